@@ -33,6 +33,7 @@ from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Conflict, Expect, Key, Put, StateTable, Unavailable
 from control_plane.suggestions.suggester import Suggester
 from lambdas.simulation.state_checker import CheckedTable, StateChecker
+from tests.engine_timing import UNHURRIED
 from tests.simulation.scripted_agent import Script, ScriptedAgent
 
 T = TypeVar("T")
@@ -90,7 +91,7 @@ class Cluster:
         opened = self.open_table()
         table = self.faults(CheckedTable(opened, self.checker), self.processes)
         self.processes += 1
-        engine = Engine(table, lambda: self.now_ms)
+        engine = Engine(table, lambda: self.now_ms, UNHURRIED)
         service = AgentService(engine, spec_of, store_log, store_segment)
         return Host(opened, engine, service, Suggester(engine))
 

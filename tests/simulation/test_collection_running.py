@@ -28,6 +28,7 @@ from control_plane.collection.survey import checkpoint_records, completed_checkp
 from control_plane.engine.replay import replay_actor
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
+from tests.engine_timing import UNHURRIED
 from tests.simulation.cluster import Cluster, submission
 from tests.simulation.scripted_agent import Line, Run, metric_of
 from tests.unit.collection.collection_cluster import CONFIG
@@ -51,7 +52,9 @@ class Search:
         engine = self.cluster.engine
         objects = DirectoryObjectStore(folder / "objects", HmacUrlSigner(b"s" * 32))
         checkpoints = Directory(type="directory", container_path=str(self.root))
-        self.collector = Collector(Stores(engine, objects, checkpoints))
+        self.collector = Collector(
+            Stores(engine, objects, checkpoints), UNHURRIED.monotonic_seconds
+        )
 
     def script(self, run: Run) -> list[Line]:
         if run.killed:

@@ -28,6 +28,7 @@ from control_plane.engine.head import HEAD
 from control_plane.state.faults import Crash, CrashingTable, InterleavingTable, TearingTable
 from control_plane.state.table import Conflict, Expect, Key, Put
 from lambdas.simulation.state_checker import StateChecker
+from tests.engine_timing import UNHURRIED
 from tests.simulation.cluster import POOL, Cluster, spec_of, store_log, store_segment, submission
 from tests.simulation.conditions import Family, WithoutCondition
 from tests.simulation.scenarios import hold
@@ -79,7 +80,7 @@ def mail_is_not_dropped_when_its_actor_has_come(cluster: Cluster) -> None:
         engine.advance(TRIAL)
         put_mail(engine, TRIAL, EXPERIMENT, 99, [ExperimentStatusChanged(Status.PAUSED)])
 
-    Engine(TearingTable(engine.table, act, HEAD), engine.clock).advance(TRIAL)
+    Engine(TearingTable(engine.table, act, HEAD), engine.clock, UNHURRIED).advance(TRIAL)
     engine.advance(TRIAL)
     assert cluster.checker.actor_state(TRIAL).experiment_status is Status.PAUSED
 
@@ -256,16 +257,16 @@ def _without(families: frozenset[Family]) -> Callable[..., WithoutCondition]:
 
 def _engine(cluster: Cluster) -> Engine:
     """Another process: an engine with no memory on the same file."""
-    return Engine(cluster.engine.table, cluster.engine.clock)
+    return Engine(cluster.engine.table, cluster.engine.clock, UNHURRIED)
 
 
 def _crashing(cluster: Cluster, crash_at: int) -> Engine:
-    return Engine(CrashingTable(cluster.engine.table, crash_at), cluster.engine.clock)
+    return Engine(CrashingTable(cluster.engine.table, crash_at), cluster.engine.clock, UNHURRIED)
 
 
 def _racing(cluster: Cluster, act: Callable[[], object]) -> Engine:
     """Another process, slower: somebody else acts between its reading and its first commit."""
-    return Engine(InterleavingTable(cluster.engine.table, act), cluster.engine.clock)
+    return Engine(InterleavingTable(cluster.engine.table, act), cluster.engine.clock, UNHURRIED)
 
 
 def _service(engine: Engine) -> AgentService:

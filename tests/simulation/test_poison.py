@@ -19,6 +19,7 @@ from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD
 from control_plane.state.faults import Crash, CrashingTable
 from control_plane.state.table import Expect, Key, Put
+from tests.engine_timing import UNHURRIED
 from tests.simulation.cluster import POOL, Cluster, submission
 from tests.simulation.scenarios import hold
 from tests.simulation.scripted_agent import train_at_once
@@ -239,7 +240,7 @@ def test_a_dead_letter_waits_for_the_outbox_before_it(
     cluster.submit(120)
     dying = CrashingTable(cluster.engine.table, 1, "after")
     with pytest.raises(Crash):
-        Engine(dying, cluster.engine.clock).execute_command(EXPERIMENT, PauseRequested())
+        Engine(dying, cluster.engine.clock, UNHURRIED).execute_command(EXPERIMENT, PauseRequested())
     key = put_mail(cluster.engine, EXPERIMENT, "trial#1", TrialValidationReported(0, 1.0, 0.5))
     row = cluster.engine.table.get(key)
     assert row is not None

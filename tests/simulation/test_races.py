@@ -31,6 +31,7 @@ from control_plane.state.faults import (
     TearingTable,
 )
 from control_plane.state.table import Conflict, Expect, Key, Put, StateTable, Unavailable, Write
+from tests.engine_timing import UNHURRIED
 from tests.simulation.cluster import POOL, Cluster, Host, end_state, submission
 from tests.simulation.scenarios import SCENARIOS, Scenario, hold
 from tests.simulation.scripted_agent import Calls
@@ -257,7 +258,7 @@ def test_a_message_is_not_dropped_because_its_actor_came_in_between(cluster: Clu
     """The head was not there yet when the query passed its place; the mail behind it was read."""
     engine = cluster.engine
     # The experiment is there and has mailed its trial; nobody has folded that yet.
-    dying = Engine(CrashingTable(engine.table, 2), lambda: cluster.now_ms)
+    dying = Engine(CrashingTable(engine.table, 2), lambda: cluster.now_ms, UNHURRIED)
     with pytest.raises(Crash):
         dying.execute_command(EXPERIMENT, submission(1, 1))
     assert cluster.checker.actor_state("trial#1") is None
@@ -267,7 +268,7 @@ def test_a_message_is_not_dropped_because_its_actor_came_in_between(cluster: Clu
         put_mail(engine, "trial#1", "experiment#1", 99, [ExperimentStatusChanged(Status.PAUSED)])
 
     torn = TearingTable(engine.table, act, HEAD)
-    Engine(torn, lambda: cluster.now_ms).advance("trial#1")
+    Engine(torn, lambda: cluster.now_ms, UNHURRIED).advance("trial#1")
     engine.advance("trial#1")
     assert torn.queries >= 1
     assert cluster.checker.actor_state("trial#1").experiment_status is Status.PAUSED
@@ -286,7 +287,7 @@ def test_a_sender_that_forgot_is_still_read_in_order(cluster: Cluster) -> None:
     ticks = mailbox.next_clock(0, cluster.now_ms) + LATER
     middle = mailbox.mail_key(trial, ticks + 50, "").sort
     torn = TearingTable(engine.table, act, middle, queries=frozenset({2}))
-    Engine(torn, lambda: cluster.now_ms).advance(trial)
+    Engine(torn, lambda: cluster.now_ms, UNHURRIED).advance(trial)
     statuses = [f["status"] for _, f in cluster.checker.folded_messages(trial) if "status" in f]
     assert statuses == ["PAUSED", "ACTIVE"]
     assert cluster.checker.actor_state(trial).length == 8
@@ -300,7 +301,7 @@ def test_mail_to_a_missing_actor_is_journaled_once_and_dropped(cluster: Cluster,
     racing = InterleavingTable(
         cluster.engine.table, lambda: other.engine.advance("trial#404"), _writes_to("trial#404")
     )
-    Engine(racing, lambda: cluster.now_ms).advance("trial#404")
+    Engine(racing, lambda: cluster.now_ms, UNHURRIED).advance("trial#404")
     assert racing.acted
     assert cluster.checker.pending_mail() == []
     dropped = [key for key in cluster.checker.rows if key.partition == "trial#404"]
@@ -318,7 +319,7 @@ def test_two_submissions_at_once_both_succeed(cluster: Cluster) -> None:
         lambda: other.engine.execute_command("experiment#2", submission(2, 3)),
         _writes_to(EXPERIMENT),
     )
-    Engine(racing, lambda: cluster.now_ms).execute_command(EXPERIMENT, submission(1, 3))
+    Engine(racing, lambda: cluster.now_ms, UNHURRIED).execute_command(EXPERIMENT, submission(1, 3))
     trials = {t.trial_id: t.experiment_id for t in cluster.checker.actor_states("trial")}
     # The second took the block 1 to 64; the first, beaten, took 65 to 128.
     assert trials == {1: 2, 2: 2, 3: 2, 65: 1, 66: 1, 67: 1}
@@ -346,7 +347,7 @@ def test_a_row_that_was_prolonged_does_not_expire(cluster: Cluster) -> None:
             return (key,)
 
     table.commit([Put(key, 2, b"", 1, due_ms=cluster.now_ms + 60_000, expires=True)])
-    lagging = Engine(Lagging(table), lambda: cluster.now_ms)
+    lagging = Engine(Lagging(table), lambda: cluster.now_ms, UNHURRIED)
     for shards in ((), [0]), ([0], ()):
         assert due_rows.process_due_rows(lagging, *shards) == due_rows.DueRowCounts()
     assert table.get(key) is not None
@@ -378,7 +379,7 @@ def test_a_timer_fires_once(
     for second in range(30):
         crashing = CrashingTable(cluster.engine.table, crash_at if second in (7, 8) else 0)
         with suppress(Crash):
-            due_rows.process_due_rows(Engine(crashing, lambda: cluster.now_ms))
+            due_rows.process_due_rows(Engine(crashing, lambda: cluster.now_ms, UNHURRIED))
         due_rows.process_due_rows(other.engine)
         lengths = [
             f["length"]

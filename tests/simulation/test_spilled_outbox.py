@@ -14,6 +14,7 @@ from control_plane.actors.records import Status
 from control_plane.engine.engine import Engine
 from control_plane.engine.replay import replay_actor
 from control_plane.state.faults import Crash, CrashingTable, CrashMoment
+from tests.engine_timing import UNHURRIED
 from tests.simulation.cluster import POOL, Cluster, submission
 from tests.simulation.scenarios import hold
 
@@ -38,7 +39,7 @@ def test_it_is_sent_though_nobody_asks_again(
     cluster.submit(TRIALS)
     dying = CrashingTable(cluster.engine.table, commit, when)
     with pytest.raises(Crash):
-        Engine(dying, cluster.engine.clock).execute_command(EXPERIMENT, PauseRequested())
+        Engine(dying, cluster.engine.clock, UNHURRIED).execute_command(EXPERIMENT, PauseRequested())
     for _ in range(20):
         cluster.now_ms += 1_000
         cluster.tick()
@@ -65,7 +66,7 @@ def test_what_comes_later_waits_for_the_outbox(cluster: Cluster) -> None:
     cluster.submit(TRIALS)
     dying = CrashingTable(cluster.engine.table, 1, "after")
     with pytest.raises(Crash):
-        Engine(dying, cluster.engine.clock).execute_command(EXPERIMENT, PauseRequested())
+        Engine(dying, cluster.engine.clock, UNHURRIED).execute_command(EXPERIMENT, PauseRequested())
     cluster.engine.execute_command(EXPERIMENT, CancelRequested())
     cluster.run_to_rest()
     for trial in cluster.checker.actor_states("trial"):
@@ -79,7 +80,7 @@ def test_the_ids_of_a_second_experiment_do_not_wait(cluster: Cluster) -> None:
     cluster.submit(TRIALS)
     dying = CrashingTable(cluster.engine.table, 1, "after")
     with pytest.raises(Crash):
-        Engine(dying, cluster.engine.clock).execute_command(EXPERIMENT, PauseRequested())
+        Engine(dying, cluster.engine.clock, UNHURRIED).execute_command(EXPERIMENT, PauseRequested())
     cluster.command("experiment#2", submission(2, 2))
     assert sum(t.experiment_id == 2 for t in cluster.checker.actor_states("trial")) == 2
 
@@ -90,7 +91,7 @@ def test_a_command_is_taken_while_the_outbox_of_another_is_sent(cluster: Cluster
     for command in (PauseRequested(), ActivateRequested(), CancelRequested()):
         dying = CrashingTable(cluster.engine.table, 1, "after")
         with pytest.raises(Crash):
-            Engine(dying, cluster.engine.clock).execute_command(EXPERIMENT, command)
+            Engine(dying, cluster.engine.clock, UNHURRIED).execute_command(EXPERIMENT, command)
     assert cluster.checker.actor_state(EXPERIMENT).status is Status.STOPPING_CANCELED
     cluster.run_to_rest()
     for trial in cluster.checker.actor_states("trial"):
@@ -105,10 +106,10 @@ def test_a_journal_is_replayed_over_commands_that_send_nothing_meanwhile(cluster
     cluster.submit(3 * TRIALS)
     dying = CrashingTable(cluster.engine.table, 1, "after")
     with pytest.raises(Crash):
-        Engine(dying, cluster.engine.clock).execute_command(EXPERIMENT, PauseRequested())
+        Engine(dying, cluster.engine.clock, UNHURRIED).execute_command(EXPERIMENT, PauseRequested())
     dying = CrashingTable(cluster.engine.table, 2, "after")
     with pytest.raises(Crash):
-        Engine(dying, cluster.engine.clock).execute_command(EXPERIMENT, PauseRequested())
+        Engine(dying, cluster.engine.clock, UNHURRIED).execute_command(EXPERIMENT, PauseRequested())
     for _ in range(20):
         cluster.now_ms += 1_000
         cluster.tick()

@@ -19,6 +19,7 @@ from control_plane.actors.trial.checkpoints import (
 from control_plane.engine.engine import Engine
 from control_plane.state.faults import InterleavingTable
 from control_plane.state.table import Key, Write
+from tests.engine_timing import UNHURRIED
 from tests.simulation.cluster import Cluster, submission
 from tests.simulation.scenarios import train_in_rounds
 
@@ -51,7 +52,7 @@ def racing_engine(cluster: Cluster, address: str, act: Callable[[], object]) -> 
         return any(write.key.partition == address for write in writes)
 
     table = InterleavingTable(cluster.engine.table, act, is_its_commit)
-    return Engine(table, lambda: cluster.now_ms)
+    return Engine(table, lambda: cluster.now_ms, UNHURRIED)
 
 
 def pinning_experiments(cluster: Cluster) -> tuple[int, ...]:

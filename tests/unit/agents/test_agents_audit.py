@@ -38,6 +38,7 @@ from control_plane.evolve import evolve
 from control_plane.scheduling.model import AllocationRequest
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put
+from tests.engine_timing import UNHURRIED
 from tests.unit.actors.actor_harness import ActorHarness
 from tests.unit.actors.sample_messages import experiment_submitted, trial_created
 
@@ -173,7 +174,9 @@ def test_an_agent_that_enrols_during_the_audit_is_left_alone() -> None:
 
 
 def test_an_agent_that_enrolled_before_its_pool_was_there_joins_it(tmp_path: Path) -> None:
-    engine = Engine(SqliteTable(tmp_path / "state.db", synchronous="NORMAL"), lambda: 1_000)
+    engine = Engine(
+        SqliteTable(tmp_path / "state.db", synchronous="NORMAL"), lambda: 1_000, UNHURRIED
+    )
     engine.execute_command("agent#a", AgentEnrolled("a", "default", ((0, "cpu", "u", "n"),)))
     engine.execute_command("pool#default", PoolConfigured("default"))
     assert engine.read_state("pool#default").slots == 0
@@ -183,7 +186,9 @@ def test_an_agent_that_enrolled_before_its_pool_was_there_joins_it(tmp_path: Pat
 
 
 def test_an_audit_frees_more_than_one_message_takes(tmp_path: Path) -> None:
-    engine = Engine(SqliteTable(tmp_path / "state.db", synchronous="NORMAL"), lambda: 1_000)
+    engine = Engine(
+        SqliteTable(tmp_path / "state.db", synchronous="NORMAL"), lambda: 1_000, UNHURRIED
+    )
     engine.execute_command("pool#default", PoolConfigured("default"))
     for trial_id in range(20):
         message = SlotsRequested(trial_id, 1, 1, f"t{trial_id}", trial_id)
@@ -193,7 +198,9 @@ def test_an_audit_frees_more_than_one_message_takes(tmp_path: Path) -> None:
 
 
 def test_an_audit_mails_what_it_finds(tmp_path: Path) -> None:
-    engine = Engine(SqliteTable(tmp_path / "state.db", synchronous="NORMAL"), lambda: 1_000)
+    engine = Engine(
+        SqliteTable(tmp_path / "state.db", synchronous="NORMAL"), lambda: 1_000, UNHURRIED
+    )
     engine.execute_command("pool#default", PoolConfigured("default"))
     engine.execute_command("agent#a", AgentEnrolled("a", "default", ((0, "cpu", "u", "n"),)))
     # Two trials that nobody has heard of: one is placed, the other waits.
@@ -259,7 +266,9 @@ def test_a_live_experiment_without_a_row_writes_it() -> None:
 
 
 def test_an_audit_finds_rows_that_nobody_writes_any_more(tmp_path: Path) -> None:
-    engine = Engine(SqliteTable(tmp_path / "state.db", synchronous="NORMAL"), lambda: 1_000)
+    engine = Engine(
+        SqliteTable(tmp_path / "state.db", synchronous="NORMAL"), lambda: 1_000, UNHURRIED
+    )
     engine.execute_command("pool#default", PoolConfigured("default"))
     engine.execute_command("experiment#1", experiment_submitted())
     engine.execute_command("experiment#1", KillRequested())

@@ -35,6 +35,7 @@ from control_plane.objects.store import ObjectKey
 from control_plane.state.faults import Crash, CrashingTable, TableDecorator
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put, Row, Write
+from tests.engine_timing import UNHURRIED
 from tests.unit.actors.sample_messages import (
     LENGTH,
     experiment_submitted,
@@ -113,7 +114,7 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
     table = Table(tmp_path / "state.db")
-    engine = Engine(table, lambda: made.now_ms)
+    engine = Engine(table, lambda: made.now_ms, UNHURRIED)
     objects = Objects(tmp_path / "objects", HmacUrlSigner(b"s" * 32))
     service = AgentService(
         engine,
@@ -291,7 +292,7 @@ def test_a_forgetting_that_died_is_done_again(site: Site) -> None:
     site.now_ms += FORGOTTEN_AFTER_MS
     dying = CrashingTable(site.table, 2, "before")
     with pytest.raises(Crash):
-        forget_lost_agents(Engine(dying, lambda: site.now_ms), "default")
+        forget_lost_agents(Engine(dying, lambda: site.now_ms, UNHURRIED), "default")
     assert partitions_of_agent(site) == {leases_partition("default")}
     assert forget_lost_agents(site.engine, "default") == ("a",)
     assert not partitions_of_agent(site)

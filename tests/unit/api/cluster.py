@@ -33,6 +33,7 @@ from control_plane.objects.signing import HmacUrlSigner
 from control_plane.objects.store import model_code_key
 from control_plane.services import Services
 from control_plane.state.sqlite import SqliteTable
+from tests.engine_timing import UNHURRIED
 from tests.unit.api.exchange import HOST, Answer, call
 
 NOW_MS = 1_800_000_000_000
@@ -103,7 +104,7 @@ def build_cluster(
     }
     table = SqliteTable(root / "state.db", synchronous="NORMAL")
     clock = Clock()
-    engine = Engine(table, clock)
+    engine = Engine(table, clock, UNHURRIED)
     long_polls = LongPollRegistry()
     engine.on_commit = long_polls.wake_address
     if checkpoints is None:

@@ -5,6 +5,7 @@ import pytest
 from control_plane.access.principals import Role
 from control_plane.collection.collector import Collector
 from control_plane.collection.stores import Stores
+from tests.engine_timing import UNHURRIED
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
@@ -35,7 +36,7 @@ def collect(cluster: Cluster) -> None:
     """Lets the tick pass until nothing is left to collect."""
     services = cluster.services
     stores = Stores(services.engine, services.objects, services.checkpoints)
-    collector = Collector(stores)
+    collector = Collector(stores, UNHURRIED.monotonic_seconds)
     for _ in range(50):
         if not collector.collect(budget_seconds=60):
             return

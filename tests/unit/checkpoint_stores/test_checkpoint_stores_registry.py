@@ -17,6 +17,7 @@ from control_plane.config.reference import render_reference
 from detcloud.core.checkpoint import CheckpointContext
 from detcloud.shared.trial_directory import TrialSpec
 from detcloud.storage import StorageError, build_store
+from tests.engine_timing import UNHURRIED
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import Cluster, build_cluster
 from tests.unit.api.exchange import call
@@ -76,7 +77,9 @@ def folder(tmp_path: Path) -> Path:
 def collect(cluster: Cluster) -> None:
     """Lets the collector come to its end."""
     services = cluster.services
-    collector = Collector(Stores(services.engine, services.objects, services.checkpoints))
+    collector = Collector(
+        Stores(services.engine, services.objects, services.checkpoints), UNHURRIED.monotonic_seconds
+    )
     for _ in range(50):
         if not collector.collect(budget_seconds=60):
             return

@@ -34,6 +34,7 @@ from control_plane.objects.signing import HmacUrlSigner
 from control_plane.objects.store import ObjectKey
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put, StateTable
+from tests.engine_timing import UNHURRIED
 from tests.unit.actors.sample_messages import experiment_submitted, random_plan
 
 START_MS = 1_700_000_000_000
@@ -58,11 +59,11 @@ class CollectionCluster:
     def __post_init__(self) -> None:
         self.root = self.folder / "checkpoints"
         self.root.mkdir(exist_ok=True)
-        self.engine = Engine(self.table, lambda: self.now_ms)
+        self.engine = Engine(self.table, lambda: self.now_ms, UNHURRIED)
         self.objects = DirectoryObjectStore(self.folder / "objects", HmacUrlSigner(b"s" * 32))
         checkpoints = Directory(type="directory", container_path=str(self.root))
         self.stores = Stores(self.engine, self.objects, checkpoints)
-        self.collector = Collector(self.stores)
+        self.collector = Collector(self.stores, UNHURRIED.monotonic_seconds)
 
     @staticmethod
     def after_search(folder: Path) -> "CollectionCluster":

@@ -17,6 +17,7 @@ from control_plane.engine.head import HEAD
 from control_plane.engine.mailbox import ISOLATE_FROM_ATTEMPTS
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import SHARDS, Conflict, Expect, Key, Put
+from tests.engine_timing import UNHURRIED
 
 POOL = "pool#a"
 NOW_MS = 1_700_000_000_000
@@ -34,7 +35,7 @@ def clock() -> Clock:
 @pytest.fixture
 def engine(tmp_path: Path, clock: Clock) -> Iterator[Engine]:
     table = SqliteTable(tmp_path / "table.db", synchronous="NORMAL")
-    made = Engine(table, lambda: clock.now_ms)
+    made = Engine(table, lambda: clock.now_ms, UNHURRIED)
     made.execute_command(POOL, PoolConfigured("a"))
     yield made
     table.close()

@@ -24,6 +24,7 @@ from control_plane.state.table import (
     Row,
     Unavailable,
 )
+from tests.engine_timing import UNHURRIED
 
 POOL = "pool#a"
 NOW_MS = 1_700_000_000_000
@@ -42,7 +43,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def engine(clock: Clock) -> Engine:
-    engine = Engine(MemoryTable(), lambda: clock.now_ms)
+    engine = Engine(MemoryTable(), lambda: clock.now_ms, UNHURRIED)
     engine.execute_command(POOL, PoolConfigured("a"))
     return engine
 
@@ -232,7 +233,7 @@ def test_a_read_that_the_table_refuses_is_no_fault_of_the_message(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = SilentRow(MemoryTable())
-    engine = Engine(table, lambda: clock.now_ms)
+    engine = Engine(table, lambda: clock.now_ms, UNHURRIED)
     engine.execute_command(POOL, PoolConfigured("a"))
 
     def read_row(message: SlotsRequested, context: StepContext) -> None:

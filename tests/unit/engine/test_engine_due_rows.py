@@ -23,6 +23,7 @@ from control_plane.state.table import (
     Write,
     shard_of,
 )
+from tests.engine_timing import UNHURRIED
 
 NOW_MS = 1_700_000_000_000
 
@@ -38,7 +39,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def engine(clock: Clock) -> Engine:
-    return Engine(MemoryTable(), lambda: clock.now_ms)
+    return Engine(MemoryTable(), lambda: clock.now_ms, UNHURRIED)
 
 
 class RefusingTable(TableDecorator):
@@ -83,7 +84,7 @@ def attempts(engine: Engine, pool: str) -> list[int]:
 def test_attempts_that_the_table_did_not_allow_bury_nothing(engine: Engine, clock: Clock) -> None:
     [pool] = late_pools(engine, 1)
     table = RefusingTable(engine.table, pool)
-    throttled = Engine(table, lambda: clock.now_ms)
+    throttled = Engine(table, lambda: clock.now_ms, UNHURRIED)
     for _ in range(3 * mailbox.ATTEMPTS_MAX):
         clock.now_ms += 60_000
         with pytest.raises(Unavailable):
@@ -98,7 +99,7 @@ def test_attempts_that_the_table_did_not_allow_bury_nothing(engine: Engine, cloc
 def test_an_actor_that_the_table_refuses_holds_up_no_other(engine: Engine, clock: Clock) -> None:
     first, second = late_pools(engine, 2)
     table = RefusingTable(engine.table, first)
-    throttled = Engine(table, lambda: clock.now_ms)
+    throttled = Engine(table, lambda: clock.now_ms, UNHURRIED)
     with pytest.raises(Unavailable, match="throttled"):
         due_rows.process_due_rows(throttled)
     assert throttled.read_state(first).queued == 0
@@ -112,14 +113,14 @@ def test_a_table_that_does_not_answer_at_all_is_not_asked_for_everybody(
     pools = late_pools(engine, 2 * due_rows.CONSECUTIVE_FAILURES_MAX)
     table = RefusingTable(engine.table, *pools)
     with pytest.raises(Unavailable):
-        due_rows.process_due_rows(Engine(table, lambda: clock.now_ms))
+        due_rows.process_due_rows(Engine(table, lambda: clock.now_ms, UNHURRIED))
     assert sorted(set(table.refused), key=shard_of) == pools[: due_rows.CONSECUTIVE_FAILURES_MAX]
 
 
 def test_refusals_between_successes_are_of_single_actors(engine: Engine, clock: Clock) -> None:
     pools = late_pools(engine, 2 * due_rows.CONSECUTIVE_FAILURES_MAX)
     table = RefusingTable(engine.table, *pools[::2])
-    throttled = Engine(table, lambda: clock.now_ms)
+    throttled = Engine(table, lambda: clock.now_ms, UNHURRIED)
     with pytest.raises(Unavailable):
         due_rows.process_due_rows(throttled)
     assert [throttled.read_state(pool).queued for pool in pools] == [

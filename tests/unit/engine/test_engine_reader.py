@@ -16,6 +16,7 @@ from control_plane.engine.reader import ActorCache, FoldReader, LoadedActor, Tor
 from control_plane.state.faults import TableDecorator
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put, StateTable
+from tests.engine_timing import UNHURRIED
 
 POOL = "pool#a"
 NOW_MS = 1_700_000_000_000
@@ -24,7 +25,7 @@ NOW_MS = 1_700_000_000_000
 @pytest.fixture
 def table(tmp_path: Path) -> Iterator[SqliteTable]:
     made = SqliteTable(tmp_path / "table.db", synchronous="NORMAL")
-    Engine(made, lambda: NOW_MS).execute_command(POOL, PoolConfigured("a"))
+    Engine(made, lambda: NOW_MS, UNHURRIED).execute_command(POOL, PoolConfigured("a"))
     yield made
     made.close()
 
@@ -150,9 +151,11 @@ def test_the_cache_forgets_who_was_longest_unchanged(monkeypatch: pytest.MonkeyP
 
 def test_a_stale_cache_is_not_believed(table: SqliteTable) -> None:
     """Another engine has moved on: the head's revision tells."""
-    ours = Engine(table, lambda: NOW_MS)
+    ours = Engine(table, lambda: NOW_MS, UNHURRIED)
     ours.execute_command(POOL, PoolConfigured("a"))
-    Engine(table, lambda: NOW_MS).post_message(POOL, SlotsRequested(1, 1, 1, "1"), sender="s")
+    Engine(table, lambda: NOW_MS, UNHURRIED).post_message(
+        POOL, SlotsRequested(1, 1, 1, "1"), sender="s"
+    )
     assert ours.read_state(POOL).queued == 1
 
 

@@ -23,6 +23,7 @@ from control_plane.evolve import evolve
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Delete, Expect, Key, Put
 from lambdas.simulation.state_checker import StateChecker
+from tests.engine_timing import UNHURRIED
 from tests.simulation.cluster import Cluster, submission
 from tests.simulation.scenarios import SCENARIOS, Scenario, error_out, restart_twice
 
@@ -312,7 +313,7 @@ def test_a_long_journal_is_cut_off(cluster: Cluster) -> None:
 
 def test_an_actor_that_is_not_there_has_nothing_to_replay(tmp_path: Path) -> None:
     table = SqliteTable(tmp_path / "table.db")
-    Engine(table, lambda: 1).execute_command("pool#a", PoolConfigured("a"))
+    Engine(table, lambda: 1, UNHURRIED).execute_command("pool#a", PoolConfigured("a"))
     assert replay_actor(table, "trial#9").entries == 0
     assert replay_actor(table, "trial#9").difference is None
     unknown = replay_actor(table, "robot#9").difference

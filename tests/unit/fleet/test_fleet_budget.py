@@ -18,6 +18,7 @@ from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offe
 from control_plane.fleet.rows import encode_row, instance_key
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Expect, Key, Put
+from tests.engine_timing import UNHURRIED
 
 POOL = "gpus"
 LAST_OF_NOVEMBER, FIRST_OF_DECEMBER = date(2026, 11, 30), date(2026, 12, 1)
@@ -34,7 +35,7 @@ class BudgetHarness:
     engine: Engine = field(init=False)
 
     def __post_init__(self) -> None:
-        self.engine = Engine(MemoryTable(), lambda: self.now_ms)
+        self.engine = Engine(MemoryTable(), lambda: self.now_ms, UNHURRIED)
 
     def configure(self, budget_micros: int | None) -> None:
         settings = replace(self.settings(), budget_micros=budget_micros)

@@ -4,6 +4,7 @@ from control_plane.engine import due_rows
 from control_plane.engine.engine import Engine
 from control_plane.fleet.notices import NOTICE_TTL_MS, InstanceNotice, read_notices, record_notice
 from control_plane.state.memory import MemoryTable
+from tests.engine_timing import UNHURRIED
 
 END = InstanceNotice("i-1", 120_000)
 ADVICE = InstanceNotice("i-1")
@@ -27,7 +28,7 @@ def test_an_end_follows_advice() -> None:
 def test_an_announcement_goes_once_it_matters_to_nobody() -> None:
     table = MemoryTable()
     now_ms = [1_000]
-    engine = Engine(table, lambda: now_ms[0])
+    engine = Engine(table, lambda: now_ms[0], UNHURRIED)
     record_notice(table, END, now_ms[0])
     now_ms[0] += NOTICE_TTL_MS - 1
     due_rows.process_due_rows(engine)

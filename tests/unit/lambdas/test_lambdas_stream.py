@@ -12,6 +12,7 @@ from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Page, Unavailable
 from lambdas.aws.stream import advance_receivers
 from lambdas.clock import RESERVE_MS
+from tests.engine_timing import UNHURRIED
 
 POOL = addresses.pool("gpus")
 
@@ -38,7 +39,7 @@ def table() -> CountingTable:
 
 @pytest.fixture
 def engine(table: CountingTable) -> Engine:
-    return Engine(table, lambda: 1_000)
+    return Engine(table, lambda: 1_000, UNHURRIED)
 
 
 def record(number: int, address: str, sort: str = "M#1#a") -> dict[str, Any]:
@@ -61,7 +62,7 @@ def test_an_actor_whose_mail_was_consumed_costs_one_read(
 
 
 def test_mail_that_nobody_followed_is_folded(engine: Engine, table: CountingTable) -> None:
-    quiet = Engine(table, lambda: 1_000)
+    quiet = Engine(table, lambda: 1_000, UNHURRIED)
     quiet.advance_until_idle = lambda *_, **__: None  # type: ignore[method-assign]
     quiet.post_message(POOL, PoolConfigured("gpus"), sender="somebody")
     assert engine.read_state(POOL) is None

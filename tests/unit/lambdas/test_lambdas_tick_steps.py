@@ -13,12 +13,13 @@ from lambdas.aws import adapters as aws_adapters
 from lambdas.aws.adapters import AwsAdapters
 from lambdas.builder import Cluster
 from lambdas.tick_steps import MINUTE_MS, Step, StepsFailed, TickSteps, run_steps
+from tests.engine_timing import UNHURRIED
 
 
 def steps_on(table: MemoryTable) -> TickSteps:
     """The steps of a deployed cluster on the table."""
     cluster = Cluster(AwsAdapters())
-    cluster.engine = Engine(table, lambda: 1)
+    cluster.engine = Engine(table, lambda: 1, UNHURRIED)
     return TickSteps(cluster)
 
 

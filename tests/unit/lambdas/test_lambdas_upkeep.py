@@ -11,6 +11,7 @@ from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Key, Page, Row, Unavailable
 from lambdas.upkeep import Upkeep
 from provisioner.pools import PoolsFailed
+from tests.engine_timing import UNHURRIED
 
 
 class ThrottledTable(MemoryTable):
@@ -42,7 +43,7 @@ class ThrottledTable(MemoryTable):
 )
 def test_a_pool_that_the_table_refuses_holds_up_no_other(look: Callable[[Upkeep], None]) -> None:
     table = ThrottledTable()
-    engine = Engine(table, lambda: 1_000)
+    engine = Engine(table, lambda: 1_000, UNHURRIED)
     for pool in ("a", "b", "c"):
         engine.execute_command(f"pool#{pool}", PoolConfigured(pool))
     table.read.clear()

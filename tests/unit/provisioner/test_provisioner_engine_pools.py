@@ -22,6 +22,7 @@ from control_plane.state.table import Expect, Key, Put
 from provisioner.engine_pools import EnginePools
 from provisioner.model import ConnectedAgent, Demand, JobDemand, ProvisionerSettings
 from provisioner.settings import SettingsInvalid
+from tests.engine_timing import UNHURRIED
 
 NOW_MS = 1_000_000
 LOCAL = json.dumps({"type": "local", "max_instances": 2})
@@ -31,7 +32,7 @@ class Cluster:
     """One pool named blue."""
 
     def __init__(self, **settings: Any) -> None:
-        self.engine = Engine(SqliteTable(Path(":memory:")), lambda: NOW_MS)
+        self.engine = Engine(SqliteTable(Path(":memory:")), lambda: NOW_MS, UNHURRIED)
         self.pools = EnginePools(self.engine)
         self.configure(**settings)
 

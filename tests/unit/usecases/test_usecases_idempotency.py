@@ -6,6 +6,7 @@ from control_plane.engine import due_rows
 from control_plane.engine.actor_types import parse_json
 from control_plane.engine.engine import Engine
 from control_plane.state.table import Key, Put
+from tests.engine_timing import UNHURRIED
 from tests.unit.api.agent_side import CONFIG
 from tests.unit.api.cluster import NOW_MS, Cluster
 from tests.unit.api.exchange import Answer
@@ -87,9 +88,9 @@ def test_an_answer_lost_in_a_crash_is_made_again_without_the_effect(cluster: Clu
 def test_a_key_is_kept_for_a_day(cluster: Cluster) -> None:
     cluster.create(CONFIG, key="abc")
     table = cluster.services.table
-    due_rows.process_due_rows(Engine(table, lambda: NOW_MS + DAY_MS - 1))
+    due_rows.process_due_rows(Engine(table, lambda: NOW_MS + DAY_MS - 1, UNHURRIED))
     assert table.get(ROW) is not None
-    due_rows.process_due_rows(Engine(table, lambda: NOW_MS + DAY_MS))
+    due_rows.process_due_rows(Engine(table, lambda: NOW_MS + DAY_MS, UNHURRIED))
     assert table.get(ROW) is None
     assert cluster.create(CONFIG, key="abc").json["id"] == 2
 
