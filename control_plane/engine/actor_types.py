@@ -48,6 +48,7 @@ class ActorType:
     and never fails itself; `finish_fold` ends a fold. `part_types` maps a part's name, up to and
     with its first "/", to its type; bytes are stored raw. `secret_parts` may hold secrets and are
     never shown. Entries of the journal are deleted after `journal_kept_ms`; None: with the actor.
+    `takes_deliveries`: messages are folded in the commit that sends them, if possible.
     """
 
     state_type: type
@@ -59,6 +60,7 @@ class ActorType:
     part_types: Mapping[str, Any] = field(default_factory=dict)
     secret_parts: frozenset[str] = frozenset()
     journal_kept_ms: int | None = None
+    takes_deliveries: bool = False
 
     @cached_property
     def field_names(self) -> tuple[str, ...]:
@@ -167,6 +169,7 @@ ACTOR_TYPES: Mapping[str, ActorType] = {
         trial.step,
         trial.fallback,
         part_types={"checkpoint/": CheckpointRecord},
+        takes_deliveries=True,
     ),
     "pool": ActorType(
         pool.PoolState,

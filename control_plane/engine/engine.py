@@ -18,8 +18,10 @@ from typing import Any
 
 from control_plane.actors.step import CommandRefused
 from control_plane.engine.actor_types import EncodedMessage, actor_type_at, encode_message_for
+from control_plane.engine.delivery import MailOnly, fold_deliveries, join_commits
 from control_plane.engine.fold import (
     DRAINED_RECEIVERS_MAX,
+    MAIL_ONLY,
     ActorSnapshot,
     Commit,
     Fold,
@@ -203,12 +205,16 @@ class Engine:
             extra_keys.update(write.key for write in writes)
             return writes
 
+        mail_only = MailOnly()
         for _ in range(COMMAND_TRIES_MAX):
             try:
-                outcome = self._try_command(address, message, origin, record_extra_writes)
+                outcome = self._try_command(
+                    address, message, origin, record_extra_writes, mail_only
+                )
             except Conflict as conflict:
                 if conflict.key in extra_keys:
                     raise
+                mail_only.receivers.add(conflict.key.partition)
                 self._timing.pause_after_conflict()
                 continue
             if outcome is not None:
@@ -262,6 +268,7 @@ class Engine:
         fold or another process does it.
         """
         messages_max = sys.maxsize
+        mail_only = MailOnly()
         for _ in range(LOAD_TRIES_MAX):
             now_ms = self.clock()
             try:
@@ -275,11 +282,13 @@ class Engine:
                     return None
                 finish_fold(reader, now_ms)
                 fold = reader.fold
-                commit = build_commit(actor.snapshot, fold, now_ms)
-                self._commit_fold(commit, fold, actor)
+                receivers = self._commit_with_deliveries(actor, fold, now_ms, mail_only)
             except TornRead:
                 continue
             except InvalidCommit as refused:
+                if not mail_only.everyone:
+                    mail_only.everyone = True
+                    continue
                 # What a few messages do may be more than a commit holds: fewer do less.
                 messages_max = fold.message_count() // 2
                 if not messages_max:
@@ -290,8 +299,9 @@ class Engine:
             except Conflict as conflict:
                 if _is_actor_row(conflict.key, address):
                     return None
+                mail_only.receivers.add(conflict.key.partition)
                 continue
-            return commit.receivers
+            return receivers
         return None
 
     def _try_command(
@@ -300,6 +310,7 @@ class Engine:
         message: object,
         origin: Origin,
         extra_writes: Callable[[object], tuple[Write, ...]],
+        mail_only: MailOnly,
     ) -> tuple[object] | None:
         now_ms = self.clock()
         try:
@@ -315,11 +326,12 @@ class Engine:
             return None
         fold = reader.fold
         extra = extra_writes(fold.reply)
-        commit = build_commit(actor.snapshot, fold, now_ms, origin, len(extra))
-        writes = (*commit.writes, *extra)
         try:
-            self._commit_fold(Commit(writes, commit.snapshot, commit.receivers), fold, actor)
+            receivers = self._commit_with_deliveries(actor, fold, now_ms, mail_only, origin, extra)
         except InvalidCommit as refused:
+            if not mail_only.everyone:
+                mail_only.everyone = True
+                return None
             if not has_mail:
                 raise CommandRefused(
                     "too_large", f"{address} would be too large: {refused}"
@@ -328,7 +340,7 @@ class Engine:
             self.advance_until_idle((address,))
             return None
         try:
-            self.advance_until_idle((address, *commit.receivers), budget_ms=COMMAND_BUDGET_MS)
+            self.advance_until_idle((address, *receivers), budget_ms=COMMAND_BUDGET_MS)
         except TableError as error:
             # The command is committed; the backstop finds the mail that it sent.
             log.warning("nobody went on after a command to %s: %s", address, error)
@@ -357,12 +369,41 @@ class Engine:
         self._commit_fold(commit, Fold(snapshot.state), actor)
         return commit.receivers
 
+    def _commit_with_deliveries(
+        self,
+        actor: LoadedActor,
+        fold: Fold,
+        now_ms: int,
+        mail_only: MailOnly,
+        origin: Origin = MAIL_ONLY,
+        extra: tuple[Write, ...] = (),
+    ) -> tuple[str, ...]:
+        """Commit a fold, and with it those of the receivers that take its messages at once; returns
+        the actors that have new mail.
+        """
+        before = actor.snapshot
+        deliveries = fold_deliveries(
+            self.table, self._cache, before, fold, now_ms, mail_only, len(extra)
+        )
+        clocks = {it.address: it.clock for it in deliveries}
+        own = build_commit(before, fold, now_ms, origin, len(extra), clocks)
+        commit, receivers_after = join_commits(own, deliveries, now_ms)
+        writes = (*commit.writes, *extra)
+        self._commit_fold(Commit(writes, commit.snapshot, commit.receivers), fold, actor)
+        for delivery, after in zip(deliveries, receivers_after, strict=True):
+            self._take_over(after, delivery.fold, delivery.actor)
+        return commit.receivers
+
     def _commit_fold(self, commit: Commit, fold: Fold, actor: LoadedActor) -> None:
         self.table.commit(commit.writes)
-        if commit.snapshot.revision:
+        self._take_over(commit.snapshot, fold, actor)
+
+    def _take_over(self, after: ActorSnapshot, fold: Fold, actor: LoadedActor) -> None:
+        """Cache an actor as a commit has left it, and tell who listens."""
+        if after.revision:
             parts = {name: value for name, value in fold.parts.items() if _is_cacheable(name)}
-            self._cache.put(commit.snapshot, {**actor.parts, **parts})
-        self.on_commit(commit.snapshot.address)
+            self._cache.put(after, {**actor.parts, **parts})
+        self.on_commit(after.address)
         for key, (_, body) in fold.row_writes.items():
             if body is not None:
                 self.on_row(key)

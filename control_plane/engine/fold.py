@@ -3,9 +3,10 @@ commit are built from it. Nothing here reads or writes the table.
 """
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
 from control_plane.actors.step import ObservedRow, SetTimer, StepContext
@@ -59,7 +60,8 @@ class Fold:
 
     `row_writes` are rows outside the actor: the observation that guards each, which is in
     `row_guards` too, and the last body, None for a deletion. `rows_read` are all rows that were
-    read. A reason comes with the number of its step, from 0.
+    read. `delivered` came with the commit itself and is in no row (delivery.py). A reason comes
+    with the number of its step, from 0.
     """
 
     state: Any
@@ -70,6 +72,7 @@ class Fold:
     rows_read: dict[Key, ObservedRow] = field(default_factory=dict)
     timers: list[SetTimer] = field(default_factory=list)
     consumed: list[Mail] = field(default_factory=list)
+    delivered: list[Mail] = field(default_factory=list)
     reasons: list[tuple[int, str]] = field(default_factory=list)
     reply: object = None
     steps: int = 0
@@ -85,6 +88,7 @@ class Fold:
             rows_read=dict(self.rows_read),
             timers=list(self.timers),
             consumed=list(self.consumed),
+            delivered=list(self.delivered),
             reasons=list(self.reasons),
             reply=self.reply,
             steps=self.steps,
@@ -153,10 +157,12 @@ def build_commit(
     now_ms: int,
     origin: Origin = MAIL_ONLY,
     extra_write_count: int = 0,
+    delivered_clocks: Mapping[str, int] = MappingProxyType({}),
 ) -> Commit:
     """The commit of a fold: every write that it needs, each with the condition that guards it.
 
-    `extra_write_count`: how many writes the caller adds to the commit.
+    `extra_write_count`: how many writes the caller adds to the commit. `delivered_clocks`: the
+    receivers whose messages are in these writes, and are no mail, and when they were sent.
     """
     if fold.state is None:
         # The head was read before the mail: the actor may have been created in between.
@@ -171,7 +177,9 @@ def build_commit(
     if sends and (too_many or header.spill is not None):
         # What was spilled before is sent before.
         header, sends = _spill_outbox(before, fold)
-    clock = max([header.clock, *(mail.clock for mail in fold.consumed)])
+    sends = {to: messages for to, messages in sends.items() if to not in delivered_clocks}
+    heard = (mail.clock for mail in (*fold.consumed, *fold.delivered))
+    clock = max([header.clock, *heard, *delivered_clocks.values()])
     revision = before.revision + 1
     header, mailed = prepare_mail(before.address, evolve(header, clock=clock), sends, now_ms)
     header, timers = _prepare_timers(before.address, header, fold, now_ms)
@@ -364,7 +372,7 @@ def _journal_write(
     read = {**fold.row_guards, **fold.rows_read}
     entry = journal.NewEntry(
         now_ms=now_ms,
-        mail=tuple(mail.body for mail in fold.consumed),
+        mail=tuple(mail.body for mail in (*fold.consumed, *fold.delivered)),
         command=origin.command,
         rows_read={f"{key.partition}/{key.sort}": list(seen) for key, seen in read.items()},
         output_digests={name: outputs.output_digest(piece) for name, piece in pieces.items()},

@@ -8,7 +8,7 @@ notice that it missed one.
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from pydantic_core import to_json
@@ -104,6 +104,15 @@ def mail_write(
     """The write that mails `messages`. It conflicts with a row that has the key already."""
     body = _encode_header(sender, previous, clock, 0) + _join_messages(messages)
     return Put(key, 1, body, Expect.ABSENT, due_ms)
+
+
+def delivered_mail(
+    receiver: str, sender: str, clock: int, messages: Sequence[EncodedMessage]
+) -> Mail:
+    """The mail of messages that their sender's commit folds into the receiver: no row holds it."""
+    body = _encode_header(sender, FIRST, clock, 0) + _join_messages(messages)
+    fields: tuple[NamedFields, ...] = tuple((name, body) for name, body in messages)
+    return Mail(mail_key(receiver, clock, sender), 0, sender, FIRST, clock, 0, fields, body, body)
 
 
 def read_mail(row: Row) -> Mail:

@@ -2,11 +2,13 @@
 around them, and a clock that moves only when a test moves it.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
+
+import pytest
 
 from control_plane.actors.era_rules import LENGTH_ERA as LENGTH_LIFE
 from control_plane.actors.era_rules import LifecycleRules
@@ -23,6 +25,7 @@ from control_plane.agents.service import AgentService
 from control_plane.agents.sessions import LogChunk
 from control_plane.aws.state_table import DynamoDbTable
 from control_plane.engine import due_rows
+from control_plane.engine.actor_types import ACTOR_TYPES, ActorType
 from control_plane.engine.engine import Engine
 from control_plane.searchers.era_rules import LENGTH_ERA
 from control_plane.searchers.methods.random import RandomPlan
@@ -51,6 +54,15 @@ Faults = Callable[[StateTable, int], StateTable]
 
 def no_faults(table: StateTable, process: int) -> StateTable:
     return table
+
+
+@contextmanager
+def everything_mailed() -> Iterator[None]:
+    """Let every message be mail, one to a trial too, which its sender's commit delivers else."""
+    mailed = replace(ACTOR_TYPES["trial"], takes_deliveries=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(cast("dict[str, ActorType]", ACTOR_TYPES), "trial", mailed)
+        yield
 
 
 @dataclass

@@ -14,7 +14,11 @@ import pytest
 
 from control_plane.actors.agent.actor import leases_partition
 from control_plane.actors.messages.agent import AgentEnrolled
-from control_plane.actors.messages.experiment import CancelRequested, KillRequested
+from control_plane.actors.messages.experiment import (
+    CancelRequested,
+    KillRequested,
+    PauseRequested,
+)
 from control_plane.actors.messages.pool import PoolConfigured, SlotsRequested
 from control_plane.actors.messages.trial import ExperimentStatusChanged, WorkAssigned
 from control_plane.actors.records import Status
@@ -29,7 +33,15 @@ from control_plane.state.faults import Crash, CrashingTable, InterleavingTable, 
 from control_plane.state.table import Conflict, Expect, Key, Put
 from lambdas.simulation.state_checker import StateChecker
 from tests.engine_timing import UNHURRIED
-from tests.simulation.cluster import POOL, Cluster, spec_of, store_log, store_segment, submission
+from tests.simulation.cluster import (
+    POOL,
+    Cluster,
+    everything_mailed,
+    spec_of,
+    store_log,
+    store_segment,
+    submission,
+)
 from tests.simulation.conditions import Family, WithoutCondition
 from tests.simulation.scenarios import hold
 from tests.simulation.scripted_agent import train_at_once
@@ -73,7 +85,7 @@ def an_actor_is_constructed_once(cluster: Cluster) -> None:
 
 def mail_is_not_dropped_when_its_actor_has_come(cluster: Cluster) -> None:
     engine = cluster.engine
-    with pytest.raises(Crash):
+    with pytest.raises(Crash), everything_mailed():
         _crashing(cluster, 2).execute_command(EXPERIMENT, submission(1, 1))
 
     def act(partition: str) -> None:
@@ -113,9 +125,24 @@ def two_posts_of_one_moment_both_arrive(cluster: Cluster) -> None:
 
 def ids_are_given_out_once(cluster: Cluster) -> None:
     act = lambda: cluster.engine.execute_command("experiment#2", submission(2, 3))  # noqa: E731
-    _racing(cluster, act).execute_command(EXPERIMENT, submission(1, 3))
+    # A trial that a commit creates would guard its id itself.
+    with everything_mailed():
+        _racing(cluster, act).execute_command(EXPERIMENT, submission(1, 3))
     owners = sorted(trial.experiment_id for trial in cluster.checker.actor_states("trial"))
     assert owners == [1, 1, 1, 2, 2, 2]
+
+
+def a_delivery_does_not_undo_what_its_receiver_did(cluster: Cluster) -> None:
+    """A trial learns of more work while the commit is on its way that tells it of a pause."""
+    cluster.submit(1)
+
+    def act() -> None:
+        put_mail(cluster.engine, TRIAL, "experiment#9", 0, [WorkAssigned(64, False)])
+        cluster.engine.advance(TRIAL)
+
+    _racing(cluster, act).execute_command(EXPERIMENT, PauseRequested())
+    trial = cluster.checker.actor_state(TRIAL)
+    assert (trial.length, trial.experiment_status) == (64, Status.PAUSED)
 
 
 def a_report_is_folded_once(cluster: Cluster) -> None:
@@ -207,6 +234,7 @@ def a_command_is_carried_out_once(cluster: Cluster) -> None:
 
 MUTANTS = (
     Mutant(Family.HEAD, a_later_command_is_not_undone),
+    Mutant(Family.HEAD, a_delivery_does_not_undo_what_its_receiver_did),
     Mutant(Family.BIRTH, an_actor_is_constructed_once),
     Mutant(Family.NO_ACTOR, mail_is_not_dropped_when_its_actor_has_come),
     Mutant(Family.CONSUMED, a_message_that_was_folded_is_not_buried),

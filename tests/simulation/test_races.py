@@ -32,7 +32,7 @@ from control_plane.state.faults import (
 )
 from control_plane.state.table import Conflict, Expect, Key, Put, StateTable, Unavailable, Write
 from tests.engine_timing import UNHURRIED
-from tests.simulation.cluster import POOL, Cluster, Host, end_state, submission
+from tests.simulation.cluster import POOL, Cluster, Host, end_state, everything_mailed, submission
 from tests.simulation.scenarios import SCENARIOS, Scenario, hold
 from tests.simulation.scripted_agent import Calls
 from tests.simulation.test_crash_proof import run_without_crash
@@ -259,7 +259,7 @@ def test_a_message_is_not_dropped_because_its_actor_came_in_between(cluster: Clu
     engine = cluster.engine
     # The experiment is there and has mailed its trial; nobody has folded that yet.
     dying = Engine(CrashingTable(engine.table, 2), lambda: cluster.now_ms, UNHURRIED)
-    with pytest.raises(Crash):
+    with pytest.raises(Crash), everything_mailed():
         dying.execute_command(EXPERIMENT, submission(1, 1))
     assert cluster.checker.actor_state("trial#1") is None
 

@@ -1,0 +1,156 @@
+"""Messages to a trial are folded in the commit that sends them, if nothing stands in the way."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from control_plane.actors.messages.experiment import KillRequested, PauseRequested
+from control_plane.actors.messages.trial import WorkAssigned
+from control_plane.actors.records import Status
+from control_plane.actors.trial import actor as trial_actor
+from control_plane.engine import mailbox
+from control_plane.engine.actor_types import ACTOR_TYPES, ActorType, encode_message_for
+from control_plane.engine.engine import Engine
+from control_plane.engine.head import HEAD
+from control_plane.engine.journal import read_entry, read_entry_rows
+from control_plane.engine.mailbox import MAIL, MAIL_END
+from control_plane.engine.replay import replay_actor
+from control_plane.state.faults import TableDecorator
+from control_plane.state.table import OPERATIONS_MAX, InvalidCommit, Key, Put, StateTable, Write
+from tests.engine_timing import UNHURRIED
+from tests.simulation.cluster import Cluster, everything_mailed, submission
+
+EXPERIMENT = "experiment#1"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path / "table.db")
+    made.add_pool()
+    yield made
+    made.close()
+
+
+def commits_of(cluster: Cluster, command: object) -> int:
+    before = cluster.checker.commits
+    cluster.engine.execute_command(EXPERIMENT, command)
+    return cluster.checker.commits - before
+
+
+def mail_of(cluster: Cluster, address: str) -> int:
+    return len(cluster.engine.table.query(address, MAIL, MAIL_END, limit=100).rows)
+
+
+def test_a_trial_is_created_in_the_commit_of_its_experiment(cluster: Cluster) -> None:
+    # One commit of the experiment with its three trials, and one of the pool that folds their mail.
+    assert commits_of(cluster, submission(1, 3)) == 2
+    assert len(cluster.checker.actor_states("trial")) == 3
+    for number in (1, 2, 3):
+        address = f"trial#{number}"
+        (entry,) = map(read_entry, read_entry_rows(cluster.engine.table, address))
+        assert entry.messages[0][0] == "TrialCreated"
+        assert replay_actor(cluster.engine.table, address).difference is None
+
+
+def test_a_trial_that_exists_takes_a_message_at_its_own_revision(cluster: Cluster) -> None:
+    cluster.engine.execute_command(EXPERIMENT, submission(1, 1))
+    # Pausing is one commit with the trial's; the pool hears of it in another one.
+    assert commits_of(cluster, PauseRequested()) == 2
+    assert cluster.checker.actor_state("trial#1").experiment_status is Status.PAUSED
+    assert cluster.checker.rows[Key("trial#1", HEAD)].revision == 2
+
+
+def test_mail_that_waits_is_folded_first(cluster: Cluster) -> None:
+    cluster.engine.execute_command(EXPERIMENT, submission(1, 1))
+    clock = mailbox.next_clock(0, cluster.now_ms)
+    key = mailbox.mail_key("trial#1", clock, "experiment#9")
+    encoded = [encode_message_for("trial#1", WorkAssigned(64, False))]
+    row = mailbox.mail_write(key, "experiment#9", mailbox.FIRST, clock, encoded, cluster.now_ms)
+    cluster.engine.table.commit([row])
+    cluster.engine.execute_command(EXPERIMENT, PauseRequested())
+    names = [name for name, _ in cluster.checker.folded_messages("trial#1")]
+    assert names[-2:] == ["WorkAssigned", "ExperimentStatusChanged"]
+    assert mail_of(cluster, "trial#1") == 0
+
+
+def test_a_message_that_the_trial_fails_on_is_mail_and_its_sender_goes_on(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object) -> object:
+        raise RuntimeError("a bug")
+
+    types = cast("dict[str, ActorType]", ACTOR_TYPES)
+    broken = replace(types["trial"], step=fail)
+    monkeypatch.setitem(types, "trial", broken)
+    cluster.engine.execute_command(EXPERIMENT, submission(1, 2))
+    assert cluster.checker.actor_state(EXPERIMENT).trials == 2
+    assert [mail_of(cluster, f"trial#{number}") for number in (1, 2)] == [1, 1]
+    monkeypatch.setitem(types, "trial", replace(broken, step=trial_actor.step))
+    cluster.engine.advance_until_idle(["trial#1", "trial#2"])
+    assert len(cluster.checker.actor_states("trial")) == 2
+
+
+class Recording(TableDecorator):
+    """A table that keeps what is committed."""
+
+    snapshot_queries = True
+
+    def __init__(self, table: StateTable) -> None:
+        super().__init__(table)
+        self.commits: list[Sequence[Write]] = []
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        super().commit(writes)
+        self.commits.append(writes)
+
+
+def test_what_does_not_fit_into_the_commit_is_mail(cluster: Cluster) -> None:
+    table = Recording(cluster.engine.table)
+    engine = Engine(table, lambda: cluster.now_ms, UNHURRIED)
+    engine.execute_command(EXPERIMENT, submission(1, 60))
+    assert len(cluster.checker.actor_states("trial")) == 60
+    # Some trials are created with their experiment, by a head; the others are sent a row of mail.
+    first = [write.key for write in table.commits[0] if write.key.partition.startswith("trial#")]
+    created = [key for key in first if key.sort == HEAD]
+    mailed = [key for key in first if key.sort.startswith(MAIL)]
+    assert created
+    assert mailed
+    assert max(map(len, table.commits)) <= OPERATIONS_MAX
+
+
+class FullTable(TableDecorator):
+    """A table that refuses commits of more than one actor, as too many bytes."""
+
+    snapshot_queries = True
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        if sum(isinstance(it, Put) and it.key.sort == HEAD for it in writes) > 1:
+            raise InvalidCommit("too many bytes")
+        super().commit(writes)
+
+
+def test_a_commit_that_the_deliveries_make_too_large_goes_without_them(cluster: Cluster) -> None:
+    engine = Engine(FullTable(cluster.engine.table), lambda: cluster.now_ms, UNHURRIED)
+    engine.execute_command(EXPERIMENT, submission(1, 3))
+    engine.execute_command(EXPERIMENT, KillRequested())
+    states = cluster.checker.actor_states("trial")
+    assert [state.status.is_final for state in states] == [True] * 3
+
+
+def test_delivered_and_mailed_end_the_same(cluster: Cluster, tmp_path: Path) -> None:
+    other = Cluster(tmp_path / "other.db")
+    other.add_pool()
+    with everything_mailed():
+        for command in (submission(1, 4), PauseRequested()):
+            other.engine.execute_command(EXPERIMENT, command)
+    for command in (submission(1, 4), PauseRequested()):
+        cluster.engine.execute_command(EXPERIMENT, command)
+    assert cluster.checker.commits < other.checker.commits
+    for number in range(1, 5):
+        address = f"trial#{number}"
+        assert cluster.checker.actor_state(address) == other.checker.actor_state(address)
+        assert cluster.checker.folded_messages(address) == other.checker.folded_messages(address)
+    other.close()
