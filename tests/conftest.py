@@ -9,10 +9,16 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from tests.emulators.ministack import Ministack
     from tests.emulators.seaweedfs import SeaweedFs
+
+# The same examples each time, on slow machines too: a gate that was green is green again on the
+# same tree. `--hypothesis-profile=default` draws others.
+settings.register_profile("gate", derandomize=True, deadline=None)
+settings.load_profile("gate")
 
 
 def require(name: str) -> ModuleType:
