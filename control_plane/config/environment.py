@@ -180,3 +180,7 @@ class Environment(Section):
     """Kept and shown: this cluster has no Slurm."""
     pbs: Words = ()
     """Kept and shown: this cluster has no PBS."""
+    determined_compatibility: bool = True
+    """Whether `import determined` in a trial is detcloud's package of Determined's names, which
+    comes before an installed one; `false` leaves it out.
+    """

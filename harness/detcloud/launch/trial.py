@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import traceback
 
+from detcloud.compatibility.path import offer_determined
 from detcloud.launch.fast_exit import exit_process, install_fast_exit
 from detcloud.launch.launchers import find_launcher
 from detcloud.shared.errors import DetcloudError
@@ -36,6 +37,8 @@ def main() -> int:
     try:
         if directory.spec.epoch > 1:
             print(_run_header(directory.spec), flush=True)
+        if notice := offer_determined(directory.spec.config):
+            print(f"[detcloud] {notice}", flush=True)
         code = find_launcher(directory.spec.entrypoint).run(directory.spec.entrypoint)
         # The agent, which reads the log, has more to say of an exit code.
         reason, message = ("errored", "") if code else _reason_of_unreported_exit(directory)

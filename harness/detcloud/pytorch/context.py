@@ -12,6 +12,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim.lr_scheduler import LRScheduler as TorchLRScheduler
 
 from detcloud import core
+from detcloud.pytorch.batch_data import move_to_device
 from detcloud.pytorch.generators import seed_all
 from detcloud.pytorch.optimization import ClipGrads, Optimization, StepMode
 from detcloud.shared.errors import DetcloudError
@@ -142,18 +143,7 @@ class PyTorchTrialContext:
 
     def to_device(self, data: Any) -> Any:
         """The data with every tensor in its dicts, lists and tuples on the trial's device."""
-        if isinstance(data, torch.Tensor):
-            is_there = data.device == self.device
-            return data if is_there else data.to(self.device, non_blocking=True)
-        if type(data) is list:
-            return [self.to_device(value) for value in data]
-        if isinstance(data, dict):
-            return {key: self.to_device(value) for key, value in data.items()}
-        if isinstance(data, tuple) and hasattr(data, "_fields"):
-            return type(data)(*(self.to_device(value) for value in data))
-        if isinstance(data, list | tuple):
-            return type(data)([self.to_device(value) for value in data])
-        return data
+        return move_to_device(data, self.device)
 
     def backward(
         self,

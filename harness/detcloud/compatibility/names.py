@@ -1,0 +1,293 @@
+"""The public names of Determined 0.12 to 0.38.1: what each is here, or what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+ROOT = "determined"
+
+
+@dataclass(frozen=True)
+class Module:
+    """The names of one of Determined's modules.
+
+    `offered` maps a name to `module:attribute` of detcloud, or to a module; `missing` maps a name
+    to the sentence that says what to write instead. `program` is detcloud's module that is run for
+    `python -m`.
+    """
+
+    offered: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
+    program: str | None = None
+
+
+def _same_names(place: str, names: str) -> dict[str, str]:
+    return {name: f"{place}:{name}" for name in names.split()}
+
+
+def _all_missing(names: str, sentence: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), sentence)
+
+
+_INTERNAL = "it belonged to Determined's own machinery; code that trains does not need it."
+_NO_CLIENT = (
+    "a trial holds no credential of the cluster; outside of trials, use detcloud.Client or the"
+    " detcloud command."
+)
+_NATIVE = "start the experiment with `detcloud create CONFIG MODEL_DIRECTORY` instead."
+_NATIVE_SPACE = "write the hyperparameter into the configuration, with `type` and its range."
+_CONTROLLER = "write a script with detcloud.core, whose loop is your own, or a PyTorchTrial."
+_NO_KERAS_TRIAL = "write a script that trains the Keras model and reports with detcloud.core."
+_NO_ESTIMATOR = "TensorFlow has no Estimators any more; report with detcloud.core from a script."
+_NO_DEEPSPEED = (
+    "write a script that trains with DeepSpeed, reports with detcloud.core and starts through"
+    " `python -m detcloud.launch.deepspeed`."
+)
+_NO_LIGHTNING = "give the Lightning Trainer a callback that reports with detcloud.core."
+_NO_DSAT = "search over DeepSpeed's settings with an ordinary searcher."
+_NO_UNMANAGED = (
+    "create the experiment with detcloud.Client; its trials run on the cluster's agents."
+)
+_NO_ENUM = "leave the argument out, what it chose between is chosen by itself."
+
+_MODULES = {
+    "": Module(
+        offered={
+            **_same_names(
+                "detcloud.compatibility.cluster_info",
+                "ClusterInfo ResourcesInfo TrialInfo get_cluster_info",
+            ),
+            **_same_names(
+                "detcloud.compatibility.functions", "ExperimentConfig LOG_FORMAT import_from_path"
+            ),
+            "InvalidHP": "detcloud.shared.errors:InvalidHP",
+            "LegacyTrial": "detcloud.pytorch:PyTorchTrial",
+            "Trial": "detcloud.pytorch:PyTorchTrial",
+            "TrialContext": "detcloud.pytorch:PyTorchTrialContext",
+            "__version__": "detcloud.compatibility.functions:VERSION",
+        },
+        missing={
+            **_all_missing("EnvContext RendezvousInfo metadata", _INTERNAL),
+            **_all_missing("NativeContext", _NATIVE),
+            **_all_missing("Categorical Constant Double Integer Log", _NATIVE_SPACE),
+            **_all_missing(
+                "CallbackTrialController LoopTrialController TrialController", _CONTROLLER
+            ),
+        },
+    ),
+    "core": Module(
+        offered={
+            **_same_names(
+                "detcloud.core",
+                "CheckpointContext Context DistributedContext EarlyExitReason PreemptContext"
+                " SearcherContext SearcherOperation TrainContext init",
+            ),
+            "DummyCheckpointContext": "detcloud.core:CheckpointContext",
+            "DummyDistributedContext": "detcloud.core:DistributedContext",
+            "DummyPreemptContext": "detcloud.core:PreemptContext",
+            "DummySearcherContext": "detcloud.core:SearcherContext",
+            "DummySearcherOperation": "detcloud.core:SearcherOperation",
+            "DummyTrainContext": "detcloud.core:TrainContext",
+        },
+        missing={
+            **_all_missing("DownloadMode PreemptMode SearcherMode TensorboardMode", _NO_ENUM),
+            "Unit": "lengths are batches; SearcherOperation.length is a number of them.",
+            **_all_missing(
+                "ProfilerContext DummyProfilerContext",
+                "report what you measure with core_context.train.report_metrics.",
+            ),
+            **_all_missing("DummyExperimentalCoreContext ExperimentalCoreContext", _INTERNAL),
+            "SearcherContextMissing": _INTERNAL,
+        },
+    ),
+    "errors": Module(
+        offered={"InvalidHP": "detcloud.shared.errors:InvalidHP"},
+        missing=_all_missing(
+            "CheckpointNotFound CheckpointStateException EnterpriseOnlyError InternalException"
+            " InvalidCheckpointException InvalidConfigurationException InvalidDataTypeException"
+            " InvalidExperimentException InvalidModelException MultipleDownloadsFailed"
+            " NoDirectStorageAccess ProxiedDownloadFailed SkipWorkloadException"
+            " StopLoadingImplementation WorkerError WorkerFinishedGracefully",
+            "detcloud raises detcloud.DetcloudError, whose message says what is wrong.",
+        ),
+    ),
+    "pytorch": Module(
+        offered={
+            **_same_names(
+                "detcloud.pytorch",
+                "Batch DataLoader Epoch LRScheduler PyTorchCallback PyTorchTrial"
+                " PyTorchTrialContext Reducer TorchData Trainer adapt_batch_sampler data_length"
+                " init",
+            ),
+            **_same_names(
+                "detcloud.pytorch.samplers",
+                "DistributedBatchSampler RepeatBatchSampler SkipBatchSampler",
+            ),
+            "TrainUnit": "detcloud.pytorch.periods:Period",
+            "to_device": "detcloud.pytorch.batch_data:move_to_device",
+        },
+        missing={
+            **_all_missing(
+                "ClipGradsL2Norm ClipGradsL2Value",
+                "pass clip_grads to context.step_optimizer, a function of the parameters.",
+            ),
+            "CheckpointLoadContext": _INTERNAL,
+            "MetricReducer": "return per-batch values from evaluate_batch and name a Reducer, or"
+            " define evaluate_full_dataset.",
+            "PyTorchExperimentalContext": "what it offered is on the context itself, or not there.",
+            "PyTorchTrialController": _CONTROLLER,
+            "load_trial_from_checkpoint_path": "build the model and load the file state.pt of the"
+            " checkpoint, which `detcloud checkpoint download` fetches.",
+            "reset_parameters": "call reset_parameters of the model's layers.",
+        },
+    ),
+    "pytorch.samplers": Module(
+        offered=_same_names(
+            "detcloud.pytorch.samplers",
+            "DistributedBatchSampler DistributedSampler RepeatBatchSampler RepeatSampler"
+            " ReproducibleShuffleBatchSampler ReproducibleShuffleSampler SkipBatchSampler"
+            " SkipSampler",
+        )
+    ),
+    "pytorch.deepspeed": Module(
+        missing=_all_missing(
+            "DeepSpeedTrial DeepSpeedTrialContext DeepSpeedTrialController ModelParallelUnit"
+            " Trainer init make_data_parallel_mpu make_deepspeed_mpu overwrite_deepspeed_config",
+            _NO_DEEPSPEED,
+        )
+    ),
+    "pytorch.dsat": Module(
+        missing=_all_missing(
+            "ASHADSATSearchData ASHADSATSearchMethod BaseDSATSearchMethod"
+            " BinarySearchDSATSearchMethod DSATModelProfileInfoTrial DSATSearchData DSATTrial"
+            " DSATTrialTracker RandomDSATSearchMethod TestDSATSearchMethod dsat_reporting_context"
+            " get_batch_config_from_mbs_gas_and_slots get_custom_dsat_exp_conf_from_args"
+            " get_dict_from_yaml_or_json_path get_ds_config_from_hparams get_full_parser"
+            " get_hf_args_with_overwrites get_random_zero_optim_config get_search_method_class"
+            " get_search_runner_config_from_args smaller_is_better",
+            _NO_DSAT,
+        )
+    ),
+    "pytorch.experimental": Module(
+        missing=_all_missing(
+            "TorchBatchProcessor TorchBatchProcessorContext get_default_device torch_batch_process",
+            "loop over the data in a script and report with detcloud.core.",
+        )
+    ),
+    "pytorch.lightning": Module(missing=_all_missing("LightningAdapter", _NO_LIGHTNING)),
+    "keras": Module(
+        missing=_all_missing(
+            "ArrayLike DeterminedCallback InputData SequenceAdapter TFKerasContext"
+            " TFKerasExperimentalContext TFKerasNativeContext TFKerasTensorBoard TFKerasTrainConfig"
+            " TFKerasTrial TFKerasTrialContext TFKerasTrialController TensorBoard get_rng_state"
+            " load_model_from_checkpoint_path set_rng_state",
+            _NO_KERAS_TRIAL,
+        )
+    ),
+    "keras.callbacks": Module(
+        missing=_all_missing(
+            "Callback EarlyStopping ReduceLROnPlateau TensorBoard", _NO_KERAS_TRIAL
+        )
+    ),
+    "transformers": Module(
+        missing={"DetCallback": "write a TrainerCallback that reports with detcloud.core."}
+    ),
+    "lightning": Module(),
+    "lightning.experimental": Module(missing=_all_missing("DetLogger", _NO_LIGHTNING)),
+    "estimator": Module(
+        missing=_all_missing("EstimatorContext EstimatorTrial EstimatorTrialContext", _NO_ESTIMATOR)
+    ),
+    "searcher": Module(
+        offered=_same_names(
+            "detcloud.searcher",
+            "Close Create ExitedReason LocalSearchRunner Operation Progress SearchMethod"
+            " SearchRunner SearcherState Shutdown ValidateAfter",
+        ),
+        missing={"RemoteSearchRunner": "run a LocalSearchRunner beside the cluster."},
+    ),
+    "experimental": Module(
+        missing={
+            **_all_missing(
+                "Checkpoint Determined ExperimentReference Model ModelOrderBy ModelSortBy"
+                " TrialOrderBy TrialReference TrialSortBy",
+                _NO_CLIENT,
+            ),
+            **_all_missing("create init_native", _NATIVE),
+            **_all_missing(
+                "create_trial_instance test_one_batch",
+                "train a few batches with detcloud.pytorch.Trainer outside of a cluster.",
+            ),
+        }
+    ),
+    "experimental.client": Module(
+        missing=_all_missing(
+            "Checkpoint Determined Experiment Model Project Trial Workspace create_experiment"
+            " create_model create_user get_checkpoint get_experiment get_model get_trial"
+            " list_experiments list_users login whoami",
+            _NO_CLIENT,
+        )
+    ),
+    "experimental.core_v2": Module(
+        missing=_all_missing(
+            "Config DefaultConfig UnmanagedConfig alert checkpoint close init init_context preempt"
+            " train url_reverse_webui_exp_view",
+            _NO_UNMANAGED,
+        )
+    ),
+    "experimental.unmanaged": Module(
+        missing=_all_missing(
+            "build_unmanaged_trial_cluster_info create_unmanaged_cluster_info"
+            " create_unmanaged_experiment create_unmanaged_trial"
+            " create_unmanaged_trial_cluster_info init url_reverse_webui_exp_view",
+            _NO_UNMANAGED,
+        )
+    ),
+    "experimental.keras": Module(missing=_all_missing("init", _NATIVE)),
+    "common": Module(
+        offered={"set_logger": "detcloud.compatibility.functions:set_logger"},
+        missing=_all_missing("check constants context requests storage util", _INTERNAL),
+    ),
+    "common.api": Module(
+        missing=_all_missing(
+            "authentication certs bindings request Session UnauthSession", _NO_CLIENT
+        )
+    ),
+    "util": Module(
+        missing=_all_missing(
+            "calculate_batch_sizes check_sshd download_gcs_blob_with_backoff filter_duplicates"
+            " force_create_symlink forward_signals get_member_func has_param humanize_float"
+            " is_numerical_scalar is_overridden json_encode legacy_trial_entrypoint_to_script"
+            " make_metrics make_timing_log mask_checkpoint_storage mask_config_dict"
+            " match_legacy_trial_class merge_dicts rmtree_nfs_safe signal_process_tree"
+            " validate_batch_metrics wrap_metrics write_user_code",
+            "it is a small helper of Determined's own: copy the lines into your code.",
+        )
+    ),
+    "horovod": Module(
+        missing={
+            "hvd": "import horovod.torch as hvd.",
+            **_all_missing(
+                "HorovodContext create_hostlist_arg create_network_interface_arg_if_specified"
+                " create_performance_args create_run_command",
+                _INTERNAL,
+            ),
+        }
+    ),
+    "launch": Module(),
+    **{
+        f"launch.{name}": Module(program=f"detcloud.launch.{name}")
+        for name in (
+            "autohorovod",
+            "deepspeed",
+            "horovod",
+            "tensorflow",
+            "torch_distributed",
+            "wrap_rank",
+        )
+    },
+}
+
+MODULES: Mapping[str, Module] = {
+    f"{ROOT}.{name}" if name else ROOT: module for name, module in _MODULES.items()
+}

@@ -1,0 +1,42 @@
+"""Putting the package `determined` of detcloud first on a trial's path."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from detcloud.compatibility.names import ROOT
+
+FOLDER = str(Path(__file__).parent / "on_path")
+SETTING = "determined_compatibility"
+
+
+def offer_determined(config: Mapping[str, Any]) -> str | None:
+    """Let this process and those it starts import `determined` from detcloud, unless the
+    configuration turns it off with `environment.determined_compatibility`.
+
+    Returns a notice for the log where another package of that name is hidden by it.
+    """
+    if (config.get("environment") or {}).get(SETTING, True) is False:
+        return None
+    is_hiding = _find_other_package()
+    if FOLDER not in sys.path:
+        sys.path.insert(0, FOLDER)
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if FOLDER not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([FOLDER, *paths])
+    if not is_hiding:
+        return None
+    return (
+        f"`import {ROOT}` is detcloud's compatibility package here, not the installed one, which"
+        f" would not report to this cluster; environment.{SETTING}: false turns that off"
+    )
+
+
+def _find_other_package() -> bool:
+    spec = importlib.util.find_spec(ROOT) if ROOT not in sys.modules else None
+    return spec is not None and not (spec.origin or "").startswith(FOLDER)

@@ -1,0 +1,43 @@
+"""Batches as nested structures of tensors: their type, their length and their device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from detcloud.shared.errors import DetcloudError
+
+TorchData = dict[str, torch.Tensor] | Sequence[torch.Tensor] | torch.Tensor
+"""What a data loader gives for a batch."""
+
+
+def data_length(data: Any) -> int:
+    """The number of records in a batch: the length of the first tensor or array found in it.
+
+    Raises DetcloudError where there is none.
+    """
+    if hasattr(data, "shape"):
+        return len(data)
+    if isinstance(data, Mapping):
+        data = list(data.values())
+    if isinstance(data, Sequence) and not isinstance(data, str | bytes) and len(data):
+        return data_length(data[0])
+    raise DetcloudError(f"{data!r:.80} has no length: a batch of tensors was expected")
+
+
+def move_to_device(data: Any, device: torch.device) -> Any:
+    """The data with every tensor in its dicts, lists and tuples on the device."""
+    if isinstance(data, torch.Tensor):
+        is_there = data.device == device
+        return data if is_there else data.to(device, non_blocking=True)
+    if type(data) is list:
+        return [move_to_device(value, device) for value in data]
+    if isinstance(data, dict):
+        return {key: move_to_device(value, device) for key, value in data.items()}
+    if isinstance(data, tuple) and hasattr(data, "_fields"):
+        return type(data)(*(move_to_device(value, device) for value in data))
+    if isinstance(data, list | tuple):
+        return type(data)([move_to_device(value, device) for value in data])
+    return data

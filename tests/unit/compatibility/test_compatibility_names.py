@@ -1,0 +1,65 @@
+import importlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud import pytorch
+from detcloud.compatibility import path
+from detcloud.compatibility.modules import UnsupportedName, _Finder
+from detcloud.compatibility.names import MODULES
+
+# Names that the modules of releases 0.12.13 to 0.38.1 define or import for their users.
+PUBLIC = json.loads(Path(__file__).with_name("public_names.json").read_text())
+
+
+@pytest.fixture(autouse=True)
+def package_on_the_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The package on the path, as a trial has it, and nothing of it afterwards."""
+    monkeypatch.syspath_prepend(path.FOLDER)
+    yield
+    sys.meta_path[:] = [it for it in sys.meta_path if not isinstance(it, _Finder)]
+    for name in [it for it in sys.modules if it.partition(".")[0] == "determined"]:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_every_public_name_is_there_or_says_what_to_write_instead(module: str) -> None:
+    found = importlib.import_module(module)
+    for name in PUBLIC[module]:
+        try:
+            assert getattr(found, name) is not None, name
+        except UnsupportedName as error:
+            sentence = str(error)
+            assert sentence.startswith(f"{module}.{name} is not supported by detcloud: "), sentence
+            assert sentence.endswith("."), sentence
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_name_that_is_offered_exists(module: str) -> None:
+    found = importlib.import_module(module)
+    for name in MODULES[module].offered:
+        assert getattr(found, name) is not None, name
+    assert not MODULES[module].offered.keys() & MODULES[module].missing.keys()
+
+
+def test_a_trial_class_of_determined_is_one_of_ours() -> None:
+    scope: dict[str, Any] = {}
+    exec("from determined.pytorch import DataLoader, LRScheduler, PyTorchTrial, TorchData", scope)
+    assert scope["PyTorchTrial"] is pytorch.PyTorchTrial
+    exec("import determined as det\nfrom determined import core, pytorch as theirs", scope)
+    assert scope["theirs"].samplers.SkipSampler is not None
+    assert scope["det"].core is scope["core"]
+    exec("from determined.pytorch import *", scope)
+
+
+def test_what_is_missing_is_an_import_error_with_a_sentence() -> None:
+    with pytest.raises(ImportError, match=r"TFKerasTrial is not supported.*reports with detcloud"):
+        exec("from determined.keras import TFKerasTrial")
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'determined\.nonsense'"):
+        exec("import determined.nonsense")
+    with pytest.raises(ImportError, match="cannot import name 'nonsense'"):
+        exec("from determined.pytorch import nonsense")

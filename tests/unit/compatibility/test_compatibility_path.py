@@ -1,0 +1,73 @@
+"""Trials import `determined` from detcloud, in the process of a trial and in what it starts."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.patience import PROCESS_SECONDS_MAX
+from tests.unit.core.trial_files import make_trial, reports
+
+ROOT = Path(__file__).resolve().parents[3]
+SCRIPT = """
+import determined as det
+from determined import core
+from determined.common import set_logger
+
+info = det.get_cluster_info()
+assert (info.trial.trial_id, info.trial.hparams) == (4, {"lr": 0.1}), info
+assert info.trial._config["searcher"]["metric"] == "loss"
+with core.init() as context:
+    context.train.report_validation_metrics(steps_completed=1, metrics={"loss": 0.5})
+"""
+
+
+def run(
+    folder: Path, code: Path, *packages: Path, **config: Any
+) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """Run train.py of a folder as a trial does, with more folders of packages on the path."""
+    trial = make_trial(
+        folder,
+        entrypoint=[sys.executable, "train.py"],
+        hparams={"lr": 0.1},
+        config={"searcher": {"metric": "loss"}, **config},
+    )
+    python_path = os.pathsep.join(map(str, (ROOT / "harness", *packages)))
+    done = subprocess.run(
+        [sys.executable, "-m", "detcloud.launch.trial"],
+        cwd=code,
+        env={**os.environ, "DETCLOUD_TRIAL_DIR": str(trial), "PYTHONPATH": python_path},
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_SECONDS_MAX,
+        check=False,
+    )
+    return trial, done
+
+
+def test_a_script_for_determined_reports_to_the_cluster(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    trial, done = run(tmp_path / "run", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [line["kind"] for line in reports(trial)] == ["metrics", "exit"]
+    assert "compatibility package" not in done.stdout
+
+
+def test_an_installed_determined_is_hidden_with_a_notice_unless_the_setting_says_no(
+    tmp_path: Path,
+) -> None:
+    packages, code = tmp_path / "packages", tmp_path / "code"
+    (packages / "determined").mkdir(parents=True)
+    (packages / "determined" / "__init__.py").write_text("THEIRS = True\n")
+    code.mkdir()
+    (code / "train.py").write_text(
+        "import determined\nprint('theirs:', hasattr(determined, 'THEIRS'))\n"
+    )
+    _, hidden = run(tmp_path / "hidden", code, packages)
+    assert "theirs: False" in hidden.stdout, hidden.stdout + hidden.stderr
+    assert "not the installed one" in hidden.stdout
+    off = {"determined_compatibility": False}
+    _, theirs = run(tmp_path / "theirs", code, packages, environment=off)
+    assert "theirs: True" in theirs.stdout, theirs.stdout + theirs.stderr
+    assert "not the installed one" not in theirs.stdout
