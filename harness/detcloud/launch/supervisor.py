@@ -19,6 +19,7 @@ stops no trial. `detcloud.launch.fork_server` runs the same code in a process th
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import select
@@ -33,6 +34,7 @@ POLL_SECONDS = 5.0
 RETRY_SECONDS = 0.5
 PIPE_BYTES = 64 * 1024
 TAIL_BYTES = 64 * 1024
+NO_ROOM = (errno.EDQUOT, errno.EIO, errno.ENOSPC)
 
 # Not typing's: its import would take longer than all else here.
 TYPE_CHECKING = False
@@ -132,6 +134,8 @@ class Supervisor:
         self.output, self._output_end = os.pipe()
         os.set_blocking(self.output, False)
         self._unwritten_record: dict[str, object] | None = None
+        # The trial has removed the folder, or put something in the record's place.
+        self._is_record_impossible = False
         self.kill_signalled = False
         self.killed = False
         self.kill_at: float | None = None
@@ -172,7 +176,7 @@ class Supervisor:
             "killed": self.killed,
         }
         self.log.close()
-        while not self._try_to_record("exit.json", record):
+        while not self._try_to_record("exit.json", record) and not self._is_record_impossible:
             time.sleep(RETRY_SECONDS)
             self.log.close()
         return code if code >= 0 else 128 - code
@@ -295,9 +299,11 @@ class Supervisor:
 
     def _grace_seconds(self) -> float:
         try:
-            with open(f"{self.directory}/kill.json", encoding="utf-8") as file:  # noqa: PTH123
+            # A trial may have put a pipe there, for which nobody must wait.
+            descriptor = os.open(f"{self.directory}/kill.json", os.O_RDONLY | os.O_NONBLOCK)
+            with os.fdopen(descriptor, encoding="utf-8") as file:
                 return float(json.load(file)["grace_ms"]) / 1000
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             # Not the agent's kill: whoever stops containers, or the machine, waits for a while.
             return float(self.launch.get("unasked_grace_seconds", 0))
 
@@ -308,7 +314,8 @@ class Supervisor:
             with open(new_file, "w", encoding="utf-8") as file:  # noqa: PTH123
                 json.dump(content, file)
             os.replace(new_file, f"{self.directory}/{name}")  # noqa: PTH105
-        except OSError:
+        except OSError as error:
+            self._is_record_impossible = error.errno not in NO_ROOM
             return False
         return True
 

@@ -6,10 +6,11 @@ An object is written beside its place and renamed there, so that no reader sees 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
-import shutil
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,49 +34,108 @@ def write_atomically(
 
 def read_json_object(path: Path) -> dict[str, Any] | None:
     """The JSON object in the file, None where there is none."""
-    try:
-        return parse_json_object(path.read_bytes())
-    except OSError:
-        return None
+    content = read_regular_file(path, follows_links=True)
+    return None if content is None else parse_json_object(content)
 
 
 def read_untrusted_json_object(path: Path) -> dict[str, Any] | None:
     """The JSON object in a small file that a trial may have written, None where there is none."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    content = read_regular_file(path, UNTRUSTED_BYTES_MAX)
+    return None if content is None else parse_json_object(content)
+
+
+def read_regular_file(
+    path: Path, bytes_max: int = -1, *, follows_links: bool = False
+) -> bytes | None:
+    """The content, or its first `bytes_max` bytes; None for what is not there or no regular file.
+
+    A pipe or a device, which may be put in a file's place, is neither waited for nor read.
+    """
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
+    flags |= 0 if follows_links else os.O_NOFOLLOW
     try:
-        descriptor = os.open(path, flags)
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            is_regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            return file.read(bytes_max) if is_regular else None
     except OSError:
         return None
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return None
-        return parse_json_object(os.read(descriptor, UNTRUSTED_BYTES_MAX))
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
+
+
+def discard(path: Path) -> None:
+    """Delete a file, a link or whatever lies there, a directory with all it holds."""
+    if path.is_dir():
+        delete_tree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def delete_tree(path: Path) -> None:
-    """Delete a directory or a link, whatever its modes, but never what a link points to."""
+    """Delete a directory or a link, whatever its modes and depth, but never what a link points to.
+
+    Folders within folders are moved up to the top before they are emptied: it takes two
+    descriptors and no recursion for any depth. What cannot be deleted is left.
+    """
     if path.is_symlink():
         path.unlink()
         return
-    shutil.rmtree(path, onerror=_open_and_retry)
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(path, ignore_errors=True)
-
-
-def _open_and_retry(function: Any, path: str, _: object) -> None:
-    """Give a directory without permissions its own back and repeat what failed in it."""
     with contextlib.suppress(OSError):
-        for place in (Path(path).parent, Path(path)):
-            if stat.S_ISDIR(place.lstat().st_mode):
-                place.chmod(0o700)
-        if function in (os.unlink, os.rmdir):
-            function(path)
-        else:
-            shutil.rmtree(path, ignore_errors=True)
+        top = _open_own_folder(str(path), None)
+        try:
+            _empty_folder(top)
+        finally:
+            os.close(top)
+        path.rmdir()
+
+
+def _empty_folder(top: int) -> None:
+    """Delete the entries of an open folder."""
+    numbers = itertools.count()
+    left: set[str] = set()
+    while names := [name for name in _entry_names(top) if name not in left]:
+        for name in names:
+            try:
+                if _is_folder(name, top):
+                    _empty_by_moving(name, top, numbers)
+                    os.rmdir(name, dir_fd=top)
+                else:
+                    os.unlink(name, dir_fd=top)
+            except FileNotFoundError:
+                continue
+            except OSError:
+                left.add(name)
+
+
+def _empty_by_moving(name: str, top: int, numbers: Iterator[int]) -> None:
+    """Delete the files of a folder in `top`, and move its folders beside it."""
+    folder = _open_own_folder(name, top)
+    try:
+        for entry in _entry_names(folder):
+            if not _is_folder(entry, folder):
+                os.unlink(entry, dir_fd=folder)
+                continue
+            # A folder is moved by who may write it.
+            os.chmod(entry, 0o700, dir_fd=folder)
+            beside = f".{os.getpid()}-{next(numbers)}.deleted"
+            os.rename(entry, beside, src_dir_fd=folder, dst_dir_fd=top)
+    finally:
+        os.close(folder)
+
+
+def _entry_names(folder: int) -> list[str]:
+    with os.scandir(folder) as entries:
+        return [entry.name for entry in entries]
+
+
+def _open_own_folder(name: str, parent: int | None) -> int:
+    """Open a folder, not a link to one, and give its owner back what its modes denied."""
+    if _is_folder(name, parent):
+        os.chmod(name, 0o700, dir_fd=parent)
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    return os.open(name, flags, dir_fd=parent)
+
+
+def _is_folder(name: str, parent: int | None) -> bool:
+    return stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode)
 
 
 def parse_json_object(content: bytes) -> dict[str, Any] | None:

@@ -9,21 +9,29 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.allocation.trial_reports import ReportLine, parse_line
-from detcloud.shared.files import parse_json_object
+from detcloud.shared.files import discard, parse_json_object, read_regular_file
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
 class AgentReport:
-    """The agent's report file of one allocation: appended to, one write per line."""
+    """The agent's report file of one allocation: appended to, one write per line.
+
+    It lies in a folder that a trial which runs as the agent's own user can reach. What is there
+    that this agent has not written is replaced by what it has.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.size = 0
-        self._torn = False
-        if path.exists():
-            self._detect_torn_line()
+        self._content = read_regular_file(path) or b""
+        # A crash may have left half a line, to which the next one must not be glued.
+        self._torn = bool(self._content) and not self._content.endswith(b"\n")
+
+    @property
+    def size(self) -> int:
+        """Bytes of the report."""
+        return len(self._content)
 
     def append(self, kind: str, **fields: object) -> None:
         """Append one record with the present time."""
@@ -32,39 +40,40 @@ class AgentReport:
 
     def records(self) -> list[dict[str, Any]]:
         """All readable records, for an agent that takes over from another."""
-        if not self._path.exists():
-            return []
-        records = (parse_json_object(line) for line in self._path.read_bytes().split(b"\n"))
+        records = (parse_json_object(line) for line in self._content.split(b"\n"))
         return [record for record in records if record is not None]
 
     def lines(self, offset: int) -> list[ReportLine]:
         """The records after the byte offset."""
-        if offset >= self.size:
-            return []
-        content = self._path.read_bytes()[offset:]
         lines = []
-        for raw in content.split(b"\n")[:-1]:
+        for raw in self._content[offset:].split(b"\n")[:-1]:
             offset += len(raw) + 1
             lines.append(parse_line(raw, offset))
         return lines
 
-    def _detect_torn_line(self) -> None:
-        """Note whether a crash left half a line, to which the next one must not be glued."""
-        content = self._path.read_bytes()
-        self.size = len(content)
-        self._torn = bool(content) and not content.endswith(b"\n")
-
     def _write(self, line: bytes) -> None:
         """Append a line whole; OSError where there is no room, and then nothing of it stays."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        descriptor = os.open(self._path, flags, 0o600)
+        content = b"\n" + line if self._torn else line
+        descriptor = self._open()
         try:
             before = os.fstat(descriptor).st_size
-            content = b"\n" + line if self._torn else line
+            if before != self.size:
+                os.ftruncate(descriptor, 0)
+                before, content = 0, self._content + content
             if os.write(descriptor, content) < len(content):
                 os.ftruncate(descriptor, before)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
-            self._torn = False
-            self.size = before + len(content)
         finally:
             os.close(descriptor)
+        self._content += content if before else content[self.size :]
+        self._torn = False
+
+    def _open(self) -> int:
+        """Open the file for appending, in a folder made anew where it was removed, and without
+        what else was put in its place.
+        """
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._path.is_symlink() or (self._path.exists() and not self._path.is_file()):
+            discard(self._path)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        return os.open(self._path, flags | os.O_NONBLOCK, 0o600)

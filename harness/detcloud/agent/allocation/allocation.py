@@ -185,11 +185,17 @@ class Allocation:
             if self._failure is not None:
                 self._write_failure()
                 return
-            if self._directives_unwritten:
-                self._write_directives()
-            if self._kill_unwritten and self._kill_grace_ms is not None:
-                self._request_kill(self._kill_grace_ms)
-            self._apply_status(self._runtime.poll(self.directory.agent))
+            # What cannot be written, for want of room or of a folder that the trial removed, holds
+            # up neither the kill nor the news of its end.
+            try:
+                if self._kill_unwritten and self._kill_grace_ms is not None:
+                    self._request_kill(self._kill_grace_ms)
+            finally:
+                try:
+                    self._apply_status(self._runtime.poll(self.directory.agent))
+                finally:
+                    if self._directives_unwritten and not self._exited:
+                        self._write_directives()
 
     def scan_output(self) -> ScanResult:
         """Look for reports and log written since the last scan, by the trial or by the agent."""

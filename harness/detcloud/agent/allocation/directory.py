@@ -70,8 +70,12 @@ class AllocationDirectory:
         return read_json_object(self.inputs / "spec.json")
 
     def write_directives(self, directives: dict[str, Any]) -> None:
-        """Replace in/directives.json."""
+        """Replace in/directives.json, in a folder made anew where the trial removed it."""
         path = self.inputs / "directives.json"
+        if not self.inputs.is_dir() and self.path.is_dir():
+            self.inputs.mkdir(mode=0o700)
+            if self.owner is not None:
+                os.chown(self.inputs, *self.owner, follow_symlinks=False)
         write_atomically(path, directives, mode=0o400, owner=self.owner)
 
     def read_directives(self) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import stat
 import time
 from bisect import bisect_right
 from typing import TYPE_CHECKING
@@ -68,10 +69,14 @@ def read_log(log: Path, offset: int, bytes_max: int, *, ended: bool) -> str:
     A character that the end of the file cuts is left out unless the log has `ended`.
     """
     try:
-        descriptor = os.open(log, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(log, flags)
     except OSError:
         return ""
     try:
+        # A trial may have put a pipe there, or a folder.
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return ""
         content = os.pread(descriptor, bytes_max, offset)
         last = ended and offset + len(content) >= os.fstat(descriptor).st_size
     finally:
@@ -92,7 +97,8 @@ def decode_log(content: bytes) -> str:
 def log_size(log: Path) -> int:
     """Bytes in the log, 0 without one."""
     try:
-        return log.stat().st_size
+        status = log.lstat()
+        return status.st_size if stat.S_ISREG(status.st_mode) else 0
     except OSError:
         return 0
 

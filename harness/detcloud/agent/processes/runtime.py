@@ -22,7 +22,7 @@ from detcloud.agent.assignment.startup_hook import PASSED_FILE
 from detcloud.agent.assignment.unused_settings import process_notices
 from detcloud.agent.runtime import Launch, Phase, Status
 from detcloud.launch.launchers import find_launcher
-from detcloud.shared.files import read_json_object, write_atomically
+from detcloud.shared.files import read_untrusted_json_object, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,6 +36,7 @@ LOCK_DESCRIPTOR = 200
 LIVENESS_SECONDS = 1.0
 BEGIN_SECONDS_MAX = 2.0
 BEGIN_POLL_SECONDS = 0.01
+STAGE_CHARACTERS_MAX = 16
 
 
 class ProcessRuntime:
@@ -125,17 +126,28 @@ class ProcessRuntime:
         """Read the supervisor's records; see once a second whether it still lives."""
         self._reap()
         exit_status = _recorded_exit(directory)
-        if exit_status is not None:
+        # A trial can write such a record too: its supervisor's is there when that is gone.
+        if exit_status is not None and is_supervisor_gone(directory):
             return exit_status
         if not (directory / "launch.json").exists():
-            return Status(Phase.ABSENT)
+            return self._poll_without_records(directory)
         if not self._is_alive(directory):
             return _recorded_exit(directory) or _end_lost_launch(directory)
-        process = read_json_object(directory / "process.json")
+        process = read_untrusted_json_object(directory / "process.json")
         stage = str(process.get("stage", "")) if process else ""
         if stage == "hook" and (directory / PASSED_FILE).exists():
             stage = "trial"
         return Status(Phase.RUNNING if stage == "trial" else Phase.STARTING, stage)
+
+    def _poll_without_records(self, directory: Path) -> Status:
+        """The status of a launch without its folder: it was never begun, or its trial has removed
+        it, which ends a trial at once.
+        """
+        supervisor = self._supervisors.get(directory)
+        if supervisor not in self._children:
+            return Status(Phase.ABSENT)
+        os.kill(supervisor, signal.SIGTERM)
+        return Status(Phase.RUNNING, "trial")
 
     def kill(self, directory: Path, grace_ms: int) -> None:
         """Tell the supervisor, if it lives, to end the trial; without room for the file, at once.
@@ -169,7 +181,7 @@ class ProcessRuntime:
 
     def _supervisor_of(self, directory: Path) -> int | None:
         """The id of the supervisor if it lives and hears signals, which it does from `begun` on."""
-        process = read_json_object(directory / "process.json")
+        process = read_untrusted_json_object(directory / "process.json")
         if process is None and not (directory / "begun").exists():
             return None
         if is_supervisor_gone(directory):
@@ -196,8 +208,8 @@ class ProcessRuntime:
 def is_supervisor_gone(directory: Path) -> bool:
     """Whether nobody holds the launch's lock."""
     try:
-        lock = os.open(directory / "lock", os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
+        lock = os.open(directory / "lock", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
         return True
     try:
         return _try_to_lock(lock)
@@ -241,17 +253,19 @@ def _try_to_lock(descriptor: int) -> bool:
 
 
 def _recorded_exit(directory: Path) -> Status | None:
-    record = read_json_object(directory / "exit.json")
+    record = read_untrusted_json_object(directory / "exit.json")
     if record is None:
         return None
-    return Status(
-        Phase.ENDED, str(record["stage"]), record["code"], record["signal"], bool(record["killed"])
-    )
+    code, number = record.get("code"), record.get("signal")
+    if not all(value is None or isinstance(value, int) for value in (code, number)):
+        return None
+    stage = str(record.get("stage", ""))[:STAGE_CHARACTERS_MAX]
+    return Status(Phase.ENDED, stage, code, number, bool(record.get("killed")))
 
 
 def _end_lost_launch(directory: Path) -> Status:
     """End what a supervisor left that died without a record: it was killed, or a reboot."""
-    process = read_json_object(directory / "process.json")
+    process = read_untrusted_json_object(directory / "process.json")
     for pid in _session_members(process) if process else []:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
