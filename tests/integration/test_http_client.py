@@ -241,6 +241,29 @@ def test_an_upload_is_repeated_from_its_start(server: Server, client: Transport)
     assert server.seen[0][2]["X-Extra"] == "1"
 
 
+def test_a_server_that_is_silent_is_told_of_and_given_up(server: Server) -> None:
+    released = threading.Event()
+
+    def freezes(handler: BaseHTTPRequestHandler, _: bytes) -> None:
+        released.wait()
+        handler.close_connection = True
+
+    server.script = [freezes]
+    told: list[str] = []
+    client = Transport(
+        server.url, None, timeout_seconds=0.4, attempts_seconds_max=0.2, silence_seconds=0.1
+    )
+    client.on_silence = told.append
+    try:
+        # The first attempt takes longer than all may take together, so it is the only one.
+        with pytest.raises(Unreachable, match="could not be reached: timed out"):
+            client.request("GET", "/api/v1/experiments")
+    finally:
+        released.set()
+        client.close()
+    assert told == [server.url]
+
+
 def test_nobody_listening_is_named() -> None:
     with pytest.raises(Unreachable, match=r"http://127\.0\.0\.1:9 could not be reached"):
         Transport("http://127.0.0.1:9", None).request("GET", "/", retry=False)

@@ -26,6 +26,10 @@ Answer = TypeVar("Answer")
 RETRY_FIRST_SECONDS = 0.2
 RETRY_SECONDS_MAX = 15.0
 ATTEMPTS_MAX = 6
+# No attempt begins so long after the first one.
+ATTEMPTS_SECONDS_MAX = 60.0
+# An answer that takes longer is told of to whoever wants to know.
+SILENCE_SECONDS = 5.0
 ANSWER_BYTES_MAX = 64 << 20
 REDIRECTS_MAX = 5
 CHUNK_BYTES = 1 << 18
@@ -87,7 +91,8 @@ class Transport:
 
     Raises ValueError for an address that is not http or https and for a token that no header can
     carry; its requests raise ApiError and Unreachable. A copy or a pickle has the token and a
-    connection of its own.
+    connection of its own. `on_silence` is called with the address when a request has had no answer
+    for `silence_seconds`; after `attempts_seconds_max` nothing is tried again.
     """
 
     def __init__(
@@ -97,6 +102,8 @@ class Transport:
         *,
         timeout_seconds: float = 30.0,
         attempts_max: int = ATTEMPTS_MAX,
+        attempts_seconds_max: float = ATTEMPTS_SECONDS_MAX,
+        silence_seconds: float = SILENCE_SECONDS,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         _origin(base_url)
@@ -105,7 +112,10 @@ class Transport:
         self.base_url = base_url.rstrip("/")
         self.token = token
         self.timeout_seconds = timeout_seconds
+        self.on_silence: Callable[[str], None] | None = None
         self._attempts_max = attempts_max
+        self._attempts_seconds_max = attempts_seconds_max
+        self._silence_seconds = silence_seconds
         self._sleep = sleep
         self._connection: HTTPConnection | None = None
 
@@ -178,7 +188,7 @@ class Transport:
         self._attempt(upload_once, retry=True)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_connection": None}
+        return {**self.__dict__, "_connection": None, "on_silence": None}
 
     def interrupt(self) -> None:
         """Cut off the request in flight in another thread, which then raises Unreachable."""
@@ -202,6 +212,7 @@ class Transport:
 
     def _attempt(self, attempt: Callable[[], Answer], retry: bool) -> Answer:
         failures = 0
+        give_up_at = time.monotonic() + self._attempts_seconds_max
         while True:
             try:
                 return attempt()
@@ -210,7 +221,8 @@ class Transport:
                 self.close()
                 failures += 1
                 final = isinstance(error, ApiError) and not error.is_transient
-                if final or not retry or failures >= self._attempts_max:
+                spent = failures >= self._attempts_max or time.monotonic() >= give_up_at
+                if final or not retry or spent:
                     raise
             self._sleep(backoff_seconds(failures))
 
@@ -250,6 +262,7 @@ class Transport:
         )
         try:
             connection.request(method, target or "/", body, sent)
+            self._tell_of_silence(connection, timeout)
             answer = connection.getresponse()
         except (OSError, HTTPException) as error:
             connection.close()
@@ -258,6 +271,15 @@ class Transport:
             # The answer keeps the socket open until it is read or closed itself.
             connection.sock.close()
         return answer
+
+    def _tell_of_silence(self, connection: HTTPConnection, timeout_seconds: float) -> None:
+        """Wait for the answer's first byte for a while, and say so if none comes."""
+        if self.on_silence is None or self._silence_seconds >= timeout_seconds:
+            return
+        if connection.sock is not None and not _is_readable(
+            connection.sock.fileno(), self._silence_seconds
+        ):
+            self.on_silence("://".join(urlsplit(self.base_url)[:2]))
 
     def _open_connection(self, timeout_seconds: float) -> HTTPConnection:
         """The kept connection if the server has not closed it meanwhile, else a new one."""
@@ -285,11 +307,11 @@ def _new_connection(url: str, timeout_seconds: float) -> HTTPConnection:
     return kind(host, port, timeout=timeout_seconds)
 
 
-def _is_readable(descriptor: int) -> bool:
-    """Whether something arrived, which between requests means that the server hung up."""
+def _is_readable(descriptor: int, seconds: float = 0) -> bool:
+    """Whether something arrives within a time; between requests, that the server hung up."""
     import select
 
-    return bool(select.select([descriptor], [], [], 0)[0])
+    return bool(select.select([descriptor], [], [], seconds)[0])
 
 
 def _unreachable_error(url: str, error: Exception) -> Unreachable:

@@ -27,8 +27,13 @@ def connect(arguments: Namespace, *, start: bool = False) -> Client:
         print("starting a local cluster ...", file=sys.stderr)
         start_server(Home.from_environment())
     client = Client(arguments.url)
+    client.http.on_silence = _tell_of_silence
     arguments.client = client
     return client
+
+
+def _tell_of_silence(address: str) -> None:
+    print(f"waiting for an answer of {address} ...", file=sys.stderr, flush=True)
 
 
 def add_experiment_argument(parser: ArgumentParser) -> None:
