@@ -13,6 +13,7 @@ launched for pending work, between a minimum and a maximum. It differs where tha
 - a mark from before a time without passes begins anew.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from control_plane.fleet.records import (
@@ -158,6 +159,7 @@ def _row_with_marks(draft: _DraftPlan, row: InstanceRow, observed: ObservedInsta
     return replace(
         row,
         state=state,
+        launched_ms=min(row.launched_ms, now_ms),
         connected_ms=_mark_once(row.connected_ms, now_ms, agent is not None),
         notice_ms=row.notice_ms if row.notice_ms is not None else observed.notice_ms,
         idle_ms=_mark_while(row.idle_ms, now_ms, agent is not None and agent.idle),
@@ -167,7 +169,10 @@ def _row_with_marks(draft: _DraftPlan, row: InstanceRow, observed: ObservedInsta
 
 
 def _mark_once(mark_ms: int | None, now_ms: int, holds: bool) -> int | None:
-    return now_ms if mark_ms is None and holds else mark_ms
+    """The mark, set now if it is not yet; one that a clock which was ahead has set is of now."""
+    if mark_ms is None:
+        return now_ms if holds else None
+    return min(mark_ms, now_ms)
 
 
 def _mark_while(mark_ms: int | None, now_ms: int, holds: bool) -> int | None:
@@ -182,7 +187,7 @@ def _record_unrequested_end(draft: _DraftPlan, row: InstanceRow) -> None:
     """Record that an instance ends without our request."""
     if row.state is InstanceState.TERMINATING:
         return
-    if row.connected_ms is None:
+    if row.connected_ms is None and row.notice_ms is None:
         _record_boot_failure(draft, row, f"instance {row.id} ended before its agent enrolled")
     else:
         _record_interruption(draft, row)
@@ -195,9 +200,13 @@ def _record_interruption(draft: _DraftPlan, row: InstanceRow) -> None:
 
 def _record_boot_failure(draft: _DraftPlan, row: InstanceRow, message: str) -> None:
     snapshot = draft.snapshot
+    health = draft.offering_health(row.offering)
+    if health.kind is ErrorKind.BOOT and row.launched_ms <= health.failed_ms:
+        # Launched before the error that is known already: it says nothing new of the offering.
+        return
     failure = offerings.Failure(ErrorKind.BOOT, message, snapshot.now_ms)
     draft.health[row.offering.name] = offerings.health_after_failure(
-        draft.offering_health(row.offering),
+        health,
         failure,
         snapshot.settings.launch_error_limit,
         snapshot.random,
@@ -240,13 +249,35 @@ def _drain_idle(draft: _DraftPlan) -> None:
     idle_ms_max = draft.snapshot.settings.idle_ms_max
     capacity = len(_capacity_rows(draft))
     idle = (row for row in draft.rows_in(*_ACTIVE) if draft.elapsed_ms(row.idle_ms) >= idle_ms_max)
+    spare = _count_spare_idle(draft)
     for row in sorted(idle, key=lambda it: (-it.offering.price_per_hour, it.idle_ms or 0, it.id)):
         counts = _is_capacity(draft, row)
         if row.idle_ms is None or (counts and capacity <= draft.snapshot.settings.min_instances):
             continue
+        if counts and spare[row.offering] < 1:
+            # A request over several instances waits for it.
+            continue
         reason = f"it was idle for {draft.elapsed_ms(row.idle_ms) // 1000} s"
         if draft.disrupt(row, InstanceState.DRAINING, reason):
             capacity -= counts
+            spare[row.offering] -= counts
+
+
+def _count_spare_idle(draft: _DraftPlan) -> Counter[Offering]:
+    """How many idle instances of each offering no pending request over several of them will use."""
+    snapshot = draft.snapshot
+    idle = Counter(row.offering for row in _idle_capacity_rows(draft))
+    starting = Counter(row.offering for row in _capacity_rows(draft) if _is_starting(row))
+    there = sum(_counts_against_max(row) for row in draft.rows.values())
+    pending = sum(count for _, count in snapshot.pending)
+    most = snapshot.settings.max_instances
+    bounds = sizing.InstanceBounds(most, max(0, most - there - pending))
+    return Counter(
+        {
+            it: count - sizing.count_kept_idle(snapshot.demand, it, count, starting[it], bounds)
+            for it, count in idle.items()
+        }
+    )
 
 
 def _disrupt_excess(draft: _DraftPlan) -> None:
@@ -288,6 +319,12 @@ def _capacity_rows(draft: _DraftPlan) -> list[InstanceRow]:
     return [row for row in draft.rows.values() if _is_capacity(draft, row)]
 
 
+def _idle_capacity_rows(draft: _DraftPlan) -> list[InstanceRow]:
+    """The instances whose agents are there and have no work."""
+    agents = ((row, draft.observation(row).agent) for row in _capacity_rows(draft))
+    return [row for row, agent in agents if agent is not None and agent.idle]
+
+
 def _plan_launches(draft: _DraftPlan) -> tuple[tuple[Launch, ...], str]:
     """The launches, and why pending work gets none, "" if it does."""
     snapshot = draft.snapshot
@@ -295,7 +332,11 @@ def _plan_launches(draft: _DraftPlan) -> tuple[tuple[Launch, ...], str]:
     pending = [it for it, count in snapshot.pending for _ in range(count)]
     there = [row for row in draft.rows.values() if _counts_against_max(row)]
     starting = [row.offering for row in _capacity_rows(draft) if _is_starting(row)]
-    coming = [*starting, *pending]
+    idle = [row.offering for row in _idle_capacity_rows(draft)]
+    capacity = [
+        *(sizing.FreeCapacity(it.slots, it.slots, it.market) for it in (*starting, *pending)),
+        *(sizing.FreeCapacity(it.slots, it.slots, it.market, is_connected=True) for it in idle),
+    ]
     most = settings.max_instances - len(there) - len(pending)
     least = settings.min_instances - len(_capacity_rows(draft)) - len(pending)
     order, on_demand = offerings.usable_offerings(
@@ -307,7 +348,8 @@ def _plan_launches(draft: _DraftPlan) -> tuple[tuple[Launch, ...], str]:
     must = any(job.market is Market.ON_DEMAND for job in demand.jobs)
     if not order and not (must and on_demand):
         return (), _no_launch_reason(draft, waiting, least)
-    launches = sizing.launches_for_demand(demand, order, coming, settings.max_instances, on_demand)
+    room = sizing.InstanceBounds(settings.max_instances, max(0, most))
+    launches, is_short = sizing.launches_for_demand(demand, order, capacity, room, on_demand)
     asked = sum(launch.count for launch in launches)
     bounds = sizing.LaunchBounds(least if order else 0, most)
     launches = sizing.clamp_launches(launches, bounds, able[0])
@@ -316,7 +358,7 @@ def _plan_launches(draft: _DraftPlan) -> tuple[tuple[Launch, ...], str]:
         sum(it.market is Market.ON_DEMAND for it in [*pending, *(row.offering for row in there)]),
     )
     launches = sizing.apply_on_demand_base(launches, settings, on_demand, mix)
-    why = _fewer_launches_reason(draft, demand, asked > max(0, most))
+    why = _fewer_launches_reason(draft, demand, is_short or asked > max(0, most))
     if not why and len(demand.jobs) < len(waiting.jobs):
         why = "there is time until the deadline to wait for spot instances"
     return launches, why

@@ -1,17 +1,24 @@
 """The number of instances to launch, of which offerings, for the pending work.
 
-With one size of instance this is the decider of Determined 0.19: the pending slots, capped for each
-job by what it may still have, in whole instances, less those that are starting. With several sizes
-each request counts for the first offering that can serve it, alone or as one of several whole
-instances, and starting instances count in slots.
+With one size of instance and requests that fill it this is the decider of Determined 0.19: the
+pending slots, capped for each job by what it may still have, in whole instances, less those that
+are starting. Requests that do not fill an instance are packed, the largest first, each into the
+fullest instance that has room (best fit decreasing). With several sizes of instance each request
+counts for the first offering that can serve it, alone or as one of several whole instances.
+
+A request over several instances is served by all of them or not at all. Those of it that are
+there without work, which nothing else could use, count like those that start; where even with them
+it cannot have enough below the maximum, none is launched for it.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import NamedTuple
 
 from control_plane.fleet.records import Market, Offering
+from control_plane.scheduling.sizes import AGENTS_MAX
 from provisioner.model import Demand, JobDemand, Launch, ProvisionerSettings
 
 
@@ -24,6 +31,14 @@ class LaunchBounds:
 
 
 @dataclass(frozen=True, slots=True)
+class InstanceBounds:
+    """The most instances of the pool, and how many more than are there it may have."""
+
+    instances_max: int
+    room: int
+
+
+@dataclass(frozen=True, slots=True)
 class MarketCounts:
     """Instances that run or start: all of them, and those on demand."""
 
@@ -32,11 +47,32 @@ class MarketCounts:
 
 
 @dataclass
-class StartingCapacity:
-    """Slots of a starting instance that are not yet assigned to any request."""
+class FreeCapacity:
+    """Slots of an instance that are not yet assigned to any request; `size` is all it has.
 
+    `is_connected`: its agent is there, and the scheduler has used it for what fits on it alone.
+    """
+
+    size: int
     slots: int
     market: Market
+    is_connected: bool = False
+
+    def may_serve(self, market: Market | None) -> bool:
+        """Whether it serves a request of a market; one that is for spot may run on demand too."""
+        return market in (None, Market.SPOT) or market is self.market
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is assigned to it."""
+        return self.slots == self.size
+
+
+class SizedLaunches(NamedTuple):
+    """Launches, and whether a request over several instances gets none for want of room."""
+
+    launches: tuple[Launch, ...]
+    is_short: bool
 
 
 class RequestShape(NamedTuple):
@@ -48,41 +84,67 @@ class RequestShape(NamedTuple):
 
 
 def can_serve(slots: int, need: RequestShape, instances_max: int) -> bool:
-    """Whether a request fits into one instance of so many slots, or into several that it fills."""
+    """Whether a request fits into one instance of so many slots, or into several that it fills,
+    not more than agents can work together.
+    """
     if need.slots <= slots:
         return True
     whole = slots > 0 and need.slots % slots == 0 and not need.single_agent
-    return whole and need.slots // slots <= instances_max
+    return whole and need.slots // slots <= min(instances_max, AGENTS_MAX)
 
 
 def launches_for_demand(
     demand: Demand,
     order: Sequence[Offering],
-    coming: Sequence[Offering],
-    instances_max: int,
+    capacity: Sequence[FreeCapacity],
+    bounds: InstanceBounds,
     on_demand: Sequence[Offering] = (),
-) -> tuple[Launch, ...]:
-    """The launches that serve all pending requests, beside the instances in `coming`.
+) -> SizedLaunches:
+    """The launches that serve all pending requests, beside the instances in `capacity`, whose free
+    slots are used up.
 
     `order`: the offerings that may be launched, the best first; `on_demand`: those that requests
     restricted to that market may use, even if they are not in `order`.
     """
-    credit = [StartingCapacity(offering.slots, offering.market) for offering in coming]
-    launches = []
+    launches: list[Launch] = []
     left = _request_shapes(demand)
+    room, is_short = bounds.room, False
     for offering in (*order, *(it for it in on_demand if it not in order)):
         needs = {
             need
             for need in left
-            if can_serve(offering.slots, need, instances_max)
+            if can_serve(offering.slots, need, bounds.instances_max)
             and (need.market is offering.market or (need.market is None and offering in order))
         }
         left -= needs
-        slots = sum(_requested_slots(job, needs) for job in demand.jobs)
-        slots -= _slots_served_by_starting(slots, credit, needs, instances_max)
-        if slots > 0:
-            launches.append(Launch(offering, ceil(slots / offering.slots)))
-    return _add_zero_slot_launches(launches, demand, order, len(coming))
+        fresh, lacks_some = _instances_for_spanning(demand, needs, offering, capacity, room)
+        is_short = is_short or lacks_some
+        fresh += _instances_for_single(demand, needs, offering, capacity)
+        room = max(0, room - fresh)
+        if fresh:
+            launches.append(Launch(offering, fresh))
+    starting = sum(not it.is_connected for it in capacity)
+    return SizedLaunches(_add_zero_slot_launches(launches, demand, order, starting), is_short)
+
+
+def count_kept_idle(
+    demand: Demand, offering: Offering, idle: int, starting: int, bounds: InstanceBounds
+) -> int:
+    """How many of an offering's idle instances a pending request over several will use, once those
+    that start or may be launched have come.
+    """
+    kept = 0
+    for need, count in sorted(_requests(demand, _request_shapes(demand)).items()):
+        if need.slots <= offering.slots or not can_serve(
+            offering.slots, need, bounds.instances_max
+        ):
+            continue
+        for _ in range(count):
+            wanted = need.slots // offering.slots
+            if kept >= idle or wanted > idle - kept + starting + bounds.room:
+                break
+            kept += min(wanted, idle - kept)
+    return kept
 
 
 def clamp_launches(
@@ -146,33 +208,74 @@ def _request_shape(size: int, job: JobDemand) -> RequestShape:
     return RequestShape(size, job.single_agent, job.market)
 
 
-def _requested_slots(job: JobDemand, needs: set[RequestShape]) -> int:
-    """Slots that the job can use at once: whole requests, the small ones first."""
-    room, total = job.remaining_slots, 0
-    for size, count in sorted(job.pending_slots.items()):
-        if _request_shape(size, job) not in needs:
-            continue
-        if room is not None:
-            count = min(count, max(0, room - total) // size)
-        total += count * size
-    return total
+def _requests(demand: Demand, needs: set[RequestShape]) -> Counter[RequestShape]:
+    """The requests of these shapes that their jobs may have at once, a job's small ones first."""
+    requests = Counter[RequestShape]()
+    for job in demand.jobs:
+        room = job.remaining_slots
+        for size, count in sorted(job.pending_slots.items()):
+            shape = _request_shape(size, job)
+            if shape not in needs:
+                continue
+            if room is not None:
+                count = min(count, max(0, room) // size) if size else count
+                room -= count * size
+            requests[shape] += count
+    return requests
 
 
-def _slots_served_by_starting(
-    slots: int, credit: list[StartingCapacity], needs: set[RequestShape], instances_max: int
+def _instances_for_spanning(
+    demand: Demand,
+    needs: set[RequestShape],
+    offering: Offering,
+    capacity: Sequence[FreeCapacity],
+    room: int,
+) -> tuple[int, bool]:
+    """Fresh instances for the requests that need several whole ones, of which `room` may be had,
+    and whether that is too few for one of them.
+    """
+    fresh, is_short = 0, False
+    spanning = {need for need in needs if need.slots > offering.slots}
+    for need, count in sorted(_requests(demand, spanning).items()):
+        for _ in range(count):
+            wanted = need.slots // offering.slots
+            usable = [
+                it
+                for it in capacity
+                if it.size == offering.slots and it.is_empty and it.may_serve(need.market)
+            ][:wanted]
+            if wanted - len(usable) > room - fresh:
+                is_short = True
+                break
+            fresh += wanted - len(usable)
+            for instance in usable:
+                instance.slots = 0
+    return fresh, is_short
+
+
+def _instances_for_single(
+    demand: Demand,
+    needs: set[RequestShape],
+    offering: Offering,
+    capacity: Sequence[FreeCapacity],
 ) -> int:
-    """The part of `slots` that starting instances serve; their capacity is used up."""
-    used = 0
-    for coming in credit:
-        fits = (
-            can_serve(coming.slots, need, instances_max) and need.market in (None, coming.market)
-            for need in needs
-        )
-        if coming.slots and any(fits):
-            taken = min(coming.slots, slots - used)
-            used += taken
-            coming.slots -= taken
-    return used
+    """Fresh instances for the requests that fit on one, after what starts has taken its share."""
+    single = {need for need in needs if 0 < need.slots <= offering.slots}
+    fresh: list[FreeCapacity] = []
+    for need, count in sorted(_requests(demand, single).items(), reverse=True):
+        left = count
+        for instance in sorted((*capacity, *fresh), key=lambda it: it.slots):
+            if left and not instance.is_connected and instance.may_serve(need.market):
+                taken = min(left, instance.slots // need.slots)
+                instance.slots -= taken * need.slots
+                left -= taken
+        while left:
+            instance = FreeCapacity(offering.slots, offering.slots, offering.market)
+            taken = min(left, instance.slots // need.slots)
+            instance.slots -= taken * need.slots
+            left -= taken
+            fresh.append(instance)
+    return len(fresh)
 
 
 def _add_zero_slot_launches(

@@ -90,7 +90,7 @@ class AwsProvider(Provider):
     instance_type: Text = "g4dn.metal"
     """The type where there are no offerings."""
     instance_slots: CountOrZero | None = None
-    """Slots of the type; needed where it is none of the known ones."""
+    """Slots of the type; needed where it is none of the known ones, whose GPUs are their slots."""
     cpu_slots_allowed: bool = False
     """Whether a type without GPUs counts as one slot."""
     spot: bool = False
@@ -129,9 +129,13 @@ class AwsProvider(Provider):
 
     @model_validator(mode="after")
     def _check_types(self) -> AwsProvider:
-        """Give every offering the slots of its type; refuse an unknown type without slots."""
+        """Give every offering the slots of its type; refuse an unknown type without slots, and
+        slots that are not the GPUs of a known one.
+        """
         if not self.offerings and self._slots is None:
             _refuse_type(("instance_type",), self.instance_type, "say its instance_slots")
+        if not self.offerings and self.instance_slots is not None:
+            _check_slots(("instance_slots",), self.instance_type, self.instance_slots)
         offerings = (self._with_slots(place, one) for place, one in enumerate(self.offerings))
         return self.model_copy(update={"offerings": tuple(offerings)})
 
@@ -150,12 +154,23 @@ class AwsProvider(Provider):
 
     def _with_slots(self, place: int, offering: OfferingConfig) -> OfferingConfig:
         if "slots" in offering.model_fields_set:
+            _check_slots(("offerings", place, "slots"), offering.instance_type, offering.slots)
             return offering
         slots = slots_of(offering.instance_type, None, self.cpu_slots_allowed)
         if slots is None:
             loc = ("offerings", place, "instance_type")
             _refuse_type(loc, offering.instance_type, "say its slots")
         return offering.model_copy(update={"slots": slots})
+
+
+def _check_slots(loc: Loc, name: str, slots: int) -> None:
+    """Refuse a number of slots that an instance's agent would not offer: each GPU is one."""
+    known = GPU_TYPES.get(name)
+    if known is not None and known.gpus != slots:
+        text = (
+            f"must be {known.gpus}, the GPUs of {name}, not {slots}: its agent offers each of them"
+        )
+        refuse_at(loc, text, "leave it out", slots)
 
 
 def _refuse_type(loc: Loc, name: str, remedy: str) -> NoReturn:

@@ -99,8 +99,12 @@ def check_fits(services: Services, to: Destination, needs: TrialNeeds, place: st
         text = f"no agent of pool {to.name} has the label {needs.label!r:.60}; known: {known}"
         raise invalid("resources.agent_label", text)
     mixed = to.settings.scheduler.heterogeneous
-    if not can_hold(needs.slots, sizes, needs.single_agent, mixed):
-        why = size_advice(needs.slots, sizes, needs.single_agent, mixed)
+    # Agents that are there may be mixed; instances are launched of one size for a trial.
+    there = present.get(needs.label, Counter())
+    if not can_hold(needs.slots, sizes, needs.single_agent) and not (
+        mixed and can_hold(needs.slots, there, needs.single_agent, mixed)
+    ):
+        why = size_advice(needs.slots, sizes, needs.single_agent, mixed and sizes == there)
         hint = "a trial class runs on one machine; a command may run on several"
         text = f"no trial could ever start in pool {to.name}: it {why}"
         raise invalid(place, text, hint if needs.single_agent else None)

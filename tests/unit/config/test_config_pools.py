@@ -176,7 +176,7 @@ def test_what_ec2_would_refuse_is_refused_before(fields: str, problem: str) -> N
         (", instance_type: m5.large", (0,)),
         (", instance_type: m5.large, cpu_slots_allowed: true", (1,)),
         (", offerings: [{instance_type: g5.12xlarge}, {instance_type: p5.48xlarge}]", (4, 8)),
-        (", offerings: [{instance_type: g5.12xlarge, slots: 2}]", (2,)),
+        (", offerings: [{instance_type: g5.12xlarge, slots: 4}]", (4,)),
         (", cpu_slots_allowed: true, offerings: [{instance_type: c5.large}]", (1,)),
         (", offerings: [{instance_type: unheard.of, slots: 5}]", (5,)),
     ],
@@ -190,6 +190,25 @@ def test_a_type_of_ec2_has_its_slots(fields: str, slots: tuple[int, ...]) -> Non
     assert {it.slots for it in settings.offerings} <= set(slots)
     # What is kept of it is what it was.
     assert check_cluster(config.to_json().decode()) == config
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            ", instance_type: p3.8xlarge, instance_slots: 2",
+            "instance_slots: must be 4, the GPUs of",
+        ),
+        (
+            ", offerings: [{instance_type: g5.12xlarge, slots: 8}]",
+            "offerings[0].slots: must be 4, the GPUs of g5.12xlarge, not 8",
+        ),
+    ],
+)
+def test_slots_that_an_agent_would_not_offer_are_refused(fields: str, message: str) -> None:
+    with pytest.raises(ConfigInvalid) as raised:
+        check_cluster(_aws(fields))
+    assert message in str(raised.value)
 
 
 def test_the_provisioner_reads_what_a_provider_says() -> None:

@@ -4,9 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from control_plane.fleet.records import ErrorKind, FleetRow, InstanceState, OfferingHealth
+from control_plane.fleet.records import (
+    ErrorKind,
+    FleetRow,
+    InstanceState,
+    Market,
+    OfferingHealth,
+)
 from provisioner.model import ConnectedAgent, Demand, InstanceStatus
 from tests.unit.provisioner.fleet_table import (
+    BIG,
     BUSY,
     DRAINED,
     IDLE,
@@ -156,6 +163,57 @@ class TestLaunches:
     def test_an_agent_that_people_drain_is_no_capacity(self) -> None:
         plan = scale_plan([(instance("a"), running_with(DRAINED))], min_instances=1)
         assert launch_counts(plan) == {SMALL.name: 1}
+
+
+class TestPacking:
+    def test_requests_that_do_not_fill_an_instance_have_one_each_or_share_it(self) -> None:
+        # Ten of 5 on instances of 8: one on each, ten; ceil(50 / 8) = 7 would take further rounds.
+        plan = scale_plan([], job_demand(*[5] * 10), offerings=(BIG,), max_instances=20)
+        assert launch_counts(plan) == {BIG.name: 10}
+        # 5 + 3, 5 + 3, 3 + 3 + 2: three.
+        plan = scale_plan([], job_demand(5, 5, 3, 3, 3, 3, 2), offerings=(BIG,))
+        assert launch_counts(plan) == {BIG.name: 3}
+
+    def test_what_starts_takes_the_requests_that_fit_into_its_rest(self) -> None:
+        # The starting one takes 5 and 3; the other 5 needs one.
+        row = starting_instance("a", offering=BIG)
+        plan = scale_plan([(row, running_with(None))], job_demand(5, 5, 3), offerings=(BIG,))
+        assert launch_counts(plan) == {BIG.name: 1}
+
+    def test_a_spot_request_is_served_by_an_instance_on_demand(self) -> None:
+        # The share on demand has launched it in the place of a spot one.
+        demand = replace(job_demand(1), market=Market.SPOT)
+        row = starting_instance("a")
+        plan = scale_plan([(row, running_with(None))], demand, offerings=(SPOT, SMALL))
+        assert plan.launches == ()
+
+    def test_more_agents_than_work_together_are_not_launched(self) -> None:
+        # 40 slots: 40 instances of 1 are more than 29, so 5 of 8.
+        tiny = replace(SMALL, name="tiny", slots=1)
+        plan = scale_plan([], job_demand(40), offerings=(tiny, BIG), max_instances=64)
+        assert launch_counts(plan) == {BIG.name: 5}
+
+
+class TestGangs:
+    def test_agents_that_came_early_are_not_launched_again(self) -> None:
+        # 16 slots on 4 instances: one is there, idle, one starts: 4 - 2 = 2.
+        there = [(instance("a"), running_with(IDLE)), (starting_instance("b"), running_with(None))]
+        assert launch_counts(scale_plan(there, job_demand(16))) == {SMALL.name: 2}
+
+    def test_none_is_launched_for_one_that_cannot_have_enough(self) -> None:
+        # 12 slots want 3 of at most 3, and one works for somebody else.
+        plan = scale_plan([(instance("a"), running_with())], job_demand(12), max_instances=3)
+        assert plan.launches == ()
+        assert plan.fleet.waits == "the pool has its 3 instances"
+
+    def test_an_idle_one_stays_while_a_request_needs_it(self) -> None:
+        idle = [(idle_instance("a", 30), running_with(IDLE)), (instance("b"), running_with())]
+        # With 3 at most and one at work the 12 slots cannot be had: the idle one ends.
+        assert state_changes(scale_plan(idle, job_demand(12), max_instances=3))
+        # With 4 they can: it stays, and two more come.
+        plan = scale_plan(idle, job_demand(12), max_instances=4)
+        assert not state_changes(plan)
+        assert launch_counts(plan) == {SMALL.name: 2}
 
 
 class TestNotices:
@@ -395,3 +453,25 @@ class TestBucket:
         first = scale_plan([(idle_instance("a", 1), running_with(IDLE))]).fleet
         fleet = replace(first, tokens_ms=NOW_MS - 60_000)
         assert scale_plan([(idle_instance("a", 1), running_with(IDLE))], fleet=fleet).fleet == fleet
+
+
+class TestBoots:
+    def test_a_launch_of_ten_that_does_not_boot_is_one_error(self) -> None:
+        silent_ms = NOW_MS - 10 * MINUTE_MS
+        rows = [starting_instance(f"i{n}", 31, silent_ms=silent_ms) for n in range(5)]
+        plan = scale_plan([(row, running_with(None)) for row in rows])
+        health = plan.fleet.health[SMALL.name]
+        assert (health.kind, health.faults, health.given_up) == (ErrorKind.BOOT, 1, False)
+
+    def test_what_is_taken_back_with_notice_while_it_boots_is_no_error(self) -> None:
+        row = starting_instance("a", 2, offering=SPOT, notice_ms=NOW_MS - MINUTE_MS)
+        plan = scale_plan([(row, cloud_lists(TERMINATED))], offerings=(SPOT,))
+        health = plan.fleet.health[SPOT.name]
+        assert (health.faults, health.interrupted_ms) == (0, NOW_MS)
+
+
+def test_marks_of_a_clock_that_was_ahead_are_of_now() -> None:
+    day_ms = 24 * 60 * MINUTE_MS
+    ahead = instance("a", idle_ms=NOW_MS + day_ms, launched_ms=NOW_MS + day_ms)
+    (row,) = scale_plan([(ahead, running_with(IDLE))]).changed_rows
+    assert (row.idle_ms, row.launched_ms) == (NOW_MS, NOW_MS)
