@@ -50,13 +50,19 @@ class Agent:
         return self.known
 
     def report(self, allocation: str, *lines: dict[str, Any], writer: str = "0") -> Answer:
-        reports = []
+        return self.sync(reports=self.entries(allocation, *lines, writer=writer))
+
+    def entries(
+        self, allocation: str, *lines: dict[str, Any], writer: str = "0"
+    ) -> list[dict[str, Any]]:
+        """Further lines of a writer, as the `reports` of a call."""
+        entries = []
         for line in lines:
             offset = self.offsets.get((allocation, writer), 0) + len(json.dumps(line)) + 1
             self.offsets[allocation, writer] = offset
             entry = {"allocation": allocation, "writer": writer, "offset": offset, "line": line}
-            reports.append(entry)
-        return self.sync(reports=reports)
+            entries.append(entry)
+        return entries
 
     def log(self, allocation: str, offset: int, text: str) -> Answer:
         return self.sync(logs=[{"allocation": allocation, "offset": offset, "text": text}])
