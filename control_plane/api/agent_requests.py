@@ -1,5 +1,7 @@
 """The request bodies of agents, checked: a trial may have written any of it."""
 
+import logging
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -10,6 +12,9 @@ from control_plane.agents.reports import Report
 from control_plane.agents.service import SyncRequest
 from control_plane.agents.sessions import LogChunk
 from control_plane.errors import invalid
+from detcloud.shared.json_depth import JSON_DEPTH_MAX, is_too_deep
+
+log = logging.getLogger(__name__)
 
 ALLOCATIONS_MAX = 30
 KNOWN_MAX = 2_000
@@ -100,10 +105,11 @@ class SyncBody(AgentBody):
 
 
 def sync_requests(body: SyncBody) -> tuple[SyncRequest, ...]:
-    """The requests of a call: portions whose rows fit into the table, mostly one.
+    """The requests of a call: portions whose rows fit into the table, mostly one. A line that
+    cannot be kept is acknowledged and dropped, and never stops the others.
 
     Raises:
-        RequestError: invalid, for a line that is too long or for too many allocations.
+        RequestError: invalid, for too many allocations.
     """
     names = {line.allocation for line in body.reports} | {text.allocation for text in body.logs}
     if len(names) > ALLOCATIONS_MAX:
@@ -122,8 +128,8 @@ def sync_requests(body: SyncBody) -> tuple[SyncRequest, ...]:
 def _portions(lines: list[ReportLine]) -> list[list[Report]]:
     portions: list[list[Report]] = [[]]
     size = 0
-    for n, one in enumerate(lines):
-        line, bytes_of_line = _json_line(one.line, n)
+    for one in lines:
+        line, bytes_of_line = _kept_line(one)
         if size + bytes_of_line > PORTION_BYTES_MAX and portions[-1]:
             portions.append([])
             size = 0
@@ -133,17 +139,27 @@ def _portions(lines: list[ReportLine]) -> list[list[Report]]:
     return portions
 
 
-def _json_line(line: dict[str, Any], place: int) -> tuple[dict[str, Any], int]:
-    """A line as JSON can hold it, with NaN and infinities as text; and its size in bytes."""
-    path = f"reports.{place}.line"
-    try:
-        encoded = to_json(line, inf_nan_mode="strings")
-    except PydanticSerializationError:
-        raise invalid(path, "holds text that is no valid Unicode") from None
+def _kept_line(one: ReportLine) -> tuple[Mapping[str, Any], int]:
+    """A line as JSON can hold it, with NaN and infinities as text, and its size in bytes; an empty
+    one, which says nothing, in place of one that cannot be kept.
+    """
+    problem = f"is nested more than {JSON_DEPTH_MAX} deep" if is_too_deep(one.line) else ""
+    encoded = b""
+    if not problem:
+        try:
+            encoded = to_json(one.line, inf_nan_mode="strings")
+        except PydanticSerializationError:
+            problem = "holds text that is no valid Unicode"
     if len(encoded) > LINE_BYTES_MAX:
-        raise invalid(path, f"has {len(encoded)} bytes, the limit is {LINE_BYTES_MAX}")
+        problem = f"has {len(encoded)} bytes, the limit is {LINE_BYTES_MAX}"
+    if problem:
+        place = f"the line of {one.allocation}'s writer {one.writer} before byte {one.offset}"
+        log.warning("%s was dropped: it %s", place, problem)
+        # Without its exit a trial would hold its slots for ever.
+        is_exit = one.writer == "agent" and one.line.get("kind") == "exited"
+        return ({"kind": "exited"} if is_exit else {}), 0
     is_plain = b"NaN" not in encoded and b"Infinity" not in encoded
-    return (line if is_plain else dict(from_json(encoded))), len(encoded)
+    return (one.line if is_plain else dict(from_json(encoded))), len(encoded)
 
 
 def _log_chunk(piece: LogText) -> LogChunk:

@@ -18,9 +18,10 @@ import yaml
 
 from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.findings import Finding, Loc, path_text
+from detcloud.shared.json_depth import JSON_DEPTH_MAX
 
 BYTES_MAX: Final = 1 << 20
-DEPTH_MAX: Final = 64
+DEPTH_MAX: Final = JSON_DEPTH_MAX
 VALUES_MAX: Final = 100_000
 INTEGER_MIN: Final = -(1 << 63)
 INTEGER_MAX: Final = (1 << 64) - 1

@@ -1,5 +1,5 @@
-"""Reports of minutes in one call, as after an outage of the server: none is lost, none counts twice,
-and no trial ends of it.
+"""Reports of minutes in one call, as after an outage of the server: none is lost, none counts
+twice, and no trial ends of it.
 """
 
 from __future__ import annotations

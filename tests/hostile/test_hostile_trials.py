@@ -296,10 +296,7 @@ def test_metadata_that_are_too_much_are_left_out_and_the_checkpoint_is_not(
     cluster: Cluster, two: tuple[Agent, str, str]
 ) -> None:
     agent, mine, _ = two
-    nested: Any = 1
-    for _ in range(90):
-        nested = {"a": nested}
-    for n, metadata in enumerate([{"x": "y" * 100_000}, nested, {"x" * 20_000: 1}], 1):
+    for n, metadata in enumerate([{"x": "y" * 100_000}, {"x" * 20_000: 1}], 1):
         uuid = f"0000000{n}-0000-4000-8000-000000000009"
         agent.report(mine, checkpoint(mine, uuid, metadata=metadata))
         found = cluster.get(f"/checkpoints/{uuid}")
@@ -420,8 +417,6 @@ def test_a_call_with_more_than_is_allowed_is_refused_and_takes_nothing(
         {"allocation": f"{n}.1", "writer": "0", "offset": 1, "line": line} for n in range(1, 32)
     ]
     assert agent.sync(reports=many).status == 422
-    tall = {"allocation": mine, "writer": "0", "offset": 1, "line": {"x": "y" * 262_144}}
-    assert agent.sync(reports=[tall]).status == 422
     wide = [{"allocation": mine, "writer": "0", "offset": 1, "line": {"x": "y" * 200_000}}] * 6
     assert agent.sync(reports=wide).status == 413
     assert cluster.get(f"/trials/{trial_of(mine)}/metrics").json["items"] == []

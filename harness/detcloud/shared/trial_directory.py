@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.json_depth import JSON_DEPTH_MAX
 
 TRIAL_DIRECTORY_VARIABLE = "DETCLOUD_TRIAL_DIR"
 LINE_BYTES_MAX = 256 * 1024
@@ -140,8 +141,8 @@ class ReportFile:
     def append(self, kind: str, **fields: object) -> None:
         """Append one report with the present time.
 
-        Raises DetcloudError for a value that JSON cannot hold, a line over 256 KiB and a line that
-        cannot be written.
+        Raises DetcloudError for a value that JSON cannot hold or that is nested too deep, a line
+        over 256 KiB and a line that cannot be written.
         """
         time_ms = time.time_ns() // 1_000_000
         entry = {"kind": kind, "time_ms": time_ms, **_to_json_object(fields, kind)}
@@ -217,15 +218,16 @@ def _is_exit(line: bytes) -> bool:
         return False
     try:
         entry = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return isinstance(entry, dict) and entry.get("kind") == "exit"
 
 
-def to_json_value(value: object, place: str) -> Any:
+def to_json_value(value: object, place: str, depth: int = 2) -> Any:
     """The value as JSON holds it: tensors and arrays become numbers and lists, NaN becomes "NaN".
 
-    In text, what UTF-8 cannot hold (a file's name with other bytes) becomes "?".
+    In text, what UTF-8 cannot hold (a file's name with other bytes) becomes "?". `depth` is that of
+    the value in a line, which itself has 1.
     Raises DetcloudError, naming `place`, for anything else.
     """
     if hasattr(value, "tolist"):
@@ -236,10 +238,17 @@ def to_json_value(value: object, place: str) -> Any:
         return to_json_text(value)
     if value is None or isinstance(value, bool | int):
         return value
+    if depth > JSON_DEPTH_MAX and isinstance(value, dict | list | tuple):
+        raise DetcloudError(
+            f"{place:.80} is nested more than {JSON_DEPTH_MAX} deep in the report: report it flat, "
+            "or keep it in a checkpoint's files"
+        )
     if isinstance(value, dict):
-        return _to_json_object(value, place)
+        return _to_json_object(value, place, depth)
     if isinstance(value, list | tuple):
-        return [to_json_value(item, f"{place}[{index}]") for index, item in enumerate(value)]
+        return [
+            to_json_value(item, f"{place}[{index}]", depth + 1) for index, item in enumerate(value)
+        ]
     raise DetcloudError(
         f"{place} is a {type(value).__name__}: only numbers, strings, lists, objects and tensors "
         "can be reported"
@@ -259,11 +268,14 @@ def _to_json_float(value: float) -> float | str:
     return "Infinity" if value > 0 else "-Infinity"
 
 
-def _to_json_object(value: dict[str, Any], place: str) -> dict[str, Any]:
+def _to_json_object(value: dict[str, Any], place: str, depth: int = 1) -> dict[str, Any]:
     for key in value:
         if not isinstance(key, str):
             raise DetcloudError(f"{place} has the key {key!r}: keys must be strings")
-    return {to_json_text(key): to_json_value(item, f"{place}.{key}") for key, item in value.items()}
+    return {
+        to_json_text(key): to_json_value(item, f"{place}.{key}", depth + 1)
+        for key, item in value.items()
+    }
 
 
 def _read_document(path: Path) -> object:

@@ -23,6 +23,13 @@ from tests.unit.api.exchange import Answer, call
 HELD_SECONDS_MAX = 0.75 * HOLD_MS_MAX / 1000
 
 
+def nest(depth: int, leaf: object) -> object:
+    """The leaf inside so many objects."""
+    for _ in range(depth):
+        leaf = {"a": leaf}
+    return leaf
+
+
 def test_an_enrolled_agent_gets_its_trials(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     agent = Agent(cluster)
@@ -266,12 +273,6 @@ def test_a_megabyte_of_metrics_of_one_trial_is_taken(cluster: Cluster) -> None:
         {"reports": [{"allocation": "1.1", "writer": "a#b", "offset": 1, "line": {}}]},
         {"reports": [{"allocation": "1.1", "writer": "0", "offset": -1, "line": {}}]},
         {"reports": [{"allocation": "1.1", "writer": "0", "offset": 1, "line": []}]},
-        {"reports": [{"allocation": "1.1", "writer": "0", "offset": 1, "line": {"a": "\ud800"}}]},
-        {
-            "reports": [
-                {"allocation": "1.1", "writer": "0", "offset": 1, "line": {"a": "x" * 2**18}}
-            ]
-        },
         {
             "reports": [
                 {"allocation": f"{n}.1", "writer": "0", "offset": 1, "line": {}}
@@ -284,6 +285,62 @@ def test_senseless_calls_are_refused(cluster: Cluster, fields: dict[str, object]
     agent = Agent(cluster)
     answer = agent.sync(**fields)
     assert (answer.status, answer.code) == (422, "invalid")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "\ud800",
+        {"\ud800": 1},
+        "x" * 2**18,
+        [1e300] * 50_000,
+        *(nest(depth, "NaN") for depth in (64, 150, 195, 199, 200, 230, 254, 260, 900)),
+    ],
+    ids=lambda value: f"{value!r:.20}",
+)
+def test_a_line_that_cannot_be_kept_is_dropped_and_the_others_are_taken(
+    cluster: Cluster, value: object
+) -> None:
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
+    agent.take_work()
+    deep = {"kind": "environment", "a": value}
+    lines = [metrics(1, loss=0.5), deep, metrics(2, a=value), metrics(3, loss=0.25)]
+    answer = agent.report("1.1", *lines)
+    assert answer.status == 200
+    assert answer.json["acked"]["1.1"]["0"] == agent.offsets["1.1", "0"]
+    items = cluster.get("/trials/1/metrics").json["items"]
+    assert [item["steps_completed"] for item in items] == [1, 3]
+    assert cluster.get("/trials/1").json["environment"] is None
+
+
+@pytest.mark.parametrize("depth", [60, 150, 196, 200, 230, 260])
+def test_a_checkpoint_with_deep_metadata_stops_neither_its_trial_nor_its_slot(
+    cluster: Cluster, depth: int
+) -> None:
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
+    first, _ = agent.take_work()
+    uuid = "0000000a-0000-4000-8000-000000000001"
+    place = {"uuid": uuid, "path": f"1/1/1/{uuid}", "manifest_sha256": "0" * 64}
+    sizes = {"size_bytes": 8, "files": 1, "steps_completed": 5}
+    line = {"kind": "checkpoint", **place, **sizes, "metadata": nest(depth, "NaN")}
+    assert agent.report(first, line).status == 200
+    assert cluster.get(f"/checkpoints/{uuid}").status == (200 if depth == 60 else 404)
+    agent.finish(first)
+    assert cluster.get("/trials/1").json["state"] == "COMPLETED"
+    agent.sync()
+    slots = cluster.get("/agents").json["items"][0]["slots"]
+    assert [slot["allocation"] for slot in slots].count(first) == 0
+
+
+def test_an_exit_counts_even_where_its_line_cannot_be_kept(cluster: Cluster) -> None:
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
+    first, _ = agent.take_work()
+    line = {"kind": "exited", "reason": "completed", "message": nest(200, "x")}
+    assert agent.report(first, line, writer="agent").status == 200
+    assert cluster.get("/trials/1").json["restarts"] == 1
 
 
 def test_a_call_of_more_than_a_megabyte_is_refused(cluster: Cluster) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from detcloud import DetcloudError
+from detcloud.agent.allocation.trial_reports import parse_line
 from detcloud.shared.trial_directory import (
     LINE_BYTES_MAX,
     CheckpointReference,
@@ -123,6 +124,22 @@ def test_what_cannot_be_reported_is_refused_and_nothing_is_written(
         report.append("metrics", metrics=value)
     report.close()
     assert report.path.read_bytes() == b""
+
+
+@pytest.mark.parametrize("depth", [64, 65, 150, 200, 254, 260, 5000])
+def test_what_readers_could_not_take_is_not_written(tmp_path: Path, depth: int) -> None:
+    # The line is one of the objects, so that its value may have 63.
+    value: Any = float("nan")
+    for level in range(depth - 1):
+        value = {"a": value} if level % 2 else (value,)
+    report = ReportFile(tmp_path / "report-0.jsonl")
+    if depth > 64:
+        with pytest.raises(DetcloudError, match=r"^metrics\.loss.* nested more than 64 deep"):
+            report.append("metrics", loss=value)
+        assert report.path.read_bytes() == b""
+    else:
+        report.append("metrics", loss=value)
+        assert parse_line(report.path.read_bytes()[:-1], 1).warning == ""
 
 
 def test_the_longest_line_has_exactly_256_kib(tmp_path: Path) -> None:

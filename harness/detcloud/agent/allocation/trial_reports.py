@@ -17,6 +17,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from detcloud.shared.json_depth import JSON_DEPTH_MAX, is_too_deep
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -34,11 +36,15 @@ PRIORITY_KINDS = frozenset({"exit", "exited", "checkpoint", "checkpoint_intent"}
 
 @dataclass(frozen=True, slots=True)
 class ReportLine:
-    """One report line: the byte offset after its newline, its JSON text and the parsed object."""
+    """One report line: the byte offset after its newline, its JSON text and the parsed object.
+
+    `warning` says why it stands in place of one that is not passed on, "" if it does not.
+    """
 
     offset: int
     raw: bytes
     fields: dict[str, Any]
+    warning: str = ""
 
     @property
     def kind(self) -> str:
@@ -160,15 +166,34 @@ def parse_line(raw: bytes, offset: int) -> ReportLine:
         problem = f"a line of {len(raw)} bytes was skipped; the limit is {LINE_BYTES_MAX}"
         return warning_line(offset, problem)
     try:
-        fields = json.loads(raw.decode(), parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        problem = str(error).split(" (char")[0]
+        text = raw.decode()
+        fields = json.loads(text, parse_constant=_refuse_constant)
+        if "\\u" in text:
+            # Half a surrogate pair, which is no text that the cluster could store.
+            json.dumps(fields, ensure_ascii=False).encode()
+    except RecursionError:
+        return _deep_line_warning(raw, offset)
+    except ValueError as error:
+        problem = _describe_parse_error(error)
         return warning_line(
             offset, f"a line was skipped, it is not JSON: {problem}: {_preview(raw)}"
         )
     if not isinstance(fields, dict):
         return warning_line(offset, f"a line was skipped, it is not a JSON object: {_preview(raw)}")
+    if is_too_deep(fields):
+        return _deep_line_warning(raw, offset)
     return ReportLine(offset, raw, fields)
+
+
+def _deep_line_warning(raw: bytes, offset: int) -> ReportLine:
+    problem = f"it is nested more than {JSON_DEPTH_MAX} deep"
+    return warning_line(offset, f"a line was skipped, {problem}: {_preview(raw)}")
+
+
+def _describe_parse_error(error: ValueError) -> str:
+    if isinstance(error, UnicodeEncodeError):
+        return "half a surrogate pair is no text"
+    return str(error).split(" (char")[0]
 
 
 def _refuse_constant(constant: str) -> None:
@@ -182,7 +207,7 @@ def warning_line(offset: int, message: str) -> ReportLine:
         "time_ms": time.time_ns() // 1_000_000,
         "message": message,
     }
-    return ReportLine(offset, json.dumps(fields).encode(), fields)
+    return ReportLine(offset, json.dumps(fields).encode(), fields, message)
 
 
 def _preview(raw: bytes) -> str:

@@ -103,13 +103,39 @@ def test_a_replaced_file_is_read_by_offset(out_folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "raw",
-    [b"nonsense", b"[1]", b"\xff\xfe", b'{"a": NaN}', b"[" * 100_000, b"1" * 5000, b""],
-    ids=["words", "list", "bytes", "nan", "deep", "long-number", "empty"],
+    [
+        b"nonsense",
+        b"[1]",
+        b"\xff\xfe",
+        b'{"a": NaN}',
+        b"[" * 100_000,
+        b"1" * 5000,
+        b"",
+        rb'{"a": "\ud800"}',
+        rb'{"\udfff": 1}',
+    ],
+    ids=["words", "list", "bytes", "nan", "open", "long-number", "empty", "half", "half-key"],
 )
 def test_what_is_no_json_object_becomes_a_warning_at_its_offset(raw: bytes) -> None:
     line = parse_line(raw, 77)
     assert (line.kind, line.offset) == ("agent_warning", 77)
+    assert line.warning
     assert len(line.raw) < 500
+
+
+@pytest.mark.parametrize("depth", [65, 150, 196, 200, 230, 254, 260, 1100, 60_000])
+def test_a_line_that_is_nested_too_deep_becomes_a_warning(depth: int) -> None:
+    # The line itself is one of the objects.
+    raw = b'{"a":' * depth + b'"NaN"' + b"}" * depth
+    line = parse_line(raw[: 256 * 1024], 77)
+    assert (line.kind, line.offset) == ("agent_warning", 77)
+    assert "nested more than 64 deep" in line.warning or depth == 60_000
+
+
+def test_a_line_of_the_greatest_depth_passes_with_text_of_any_language() -> None:
+    raw = b'{"a":' * 64 + rb'"\u00e9 \ud83d\ude00"' + b"}" * 64
+    line = parse_line(raw, 77)
+    assert (line.raw, line.warning) == (raw, "")
 
 
 def test_an_over_long_line_is_replaced_and_the_next_one_read(out_folder: Path) -> None:
