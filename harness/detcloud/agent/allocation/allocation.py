@@ -35,6 +35,8 @@ GRACE_MS = 15_000
 LINES_PER_SECOND = 1000.0
 LINES_BURST = 5000.0
 SCAN_BYTES = 64 * 1024
+# Notices in a trial's log of lines that are not passed on, from one agent's process.
+WARNINGS_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,9 @@ class Allocation:
         self._allowance_at = time.monotonic()
         self._log_refused_to = 0
         self._refused: set[tuple[str, int]] = set()
+        # Up to where in each report file the trial was told what is not passed on.
+        self._warned: dict[str, int] = {}
+        self._warnings = 0
         self._in_gang: bool | None = None
 
     @classmethod
@@ -249,6 +254,7 @@ class Allocation:
             lines = self._agent_report.lines(offset)
         else:
             lines = self._reader.read_lines(writer, offset, bytes_max)
+            self._warn_of_lines(writer, lines)
         return [
             warning_line(line.offset, "the cluster refused a line")
             if (writer, line.offset) in self._refused
@@ -260,6 +266,8 @@ class Allocation:
         """Send a warning, or `?` for a log, in place of the refused part that ends at `offset`."""
         if writer == "log":
             self._log_refused_to = offset
+        elif (writer, offset) not in self._refused and writer != "agent":
+            self._warn(writer, "the cluster refused a line, which was skipped")
         self._refused.add((writer, offset))
 
     def read_log(self, bytes_max: int) -> tuple[int, str, bool]:
@@ -276,6 +284,24 @@ class Allocation:
     def log_marks(self, start: int, end: int) -> list[tuple[int, int]]:
         """The marks of bytes `start` to `end` of the log: (offset, epoch ms when first seen)."""
         return self._log_marks.marks_between(start, end)
+
+    def _warn_of_lines(self, writer: str, lines: list[ReportLine]) -> None:
+        """Tell the trial in its log, once, which of its lines are not passed on."""
+        before = self._warned.get(writer, 0)
+        for line in lines:
+            if line.warning and line.offset > before:
+                self._warn(writer, line.warning)
+                self._warned[writer] = line.offset
+
+    def _warn(self, writer: str, warning: str) -> None:
+        self._warnings += 1
+        notices = [f"[detcloud] out/report-{writer}.jsonl: {warning}"]
+        if self._warnings == WARNINGS_MAX:
+            notices.append("[detcloud] further lines that are skipped get no notice here")
+        if self._warnings <= WARNINGS_MAX:
+            # A log that cannot be written has no room, or is what the trial made of it.
+            with contextlib.suppress(OSError):
+                self.directory.write_notices(notices)
 
     def _is_log_shared(self) -> bool:
         """Whether several nodes write one log, in which their lines must not be mixed."""

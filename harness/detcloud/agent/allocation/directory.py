@@ -10,8 +10,10 @@ Everything is made with mode 0700.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +85,22 @@ class AllocationDirectory:
         return read_json_object(self.inputs / "directives.json")
 
     def write_notices(self, notices: list[str]) -> None:
-        """Append lines for the trial's user to its log, before the trial writes there."""
-        with self.log.open("a", encoding="utf-8", errors="replace") as log:
-            log.writelines(f"{notice}\n" for notice in notices)
+        """Append lines for the trial's user to its log; OSError where that is not possible.
+
+        The trial may run and have put anything in the log's place.
+        """
+        flags = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(self.log, flags)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "the log is no plain file", str(self.log))
+            size = status.st_size
+            is_inside_line = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+            text = "".join(f"{notice}\n" for notice in notices)
+            os.write(descriptor, ("\n" * is_inside_line + text).encode(errors="replace"))
+        finally:
+            os.close(descriptor)
 
     def discard(self, trash: Path) -> Path:
         """Move the directory into `trash` at once, to be deleted later; its new path."""

@@ -1,14 +1,16 @@
 """The report files of a trial, which may hold or be anything.
 
 The trial writes out/, so nothing in it is trusted: files are opened by directory descriptor without
-following links, only regular files with a single name count, and reads are capped. A line that
-cannot be passed on (too long, no JSON object) is replaced by an `agent_warning` record at the same
-offset: the acknowledged offset moves past it, the user sees it, and the agent need not remember it.
+following links, only regular files with a single name count, and the bytes of a look and of a file
+are capped. A line that cannot be passed on (too long, nested too deep, no JSON object) is replaced
+by an `agent_warning` record at the same offset: the acknowledged offset moves past it, the user
+sees it, and the agent need not remember it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 
 LINE_BYTES_MAX = 256 * 1024
 SCAN_BYTES = 4 << 20
+# How far a look searches for the end of a too long line before it skips what it has seen.
+LOOK_BYTES_MAX = 16 << 20
+# What follows in a file is not read: a trial can make one of any size at no cost.
+FILE_BYTES_MAX = 16 << 30
 WRITERS_MAX = 64
 ENTRIES_MAX = 4096
 # Only plain ranks: a trial must not be able to speak as the writer `agent`.
@@ -38,13 +44,15 @@ PRIORITY_KINDS = frozenset({"exit", "exited", "checkpoint", "checkpoint_intent"}
 class ReportLine:
     """One report line: the byte offset after its newline, its JSON text and the parsed object.
 
-    `warning` says why it stands in place of one that is not passed on, "" if it does not.
+    `warning` says why it stands in place of one that is not passed on, "" if it does not;
+    `skipped_bytes` is what the search for its end has read.
     """
 
     offset: int
     raw: bytes
     fields: dict[str, Any]
     warning: str = ""
+    skipped_bytes: int = 0
 
     @property
     def kind(self) -> str:
@@ -86,19 +94,20 @@ class ReportReader:
     ) -> list[ReportLine]:
         """Complete lines from `offset` on, about `bytes_max` bytes of them and at least one."""
         with self._open_report(writer) as descriptor:
-            if descriptor is None or os.fstat(descriptor).st_size <= offset:
+            if descriptor is None:
                 return []
-            return self._read_lines_at(descriptor, writer, offset, bytes_max)
-
-    def report_size(self, writer: str) -> int:
-        """Bytes in the writer's file, 0 where it cannot be read."""
-        with self._open_report(writer) as descriptor:
-            return os.fstat(descriptor).st_size if descriptor is not None else 0
+            size = os.fstat(descriptor).st_size
+            if offset >= min(size, FILE_BYTES_MAX):
+                return []
+            return _cut_at_limit(self._read_lines_at(descriptor, writer, offset, bytes_max))
 
     def last_record(self, writer: str, kind: str) -> dict[str, Any] | None:
         """The last record of that kind in the last line's length of the file."""
-        offset = max(0, self.report_size(writer) - 2 * LINE_BYTES_MAX)
-        lines = self.read_lines(writer, offset, 2 * LINE_BYTES_MAX)
+        with self._open_report(writer) as descriptor:
+            if descriptor is None:
+                return None
+            offset = max(0, os.fstat(descriptor).st_size - 2 * LINE_BYTES_MAX)
+            lines = self._read_lines_at(descriptor, writer, offset, 2 * LINE_BYTES_MAX)
         return next((line.fields for line in reversed(lines) if line.kind == kind), None)
 
     @contextlib.contextmanager
@@ -137,27 +146,53 @@ class ReportReader:
         return lines
 
     def _skip_long_line(self, descriptor: int, writer: str, start: int) -> list[ReportLine]:
-        """A warning in place of the too long line at `start`; nothing while it has no end.
+        """A warning in place of the too long line at `start`, or of what was read of one that has
+        no end within 16 MiB; nothing while it is shorter and has no end yet.
 
-        The search for its end goes on where the last one stopped, up to the end of the file.
+        The search for its end goes on where the last one stopped. Holes of the file are not read.
         """
         known_start, scanned = self._long_lines.get(writer, (start, start))
         if known_start != start:
             scanned = start
-        while content := os.pread(descriptor, SCAN_BYTES, scanned):
-            newline = content.find(b"\n")
-            if newline >= 0:
+        read, newline = 0, -1
+        while read < LOOK_BYTES_MAX and newline < 0:
+            scanned = _next_data(descriptor, scanned)
+            content = os.pread(descriptor, SCAN_BYTES, scanned)
+            if not content:
                 break
-            scanned += len(content)
-        else:
+            read += len(content)
+            newline = content.find(b"\n")
+            scanned += len(content) if newline < 0 else newline + 1
+        size = scanned - start
+        if newline < 0 and size < LOOK_BYTES_MAX:
             self._long_lines[writer] = (start, scanned)
             return []
         self._long_lines.pop(writer, None)
-        end = scanned + newline + 1
-        size = end - 1 - start
-        return [
-            warning_line(end, f"a line of {size} bytes was skipped; the limit is {LINE_BYTES_MAX}")
-        ]
+        if newline < 0:
+            problem = f"{size} bytes without the end of a line were skipped"
+        else:
+            problem = f"a line of {size - 1} bytes was skipped"
+        return [warning_line(scanned, f"{problem}; the limit is {LINE_BYTES_MAX}", read)]
+
+
+def _next_data(descriptor: int, offset: int) -> int:
+    """The offset of the next byte that is in no hole of the file, or the file's size."""
+    try:
+        return os.lseek(descriptor, offset, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return max(offset, os.fstat(descriptor).st_size)
+        # A file system that knows nothing of holes.
+        return offset
+
+
+def _cut_at_limit(lines: list[ReportLine]) -> list[ReportLine]:
+    """The lines as far as the file is read, and a warning where that ends."""
+    if not lines or lines[-1].offset < FILE_BYTES_MAX:
+        return lines
+    within = [line for line in lines if line.offset < FILE_BYTES_MAX]
+    limit = f"{FILE_BYTES_MAX >> 30} GiB"
+    return [*within, warning_line(FILE_BYTES_MAX, f"no more than {limit} of reports are read")]
 
 
 def parse_line(raw: bytes, offset: int) -> ReportLine:
@@ -200,14 +235,14 @@ def _refuse_constant(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON value")
 
 
-def warning_line(offset: int, message: str) -> ReportLine:
+def warning_line(offset: int, message: str, skipped_bytes: int = 0) -> ReportLine:
     """The warning that is sent in place of a line, with the same offset."""
     fields = {
         "kind": "agent_warning",
         "time_ms": time.time_ns() // 1_000_000,
         "message": message,
     }
-    return ReportLine(offset, json.dumps(fields).encode(), fields, message)
+    return ReportLine(offset, json.dumps(fields).encode(), fields, message, skipped_bytes)
 
 
 def _preview(raw: bytes) -> str:

@@ -16,8 +16,12 @@ if TYPE_CHECKING:
 
 CALL_BYTES_MAX = 1 << 20
 ALLOCATIONS_MAX = 30
+# Lines and pieces of logs of a call, so that no call has the work of minutes.
+ENTRIES_MAX = 1_000
 # Room for the envelope and the list of known allocations.
 ENVELOPE_BYTES = 16 * 1024
+# What may be read in a call to find the ends of too long lines.
+SKIPPED_BYTES_MAX = 64 << 20
 LOG_CHUNK_BYTES = 128 * 1024
 # A piece of a log without its text.
 LOG_ENVELOPE_BYTES = 1024
@@ -57,13 +61,14 @@ class SyncPayload:
     """
 
     bytes_max: int = CALL_BYTES_MAX - ENVELOPE_BYTES
-    entries_max: int | None = None
+    entries_max: int = ENTRIES_MAX
     reports: list[bytes] = field(default_factory=list)
     logs: list[bytes] = field(default_factory=list)
     sent: dict[tuple[str, str], int] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)
     more: bool = False
     size: int = 0
+    skipped_bytes: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -120,8 +125,9 @@ class SyncPayload:
             line.offset,
             line.raw,
         )
-        if not self._fits(entry):
+        if self.skipped_bytes >= SKIPPED_BYTES_MAX or not self._fits(entry):
             return False
+        self.skipped_bytes += line.skipped_bytes
         self.reports.append(entry)
         self.sent[allocation, writer] = line.offset
         self.lines[allocation] = self.lines.get(allocation, 0) + 1
@@ -152,7 +158,7 @@ class SyncPayload:
     def _fits(self, entry: bytes) -> bool:
         if self.size + len(entry) + 1 > self.bytes_max:
             return False
-        if self.entries_max is not None and self.entry_count >= self.entries_max:
+        if self.entry_count >= self.entries_max:
             return False
         self.size += len(entry) + 1
         return True
@@ -165,7 +171,7 @@ class FairPacker:
         self._calls = 0
         self._packed: dict[str, int] = {}
 
-    def pack(self, sources: Sequence[PayloadSource], entries_max: int | None = None) -> SyncPayload:
+    def pack(self, sources: Sequence[PayloadSource], entries_max: int = ENTRIES_MAX) -> SyncPayload:
         """The next payload."""
         before = {source.allocation: self._packed.get(source.allocation, 0) for source in sources}
         payload = pack_payload(sorted(sources, key=lambda x: before[x.allocation]), entries_max)
@@ -174,7 +180,7 @@ class FairPacker:
         return payload
 
 
-def pack_payload(sources: Sequence[PayloadSource], entries_max: int | None = None) -> SyncPayload:
+def pack_payload(sources: Sequence[PayloadSource], entries_max: int = ENTRIES_MAX) -> SyncPayload:
     """A payload of at most 30 allocations, those with exits and checkpoints first."""
     payload = SyncPayload(entries_max=entries_max)
     packed = 0

@@ -10,6 +10,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from detcloud.agent.sync.fault_search import FaultSearch, RefusedPart
 from detcloud.agent.sync.payload import FairPacker, SyncPayload
 from detcloud.shared.http import ApiError, Transport, Unreachable, backoff_seconds
 
@@ -25,6 +26,8 @@ CALL_SECONDS = 15.0
 FENCED_SECONDS_MAX = 15.0
 QUIET_SECONDS = 0.2
 STALLED_SECONDS = 1.0
+INTERNAL_ERROR = 500
+FAILED = "it failed each time, and takes other calls"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ class Session:
         self._calls = 0
         self._stalls = 0
         self._refusals = 0
-        self._entries_max: int | None = None
+        self._fault_search = FaultSearch()
         self._packer = FairPacker()
         self.refusal: str | None = None
         # The notice of the machine's end to be reported, and those reported before.
@@ -144,7 +147,8 @@ class Session:
         began = time.monotonic()
         # The first call brings the acknowledged offsets: nothing may be packed before.
         first = any(allocation.acked is None for allocation in self._node.allocations())
-        hold_ms = min(HOLD_MS, enrolment.lease_ms // 3) if payload.is_empty and not first else 0
+        idle = payload.is_empty and not first and not self._fault_search.is_probing
+        hold_ms = min(HOLD_MS, enrolment.lease_ms // 3) if idle else 0
         answer = self._send_payload(enrolment, payload, hold_ms)
         if answer is None:
             return
@@ -158,7 +162,7 @@ class Session:
         if throttled:
             self._schedule.request_sync(urgent=False)
         sources = [a for a in ready if a not in throttled]
-        payload = self._packer.pack(sources, self._entries_max)
+        payload = self._packer.pack(sources, self._fault_search.entries_max)
         if not payload.more:
             for allocation in sources:
                 allocation.has_priority = False
@@ -197,7 +201,8 @@ class Session:
             self._schedule.end_held_call()
         if not isinstance(answer, dict):
             raise Unreachable(f"{self._url} answered a sync with {type(answer).__name__}")
-        self._entries_max, self._refusals = None, 0
+        self._refusals = 0
+        self._give_up(self._fault_search.record_success(payload), FAILED)
         if notice is not None:
             self._reported_notices.append(notice)
             self._notice = None if self._notice is notice else self._notice
@@ -211,9 +216,11 @@ class Session:
         elif error.status in (401, 404):
             self._log_line("the cluster does not know this agent any more, enrolling again")
         elif error.status in (413, 422) and not payload.is_empty:
-            self._isolate_refused_line(error, payload)
+            self._give_up(self._fault_search.record_refusal(payload), error.message)
             return
         else:
+            if error.status == INTERNAL_ERROR:
+                self._fault_search.record_failure(payload)
             raise error
         self._enrolment = None
         self._schedule.pause(backoff_seconds(1))
@@ -225,16 +232,16 @@ class Session:
         while self._node.has_active_allocations() and time.monotonic() < give_up_at:
             self._schedule.pause(0.05)
 
-    def _isolate_refused_line(self, error: ApiError, payload: SyncPayload) -> None:
-        """Find the line that the cluster refuses by halving, so that it does not stop the rest."""
-        if payload.entry_count > 1:
-            self._entries_max = payload.entry_count // 2
+    def _give_up(self, part: RefusedPart | None, reason: str) -> None:
+        """Send a part no more that the cluster does not take, if there is one."""
+        if part is None:
             return
-        ((name, writer), offset) = next(iter(payload.sent.items()))
-        self._log_line(f"the cluster refused what {writer} of {name} wrote: {error.message}")
+        self._log_line(
+            f"the cluster did not take what {part.writer} of {part.allocation} wrote: {reason}"
+        )
         for allocation in self._node.allocations():
-            if allocation.allocation == name:
-                allocation.mark_refused(writer, offset)
+            if allocation.allocation == part.allocation:
+                allocation.mark_refused(part.writer, part.offset)
         self._refusals += 1
         self._schedule.pause(backoff_seconds(self._refusals))
 

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from detcloud.agent.allocation.allocation import Allocation
+import pytest
+
+from detcloud.agent.allocation.allocation import WARNINGS_MAX, Allocation
 from detcloud.agent.allocation.directory import AllocationDirectory
 from detcloud.agent.processes.runtime import ProcessRuntime
 from detcloud.shared.notices import Notice
@@ -41,3 +44,63 @@ def test_an_agent_of_a_gang_sends_whole_lines_until_the_end(tmp_path: Path) -> N
     assert allocation.read_log(2) == (0, "on", True)
     allocation.record_failure("lost", "gone")
     assert allocation.read_log(100) == (0, "one\ntwo", False)
+
+
+def send_all(allocation: Allocation) -> list[str]:
+    """The kinds of the lines that a call carries, and of those read again."""
+    lines = allocation.lines("0", None, 1 << 20)
+    assert [line.kind for line in allocation.lines("0", None, 1 << 20)] == [x.kind for x in lines]
+    return [line.kind for line in lines]
+
+
+def test_a_trial_reads_in_its_log_which_lines_are_not_passed_on(
+    directory: AllocationDirectory,
+) -> None:
+    allocation = Allocation(directory, ProcessRuntime())
+    deep = '{"a":' * 200 + '"NaN"' + "}" * 200
+    reports = directory.out / "report-0.jsonl"
+    reports.write_text(f'{{"kind":"progress"}}\nnonsense\n{deep}\n{{"kind":"metrics"}}\n')
+    directory.log.write_text("printed\nby the trial")
+    assert send_all(allocation) == ["progress", "agent_warning", "agent_warning", "metrics"]
+    printed, by_trial, first, second = directory.log.read_text().splitlines()
+    assert (printed, by_trial) == ("printed", "by the trial")
+    assert first.startswith("[detcloud] out/report-0.jsonl: a line was skipped, it is not JSON")
+    assert "'nonsense'" in first
+    assert "nested more than 64 deep" in second
+
+
+def test_a_line_that_the_cluster_refuses_is_sent_no_more_and_told_once(
+    directory: AllocationDirectory,
+) -> None:
+    allocation = Allocation(directory, ProcessRuntime())
+    (directory.out / "report-0.jsonl").write_text('{"kind":"a"}\n{"kind":"b"}\n')
+    for _ in range(2):
+        allocation.mark_refused("0", 13)
+    assert send_all(allocation) == ["agent_warning", "b"]
+    assert directory.log.read_text().count("the cluster refused a line") == 1
+
+
+def test_a_flood_of_lines_that_say_nothing_fills_no_log(directory: AllocationDirectory) -> None:
+    allocation = Allocation(directory, ProcessRuntime())
+    (directory.out / "report-0.jsonl").write_text("nonsense\n" * 1000)
+    assert send_all(allocation) == ["agent_warning"] * 1000
+    *told, last = directory.log.read_text().splitlines()
+    assert len(told) == WARNINGS_MAX
+    assert "get no notice" in last
+
+
+def test_a_notice_is_written_into_nothing_that_a_trial_put_in_its_logs_place(
+    directory: AllocationDirectory, tmp_path: Path
+) -> None:
+    allocation = Allocation(directory, ProcessRuntime())
+    (directory.out / "report-0.jsonl").write_text("nonsense\n")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("theirs")
+    directory.log.unlink()
+    directory.log.symlink_to(elsewhere)
+    assert send_all(allocation) == ["agent_warning"]
+    directory.log.unlink()
+    os.mkfifo(directory.log)
+    with pytest.raises(OSError, match="no plain file"):
+        directory.write_notices(["x"])
+    assert elsewhere.read_text() == "theirs"

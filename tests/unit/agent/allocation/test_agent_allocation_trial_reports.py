@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from detcloud.agent.allocation.trial_reports import LINE_BYTES_MAX, ReportReader, parse_line
+from detcloud.agent.allocation.trial_reports import (
+    FILE_BYTES_MAX,
+    LINE_BYTES_MAX,
+    LOOK_BYTES_MAX,
+    ReportReader,
+    parse_line,
+)
+
+READ = os.pread
 
 
 @pytest.fixture
@@ -80,7 +88,7 @@ def test_pipes_and_directories_neither_block_nor_count(out_folder: Path) -> None
     reader = ReportReader(out_folder)
     assert reader.read_lines("0", 0) == []
     assert reader.read_lines("1", 0) == []
-    assert reader.report_size("0") == 0
+    assert reader.last_record("0", "exit") is None
 
 
 def test_a_shrunk_file_is_quiet_until_it_has_grown_past_what_was_taken(out_folder: Path) -> None:
@@ -158,6 +166,89 @@ def test_what_follows_an_over_long_line_is_found_at_the_first_look(out_folder: P
     report(out_folder).write_bytes(b"x" * size + b'\n{"kind":"exit"}\n')
     (warning,) = ReportReader(out_folder).read_lines("0", 0)
     assert (warning.kind, warning.offset) == ("agent_warning", size + 1)
+
+
+def make_sparse_file(path: Path, size: int, content: bytes = b"", end: bytes = b"") -> None:
+    """Make a file of that size which takes no room but for its content and its end."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.truncate(size)
+        file.seek(size - len(end))
+        file.write(end)
+
+
+@pytest.fixture
+def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lengths of what is read of files."""
+    read: list[int] = []
+
+    def read_counted(descriptor: int, length: int, offset: int) -> bytes:
+        content = READ(descriptor, length, offset)
+        read.append(len(content))
+        return content
+
+    monkeypatch.setattr(os, "pread", read_counted)
+    return read
+
+
+@pytest.mark.parametrize("end", [b"", b'\n{"kind":"exit"}\n'], ids=["without an end", "with one"])
+def test_a_huge_sparse_file_costs_next_to_nothing(
+    out_folder: Path, bytes_read: list[int], end: bytes
+) -> None:
+    make_sparse_file(report(out_folder), 8 << 40, b'{"kind":"a"}\n', end)
+    reader = ReportReader(out_folder)
+    assert [line.kind for line in reader.read_lines("0", 0)] == ["a"]
+    (warning,) = reader.read_lines("0", 13)
+    assert (warning.kind, warning.offset) == ("agent_warning", FILE_BYTES_MAX)
+    # Another agent's process needs to remember nothing of it.
+    assert ReportReader(out_folder).read_lines("0", warning.offset) == []
+    assert reader.last_record("0", "exit") == ({"kind": "exit"} if end else None)
+    assert sum(bytes_read) <= 8 << 20
+
+
+def test_a_look_at_an_endless_line_reads_so_much_and_no_more(
+    out_folder: Path, bytes_read: list[int]
+) -> None:
+    report(out_folder).write_bytes(b"x" * (2 * LOOK_BYTES_MAX + 7) + b'\n{"kind":"b"}\n')
+    reader = ReportReader(out_folder)
+    found, offset = [], 0
+    while lines := reader.read_lines("0", offset):
+        assert sum(bytes_read) <= LOOK_BYTES_MAX + LINE_BYTES_MAX + 1
+        bytes_read.clear()
+        found += [line.kind for line in lines]
+        offset = lines[-1].offset
+    # Two pieces of 16 MiB, the seven bytes that are left, and the next line.
+    assert found == ["agent_warning"] * 3 + ["b"]
+
+
+def test_no_more_of_a_file_is_read_than_its_limit(out_folder: Path) -> None:
+    make_sparse_file(report(out_folder), 8 << 40)
+    reader = ReportReader(out_folder)
+    offset = FILE_BYTES_MAX - 5
+    (warning,) = reader.read_lines("0", offset)
+    assert (warning.offset, "no more than 16 GiB" in warning.warning) == (FILE_BYTES_MAX, True)
+    assert reader.read_lines("0", FILE_BYTES_MAX) == []
+    assert reader.read_lines("0", FILE_BYTES_MAX + 1) == []
+
+
+def test_lines_before_the_limit_of_a_file_are_read(out_folder: Path) -> None:
+    lines = b'\n{"kind":"a"}\n{"kind":"b"}\n'
+    # Of the last one a byte lies behind the limit.
+    make_sparse_file(report(out_folder), FILE_BYTES_MAX + 1, end=lines)
+    offset = FILE_BYTES_MAX + 2 - len(lines)
+    found = ReportReader(out_folder).read_lines("0", offset)
+    assert [line.kind for line in found] == ["a", "agent_warning"]
+    assert found[-1].offset == FILE_BYTES_MAX
+
+
+def test_an_endless_line_that_grows_is_read_once(out_folder: Path, bytes_read: list[int]) -> None:
+    reader = ReportReader(out_folder)
+    report(out_folder).write_bytes(b"x" * (2 << 20))
+    for _ in range(3):
+        bytes_read.clear()
+        assert reader.read_lines("0", 0) == []
+    # The search goes on at the end that it knows: only the beginning is looked at again.
+    assert sum(bytes_read) == LINE_BYTES_MAX + 1
 
 
 def test_a_line_of_exactly_the_limit_passes(out_folder: Path) -> None:

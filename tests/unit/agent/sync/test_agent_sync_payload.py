@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from detcloud.agent.allocation.trial_reports import ReportLine, parse_line
+from detcloud.agent.allocation.trial_reports import ReportLine, parse_line, warning_line
 from detcloud.agent.sync.payload import (
     ALLOCATIONS_MAX,
     CALL_BYTES_MAX,
+    ENTRIES_MAX,
     FairPacker,
     SyncPayload,
     pack_payload,
@@ -141,6 +142,27 @@ def test_entries_can_be_limited_to_find_a_line_that_is_refused() -> None:
     )
     assert [kind for _, _, kind in sent_kinds(payload)] == ["a", "b"]
     assert payload.logs == []
+    assert payload.more
+
+
+def test_a_backlog_is_divided_over_calls() -> None:
+    source = UnsentAllocation("4.1", {"0": lines(*["checkpoint"] * (2 * ENTRIES_MAX + 1))})
+    counts = []
+    while source.by_writer["0"]:
+        payload = pack_payload([source])
+        counts.append(payload.entry_count)
+        assert payload.more == (len(counts) < 3)
+        sent = payload.sent["4.1", "0"]
+        source.by_writer["0"] = [line for line in source.by_writer["0"] if line.offset > sent]
+    assert counts == [ENTRIES_MAX, ENTRIES_MAX, 1]
+
+
+def test_a_call_skips_so_much_of_endless_lines_and_no_more() -> None:
+    # Four pieces of 16 MiB are the 64 MiB of a call.
+    skipped = [warning_line(n, "skipped", 16 << 20) for n in range(1, 10)]
+    source = UnsentAllocation("4.1", {"agent": lines("exited"), "0": skipped})
+    payload = pack_payload([source])
+    assert [kind for _, _, kind in sent_kinds(payload)] == ["agent_warning"] * 4
     assert payload.more
 
 
