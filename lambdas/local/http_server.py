@@ -128,6 +128,7 @@ def _is_standard_error(path: Path) -> bool:
 def _is_worth_a_line(record: logging.LogRecord) -> bool:
     """Whether a record is about more than a read or sync, which agents and watchers do all day."""
     fields = getattr(record, "fields", {})
-    if fields.get("status", 500) >= 400:
+    # What failed has no status yet when it is logged.
+    if record.levelno >= logging.WARNING or (fields.get("status") or 500) >= 400:
         return True
     return fields.get("method") != "GET" and not str(fields.get("path")).endswith("/sync")
