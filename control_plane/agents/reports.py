@@ -122,11 +122,13 @@ def _to_timed_validation(
 
 def _missing_metric_reason(name: str, metrics: Mapping[str, object], field: str, steps: int) -> str:
     place = f"the validation at batch {steps}"
+    # A metric may have a name of any length.
+    shown = repr(name[:NAMES_CHARACTERS_MAX])
     if name in metrics:
         value = f"{metrics[name]!r:.80}"
-        return f"{place} reports {value} as searcher.{field} {name!r}: it must be one number"
+        return f"{place} reports {value} as searcher.{field} {shown}: it must be one number"
     names = ", ".join(sorted(map(str, metrics)))[:NAMES_CHARACTERS_MAX] or "none"
-    return f"{place} lacks searcher.{field} {name!r}; it has: {names}"
+    return f"{place} lacks searcher.{field} {shown}; it has: {names}"
 
 
 def _to_length_reached(report: Report, context: ReportContext) -> TrialMessage:

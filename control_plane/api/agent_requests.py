@@ -23,6 +23,8 @@ LINE_BYTES_MAX = 256 * 1024
 # Reports of one trial become one row, and a row holds 400 KiB.
 PORTION_BYTES_MAX = 320 * 1024
 SLOTS_MAX = 1024
+# Of the descriptions of an agent's slots: they are in one row with the allocations that it has.
+SLOTS_BYTES_MAX = 256 * 1024
 MARKS_MAX = 1024
 
 # A host name, an IPv4 or an IPv6 address.
@@ -62,6 +64,19 @@ class Enrolment(AgentBody):
     version: ShortText = ""
     label: ShortText = ""
     address: Annotated[str, Field(pattern=ADDRESS)] = LOOPBACK
+
+
+def slot_tuples(enrolment: Enrolment) -> tuple[tuple[int, str, str, str], ...]:
+    """The id, type, UUID and name of each slot of an enrolment.
+
+    Raises:
+        RequestError: invalid, for slots that together say more than a row can keep.
+    """
+    slots = tuple((slot.id, slot.type, slot.uuid, slot.name) for slot in enrolment.slots)
+    size = len(to_json(slots))
+    if size > SLOTS_BYTES_MAX:
+        raise invalid("slots", f"have {size} bytes in all, the limit is {SLOTS_BYTES_MAX}")
+    return slots
 
 
 class ReportLine(AgentBody):

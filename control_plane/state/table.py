@@ -192,7 +192,9 @@ def page_row_count(rows: Sequence[Row]) -> int:
 def check_limits(writes: Sequence[Write]) -> None:
     """Raise InvalidCommit unless every backend could take this commit."""
     if not 0 < len(writes) <= OPERATIONS_MAX:
-        raise InvalidCommit(f"{len(writes)} operations in a commit; 1 to {OPERATIONS_MAX} fit")
+        raise InvalidCommit(
+            f"{len(writes)} operations in a commit; 1 to {OPERATIONS_MAX} are allowed"
+        )
     keys = {write.key for write in writes}
     if len(keys) != len(writes):
         raise InvalidCommit("two operations on one row in a commit")
@@ -202,10 +204,13 @@ def check_limits(writes: Sequence[Write]) -> None:
         if isinstance(write, Put):
             size = row_bytes(write.key, write.body)
             if size > ROW_BYTES_MAX:
-                raise InvalidCommit(f"row {write.key} has {size} bytes; {ROW_BYTES_MAX} fit")
+                raise InvalidCommit(
+                    f"row {write.key.partition} / {write.key.sort} has {size} bytes; at most "
+                    f"{ROW_BYTES_MAX} are allowed in a row"
+                )
             total += size
     if total > COMMIT_BYTES_MAX:
-        raise InvalidCommit(f"{total} bytes in a commit; {COMMIT_BYTES_MAX} fit")
+        raise InvalidCommit(f"{total} bytes in a commit; at most {COMMIT_BYTES_MAX} are allowed")
 
 
 def _check_key(key: Key) -> None:

@@ -20,6 +20,7 @@ from control_plane.api.agent_requests import (
     AllocationName,
     Enrolment,
     SyncBody,
+    slot_tuples,
     sync_requests,
 )
 from control_plane.api.dependencies import IdempotencyParameter, PageParameters, ServicesParameter
@@ -125,7 +126,7 @@ def enrol(body: Enrolment, caller: Caller, services: ServicesParameter) -> Enrol
     enrolment = EnrolmentRequest(
         name=body.name,
         resource_pool=body.resource_pool,
-        slots=tuple((slot.id, slot.type, slot.uuid, slot.name) for slot in body.slots),
+        slots=slot_tuples(body),
         version=body.version,
         label=body.label,
         address=body.address,

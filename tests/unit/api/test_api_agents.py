@@ -96,6 +96,22 @@ def test_senseless_names_are_refused(cluster: Cluster, name: str) -> None:
     assert enrol(cluster, name).status == 422
 
 
+def test_slots_that_say_too_much_are_refused_with_the_limit(cluster: Cluster) -> None:
+    # 1,024 slots of 40 bytes each for UUID and name are far below 256 KiB, of 200 bytes above.
+    def enrol_with(length: int) -> Answer:
+        slots = [
+            {"id": n, "type": "cuda", "uuid": "u" * length, "name": "n" * length}
+            for n in range(1024)
+        ]
+        body = {"name": "node", "resource_pool": "default", "slots": slots}
+        return call(cluster.app, "POST", f"{V1}/agents", token=TOKENS[Role.JOIN], content=body)
+
+    assert enrol_with(40).status == 200
+    refused = enrol_with(200)
+    assert (refused.status, refused.code) == (422, "invalid")
+    assert "the limit is 262144" in refused.json["error"]["message"]
+
+
 def test_an_agents_token_is_good_for_its_own_calls_only(cluster: Cluster) -> None:
     one, other = Agent(cluster, "one"), Agent(cluster, "other")
     body = {"epoch": 1}
