@@ -95,7 +95,7 @@ def new_engine(table: StateTable) -> Engine:
     return Engine(table, lambda: NOW_MS, UNHURRIED)
 
 
-def enrolled(name: str, pool: str, slots: int, bytes_max: int = 0) -> to_agent.AgentEnrolled:
+def enrolment(name: str, pool: str, slots: int, bytes_max: int = 0) -> to_agent.AgentEnrolled:
     """An enrolment, of about `bytes_max` bytes of slots if that is not 0."""
     long = "u" * (bytes_max // slots // 2 - 20)
     listed = tuple((number, "cuda", long, long) for number in range(slots))
@@ -124,10 +124,10 @@ def fill_table() -> MemoryTable:
     for pool in ("default", "crowded", "empty"):
         engine.execute_command(f"pool#{pool}", PoolConfigured(pool))
     for name in AGENTS:
-        enrolment = enrolled(name, "default", SLOTS_MAX, SLOTS_BYTES_MAX)
-        engine.execute_command(f"agent#{name}", enrolment)
+        joins = enrolment(name, "default", SLOTS_MAX, SLOTS_BYTES_MAX)
+        engine.execute_command(f"agent#{name}", joins)
     engine.execute_command(
-        f"agent#{CROWDED_AGENT}", enrolled(CROWDED_AGENT, "crowded", SLOTS_MAX, SLOTS_BYTES_MAX)
+        f"agent#{CROWDED_AGENT}", enrolment(CROWDED_AGENT, "crowded", SLOTS_MAX, SLOTS_BYTES_MAX)
     )
     engine.execute_command(GANG, large_experiment(1, 3))
     engine.execute_command(CROWD, crowded_experiment())
@@ -308,7 +308,7 @@ _AGENT = f"agent#{AGENTS[0]}"
 _CROWDED = f"agent#{CROWDED_AGENT}"
 AGENT_MESSAGES: Mapping[type, Largest] = {
     to_agent.AgentEnrolled: Largest(
-        _CROWDED, lambda: enrolled(CROWDED_AGENT, "crowded", SLOTS_MAX, SLOTS_BYTES_MAX)
+        _CROWDED, lambda: enrolment(CROWDED_AGENT, "crowded", SLOTS_MAX, SLOTS_BYTES_MAX)
     ),
     to_agent.AllocationPlaced: Largest(
         _AGENT,
