@@ -17,6 +17,7 @@ from control_plane.queries.answer import Answer
 from control_plane.queries.pages import Page, PageRequest, encode_cursor
 from control_plane.searchers.method import ENDLESS
 from control_plane.services import Services
+from control_plane.state.table import Row
 
 
 class Place(Answer):
@@ -188,6 +189,17 @@ def _environment(services: Services, trial_id: int) -> dict[str, Any] | None:
     epoch, _, writer = rows[0].key.sort.removeprefix(ENVIRONMENT).partition("#")
     of_run = [row for row in rows if row.key.sort.startswith(f"{ENVIRONMENT}{epoch}#")]
     counting = of_run if writer == "agent" else of_run[:1]
-    lines = [parse_json(row.body) for row in counting]
+    lines = [_parse_environment(row) for row in counting]
     fields = {name: value for line in lines for name, value in line.items()}
     return {name: value for name, value in fields.items() if name not in ("kind", "time_ms")}
+
+
+def _parse_environment(row: Row) -> dict[str, Any]:
+    """The fields of a stored environment; none where it is nested deeper than can be read, as it
+    was accepted once.
+    """
+    try:
+        fields: dict[str, Any] = parse_json(row.body)
+    except ValueError:
+        return {}
+    return fields

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from control_plane.agents.sessions import ENVIRONMENT
+from control_plane.state.table import Expect, Key, Put
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import Cluster
 from tests.unit.api.exchange import call
@@ -69,6 +71,19 @@ def test_a_trial_tells_its_image_beside_what_it_says_itself(cluster: Cluster, ag
         line = {"kind": "environment", "time_ms": 5, "hostname": f"host-{rank}"}
         agent.report("1.1", line, writer=rank)
     assert cluster.get("/trials/1").json["environment"] == {**image, "hostname": "host-1"}
+
+
+@pytest.mark.parametrize("depth", [150, 199, 200, 230, 254])
+def test_an_environment_that_was_stored_too_deep_hides_no_trial(
+    cluster: Cluster, depth: int
+) -> None:
+    cluster.create(CONFIG)
+    key = Key("trial#1", f"{ENVIRONMENT}{1:08d}#0")
+    body = b'{"a":' * depth + b'"NaN"' + b"}" * depth
+    cluster.services.table.commit((Put(key, 1, body, Expect.ANYTHING),))
+    answer = cluster.get("/trials/1")
+    assert answer.status == 200
+    assert answer.json["id"] == 1
 
 
 def test_a_paused_trial_says_so_while_it_still_runs(cluster: Cluster, agent: Agent) -> None:

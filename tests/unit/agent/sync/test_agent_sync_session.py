@@ -1,0 +1,112 @@
+"""The agent's session with a cluster that takes some of what it is sent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from detcloud.agent.allocation.allocation import Allocation
+from detcloud.agent.allocation.directory import AllocationDirectory
+from detcloud.agent.assignment.model_code import CodeCache
+from detcloud.agent.node import Node
+from detcloud.agent.processes.runtime import ProcessRuntime
+from detcloud.agent.sync import session as session_module
+from detcloud.agent.sync.schedule import SyncSchedule
+from detcloud.agent.sync.session import AgentIdentity, Session
+from detcloud.shared.http import ApiError, Unreachable
+
+CALLS_MAX = 500
+
+
+class HastySchedule(SyncSchedule):
+    """A schedule that waits for nothing."""
+
+    def wait_until_due(self, seconds: float) -> None:
+        pass
+
+    def pause(self, seconds: float) -> None:
+        pass
+
+
+class Cluster:
+    """A cluster that fails with `status` on calls with one of the `bad` steps, and on the calls
+    whose numbers are `down`. It ends the session once it has all lines up to `last_offset`.
+    """
+
+    def __init__(self, schedule: SyncSchedule, last_offset: int) -> None:
+        self.schedule = schedule
+        self.last_offset = last_offset
+        self.status = 500
+        self.bad: frozenset[int] = frozenset()
+        self.down = range(0)
+        self.lines: list[dict[str, Any]] = []
+        self.counts: list[int] = []
+        self.acked = 0
+
+    def request(self, method: str, path: str, body: Any, **_: object) -> dict[str, Any]:
+        if path.endswith("/agents"):
+            return {"agent_id": "node", "epoch": 1, "lease_ms": 30_000, "token": "dct_x"}
+        reports = json.loads(body)["reports"]
+        self.counts.append(len(reports))
+        assert len(self.counts) < CALLS_MAX
+        if len(self.counts) in self.down:
+            raise Unreachable("the server is away")
+        if self.bad & {report["line"].get("step") for report in reports}:
+            raise ApiError(self.status, "internal", "something broke here")
+        for report in reports:
+            if report["offset"] > self.acked:
+                self.lines.append(report["line"])
+                self.acked = report["offset"]
+        if self.acked >= self.last_offset:
+            self.schedule.stop()
+        acked = {"4.1": {"0": self.acked}}
+        return {"acked": acked, "logs_acked": {}, "revision": 1, "desired": [], "next_sync_ms": 0}
+
+    def close(self) -> None:
+        pass
+
+
+def run_session(
+    directory: AllocationDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **fields: Any
+) -> Cluster:
+    """Run the session of an agent that adopts an allocation with 600 reported checkpoints."""
+    report = directory.out / "report-0.jsonl"
+    report.write_text("".join(f'{{"kind":"checkpoint","step":{n}}}\n' for n in range(600)))
+    schedule = HastySchedule()
+    cluster = Cluster(schedule, report.stat().st_size)
+    for name, value in fields.items():
+        setattr(cluster, name, value)
+    monkeypatch.setattr(session_module, "Transport", lambda url, token: cluster)
+    # Nothing is slowed down, as no time passes.
+    monkeypatch.setattr(Allocation, "is_throttled", False)
+    node = Node(tmp_path, [], ProcessRuntime(), cast(CodeCache, None), lambda line: None)
+    node.adopt()
+    identity = AgentIdentity("node", "default", [], "1", "", "127.0.0.1")
+    Session("http://cluster", "dct_join", identity, node, schedule, lambda line: None).run()
+    return cluster
+
+
+@pytest.mark.parametrize("status", [422, 500])
+@pytest.mark.parametrize("bad", [frozenset[int](), frozenset({0}), frozenset({77, 599})])
+def test_a_line_that_the_cluster_does_not_take_is_given_up_and_the_trial_told(
+    directory: AllocationDirectory,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bad: frozenset[int],
+    status: int,
+) -> None:
+    cluster = run_session(directory, tmp_path, monkeypatch, bad=bad, status=status)
+    steps = [line.get("step") for line in cluster.lines]
+    assert steps == [None if n in bad else n for n in range(600)]
+    assert directory.log.read_text().count("the cluster refused a line") == len(bad)
+
+
+def test_a_server_that_was_away_gets_everything_once(
+    directory: AllocationDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = run_session(directory, tmp_path, monkeypatch, down=range(2, 60))
+    assert [line["step"] for line in cluster.lines] == list(range(600))
+    assert directory.log.read_text() == ""
