@@ -12,6 +12,7 @@ from control_plane.config.searcher import SearcherSection
 from control_plane.config.storage import CheckpointStorage
 from control_plane.config.yaml_document import DEPTH_MAX, parse_document
 from control_plane.findings import Finding, Loc
+from detcloud.shared.json_depth import is_too_deep
 
 _TAGS: Final[Mapping[Loc, str]] = {
     ("searcher",): "name",
@@ -70,6 +71,8 @@ def apply_override(tree: Tree, override: str) -> tuple[Tree, Loc, Finding | None
     if document.findings:
         first = document.findings[0]
         return tree, loc, Finding((*loc, *first.loc), first.message, first.hint)
+    if is_too_deep(document.tree, DEPTH_MAX - len(loc)):
+        return tree, loc, Finding(loc, f"is nested deeper than {DEPTH_MAX} levels")
     return _set_value(tree, loc, document.tree, loc)
 
 

@@ -253,3 +253,26 @@ def test_an_unknown_field_of_the_body_is_refused(cluster: Cluster) -> None:
     assert "name" in details(cluster.create(CONFIG, name="x"))
     answer = call(cluster.app, "POST", "/api/v1/experiments", token=TOKENS[Role.AGENT])
     assert answer.status == 403
+
+
+@pytest.mark.parametrize("depth", [60, 65, 120, 150, 196, 200, 230, 260])
+@pytest.mark.parametrize("place", ["config", "override"])
+def test_an_experiment_that_was_taken_can_be_read_however_deep_it_is(
+    cluster: Cluster, place: str, depth: int
+) -> None:
+    def nest(levels: int) -> str:
+        return "{a: " * levels + "{type: double, minval: 0, maxval: 1}" + "}" * levels
+
+    if place == "config":
+        config = CONFIG.replace("  x: {type: double, minval: 0, maxval: 1}", f"  x: {nest(depth)}")
+        answer = cluster.create(config)
+    else:
+        path = ".".join("a" * (depth // 2))
+        answer = cluster.create(CONFIG, overrides=[f"hyperparameters.{path}={nest(depth // 2)}"])
+    assert answer.status == (201 if depth == 60 else 422)
+    if depth > 60:
+        assert "64" in answer.json["error"]["details"][0]["message"] or depth // 2 > 64
+        assert cluster.get("/experiments").json["items"] == []
+    else:
+        assert cluster.get("/experiments/1").status == cluster.get("/trials/1").status == 200
+        assert Agent(cluster).take_work() == ["1.1", "2.1"]

@@ -193,6 +193,9 @@ def test_an_override_with_null_takes_a_field_out() -> None:
     )
 
 
+DEEP_PATH = "data." + ".".join("a" * 59)
+
+
 @pytest.mark.parametrize(
     ("override", "path", "message"),
     [
@@ -200,6 +203,8 @@ def test_an_override_with_null_takes_a_field_out() -> None:
         ("=5", "", "is not of the form path.to.field=value"),
         ("a..b=5", "a..b", "is not of the form path.to.field=value"),
         (".".join("a" * 100) + "=1", ".".join("a" * 100), "is not of the form"),
+        # 60 names and 5 maps are one level more than 64.
+        (f"{DEEP_PATH}={'{a: ' * 5}1{'}' * 5}", DEEP_PATH, "is nested deeper than 64 levels"),
         ("data.x=[", "data.x", "is not valid YAML"),
         ("data.x=!!str 5", "data.x", "tags are refused"),
         ("data.x=.nan", "data.x", "must be a finite number"),
