@@ -25,7 +25,8 @@ from control_plane.objects.store import ObjectKey
 from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import experiment as experiments
 from control_plane.services import Services
-from detcloud.shared.archive import ArchiveInvalid, check_name
+from detcloud.shared.archive_limits import ArchiveInvalid
+from detcloud.shared.archive_names import check_name
 
 CHECKPOINT_FILES = "checkpoint-files"
 MANIFEST_BYTES_MAX = 64 * 1024 * 1024

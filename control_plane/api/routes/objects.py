@@ -5,8 +5,9 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from anyio import CapacityLimiter, to_thread
+from anyio.lowlevel import RunVar
 from fastapi import Request, Response
-from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 from starlette.requests import ClientDisconnect
 
@@ -17,9 +18,14 @@ from control_plane.errors import Code, RequestError, invalid
 from control_plane.objects.signing import Grant
 from control_plane.objects.store import MODEL_CODE_NAMESPACE, ObjectConflict, ObjectStore
 from control_plane.queries.checkpoint_files import CHECKPOINT_FILES, open_checkpoint_file
-from detcloud.shared.archive import ArchiveInvalid, inspect
+from detcloud.shared.archive import inspect
+from detcloud.shared.archive_limits import ArchiveInvalid
 
 _BLOCK_BYTES = 256 * 1024
+# Archives are checked one at a time and beside the threads that answer: a check takes seconds where
+# an archive was made to be dear, and no other request waits for it.
+_CHECKS_AT_ONCE = 1
+_check_limiter: RunVar[CapacityLimiter] = RunVar("_check_limiter")
 
 router = guarded_router("objects")
 
@@ -36,7 +42,9 @@ async def put_object(
     with tempfile.TemporaryDirectory(prefix="detcloud-put-") as folder:
         path = Path(folder) / "content"
         await _receive(request, grant, path)
-        await run_in_threadpool(_check_and_store, path, grant, services.objects)
+        await to_thread.run_sync(
+            _check_and_store, path, grant, services.objects, limiter=_limiter_of(grant)
+        )
     return Response(status_code=204)
 
 
@@ -65,6 +73,19 @@ async def _receive(request: Request, grant: Grant, path: Path) -> None:
         raise invalid("", f"the body has {size} bytes, {grant.size} were signed")
     if digest.hexdigest() != grant.sha256:
         raise invalid("", "the body's SHA-256 is not the one that was signed; send it again")
+
+
+def _limiter_of(grant: Grant) -> CapacityLimiter | None:
+    """The limiter of checks, one for each event loop; None, which is that of all answers, where
+    nothing is checked.
+    """
+    if grant.key.namespace != MODEL_CODE_NAMESPACE:
+        return None
+    limiter = _check_limiter.get(None)
+    if limiter is None:
+        limiter = CapacityLimiter(_CHECKS_AT_ONCE)
+        _check_limiter.set(limiter)
+    return limiter
 
 
 def _check_and_store(path: Path, grant: Grant, objects: ObjectStore) -> None:

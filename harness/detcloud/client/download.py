@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detcloud.client.records import CheckpointFile
-from detcloud.shared.archive import NameChecker, extract, sha256_of
+from detcloud.shared.archive import extract, sha256_of
+from detcloud.shared.archive_names import NameChecker
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import Transport
 
@@ -41,9 +42,9 @@ def download_files(
         DetcloudError: a path that could leave the folder or clashes with another (nothing is
             fetched then), a wrong size or digest, or a destination that exists or takes no files.
     """
-    ledger = NameChecker()
+    checker = NameChecker()
     for file in files:
-        ledger.add(file["path"], is_directory=False)
+        checker.add(file["path"], is_directory=False)
     if destination.exists():
         raise DetcloudError(f"{destination} exists; name another folder with -o")
     with _name_write_errors(destination):

@@ -64,17 +64,18 @@ def call(
         sent.append(("authorization", f"Bearer {token}"))
     if isinstance(body, bytes) and body and all(name != "content-length" for name, _ in sent):
         sent.append(("content-length", str(len(body))))
-    return asyncio.run(_exchange(app, method, target, sent, blocks, hangs_up))
+    return asyncio.run(exchange(app, method, target, sent, blocks, hangs_up))
 
 
-async def _exchange(
+async def exchange(
     app: ASGIApp,
     method: str,
     target: str,
-    headers: list[tuple[str, str]],
-    blocks: list[bytes],
-    hangs_up: bool,
+    headers: Iterable[tuple[str, str]],
+    blocks: Iterable[bytes] = (),
+    hangs_up: bool = False,
 ) -> Answer:
+    """Sends a request of just these headers and blocks, beside others of the same loop."""
     raw_path, _, query = target.partition("?")
     scope = {
         "type": "http",

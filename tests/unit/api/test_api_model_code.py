@@ -1,12 +1,18 @@
+import asyncio
 import hashlib
+import threading
+from pathlib import Path
 
 import pytest
+from anyio import to_thread
 
 from control_plane.access.principals import Role
+from control_plane.api.routes import objects as object_routes
 from control_plane.api.routes.model_code import ARCHIVE_BYTES_MAX
 from control_plane.objects.store import ObjectKey
+from tests.patience import ANSWER_SECONDS_MAX
 from tests.unit.api.cluster import NOW_MS, TOKENS, Cluster, archive
-from tests.unit.api.exchange import Answer, call
+from tests.unit.api.exchange import HOST, Answer, call, exchange
 
 USER = TOKENS[Role.USER]
 PATH = "/api/v1/model-code"
@@ -102,3 +108,43 @@ def test_unknown_model_code_is_not_found(cluster: Cluster) -> None:
 @pytest.mark.parametrize("name", ["..", "%2e%2e", "x" * 64, "%2e%2e%2fobjects"])
 def test_a_digest_is_nothing_but_a_digest(cluster: Cluster, name: str) -> None:
     assert call(cluster.app, "GET", f"{PATH}/{name}", token=USER).status in (404, 422)
+
+
+def test_an_archive_that_is_dear_to_check_keeps_nobody_else_waiting(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_checking, may_end = threading.Event(), threading.Event()
+    at_once: list[int] = []
+
+    def check_slowly(path: Path) -> None:
+        at_once.append(1)
+        is_checking.set()
+        assert may_end.wait(ANSWER_SECONDS_MAX)
+        assert len(at_once) == 1, "another one is checked beside it"
+        at_once.pop()
+
+    monkeypatch.setattr(object_routes, "inspect", check_slowly)
+    contents = [archive(f"{n}.py") for n in range(3)]
+    paths = [offer(cluster, content).json["upload"]["path"] for content in contents]
+    host, token = ("host", HOST), ("authorization", f"Bearer {USER}")
+
+    async def ask() -> tuple[Answer, list[Answer]]:
+        # One thread for all answers: a check in it would stop them.
+        to_thread.current_default_thread_limiter().total_tokens = 1
+        uploads = [
+            asyncio.create_task(
+                exchange(
+                    cluster.app, "PUT", path, [host, ("content-length", str(len(body)))], [body]
+                )
+            )
+            for path, body in zip(paths, contents, strict=True)
+        ]
+        await asyncio.to_thread(is_checking.wait, ANSWER_SECONDS_MAX)
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            answer = await exchange(cluster.app, "GET", "/api/v1/experiments", [host, token])
+        may_end.set()
+        return answer, [await each for each in uploads]
+
+    answer, uploads = asyncio.run(ask())
+    assert answer.status == 200
+    assert [each.status for each in uploads] == [204, 204, 204]

@@ -59,7 +59,8 @@ class CodeCache:
         download raises.
         """
         # An idle agent never needs it (docs/benchmarks.md, `cluster`: idle).
-        from detcloud.shared.archive import ArchiveInvalid, extract
+        from detcloud.shared.archive import extract
+        from detcloud.shared.archive_limits import ArchiveInvalid
 
         with self._lock:
             archive = self._fetch_archive(code)

@@ -1,0 +1,137 @@
+"""Names in archives and checkpoints: each a plain relative path, and none that overwrites another.
+
+A name costs its reader as much as it is long: each part is folded once, and what is known of the
+folders around it is found, not computed again.
+"""
+
+import unicodedata
+from dataclasses import dataclass, field
+from typing import Self
+
+from detcloud.shared.archive_limits import (
+    FILES_MAX,
+    NAME_BYTES_MAX,
+    NAME_PARTS_MAX,
+    NAMES_BYTES_MAX,
+    PART_BYTES_MAX,
+    ArchiveInvalid,
+    display_mebibytes,
+)
+
+
+@dataclass(eq=False, slots=True)
+class _Place:
+    """A place in a tree of folded names. `owner` is the first name that claimed it: the place of
+    the folder around it, and its last part as it was spelled; None while nobody has.
+    """
+
+    places: dict[str, Self] = field(default_factory=dict)
+    owner: "tuple[_Place, str] | None" = None
+    is_directory: bool | None = None
+    is_entry: bool = False
+
+    def spelling(self) -> str:
+        """The name that claimed the place."""
+        parts: list[str] = []
+        owner = self.owner
+        while owner is not None:
+            parts.append(owner[1])
+            owner = owner[0].owner
+        return "/".join(reversed(parts))
+
+
+class NameChecker:
+    """A check of relative names, each for itself and against those before it.
+
+    Two spellings that a file system may fold into one (case, Unicode normalisation, invisible
+    characters) clash, in any part of the path, since the second would overwrite the first.
+    """
+
+    def __init__(self, files_max: int = FILES_MAX) -> None:
+        self._files_max = files_max
+        self._root = _Place()
+        self._places = 0
+        self._name_bytes = 0
+
+    def add(self, name: str, is_directory: bool) -> None:
+        """Check one name; ArchiveInvalid if it is unsafe, used already, clashes with another, or if
+        there are too many.
+        """
+        check_name(name)
+        self._name_bytes += len(name.encode())
+        if self._name_bytes > NAMES_BYTES_MAX:
+            limit = display_mebibytes(NAMES_BYTES_MAX)
+            raise ArchiveInvalid(name, f"the names hold more than {limit} up to here")
+        *folders, last = name.split("/")
+        place = self._root
+        for part in folders:
+            place = self._claim(place, part, name)
+            _settle_kind(place, name, is_directory=True)
+        place = self._claim(place, last, name)
+        if place.is_entry:
+            raise ArchiveInvalid(name, "it appears twice")
+        _settle_kind(place, name, is_directory)
+        place.is_entry = True
+
+    def _claim(self, folder: _Place, part: str, name: str) -> _Place:
+        """Claim the place of a part in `folder` for this spelling, which nobody else may use."""
+        place = folder
+        # A character may fold into several, and into a slash among them.
+        for folded in _folded_part(part).split("/"):
+            if folded not in place.places:
+                place.places[folded] = self._new_place(name)
+            place = place.places[folded]
+        if place.owner is None:
+            place.owner = (folder, part)
+        if place.owner[0] is not folder or place.owner[1] != part:
+            raise ArchiveInvalid(name, f"it clashes with {place.spelling()!r} on some file systems")
+        return place
+
+    def _new_place(self, name: str) -> _Place:
+        self._places += 1
+        if self._places > self._files_max:
+            text = f"there are more than {self._files_max} files and folders"
+            raise ArchiveInvalid(name, text)
+        return _Place()
+
+
+def check_name(name: str) -> None:
+    """Check that a name is a plain relative path in canonical form, `part/part`.
+
+    Raises:
+        ArchiveInvalid: empty, absolute, with a drive, `.`, `..`, an empty part, a backslash, a
+            control character or NUL, too long, too deep, or not valid Unicode.
+    """
+    if not name:
+        raise ArchiveInvalid(name, "an entry has no name")
+    if name.startswith("/") or (name[1:2] == ":" and name[0].isalpha()):
+        raise ArchiveInvalid(name, "the name must be relative")
+    if "\\" in name:
+        raise ArchiveInvalid(name, "the name must not hold a backslash")
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in name):
+        raise ArchiveInvalid(name, "the name must not hold control characters or broken Unicode")
+    parts = name.split("/")
+    if any(part in ("", ".", "..") for part in parts):
+        raise ArchiveInvalid(name, "the name must not hold '.', '..' or empty parts")
+    longest = max(len(part.encode()) for part in parts)
+    if longest > PART_BYTES_MAX or len(name.encode()) > NAME_BYTES_MAX:
+        text = f"the name is longer than {NAME_BYTES_MAX} bytes ({PART_BYTES_MAX} a part)"
+        raise ArchiveInvalid(name, text)
+    if len(parts) > NAME_PARTS_MAX:
+        text = f"the name has {len(parts)} parts, the limit is {NAME_PARTS_MAX}; use fewer folders"
+        raise ArchiveInvalid(name, text)
+
+
+def _settle_kind(place: _Place, name: str, is_directory: bool) -> None:
+    if place.is_directory is None:
+        place.is_directory = is_directory
+    if place.is_directory != is_directory:
+        raise ArchiveInvalid(name, "it is used both as a file and as a directory")
+
+
+def _folded_part(part: str) -> str:
+    """The one spelling of all that a file system may take for `part`."""
+    if part.isascii():
+        return part.lower()
+    visible = "".join(c for c in part if unicodedata.category(c) != "Cf")
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", visible).casefold())

@@ -1,0 +1,155 @@
+"""Small archives that are dear to read: each limit is counted in what the reader does."""
+
+import gzip
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from detcloud.shared import archive_names, archive_reader
+from detcloud.shared.archive import inspect, pack
+from detcloud.shared.archive_limits import ArchiveInvalid
+from detcloud.shared.archive_names import NameChecker
+
+BLOCK = 512
+END = bytes(2 * BLOCK)
+
+
+def tar_file(name: str = "a") -> bytes:
+    return tarfile.TarInfo(name).tobuf(tarfile.USTAR_FORMAT)
+
+
+def pax_header(records: bytes, kind: bytes = tarfile.XHDTYPE) -> bytes:
+    info = tarfile.TarInfo("pax")
+    info.type, info.size = kind, len(records)
+    return info.tobuf(tarfile.USTAR_FORMAT) + records + bytes(-len(records) % BLOCK)
+
+
+def refusal(tmp_path: Path, compressed: bytes) -> str:
+    path = tmp_path / "a.tar.gz"
+    path.write_bytes(compressed)
+    with pytest.raises(ArchiveInvalid) as refused:
+        inspect(path)
+    return refused.value.reason
+
+
+def test_each_part_of_a_name_is_folded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    folded: list[str] = []
+    fold = archive_names._folded_part
+
+    def count(part: str) -> str:
+        folded.append(part)
+        return fold(part)
+
+    monkeypatch.setattr(archive_names, "_folded_part", count)
+    checker = NameChecker()
+    names = ["/".join(["é"] * 60 + [str(n)]) for n in range(20)]
+    for name in names:
+        checker.add(name, is_directory=False)
+    # 20 names of 60 folders and a file: never a folder together with those around it.
+    assert len(folded) == 20 * 61
+    assert sum(map(len, folded)) <= sum(map(len, names))
+
+
+def test_a_name_has_so_many_parts_at_most() -> None:
+    checker = NameChecker()
+    checker.add("/".join(["d"] * 64), is_directory=False)
+    with pytest.raises(ArchiveInvalid, match="has 65 parts, the limit is 64"):
+        checker.add("/".join(["e"] * 65), is_directory=False)
+
+
+def test_folders_that_names_imply_count_as_files() -> None:
+    checker = NameChecker(files_max=5)
+    checker.add("a/b/c", is_directory=False)
+    checker.add("a/b/d", is_directory=False)
+    # a, a/b, a/b/c, a/b/d and e are five.
+    checker.add("e", is_directory=False)
+    with pytest.raises(ArchiveInvalid, match="more than 5 files and folders"):
+        checker.add("a/f", is_directory=False)
+
+
+def test_the_bytes_of_all_names_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive_names, "NAMES_BYTES_MAX", 2**20)
+    checker = NameChecker()
+    folder = "/".join(["d" * 200] * 5)
+    with pytest.raises(ArchiveInvalid, match=r"the names hold more than 1\.0 MiB"):
+        for n in range(1_100):
+            checker.add(f"{folder}/{n}", is_directory=False)
+
+
+def test_a_character_that_folds_into_a_slash_claims_what_it_hides() -> None:
+    checker = NameChecker()
+    checker.add("a/b", is_directory=False)
+    with pytest.raises(ArchiveInvalid, match="it clashes with 'a/b'"):
+        checker.add("a\uff0fb", is_directory=False)
+    checker.add("c\uff0fd", is_directory=False)
+    with pytest.raises(ArchiveInvalid, match="it clashes with 'c\uff0fd'"):
+        checker.add("C/d", is_directory=False)
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE])
+def test_headers_before_one_entry_are_counted(tmp_path: Path, kind: bytes) -> None:
+    chain = pax_header(b"6 a=b\n", kind)
+    path = tmp_path / "good.tar.gz"
+    path.write_bytes(gzip.compress(chain * 4 + tar_file() + chain * 4 + tar_file("b") + END))
+    assert inspect(path).files == 2
+    content = gzip.compress(chain * 20_000 + tar_file() + END)
+    assert refusal(tmp_path, content) == "it has more than 4 headers before one entry"
+
+
+def test_one_header_for_all_entries_is_enough(tmp_path: Path) -> None:
+    everywhere = pax_header(b"6 a=b\n", tarfile.XGLTYPE)
+    content = gzip.compress(everywhere + tar_file() + everywhere + tar_file("b") + END)
+    assert refusal(tmp_path, content) == "it has more than 1 global headers"
+
+
+def test_a_long_header_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    # 2,730 records of 6 bytes are 16,380; one more is over 16 KiB.
+    for records, is_refused in ((2_730, False), (2_731, True)):
+        content = gzip.compress(pax_header(b"6 a=b\n" * records) + tar_file() + END)
+        if is_refused:
+            assert refusal(tmp_path, content) == "it has more than 16384 bytes in a header"
+        else:
+            (tmp_path / "good.tar.gz").write_bytes(content)
+            assert inspect(tmp_path / "good.tar.gz").files == 1
+
+
+def test_the_headers_of_all_entries_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archive_reader, "EXTENSIONS_BYTES_MAX", 60)
+    # Ten headers of 6 bytes are allowed, the eleventh is not.
+    entries = [pax_header(b"6 a=b\n") + tar_file(str(n)) for n in range(11)]
+    path = tmp_path / "good.tar.gz"
+    path.write_bytes(gzip.compress(b"".join(entries[:10]) + END))
+    assert inspect(path).files == 10
+    content = gzip.compress(b"".join(entries) + END)
+    assert refusal(tmp_path, content) == "it has more than 60 bytes in its headers"
+
+
+def test_empty_pieces_are_not_read_one_by_one(tmp_path: Path) -> None:
+    read: list[int] = []
+
+    class Counted(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            read.append(size or 0)
+            return super().read(size)
+
+    content = archive_reader._GzipContent(Counted(gzip.compress(b"") * 1_000_000))
+    with pytest.raises(ArchiveInvalid, match="compressed in more than 16 pieces"):
+        content.read(1)
+    assert len(read) == 1
+
+
+def test_what_is_packed_is_within_the_limits_of_who_reads(tmp_path: Path) -> None:
+    deep = tmp_path / "tree" / "/".join(["é" * 100] * 4)
+    deep.mkdir(parents=True)
+    for n in range(30):
+        (deep / f"{n}.py").touch()
+    with pack(tmp_path / "tree") as archive:
+        # Four folders and thirty files with names of 800 bytes, each in a header of its own.
+        assert inspect(archive.path).files == 30
+    (deep / "/".join("d" * 61)).mkdir(parents=True)
+    with pytest.raises(ArchiveInvalid, match="has 65 parts"):
+        pack(tmp_path / "tree")
