@@ -8,6 +8,7 @@ from control_plane.agents.identity import IdentityVerifier
 from control_plane.agents.long_polls import LongPollRegistry
 from control_plane.agents.service import AgentService
 from control_plane.agents.storage_access import CredentialIssuer
+from control_plane.checkpoint_stores.manifests import ManifestCache
 from control_plane.config.storage import CheckpointStorage
 from control_plane.engine.engine import Engine
 from control_plane.objects.signing import HmacUrlSigner
@@ -35,6 +36,7 @@ class Services:
         checkpoints: the store of checkpoints whose configuration names none.
         long_polls: where calls are held, on a host where waiting is cheap.
         metric_series: the metrics looked at last.
+        manifests: the files of the checkpoints looked at last.
         rankings: the best trials of the experiments looked at last.
         providers: where instances can come from; `provider.type` of a pool's configuration.
         credential_issuer: who issues keys for the storage of trials; None where they bring theirs.
@@ -54,6 +56,7 @@ class Services:
     checkpoints: CheckpointStorage
     long_polls: LongPollRegistry | None = None
     metric_series: MetricSeriesCache = field(default_factory=MetricSeriesCache)
+    manifests: ManifestCache = field(default_factory=ManifestCache)
     rankings: TrialRankings = field(default_factory=TrialRankings)
     providers: frozenset[str] = frozenset()
     suggests: bool = False

@@ -17,7 +17,6 @@ SCHEMA_NAMES: Mapping[str, str] = {
     "BatchBody": "Batch",
     "CallerIdentity": "Who",
     "CheckpointFile": "File",
-    "CheckpointFiles": "Files",
     "ClusterOverview": "Overview",
     "CollectionPreview": "Preview",
     "ConfigurationAnswer": "Applied",

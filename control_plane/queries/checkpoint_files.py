@@ -5,11 +5,8 @@ and lie at the place that belongs to its allocation. A store that signs URLs han
 itself, by URLs that its credentials sign; those of other stores are read here.
 """
 
-import json
 import re
 from dataclasses import dataclass
-from hashlib import sha256
-from typing import Any
 
 from control_plane.actors.trial.checkpoints import CheckpointRecord, CheckpointState
 from control_plane.agents.spec import parse_stored_config
@@ -18,6 +15,7 @@ from control_plane.checkpoint_stores.checkpoint_files import (
     FileContent,
     NoSuchFile,
 )
+from control_plane.checkpoint_stores.manifests import ManifestInvalid, StoredFile
 from control_plane.checkpoint_stores.trial_storage import open_checkpoint_files, storage_fields
 from control_plane.errors import Code, RequestError
 from control_plane.objects.signing import VALIDITY_MS_MAX
@@ -25,23 +23,10 @@ from control_plane.objects.store import ObjectKey
 from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import experiment as experiments
 from control_plane.services import Services
-from detcloud.shared.archive_limits import ArchiveInvalid
-from detcloud.shared.archive_names import check_name
 
 CHECKPOINT_FILES = "checkpoint-files"
-MANIFEST_BYTES_MAX = 64 * 1024 * 1024
 
 _SIGNED_SECONDS = VALIDITY_MS_MAX // 1000
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-
-
-@dataclass(frozen=True)
-class StoredFile:
-    """A file that a manifest lists; `path` is relative to the checkpoint."""
-
-    path: str
-    size: int
-    sha256: str
 
 
 @dataclass(frozen=True)
@@ -69,7 +54,7 @@ def checkpoint_folder(services: Services, prefix: str) -> CheckpointFolder:
     pattern = rf"{experiment_id}/{reference.trial_id}/\d+/{reference.uuid}"
     if not re.fullmatch(pattern, reference.path):
         raise _damage_error(record, f"it is recorded at {reference.path}")
-    files = _read_manifest(store, record)
+    files = _read_manifest(services, store, record)
     return CheckpointFolder(reference.uuid, store, reference.path, files)
 
 
@@ -101,26 +86,17 @@ def _open_store(services: Services, experiment_id: int) -> CheckpointFiles:
     return open_checkpoint_files(storage)
 
 
-def _read_manifest(store: CheckpointFiles, record: CheckpointRecord) -> tuple[StoredFile, ...]:
+def _read_manifest(
+    services: Services, store: CheckpointFiles, record: CheckpointRecord
+) -> tuple[StoredFile, ...]:
     reference = record.checkpoint
-    content = _read_start(store, f"{reference.path}/manifest.json", MANIFEST_BYTES_MAX)
-    if sha256(content).hexdigest() != reference.manifest_sha256:
-        raise _damage_error(record, "its manifest was changed")
+    path = f"{reference.path}/manifest.json"
     try:
-        files = [
-            _manifest_file(name, entry) for name, entry in json.loads(content)["files"].items()
-        ]
-    except (ValueError, KeyError, TypeError, AttributeError, ArchiveInvalid) as error:
-        raise _damage_error(record, f"its manifest cannot be read: {error}") from None
-    return tuple(sorted(files, key=lambda file: file.path))
-
-
-def _manifest_file(name: str, entry: dict[str, Any]) -> StoredFile:
-    check_name(name)
-    size, digest = entry["size"], entry["sha256"]
-    if not isinstance(size, int) or size < 0 or not _SHA256.fullmatch(digest):
-        raise ValueError(f"{name} has no size and digest")
-    return StoredFile(name, size, digest)
+        return services.manifests.load_files(
+            reference.manifest_sha256, lambda bytes_max: _read_start(store, path, bytes_max)
+        )
+    except ManifestInvalid as error:
+        raise _damage_error(record, str(error)) from None
 
 
 def _damage_error(record: CheckpointRecord, why: str) -> RequestError:

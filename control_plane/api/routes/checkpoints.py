@@ -5,17 +5,26 @@ from typing import Annotated
 from fastapi import Path, Query, Response
 
 from control_plane.access.principals import USER_ROLES
-from control_plane.api.dependencies import ExperimentId, IdempotencyParameter, ServicesParameter
+from control_plane.api.dependencies import (
+    ExperimentId,
+    IdempotencyParameter,
+    PageParameters,
+    ServicesParameter,
+)
 from control_plane.api.responses import answer_response
 from control_plane.api.route_guards import Caller, guarded_router, require_role
+from control_plane.checkpoint_stores.manifests import StoredFile
 from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import experiment as experiments
 from control_plane.queries.answer import Answer
 from control_plane.queries.checkpoint_files import checkpoint_folder, file_url
 from control_plane.queries.collection import CollectionPreview, preview_collection
+from control_plane.queries.pages import Page, page_from_rows
 from control_plane.usecases.checkpoint_deletion import delete_checkpoint, delete_tensorboard_files
 
 router = guarded_router("checkpoints")
+
+_FILES_LIST = "checkpoint-files"
 
 Prefix = Annotated[str, Path(max_length=36)]
 Count = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
@@ -28,12 +37,6 @@ class CheckpointFile(Answer):
     size: int
     sha256: str
     url: str
-
-
-class CheckpointFiles(Answer):
-    """The files of a checkpoint."""
-
-    items: list[CheckpointFile]
 
 
 @router.get("/checkpoints/{uuid}")
@@ -59,15 +62,23 @@ def delete(
 
 @router.get("/checkpoints/{uuid}/files")
 @require_role(*USER_ROLES)
-def list_files(uuid: Prefix, services: ServicesParameter) -> CheckpointFiles:
+def list_files(
+    uuid: Prefix, services: ServicesParameter, page: PageParameters
+) -> Page[CheckpointFile]:
+    """List the files by path."""
     folder = checkpoint_folder(services, uuid)
-    items = [
-        CheckpointFile(
-            path=file.path, size=file.size, sha256=file.sha256, url=file_url(services, folder, n)
-        )
-        for n, file in enumerate(folder.files)
-    ]
-    return CheckpointFiles(items=items)
+    after = page.start_after(_FILES_LIST, (int,))
+    first = 0 if after is None else max(int(after[0]) + 1, 0)
+    places = list(enumerate(folder.files))[first : first + page.limit + 1]
+
+    def to_item(place: tuple[int, StoredFile]) -> CheckpointFile:
+        n, file = place
+        url = file_url(services, folder, n)
+        return CheckpointFile(path=file.path, size=file.size, sha256=file.sha256, url=url)
+
+    return page_from_rows(
+        places, page, _FILES_LIST, item=to_item, position=lambda place: (place[0],)
+    )
 
 
 @router.get("/experiments/{experiment_id}/checkpoint-gc")

@@ -29,8 +29,7 @@ class Checkpoint(Resource):
 
     def files(self) -> list[CheckpointFile]:
         """The checkpoint's files, each with an address that serves it for 15 minutes."""
-        files: list[CheckpointFile] = self._client.get(f"/checkpoints/{self.uuid}/files")["items"]
-        return files
+        return list(self._client.records(f"/checkpoints/{self.uuid}/files", CheckpointFile))
 
     def delete(self) -> None:
         """Deletes the files; the checkpoint is DELETING until they are gone.

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from detcloud.shared.checkpoint_limits import CHECKPOINT_FILES_MAX, MANIFEST_BYTES_MAX
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_directory import (
     LINE_BYTES_MAX,
@@ -234,7 +235,13 @@ class CheckpointContext:
                     "files": entries,
                     "metadata": metadata,
                 }
-                return entries, put(MANIFEST, _write_document(folder, MANIFEST, manifest))[1]
+                document = _write_document(folder, MANIFEST, manifest)
+                if (size := document.stat().st_size) > MANIFEST_BYTES_MAX:
+                    raise StorageError(
+                        f"{MANIFEST} has {size} bytes, the limit is {MANIFEST_BYTES_MAX}: store "
+                        "fewer files or shorter names"
+                    )
+                return entries, put(MANIFEST, document)[1]
         except (StorageError, OSError) as error:
             for key in stored:
                 with suppress(StorageError):
@@ -304,7 +311,9 @@ def _write_document(folder: str, name: str, content: dict[str, Any]) -> Path:
 
 
 def _files_to_store(folder: Path, selector: Selector | None) -> dict[str, Path]:
-    """The wanted files of a folder by their relative path; DetcloudError for a link among them."""
+    """The wanted files of a folder by their relative path; DetcloudError for a link among them, or
+    for too many.
+    """
     files = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
@@ -320,6 +329,12 @@ def _files_to_store(folder: Path, selector: Selector | None) -> dict[str, Path]:
             raise DetcloudError(f"{path} cannot be stored: {MANIFEST} is the checkpoint's own file")
         if name != METADATA:
             files[checked_key(name)] = path
+    # The metadata are a file too.
+    if len(files) + 1 > CHECKPOINT_FILES_MAX:
+        raise DetcloudError(
+            f"the checkpoint has {len(files)} files, the limit is {CHECKPOINT_FILES_MAX - 1}: "
+            "store many small files as one, such as a tar file"
+        )
     return files
 
 

@@ -161,7 +161,7 @@ class FakeCluster:
                 ),
             ),
             (r"/checkpoints/([^/]+)", lambda prefix: self._checkpoint(prefix)),
-            (r"/checkpoints/([^/]+)/files", lambda uuid: {"items": self.files[uuid]}),
+            (r"/checkpoints/([^/]+)/files", lambda uuid: page(self.files[uuid], query)),
         ]
         for pattern, route in routes:
             if found := re.fullmatch(pattern, path):

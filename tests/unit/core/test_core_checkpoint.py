@@ -321,3 +321,33 @@ def test_a_checkpoint_is_deleted_where_no_cluster_keeps_a_record(tmp_path: Path)
     with pytest.raises(DetcloudError, match="use `detcloud checkpoint delete`"):
         on_cluster.checkpoint.delete(uuid)
     assert on_cluster.checkpoint.get_metadata(uuid)["note"] == "x"
+
+
+def test_too_many_files_are_refused_before_any_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("detcloud.core.checkpoint.CHECKPOINT_FILES_MAX", 4)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for n in range(3):
+        (folder / f"{n}.bin").touch()
+    trial = Trial(tmp_path)
+    # Three files, and their metadata.
+    trial.checkpoint.upload(folder, {"steps_completed": 1})
+    (folder / "3.bin").touch()
+    with pytest.raises(DetcloudError, match="has 4 files, the limit is 3"):
+        trial.checkpoint.upload(folder, {"steps_completed": 2})
+    assert len(list(trial.root.rglob("manifest.json"))) == 1
+
+
+def test_a_manifest_that_nobody_would_read_is_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("detcloud.core.checkpoint.MANIFEST_BYTES_MAX", 400)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / ("n" * 200)).touch()
+    trial = Trial(tmp_path)
+    with pytest.raises(DetcloudError, match="the limit is 400: store"):
+        trial.checkpoint.upload(folder, {"steps_completed": 1})
+    assert [path for path in trial.root.rglob("*") if path.is_file()] == []

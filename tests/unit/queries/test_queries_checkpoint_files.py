@@ -1,0 +1,69 @@
+"""Files of checkpoints, page by page, from a manifest that is parsed once."""
+
+import hashlib
+import json
+
+import pytest
+
+from control_plane.checkpoint_stores import manifests
+from tests.unit.api.agent_side import CONFIG, Agent
+from tests.unit.api.cluster import Cluster
+from tests.unit.api.exchange import call
+
+UUID = "00000011-0000-4000-8000-000000000000"
+
+
+@pytest.fixture
+def files(cluster: Cluster) -> list[str]:
+    """The files of a checkpoint of trial 1, by path; each holds its own name."""
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
+    agent.take_work()
+    path = f"1/1/1/{UUID}"
+    folder = cluster.checkpoints / path
+    folder.mkdir(parents=True)
+    names = [f"shard-{n:02}" for n in range(25)]
+    entries = {}
+    for name in names:
+        (folder / name).write_text(name)
+        entries[name] = {"size": len(name), "sha256": hashlib.sha256(name.encode()).hexdigest()}
+    manifest = json.dumps({"version": 1, "files": entries, "metadata": {}}).encode()
+    (folder / "manifest.json").write_bytes(manifest)
+    line = {"kind": "checkpoint", "uuid": UUID, "steps_completed": 1, "path": path}
+    digest = hashlib.sha256(manifest).hexdigest()
+    more = {"manifest_sha256": digest, "size_bytes": 200, "files": len(names), "metadata": {}}
+    agent.report("1.1", line | more)
+    return names
+
+
+def test_files_are_listed_page_by_page(cluster: Cluster, files: list[str]) -> None:
+    found: list[str] = []
+    cursor, pages = "", 0
+    while True:
+        page = cluster.get(f"/checkpoints/{UUID}/files?limit=10{cursor}").json
+        found += [item["path"] for item in page["items"]]
+        pages += 1
+        for item in page["items"]:
+            assert call(cluster.app, "GET", item["url"]).body.decode() == item["path"]
+        if page["next_cursor"] is None:
+            break
+        cursor = f"&cursor={page['next_cursor']}"
+    # 10, 10 and 5.
+    assert (found, pages) == (files, 3)
+
+
+def test_lists_and_reads_parse_the_manifest_once(
+    cluster: Cluster, files: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsed: list[str] = []
+    parse = manifests.parse_manifest
+
+    def count(content: bytes, digest: str) -> manifests.Files:
+        parsed.append(digest)
+        return parse(content, digest)
+
+    monkeypatch.setattr(manifests, "parse_manifest", count)
+    for _ in range(3):
+        items = cluster.get(f"/checkpoints/{UUID}/files").json["items"]
+    assert call(cluster.app, "GET", items[7]["url"]).body == b"shard-07"
+    assert len(parsed) == 1
