@@ -4,6 +4,7 @@ from fastapi import FastAPI
 
 from control_plane.api import errors
 from control_plane.api.boundary import RequestBoundary
+from control_plane.api.request_bounds import RequestBounds
 from control_plane.api.routes import ROUTERS
 from control_plane.services import Services
 
@@ -23,6 +24,7 @@ def create_app(services: Services) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.services = services
+    app.state.request_bounds = RequestBounds()
     # Not include_router: it would wrap or copy the routes, and tests walk these very objects.
     for router in ROUTERS:
         app.router.routes.extend(router.routes)

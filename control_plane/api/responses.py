@@ -2,10 +2,11 @@
 URL where its store has it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 from fastapi import Response
 from fastapi.responses import RedirectResponse, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from control_plane.errors import Code, RequestError
 from control_plane.objects.signing import VALIDITY_MS_MAX
@@ -60,7 +61,24 @@ def download(blocks: Iterator[bytes], size: int | None, media_type: str) -> Stre
     headers = {"Content-Disposition": "attachment"}
     if size is not None:
         headers["Content-Length"] = str(size)
-    return StreamingResponse(blocks, media_type=media_type, headers=headers)
+    return _Download(blocks, media_type, headers)
+
+
+class _Download(StreamingResponse):
+    """A download that lets go of what it reads from, whether its answer was taken to the end or
+    the caller left: a generator that was left in the middle would keep its file open.
+    """
+
+    def __init__(self, blocks: Iterator[bytes], media_type: str, headers: dict[str, str]) -> None:
+        super().__init__(blocks, media_type=media_type, headers=headers)
+        self._blocks = blocks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            if isinstance(self._blocks, Generator):
+                self._blocks.close()
 
 
 def _missing_object_error(key: ObjectKey) -> RequestError:

@@ -6,6 +6,7 @@ same declaration.
 """
 
 from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, TypeVar, cast
@@ -19,6 +20,7 @@ from starlette.types import Receive, Scope, Send
 from control_plane.access.principals import Principal, Role
 from control_plane.api.authentication import authenticate
 from control_plane.api.errors import ErrorAnswer
+from control_plane.api.request_bounds import RequestBounds
 from control_plane.api.request_limits import BODY_BYTES_MAX, limit_body
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.objects.signing import Grant, InvalidSignature
@@ -97,7 +99,10 @@ class GuardedRoute(APIRoute):
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request that matches."""
         self.complete()
-        await super().handle(scope, receive, send)
+        # A request counts as its caller's until the last byte of its answer was sent.
+        with ExitStack() as counted:
+            scope.setdefault("state", {})["counted"] = counted
+            await super().handle(scope, receive, send)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
@@ -105,10 +110,14 @@ class GuardedRoute(APIRoute):
 
         async def check_and_handle(request: Request) -> Response:
             bytes_max = rule.body_bytes_max
+            bounds: RequestBounds = request.app.state.request_bounds
+            counted: ExitStack = request.state.counted
             if rule.roles:
-                request.state.principal = await _authorize(request, rule.roles)
+                principal = request.state.principal = await _authorize(request, rule.roles)
+                counted.enter_context(bounds.count_principal(principal))
             elif rule.is_signed:
                 grant = request.state.grant = _verify_grant(request)
+                counted.enter_context(bounds.count_signed(grant.key))
                 bytes_max = grant.size or 0
             return await handle(limit_body(request, bytes_max))
 

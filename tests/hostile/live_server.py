@@ -1,0 +1,74 @@
+"""An embedded server in a thread of the test's process, and raw sockets that talk to it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from contextlib import suppress
+
+from control_plane.access.principals import Role
+from lambdas.local.http_server import EmbeddedServer, open_listener
+from tests.patience import ANSWER_SECONDS_MAX, wait_until
+from tests.unit.api.cluster import TOKENS, V1, Cluster
+
+TOKEN = f"Authorization: Bearer {TOKENS[Role.ADMIN]}\r\n"
+
+
+class Live:
+    """A server in a thread of this process, with one experiment."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._listener = open_listener(None, "")
+        self.port: int = self._listener.getsockname()[1]
+        self.host = f"Host: 127.0.0.1:{self.port}\r\n"
+        self._server = EmbeddedServer(cluster.app, lambda: None, lambda: None)
+        self._thread = threading.Thread(
+            target=lambda: self._server.run(sockets=[self._listener]), daemon=True
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+        wait_until(lambda: self.ask("GET /health").startswith(b"HTTP/1.1 200"))
+
+    def stop(self) -> None:
+        self._server.should_exit = self._server.force_exit = True
+        self._thread.join(ANSWER_SECONDS_MAX)
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), ANSWER_SECONDS_MAX)
+
+    def send(self, *parts: bytes, then_close: bool = True) -> bytes:
+        """Sends bytes as they are; everything that comes back until the server closes."""
+        with self.connect() as connection:
+            # The server may have heard enough before all is sent.
+            with suppress(OSError):
+                for part in parts:
+                    connection.sendall(part)
+                if then_close:
+                    connection.shutdown(socket.SHUT_WR)
+            return receive_all(connection)
+
+    def ask(self, line: str, headers: str = "", body: bytes = b"") -> bytes:
+        """One honest request."""
+        method, path = line.split()
+        head = f"{method} {V1}{path} HTTP/1.1\r\n{self.host}Connection: close\r\n{headers}\r\n"
+        return self.send(head.encode() + body, then_close=False)
+
+    def state(self) -> str:
+        answer = self.ask("GET /experiments/1", TOKEN)
+        return str(json.loads(answer.split(b"\r\n\r\n", 1)[1])["state"])
+
+
+def receive_all(connection: socket.socket) -> bytes:
+    content = b""
+    with suppress(ConnectionResetError):
+        while block := connection.recv(65536):
+            content += block
+    return content
+
+
+def statuses(answers: bytes) -> list[int]:
+    """The status of each answer on a connection."""
+    return [int(part[:3]) for part in answers.split(b"HTTP/1.1 ")[1:]]

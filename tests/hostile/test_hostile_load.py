@@ -1,0 +1,138 @@
+"""Callers that hold connections without end: they take their share, and agents keep theirs."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from control_plane.access.principals import Role
+from control_plane.objects.store import ObjectKey
+from lambdas.local import connections
+from tests.hostile.live_server import TOKEN, Live, receive_all, statuses
+from tests.patience import ANSWER_SECONDS_MAX, wait_until
+from tests.unit.api.cluster import NOW_MS, TOKENS, V1
+
+KEY = ObjectKey("logs/large")
+# More than the system's buffers of a connection take.
+SIZE = 24 * 1024 * 1024
+
+
+@pytest.fixture
+def download(live: Live) -> Iterator[bytes]:
+    """The head of a request for a large object."""
+    live.cluster.objects.put(KEY, bytes(SIZE))
+    signed = live.cluster.objects.signed_url("GET", KEY, expires_ms=NOW_MS + 1000)
+    yield f"GET {signed.url} HTTP/1.1\r\n{live.host}Connection: close\r\n\r\n".encode()
+    live.cluster.objects.delete(KEY)
+
+
+def open_unread(live: Live, request: bytes) -> socket.socket:
+    """A connection that asks and does not read."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(ANSWER_SECONDS_MAX)
+    connection.connect(("127.0.0.1", live.port))
+    connection.sendall(request)
+    return connection
+
+
+def open_files() -> int:
+    """How often this process has the object open."""
+    links = (link for link in Path("/proc/self/fd").iterdir() if link.is_symlink())
+    return sum(_target(link).endswith("/logs/large") for link in links)
+
+
+def _target(link: Path) -> str:
+    try:
+        return str(link.readlink())
+    except FileNotFoundError:
+        return ""
+
+
+def test_downloads_that_nobody_reads_take_no_more_than_their_share(
+    live: Live, download: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds = live.cluster.app.state.request_bounds
+    monkeypatch.setattr(bounds, "caller_max", 3)
+    with ExitStack() as unread:
+        for n in range(3):
+            unread.enter_context(open_unread(live, download))
+            wait_until(lambda n=n: bounds.counts["logs/large"] == n + 1)
+        refused = live.send(download, then_close=False)
+        assert statuses(refused) == [429]
+        assert b"wait until one has ended" in refused
+        # The others go on, and so do agents where nobody else may any more.
+        assert statuses(live.ask("GET /experiments", TOKEN)) == [200]
+        monkeypatch.setattr(bounds, "others_max", 3)
+        assert statuses(live.ask("GET /experiments", TOKEN)) == [429]
+        agent = f"Authorization: Bearer {TOKENS[Role.AGENT]}\r\n"
+        assert statuses(live.ask("POST /agents/node/sync", agent)) in ([403], [422])
+    wait_until(lambda: not bounds.counts and not bounds.others)
+    wait_until(lambda: open_files() == 0)
+
+
+def test_an_answer_that_nobody_takes_is_not_kept(
+    live: Live, download: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "WRITE_SECONDS_MAX", 0.3)
+    monkeypatch.setattr(connections, "WRITE_BYTES_PER_SECOND", 2**30)
+    ended: list[connections.Connection] = []
+    end_writing = connections.Connection._end_writing
+
+    def record_end(connection: connections.Connection) -> None:
+        end_writing(connection)
+        ended.append(connection)
+
+    monkeypatch.setattr(connections.Connection, "_end_writing", record_end)
+    bounds = live.cluster.app.state.request_bounds
+    with open_unread(live, download) as connection:
+        wait_until(lambda: bool(ended) and not bounds.counts and open_files() == 0)
+        assert len(receive_all(connection)) < SIZE
+    monkeypatch.setattr(connections, "WRITE_SECONDS_MAX", ANSWER_SECONDS_MAX)
+    assert len(live.send(download, then_close=False)) > SIZE
+
+
+def test_bodies_of_strangers_that_come_slowly_keep_nobody_out(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "STRANGERS_MAX", 3)
+    # An instance proves its identity by what it sends: there is no token before that.
+    head = f"PUT {V1}/instances/i-1/identity HTTP/1.1\r\n{live.host}Content-Length: 100\r\n\r\n"
+    known = f"POST {V1}/model-code HTTP/1.1\r\n{live.host}{TOKEN}Content-Length: 2\r\n\r\n"
+    answering = connections.Connection.answering
+    with ExitStack() as opened:
+        honest = opened.enter_context(live.connect())
+        honest.sendall(known.encode())
+        wait_until(lambda: len(answering) == 1)
+        wait_until(lambda: next(iter(answering))._is_known())
+        strangers = []
+        for n in range(5):
+            strangers.append(opened.enter_context(live.connect()))
+            strangers[-1].sendall(head.encode())
+            wait_until(lambda n=n: len(answering) == 1 + min(n + 1, 3))
+        # The two oldest are gone, and who is known may take their time.
+        assert [receive_all(each) for each in strangers[:2]] == [b"", b""]
+        assert statuses(live.ask("GET /experiments", TOKEN)) == [200]
+        honest.sendall(b"{}")
+        assert honest.recv(65536).startswith(b"HTTP/1.1 422")
+    wait_until(lambda: not answering)
+
+
+def test_who_is_known_may_wait_longer_than_strangers(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "WAITING_MAX", 4)
+    asked = f"GET {V1}/experiments HTTP/1.1\r\n{live.host}{TOKEN}\r\n".encode()
+    with ExitStack() as opened:
+        known = opened.enter_context(live.connect())
+        known.sendall(asked)
+        assert known.recv(65536).startswith(b"HTTP/1.1 200")
+        silent = [opened.enter_context(live.connect()) for _ in range(6)]
+        # Of the seven that wait, the three of strangers that wait longest are closed.
+        assert [receive_all(each) for each in silent[:3]] == [b"", b"", b""]
+        known.sendall(asked)
+        assert known.recv(65536).startswith(b"HTTP/1.1 200")
