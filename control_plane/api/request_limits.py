@@ -1,6 +1,7 @@
 """Limits on what a stranger can send: the size of a body and its time, and the host it names."""
 
 import asyncio
+import re
 import time
 from collections.abc import Iterable
 
@@ -16,6 +17,9 @@ BODY_BYTES_MAX = 2 * 1024 * 1024
 BODY_SECONDS_MAX = 30.0
 """The time that a small body may take; a larger one has the time that this rate needs."""
 BODY_BYTES_PER_SECOND = 16 * 1024
+
+# The whole header is matched: what stands behind a name that is ours would be another's.
+_HOST = re.compile(r"(?P<name>\[[0-9a-f:.]*\]|[^:\[\]]*)(:[0-9]{0,5})?")
 
 
 def limit_body(request: Request, bytes_max: int) -> Request:
@@ -58,10 +62,8 @@ def is_host_allowed(scope: Scope, hosts: Iterable[str]) -> bool:
     host_headers = [value for name, value in scope["headers"] if name == b"host"]
     if len(host_headers) != 1:
         return False
-    host: str = host_headers[0].decode("latin-1").lower()
-    is_ipv6 = host.startswith("[")
-    name = host.partition("]")[0] + "]" if is_ipv6 else host.partition(":")[0]
-    return name.removesuffix(".") in hosts
+    host = _HOST.fullmatch(host_headers[0].decode("latin-1").lower())
+    return host is not None and host["name"].removesuffix(".") in hosts
 
 
 def has_ambiguous_length(scope: Scope) -> bool:

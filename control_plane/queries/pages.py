@@ -3,6 +3,7 @@
 import base64
 import binascii
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -12,6 +13,10 @@ from control_plane.queries.answer import Answer
 
 Item = TypeVar("Item")
 Row = TypeVar("Row")
+
+_NUMBER_MAX = 2**63 - 1
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+
 Position = tuple[int | str, ...]
 
 
@@ -76,6 +81,13 @@ def decode_cursor(text: str, list_name: str, shape: Sequence[type[int] | type[st
     if not isinstance(content, list) or content[:1] != [list_name]:
         raise refusal
     position = content[1:]
-    if [type(value) for value in position] != list(shape):
+    if [type(value) for value in position] != list(shape) or not all(map(_is_storable, position)):
         raise refusal
     return tuple(position)
+
+
+def _is_storable(value: int | str) -> bool:
+    """Whether rows could have such a key: nothing but that comes from an item of a list."""
+    if isinstance(value, int):
+        return abs(value) <= _NUMBER_MAX
+    return not _SURROGATE.search(value)

@@ -33,7 +33,21 @@ def test_our_hosts_are_accepted_on_any_port(cluster: Cluster, host: str) -> None
     assert call(cluster.app, "GET", "/api/v1/health", headers=[("host", host)]).status == 200
 
 
-@pytest.mark.parametrize("host", ["attacker.test", "attacker.test:8080", "", f"{HOST}.evil.test"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "attacker.test",
+        "attacker.test:8080",
+        "",
+        f"{HOST}.evil.test",
+        "[::1].evil.test",
+        "[::1]evil.test",
+        "[::1",
+        "[::1]:80:80",
+        f"{HOST}:80.evil.test",
+        f"{HOST}:80@evil.test",
+    ],
+)
 def test_another_host_is_refused_even_with_a_token(cluster: Cluster, host: str) -> None:
     headers = [("host", host)]
     target = "/api/v1/openapi.json"

@@ -44,7 +44,7 @@ def test_an_empty_list_is_one_empty_page() -> None:
     assert pages_of([], 2) == [[]]
 
 
-@given(st.lists(st.integers() | st.text(), max_size=4))
+@given(st.lists(st.integers(-(2**63) + 1, 2**63 - 1) | st.text(), max_size=4))
 def test_a_cursor_gives_back_its_position(values: list[int | str]) -> None:
     cursor = encode_cursor("k", tuple(values))
     assert decode_cursor(cursor, "k", [type(value) for value in values]) == tuple(values)
@@ -66,3 +66,9 @@ def test_a_cursor_of_another_shape_is_refused(content: object) -> None:
     text = base64.urlsafe_b64encode(json.dumps(content).encode()).decode().rstrip("=")
     with pytest.raises(RequestError, match="cursor"):
         decode_cursor(text, "k", [int])
+
+
+@pytest.mark.parametrize("value", ["\ud800", "a\udfffb", 2**63, -(2**70), 10**400])
+def test_a_position_that_no_row_has_is_refused(value: int | str) -> None:
+    with pytest.raises(RequestError, match="cursor"):
+        decode_cursor(encode_cursor("k", (value,)), "k", [type(value)])
