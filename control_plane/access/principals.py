@@ -20,7 +20,8 @@ class Principal:
 
     `subject` is what the role is bound to: an agent's id, the pool of a join token, "" for users.
     `expires_ms`: when the token ends, None for never. `agent`: the only one that a join token lets
-    in, "" for any.
+    in, "" for any. `makers`: the digests of the token that made this one, of the one that made
+    that, and so on, as far as they can be revoked: without one of them this token is none either.
     """
 
     user: str
@@ -28,3 +29,4 @@ class Principal:
     subject: str = ""
     expires_ms: int | None = None
     agent: str = ""
+    makers: tuple[str, ...] = ()

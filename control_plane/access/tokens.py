@@ -7,14 +7,23 @@ usecases/user_tokens.py.
 import hashlib
 import hmac
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Protocol
 
 from control_plane.access.principals import Principal, Role
 from control_plane.actors.agent.actor import TOKEN_HOLDERS, TOKENS
 from control_plane.errors import Code, RequestError
-from control_plane.state.table import Conflict, Delete, Expect, Key, Put, StateTable, Write
+from control_plane.state.table import (
+    GET_MAX,
+    Conflict,
+    Delete,
+    Expect,
+    Key,
+    Put,
+    StateTable,
+    Write,
+)
 from detcloud.shared.tokens import mint_token
 
 _ISSUE_TRIES_MAX = 20
@@ -66,7 +75,20 @@ class TableTokens:
         expires_ms = fields.get("expires_ms")
         if expires_ms is not None and self._now_ms() >= expires_ms:
             return None
-        return Principal(**{**fields, "role": Role(fields["role"])})
+        makers = tuple(fields.get("makers", ()))
+        if find_revoked(self._table, makers):
+            return None
+        return Principal(**{**fields, "role": Role(fields["role"]), "makers": makers})
+
+
+def find_revoked(table: StateTable, digests: Iterable[str]) -> set[str]:
+    """The digests, of tokens that users made, whose tokens were revoked."""
+    wanted = sorted(set(digests))
+    found: set[str] = set()
+    for start in range(0, len(wanted), GET_MAX):
+        keys = [Key(TOKENS, digest) for digest in wanted[start : start + GET_MAX]]
+        found |= {row.key.sort for row in table.get_many(keys) if row is not None}
+    return set(wanted) - found
 
 
 def issue_agent_token(table: StateTable, agent: str, epoch: int) -> str:

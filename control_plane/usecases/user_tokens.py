@@ -5,16 +5,18 @@ A record never holds the token itself.
 
 import hmac
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 from control_plane.access.principals import Principal, Role
-from control_plane.access.tokens import token_digest, token_put
+from control_plane.access.tokens import find_revoked, token_digest, token_put
 from control_plane.actors.agent.actor import TOKENS
 from control_plane.actors.identifiers import COUNTERS
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.queries import pool as pools
 from control_plane.services import Services
 from control_plane.state.table import (
+    Check,
     Conflict,
     Delete,
     Expect,
@@ -33,12 +35,14 @@ DAY_MS = 24 * 3600 * 1000
 
 _COUNTER = Key(COUNTERS, "token")
 _TRIES_MAX = 50
+# Each of them is looked up with every request.
+MAKERS_MAX = 8
 
 
 @dataclass(frozen=True)
 class TokenRecord:
     """A token's row. `digest` names the token; `made_by` and `revoked_by` are users; `subject` is
-    the pool that a token of the role join lets agents into.
+    the pool that a token of the role join lets agents into, and `makers` as a Principal's.
     """
 
     id: int
@@ -51,6 +55,7 @@ class TokenRecord:
     made_by: str
     revoked_by: str | None = None
     subject: str = ""
+    makers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,7 @@ def draft_record(services: Services, request: TokenRequest, caller: Principal) -
         expires_ms=min(ends_ms, default=None),
         digest="",
         made_by=caller.user,
+        makers=caller.makers,
         subject=request.resource_pool or "",
     )
 
@@ -126,7 +132,18 @@ def check_owner(record: TokenRecord, caller: Principal) -> None:
 def decode_record(body: bytes) -> TokenRecord:
     """Decode the body of a token's row."""
     fields = json.loads(body)
-    return TokenRecord(**{**fields, "role": Role(fields["role"])})
+    makers = tuple(fields.get("makers", ()))
+    return TokenRecord(**{**fields, "role": Role(fields["role"]), "makers": makers})
+
+
+def find_ended(table: StateTable, records: Sequence[TokenRecord]) -> set[int]:
+    """The ids of those of the records whose tokens were revoked, themselves or with a maker."""
+    revoked = find_revoked(table, [digest for record in records for digest in record.makers])
+    return {
+        record.id
+        for record in records
+        if record.revoked_by is not None or revoked.intersection(record.makers)
+    }
 
 
 def load_record(table: StateTable, token_id: int) -> TokenRecord:
@@ -147,10 +164,25 @@ def create_token(
     """Make the token that `draft` describes, but for its id and digest, in one commit.
 
     `bearer` is the token of the user who asks: a repeated request brings it again, and nothing else
-    decrypts the new token that is stored for that.
+    decrypts the new token that is stored for that. Unless it is one of the cluster's own, which
+    nobody can revoke, the new token ends with it.
+
+    Raises:
+        RequestError: unauthenticated, if `bearer` was revoked meanwhile; conflict, for a token that
+            was made by too many others.
     """
     token = mint_token()
-    principal = Principal(draft.user, draft.role, draft.subject, draft.expires_ms)
+    bearer_key = Key(TOKENS, token_digest(bearer))
+    guards: tuple[Write, ...] = ()
+    if table.get(bearer_key) is not None:
+        draft = replace(draft, makers=(*draft.makers, bearer_key.sort))
+        guards = (Check(bearer_key, Expect.PRESENT),)
+    if len(draft.makers) > MAKERS_MAX:
+        text = f"a token that {MAKERS_MAX} others made one after the other makes no further one"
+        raise RequestError(Code.CONFLICT, f"{text}; use the first of them")
+    principal = Principal(
+        draft.user, draft.role, draft.subject, draft.expires_ms, makers=draft.makers
+    )
     for _ in range(_TRIES_MAX):
         row = table.get(_COUNTER)
         number = int(row.body) if row else 1
@@ -164,10 +196,14 @@ def create_token(
                     Put(_COUNTER, revision + 1, next_number, revision or Expect.ABSENT),
                     Put(_record_key(number), 1, json.dumps(asdict(record)).encode(), Expect.ABSENT),
                     token_put(record.digest, principal),
+                    *guards,
                     *extra_writes(asdict(minted)),
                 )
             )
         except Conflict as conflict:
+            if conflict.key == bearer_key:
+                text = "the token was revoked meanwhile"
+                raise RequestError(Code.UNAUTHENTICATED, text) from None
             if conflict.key.partition not in (COUNTERS, RECORDS):
                 raise
         else:
@@ -190,7 +226,8 @@ def decrypt_token(minted: MintedToken, record: TokenRecord, bearer: str) -> str 
 
 
 def revoke_token(table: StateTable, token_id: int, by: str, extra_writes: ExtraWrites) -> int:
-    """End a token at once; its record stays, as does one that is revoked already.
+    """End a token at once, and all that were made with it; its record stays, as does one that is
+    revoked already.
 
     Raises:
         RequestError: not_found.

@@ -16,6 +16,7 @@ from control_plane.errors import Code, RequestError
 from control_plane.queries.answer import Answer
 from control_plane.queries.pages import Page
 from control_plane.queries.row_pages import read_row_page
+from control_plane.services import Services
 from control_plane.state.table import Row
 from control_plane.usecases.user_tokens import (
     RECORDS,
@@ -27,6 +28,7 @@ from control_plane.usecases.user_tokens import (
     decode_record,
     decrypt_token,
     draft_record,
+    find_ended,
     load_record,
     revoke_token,
 )
@@ -76,7 +78,9 @@ def list_tokens(caller: Caller, services: ServicesParameter, page: PageParameter
         return caller.role is Role.ADMIN or decode_record(row.body).user == caller.user
 
     rows, cursor = read_row_page(services.table, RECORDS, page, descending=True, is_wanted=is_shown)
-    items = [Token(**_fields(decode_record(row.body))) for row in rows]
+    records = [decode_record(row.body) for row in rows]
+    ended = find_ended(services.table, records)
+    items = [Token(**_fields(record, record.id in ended)) for record in records]
     return Page(items=items, next_cursor=cursor)
 
 
@@ -106,7 +110,7 @@ def create(
         if token is None:
             text = f"token {record.id} was made with another token of yours, and shown only there"
             raise RequestError(Code.CONFLICT, text)
-        return NewToken(**_fields(record), token=token)
+        return NewToken(**_fields(record, _is_ended(services, record)), token=token)
 
     answer = request.execute(
         services,
@@ -124,15 +128,24 @@ def delete(
     token_id: TokenId, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
     check_owner(load_record(services.table, token_id), caller)
+
+    def describe_token(reply: int) -> Token:
+        record = load_record(services.table, reply)
+        return Token(**_fields(record, _is_ended(services, record)))
+
     answer = request.execute(
         services,
         lambda extra_writes: revoke_token(services.table, token_id, caller.user, extra_writes),
-        lambda reply: Token(**_fields(load_record(services.table, reply))),
+        describe_token,
     )
     return answer_response(answer)
 
 
-def _fields(record: TokenRecord) -> dict[str, Any]:
+def _is_ended(services: Services, record: TokenRecord) -> bool:
+    return record.id in find_ended(services.table, [record])
+
+
+def _fields(record: TokenRecord, is_ended: bool) -> dict[str, Any]:
     return {
         "id": record.id,
         "user": record.user,
@@ -140,6 +153,6 @@ def _fields(record: TokenRecord) -> dict[str, Any]:
         "description": record.description,
         "created_ms": record.created_ms,
         "expires_ms": record.expires_ms,
-        "revoked": record.revoked_by is not None,
+        "revoked": is_ended,
         "resource_pool": record.subject or None,
     }

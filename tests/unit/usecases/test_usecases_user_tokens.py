@@ -2,13 +2,15 @@
 
 import logging
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from control_plane.access.principals import Role
 from control_plane.api.access_log import JsonLines
-from control_plane.usecases.user_tokens import encrypt_token
+from control_plane.state.table import Write
+from control_plane.usecases.user_tokens import MAKERS_MAX, encrypt_token
 from detcloud.shared.tokens import TOKEN_PREFIX
 from tests.unit.api.agent_side import Agent
 from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster
@@ -140,6 +142,47 @@ def test_a_revoked_token_ends_at_once(cluster: Cluster) -> None:
     refused = ask(cluster, "GET", "/whoami", made["token"])
     assert (refused.status, refused.code) == (401, "unauthenticated")
     assert ask(cluster, "DELETE", f"/tokens/{made['id']}", USER).json["revoked"]
+
+
+def test_what_a_token_made_ends_with_it(cluster: Cluster) -> None:
+    first = make(cluster, ADMIN, user="ada")
+    second = make(cluster, first["token"])
+    third = make(cluster, second["token"])
+    beside = make(cluster, first["token"])
+    assert ask(cluster, "DELETE", f"/tokens/{second['id']}", ADMIN).status == 200
+    alive = [works(cluster, one["token"]) for one in (first, second, third, beside)]
+    assert alive == [True, False, False, True]
+    items = ask(cluster, "GET", "/tokens", ADMIN).json["items"]
+    revoked = {item["id"]: item["revoked"] for item in items}
+    expected = {first["id"]: False, second["id"]: True, third["id"]: True, beside["id"]: False}
+    assert revoked == expected
+    assert ask(cluster, "DELETE", f"/tokens/{first['id']}", ADMIN).status == 200
+    assert not works(cluster, beside["token"])
+
+
+def test_a_token_that_is_revoked_meanwhile_makes_none(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    maker = make(cluster, ADMIN, user="ada")
+    table = cluster.services.table
+    commit = table.commit
+
+    def revoke_before(writes: Sequence[Write]) -> None:
+        monkeypatch.undo()
+        assert ask(cluster, "DELETE", f"/tokens/{maker['id']}", ADMIN).status == 200
+        commit(writes)
+
+    monkeypatch.setattr(table, "commit", revoke_before)
+    assert ask(cluster, "POST", "/tokens", maker["token"], {}).status == 401
+    assert token_ids(cluster, ADMIN) == [maker["id"]]
+
+
+def test_tokens_make_each_other_only_so_often(cluster: Cluster) -> None:
+    token = make(cluster, ADMIN, user="ada")["token"]
+    for _ in range(MAKERS_MAX):
+        token = make(cluster, token)["token"]
+    answer = ask(cluster, "POST", "/tokens", token, {})
+    assert (answer.status, answer.code) == (409, "conflict")
 
 
 def test_a_token_may_revoke_itself(cluster: Cluster) -> None:
