@@ -1,5 +1,6 @@
 """Deletion of one checkpoint by hand, and of an experiment's files for TensorBoard."""
 
+from control_plane.access.principals import Principal
 from control_plane.actors import addresses
 from control_plane.actors.messages.trial import CheckpointDeletionRequested
 from control_plane.actors.pins import PINS, decode_pin
@@ -16,16 +17,20 @@ from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import experiment as experiments
 from control_plane.services import Services
 from control_plane.state.table import Key, Write
+from control_plane.usecases.experiment_deletion import check_may_delete
 from control_plane.usecases.idempotency import ExtraWrites
 
 
-def delete_checkpoint(services: Services, uuid: str, by: str, extra_writes: ExtraWrites) -> int:
+def delete_checkpoint(
+    services: Services, uuid: str, caller: Principal, extra_writes: ExtraWrites
+) -> int:
     """Have one checkpoint deleted, unless it is already, and return its trial's id.
 
     Raises:
-        RequestError: not_found; conflict, if it is needed.
+        RequestError: not_found; forbidden, for another's; conflict, if it is needed.
     """
-    record, _ = checkpoints.get_checkpoint(services, uuid)
+    record, experiment_id = checkpoints.get_checkpoint(services, uuid)
+    check_may_delete(services, experiment_id, caller)
     trial_id = record.checkpoint.trial_id
     others = [one for one in completed_checkpoints(services.table, trial_id) if one.uuid != uuid]
 
@@ -37,20 +42,21 @@ def delete_checkpoint(services: Services, uuid: str, by: str, extra_writes: Extr
     newest = newest_checkpoint(others)
     message = CheckpointDeletionRequested((uuid,), instead=newest.uuid if newest else "")
     services.engine.execute_command(
-        addresses.trial(trial_id), message, by=by, extra_writes=check_reply
+        addresses.trial(trial_id), message, by=caller.user, extra_writes=check_reply
     )
     return trial_id
 
 
 def delete_tensorboard_files(
-    services: Services, experiment_id: int, extra_writes: ExtraWrites
+    services: Services, experiment_id: int, caller: Principal, extra_writes: ExtraWrites
 ) -> int:
     """Delete the files for TensorBoard of an ended experiment and return its id.
 
     Raises:
-        RequestError: not_found; conflict, while it has not ended; unavailable, if it cannot be
+        RequestError: not_found; forbidden, for another's; conflict, while it has not ended; unavailable, if it cannot be
             done.
     """
+    check_may_delete(services, experiment_id, caller)
     state, _ = experiments.get_experiment(services, experiment_id)
     if not state.status.is_final:
         text = f"experiment {experiment_id} is {state.status}: its trials may still write there"

@@ -1,5 +1,8 @@
-"""The condition for deleting an experiment: no other started from one of its checkpoints."""
+"""The conditions for deleting an experiment or something of it: who may, and that no other started
+from one of its checkpoints.
+"""
 
+from control_plane.access.principals import Principal, Role
 from control_plane.actors.pins import PINS, decode_pin
 from control_plane.actors.trial.checkpoints import CHECKPOINTS
 from control_plane.errors import Code, RequestError
@@ -7,6 +10,19 @@ from control_plane.queries import experiment as experiments
 from control_plane.queries.row_pages import read_rows
 from control_plane.services import Services
 from control_plane.state.table import Key
+
+
+def check_may_delete(services: Services, experiment_id: int, caller: Principal) -> None:
+    """Check that the experiment is the caller's own, or the caller an admin: what is deleted does
+    not come back.
+
+    Raises:
+        RequestError: not_found; forbidden, naming the owner.
+    """
+    state, _ = experiments.get_experiment(services, experiment_id)
+    if caller.role is not Role.ADMIN and state.owner != caller.user:
+        text = f"experiment {experiment_id} is {state.owner}'s: only they or an admin delete of it"
+        raise RequestError(Code.FORBIDDEN, text)
 
 
 def check_unpinned(services: Services, experiment_id: int) -> None:

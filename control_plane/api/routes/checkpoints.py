@@ -54,7 +54,7 @@ def delete(
     full_uuid = checkpoints.describe_checkpoint(services, uuid).uuid
     answer = request.execute(
         services,
-        lambda extra_writes: delete_checkpoint(services, full_uuid, caller.user, extra_writes),
+        lambda extra_writes: delete_checkpoint(services, full_uuid, caller, extra_writes),
         lambda _: checkpoints.describe_checkpoint(services, full_uuid),
     )
     return answer_response(answer)
@@ -98,12 +98,17 @@ def preview(
 @router.delete("/experiments/{experiment_id}/tensorboard", response_model=experiments.Experiment)
 @require_role(*USER_ROLES)
 def delete_tensorboard(
-    experiment_id: ExperimentId, request: IdempotencyParameter, services: ServicesParameter
+    experiment_id: ExperimentId,
+    caller: Caller,
+    request: IdempotencyParameter,
+    services: ServicesParameter,
 ) -> Response:
     """Delete the TensorBoard files of an experiment that has ended."""
     answer = request.execute(
         services,
-        lambda extra_writes: delete_tensorboard_files(services, experiment_id, extra_writes),
+        lambda extra_writes: delete_tensorboard_files(
+            services, experiment_id, caller, extra_writes
+        ),
         lambda _: experiments.describe_experiment(services, experiment_id),
     )
     return answer_response(answer)

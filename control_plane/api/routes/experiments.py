@@ -38,7 +38,7 @@ from control_plane.queries import trial as trials
 from control_plane.queries.pages import Page
 from control_plane.services import Services
 from control_plane.usecases.continuation import continue_command
-from control_plane.usecases.experiment_deletion import check_unpinned
+from control_plane.usecases.experiment_deletion import check_may_delete, check_unpinned
 from control_plane.usecases.idempotency import IdempotentRequest
 from control_plane.usecases.submission import Submission, check_submission, submit_experiment
 
@@ -235,11 +235,17 @@ def change(
 @router.delete("/experiments/{experiment_id}", response_model=experiments.Experiment)
 @require_role(*USER_ROLES)
 def delete(
-    experiment_id: ExperimentId, request: IdempotencyParameter, services: ServicesParameter
+    experiment_id: ExperimentId,
+    caller: Caller,
+    request: IdempotencyParameter,
+    services: ServicesParameter,
 ) -> Response:
-    """Delete an experiment; its checkpoints, logs and metrics go in the background."""
+    """Delete an experiment of the caller's own, or any as admin; its checkpoints, logs and metrics
+    go in the background.
+    """
 
     def message() -> DeleteRequested:
+        check_may_delete(services, experiment_id, caller)
         check_unpinned(services, experiment_id)
         return DeleteRequested()
 
