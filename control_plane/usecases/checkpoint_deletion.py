@@ -53,8 +53,8 @@ def delete_tensorboard_files(
     """Delete the files for TensorBoard of an ended experiment and return its id.
 
     Raises:
-        RequestError: not_found; forbidden, for another's; conflict, while it has not ended; unavailable, if it cannot be
-            done.
+        RequestError: not_found; forbidden, for another's; conflict, while it has not ended;
+            unavailable, if it cannot be done.
     """
     check_may_delete(services, experiment_id, caller)
     state, _ = experiments.get_experiment(services, experiment_id)
