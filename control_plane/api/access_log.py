@@ -1,4 +1,4 @@
-"""Structured logs: one JSON object a line, with tokens and signatures taken out."""
+"""Structured logs: one JSON object a line, with tokens, signatures and logins taken out."""
 
 import json
 import logging
@@ -8,6 +8,7 @@ _SECRETS = (
     (re.compile(r"\bdct_[A-Za-z0-9_-]+"), "dct_REDACTED"),
     (re.compile(r"(?i)\b(bearer\s+)[^\s\"'\\,}\])]+"), r"\1REDACTED"),
     (re.compile(r"(?i)(signature\\*[\"']?\s*[=:]\s*\\*[\"']?)[^&\s\"'\\,}\])]+"), r"\1REDACTED"),
+    (re.compile(r"(://)[^\s/@\"'\\]+@"), r"\1REDACTED@"),
 )
 
 
@@ -30,7 +31,7 @@ class JsonLines(logging.Formatter):
 
 
 def redact(text: str) -> str:
-    """Take our tokens, bearer credentials and signatures out of a text."""
+    """Take our tokens, bearer credentials, signatures and logins in URLs out of a text."""
     for pattern, replacement in _SECRETS:
         text = pattern.sub(replacement, text)
     return text

@@ -69,7 +69,8 @@ class NoSuchKey(FileNotFoundError):
 @dataclass(frozen=True)
 class BucketPlace:
     """A bucket's address and the way to it. Keys lie below `prefix`; credentials that are not given
-    here are those of the environment.
+    here are those of the environment. A login in `endpoint_url`, which nobody would use, is left
+    out: addresses of files, errors and logs are made of it.
     """
 
     name: str
@@ -78,6 +79,10 @@ class BucketPlace:
     region: str | None = None
     access_key: str | None = field(default=None, repr=False)
     secret_key: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.endpoint_url is not None:
+            object.__setattr__(self, "endpoint_url", _without_login(self.endpoint_url))
 
     def __str__(self) -> str:
         whole = "/".join(filter(None, ("s3:/", self.name, self.prefix.strip("/"))))
@@ -89,6 +94,13 @@ class BucketPlace:
         names = ("prefix", "endpoint_url", "access_key", "secret_key")
         options = {name: str(storage[name]) for name in names if storage.get(name) is not None}
         return cls(str(storage["bucket"]), **options)
+
+
+def _without_login(url: str) -> str:
+    """The URL without what stands before the @ of its host."""
+    scheme, separator, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
 
 
 class Bucket:
@@ -408,12 +420,27 @@ def new_client(place: BucketPlace) -> Any:
             session.set_credentials(place.access_key, place.secret_key)
         if session.get_credentials() is None:
             raise NoCredentialsError
-        return session.create_client(
+        client = session.create_client(
             "s3", config=config, endpoint_url=place.endpoint_url, region_name=place.region
         )
+        if place.endpoint_url:
+            client.meta.events.register_first("needs-retry.s3", _refuse_redirect)
+        return client
     except (BotoCoreError, ValueError) as error:
         remedy = _REMEDIES.get(type(error).__name__, "")
         raise BucketError(f"{place} cannot be used: {error}; {remedy}".rstrip("; ")) from None
+
+
+def _refuse_redirect(response: tuple[Any, Any] | None, **context: object) -> None:
+    """Raise BucketError where another store than Amazon's answers with a redirect. Botocore takes it
+    for one of Amazon's between regions, and asks that store again and again where to go.
+    """
+    status = 0 if response is None or response[0] is None else response[0].status_code
+    if 300 <= status < 400:
+        raise BucketError(
+            f"the store answers with a redirect ({status}), which is not followed; check its "
+            "endpoint_url"
+        )
 
 
 def _split_parts(content: Iterable[bytes], part_bytes: int) -> Iterator[bytes]:

@@ -108,6 +108,8 @@ def test_a_failure_is_logged_with_its_traceback_and_without_secrets(
         "token dct_canary-canary_canary was refused",
         "PUT /api/v1/objects/a/b?size=3&signature=canary&expires_ms=1",
         '{"signature": "canary"}',
+        "the store http://me:canary@store.test/bucket does not answer",
+        "endpoint_url: 'https://canary@store.test:9000'",
     ],
 )
 def test_secrets_are_taken_out_of_a_line(said: str) -> None:

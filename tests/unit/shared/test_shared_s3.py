@@ -1,0 +1,72 @@
+"""The way to a bucket: what users name is shown without logins, and leads nowhere else."""
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from detcloud.shared.s3 import Bucket, BucketError, BucketPlace
+from tests.conftest import require
+
+require("botocore")
+
+PLACE = BucketPlace(
+    "data", endpoint_url="http://me:canary@store.test:9000/base", access_key="a", secret_key="s"
+)
+
+
+def answer(status: int, content: bytes = b"", **headers: str) -> Callable[..., Any]:
+    """A handler that answers in place of the network, and counts itself in `asked`."""
+    from botocore.awsrequest import AWSResponse
+
+    def send(request: Any, **_: object) -> Any:
+        asked.append(request.url)
+        raw = io.BytesIO(content)
+        raw.stream = lambda **_: iter([content])  # type: ignore[attr-defined]
+        return AWSResponse(request.url, status, headers, raw)
+
+    asked: list[str] = []
+    send.asked = asked  # type: ignore[attr-defined]
+    return send
+
+
+def bucket_that(send: Callable[..., Any]) -> Bucket:
+    bucket = Bucket(PLACE)
+    bucket._client.meta.events.register("before-send.s3", send)
+    return bucket
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("http://me:canary@store.test:9000/base", "http://store.test:9000/base"),
+        ("https://canary@store.test", "https://store.test"),
+        ("http://a@b:canary@[::1]:9000", "http://[::1]:9000"),
+        ("http://store.test/a@b", "http://store.test/a@b"),
+    ],
+)
+def test_a_login_in_an_endpoint_is_left_out(given: str, kept: str) -> None:
+    place = BucketPlace("data", endpoint_url=given)
+    assert place.endpoint_url == kept
+    assert str(place) == f"s3://data at {kept}"
+
+
+def test_no_error_and_no_address_shows_the_login() -> None:
+    bucket = bucket_that(answer(403))
+    with pytest.raises(BucketError) as refused:
+        list(bucket.list_objects(""))
+    assert "store.test:9000" in str(refused.value)
+    assert "canary" not in str(refused.value)
+    url = bucket.signed_get_url("key", 60)
+    assert url.startswith("http://store.test:9000/base/data/key?")
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_is_not_followed(status: int) -> None:
+    send = answer(status, location="http://169.254.169.254/latest/meta-data")
+    with pytest.raises(BucketError, match=f"a redirect .{status}., which is not followed"):
+        list(bucket_that(send).list_objects(""))
+    assert [url.split("?")[0] for url in send.asked] == [  # type: ignore[attr-defined]
+        "http://store.test:9000/base/data"
+    ]
