@@ -432,7 +432,7 @@ def new_client(place: BucketPlace) -> Any:
 
 
 def _refuse_redirect(response: tuple[Any, Any] | None, **context: object) -> None:
-    """Raise BucketError where another store than Amazon's answers with a redirect. Botocore takes it
+    """Raise BucketError where another store than Amazon's answers by a redirect. Botocore takes it
     for one of Amazon's between regions, and asks that store again and again where to go.
     """
     status = 0 if response is None or response[0] is None else response[0].status_code
