@@ -8,6 +8,7 @@ from control_plane.agents.identity import IdentityVerifier
 from control_plane.agents.long_polls import LongPollRegistry
 from control_plane.agents.service import AgentService
 from control_plane.agents.storage_access import CredentialIssuer
+from control_plane.checkpoint_stores.endpoints import EndpointRule, allow_any
 from control_plane.checkpoint_stores.manifests import ManifestCache
 from control_plane.config.storage import CheckpointStorage
 from control_plane.engine.engine import Engine
@@ -39,6 +40,7 @@ class Services:
         manifests: the files of the checkpoints looked at last.
         rankings: the best trials of the experiments looked at last.
         providers: where instances can come from; `provider.type` of a pool's configuration.
+        endpoints: which checkpoint stores of users the cluster may call.
         credential_issuer: who issues keys for the storage of trials; None where they bring theirs.
         suggests: whether another process asks searches' models; else this one must be able to.
         identity_verifier: tells which instance signed a proof of its identity; None where none can.
@@ -60,6 +62,7 @@ class Services:
     rankings: TrialRankings = field(default_factory=TrialRankings)
     providers: frozenset[str] = frozenset()
     suggests: bool = False
+    endpoints: EndpointRule = allow_any
     identity_verifier: IdentityVerifier | None = None
     credential_issuer: CredentialIssuer | None = None
 

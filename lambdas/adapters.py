@@ -37,11 +37,14 @@ class Adapters(ABC):
     Attributes:
         provider_types: what `provider.type` of a pool may be.
         suggestion_model: what suggests points to Bayesian searches; None: Optuna's.
+        checks_endpoints: the server calls those checkpoint stores alone that the cluster's
+            configuration names, for it stands in a network that its users do not.
         has_suggest_function: suggestions are made by another process than the API's.
     """
 
     provider_types: frozenset[str] = frozenset()
     suggestion_model: SuggestionModel | None = None
+    checks_endpoints: bool = False
     has_suggest_function: bool = False
 
     @property

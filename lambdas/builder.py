@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from control_plane.access.tokens import StaticTokens
     from control_plane.agents.service import AgentService
+    from control_plane.checkpoint_stores.endpoints import EndpointRule
     from control_plane.collection.collector import Collector
     from control_plane.collection.stores import Stores
     from control_plane.services import Services
@@ -53,7 +54,19 @@ class Cluster:
         from control_plane.collection.stores import Stores
 
         adapters = self.adapters
-        return Stores(self.engine, adapters.object_store, adapters.checkpoint_storage)
+        return Stores(
+            self.engine, adapters.object_store, adapters.checkpoint_storage, self.endpoints
+        )
+
+    @cached_property
+    def endpoints(self) -> EndpointRule:
+        """The rule that says which checkpoint stores of users the cluster may call."""
+        from control_plane.checkpoint_stores.endpoints import allow_any, endpoint_rule
+        from control_plane.queries.cluster_configuration import allowed_endpoints
+
+        if not self.adapters.checks_endpoints:
+            return allow_any
+        return endpoint_rule(partial(allowed_endpoints, self.engine.table))
 
     @cached_property
     def collector(self) -> Collector:
@@ -123,6 +136,7 @@ class Cluster:
             long_polls=adapters.long_polls,
             providers=adapters.provider_types,
             suggests=adapters.has_suggest_function,
+            endpoints=self.endpoints,
         )
 
     def build_app(self, tokens: StaticTokens) -> FastAPI:

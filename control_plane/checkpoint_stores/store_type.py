@@ -47,6 +47,11 @@ def no_credentials(fields: StorageFields) -> CredentialScope | None:
     return None
 
 
+def no_endpoint(options: Any) -> str | None:
+    """Name no endpoint: such a store is where the cluster's own software finds it."""
+    return None
+
+
 def no_problem(options: Any) -> Finding | None:
     """Find no problem: the cluster's credentials sign nothing for such a store."""
     return None
@@ -82,5 +87,7 @@ class UsableStoreType(StoreType[Options]):
     """The paths on the machines of trials that the options name, by the name of the option."""
     credential_scope: Callable[[StorageFields], CredentialScope | None] = no_credentials
     """What the cluster issues credentials for; None for a store whose trials have their own."""
+    endpoint: Callable[[Options], str | None] = no_endpoint
+    """The URL that users name for the server to call, in a field `endpoint_url`."""
     find_credential_problem: Callable[[Options], Finding | None] = no_problem
     """Says why no cluster that issues credentials may sign requests to such a store with them."""

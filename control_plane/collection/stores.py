@@ -6,6 +6,7 @@ from control_plane.actors import addresses
 from control_plane.actors.experiment.state import Definition
 from control_plane.agents.spec import parse_stored_config
 from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles
+from control_plane.checkpoint_stores.endpoints import EndpointRule, allow_any
 from control_plane.checkpoint_stores.trial_storage import open_checkpoint_files, storage_fields
 from control_plane.config.storage import CheckpointStorage
 from control_plane.engine.engine import Engine
@@ -25,12 +26,13 @@ class CollectionFailed(Exception):
 @dataclass(frozen=True)
 class Stores:
     """The stores of a cluster. `objects` holds the logs; `checkpoints` is the store of checkpoints
-    whose configuration names none.
+    whose configuration names none, and `endpoints` says which others may be called.
     """
 
     engine: Engine
     objects: ObjectStore
     checkpoints: CheckpointStorage
+    endpoints: EndpointRule = allow_any
 
     def checkpoint_files(self, experiment_id: int) -> CheckpointFiles:
         """Open the store of the experiment's checkpoints.
@@ -41,6 +43,8 @@ class Stores:
         definition = self.engine.read_part(addresses.experiment(experiment_id), "definition")
         assert isinstance(definition, Definition)
         config = parse_stored_config(definition).checkpoint_storage
+        if problem := self.endpoints(config):
+            raise CollectionFailed(f"{problem.message}; {problem.hint}")
         storage = storage_fields(config, self.checkpoints)
         if storage is None:
             text = f"checkpoints cannot be removed from a {config.type} store yet"

@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from control_plane.config.durations import Duration
+from control_plane.config.endpoints import endpoint_origin
 from control_plane.config.environment import ImagesField, RegistryAuth, VariablesField
 from control_plane.config.eras import Tree
 from control_plane.config.merge import apply_override
@@ -31,6 +32,7 @@ from control_plane.findings import Finding, nearest_name_hint, path_text, value_
 POOL_DEFAULT: Final = "default"
 POOL_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 POOLS_MAX: Final = 200
+ENDPOINTS_MAX: Final = 100
 
 _POOL_NAME: Final = re.compile(POOL_NAME)
 _FORMER_NAMES: Final = {"max_cpu_containers_per_agent": "max_aux_containers_per_agent"}
@@ -179,6 +181,12 @@ class ResourceManager(Section):
     """Where all others go that name no pool."""
 
 
+def _check_endpoint(url: str) -> str:
+    if endpoint_origin(url) is None:
+        refuse("must be a URL like https://host:port, without a login")
+    return url
+
+
 class ClusterConfig(Section):
     """A cluster configuration file; `check_cluster` reads them."""
 
@@ -190,6 +198,13 @@ class ClusterConfig(Section):
     """The pools; see Resource pools. Absent: one of the name `default`."""
     task_container_defaults: TaskContainerDefaults | None = None
     """See Task container defaults."""
+    checkpoint_endpoints: Annotated[
+        tuple[Annotated[str, AfterValidator(_check_endpoint)], ...],
+        Field(strict=False, max_length=ENDPOINTS_MAX),
+    ] = ()
+    """The stores other than Amazon's that `checkpoint_storage.endpoint_url` of experiments may
+    name, as `https://host:port`. A cluster in a cloud calls no others; one on a machine calls any.
+    """
 
     @field_validator("resource_pools")
     @classmethod

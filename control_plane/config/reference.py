@@ -153,6 +153,7 @@ SPELLED_OUT: Final[Mapping[tuple[str, str], str]] = {
     ("Log", "base"): "number > 0",
     ("Categorical", "vals"): "list",
     ("ClusterConfig", "resource_pools"): "list of maps",
+    ("ClusterConfig", "checkpoint_endpoints"): "list of URLs",
     ("PoolFields", "budget"): "number > 0",
     ("Scheduler", "default_priority"): "integer 1 to 99",
     ("TaskContainerDefaults", "devices"): "list of maps or strings",

@@ -79,6 +79,8 @@ def open_checkpoint_file(services: Services, key: ObjectKey) -> FileContent:
 def _open_store(services: Services, experiment_id: int) -> CheckpointFiles:
     _, definition = experiments.get_experiment(services, experiment_id)
     config = parse_stored_config(definition).checkpoint_storage
+    if problem := services.endpoints(config):
+        raise RequestError(Code.CONFLICT, f"{problem.message}; {problem.hint}")
     storage = storage_fields(config, services.checkpoints)
     if storage is None:
         text = f"checkpoints in a {config.type} store cannot be fetched through the API yet"

@@ -10,7 +10,7 @@ from typing import Any
 from control_plane.config.pools import ClusterConfig
 from control_plane.queries import pool as pools
 from control_plane.services import Services
-from control_plane.state.table import Key, Row
+from control_plane.state.table import Key, Row, StateTable
 
 POOL_CONFIGS = "pool-configs"
 SHARED_CONFIG = Key("cluster", "configuration")
@@ -23,6 +23,12 @@ def cluster_config(services: Services) -> ClusterConfig:
     names = pools.pool_names(services)
     present = [_pool_fields(name, services.table.get(Key(POOL_CONFIGS, name))) for name in names]
     return ClusterConfig.model_validate(fields | ({"resource_pools": present} if present else {}))
+
+
+def allowed_endpoints(table: StateTable) -> tuple[str, ...]:
+    """The endpoints of checkpoint stores that the configuration in force names."""
+    shared = table.get(SHARED_CONFIG)
+    return () if shared is None else tuple(json.loads(shared.body).get("checkpoint_endpoints", ()))
 
 
 def _pool_fields(name: str, row: Row | None) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def delete_tensorboard_files(
     if not state.status.is_final:
         text = f"experiment {experiment_id} is {state.status}: its trials may still write there"
         raise RequestError(Code.CONFLICT, text)
-    stores = Stores(services.engine, services.objects, services.checkpoints)
+    stores = Stores(services.engine, services.objects, services.checkpoints, services.endpoints)
     try:
         for _ in remove_tensorboard_files(stores, experiment_id):
             pass

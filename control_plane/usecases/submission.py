@@ -212,6 +212,9 @@ def _check_storage(services: Services, config: ExperimentConfig) -> None:
         text = f"{spec.name} needs a package that this cluster lacks"
         hint = f"pip install '{package.requirement}' there"
         raise invalid("checkpoint_storage.type", text, hint)
+    if problem := services.endpoints(options):
+        path = path_text(("checkpoint_storage", *problem.loc))
+        raise invalid(path, problem.message, problem.hint)
     if services.credential_issuer is None:
         return
     if problem := spec.find_credential_problem(options):

@@ -39,6 +39,7 @@ class AwsAdapters(Adapters):
     """DynamoDB, S3, STS, EC2 and Lambda, in the environment's region and with its credentials."""
 
     provider_types = frozenset({"aws"})
+    checks_endpoints = True
     has_suggest_function = True
 
     @cached_property

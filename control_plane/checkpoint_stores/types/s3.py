@@ -35,7 +35,9 @@ class S3(CheckpointStorage):
     secret_key: Secret | None = Field(default=None, validate_default=True)
     """Belongs to access_key."""
     endpoint_url: Url | None = None
-    """Of a store other than Amazon's."""
+    """Of a store other than Amazon's. A cluster in a cloud calls those alone that its configuration
+    names (`checkpoint_endpoints`).
+    """
     prefix: Prefix | None = None
     """Before every key."""
 
@@ -78,6 +80,10 @@ def _credential_scope(fields: StorageFields) -> CredentialScope | None:
     return CredentialScope(fields["bucket"], fields.get("prefix", ""))
 
 
+def _endpoint(options: S3) -> str | None:
+    return options.endpoint_url
+
+
 def _find_credential_problem(options: S3) -> Finding | None:
     if options.access_key is not None or not options.endpoint_url:
         return None
@@ -95,5 +101,6 @@ SPEC = UsableStoreType[S3](
     display_name=_display_name,
     required_package=RequiredPackage("boto3", "detcloud[aws]"),
     credential_scope=_credential_scope,
+    endpoint=_endpoint,
     find_credential_problem=_find_credential_problem,
 )

@@ -1,0 +1,42 @@
+"""Endpoints of checkpoint stores that experiments name, and which of them the cluster may call.
+
+The server lists, reads and deletes checkpoints from where it stands, which may be a network whose
+other hosts users cannot reach. A cluster in a cloud therefore calls only endpoints of its
+configuration, besides the cloud's own; one on a machine calls any that its user names.
+"""
+
+from collections.abc import Callable, Iterable
+
+from control_plane.checkpoint_stores.registry import find_usable_type
+from control_plane.config.endpoints import endpoint_origin
+from control_plane.config.storage import CheckpointStorage
+from control_plane.findings import Finding, mask_url_credentials, value_text
+
+EndpointRule = Callable[[CheckpointStorage], Finding | None]
+"""Says why the cluster may not call the store of these options; None if it may."""
+
+
+def allow_any(options: CheckpointStorage) -> None:
+    """Allow every store: the rule of a cluster on one machine."""
+    return
+
+
+def endpoint_rule(read_allowed: Callable[[], Iterable[str]]) -> EndpointRule:
+    """The rule of a cluster that calls the endpoints alone that `read_allowed` reads."""
+
+    def find_problem(options: CheckpointStorage) -> Finding | None:
+        spec = find_usable_type(options.type)
+        endpoint = None if spec is None else spec.endpoint(options)
+        if endpoint is None:
+            return None
+        origin = endpoint_origin(endpoint)
+        if origin is not None and origin in set(map(endpoint_origin, read_allowed())):
+            return None
+        shown = value_text(mask_url_credentials(endpoint))
+        return Finding(
+            ("endpoint_url",),
+            f"{shown} is no store that this cluster calls",
+            "an admin may add it to checkpoint_endpoints of the cluster configuration",
+        )
+
+    return find_problem
