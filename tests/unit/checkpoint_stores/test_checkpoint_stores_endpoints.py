@@ -49,7 +49,7 @@ def test_only_plain_urls_have_an_origin(url: str, origin: str | None) -> None:
 
 
 def s3(endpoint: str | None) -> S3:
-    return S3(type="s3", bucket="b", access_key="a", secret_key="s", endpoint_url=endpoint)
+    return S3(type="s3", bucket="b", endpoint_url=endpoint)
 
 
 def test_the_rule_compares_scheme_host_and_port() -> None:
@@ -66,7 +66,7 @@ def test_the_rule_compares_scheme_host_and_port() -> None:
 
 
 @pytest.fixture
-def deployed(tmp_path: Path) -> Cluster:
+def deployed_cluster(tmp_path: Path) -> Cluster:
     """A cluster that calls what its configuration names alone."""
     cluster = build_cluster(tmp_path / "cluster")
     rule = endpoint_rule(lambda: allowed_endpoints(cluster.services.table))
@@ -80,9 +80,9 @@ def apply(cluster: Cluster, config: str) -> Answer:
     return call(cluster.app, "PUT", path, token=TOKENS[Role.ADMIN], content=content)
 
 
-def test_an_experiment_names_only_endpoints_of_the_configuration(deployed: Cluster) -> None:
+def test_an_experiment_names_only_endpoints_of_the_configuration(deployed_cluster: Cluster) -> None:
     config = CONFIG + STORAGE.format("http://169.254.169.254/latest")
-    answer = deployed.create(config)
+    answer = deployed_cluster.create(config)
     assert (answer.status, answer.code) == (422, "invalid")
     [detail] = answer.json["error"]["details"]
     assert detail["path"] == "checkpoint_storage.endpoint_url"
@@ -90,16 +90,18 @@ def test_an_experiment_names_only_endpoints_of_the_configuration(deployed: Clust
         '"http://169.254.169.254/latest" is no store that this cluster calls'
     )
     assert "checkpoint_endpoints" in detail["hint"]
-    assert apply(deployed, "checkpoint_endpoints: ['https://me:x@store.test']").status == 422
-    assert apply(deployed, "checkpoint_endpoints: ['https://store.test']").status == 200
-    assert deployed.create(CONFIG + STORAGE.format("https://store.test/")).status == 201
+    assert (
+        apply(deployed_cluster, "checkpoint_endpoints: ['https://me:x@store.test']").status == 422
+    )
+    assert apply(deployed_cluster, "checkpoint_endpoints: ['https://store.test']").status == 200
+    assert deployed_cluster.create(CONFIG + STORAGE.format("https://store.test/")).status == 201
 
 
-def test_an_endpoint_that_is_allowed_no_longer_is_not_called(deployed: Cluster) -> None:
-    apply(deployed, "checkpoint_endpoints: ['https://store.test']")
-    deployed.create(CONFIG + STORAGE.format("https://store.test"))
-    apply(deployed, "{}")
-    services = deployed.services
+def test_an_endpoint_that_is_allowed_no_longer_is_not_called(deployed_cluster: Cluster) -> None:
+    apply(deployed_cluster, "checkpoint_endpoints: ['https://store.test']")
+    deployed_cluster.create(CONFIG + STORAGE.format("https://store.test"))
+    apply(deployed_cluster, "{}")
+    services = deployed_cluster.services
     stores = Stores(services.engine, services.objects, services.checkpoints, services.endpoints)
     with pytest.raises(CollectionFailed, match=r'"https://store\.test" is no store that this'):
         stores.checkpoint_files(1)

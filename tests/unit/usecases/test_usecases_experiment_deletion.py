@@ -1,4 +1,4 @@
-"""Who may delete an experiment, and what belongs to one."""
+"""The right to delete an experiment, and what belongs to one."""
 
 import pytest
 
