@@ -66,7 +66,7 @@ def test_the_rule_compares_scheme_host_and_port() -> None:
 
 
 @pytest.fixture
-def deployed_cluster(tmp_path: Path) -> Cluster:
+def cluster_in_cloud(tmp_path: Path) -> Cluster:
     """A cluster that calls what its configuration names alone."""
     cluster = build_cluster(tmp_path / "cluster")
     rule = endpoint_rule(lambda: allowed_endpoints(cluster.services.table))
@@ -80,9 +80,9 @@ def apply(cluster: Cluster, config: str) -> Answer:
     return call(cluster.app, "PUT", path, token=TOKENS[Role.ADMIN], content=content)
 
 
-def test_an_experiment_names_only_endpoints_of_the_configuration(deployed_cluster: Cluster) -> None:
+def test_an_experiment_names_only_endpoints_of_the_configuration(cluster_in_cloud: Cluster) -> None:
     config = CONFIG + STORAGE.format("http://169.254.169.254/latest")
-    answer = deployed_cluster.create(config)
+    answer = cluster_in_cloud.create(config)
     assert (answer.status, answer.code) == (422, "invalid")
     [detail] = answer.json["error"]["details"]
     assert detail["path"] == "checkpoint_storage.endpoint_url"
@@ -91,17 +91,17 @@ def test_an_experiment_names_only_endpoints_of_the_configuration(deployed_cluste
     )
     assert "checkpoint_endpoints" in detail["hint"]
     assert (
-        apply(deployed_cluster, "checkpoint_endpoints: ['https://me:x@store.test']").status == 422
+        apply(cluster_in_cloud, "checkpoint_endpoints: ['https://me:x@store.test']").status == 422
     )
-    assert apply(deployed_cluster, "checkpoint_endpoints: ['https://store.test']").status == 200
-    assert deployed_cluster.create(CONFIG + STORAGE.format("https://store.test/")).status == 201
+    assert apply(cluster_in_cloud, "checkpoint_endpoints: ['https://store.test']").status == 200
+    assert cluster_in_cloud.create(CONFIG + STORAGE.format("https://store.test/")).status == 201
 
 
-def test_an_endpoint_that_is_allowed_no_longer_is_not_called(deployed_cluster: Cluster) -> None:
-    apply(deployed_cluster, "checkpoint_endpoints: ['https://store.test']")
-    deployed_cluster.create(CONFIG + STORAGE.format("https://store.test"))
-    apply(deployed_cluster, "{}")
-    services = deployed_cluster.services
+def test_an_endpoint_that_is_allowed_no_longer_is_not_called(cluster_in_cloud: Cluster) -> None:
+    apply(cluster_in_cloud, "checkpoint_endpoints: ['https://store.test']")
+    cluster_in_cloud.create(CONFIG + STORAGE.format("https://store.test"))
+    apply(cluster_in_cloud, "{}")
+    services = cluster_in_cloud.services
     stores = Stores(services.engine, services.objects, services.checkpoints, services.endpoints)
     with pytest.raises(CollectionFailed, match=r'"https://store\.test" is no store that this'):
         stores.checkpoint_files(1)

@@ -17,7 +17,7 @@ def delete(cluster: Cluster, path: str, token: str) -> Answer:
 
 
 @pytest.fixture
-def ended(cluster: Cluster) -> Cluster:
+def ended_cluster(cluster: Cluster) -> Cluster:
     """An experiment of user-1 that has ended and has a checkpoint, and a second user."""
     cluster.create(CONFIG)
     agent = Agent(cluster)
@@ -37,16 +37,16 @@ PATHS = ["/experiments/1", f"/checkpoints/{UUID}", "/experiments/1/tensorboard"]
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_what_is_anothers_is_not_deleted(ended: Cluster, path: str) -> None:
-    answer = delete(ended, path, OTHER)
+def test_what_is_anothers_is_not_deleted(ended_cluster: Cluster, path: str) -> None:
+    answer = delete(ended_cluster, path, OTHER)
     assert (answer.status, answer.code) == (403, "forbidden")
     text = "experiment 1 is user-1's: only they or an admin delete of it"
     assert answer.json["error"]["message"] == text
-    assert ended.get("/experiments/1").json["state"] == "CANCELED"
-    assert ended.get(f"/checkpoints/{UUID}").json["state"] == "COMPLETED"
+    assert ended_cluster.get("/experiments/1").json["state"] == "CANCELED"
+    assert ended_cluster.get(f"/checkpoints/{UUID}").json["state"] == "COMPLETED"
 
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("role", [Role.USER, Role.ADMIN])
-def test_the_owner_and_an_admin_delete(ended: Cluster, path: str, role: Role) -> None:
-    assert delete(ended, path, TOKENS[role]).status == 200
+def test_the_owner_and_an_admin_delete(ended_cluster: Cluster, path: str, role: Role) -> None:
+    assert delete(ended_cluster, path, TOKENS[role]).status == 200
