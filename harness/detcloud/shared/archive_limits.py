@@ -36,6 +36,9 @@ EXTENSIONS_BYTES_MAX = 24 * 1024 * 1024
 GLOBAL_HEADERS_MAX = 1
 """The PAX headers that extend all entries behind them. Version control writes one at the start."""
 
+GLOBAL_HEADER_BYTES_MAX = 512
+"""The bytes of such a header, which the reader goes through with every entry behind it."""
+
 GZIP_MEMBERS_MAX = 16
 """The pieces that may have been compressed one by one; `pack` makes one."""
 

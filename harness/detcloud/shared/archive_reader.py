@@ -20,6 +20,7 @@ from detcloud.shared.archive_limits import (
     EXTENSION_BYTES_MAX,
     EXTENSIONS_BYTES_MAX,
     EXTENSIONS_MAX,
+    GLOBAL_HEADER_BYTES_MAX,
     GLOBAL_HEADERS_MAX,
     GZIP_MEMBERS_MAX,
     ArchiveInvalid,
@@ -241,12 +242,14 @@ class _ExtensionChecker:
         """Check a header before what it announces is read; ArchiveInvalid if that is too much."""
         if kind not in _EXTENSIONS:
             return
+        is_global = kind == tarfile.XGLTYPE
         self._of_entry += 1
-        self._globals += kind == tarfile.XGLTYPE
+        self._globals += is_global
         self._bytes += max(size, 0)
         for number, limit, unit in (
             (self._of_entry, EXTENSIONS_MAX, "headers before one entry"),
             (self._globals, GLOBAL_HEADERS_MAX, "global headers"),
+            (size * is_global, GLOBAL_HEADER_BYTES_MAX, "bytes in a global header"),
             (size, EXTENSION_BYTES_MAX, "bytes in a header"),
             (self._bytes, EXTENSIONS_BYTES_MAX, "bytes in its headers"),
         ):

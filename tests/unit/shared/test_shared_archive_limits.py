@@ -104,6 +104,16 @@ def test_one_header_for_all_entries_is_enough(tmp_path: Path) -> None:
     assert refusal(tmp_path, content) == "it has more than 1 global headers"
 
 
+def test_a_header_for_all_entries_is_short(tmp_path: Path) -> None:
+    # 85 records of 6 bytes are 510; one more is over 512.
+    path = tmp_path / "good.tar.gz"
+    short, long = (pax_header(b"6 a=b\n" * count, tarfile.XGLTYPE) for count in (85, 86))
+    path.write_bytes(gzip.compress(short + tar_file() + END))
+    assert inspect(path).files == 1
+    content = gzip.compress(long + tar_file() + END)
+    assert refusal(tmp_path, content) == "it has more than 512 bytes in a global header"
+
+
 def test_a_long_header_is_refused_before_it_is_read(tmp_path: Path) -> None:
     # 2,730 records of 6 bytes are 16,380; one more is over 16 KiB.
     for records, is_refused in ((2_730, False), (2_731, True)):
