@@ -4,7 +4,7 @@ A connection waits that is between two requests, or whose request has not come a
 its headers. It may wait for HEAD_SECONDS_MAX; of more than WAITING_MAX, the one that waits longest
 is closed, strangers first: nobody whose token or signature was found good has called on them.
 
-A stranger's request is one whose body still comes and whose caller is not known: of more than
+A stranger's request is one whose body is waited for and whose caller is not known: of more than
 STRANGERS_MAX, the oldest is closed. How long a body may take is bounded where it is read.
 
 An answer must be taken: what lies ready for whoever asked may lie for WRITE_SECONDS_MAX and the
@@ -87,7 +87,11 @@ class Connection(H11Protocol):
         return "principal" in state or "grant" in state
 
     def _is_stranger(self) -> bool:
-        return self.cycle is not None and self.cycle.more_body and not self._is_known()
+        """Whether the caller keeps us waiting and is not known. Who is not read from, since what
+        came so far waits for a thread that looks at the token, keeps nobody waiting.
+        """
+        is_awaited = self.cycle is not None and self.cycle.more_body and not self.flow.read_paused
+        return is_awaited and not self._is_known()
 
     def _start_waiting(self) -> None:
         self.waiting[self] = None

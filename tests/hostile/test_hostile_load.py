@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -10,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.access.principals import Role
+from control_plane.access.principals import Principal, Role
+from control_plane.access.tokens import TokenStore
+from control_plane.api import route_guards
 from control_plane.objects.store import ObjectKey
 from lambdas.local import connections
 from tests.hostile.live_server import TOKEN, Live, receive_all, statuses
@@ -142,3 +146,32 @@ def test_who_is_known_may_wait_longer_than_strangers(
         assert [receive_all(each) for each in silent[:3]] == [b"", b"", b""]
         known.sendall(asked)
         assert known.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+def test_who_waits_for_a_thread_is_no_stranger(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "STRANGERS_MAX", 1)
+    may_answer = threading.Event()
+    authenticate = route_guards.authenticate
+
+    def wait_and_authenticate(tokens: TokenStore, authorization: str | None) -> Principal:
+        assert may_answer.wait(ANSWER_SECONDS_MAX)
+        return authenticate(tokens, authorization)
+
+    monkeypatch.setattr(route_guards, "authenticate", wait_and_authenticate)
+    # More than is read before somebody wants it.
+    body = json.dumps({"sha256": "0" * 64, "size": 1, "x": "y" * 150_000}).encode()
+    head = f"POST {V1}/model-code HTTP/1.1\r\n{live.host}{TOKEN}Content-Length: {len(body)}\r\n\r\n"
+    with ExitStack() as opened:
+        callers = []
+        for count in (1, 2, 3):
+            callers.append(opened.enter_context(live.connect()))
+            callers[-1].sendall(head.encode() + body)
+            wait_until(partial(is_paused, count))
+        may_answer.set()
+        for caller in callers:
+            assert caller.recv(65536).startswith(b"HTTP/1.1 422")
+
+
+def is_paused(count: int) -> bool:
+    answering = list(connections.Connection.answering)
+    return sum(connection.flow.read_paused for connection in answering) == count
