@@ -115,7 +115,7 @@ def _moves_on(jobs: Sequence[Job], victims: Sequence[Victim], placer: RequestPla
     """
     going = [victim.allocation for victim in victims]
     for job in jobs if any(job.leaving_slots for job in jobs) else ():
-        going += [running for running in job.allocations if running.leaving]
+        going += [running for running in job.allocations if running.leaving and running.slots]
     agents = placer.agents.copy()
     for running in going:
         if not agents.release_placements(running.placements):
@@ -135,11 +135,10 @@ def _moves_on(jobs: Sequence[Job], victims: Sequence[Victim], placer: RequestPla
 def _job_without(job: Job, going: Iterable[RunningAllocation], placer: RequestPlacer) -> Job:
     """The job once what starts now runs, and what goes waits again behind the others."""
     gone = [running for running in going if running.group == job.group]
-    started = {
-        start.request.allocation_id: start.request.slots
-        for start in placer.starts
-        if start.request.group == job.group
-    }
+    starts = [start.request for start in placer.starts if start.request.group == job.group]
+    started = {request.allocation_id: request.slots for request in starts}
+    fixed = sum(request.slots for request in starts if not request.preemptible)
+    fixed -= sum(running.slots for running in gone if not running.preemptible)
     waiting = Counter(job.pending_slots)
     waiting.subtract(started.values())
     waiting.update(running.slots for running in gone)
@@ -149,6 +148,7 @@ def _job_without(job: Job, going: Iterable[RunningAllocation], placer: RequestPl
         allocations=(),
         pending_slots={slots: count for slots, count in waiting.items() if count > 0},
         held_slots=job.held_slots + sum(started.values()) - sum(running.slots for running in gone),
+        non_preemptible_slots=job.non_preemptible_slots + fixed,
         leaving_slots=0,
     )
 
@@ -251,20 +251,20 @@ class _UnmetShares:
         waiting = Counter(job.pending_slots)
         waiting.subtract(one.slots for one in self._started_of[job.group])
         line = (one for one in job.pending if one.allocation_id not in started)
-        while sizes := self._fitting_sizes(job, waiting, budget):
+        while True:
+            sizes = {slots for slots, count in waiting.items() if count > 0 and 0 < slots <= budget}
+            if not any(self._agents.can_fit_now(slots, job.single_agent) for slots in sizes):
+                self._sizes |= {(slots, job.single_agent) for slots in sizes}
+                return
             request = next(line, None)
             if request is None:
                 return
-            if request.slots in sizes and self._agents.place_request(request):
-                budget -= request.slots
+            if request.slots in sizes:
+                if self._agents.place_request(request):
+                    budget -= request.slots
+                else:
+                    self._sizes.add((request.slots, job.single_agent))
             waiting[request.slots] -= 1
-
-    def _fitting_sizes(self, job: Job, waiting: Mapping[int, int], budget: int) -> set[int]:
-        """The sizes within the budget that fit now; the others are unmet."""
-        sizes = {slots for slots, count in waiting.items() if count > 0 and 0 < slots <= budget}
-        fitting = {slots for slots in sizes if self._agents.can_fit_now(slots, job.single_agent)}
-        self._sizes |= {(slots, job.single_agent) for slots in sizes - fitting}
-        return fitting
 
 
 def _lend_idle_slots(order: Iterable[Job], placer: RequestPlacer) -> None:

@@ -5,7 +5,7 @@ time, nothing is remembered, and every list is copied.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 from operator import attrgetter
@@ -101,12 +101,7 @@ def fair_share(jobs: Sequence[Job], cluster: Cluster) -> Decision:
     groups = [group for job in jobs if (group := group_of(job, cluster)) is not None]
     groups.sort(key=lambda group: (group.demand, group.time))
     fill_offers(groups, capacity)
-    for group in groups:
-        budget = group.offered - group.active
-        for request in group.job.pending:
-            if 0 < request.slots <= budget and cluster.fit(request):
-                budget -= request.slots
-                selected.append(request)
+    selected += requests_within_offers(groups, cluster)
     starts = expected_starts(selected, cluster)
     live = deepcopy(cluster)
     for _, places in starts:
@@ -136,11 +131,64 @@ def fair_share_victims(
         trial = deepcopy(after)
         for holding in victims:
             trial.change(holding.placements, 1)
-        if any(trial.fit(request) for request in unmet) or any(
-            all(p.agent in draining for p in h.placements) for h in victims
-        ):
-            return victims
+        drains = any(all(p.agent in draining for p in h.placements) for h in victims)
+        if drains or any(trial.fit(request) for request in unmet):
+            if moves_on(groups, live, started, victims):
+                return victims
     return [h for g in groups if g.is_over_limit for h in excess_of(g, oldest)]
+
+
+def moves_on(
+    groups: Sequence[Group], live: Cluster, started: set[str], victims: Sequence[RunningAllocation]
+) -> bool:
+    """Whether others than those who go start, once these are gone and wait again."""
+    going = list(victims)
+    for group in groups:
+        going += [h for h in group.job.allocations if h.leaving and h.slots]
+    draining = {agent.name for agent in live.agents if agent.draining}
+    if any(all(p.agent in draining for p in h.placements) for h in going):
+        return True
+    cluster = deepcopy(live)
+    for holding in going:
+        cluster.change(holding.placements, 1)
+    later = [group_of(job_after(group.job, started, going), cluster) for group in groups]
+    again = [group for group in later if group is not None]
+    again.sort(key=lambda group: (group.demand, group.time))
+    fill_offers(again, sum(agent.total for agent in cluster.agents))
+    selected = list(requests_within_offers(again, cluster))
+    came = Counter(
+        (next(r.group for r in selected if r.allocation_id == name), sum(p.slots for p in places))
+        for name, places in expected_starts(selected, cluster)
+    )
+    return bool(came - Counter((h.group, h.slots) for h in going))
+
+
+def requests_within_offers(
+    groups: Sequence[Group], cluster: Cluster
+) -> Iterator[AllocationRequest]:
+    for group in groups:
+        budget = group.offered - group.active
+        for request in group.job.pending:
+            if 0 < request.slots <= budget and cluster.fit(request):
+                budget -= request.slots
+                yield request
+
+
+def job_after(job: Job, started: set[str], going: Sequence[RunningAllocation]) -> Job:
+    """The job when those of it that start run, and those that go wait behind the others."""
+    gone = [h for h in going if h.group == job.group]
+    again = [
+        AllocationRequest(h.allocation_id, h.slots, "", h.group, job.label, job.single_agent)
+        for h in gone
+    ]
+    begun = [
+        RunningAllocation(r.allocation_id, r.slots, r.group, 0, r.preemptible)
+        for r in job.pending
+        if r.allocation_id in started
+    ]
+    waiting = [r for r in job.pending if r.allocation_id not in started]
+    stay = [h for h in job.allocations if h not in gone]
+    return replace(job, pending=[*waiting, *again], allocations=[*stay, *begun])
 
 
 def crowded_agents_first(
