@@ -20,6 +20,7 @@ def pool_settings(pool: ResourcePool, cluster: ClusterConfig, now: PoolSettings)
     scheduler = cluster.scheduler_of(pool)
     return replace(
         now,
+        reserve_after_ms=scheduler.reserve_after or None,
         scheduler=scheduler_rules(scheduler),
         default_priority=scheduler.default_priority,
         aux_per_agent=pool.max_aux_containers_per_agent,

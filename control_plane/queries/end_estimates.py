@@ -5,6 +5,7 @@ speed of its allocation since that was placed. There is no estimate before its f
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 from control_plane.actors import addresses
 from control_plane.actors.pool.actor import parse_allocation
@@ -12,6 +13,7 @@ from control_plane.actors.trial.state import TrialState
 from control_plane.queries import metrics
 from control_plane.queries.pool_snapshot import PoolSnapshot
 from control_plane.scheduling import forecast
+from control_plane.scheduling.schedule import schedule_jobs
 from control_plane.searchers.method import ENDLESS
 from control_plane.services import Services
 
@@ -42,7 +44,11 @@ def expected_starts(services: Services, snapshot: PoolSnapshot) -> dict[int, int
         ends_ms=ends_ms,
         run_ms={},
         plans_max=min(forecast.PLANS_MAX, LOOKS_MAX // looks),
-        can_grow=bool(snapshot.settings.provider),
+        schedule=partial(
+            schedule_jobs,
+            can_grow=bool(snapshot.settings.provider),
+            reservation=snapshot.reservation,
+        ),
     )
     return {group: start_ms for group, start_ms in starts_ms.items() if start_ms is not None}
 

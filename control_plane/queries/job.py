@@ -71,7 +71,11 @@ def _queue_from_snapshot(services: Services, snapshot: PoolSnapshot) -> Queue:
         return Queue(snapshot, ordered_jobs(snapshot), waits, {})
     settings = snapshot.settings
     reasons = wait_reasons(
-        snapshot.jobs, snapshot.agents, settings.scheduler, can_grow=bool(settings.provider)
+        snapshot.jobs,
+        snapshot.agents,
+        settings.scheduler,
+        can_grow=bool(settings.provider),
+        reservation=snapshot.reservation,
     )
     missing = _missing_instance_reasons(services, snapshot)
     waits = {

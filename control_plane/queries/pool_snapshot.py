@@ -6,11 +6,13 @@ from typing import TypeVar
 
 from control_plane.actors import addresses
 from control_plane.actors.messages.pool import PoolSettings
-from control_plane.actors.pool.actor import agents_of, job_queue_of, settings_of
+from control_plane.actors.pool.actor import PoolState, settings_of
+from control_plane.actors.pool.scheduling import pool_view
 from control_plane.engine.head import HEAD
 from control_plane.engine.read_only import read_only_context
 from control_plane.errors import Code, RequestError
 from control_plane.scheduling.model import AgentCapacity, Job
+from control_plane.scheduling.reservations import Reservation
 from control_plane.services import Services
 from control_plane.state.table import Key
 
@@ -24,12 +26,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PoolSnapshot:
-    """The input of a pool's scheduling decision. Jobs are those that hold or want slots."""
+    """The input of a pool's scheduling decision. Jobs are those that hold or want slots;
+    `reservation`: the agents that are held for one of them.
+    """
 
     pool: str
     settings: PoolSettings
     jobs: tuple[Job, ...]
     agents: tuple[AgentCapacity, ...]
+    reservation: Reservation | None = None
 
 
 def read_pool(services: Services, pool: str, use: Callable[[PoolSnapshot], T]) -> T:
@@ -57,6 +62,7 @@ def read_pool(services: Services, pool: str, use: Callable[[PoolSnapshot], T]) -
 def _read_snapshot(services: Services, pool: str) -> PoolSnapshot:
     address = addresses.pool(pool)
     context = read_only_context(services.engine, address)
-    settings, agents = settings_of(context), agents_of(context)
-    jobs = tuple(job_queue_of(context).jobs(settings.default_priority, agents.running_allocations))
-    return PoolSnapshot(pool, settings, jobs, tuple(agents.capacities(settings.aux_per_agent)))
+    settings = settings_of(context)
+    state = services.engine.read_state(address)
+    seen = pool_view(state or PoolState(pool), settings, context, services.now_ms())
+    return PoolSnapshot(pool, settings, seen.jobs, seen.agents, seen.reservation)

@@ -1,6 +1,6 @@
 """Forecasts of when each waiting job starts: the scheduler, run ahead of time."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from sys import maxsize
 
@@ -11,6 +11,7 @@ from control_plane.scheduling.model import (
     Job,
     Placement,
     RunningAllocation,
+    SchedulePlan,
     SchedulerRules,
     job_with_totals,
 )
@@ -18,6 +19,10 @@ from control_plane.scheduling.schedule import schedule_jobs
 
 # The most plans to make; what has not started by then is unknown.
 PLANS_MAX = 100
+# The starts of a forecast are numbered above all that there were.
+_STARTED = 2**53
+
+Scheduler = Callable[[Iterable[Job], Iterable[AgentCapacity], SchedulerRules, int], SchedulePlan]
 
 
 def expected_starts(
@@ -29,14 +34,14 @@ def expected_starts(
     ends_ms: Mapping[str, int],
     run_ms: Mapping[int, int] | None = None,
     plans_max: int = PLANS_MAX,
-    can_grow: bool = False,
+    schedule: Scheduler = schedule_jobs,
 ) -> dict[int, int | None]:
     """The time at which the next request of each waiting job starts, None where unknown.
 
     `ends_ms`: when running allocations are expected to end; one that is not in it runs for ever, as
     does, once it starts, a request of a job that is not in `run_ms`, the expected time of a run. An
     end that has passed is expected now. Preempted allocations leave at once and wait again. At most
-    `plans_max` plans are made. `can_grow` is that of `schedule_jobs`.
+    `plans_max` plans are made, by `schedule`: `schedule_jobs` with what else is known of the pool.
     """
     pool = _PoolForecast(jobs, agents, ends_ms, run_ms or {})
     expected: dict[int, int | None] = {
@@ -46,9 +51,7 @@ def expected_starts(
     for _ in range(plans_max):
         if clock is None or None not in expected.values():
             break
-        plan = schedule_jobs(
-            pool.jobs.values(), pool.agents.values(), rules, maxsize, can_grow=can_grow
-        )
+        plan = schedule(pool.jobs.values(), pool.agents.values(), rules, maxsize)
         for start in plan.starts:
             pool.start_request(start, clock)
             if expected.get(start.request.group, clock) is None:
@@ -84,8 +87,7 @@ class _PoolForecast:
         }
         self._group_of = {name: group for group, held in self._running.items() for name in held}
         self._changed: set[int] = set()
-        held = (one.start for job in self.jobs.values() for one in job.allocations)
-        self._started = max(held, default=0)
+        self._started = _STARTED
 
     def start_request(self, start: AllocationStart, now_ms: int) -> None:
         """Give a request its places, until its run is over."""

@@ -8,6 +8,7 @@ from sys import maxsize
 
 from control_plane.scheduling import fair_share, priority, round_robin
 from control_plane.scheduling.fitting import AgentSet
+from control_plane.scheduling.held_slots import plan_with_reservation
 from control_plane.scheduling.model import (
     AgentCapacity,
     AllocationRequest,
@@ -17,6 +18,7 @@ from control_plane.scheduling.model import (
     SchedulerRules,
     Victim,
 )
+from control_plane.scheduling.reservations import Reservation
 from control_plane.scheduling.scheduling_result import SchedulingResult
 from control_plane.scheduling.sizes import slots_text
 
@@ -28,18 +30,21 @@ def schedule_jobs(
     starts_max: int,
     *,
     can_grow: bool = False,
+    reservation: Reservation | None = None,
 ) -> SchedulePlan:
     """Plan which requests to start, at most `starts_max`, and which allocations to preempt.
 
     Labels divide the pool: jobs of one label see only agents of the same, and are scheduled as if
     there were nothing else. The order of jobs, agents and allocations makes no difference; pending
     requests come by ticket. `can_grow`: agents may come that hold what these never could.
+    `reservation`: agents that are held for a job while it waits.
     """
     starts: list[AllocationStart] = []
     victims: list[Victim] = []
     waits = ""
-    for of_label, agent_set in _split_by_label(jobs, agents, rules):
-        outcome = _run_scheduler(of_label, agent_set, rules, starts_max - len(starts), can_grow)
+    for of_label, agents_of in _split_by_label(jobs, agents):
+        starts_left = starts_max - len(starts)
+        outcome = _plan_label(of_label, agents_of, rules, starts_left, can_grow, reservation)
         starts += outcome.starts
         victims += outcome.victims
         waits = waits or next(_wait_reasons(outcome), (0, ""))[1]
@@ -52,20 +57,21 @@ def wait_reasons(
     rules: SchedulerRules,
     *,
     can_grow: bool = False,
+    reservation: Reservation | None = None,
 ) -> dict[int, str]:
     """The reason why each job waits that still does after a plan: "needs 8 slots, 6 free; behind
-    job 12".
+    job 12". Arguments are those of `schedule_jobs`.
     """
     plans = (
-        _run_scheduler(of, agent_set, rules, maxsize, can_grow)
-        for of, agent_set in _split_by_label(jobs, agents, rules)
+        _plan_label(of_label, agents_of, rules, maxsize, can_grow, reservation)
+        for of_label, agents_of in _split_by_label(jobs, agents)
     )
     return dict(reason for outcome in plans for reason in _wait_reasons(outcome))
 
 
 def _split_by_label(
-    jobs: Iterable[Job], agents: Iterable[AgentCapacity], rules: SchedulerRules
-) -> Iterator[tuple[Sequence[Job], AgentSet]]:
+    jobs: Iterable[Job], agents: Iterable[AgentCapacity]
+) -> Iterator[tuple[Sequence[Job], Sequence[AgentCapacity]]]:
     """The jobs of each label and the agents for them."""
     jobs_of: dict[str, list[Job]] = defaultdict(list)
     for job in jobs:
@@ -74,7 +80,26 @@ def _split_by_label(
     for agent in agents:
         agents_of[agent.label].append(agent)
     for label in sorted(jobs_of):
-        yield jobs_of[label], AgentSet(agents_of[label], rules.fitting, rules.heterogeneous)
+        yield jobs_of[label], agents_of[label]
+
+
+def _plan_label(
+    jobs: Sequence[Job],
+    agents: Sequence[AgentCapacity],
+    rules: SchedulerRules,
+    starts_max: int,
+    can_grow: bool,
+    reservation: Reservation | None,
+) -> SchedulingResult:
+    """Plan the jobs and agents of one label."""
+
+    def run(jobs: Sequence[Job], agents: Sequence[AgentCapacity], most: int) -> SchedulingResult:
+        agent_set = AgentSet(agents, rules.fitting, rules.heterogeneous)
+        return _run_scheduler(jobs, agent_set, rules, most, can_grow)
+
+    if reservation is None:
+        return run(jobs, agents, starts_max)
+    return plan_with_reservation(jobs, agents, rules, starts_max, reservation, run)
 
 
 def _run_scheduler(

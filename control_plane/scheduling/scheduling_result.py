@@ -9,11 +9,23 @@ from control_plane.scheduling.sizes import size_advice, slots_text
 
 
 @dataclass(frozen=True, slots=True)
+class HeldSlots:
+    """The slots held for a job that has waited too long: `ready` of the `wanted`, of which `hidden`
+    are free and kept from others.
+    """
+
+    group: int
+    wanted: int
+    ready: int
+    hidden: int
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulingResult:
     """The result of a scheduler for the agents of one label.
 
     `order`: jobs as they are served. `policy_reason` tells why a pending request waits apart from
-    missing slots, when so many were given to its job.
+    missing slots, when so many were given to its job. `held`: the slots that are held for one job.
     """
 
     starts: list[AllocationStart]
@@ -21,6 +33,7 @@ class SchedulingResult:
     order: Sequence[Job]
     agents: AgentSet
     policy_reason: Callable[[Job, AllocationRequest, int], str]
+    held: HeldSlots | None = None
     _verdicts: dict[tuple[int, bool], tuple[bool, str]] = field(default_factory=dict)
 
     def wait_reason(self, job: Job, request: AllocationRequest, started_slots: int) -> str:
@@ -33,8 +46,23 @@ class SchedulingResult:
             return missing
         if room is not None and 0 < slots > room - started_slots:
             return f"max_slots {job.max_slots} reached"
+        if held := self._held_reason(job, slots, missing):
+            return held
         reasons = missing, self.policy_reason(job, request, started_slots)
         return "; ".join(filter(None, reasons)) or "its turn comes next"
+
+    def _held_reason(self, job: Job, slots: int, missing: str) -> str:
+        """Why a request waits as far as slots are held for a job; "" if that is not why."""
+        held = self.held
+        if held is None or not slots:
+            return ""
+        if job.group == held.group:
+            ready = f"slots are held for it: {held.ready} of {held.wanted}"
+            return f"needs {slots_text(slots)}; {ready}"
+        if not (missing and held.hidden):
+            return ""
+        are = "is" if held.hidden == 1 else "are"
+        return f"{missing}; {slots_text(held.hidden)} {are} held for job {held.group}"
 
     def _fit_verdict(self, slots: int, single_agent: bool) -> tuple[bool, str]:
         """Whether agents could ever hold so many slots, and what is missing now; "" for nothing."""

@@ -132,9 +132,9 @@ def fair_share_victims(
         for holding in victims:
             trial.change(holding.placements, 1)
         drains = any(all(p.agent in draining for p in h.placements) for h in victims)
-        if drains or any(trial.fit(request) for request in unmet):
-            if moves_on(groups, live, started, victims):
-                return victims
+        is_of_use = drains or any(trial.fit(request) for request in unmet)
+        if is_of_use and moves_on(groups, live, started, victims):
+            return victims
     return [h for g in groups if g.is_over_limit for h in excess_of(g, oldest)]
 
 

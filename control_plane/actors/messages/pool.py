@@ -17,7 +17,8 @@ class PoolSettings:
     `default_priority`: of jobs without one. `aux_per_agent`: allocations without slots that an
     agent takes. `provider` says where its machines come from, as JSON that only the provisioner
     reads. `draining`: nothing starts any more. `over_budget`: nothing starts, since the budget of
-    `budget_micros` micro-dollars a month (UTC) is used up; None for any amount.
+    `budget_micros` micro-dollars a month (UTC) is used up; None for any amount. `reserve_after_ms`:
+    the wait after which slots are held for a job; None: they never are.
     """
 
     scheduler: SchedulerRules = field(default_factory=SchedulerRules)
@@ -28,6 +29,7 @@ class PoolSettings:
     over_budget: bool = False
     description: str = ""
     budget_micros: int | None = None
+    reserve_after_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,9 @@ class BudgetChecked:
 
 @dataclass(frozen=True, slots=True)
 class SchedulingContinued:
-    """The pool's message to itself: more could start than one commit holds."""
+    """The pool's message to itself: more could start than one commit holds, or what started on held
+    slots may be preempted from now on.
+    """
 
 
 PoolMessage = (

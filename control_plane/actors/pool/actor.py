@@ -27,7 +27,7 @@ from control_plane.actors.messages.pool import (
 from control_plane.actors.messages.stored_names import message_name
 from control_plane.actors.messages.trial import AllocationExited
 from control_plane.actors.pool.membership import apply_agent_message
-from control_plane.actors.pool.scheduling import run_scheduler
+from control_plane.actors.pool.scheduling import end_keeping, run_scheduler
 from control_plane.actors.pool.state import (
     POOLS,
     PoolState,
@@ -73,7 +73,7 @@ def step(state: PoolState | None, message: PoolMessage, context: StepContext) ->
         case AgentJoined() | AgentAvailabilityChanged() | AgentLost():
             return apply_agent_message(state, message, context)
         case SchedulingContinued():
-            return state
+            return end_keeping(state, context)
         case StaleAllocationsFound() | BudgetChecked():
             return _apply_check(state, message, context)
         case _:

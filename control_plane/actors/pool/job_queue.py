@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from control_plane.actors.job_row import JobRow, decode_job, job_sort_key, jobs_partition
+from control_plane.actors.messages.pool import PoolSettings
 from control_plane.actors.ordered_map import Entries, OrderedMap
 from control_plane.actors.step import StepContext
 from control_plane.scheduling.model import AllocationRequest, Job, RunningAllocation
@@ -25,7 +26,8 @@ class Group:
     """A job: its settings, the number of its queued requests by their slots, and what it holds.
 
     `has_row`: its job row exists. `running` counts allocations, `held` their slots; `leaving`
-    counts those of them whose allocations were asked to release them.
+    counts those of them whose allocations were asked to release them. `waits_since_ms`: since when
+    it has waited for several slots and held none, in a pool that reserves slots.
     """
 
     row: JobRow = field(default_factory=JobRow)
@@ -34,6 +36,12 @@ class Group:
     running: int = 0
     held: int = 0
     leaving: int = 0
+    waits_since_ms: int | None = None
+
+    @property
+    def waits_for_several(self) -> bool:
+        """Whether the job holds no slots and waits for an allocation of several."""
+        return not self.held and any(slots > 1 for slots in self.pending)
 
     @property
     def is_idle(self) -> bool:
@@ -160,6 +168,7 @@ class JobQueue:
                 pending_slots=group.pending,
                 held_slots=group.held,
                 leaving_slots=group.leaving,
+                waits_since_ms=_waits_since_ms(group),
             )
 
     def requests(self, group: int) -> Iterator[AllocationRequest]:
@@ -199,12 +208,31 @@ class JobQueue:
         found = self._groups.get(_group_key(group))
         return None if found is None else _decode_group(found)
 
+    def _time_of_wait(self, group: Group) -> int | None:
+        """The time since when the group waits from now on, if that concerns the scheduler."""
+        if not group.waits_for_several or self._reserve_after_ms() is None:
+            return None
+        known = group.waits_since_ms
+        return self._context.now_ms if known is None else known
+
+    def _reserve_after_ms(self) -> int | None:
+        settings = self._context.part("settings", PoolSettings)
+        return None if settings is None else settings.reserve_after_ms
+
     def _write_group(self, group: int, after: Group) -> None:
         """Write a group, or remove one that has no row and neither requests nor holds anything."""
         if after.is_idle and not after.has_row:
             self._groups.remove(_group_key(group))
         else:
+            after = replace(after, waits_since_ms=self._time_of_wait(after))
             self._groups.put(_group_key(group), _encode_group(after))
+
+
+def _waits_since_ms(group: Group) -> int | None:
+    """The time since when a group waits; that of its submission where none was recorded."""
+    if not group.waits_for_several:
+        return None
+    return group.row.submitted_ms if group.waits_since_ms is None else group.waits_since_ms
 
 
 def _with_pending(group: Group, slots: int, more: int) -> Group:
@@ -237,11 +265,15 @@ def _encode_group(group: Group) -> list[object]:
     numbers = [int(group.has_row), group.running, group.held, group.leaving]
     fields = ((name, getattr(group.row, name)) for name in _DEFAULTS)
     settings = {name: value for name, value in fields if value != _DEFAULTS[name]}
+    if group.waits_since_ms is not None:
+        numbers.append(group.waits_since_ms)
     return [numbers, pending, settings]
 
 
 def _decode_group(value: object) -> Group:
     assert isinstance(value, list | tuple)
-    (listed, running, held, leaving), pending, settings = value
+    (listed, running, held, leaving, *since), pending, settings = value
     counts = {int(slots): count for slots, count in pending.items()}
-    return Group(JobRow(**settings), bool(listed), counts, running, held, leaving)
+    waits_since_ms = since[0] if since else None
+    row = JobRow(**settings)
+    return Group(row, bool(listed), counts, running, held, leaving, waits_since_ms)

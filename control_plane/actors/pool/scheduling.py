@@ -4,7 +4,8 @@ The plan is based on the state that it is committed with. What does not fit into
 planned again from the state after it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import chain
 
 from control_plane.actors import addresses
@@ -13,6 +14,7 @@ from control_plane.actors.messages.pool import PoolSettings, SchedulingContinued
 from control_plane.actors.messages.trial import PreemptionRequested, SlotsAssigned
 from control_plane.actors.pool.agent_slots import AgentSlots, AllocationPart
 from control_plane.actors.pool.state import (
+    KeptAllocation,
     PoolState,
     agents_of,
     job_queue_of,
@@ -24,12 +26,25 @@ from control_plane.actors.pool.state import (
 from control_plane.actors.records import Place
 from control_plane.actors.step import StepContext
 from control_plane.evolve import evolve
-from control_plane.scheduling.model import AllocationStart, SchedulePlan, Victim
+from control_plane.scheduling.model import (
+    AgentCapacity,
+    AllocationRequest,
+    AllocationStart,
+    Job,
+    Victim,
+)
+from control_plane.scheduling.reservations import (
+    Reservation,
+    keep_allocations,
+    renew_reservation,
+)
 from control_plane.scheduling.schedule import schedule_jobs
-from control_plane.scheduling.sizes import AGENTS_MAX
+from control_plane.scheduling.sizes import AGENTS_MAX, slots_text
 
 # The most starts in one commit: each is mail to a trial, which spills into parts of the outbox.
 STARTS_MAX = 256
+# The most allocations that are kept at once: they are part of the pool's head.
+KEPT_MAX = 32
 # Parts that one start or victim touches besides those of agents, with nodes of a directory.
 PARTS_OF_ONE = 5
 # Parts that a plan may touch before the commit is full, where each agent of a gang is in a separate
@@ -44,7 +59,19 @@ def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
     if closed:
         context.add_reason(closed)
         return evolve(state, waits=closed)
-    plan = _plan(settings, context)
+    state = _forget_kept(state, context)
+    seen = pool_view(state, settings, context, context.now_ms)
+    if seen.reservation is not None and seen.reservation != state.reservation:
+        context.add_reason(_reservation_text(seen.reservation))
+    state = evolve(state, reservation=seen.reservation)
+    plan = schedule_jobs(
+        seen.jobs,
+        seen.agents,
+        settings.scheduler,
+        STARTS_MAX,
+        can_grow=bool(settings.provider),
+        reservation=seen.reservation,
+    )
     done = 0
     decisions: Iterator[AllocationStart | Victim] = chain(plan.starts, plan.victims)
     for decision in decisions:
@@ -60,12 +87,51 @@ def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
     return evolve(state, unscheduled=more, waits=plan.wait_reason if state.queued else "")
 
 
-def _plan(settings: PoolSettings, context: StepContext) -> SchedulePlan:
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """A pool as its scheduler sees it: its jobs and agents, and the agents held for a job."""
+
+    jobs: tuple[Job, ...]
+    agents: tuple[AgentCapacity, ...]
+    reservation: Reservation | None
+
+
+def pool_view(
+    state: PoolState, settings: PoolSettings, context: StepContext, now_ms: int
+) -> PoolView:
+    """The pool as a pass at that time sees it."""
     agents, queue = agents_of(context), job_queue_of(context)
-    jobs = tuple(queue.jobs(settings.default_priority, agents.running_allocations))
+    kept = {one.allocation_id: one.group for one in state.kept if now_ms < one.until_ms}
+    jobs: Iterable[Job] = queue.jobs(settings.default_priority, agents.running_allocations)
+    jobs = tuple(keep_allocations(jobs, kept) if kept else jobs)
     capacities = tuple(agents.capacities(settings.aux_per_agent))
-    return schedule_jobs(
-        jobs, capacities, settings.scheduler, STARTS_MAX, can_grow=bool(settings.provider)
+    reservation = renew_reservation(
+        jobs,
+        capacities,
+        settings.scheduler,
+        state.reservation,
+        after_ms=settings.reserve_after_ms,
+        now_ms=now_ms,
+        started=state.started,
+    )
+    return PoolView(jobs, capacities, reservation)
+
+
+def end_keeping(state: PoolState, context: StepContext) -> PoolState:
+    """Run the scheduler again once it may preempt what it had to keep."""
+    after = _forget_kept(state, context)
+    return state if after is state else evolve(after, unscheduled=True, changed=True)
+
+
+def _forget_kept(state: PoolState, context: StepContext) -> PoolState:
+    kept = tuple(one for one in state.kept if context.now_ms < one.until_ms)
+    return evolve(state, kept=kept) if len(kept) < len(state.kept) else state
+
+
+def _reservation_text(held: Reservation) -> str:
+    agents = ", ".join(held.agents)
+    return (
+        f"{slots_text(held.slots)} of {agents} are held for job {held.group}, which waits too long"
     )
 
 
@@ -129,7 +195,27 @@ def _start_allocation(state: PoolState, start: AllocationStart, context: StepCon
         context.send(addresses.agent(place.agent), placed)
     job_queue_of(context).start_request(request)
     context.send(addresses.trial(trial_id), SlotsAssigned(epoch, tuple(places)))
-    return evolve(state, queued=state.queued - 1, started=number)
+    state = evolve(state, queued=state.queued - 1, started=number)
+    held = state.reservation
+    if held is None or (held.group, held.slots) != (request.group, request.slots):
+        return state
+    return _keep_allocation(state, request, context)
+
+
+def _keep_allocation(
+    state: PoolState, request: AllocationRequest, context: StepContext
+) -> PoolState:
+    """End the reservation that a start was for. In a fair share the allocation exceeds what its job
+    is offered as a rule, so that it may run for as long as the job would have to wait again.
+    """
+    settings = settings_of(context)
+    state = evolve(state, reservation=None)
+    if settings.scheduler.kind != "fair_share" or not settings.reserve_after_ms:
+        return state
+    until_ms = context.now_ms + settings.reserve_after_ms
+    context.set_timer(until_ms, SchedulingContinued())
+    kept = KeptAllocation(request.allocation_id, request.group, until_ms)
+    return evolve(state, kept=(*state.kept, kept)[-KEPT_MAX:])
 
 
 def _has_room(agent: AgentSlots | None, slots: int) -> bool:

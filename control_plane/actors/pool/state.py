@@ -10,8 +10,18 @@ from control_plane.actors.pool.agent_slots import AGENTS_PER_PART, Agents, Agent
 from control_plane.actors.pool.job_queue import JobQueue
 from control_plane.actors.step import StepContext
 from control_plane.evolve import evolve
+from control_plane.scheduling.reservations import Reservation
 
 POOLS = "pools"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptAllocation:
+    """An allocation of the job `group` that the scheduler does not preempt until `until_ms`."""
+
+    allocation_id: str
+    group: int
+    until_ms: int
 
 
 @dataclass(frozen=True)
@@ -21,6 +31,7 @@ class PoolState:
 
     `slots`: those that are free or held; `started` counts the starts of allocations; `waits`: why
     the first request that does not start waits. `removed`: nothing is left of the pool but this.
+    `reservation`: the agents that are held for a job; `kept`: what started on such.
     """
 
     name: str
@@ -34,6 +45,8 @@ class PoolState:
     started: int = 0
     changed: bool = False
     removed: bool = False
+    reservation: Reservation | None = None
+    kept: tuple[KeptAllocation, ...] = ()
 
 
 def settings_of(context: StepContext) -> PoolSettings:

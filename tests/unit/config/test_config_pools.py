@@ -31,7 +31,16 @@ def test_an_empty_file_is_one_pool_with_fair_shares() -> None:
     (pool,) = config.resource_pools
     assert (pool.pool_name, pool.provider) == ("default", None)
     assert config.scheduler_of(pool).type == "fair_share"
-    assert pool_settings(pool, config, PoolSettings()) == PoolSettings()
+    assert pool_settings(pool, config, PoolSettings()) == PoolSettings(reserve_after_ms=600_000)
+
+
+@pytest.mark.parametrize(("written", "reserve_after_ms"), [("90s", 90_000), ("0", None)])
+def test_slots_are_held_after_a_wait_or_never(written: str, reserve_after_ms: int | None) -> None:
+    config = check_cluster(f"resource_manager: {{scheduler: {{reserve_after: {written}}}}}")
+    stored = ClusterConfig.model_validate_json(config.to_json())
+    for one in (config, stored):
+        settings = pool_settings(one.resource_pools[0], one, PoolSettings())
+        assert settings.reserve_after_ms == reserve_after_ms
 
 
 def test_the_example_of_the_reference_is_valid() -> None:
