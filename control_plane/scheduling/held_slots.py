@@ -1,8 +1,8 @@
 """Plans of a pool in which slots are held for a job that has waited too long.
 
-That job starts as soon as it fits, before those of its rank. Until then others get only those slots
-of its agents that it does not need. Fair share, which may take slots back, lends the held ones until
-all that ran before the reservation has left them; then whoever borrowed them goes.
+That job starts as soon as it fits, before those of its rank. Until then others get only the slots
+that it does not need. Fair share, which may take slots back, lends the held ones until all that ran
+before the reservation has left them; then whoever borrowed them goes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -122,15 +122,20 @@ def _plan_holding(
     held: _Held,
     scheduler: Scheduler,
 ) -> SchedulingResult:
-    """Plan without the free slots that are held."""
+    """Plan without the free slots that are held. Those of an agent that the job will not need are
+    for who starts now.
+    """
     reservation, ready, hidden = held.reservation, 0, 0
+    later = [one for one in _occupants(jobs, reservation) if one.start > reservation.started]
     shown = []
     for agent in agents:
         if agent.agent in reservation.agents:
-            free_for_it = min(agent.free, reservation.wanted_slots(agent))
-            ready += free_for_it
-            hidden += free_for_it
-            agent = replace(agent, free=agent.free - free_for_it)
+            wanted = reservation.wanted_slots(agent)
+            spare = agent.total - wanted - sum(_slots_on(agent.agent, one) for one in later)
+            left = max(0, min(agent.free, spare))
+            ready += min(agent.free - left, wanted)
+            hidden += agent.free - left
+            agent = replace(agent, free=left)
         shown.append(agent)
     outcome = scheduler(jobs, shown, starts_max)
     return replace(outcome, held=HeldSlots(reservation.group, reservation.slots, ready, hidden))

@@ -1,142 +1,17 @@
 """Schedulers over many plans: those who are asked to leave do, in any order, and wait again."""
 
 import random
-from collections import Counter
-from decimal import Decimal
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control_plane.scheduling.fitting import AgentSet
-from control_plane.scheduling.model import (
-    AgentCapacity,
-    AllocationRequest,
-    Job,
-    RunningAllocation,
-    SchedulePlan,
-    SchedulerRules,
-    job_with_totals,
-)
-from control_plane.scheduling.schedule import schedule_jobs
+from control_plane.scheduling.model import SchedulerRules
 from control_plane.scheduling.shares import ShareClaim, offer_shares
+from tests.properties.pool_over_time import PoolOverTime
 
 PREEMPTION = SchedulerRules("priority", preemption=True)
 FAIR_SHARE = SchedulerRules("fair_share")
 ROUND_ROBIN = SchedulerRules("round_robin")
-
-
-class PoolOverTime:
-    """A pool that is planned again and again. Nobody ends unless asked to leave."""
-
-    def __init__(self, agents: dict[str, int], rules: SchedulerRules) -> None:
-        self.agents, self.rules = agents, rules
-        self.running: dict[str, RunningAllocation] = {}
-        self.preemptions = 0
-        self._jobs: dict[int, Job] = {}
-        self._pending: dict[int, list[AllocationRequest]] = {}
-        self._asked = self._started = 0
-
-    def add_job(self, group: int, slots: int, count: int, **settings: Any) -> None:
-        """A job of so many trials, submitted in the order of groups."""
-        settings.setdefault("position", Decimal(group * 1000))
-        self._jobs[group] = Job(group, group, **settings)
-        self._pending[group] = []
-        for _ in range(count):
-            self._ask(group, slots)
-
-    def make_plan(self) -> SchedulePlan:
-        """Make a plan and do what it says; who is asked to leave stays until `end_allocation`."""
-        jobs, agents = self.snapshot()
-        plan = schedule_jobs(jobs, agents, self.rules, 10**6)
-        for start in plan.starts:
-            request = start.request
-            self._started += 1
-            self._pending[request.group].remove(request)
-            self.running[request.allocation_id] = RunningAllocation(
-                request.allocation_id,
-                request.slots,
-                request.group,
-                self._started,
-                placements=start.placements,
-            )
-        for victim in plan.victims:
-            one = victim.allocation
-            self.preemptions += 1
-            self.running[one.allocation_id] = RunningAllocation(
-                one.allocation_id,
-                one.slots,
-                one.group,
-                one.start,
-                leaving=True,
-                placements=one.placements,
-            )
-        return plan
-
-    def end_allocation(self, allocation_id: str) -> None:
-        """An allocation leaves, and its trial waits again."""
-        one = self.running.pop(allocation_id)
-        self._ask(one.group, one.slots)
-
-    def come_to_rest(self, chance: random.Random, plans_max: int = 100) -> bool:
-        """Plan until nothing moves, while those who are asked to leave do so in any order."""
-        for _ in range(plans_max):
-            plan, leaving = self.make_plan(), self.leaving
-            if not (plan.starts or plan.victims or leaving):
-                return True
-            for name in chance.sample(leaving, chance.randint(1, len(leaving))) if leaving else ():
-                self.end_allocation(name)
-        return False
-
-    def waiting_that_fit(self) -> list[int]:
-        """The jobs of which a trial waits that agents have room for, and that it may have."""
-        jobs, agents = self.snapshot()
-        agent_set = AgentSet(agents, self.rules.fitting)
-        return [
-            job.group
-            for job in jobs
-            for slots in job.pending_slots
-            if (job.max_slots is None or job.held_slots + slots <= job.max_slots)
-            and agent_set.can_fit_now(slots, job.single_agent)
-        ]
-
-    @property
-    def leaving(self) -> list[str]:
-        return [name for name, one in self.running.items() if one.leaving]
-
-    def held_slots(self, group: int) -> int:
-        return sum(one.slots for one in self.running.values() if one.group == group)
-
-    def snapshot(self) -> tuple[list[Job], list[AgentCapacity]]:
-        """The jobs and agents that a plan is made from."""
-        used = Counter[str]()
-        for one in self.running.values():
-            for place in one.placements:
-                used[place.agent] += place.slots
-        agents = [
-            AgentCapacity(name, total, total - used[name]) for name, total in self.agents.items()
-        ]
-        return [self._job_now(group) for group in self._jobs], agents
-
-    def _job_now(self, group: int) -> Job:
-        job = self._jobs[group]
-        return job_with_totals(
-            Job(
-                group,
-                job.submitted_ms,
-                job.weight,
-                job.priority,
-                job.position,
-                job.max_slots,
-                pending=self._pending[group],
-                allocations=[one for one in self.running.values() if one.group == group],
-            )
-        )
-
-    def _ask(self, group: int, slots: int) -> None:
-        self._asked += 1
-        name, ticket = f"{group}.{self._asked}", f"{group:06d}.{self._asked:06d}"
-        self._pending[group].append(AllocationRequest(name, slots, ticket, group))
 
 
 @given(

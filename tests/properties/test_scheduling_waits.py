@@ -1,0 +1,219 @@
+"""The bound on a job's wait: trials of several slots beside a stream of smaller ones."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from control_plane.scheduling.model import AgentCapacity, Job, SchedulePlan, SchedulerRules
+from control_plane.scheduling.reservations import (
+    Reservation,
+    keep_allocations,
+    renew_reservation,
+)
+from control_plane.scheduling.schedule import schedule_jobs, wait_reasons
+from tests.properties.pool_over_time import PoolOverTime
+from tests.properties.test_scheduling import random_pool
+
+FAIR_SHARE = SchedulerRules("fair_share")
+# The schedulers that do not make room for a job of the same rank at once.
+PATIENT = [FAIR_SHARE, SchedulerRules("priority"), SchedulerRules("round_robin")]
+# All times are in minutes: the wait before slots are held, the longest run, and the longest time
+# until a trial that was asked to leave has done so.
+WAIT, RUN_MAX, LEAVE_MAX = 10, 20, 3
+# From the submission until a job's slots are its own: the wait, what ran on its agents before, and
+# in a fair share what borrowed them.
+BOUND = WAIT + RUN_MAX + LEAVE_MAX
+
+
+class PoolWithClock(PoolOverTime):
+    """A pool planned each minute, in which slots are held after a wait; None: they never are."""
+
+    def __init__(self, agents: dict[str, int], rules: SchedulerRules, wait: int | None) -> None:
+        super().__init__(agents, rules)
+        self.minute = 0
+        self.reservation: Reservation | None = None
+        self._wait = wait
+        self._since: dict[int, int] = {}
+        self._kept_until: dict[str, int] = {}
+        self._ends: dict[str, int] = {}
+
+    def run_minute(self, chance: random.Random, run_max: int = RUN_MAX) -> SchedulePlan:
+        """End what is over, and plan. A job is over with its run; a trial that is asked to leave
+        does so within a few minutes, and waits again.
+        """
+        self.minute += 1
+        for name in [name for name, at in self._ends.items() if at <= self.minute]:
+            del self._ends[name]
+            if self.running[name].leaving:
+                self.end_allocation(name)
+            else:
+                self.remove_job(self.running[name].group)
+        plan = self.make_plan()
+        for start in plan.starts:
+            self._ends[start.request.allocation_id] = self.minute + chance.randint(1, run_max)
+        for victim in plan.victims:
+            name = victim.allocation.allocation_id
+            leaves = self.minute + chance.randint(1, LEAVE_MAX)
+            self._ends[name] = min(self._ends[name], leaves)
+        return plan
+
+    def plan(self) -> SchedulePlan:
+        jobs, agents = self.snapshot()
+        self.reservation = renew_reservation(
+            jobs,
+            agents,
+            self.rules,
+            self.reservation,
+            after_ms=self._wait,
+            now_ms=self.minute,
+            started=self.started,
+        )
+        plan = schedule_jobs(jobs, agents, self.rules, 10**6, reservation=self.reservation)
+        for start in plan.starts:
+            if self.reservation and start.request.group == self.reservation.group:
+                self._kept_until[start.request.allocation_id] = self.minute + WAIT
+        return plan
+
+    def snapshot(self) -> tuple[list[Job], list[AgentCapacity]]:
+        jobs, agents = super().snapshot()
+        waiting = [job.group for job in jobs if job.pending_slots and not job.held_slots]
+        self._since = {group: self._since.get(group, self.minute) for group in waiting}
+        kept = {
+            name: self.running[name].group
+            for name, until in self._kept_until.items()
+            if name in self.running and self.minute < until
+        }
+        timed = (replace(job, waits_since_ms=self._since.get(job.group)) for job in jobs)
+        return list(keep_allocations(timed, kept)), agents
+
+    def reasons(self) -> dict[int, str]:
+        jobs, agents = self.snapshot()
+        return wait_reasons(jobs, agents, self.rules, reservation=self.reservation)
+
+
+def minutes_until_each_starts(
+    pool: PoolWithClock,
+    sizes: Sequence[int],
+    chance: random.Random,
+    *,
+    coming: float,
+    minutes: int,
+) -> list[int]:
+    """Let jobs of one slot come each minute, and once the pool is busy jobs of these sizes; return
+    how long each of these waits until it first starts, of those that do.
+    """
+    group = 0
+    large: set[int] = set()
+    waits: dict[int, int] = {}
+    for minute in range(-RUN_MAX, minutes):
+        small = int(coming + chance.random())
+        for slots in [1] * small + [*sizes] * (minute == 0):
+            group += 1
+            pool.add_job(group, slots, 1)
+            large |= {group} if minute == 0 and slots > 1 else set()
+        for start in pool.run_minute(chance).starts:
+            if start.request.group in large:
+                waits.setdefault(start.request.group, minute)
+        if large and len(waits) == len(sizes):
+            break
+    return sorted(waits.values())
+
+
+def random_pool_and_sizes(
+    chance: random.Random, rules: SchedulerRules
+) -> tuple[PoolWithClock, list[int]]:
+    size, count = chance.choice([2, 4, 8]), chance.randint(1, 4)
+    pool = PoolWithClock({f"a{n}": size for n in range(count)}, rules, WAIT)
+    fitting = [*range(2, size), *(size * whole for whole in range(1, count + 1))]
+    return pool, chance.choices(fitting, k=chance.randint(1, 2))
+
+
+@settings(deadline=None, derandomize=True, max_examples=40)
+@given(st.integers(0, 2**32), st.sampled_from(PATIENT))
+def test_every_job_that_fits_starts_within_the_bound(seed: int, rules: SchedulerRules) -> None:
+    chance = random.Random(seed)
+    pool, sizes = random_pool_and_sizes(chance, rules)
+    waits = minutes_until_each_starts(
+        pool,
+        sizes,
+        chance,
+        coming=chance.choice([0.3, 0.7, 1.5]),
+        minutes=2 * BOUND + 1,
+    )
+    assert len(waits) == len(sizes)
+    # One at a time: who came second may have to wait for the run of the first as well.
+    for place, wait in enumerate(waits):
+        assert wait <= WAIT + (place + 1) * (BOUND - WAIT), (waits, sizes)
+
+
+@pytest.mark.parametrize("rules", PATIENT, ids=lambda rules: rules.kind)
+def test_a_stream_of_small_jobs_starves_a_gang_only_where_nothing_is_held(
+    rules: SchedulerRules,
+) -> None:
+    """Jobs of one slot, nine in ten minutes and each for 10 on the average, use 9 of 16 slots; the
+    gang needs all 16 at one moment.
+    """
+    waits = {
+        wait: minutes_until_each_starts(
+            PoolWithClock({"a": 8, "b": 8}, rules, wait),
+            [16],
+            random.Random(1),
+            coming=0.9,
+            minutes=240,
+        )
+        for wait in (None, WAIT)
+    }
+    assert waits[None] == []
+    (held,) = waits[WAIT]
+    assert held <= BOUND
+
+
+@settings(deadline=None, derandomize=True, max_examples=40)
+@given(st.integers(0, 2**32), st.sampled_from(PATIENT))
+def test_between_two_plans_of_the_same_facts_nothing_moves(
+    seed: int, rules: SchedulerRules
+) -> None:
+    """While slots are held, lent and taken back as at any other time."""
+    chance = random.Random(seed)
+    pool, sizes = random_pool_and_sizes(chance, rules)
+    for minute in range(2 * WAIT):
+        coming = [1] * chance.randint(0, 2) + [*sizes] * (minute == 5)
+        for number, slots in enumerate(coming):
+            pool.add_job(10 * minute + number, slots, 1)
+        pool.run_minute(chance)
+        again = pool.make_plan()
+        assert not again.starts
+        assert not again.victims
+
+
+@settings(deadline=None, derandomize=True, max_examples=150)
+@given(st.integers(0, 2**32), st.sampled_from(PATIENT), st.integers(0, 5))
+def test_a_plan_with_held_slots_gives_none_twice(
+    seed: int, rules: SchedulerRules, starts_max: int
+) -> None:
+    cluster = random_pool(random.Random(seed))
+    jobs = [replace(job, waits_since_ms=job.group) for job in cluster.jobs]
+    reservation = renew_reservation(
+        jobs, cluster.agents, rules, None, after_ms=0, now_ms=100, started=500_000
+    )
+    whole = schedule_jobs(jobs, cluster.agents, rules, 10**6, reservation=reservation)
+    part = schedule_jobs(jobs, cluster.agents, rules, starts_max, reservation=reservation)
+    assert part.starts == whole.starts[:starts_max]
+    names = [start.request.allocation_id for start in whole.starts]
+    assert len(set(names)) == len(names)
+    going = [victim.allocation.allocation_id for victim in whole.victims]
+    assert len(set(going)) == len(going)
+    for agent in cluster.agents:
+        given = [p.slots for s in whole.starts for p in s.placements if p.agent == agent.agent]
+        assert sum(given) <= agent.free
+        assert given.count(0) <= agent.aux_free
+    for job in jobs:
+        slots = sum(one.request.slots for one in whole.starts if one.request.group == job.group)
+        assert not slots or job.max_slots is None or job.held_slots + slots <= job.max_slots
+    reasons = wait_reasons(jobs, cluster.agents, rules, reservation=reservation)
+    waiting = {job.group for job in jobs for one in job.pending if one.allocation_id not in names}
+    assert reasons.keys() == waiting

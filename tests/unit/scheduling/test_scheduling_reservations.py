@@ -1,0 +1,111 @@
+"""Reservations: for which job, on which agents, and how long."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from control_plane.scheduling.model import AgentCapacity, Job, SchedulerRules
+from control_plane.scheduling.reservations import Reservation, renew_reservation
+from tests.unit.scheduling.clusters import (
+    FAIR_SHARE,
+    PREEMPTION,
+    PRIORITY,
+    ROUND_ROBIN,
+    agent,
+    job,
+    running_allocation,
+)
+
+AFTER_MS, NOW_MS = 600, 1000
+DUE_MS = NOW_MS - AFTER_MS
+
+
+def renewed(
+    jobs: Sequence[Job],
+    agents: Sequence[AgentCapacity],
+    rules: SchedulerRules = FAIR_SHARE,
+    current: Reservation | None = None,
+    after_ms: int | None = AFTER_MS,
+) -> Reservation | None:
+    return renew_reservation(
+        jobs, agents, rules, current, after_ms=after_ms, now_ms=NOW_MS, started=7
+    )
+
+
+def waiting(group: int, *slots: int, since_ms: int = DUE_MS, **settings: Any) -> Job:
+    return job(group, *slots, waits_since_ms=since_ms, **settings)
+
+
+def test_slots_are_held_once_a_job_has_waited_long_enough() -> None:
+    assert renewed([waiting(1, 8)], [agent("a", 8, 3)]) == Reservation(1, 8, ("a",), 7)
+    assert renewed([waiting(1, 8, since_ms=DUE_MS + 1)], [agent("a", 8, 3)]) is None
+    assert renewed([job(1, 8)], [agent("a", 8, 3)]) is None
+    assert renewed([waiting(1, 8)], [agent("a", 8, 3)], after_ms=None) is None
+
+
+def test_with_preemption_nothing_is_held() -> None:
+    assert renewed([waiting(1, 8)], [agent("a", 8, 3)], PREEMPTION) is None
+
+
+def test_a_job_of_single_slots_or_with_slots_holds_none() -> None:
+    runs = [running_allocation("1z", 1, ("a", 1))]
+    assert renewed([waiting(1, 1), waiting(2, 4, runs=runs)], [agent("a", 8, 3)]) is None
+
+
+@pytest.mark.parametrize(
+    ("agents", "names"),
+    [
+        # 5 of 8 free are nearer to 6 than 4 of 8; of equal ones the smaller agent.
+        ([agent("a", 8, 4), agent("b", 8, 5)], ("b",)),
+        ([agent("a", 8, 4), agent("b", 6, 4)], ("b",)),
+        ([agent("a", 8, 8, draining=True), agent("b", 8, 0)], ("b",)),
+        # Where none is large enough, whole ones: the least used two of three.
+        ([agent("a", 3, 0), agent("b", 3, 2), agent("c", 3, 1)], ("b", "c")),
+        ([agent("a", 4), agent("b", 4)], ()),
+        ([agent("a", 8, label="x")], ()),
+    ],
+)
+def test_the_agents_are_those_that_lack_fewest(
+    agents: Sequence[AgentCapacity], names: tuple[str, ...]
+) -> None:
+    held = renewed([waiting(1, 6)], agents)
+    assert (held.agents if held else ()) == names
+
+
+def test_the_oldest_is_first_and_where_there_are_priorities_the_most_important() -> None:
+    jobs = [
+        waiting(1, 12, since_ms=100),
+        waiting(2, 8, since_ms=200),
+        waiting(3, 8, since_ms=300, priority=10),
+    ]
+    agents = [agent("a", 8, 0)]
+    # 12 never fit on 8.
+    for rules, group in ((FAIR_SHARE, 2), (ROUND_ROBIN, 2), (PRIORITY, 3)):
+        held = renewed(jobs, agents, rules)
+        assert held is not None
+        assert held.group == group
+
+
+def test_a_reservation_stays_while_its_job_waits_and_fits() -> None:
+    current = Reservation(2, 8, ("b",), 3)
+    agents = [agent("a", 8, 7), agent("b", 8, 0)]
+    jobs = [waiting(1, 8, since_ms=0), waiting(2, 8)]
+    assert renewed(jobs, agents, current=current) == current
+    later = Reservation(1, 8, ("a",), 7)
+    # Its job has gone, its agent has gone or drains, or may no more take so much.
+    assert renewed(jobs[:1], agents, current=current) == later
+    assert renewed(jobs, agents[:1], current=current) == later
+    drains = agent("b", 8, 0, draining=True)
+    assert renewed(jobs, [agents[0], drains], current=current) == later
+    assert renewed(jobs, [agents[0], agent("b", 4)], current=current) == later
+    limited = waiting(2, 8, max_slots=4)
+    assert renewed([jobs[0], limited], agents, current=current) == later
+
+
+def test_a_reservation_gives_way_to_a_more_important_job() -> None:
+    current = Reservation(2, 8, ("a",), 3)
+    jobs = [waiting(1, 8, priority=10), waiting(2, 8, since_ms=0)]
+    agents = [agent("a", 8, 0)]
+    assert renewed(jobs, agents, PRIORITY, current) == Reservation(1, 8, ("a",), 7)
+    assert renewed(jobs, agents, ROUND_ROBIN, current) == current
