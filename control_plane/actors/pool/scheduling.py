@@ -129,10 +129,8 @@ def _forget_kept(state: PoolState, context: StepContext) -> PoolState:
 
 
 def _reservation_text(held: Reservation) -> str:
-    agents = ", ".join(held.agents)
-    return (
-        f"{slots_text(held.slots)} of {agents} are held for job {held.group}, which waits too long"
-    )
+    slots, agents = slots_text(held.slots), ", ".join(held.agents)
+    return f"{slots} of {agents} are held for job {held.group}, which has waited too long"
 
 
 def _closed_reason(name: str, settings: PoolSettings) -> str:
