@@ -47,6 +47,8 @@ TRIGGER_MS = (100, 2_000)
 LATE_FACTOR = 20
 # A pool that has changed is reconciled by the provisioner after so long.
 RECONCILE_MS = 6_000
+# A job that waits for so long has slots held for it.
+RESERVE_AFTER_MS = 10 * 60_000
 # All must be over so long after the faults have stopped.
 END_HOURS = 12
 # Of the largest static machine in a pool.
@@ -176,7 +178,7 @@ class World:
         """
         rules = self.random.choice(RULES)
         if number and self.random.random() < 0.5:
-            return PoolSettings(rules)
+            return PoolSettings(rules, reserve_after_ms=RESERVE_AFTER_MS)
         catalog = offerings(self.random.choice((1, 2, 4)))
         self.cloud.catalog = tuple(dict.fromkeys((*self.cloud.catalog, *catalog)))
         fields = {
@@ -188,7 +190,7 @@ class World:
             "launch_error_limit": 0,
             "offerings": [asdict(offering) for offering in catalog],
         }
-        return PoolSettings(rules, provider=json.dumps(fields))
+        return PoolSettings(rules, provider=json.dumps(fields), reserve_after_ms=RESERVE_AFTER_MS)
 
     def _start(self) -> None:
         for name, settings in self.pools.items():

@@ -91,6 +91,19 @@ def test_a_queue_shows_who_runs_and_why_others_wait(cluster: Cluster) -> None:
     assert "needs 1 slot, 0 free" in waiting["waits"]
 
 
+def test_those_who_wait_are_told_for_whom_slots_are_held(cluster: Cluster) -> None:
+    """The second job needs both slots, of which the first has one; the third would fit."""
+    configure(cluster, "default", "scheduler: {type: round_robin, reserve_after: 5m}")
+    Agent(cluster, slots=2)
+    submit(cluster)
+    submit(cluster, "resources.slots_per_trial=2")
+    cluster.clock.ms += 5 * 60_000
+    submit(cluster)
+    _, gang, small = (job["waits"] for job in queue(cluster))
+    assert gang == "needs 2 slots; slots are held for it: 1 of 2"
+    assert small == "needs 1 slot, 0 free; 1 slot is held for job 2"
+
+
 def test_a_start_is_expected_when_the_trial_before_is_done_at_its_pace(cluster: Cluster) -> None:
     agent = Agent(cluster, slots=1)
     submit(cluster)
