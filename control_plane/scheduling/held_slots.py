@@ -39,7 +39,7 @@ def plan_with_reservation(
     request = None if holder is None else _reserved_request(holder, reservation)
     if holder is None or request is None:
         return scheduler(jobs, agents, starts_max)
-    held = _Held(reservation, holder, request)
+    held = _ReservedRequest(reservation, holder, request)
     higher = [job for job in jobs if rules.kind == "priority" and job.priority < holder.priority]
     if not higher:
         return _plan_rest(jobs, agents, rules, starts_max, held, scheduler)
@@ -64,7 +64,7 @@ def plan_with_reservation(
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _ReservedRequest:
     """A reservation, its job, and the request that it is for."""
 
     reservation: Reservation
@@ -84,7 +84,7 @@ def _plan_rest(
     agents: Sequence[AgentCapacity],
     rules: SchedulerRules,
     starts_max: int,
-    held: _Held,
+    held: _ReservedRequest,
     scheduler: Scheduler,
 ) -> SchedulingResult:
     """Plan the job that slots are held for, and those that do not come before it."""
@@ -99,12 +99,12 @@ def _plan_rest(
     return (
         _plan_lending(jobs, agents, starts_max, held, scheduler)
         if rules.kind == "fair_share"
-        else _plan_holding(jobs, agents, starts_max, held, scheduler)
+        else _plan_holding(jobs, agents, starts_max, held, scheduler, held.reservation.started)
     )
 
 
 def _find_places(
-    agents: Sequence[AgentCapacity], rules: SchedulerRules, held: _Held
+    agents: Sequence[AgentCapacity], rules: SchedulerRules, held: _ReservedRequest
 ) -> tuple[Placement, ...]:
     """Places for the request that it may have now: any, else the held ones if those are free."""
     reserved = [agent for agent in agents if agent.agent in held.reservation.agents]
@@ -119,14 +119,15 @@ def _plan_holding(
     jobs: Sequence[Job],
     agents: Sequence[AgentCapacity],
     starts_max: int,
-    held: _Held,
+    held: _ReservedRequest,
     scheduler: Scheduler,
+    first: int,
 ) -> SchedulingResult:
-    """Plan without the free slots that are held. Those of an agent that the job will not need are
-    for who starts now.
+    """Plan without the free slots that are held. Those of an agent that the job does not need are
+    for what started after number `first`: all else is to leave before the job starts.
     """
     reservation, ready, hidden = held.reservation, 0, 0
-    later = [one for one in _occupants(jobs, reservation) if one.start > reservation.started]
+    later = [one for one in _occupants(jobs, reservation) if one.start > first]
     shown = []
     for agent in agents:
         if agent.agent in reservation.agents:
@@ -145,7 +146,7 @@ def _plan_lending(
     jobs: Sequence[Job],
     agents: Sequence[AgentCapacity],
     starts_max: int,
-    held: _Held,
+    held: _ReservedRequest,
     scheduler: Scheduler,
 ) -> SchedulingResult:
     """Lend the held slots until nothing else keeps the job from them; then take them back."""
@@ -167,7 +168,7 @@ def _plan_lending(
     going = _choose_borrowers(agents, reservation, lent)
     names = {one.allocation_id for one in going}
     leaving = [_job_with_leaving(job, names) for job in jobs]
-    outcome = _plan_holding(leaving, agents, starts_max, held, scheduler)
+    outcome = _plan_holding(leaving, agents, starts_max, held, scheduler, -1)
     reason = f"to make room for {held.request.allocation_id} of job {held.request.group}"
     original = {job.group: job for job in jobs}
     return replace(

@@ -19,6 +19,7 @@ from tests.properties.pool_over_time import PoolOverTime
 from tests.properties.test_scheduling import random_pool
 
 FAIR_SHARE = SchedulerRules("fair_share")
+PREEMPTION = SchedulerRules("priority", preemption=True)
 # The schedulers that do not make room for a job of the same rank at once.
 PATIENT = [FAIR_SHARE, SchedulerRules("priority"), SchedulerRules("round_robin")]
 # All times are in minutes: the wait before slots are held, the longest run, and the longest time
@@ -27,6 +28,8 @@ WAIT, RUN_MAX, LEAVE_MAX = 10, 20, 3
 # From the submission until a job's slots are its own: the wait, what ran on its agents before, and
 # in a fair share what borrowed them.
 BOUND = WAIT + RUN_MAX + LEAVE_MAX
+# How often each slot of a pool is given up in a minute, on the whole.
+GIVEN_UP_MAX = 2
 
 
 class PoolWithClock(PoolOverTime):
@@ -217,3 +220,26 @@ def test_a_plan_with_held_slots_gives_none_twice(
     reasons = wait_reasons(jobs, cluster.agents, rules, reservation=reservation)
     waiting = {job.group for job in jobs for one in job.pending if one.allocation_id not in names}
     assert reasons.keys() == waiting
+
+
+@settings(deadline=None, derandomize=True, max_examples=40)
+@given(st.integers(0, 2**32), st.sampled_from([*PATIENT, PREEMPTION]))
+def test_a_slot_is_given_up_a_few_times_a_minute_at_most(seed: int, rules: SchedulerRules) -> None:
+    """Though jobs come and go, and who is asked to leave does so at once: nothing but the rules
+    keeps trials from taking turns.
+    """
+    chance = random.Random(seed)
+    pool, sizes = random_pool_and_sizes(chance, rules)
+    total, group = sum(pool.agents.values()), 0
+    for _ in range(3 * WAIT):
+        pool.minute += 1
+        before = pool.preemptions
+        for job in {one.group for one in pool.running.values() if chance.random() < 0.1}:
+            pool.remove_job(job)
+        for slots in chance.choices([1, 1, *sizes], k=chance.randint(0, 4)):
+            group += 1
+            priority, weight = chance.choice([42, 42, 10]), chance.choice([1.0, 3.0])
+            trials = chance.choice([1, 1, 3])
+            pool.add_job(group, slots, trials, priority=priority, weight=weight)
+        assert pool.come_to_rest(chance)
+        assert pool.preemptions - before <= GIVEN_UP_MAX * total

@@ -130,7 +130,7 @@ def test_a_wait_begins_with_the_request_and_again_once_a_job_holds_nothing() -> 
 
 
 def test_a_job_whose_wait_was_not_recorded_has_waited_since_its_submission() -> None:
-    """As in a pool that begins to hold slots, or was stored before any pool could."""
+    """A pool may begin to hold slots, or have been stored before any could."""
     actor = busy_pool(PoolSettings(SchedulerRules("round_robin")))
     assert group_of(actor, GANG).waits_since_ms is None
     actor.deliver(PoolConfigured("default", TAKING_TURNS))

@@ -21,7 +21,7 @@ AFTER_MS, NOW_MS = 600, 1000
 DUE_MS = NOW_MS - AFTER_MS
 
 
-def renewed(
+def reservation_of(
     jobs: Sequence[Job],
     agents: Sequence[AgentCapacity],
     rules: SchedulerRules = FAIR_SHARE,
@@ -38,19 +38,19 @@ def waiting(group: int, *slots: int, since_ms: int = DUE_MS, **settings: Any) ->
 
 
 def test_slots_are_held_once_a_job_has_waited_long_enough() -> None:
-    assert renewed([waiting(1, 8)], [agent("a", 8, 3)]) == Reservation(1, 8, ("a",), 7)
-    assert renewed([waiting(1, 8, since_ms=DUE_MS + 1)], [agent("a", 8, 3)]) is None
-    assert renewed([job(1, 8)], [agent("a", 8, 3)]) is None
-    assert renewed([waiting(1, 8)], [agent("a", 8, 3)], after_ms=None) is None
+    assert reservation_of([waiting(1, 8)], [agent("a", 8, 3)]) == Reservation(1, 8, ("a",), 7)
+    assert reservation_of([waiting(1, 8, since_ms=DUE_MS + 1)], [agent("a", 8, 3)]) is None
+    assert reservation_of([job(1, 8)], [agent("a", 8, 3)]) is None
+    assert reservation_of([waiting(1, 8)], [agent("a", 8, 3)], after_ms=None) is None
 
 
 def test_with_preemption_nothing_is_held() -> None:
-    assert renewed([waiting(1, 8)], [agent("a", 8, 3)], PREEMPTION) is None
+    assert reservation_of([waiting(1, 8)], [agent("a", 8, 3)], PREEMPTION) is None
 
 
 def test_a_job_of_single_slots_or_with_slots_holds_none() -> None:
     runs = [running_allocation("1z", 1, ("a", 1))]
-    assert renewed([waiting(1, 1), waiting(2, 4, runs=runs)], [agent("a", 8, 3)]) is None
+    assert reservation_of([waiting(1, 1), waiting(2, 4, runs=runs)], [agent("a", 8, 3)]) is None
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_job_of_single_slots_or_with_slots_holds_none() -> None:
 def test_the_agents_are_those_that_lack_fewest(
     agents: Sequence[AgentCapacity], names: tuple[str, ...]
 ) -> None:
-    held = renewed([waiting(1, 6)], agents)
+    held = reservation_of([waiting(1, 6)], agents)
     assert (held.agents if held else ()) == names
 
 
@@ -82,7 +82,7 @@ def test_the_oldest_is_first_and_where_there_are_priorities_the_most_important()
     agents = [agent("a", 8, 0)]
     # 12 never fit on 8.
     for rules, group in ((FAIR_SHARE, 2), (ROUND_ROBIN, 2), (PRIORITY, 3)):
-        held = renewed(jobs, agents, rules)
+        held = reservation_of(jobs, agents, rules)
         assert held is not None
         assert held.group == group
 
@@ -91,21 +91,21 @@ def test_a_reservation_stays_while_its_job_waits_and_fits() -> None:
     current = Reservation(2, 8, ("b",), 3)
     agents = [agent("a", 8, 7), agent("b", 8, 0)]
     jobs = [waiting(1, 8, since_ms=0), waiting(2, 8)]
-    assert renewed(jobs, agents, current=current) == current
+    assert reservation_of(jobs, agents, current=current) == current
     later = Reservation(1, 8, ("a",), 7)
     # Its job has gone, its agent has gone or drains, or may no more take so much.
-    assert renewed(jobs[:1], agents, current=current) == later
-    assert renewed(jobs, agents[:1], current=current) == later
+    assert reservation_of(jobs[:1], agents, current=current) == later
+    assert reservation_of(jobs, agents[:1], current=current) == later
     drains = agent("b", 8, 0, draining=True)
-    assert renewed(jobs, [agents[0], drains], current=current) == later
-    assert renewed(jobs, [agents[0], agent("b", 4)], current=current) == later
+    assert reservation_of(jobs, [agents[0], drains], current=current) == later
+    assert reservation_of(jobs, [agents[0], agent("b", 4)], current=current) == later
     limited = waiting(2, 8, max_slots=4)
-    assert renewed([jobs[0], limited], agents, current=current) == later
+    assert reservation_of([jobs[0], limited], agents, current=current) == later
 
 
 def test_a_reservation_gives_way_to_a_more_important_job() -> None:
     current = Reservation(2, 8, ("a",), 3)
     jobs = [waiting(1, 8, priority=10), waiting(2, 8, since_ms=0)]
     agents = [agent("a", 8, 0)]
-    assert renewed(jobs, agents, PRIORITY, current) == Reservation(1, 8, ("a",), 7)
-    assert renewed(jobs, agents, ROUND_ROBIN, current) == current
+    assert reservation_of(jobs, agents, PRIORITY, current) == Reservation(1, 8, ("a",), 7)
+    assert reservation_of(jobs, agents, ROUND_ROBIN, current) == current
