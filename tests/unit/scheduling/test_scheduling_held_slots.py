@@ -42,7 +42,7 @@ def test_free_slots_that_are_held_go_to_nobody_else(rules: SchedulerRules) -> No
 
 @HOLDING
 def test_what_the_job_does_not_need_is_for_others(rules: SchedulerRules) -> None:
-    """Beside its 6 of 8 slots 2 may be used, of which one is since they are held."""
+    """The job needs 6 of 8 slots: 2 may be used beside it, of which one is since they are held."""
     held = Reservation(9, 6, ("a",), started=5)
     runs = [running_allocation(f"1{n}", n, ("a", 1)) for n in (4, 5, 6)]
     jobs, agents = [job(1, 1, 1, runs=runs), job(9, 6)], [agent("a", 8, 5)]
