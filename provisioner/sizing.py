@@ -59,7 +59,7 @@ class FreeCapacity:
     is_connected: bool = False
 
     def may_serve(self, market: Market | None) -> bool:
-        """Whether a request of a market may run here; one that is for spot may run on demand too."""
+        """Whether a request of a market may run here; spot requests may run on demand too."""
         return market in (None, Market.SPOT) or market is self.market
 
     @property
