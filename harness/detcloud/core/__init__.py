@@ -3,8 +3,8 @@
 from detcloud.core.checkpoint import CheckpointContext
 from detcloud.core.context import Context, init
 from detcloud.core.distributed_context import DistributedContext
-from detcloud.core.preempt import PreemptContext
-from detcloud.core.searcher import SearcherContext, SearcherOperation
+from detcloud.core.preempt import PreemptContext, PreemptMode
+from detcloud.core.searcher import SearcherContext, SearcherMode, SearcherOperation
 from detcloud.core.train import EarlyExitReason, TrainContext
 from detcloud.shared.errors import InvalidHP
 from detcloud.shared.trial_directory import CheckpointReference, TrialSpec
@@ -17,7 +17,9 @@ __all__ = [
     "EarlyExitReason",
     "InvalidHP",
     "PreemptContext",
+    "PreemptMode",
     "SearcherContext",
+    "SearcherMode",
     "SearcherOperation",
     "TrainContext",
     "TrialSpec",

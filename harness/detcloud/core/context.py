@@ -9,15 +9,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from detcloud.core.checkpoint import CheckpointContext
-from detcloud.core.distributed_context import DistributedContext
+from detcloud.core.distributed_context import DistributedContext, detect_distributed
 from detcloud.core.environment import environment
-from detcloud.core.preempt import PreemptContext
+from detcloud.core.preempt import PreemptContext, PreemptMode
 from detcloud.core.searcher import SearcherContext
 from detcloud.core.tensorboard import EventWriter
 from detcloud.core.train import EarlyExitReason, TrainContext
@@ -50,6 +50,17 @@ class Context:
     on_cluster: bool
     read_directives: Callable[[], Directives]
 
+    @property
+    def is_chief(self) -> bool:
+        """Whether what this process reports counts: it is rank 0, or one of several alone."""
+        return self.distributed.rank == 0 or not self.distributed.can_exchange
+
+    def close(self) -> None:
+        """Close the event file and the connections to the other processes."""
+        self.train.close()
+        self.preempt.close()
+        self.distributed.close()
+
 
 @contextmanager
 def init(
@@ -58,23 +69,32 @@ def init(
     config: dict[str, Any] | None = None,
     checkpoint_dir: str | Path | None = None,
     seed: int = 0,
+    distributed: DistributedContext | None = None,
+    preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
 ) -> Iterator[Context]:
     """The Core API, on a cluster where DETCLOUD_TRIAL_DIR is set.
 
-    The arguments are for runs without a cluster, where metrics are printed and checkpoints go to
+    A worker of a launcher finds the others by itself, any other process of several needs
+    `distributed`. What a process reports counts where it is the chief, rank 0.
+
+    The other arguments are for runs without a cluster, where metrics are printed and checkpoints go to
     `checkpoint_dir` or the user's data folder. On a cluster the end of the block writes the exit
     line: InvalidHP ends the trial with a good exit code, any other exception is an error.
     """
     directory = TrialDirectory.from_environment()
+    distributed = distributed or detect_distributed()
     if directory is None:
         spec = TrialSpec(hparams=hparams or {}, config=config or {}, trial_seed=seed)
-        local = _context_without_cluster(spec, checkpoint_dir)
+        local = _context_without_cluster(spec, checkpoint_dir, distributed, preempt_mode)
         try:
             yield local
         finally:
-            local.train.close()
+            local.close()
         return
-    context = _context_on_cluster(directory)
+    if distributed is not None:
+        directory.set_rank(distributed.rank)
+    directory.claim_rank()
+    context = _context_on_cluster(directory, distributed, preempt_mode)
     describing = threading.Thread(
         target=_report_environment, args=(directory, Path.cwd()), daemon=True
     )
@@ -93,30 +113,52 @@ def init(
         _report_exit(directory, context, None)
     finally:
         restore_signal()
-        context.train.close()
-        directory.report.close()
+        context.close()
+        directory.close()
 
 
-def _context_on_cluster(directory: TrialDirectory) -> Context:
+def _context_on_cluster(
+    directory: TrialDirectory, distributed: DistributedContext | None, mode: PreemptMode
+) -> Context:
     spec = directory.spec
+    if distributed is not None and spec.threads is not None:
+        spec = replace(spec, threads=max(1, spec.threads // distributed.local_size))
     store = None if spec.storage is None else build_store(spec.storage)
 
     def report(kind: str, **fields: object) -> None:
+        if distributed is not None and distributed.rank:
+            return
         directory.report.append(kind, **fields)
         _print_report(kind, **fields)
 
     stored_at = store.root if store is not None else None
     events = _event_writer(spec, stored_at or directory.path / "out")
-    return _make_context(spec, directory.directives.read, report, store, events, on_cluster=True)
+    distributed = distributed or DistributedContext(spec.rank, spec.size)
+    preempt = PreemptContext(directory.directives.read, distributed, mode)
+    return _make_context(
+        spec, directory.directives.read, report, store, events, preempt, distributed, True
+    )
 
 
-def _context_without_cluster(spec: TrialSpec, checkpoint_dir: str | Path | None) -> Context:
+def _context_without_cluster(
+    spec: TrialSpec,
+    checkpoint_dir: str | Path | None,
+    distributed: DistributedContext | None,
+    mode: PreemptMode,
+) -> Context:
     root = (
         Path(checkpoint_dir) if checkpoint_dir is not None else _user_data_folder() / "checkpoints"
     )
     store = DirectoryStore(root.absolute())
     events = _event_writer(spec, store.root)
-    return _make_context(spec, Directives, _print_report, store, events, on_cluster=False)
+    distributed = distributed or DistributedContext()
+
+    def report(kind: str, **fields: object) -> None:
+        if not distributed.rank:
+            _print_report(kind, **fields)
+
+    preempt = PreemptContext(Directives, distributed, mode)
+    return _make_context(spec, Directives, report, store, events, preempt, distributed, False)
 
 
 def _event_writer(spec: TrialSpec, root: Path) -> EventWriter:
@@ -130,16 +172,19 @@ def _make_context(
     report: Reporter,
     store: CheckpointStore | None,
     events: EventWriter,
-    *,
+    preempt: PreemptContext,
+    distributed: DistributedContext,
     on_cluster: bool,
 ) -> Context:
-    preempt = PreemptContext(read)
+    is_worker = distributed.can_exchange and distributed.rank > 0
     return Context(
-        train=TrainContext(report, read, events),
+        train=TrainContext(report, read, None if is_worker else events),
         checkpoint=CheckpointContext(spec, store, report, on_cluster=on_cluster),
         preempt=preempt,
-        searcher=SearcherContext(read, report, preempt, on_cluster=on_cluster),
-        distributed=DistributedContext(spec.rank, spec.size),
+        searcher=SearcherContext(
+            read, report, preempt, on_cluster=on_cluster, distributed=distributed
+        ),
+        distributed=distributed,
         info=spec,
         on_cluster=on_cluster,
         read_directives=read,
@@ -171,6 +216,8 @@ def _short_text(value: object) -> str:
 
 def _report_environment(directory: TrialDirectory, code: Path) -> None:
     """Report the environment; a trial must not fail because it cannot describe its machine."""
+    if directory.is_worker:
+        return
     try:
         directory.report.append("environment", **environment(code, directory.spec.threads))
     except Exception as error:
@@ -203,6 +250,9 @@ def _report_failed_exit(error: BaseException, directory: TrialDirectory, context
 
 def _report_exit(directory: TrialDirectory, context: Context, error: BaseException | None) -> None:
     reason = _exit_reason(context, error)
+    if directory.is_worker and reason != "errored":
+        # The chief speaks for all that end well.
+        return
     message = {}
     if reason in ("errored", "invalid_hp"):
         text = f"{type(error).__name__}: {error}"

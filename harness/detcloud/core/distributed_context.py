@@ -1,56 +1,203 @@
-"""The exchange of values between the processes of one trial; so far there is one a node."""
+"""The exchange of values between the processes of one trial."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+import os
+from collections.abc import Mapping
+from typing import Any, TypeVar, cast
 
+from detcloud.core.channel import Address, Star, channel_key, connect_stars, local_address
 from detcloud.shared.errors import DetcloudError
 
 Value = TypeVar("Value")
 
+CHANNEL_PORT = 12360
+_TORCH_VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+_HOROVOD_VARIABLES = (
+    "HOROVOD_RANK",
+    "HOROVOD_SIZE",
+    "HOROVOD_LOCAL_RANK",
+    "HOROVOD_LOCAL_SIZE",
+    "HOROVOD_CROSS_RANK",
+    "HOROVOD_CROSS_SIZE",
+)
+
 
 class DistributedContext:
-    """One process of `size`, each on a node of its own.
+    """One process of `size`: rank `local_rank` of `local_size` on node `cross_rank`.
 
-    For a process alone every exchange returns its own value; over several nodes there is no
-    exchange yet, and it raises DetcloudError.
+    With `chief_ip`, the address of the first node, values are exchanged over sockets, and the
+    constructor returns once every process has made its own. A process alone needs none. Without it
+    several processes exchange nothing: `gather` and its like raise DetcloudError.
     """
 
-    local_rank = 0
-    local_size = 1
+    def __init__(
+        self,
+        rank: int = 0,
+        size: int = 1,
+        local_rank: int = 0,
+        local_size: int = 1,
+        cross_rank: int | None = None,
+        cross_size: int | None = None,
+        chief_ip: str | None = None,
+    ) -> None:
+        self.rank, self.size = rank, size
+        self.local_rank, self.local_size = local_rank, local_size
+        self.cross_rank = rank // local_size if cross_rank is None else cross_rank
+        self.cross_size = size // local_size if cross_size is None else cross_size
+        self._star: Star | None = None
+        self._local_star: Star | None = None
+        self.control: Star | None = None
+        if chief_ip is not None:
+            self._connect(chief_ip)
 
-    def __init__(self, rank: int = 0, size: int = 1) -> None:
-        self.rank = self.cross_rank = rank
-        self.size = self.cross_size = size
+    @classmethod
+    def from_torch_distributed(cls, chief_ip: str | None = None) -> DistributedContext:
+        """The context of a worker that torch's launcher, or ours over it, has started."""
+        rank, size, local_rank, local_size = _numbers(_TORCH_VARIABLES, "torch_distributed")
+        chief = chief_ip or os.environ.get("MASTER_ADDR") or "127.0.0.1"
+        cross = {
+            name: int(os.environ[variable])
+            for name, variable in (("cross_rank", "GROUP_RANK"), ("cross_size", "GROUP_WORLD_SIZE"))
+            if os.environ.get(variable, "").isdigit()
+        }
+        return cls(rank, size, local_rank, local_size, **cross, chief_ip=chief)
+
+    @classmethod
+    def from_horovod(cls, hvd: Any = None, chief_ip: str | None = None) -> DistributedContext:
+        """The context of a worker of Horovod's; `hvd` is its module, after `hvd.init()`."""
+        if hvd is not None:
+            names = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
+            numbers = [int(getattr(hvd, name)()) for name in names]
+        else:
+            numbers = _numbers(_HOROVOD_VARIABLES, "horovod")
+        chief = chief_ip or os.environ.get("DET_CHIEF_IP") or "127.0.0.1"
+        return cls(*numbers, chief_ip=chief)
+
+    @classmethod
+    def from_deepspeed(cls, chief_ip: str | None = None) -> DistributedContext:
+        """The context of a worker of DeepSpeed's, which sets torch's variables."""
+        return cls.from_torch_distributed(chief_ip or os.environ.get("DET_CHIEF_IP"))
+
+    @property
+    def can_exchange(self) -> bool:
+        """Whether values can be exchanged: always for a process alone."""
+        return self.size == 1 or self._star is not None
 
     def gather(self, value: Value) -> list[Value] | None:
         """The values of all ranks in their order, on rank 0; None on the others."""
-        self._check_alone()
-        return [value]
+        return self._check_star().gather(value)
 
     def allgather(self, value: Value) -> list[Value]:
         """The values of all ranks in their order, on every rank."""
-        self._check_alone()
-        return [value]
+        star = self._check_star()
+        return cast("list[Value]", star.broadcast(star.gather(value)))
 
     def broadcast(self, value: Value) -> Value:
         """Rank 0's value, on every rank."""
-        self._check_alone()
-        return value
+        return cast("Value", self._check_star().broadcast(value))
 
     def gather_local(self, value: Value) -> list[Value] | None:
-        return [value]
+        """The values of this node's ranks, on its first; None on the others."""
+        return self._check_local_star().gather(value)
 
     def allgather_local(self, value: Value) -> list[Value]:
-        return [value]
+        """The values of this node's ranks, on each of them."""
+        star = self._check_local_star()
+        return cast("list[Value]", star.broadcast(star.gather(value)))
 
     def broadcast_local(self, value: Value) -> Value:
-        return value
+        """The value of this node's first rank, on all of its ranks."""
+        return cast("Value", self._check_local_star().broadcast(value))
 
-    def _check_alone(self) -> None:
+    # The names that Determined 0.12 had.
+
+    def get_rank(self) -> int:
+        return self.rank
+
+    def get_local_rank(self) -> int:
+        return self.local_rank
+
+    def get_size(self) -> int:
+        return self.size
+
+    def get_num_agents(self) -> int:
+        return self.cross_size
+
+    def close(self) -> None:
+        """Close the connections; the other processes get an error where they still wait."""
+        stars, self.control = (self._star, self._local_star, self.control), None
+        self._star = self._local_star = None
+        for star in stars:
+            if star is not None:
+                star.close()
+
+    def _connect(self, chief_ip: str) -> None:
+        key = channel_key(_allocation_name())
+        address = _address(chief_ip, alone=self.cross_size == 1)
+        stars = connect_stars(self.rank, self.size, address, key, count=2)
+        self._star, self.control = stars
+        if self.cross_size == 1:
+            self._local_star = self._star
+            return
+        # Each node's first process makes a socket file, whose path its others hear this way.
+        path = local_address(f"detcloud-{os.getpid()}") if self.local_rank == 0 else ""
+        paths = self.allgather((self.cross_rank, path))
+        local = next(path for node, path in paths if node == self.cross_rank and path)
+        (self._local_star,) = connect_stars(
+            self.local_rank, self.local_size, local, key, count=1
+        )
+
+    def _check_star(self) -> Star:
+        if self._star is not None:
+            return self._star
         if self.size > 1:
             raise DetcloudError(
-                f"values are not exchanged over the {self.size} nodes of a trial; use "
-                "torch.distributed, which finds MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE in "
-                "the environment"
+                f"values are not exchanged over the {self.size} processes of this trial: start them "
+                "with `python3 -m detcloud.launch.torch_distributed`, or give core.init "
+                "`distributed=core.DistributedContext(...)` with chief_ip"
             )
+        return _ALONE
+
+    def _check_local_star(self) -> Star:
+        return self._local_star or (self._check_star() if self.local_size > 1 else _ALONE)
+
+
+_ALONE = Star()
+
+
+def detect_distributed(environment: Mapping[str, str] = os.environ) -> DistributedContext | None:
+    """The context of a worker of a launcher that is known by its variables; None without one."""
+    if "TORCHELASTIC_RUN_ID" in environment and "RANK" in environment:
+        return DistributedContext.from_torch_distributed()
+    if environment.get("USE_DEEPSPEED") and "RANK" in environment:
+        return DistributedContext.from_deepspeed()
+    if environment.get("HOROVOD_RANK") and int(environment.get("HOROVOD_SIZE") or 1) > 1:
+        return DistributedContext.from_horovod()
+    return None
+
+
+def _numbers(variables: tuple[str, ...], launcher: str) -> list[int]:
+    missing = [name for name in variables if not os.environ.get(name, "").isdigit()]
+    if missing:
+        raise DetcloudError(
+            f"{', '.join(missing)} are not set: start this process with `python3 -m "
+            f"detcloud.launch.{launcher}`"
+        )
+    return [int(os.environ[name]) for name in variables]
+
+
+def _address(chief_ip: str, *, alone: bool) -> Address:
+    """The place where the processes meet: a socket file on one machine, a port on several."""
+    port = os.environ.get("MASTER_PORT", "0")
+    if alone:
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        return local_address(f"detcloud-{os.getuid()}-{port}-{attempt}")
+    given = os.environ.get("DETCLOUD_CHANNEL_PORT")
+    return chief_ip, int(given) if given else CHANNEL_PORT
+
+
+def _allocation_name() -> str:
+    """The allocation's name, which the processes of one trial share; "" off a cluster."""
+    folder = os.environ.get("DETCLOUD_TRIAL_DIR", "").rstrip("/")
+    return folder.rpartition("/")[2]

@@ -4,21 +4,53 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from enum import Enum
 
+from detcloud.core.distributed_context import DistributedContext
+from detcloud.core.stop_agreement import StopAgreement
+from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_directory import Directives, Preemption
 
 READ_SECONDS_MIN = 0.1
 
 
-class PreemptContext:
-    """Reads the directives at most every 100 ms, so that it may be asked at every batch."""
+class PreemptMode(Enum):
+    """The ranks that may ask whether to stop, and who answers.
 
-    def __init__(self, read: Callable[[], Directives]) -> None:
+    `WorkersAskChief`: all ranks ask, each as often as the others, and all hear of it at the same
+    check. `ChiefOnly`: the chief asks and tells the others itself. `WorkersAskMaster`, also called
+    `WorkersAskSelf`: each rank reads its own directives, so that the answers may differ.
+    """
+
+    WorkersAskChief = "WORKERS_ASK_CHIEF"
+    ChiefOnly = "CHIEF_ONLY"
+    WorkersAskMaster = "WORKERS_ASK_MASTER"
+    WorkersAskSelf = WorkersAskMaster
+
+
+class PreemptContext:
+    """Answers at once, so that it may be asked at every batch.
+
+    A process alone reads the directives at most every 100 ms; several agree on where to stop.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], Directives],
+        distributed: DistributedContext | None = None,
+        mode: PreemptMode = PreemptMode.WorkersAskChief,
+    ) -> None:
         self._read = read
         self._next_read = 0.0
         self._directed: Preemption | None = None
         self._requested: Preemption | None = None
         self.was_seen = False
+        self._may_ask = mode is not PreemptMode.ChiefOnly or not (distributed and distributed.rank)
+        self._agreement: StopAgreement | None = None
+        control = distributed.control if distributed is not None else None
+        is_gang = control is not None and (control.hub is not None or bool(control.spokes))
+        if is_gang and control is not None and mode is PreemptMode.WorkersAskChief:
+            self._agreement = StopAgreement(control, self._read_request)
 
     def should_preempt(self, auto_ack: bool = True) -> bool:
         """Whether the cluster wants this trial to checkpoint and exit, with a deadline or not.
@@ -26,24 +58,56 @@ class PreemptContext:
         Call it where stopping is convenient: the cluster waits for the end of a workload. The exit
         is the acknowledgement, so `auto_ack`, which Determined's scripts may give, changes nothing.
         """
-        self._read_directives()
-        self.was_seen = self.was_seen or self._pending() is not None
-        return self._pending() is not None
+        self._check_may_ask()
+        if self._agreement is not None:
+            return self._see(self._agreement.should_stop(urgent=False))
+        return self._see(self.is_requested())
 
     def must_stop_at_next_batch(self) -> bool:
         """Whether there is a deadline: an interruption notice or SIGTERM."""
+        self._check_may_ask()
+        if self._agreement is not None:
+            return self._see(self._agreement.should_stop(urgent=True))
+        pending = self._pending() if self.is_requested() else None
+        return self._see(pending is not None and pending.deadline_ms is not None)
+
+    def is_requested(self) -> bool:
+        """Whether this process has seen a request; the others need not have."""
         self._read_directives()
-        pending = self._pending()
-        urgent = pending is not None and pending.deadline_ms is not None
-        self.was_seen = self.was_seen or urgent
-        return urgent
+        return self._pending() is not None
 
     def request(self, preempt: Preemption) -> None:
         """Note a preemption that reached this process itself, such as a signal."""
         self._requested = preempt
 
+    def close(self) -> None:
+        """End the agreement with the other processes."""
+        if self._agreement is not None:
+            self._agreement.close()
+
+    def _see(self, is_seen: bool) -> bool:
+        self.was_seen = self.was_seen or is_seen
+        return is_seen
+
+    def _check_may_ask(self) -> None:
+        if not self._may_ask:
+            raise DetcloudError(
+                "should_preempt was called by a process that is not the chief, but preempt_mode is "
+                "ChiefOnly: let the chief ask and broadcast its answer, or use WorkersAskChief"
+            )
+
     def _pending(self) -> Preemption | None:
         return self._requested or self._directed
+
+    def _read_request(self) -> Preemption | None:
+        """Read the most urgent request that this process sees, in the agreement's thread."""
+        try:
+            directed = self._read().preempt
+        except DetcloudError:
+            # Whoever asks for the next operation reads them too, and says what is wrong.
+            directed = None
+        requests = [one for one in (self._requested, directed) if one is not None]
+        return max(requests, key=lambda one: one.deadline_ms is not None, default=None)
 
     def _read_directives(self) -> None:
         now = time.monotonic()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any
 
+from detcloud.core.distributed_context import DistributedContext
 from detcloud.core.preempt import PreemptContext
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_directory import ENDLESS, Directives, Reporter
@@ -80,6 +81,13 @@ class SearcherOperation:
         )
 
 
+class SearcherMode(Enum):
+    """The ranks that go through the operations: all of them, or the chief alone."""
+
+    WorkersAskChief = "WORKERS_ASK_CHIEF"
+    ChiefOnly = "CHIEF_ONLY"
+
+
 class SearcherContext:
     """Yields one operation after the other; without a cluster, a single one."""
 
@@ -90,34 +98,50 @@ class SearcherContext:
         preempt: PreemptContext,
         *,
         on_cluster: bool,
+        distributed: DistributedContext | None = None,
     ) -> None:
         self._read = read
+        self._distributed = distributed if distributed and distributed.can_exchange else None
         self._report = report
         self._preempt = preempt
         self._on_cluster = on_cluster
         self._current: SearcherOperation | None = None
         self.outcome: Outcome | None = None
 
-    def operations(self, max_length: int = 1) -> Iterator[SearcherOperation]:
+    def operations(
+        self, max_length: int = 1, searcher_mode: SearcherMode = SearcherMode.WorkersAskChief
+    ) -> Iterator[SearcherOperation]:
         """Operations of growing length, waiting for each; ends when nothing is left to do here.
 
-        `outcome` then says why. Without a cluster there is one operation, of `max_length`.
+        `outcome` then says why. Without a cluster there is one operation, of `max_length`. Of
+        several processes all go through the same ones, which the chief reads, unless
+        `searcher_mode` has the chief go through them alone.
         Raises DetcloudError where an operation is left neither completed nor preempted.
         """
         if not self._on_cluster:
             self._current = None
+        distributed = self._distributed if searcher_mode is not SearcherMode.ChiefOnly else None
+        is_chief = distributed is None or distributed.rank == 0
         while True:
-            directives = self._read() if self._on_cluster else Directives(0, max_length, True)
-            step = self._next_step(directives)
+            step = self._await_step(max_length) if is_chief else None
+            step = distributed.broadcast(step) if distributed is not None else step
             if isinstance(step, Outcome):
                 self.outcome = step
                 return
-            if step is None:
-                time.sleep(POLL_SECONDS)
-                continue
+            assert step is not None
             self._current = operation = SearcherOperation(step, self._report)
             yield operation
-            self._check_completed(operation)
+            if is_chief:
+                self._check_completed(operation)
+
+    def _await_step(self, max_length: int) -> int | Outcome:
+        """Wait for the next operation's length, or for the reason why there is none."""
+        while True:
+            directives = self._read() if self._on_cluster else Directives(0, max_length, True)
+            step = self._next_step(directives)
+            if step is not None:
+                return step
+            time.sleep(POLL_SECONDS)
 
     def is_finished(self) -> bool:
         """Whether no operation is left and none will come."""
@@ -139,7 +163,7 @@ class SearcherContext:
         open_length = length if length is not None and length > done else None
         if open_length is None and directives.closed:
             return Outcome.COMPLETED
-        if self._preempt.should_preempt():
+        if self._preempt.is_requested():
             return Outcome.PREEMPTED
         if open_length is not None:
             return open_length
@@ -148,7 +172,7 @@ class SearcherContext:
         return None
 
     def _check_completed(self, operation: SearcherOperation) -> None:
-        if not operation.completed and not self._preempt.should_preempt():
+        if not operation.completed and not self._preempt.is_requested():
             raise DetcloudError(
                 f"the operation of length {operation.length} was left without its metric: call "
                 "operation.complete(metric) before asking for the next one"

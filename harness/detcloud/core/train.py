@@ -24,7 +24,7 @@ class TrainContext:
     """Reports of metrics, progress and early exits, written at once without the cluster."""
 
     def __init__(
-        self, report: Reporter, read: Callable[[], Directives], events: EventWriter
+        self, report: Reporter, read: Callable[[], Directives], events: EventWriter | None
     ) -> None:
         self._report = report
         self._read = read
@@ -86,12 +86,18 @@ class TrainContext:
 
         Every reported number is in it already, under the tag GROUP/NAME.
         """
+        if self._events is None:
+            raise DetcloudError(
+                "get_tensorboard_path was called by a process that is not the chief: only rank 0 "
+                "writes for TensorBoard"
+            )
         self._events.folder.mkdir(parents=True, exist_ok=True)
         return self._events.folder
 
     def close(self) -> None:
         """Close the event file, at the end of `init`."""
-        self._events.close()
+        if self._events is not None:
+            self._events.close()
 
     def allow_repeats(self) -> None:
         """Allow reports that were made before, because training starts anew in this process."""
@@ -110,7 +116,8 @@ class TrainContext:
         self._report(
             "metrics", group=group, steps_completed=steps_completed, metrics=plain, **extra
         )
-        self._events.add_scalars(group, steps_completed, plain)
+        if self._events is not None:
+            self._events.add_scalars(group, steps_completed, plain)
 
     def _check_not_repeated(
         self, group: str, steps_completed: int, metrics: dict[str, Any]

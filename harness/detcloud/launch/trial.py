@@ -34,6 +34,8 @@ def main() -> int:
         return _print_failure(
             f"{TRIAL_DIRECTORY_VARIABLE} is not set: it names the trial's directory"
         )
+    # From here on it tells this run's exit line from those before.
+    report = directory.report
     try:
         if directory.spec.epoch > 1:
             print(_run_header(directory.spec), flush=True)
@@ -52,7 +54,7 @@ def main() -> int:
     except BaseException as error:
         traceback.print_exc()
         reason, message, code = "errored", f"{type(error).__name__}: {error}", 1
-    if not directory.report.has_exit():
+    if not report.has_exit():
         _write_exit(directory, reason, message)
     return code
 

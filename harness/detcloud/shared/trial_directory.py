@@ -6,6 +6,7 @@ and "-Infinity".
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
@@ -203,7 +204,51 @@ class TrialDirectory:
             ) from None
         self.spec = _parse_spec(document, str(place))
         self.directives = DirectivesFile(path / "in" / "directives.json")
-        self.report = ReportFile(path / "out" / f"report-{self.spec.rank}.jsonl")
+        self.rank = self.spec.rank
+        self.is_worker = False
+        self._report: ReportFile | None = None
+        self._claim: int | None = None
+
+    @property
+    def report(self) -> ReportFile:
+        """The report file of this process's rank, made at its first use."""
+        if self._report is None:
+            self._report = ReportFile(self.path / "out" / f"report-{self.rank}.jsonl")
+        return self._report
+
+    def set_rank(self, rank: int) -> None:
+        """Set the rank among the workers of a launcher; of those the chief alone reports."""
+        self.rank, self.is_worker = rank, rank > 0
+
+    def claim_rank(self) -> None:
+        """Claim the rank for this process, until `close`.
+
+        Raises DetcloudError where another process has it: both would report the same trial.
+        """
+        (self.path / "out").mkdir(parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._claim = os.open(self.path / "out" / f".rank-{self.rank}", flags, 0o644)
+        try:
+            # Of a process, not of an open file: what it forks does not hold it.
+            fcntl.lockf(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            raise DetcloudError(
+                f"two processes of this trial say that they are rank {self.rank} of "
+                f"{self.spec.size}, and both would report it: start them with `python3 -m "
+                "detcloud.launch.torch_distributed`, which gives each a rank, or give core.init "
+                "`distributed=core.DistributedContext(rank=..., size=..., chief_ip=...)`"
+            ) from None
+        except OSError:
+            # A file system without locks.
+            return
+
+    def close(self) -> None:
+        """Close the report file and give the rank back."""
+        if self._report is not None:
+            self._report.close()
+        if self._claim is not None:
+            os.close(self._claim)
+            self._claim = None
 
     @classmethod
     def from_environment(cls) -> TrialDirectory | None:

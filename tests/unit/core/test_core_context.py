@@ -198,5 +198,5 @@ def test_values_are_not_exchanged_over_nodes_yet(
     with core.init() as context:
         found = context.distributed
         assert (found.rank, found.size, found.local_rank, found.cross_size) == (1, 2, 0, 2)
-        with pytest.raises(DetcloudError, match="over the 2 nodes of a trial; use torch"):
+        with pytest.raises(DetcloudError, match="over the 2 processes of this trial: start them"):
             found.allgather(5)

@@ -61,7 +61,8 @@ class ProcessRuntime:
         make_links(bind_mounts(assignment.config), directory.code)
         directory.write_notices(process_notices(assignment.config, cuda=assignment.uses_cuda))
         base = shared_environment(os.environ, assignment.threads)
-        plain = assignment.has_hook or assignment.uses_cuda
+        several = len(assignment.slots) > 1 or int(assignment.spec.get("nodes", 1)) > 1
+        plain = assignment.has_hook or assignment.uses_cuda or several
         launch = Launch(
             assignment.stages(sys.executable, directory.agent),
             assignment.environment(base),

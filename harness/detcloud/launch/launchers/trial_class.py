@@ -9,11 +9,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from detcloud.launch.gang import Gang
+from detcloud.launch.launchers.command import CommandLauncher
 from detcloud.shared.errors import DetcloudError
 
 if TYPE_CHECKING:
     from detcloud.pytorch import PyTorchTrial
 
+_GANG_LAUNCHER = ("detcloud.launch.torch_distributed", "--trial")
 _TRIAL_CLASS = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_.]+")
 
 
@@ -27,12 +30,22 @@ class TrialClassLauncher:
         return isinstance(entrypoint, str) and _TRIAL_CLASS.fullmatch(entrypoint) is not None
 
     def run(self, entrypoint: str | list[str]) -> int:
-        """Train the class; 0."""
-        # The interpreter puts the code's directory first by itself, unless it runs with -P.
-        if "" not in sys.path and os.getcwd() not in sys.path:  # noqa: PTH109
-            sys.path.insert(0, "")
-        _train(load_trial_class(str(entrypoint)))
+        """Train the class, on several slots in as many processes; the exit code."""
+        gang = Gang.from_environment()
+        if gang.slots * gang.nodes > 1:
+            return CommandLauncher().run([sys.executable, "-m", *_GANG_LAUNCHER, str(entrypoint)])
+        train_class(str(entrypoint))
         return 0
+
+
+def train_class(entrypoint: str) -> None:
+    """Train the class in this process; the file may be named with slashes and `.py` too."""
+    # The interpreter puts the code's directory first by itself, unless it runs with -P.
+    if "" not in sys.path and os.getcwd() not in sys.path:  # noqa: PTH109
+        sys.path.insert(0, "")
+    file, _, path = entrypoint.partition(":")
+    module = file.removeprefix("./").removesuffix(".py").replace("/", ".")
+    _train(load_trial_class(f"{module}:{path}"))
 
 
 def load_trial_class(entrypoint: str) -> type[PyTorchTrial]:

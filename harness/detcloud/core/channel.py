@@ -1,0 +1,146 @@
+"""The channel between the processes of a trial: each has a connection to the chief, rank 0.
+
+It is the standard library's, over a socket file on one machine and TCP between several. Whoever
+connects has to know the trial's allocation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+from typing import Any
+
+from detcloud.shared.errors import DetcloudError
+
+Address = str | tuple[str, int]
+JOIN_SECONDS_MAX = 600.0
+RETRY_SECONDS = 0.05
+_SOCKET_BYTES_MAX = 100
+
+
+def local_address(name: str) -> str:
+    """The path of a socket file of that name, in a folder that is short enough for one."""
+    folder = os.environ.get("DETCLOUD_GANG_FOLDER") or tempfile.gettempdir()
+    path = f"{folder}/{name}.sock"
+    if len(os.fsencode(path)) > _SOCKET_BYTES_MAX:
+        path = f"/tmp/{name}.sock"  # noqa: S108
+    return path
+
+
+def channel_key(*parts: object) -> bytes:
+    """The key by which processes of one trial know each other."""
+    return hashlib.sha256("/".join(map(str, parts)).encode()).digest()
+
+
+class Star:
+    """Connections of all ranks to rank 0: `spokes` on the chief, `hub` on the others."""
+
+    def __init__(
+        self, spokes: Sequence[Connection[Any, Any]] = (), hub: Connection[Any, Any] | None = None
+    ) -> None:
+        self.spokes = list(spokes)
+        self.hub = hub
+
+    def gather(self, value: Any) -> list[Any] | None:
+        """The values of all ranks in their order, on rank 0; None on the others."""
+        if self.hub is not None:
+            _send(self.hub, value)
+            return None
+        return [value, *(_receive(spoke, rank + 1) for rank, spoke in enumerate(self.spokes))]
+
+    def broadcast(self, value: Any) -> Any:
+        """Rank 0's value, on every rank."""
+        if self.hub is not None:
+            return _receive(self.hub, 0)
+        for spoke in self.spokes:
+            _send(spoke, value)
+        return value
+
+    def close(self) -> None:
+        for connection in (*self.spokes, *([self.hub] if self.hub else [])):
+            connection.close()
+
+
+def connect_stars(rank: int, size: int, address: Address, key: bytes, count: int) -> list[Star]:
+    """Connect all ranks to rank 0, `count` times each, within 10 minutes.
+
+    Raises DetcloudError where a rank does not come.
+    """
+    if size == 1:
+        return [Star() for _ in range(count)]
+    if rank:
+        return [Star(hub=_connect(rank, star, address, key)) for star in range(count)]
+    found = _accept(size, address, key, count)
+    return [Star([found[other, star] for other in range(1, size)]) for star in range(count)]
+
+
+def _accept(
+    size: int, address: Address, key: bytes, count: int
+) -> dict[tuple[int, int], Connection[Any, Any]]:
+    """Wait for the other ranks; their connections by rank and star."""
+    if isinstance(address, str):
+        # A process of an earlier try may have left it.
+        Path(address).unlink(missing_ok=True)
+    found: dict[tuple[int, int], Connection[Any, Any]] = {}
+    try:
+        listener = Listener(address, backlog=size * count, authkey=key)
+    except OSError as error:
+        raise DetcloudError(f"the chief cannot listen at {address}: {error}") from None
+    give_up_at = time.monotonic() + JOIN_SECONDS_MAX
+    with listener:
+        _limit_waiting(listener)
+        while len(found) < (size - 1) * count:
+            if time.monotonic() > give_up_at:
+                missing = ", ".join(str(one) for one in range(1, size) if (one, 0) not in found)
+                raise DetcloudError(
+                    f"ranks {missing} of {size} did not come within {JOIN_SECONDS_MAX:.0f} s: every "
+                    "process has to make its DistributedContext"
+                )
+            with contextlib.suppress(AuthenticationError, EOFError, OSError):
+                connection = listener.accept()
+                other, star = connection.recv()
+                found[other, star] = connection
+    return found
+
+
+def _limit_waiting(listener: Listener) -> None:
+    """Let `accept` return now and then: the standard library has no limit for it."""
+    inner: Any = getattr(listener, "_listener", None)
+    inner._socket.settimeout(5.0)
+
+
+def _connect(rank: int, star: int, address: Address, key: bytes) -> Connection[Any, Any]:
+    give_up_at = time.monotonic() + JOIN_SECONDS_MAX
+    while True:
+        try:
+            connection = Client(address, authkey=key)
+            connection.send((rank, star))
+        except (OSError, EOFError, AuthenticationError) as error:
+            if time.monotonic() > give_up_at:
+                raise DetcloudError(
+                    f"rank {rank} cannot reach the chief at {address}: {error}"
+                ) from None
+            time.sleep(RETRY_SECONDS)
+        else:
+            return connection
+
+
+def _send(connection: Connection[Any, Any], value: Any) -> None:
+    try:
+        connection.send(value)
+    except OSError as error:
+        raise DetcloudError(f"another process of the trial is gone: {error}") from None
+
+
+def _receive(connection: Connection[Any, Any], rank: int) -> Any:
+    try:
+        return connection.recv()
+    except (EOFError, OSError):
+        raise DetcloudError(f"rank {rank} of the trial is gone") from None

@@ -1,0 +1,78 @@
+"""The command line that all launchers share: `[[OVERRIDES...] --] (--trial TRIAL) | (SCRIPT...)`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+WORKER = "detcloud.launch.trial_worker"
+HELP_OPTIONS = ("-h", "--help")
+
+
+@dataclass(frozen=True, slots=True)
+class LauncherArguments:
+    """The launcher's `overrides`, and the command that runs one worker."""
+
+    overrides: list[str]
+    command: list[str]
+
+
+def parse_launcher_arguments(
+    name: str, argv: Sequence[str], description: str, *, takes_overrides: bool = True
+) -> LauncherArguments:
+    """Parse the arguments of the launcher of that name.
+
+    What stands before the first `--` are overrides. Without a trial or a script, or with both, it
+    prints the usage and ends the process with 1; `-h` prints it and ends it with 0.
+    """
+    words = list(argv)
+    cut = words.index("--") if "--" in words else None
+    overrides = words[:cut] if cut is not None else []
+    rest = words[cut + 1 :] if cut is not None else words
+    if any(word in HELP_OPTIONS for word in (*overrides, *rest[:1])):
+        print(_usage_text(name, takes_overrides) + "\n\n" + description, flush=True)
+        sys.exit(0)
+    if overrides and not takes_overrides:
+        _refuse(name, takes_overrides, f"{overrides[0]!r} before -- is not known")
+    if not rest:
+        _refuse(name, takes_overrides, "neither --trial nor a script was given")
+    trial, script = _split_trial(name, rest, takes_overrides)
+    if trial is not None and script:
+        text = f"--trial {trial} and the script {script[0]!r} were given: give one of them"
+        _refuse(name, takes_overrides, text)
+    return LauncherArguments(overrides, _worker_command(trial, script))
+
+
+def _split_trial(
+    name: str, rest: list[str], takes_overrides: bool
+) -> tuple[str | None, list[str]]:
+    first = rest[0]
+    if first.startswith("--trial="):
+        return first.removeprefix("--trial="), rest[1:]
+    if first != "--trial":
+        if first.startswith("-"):
+            text = f"{first!r} is not known: options of its own end with --, as in `{first} -- ...`"
+            _refuse(name, takes_overrides, text)
+        return None, rest
+    if len(rest) < 2:
+        _refuse(name, takes_overrides, "--trial needs file:Class")
+    return rest[1], rest[2:]
+
+
+def _worker_command(trial: str | None, script: list[str]) -> list[str]:
+    if trial is not None:
+        return [sys.executable, "-m", WORKER, trial]
+    # A file of Python's needs no execute bit.
+    return [sys.executable, *script] if script[0].endswith(".py") else script
+
+
+def _usage_text(name: str, takes_overrides: bool) -> str:
+    overrides = "[[OVERRIDES...] --] " if takes_overrides else ""
+    return f"usage: python3 -m detcloud.launch.{name} {overrides}(--trial TRIAL)|(SCRIPT...)"
+
+
+def _refuse(name: str, takes_overrides: bool, text: str) -> NoReturn:
+    print(f"{_usage_text(name, takes_overrides)}\ndetcloud: {text}", file=sys.stderr, flush=True)
+    sys.exit(1)

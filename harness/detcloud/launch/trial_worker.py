@@ -1,0 +1,33 @@
+"""One worker of a trial class, `python -m detcloud.launch.trial_worker FILE:CLASS`."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+
+from detcloud.launch.fast_exit import exit_process, install_fast_exit
+from detcloud.launch.launchers.trial_class import train_class
+from detcloud.shared.errors import DetcloudError
+
+
+def main() -> int:
+    """Train the class in this process; the exit code."""
+    if len(sys.argv) != 2 or ":" not in sys.argv[1]:
+        print("usage: python3 -m detcloud.launch.trial_worker FILE:CLASS", file=sys.stderr)
+        return 1
+    try:
+        train_class(sys.argv[1])
+    except DetcloudError as error:
+        print(f"detcloud: {error}", file=sys.stderr, flush=True)
+        return 1
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    install_fast_exit()
+    exit_process(main())

@@ -1,0 +1,169 @@
+"""The wrapper of one worker, `python3 -m detcloud.launch.wrap_rank RANK CMD...`.
+
+Each line that the worker prints gets its rank in front, as `[rank=N] `, by which `detcloud trial
+logs --rank N` finds it. The worker does not outlive the wrapper, nor the wrapper its launcher. Where
+another worker of the gang has failed, the worker has some seconds after SIGTERM to end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import Any
+
+from detcloud.launch.gang_failure import failure_text, mark_failure
+from detcloud.shared.parent_death import adopt_orphans, end_with_parent
+from detcloud.shared.processes import list_descendants
+
+LINE_BYTES_MAX = 8 * 1024
+PIPE_BYTES = 64 * 1024
+FAILED_GRACE_SECONDS = 5.0
+POLL_SECONDS = 0.5
+# A grandchild may hold the pipes open for as long as it lives.
+DRAIN_SECONDS_MAX = 2.0
+USAGE = "usage: python3 -m detcloud.launch.wrap_rank [--no-redirect-stdio] RANK [--] CMD [ARGS...]"
+DESCRIPTION = (
+    "Runs CMD and puts [rank=RANK] before each line that it prints. RANK is a number, or names of\n"
+    "environment variables with commas between them, of which the first that is set counts.\n"
+    "With --no-redirect-stdio the lines stay as they are."
+)
+
+
+class LinePrefixer:
+    """Cuts a worker's output into lines with its rank in front; a carriage return ends a line."""
+
+    def __init__(self, rank: int) -> None:
+        self._prefix = f"[rank={rank}] ".encode()
+        self._rest = b""
+
+    def feed(self, content: bytes) -> bytes:
+        """The lines that `content` completes."""
+        text = (self._rest + content).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        *lines, self._rest = text.split(b"\n")
+        while len(self._rest) > LINE_BYTES_MAX:
+            lines.append(self._rest[:LINE_BYTES_MAX])
+            self._rest = self._rest[LINE_BYTES_MAX:]
+        return b"".join(map(self._render_line, lines))
+
+    def flush(self) -> bytes:
+        """The last line, where the output did not end with a newline."""
+        rest, self._rest = self._rest, b""
+        return self._render_line(rest) if rest else b""
+
+    def _render_line(self, line: bytes) -> bytes:
+        pieces = [line[at : at + LINE_BYTES_MAX] for at in range(0, len(line), LINE_BYTES_MAX)]
+        return b"".join(self._prefix + piece + b"\n" for piece in pieces or [b""])
+
+
+def parse_rank(text: str, environment: Mapping[str, str]) -> int | None:
+    """The rank: a number, or the value of the first variable that is set; None if there is none."""
+    if text.isdigit():
+        return int(text)
+    values = (environment.get(name.strip(), "") for name in text.split(","))
+    return next((int(value) for value in values if value.isdigit()), None)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run a worker to its end; its exit code as a shell has it."""
+    words = list(argv)
+    if words[:1] and words[0] in ("-h", "--help"):
+        print(f"{USAGE}\n\n{DESCRIPTION}")
+        return 0
+    redirects = "--no-redirect-stdio" not in words[:1]
+    words = words if redirects else words[1:]
+    command = words[2:] if words[1:2] == ["--"] else words[1:]
+    rank = parse_rank(words[0], os.environ) if words else None
+    if rank is None or not command:
+        problem = "CMD is missing" if rank is not None else "RANK is no number and no such variable"
+        print(f"{USAGE}\ndetcloud: {problem if words else 'RANK is missing'}", file=sys.stderr)
+        return 1
+    return _run(rank, command, redirects=redirects)
+
+
+def _run(rank: int, command: Sequence[str], *, redirects: bool) -> int:
+    end_with_parent(os.getppid())
+    adopt_orphans()
+    wrapper, pipe = os.getpid(), subprocess.PIPE if redirects else None
+    try:
+        worker = subprocess.Popen(
+            command, stdout=pipe, stderr=pipe, preexec_fn=lambda: end_with_parent(wrapper)
+        )
+    except (OSError, ValueError) as error:
+        print(f"detcloud: {command[0]!r} cannot be started: {error}", file=sys.stderr, flush=True)
+        mark_failure(f"rank {rank}: {command[0]!r} cannot be started")
+        return 127
+    terminated: list[float] = []
+
+    def note_signal(number: int, _frame: FrameType | None) -> None:
+        terminated.append(time.monotonic())
+        # A launcher that made this a group of its own has sent it to the worker too.
+        if os.getpgrp() != wrapper:
+            worker.send_signal(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, note_signal)
+    code = _watch(worker, rank, terminated)
+    _kill_orphans()
+    code = code if code >= 0 else 128 - code
+    if code and not terminated:
+        how = f"exit code {code}" if code < 128 else f"signal {code - 128}"
+        mark_failure(f"rank {rank} ended with {how}")
+    return code
+
+
+def _kill_orphans() -> None:
+    """End what the worker left behind."""
+    for process in list_descendants(os.getpid()):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(process.pid, signal.SIGKILL)
+
+
+def _watch(worker: subprocess.Popen[bytes], rank: int, terminated: Sequence[float]) -> int:
+    """Pass on the worker's output until it has ended; kill it where its gang has failed."""
+    streams = selectors.DefaultSelector()
+    for source, sink in ((worker.stdout, 1), (worker.stderr, 2)):
+        if source is not None:
+            os.set_blocking(source.fileno(), False)
+            streams.register(source, selectors.EVENT_READ, (sink, LinePrefixer(rank)))
+    ended_at = None
+    while streams.get_map() or worker.poll() is None:
+        for key, _ in streams.select(POLL_SECONDS) if streams.get_map() else ():
+            if not _pass_on(key.fileobj, *key.data):
+                streams.unregister(key.fileobj)
+        if not streams.get_map() and worker.poll() is None:
+            _wait_briefly(worker)
+        now = time.monotonic()
+        if terminated and now - terminated[0] > FAILED_GRACE_SECONDS and failure_text():
+            worker.kill()
+        if worker.poll() is not None:
+            ended_at = ended_at or now
+            if now - ended_at > DRAIN_SECONDS_MAX:
+                break
+    return worker.wait()
+
+
+def _wait_briefly(worker: subprocess.Popen[bytes]) -> None:
+    try:
+        worker.wait(POLL_SECONDS)
+    except subprocess.TimeoutExpired:
+        return
+
+
+def _pass_on(source: Any, sink: int, prefixer: LinePrefixer) -> bool:
+    """Pass on what there is; whether more may come."""
+    content = os.read(source.fileno(), PIPE_BYTES)
+    lines = prefixer.feed(content) if content else prefixer.flush()
+    while lines:
+        lines = lines[os.write(sink, lines) :]
+    return bool(content)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
