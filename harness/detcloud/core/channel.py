@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import pickle
 import tempfile
 import time
 from collections.abc import Sequence
@@ -134,13 +135,14 @@ def _connect(rank: int, star: int, address: Address, key: bytes) -> Connection[A
 
 def _send(connection: Connection[Any, Any], value: Any) -> None:
     try:
-        connection.send(value)
+        # Not `send`: it would pass tensors on in memory that only one machine has.
+        connection.send_bytes(pickle.dumps(value))
     except OSError as error:
         raise DetcloudError(f"another process of the trial is gone: {error}") from None
 
 
 def _receive(connection: Connection[Any, Any], rank: int) -> Any:
     try:
-        return connection.recv()
+        return pickle.loads(connection.recv_bytes())  # noqa: S301
     except (EOFError, OSError):
         raise DetcloudError(f"rank {rank} of the trial is gone") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch.amp.grad_scaler import GradScaler
@@ -13,6 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler as TorchLRScheduler
 
 from detcloud import core
 from detcloud.pytorch.batch_data import move_to_device
+from detcloud.pytorch.gang import distribute_model, process_group
 from detcloud.pytorch.generators import seed_all
 from detcloud.pytorch.optimization import ClipGrads, Optimization, StepMode
 from detcloud.shared.errors import DetcloudError
@@ -28,15 +29,24 @@ def init(
     hparams: dict[str, Any] | None = None,
     exp_conf: dict[str, Any] | None = None,
     checkpoint_dir: str | Path | None = None,
+    distributed: core.DistributedContext | None = None,
 ) -> Iterator[PyTorchTrialContext]:
     """A trial's context, with the generators seeded and torch set up to be deterministic.
 
-    The arguments are for runs without a cluster; on one, its specification holds instead.
+    The arguments are for runs without a cluster; on one, its specification holds instead. A worker
+    of a launcher finds the others by itself; any other process of several needs `distributed`.
     """
     seed = (exp_conf or {}).get("reproducibility", {}).get("experiment_seed", 0)
-    with core.init(
-        hparams=hparams, config=exp_conf, checkpoint_dir=checkpoint_dir, seed=seed
-    ) as core_context:
+    with (
+        core.init(
+            hparams=hparams,
+            config=exp_conf,
+            checkpoint_dir=checkpoint_dir,
+            seed=seed,
+            distributed=distributed,
+        ) as core_context,
+        process_group(core_context.distributed),
+    ):
         if core_context.info.threads is not None:
             torch.set_num_threads(core_context.info.threads)
         torch.use_deterministic_algorithms(True, warn_only=True)
@@ -116,9 +126,16 @@ class PyTorchTrialContext:
     # Objects that the trial wraps, and what the context does with them.
 
     def wrap_model(self, model: Model) -> Model:
-        """Move the model to the device; its weights become part of every checkpoint."""
-        self.optimization.models.append(model.to(self.device))
-        return model
+        """Move the model to the device; its weights become part of every checkpoint.
+
+        Of several processes each gets a model whose gradients are averaged over all of them, and
+        that otherwise is the one given.
+        """
+        moved = model.to(self.device)
+        wrapped: Any = distribute_model(moved, self.device)
+        self.optimization.models.append(moved)
+        self.optimization.wrapped_models.append(wrapped)
+        return cast("Model", wrapped)
 
     def wrap_optimizer(self, optimizer: Optimizer) -> Optimizer:
         self.optimization.optimizers.append(optimizer)

@@ -64,6 +64,7 @@ class DataLoader:
         order = sampler if sampler is not None else _default_sampler(dataset, shuffle)
         self._sampler = order
         self._batches: Batches = BatchSampler(order, batch_size, drop_last)
+        self._rank, self._size = 0, 1
         if len(self._batches) == 0:
             raise DetcloudError(
                 f"the data loader has no batch: {_length(dataset)} records, "
@@ -71,8 +72,8 @@ class DataLoader:
             )
 
     def __len__(self) -> int:
-        """The number of batches in one epoch."""
-        return len(self._batches)
+        """The number of batches in one epoch; of a share, those of the largest one."""
+        return -(-len(self._batches) // self._size)
 
     def __iter__(self) -> Iterator[Any]:
         """The batches of one epoch, always in the same order."""
@@ -81,6 +82,15 @@ class DataLoader:
     def batches_from(self, first: int, seed: int) -> Iterator[Any]:
         """Batches without end, starting with number `first` since the trial's start."""
         return self._iterate(seed, first=first)
+
+    def share(self, rank: int, size: int) -> DataLoader:
+        """The batches of one of `size` processes: of all batches in their order, each `size`th.
+
+        The order goes on over the epochs' ends, so that no process is ever without a batch.
+        """
+        part = copy.copy(self)
+        part._rank, part._size = rank, size
+        return part
 
     def first_batches(self, count: int) -> DataLoader:
         """A copy of the loader that has its first batches alone."""
@@ -94,9 +104,10 @@ class DataLoader:
             self._sampler,
             self._batches,
             seed=seed,
-            first=first,
+            first=first * self._size,
             epochs=epochs,
             adds_seeds=workers > 0,
+            share=(self._rank, self._size),
         )
         loader: TorchDataLoader[Any] = TorchDataLoader(
             _WorkerDataset(self.dataset) if workers else self.dataset,
@@ -127,8 +138,13 @@ class _BatchOrder(Sampler[list[int]]):
         first: int = 0,
         epochs: int | None = None,
         adds_seeds: bool,
+        share: tuple[int, int] = (0, 1),
     ) -> None:
-        """`adds_seeds` gives each batch the seed that worker processes need."""
+        """`adds_seeds` gives each batch the seed that worker processes need.
+
+        Of all batches from number `first` on, `share` (rank, size) takes those of one process.
+        """
+        self._share = share
         self._sampler, self._batches, self._adds_seeds = sampler, batches, adds_seeds
         self._seed, self._first, self._epochs = seed, first, epochs
 
@@ -138,10 +154,14 @@ class _BatchOrder(Sampler[list[int]]):
             self._start_epoch(epoch)
             number = -1
             for number, indices in enumerate(self._epoch_batches(epoch)):
-                if number >= skipped:
+                if number >= skipped and self._is_ours(epoch, number):
                     yield self._with_seed(indices, epoch, number) if self._adds_seeds else indices
             self._check_length(epoch, number + 1)
             epoch, skipped = epoch + 1, 0
+
+    def _is_ours(self, epoch: int, number: int) -> bool:
+        rank, size = self._share
+        return (epoch * len(self._batches) + number) % size == rank
 
     def _with_seed(self, indices: list[int], epoch: int, number: int) -> _Batch:
         batch = _Batch(indices)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from itertools import zip_longest
+from typing import Any, TypeVar
 
 import torch
 
+from detcloud.core import DistributedContext
 from detcloud.pytorch.trial import PyTorchTrial, Reducer
 from detcloud.shared.errors import DetcloudError
+
+
+Item = TypeVar("Item")
 
 
 class MetricAverage:
@@ -45,6 +50,19 @@ class MetricAverage:
 
     def state_dict(self) -> dict[str, Any]:
         return {"sums": dict(self._sums), "counts": dict(self._counts)}
+
+    def merged(self, distributed: DistributedContext) -> MetricAverage:
+        """The average over the batches of all processes, on each of them."""
+        if distributed.size == 1 or not distributed.can_exchange:
+            return self
+        state = {**self.state_dict(), "sums": _on_cpu(self._sums)}
+        whole = MetricAverage()
+        for other in distributed.allgather(state):
+            for name, total in other["sums"].items():
+                before = whole._sums.get(name)
+                whole._sums[name] = total if before is None else before + total
+                whole._counts[name] = whole._counts.get(name, 0) + other["counts"][name]
+        return whole
 
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
         self._sums = {
@@ -107,6 +125,16 @@ class BatchMetrics:
                 length = self._trial.get_batch_length(batch)
                 self._lengths.setdefault(name, []).append(length)
 
+    def merge(self, distributed: DistributedContext) -> None:
+        """Take in the other processes' batches, in the order that a process alone has them in."""
+        ours = {name: [value.cpu() for value in values] for name, values in self._values.items()}
+        everybody = distributed.allgather((ours, self._lengths))
+        names = dict.fromkeys(name for values, _ in everybody for name in values)
+        self._values = {n: _interleave([values.get(n, []) for values, _ in everybody]) for n in names}
+        self._lengths = {
+            n: _interleave([lengths.get(n, []) for _, lengths in everybody]) for n in names
+        }
+
     def reduce(self) -> dict[str, Any]:
         return {name: self._reduced_metric(name).tolist() for name in self._values}
 
@@ -129,6 +157,19 @@ class BatchMetrics:
                 "detcloud.pytorch.Reducer was expected"
             )
         return chosen
+
+
+def _interleave(columns: list[list[Item]]) -> list[Item]:
+    """The first item of each column, then the second of each, and so on."""
+    rows = zip_longest(*columns, fillvalue=None)
+    return [item for row in rows for item in row if item is not None]
+
+
+def _on_cpu(sums: dict[str, torch.Tensor | float]) -> dict[str, torch.Tensor | float]:
+    return {
+        name: total.cpu() if isinstance(total, torch.Tensor) else total
+        for name, total in sums.items()
+    }
 
 
 def _add_to_total(

@@ -41,6 +41,8 @@ class Optimization:
     aggregation_frequency: int = 1
     average_aggregated_gradients: bool = True
     models: list[torch.nn.Module] = field(default_factory=list)
+    # The same with gradients that are averaged over the processes, where there are several.
+    wrapped_models: list[torch.nn.Module] = field(default_factory=list)
     optimizers: list[torch.optim.Optimizer] = field(default_factory=list)
     schedulers: list[tuple[TorchLRScheduler, StepMode, int]] = field(default_factory=list)
     scaler: GradScaler | None = None
@@ -111,8 +113,28 @@ class Optimization:
                 scheduler.step()
 
     def set_training(self, training: bool) -> None:
-        for model in self.models:
+        for model in self.wrapped_models or self.models:
             model.train(training)
+
+    def prepare_batch(self, batch_idx: int) -> None:
+        """Have the gradients of several processes averaged where a step follows, and only there."""
+        if self.aggregation_frequency > 1:
+            for model in self.wrapped_models:
+                if hasattr(model, "require_backward_grad_sync"):
+                    model.require_backward_grad_sync = self._is_step(batch_idx)
+
+    def gradients(self) -> list[dict[str, torch.Tensor]]:
+        """The gradients that wait for their step, by the names of their parameters."""
+        return [
+            {name: x.grad for name, x in model.named_parameters() if x.grad is not None}
+            for model in self.models
+        ]
+
+    def load_gradients(self, saved: list[dict[str, torch.Tensor]]) -> None:
+        for model, gradients in zip(self.models, saved, strict=True):
+            for name, parameter in model.named_parameters():
+                grad = gradients.get(name)
+                parameter.grad = None if grad is None else grad.to(parameter.device)
 
     def state_dict(self) -> dict[str, Any]:
         """The state that later batches depend on, with gradients that wait for their step."""
@@ -120,10 +142,7 @@ class Optimization:
             "models": [model.state_dict() for model in self.models],
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "schedulers": [scheduler.state_dict() for scheduler, _, _ in self.schedulers],
-            "gradients": [
-                {name: x.grad for name, x in model.named_parameters() if x.grad is not None}
-                for model in self.models
-            ],
+            "gradients": self.gradients(),
             "scaler": self.scaler.state_dict() if self.scaler is not None else {},
         }
 
@@ -151,10 +170,7 @@ class Optimization:
             scheduler.load_state_dict(saved_state)
         if self.scaler is not None and state.get("scaler"):
             self.scaler.load_state_dict(state["scaler"])
-        for model, gradients in zip(self.models, state["gradients"], strict=True):
-            for name, parameter in model.named_parameters():
-                grad = gradients.get(name)
-                parameter.grad = None if grad is None else grad.to(parameter.device)
+        self.load_gradients(state["gradients"])
 
     def _is_step(self, batch_idx: int) -> bool:
         return (batch_idx + 1) % self.aggregation_frequency == 0

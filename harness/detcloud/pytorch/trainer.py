@@ -101,8 +101,14 @@ class Trainer:
         return callbacks
 
     def _loaders(self) -> Loaders:
+        training = _checked_loader(
+            self._trial.build_training_data_loader(), "build_training_data_loader"
+        )
+        distributed = self._context.distributed
+        if distributed.can_exchange:
+            training = training.share(distributed.rank, distributed.size)
         return Loaders(
-            _checked_loader(self._trial.build_training_data_loader(), "build_training_data_loader"),
+            training,
             _checked_loader(
                 self._trial.build_validation_data_loader(), "build_validation_data_loader"
             ),

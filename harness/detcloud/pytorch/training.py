@@ -1,11 +1,15 @@
-"""The training loop of one process: workload after workload, until the searcher has no more."""
+"""The training loop: workload after workload, until the searcher has no more.
+
+The processes of a trial go through the same workloads, each with its own share of the batches; the
+chief says what only one may decide.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -15,6 +19,7 @@ from detcloud.pytorch import generators, snapshot
 from detcloud.pytorch.callback import PyTorchCallback
 from detcloud.pytorch.context import PyTorchTrialContext
 from detcloud.pytorch.data import DataLoader
+from detcloud.pytorch.gang import copy_buffers_of_chief
 from detcloud.pytorch.metrics import (
     BatchMetrics,
     MetricAverage,
@@ -34,6 +39,8 @@ from detcloud.pytorch.workloads import (
     policy_wants_checkpoint,
 )
 from detcloud.shared.errors import DetcloudError
+
+Value = TypeVar("Value")
 
 # A time metric that is known without the trial's reporting it.
 EPOCHS = "epochs"
@@ -104,11 +111,11 @@ class Training:
         self._start()
         for operation in self._core.searcher.operations(self._plan.max_length):
             self._run_operation(operation)
-            if self._context.get_stop_requested() or not operation.completed:
+            if self._is_stop_requested() or not operation.completed:
                 break
         if self._core.searcher.outcome is not Outcome.COMPLETED:
             self._save_if_stale()
-        if self._context.get_stop_requested():
+        if self._is_stop_requested():
             self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
 
     def _start(self) -> None:
@@ -171,7 +178,7 @@ class Training:
         self.position = self.position.after_training(steps, end)
         if steps < end:
             return
-        metrics = self._average.average()
+        metrics = self._average.merged(self._core.distributed).average()
         self._core.train.report_training_metrics(steps, metrics, batches)
         operation.report_progress(steps)
         self._average = MetricAverage()
@@ -182,6 +189,7 @@ class Training:
         context.set_position(batch_idx, epoch_length)
         if number == 0:
             self._call_hooks(PyTorchCallback.on_training_epoch_start, epoch_idx)
+        self._optimization.prepare_batch(batch_idx)
         batch = context.to_device(next(self._batches))
         self._average.add(self._trial.train_batch(batch, epoch_idx, batch_idx))
         self._optimization.step_schedulers(batch_idx, epoch_length)
@@ -193,6 +201,7 @@ class Training:
         generators_before = generators.capture_state()
         self._call_hooks(PyTorchCallback.on_validation_start)
         self._optimization.set_training(False)
+        copy_buffers_of_chief(self._optimization.models)
         with generators.preserve_state(), torch.no_grad():
             metrics = self._evaluate()
         if metrics is None:
@@ -200,7 +209,7 @@ class Training:
             generators.restore_state(generators_before)
             return
         steps, validated_steps = self.position.steps, self._core.info.validated_steps
-        experiment_best = self._core.train.get_experiment_best_validation()
+        experiment_best = self._from_chief(self._core.train.get_experiment_best_validation())
         metric = self._searcher_metric(metrics)
         if self._core.info.config.get("searcher", {}).get("time_metric") == EPOCHS:
             metrics = {EPOCHS: steps / len(self._loaders.training), **metrics}
@@ -222,17 +231,42 @@ class Training:
         loader = self._loaders.validation
         if self._plan.test_mode:
             loader = loader.first_batches(1)
+        distributed = self._core.distributed
         if not evaluates_batches(self._trial):
-            metrics = self._trial.evaluate_full_dataset(loader)
-            return checked_metrics(metrics, "evaluate_full_dataset")
+            metrics = None
+            if self._is_chief:
+                evaluated = self._trial.evaluate_full_dataset(loader)
+                metrics = checked_metrics(evaluated, "evaluate_full_dataset")
+            return self._from_chief(metrics)
         batch_metrics = BatchMetrics(self._trial)
         self._call_hooks(PyTorchCallback.on_validation_epoch_start)
-        for batch_idx, batch in enumerate(loader):
-            batch_metrics.add(self._context.to_device(batch), batch_idx)
+        if self._is_gang:
+            loader = loader.share(distributed.rank, distributed.size)
+        batches = iter(loader)
+        # As often on every rank, since all have to ask alike whether to stop.
+        for batch_idx in range(len(loader)):
+            batch = next(batches, None)
+            if batch is not None:
+                batch_metrics.add(self._context.to_device(batch), batch_idx)
             if self._core.preempt.must_stop_at_next_batch():
                 return None
         self._call_hooks(PyTorchCallback.on_validation_epoch_end, batch_metrics.batches)
+        if self._is_gang:
+            batch_metrics.merge(distributed)
         return batch_metrics.reduce()
+
+    @property
+    def _is_gang(self) -> bool:
+        distributed = self._core.distributed
+        return distributed.size > 1 and distributed.can_exchange
+
+    @property
+    def _is_chief(self) -> bool:
+        return self._core.is_chief
+
+    def _from_chief(self, value: Value) -> Value:
+        """The chief's value: what each process reads by itself may differ."""
+        return self._core.distributed.broadcast(value) if self._is_gang else value
 
     def _searcher_metric(self, metrics: dict[str, Any]) -> float:
         """The metric that the searcher uses; NaN, which is never the best, if it may be missing."""
@@ -262,7 +296,12 @@ class Training:
         return math.nan
 
     def _must_stop(self) -> bool:
-        return self._context.get_stop_requested() or self._core.preempt.should_preempt()
+        return self._is_stop_requested() or self._core.preempt.should_preempt()
+
+    def _is_stop_requested(self) -> bool:
+        """Whether the code of any process has asked for the trial's end."""
+        requested = self._context.get_stop_requested()
+        return any(self._core.distributed.allgather(requested)) if self._is_gang else requested
 
     def _save_if_stale(self) -> None:
         observed = self._observed_validation and self.position.steps > 0
@@ -272,6 +311,13 @@ class Training:
     def _save_checkpoint(self) -> None:
         steps = self.position.steps
         self.position = replace(self.position, saved=steps)
+        ranks = self._gathered_rank_states()
+        uuid = self._store_state(steps, ranks) if self._is_chief else ""
+        self._observed_validation = False
+        self._call_hooks(PyTorchCallback.on_checkpoint_upload_end, self._from_chief(uuid))
+
+    def _store_state(self, steps: int, ranks: list[dict[str, Any]]) -> str:
+        """Store the trial's state, as the chief; the checkpoint's UUID."""
         state = {
             **self._optimization.state_dict(),
             "callbacks": {
@@ -280,14 +326,26 @@ class Training:
             "average": self._average.state_dict(),
             "position": asdict(self.position),
             "generators": generators.capture_state(),
+            **({"ranks": ranks} if ranks else {}),
         }
         self._call_hooks(PyTorchCallback.on_checkpoint_save_start, state)
         metadata = {"steps_completed": steps, "framework": f"torch-{torch.__version__}"}
         with self._core.checkpoint.store_path(metadata) as (folder, uuid):
             snapshot.save_state(state, folder)
             self._call_hooks(PyTorchCallback.on_checkpoint_write_end, folder)
-        self._observed_validation = False
-        self._call_hooks(PyTorchCallback.on_checkpoint_upload_end, uuid)
+        return uuid
+
+    def _gathered_rank_states(self) -> list[dict[str, Any]]:
+        """The state that each process has of its own, on the chief; nothing for one alone."""
+        if not self._is_gang:
+            return []
+        ours: dict[str, Any] = {
+            "average": self._average.state_dict(),
+            "generators": generators.capture_state(),
+        }
+        if self._optimization.aggregation_frequency > 1:
+            ours["gradients"] = self._optimization.gradients()
+        return self._core.distributed.gather(ours) or []
 
     def _restore_checkpoint(self) -> dict[str, Any] | None:
         """Load the plan's checkpoint; its state, or None after a warm start, which has none."""
@@ -301,11 +359,15 @@ class Training:
             self._optimization.load_models(state)
             return None
         self._optimization.load_state_dict(state)
+        ranks = state.get("ranks", [])
+        if len(ranks) == self._core.distributed.size:
+            state = {**state, **ranks[self._core.distributed.rank]}
+            self._optimization.load_gradients(state["gradients"])
         self._average.load_state_dict(state["average"], self._context.device)
         for name, callback in self._callbacks.items():
             if name in state["callbacks"]:
                 callback.load_state_dict(state["callbacks"][name])
-        answered = self._core.read_directives().answered
+        answered = self._from_chief(self._core.read_directives().answered)
         known = self._core.info.validated_steps
         position = Position(**state["position"])
         self.position = position.after_restart(self._plan.schedule, answered, known)

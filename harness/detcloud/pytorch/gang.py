@@ -1,0 +1,83 @@
+"""Training in several processes: torch's process group, and models whose gradients are averaged."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as torch_distributed
+from torch.nn.parallel import DistributedDataParallel
+
+from detcloud.core import DistributedContext
+
+
+@contextmanager
+def process_group(distributed: DistributedContext) -> Iterator[None]:
+    """Join torch's process group for the block: NCCL on GPUs, Gloo elsewhere.
+
+    A process alone needs none, and a group that the code has made already is left as it is.
+    """
+    if distributed.size == 1 or not distributed.can_exchange:
+        yield
+        return
+    if torch.cuda.is_available():
+        torch.cuda.set_device(distributed.local_rank)
+    if torch_distributed.is_initialized():
+        yield
+        return
+    # Launchers other than torch's own set no place to meet.
+    os.environ.setdefault("MASTER_ADDR", os.environ.get("DET_CHIEF_IP", "127.0.0.1"))
+    os.environ.setdefault("MASTER_PORT", os.environ.get("DETCLOUD_RENDEZVOUS_PORT", "29400"))
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    torch_distributed.init_process_group(
+        backend, rank=distributed.rank, world_size=distributed.size
+    )
+    yield
+    # Not after an error: the others may wait in an exchange that never ends.
+    torch_distributed.destroy_process_group()
+
+
+class DistributedModel(DistributedDataParallel):
+    """A model whose gradients are averaged over all processes; its weights are named as alone.
+
+    Without gradients it is the model itself, so that ranks may evaluate as many batches as they
+    like.
+    """
+
+    def forward(self, *inputs: Any, **options: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return self.module(*inputs, **options)
+        return super().forward(*inputs, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+    def state_dict(self, *arguments: Any, **options: Any) -> Any:
+        return self.module.state_dict(*arguments, **options)
+
+    def load_state_dict(self, *arguments: Any, **options: Any) -> Any:
+        return self.module.load_state_dict(*arguments, **options)
+
+
+def distribute_model(model: torch.nn.Module, device: torch.device) -> torch.nn.Module:
+    """The model with its gradients averaged over all processes; itself where it has none."""
+    if not torch_distributed.is_initialized() or not any(
+        parameter.requires_grad for parameter in model.parameters()
+    ):
+        return model
+    return DistributedModel(model, device_ids=[device.index] if device.type == "cuda" else None)
+
+
+def copy_buffers_of_chief(models: list[torch.nn.Module]) -> None:
+    """Give every rank the chief's buffers, as the next step would: they belong to one model."""
+    if not torch_distributed.is_initialized():
+        return
+    for model in models:
+        for buffer in model.buffers():
+            torch_distributed.broadcast(buffer, 0)
