@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler as TorchLRScheduler
 
 from detcloud import core
 from detcloud.pytorch.batch_data import move_to_device
-from detcloud.pytorch.gang import distribute_model, process_group
+from detcloud.pytorch.gang import distribute_model, join_process_group
 from detcloud.pytorch.generators import seed_all
 from detcloud.pytorch.optimization import ClipGrads, Optimization, StepMode
 from detcloud.shared.errors import DetcloudError
@@ -37,16 +37,14 @@ def init(
     of a launcher finds the others by itself; any other process of several needs `distributed`.
     """
     seed = (exp_conf or {}).get("reproducibility", {}).get("experiment_seed", 0)
-    with (
-        core.init(
-            hparams=hparams,
-            config=exp_conf,
-            checkpoint_dir=checkpoint_dir,
-            seed=seed,
-            distributed=distributed,
-        ) as core_context,
-        process_group(core_context.distributed),
-    ):
+    with core.init(
+        hparams=hparams,
+        config=exp_conf,
+        checkpoint_dir=checkpoint_dir,
+        seed=seed,
+        distributed=distributed,
+    ) as core_context:
+        join_process_group(core_context.distributed)
         if core_context.info.threads is not None:
             torch.set_num_threads(core_context.info.threads)
         torch.use_deterministic_algorithms(True, warn_only=True)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,19 +12,17 @@ from torch.nn.parallel import DistributedDataParallel
 from detcloud.core import DistributedContext
 
 
-@contextmanager
-def process_group(distributed: DistributedContext) -> Iterator[None]:
-    """Join torch's process group for the block: NCCL on GPUs, Gloo elsewhere.
+def join_process_group(distributed: DistributedContext) -> None:
+    """Join torch's process group: NCCL on GPUs, Gloo elsewhere.
 
-    A process alone needs none, and a group that the code has made already is left as it is.
+    A process alone needs none, and a group that there is already is left as it is. It lasts as long
+    as the process: a second one would find the addresses of the first in torch's store.
     """
     if distributed.size == 1 or not distributed.can_exchange:
-        yield
         return
     if torch.cuda.is_available():
         torch.cuda.set_device(distributed.local_rank)
     if torch_distributed.is_initialized():
-        yield
         return
     # Launchers other than torch's own set no place to meet.
     os.environ.setdefault("MASTER_ADDR", os.environ.get("DET_CHIEF_IP", "127.0.0.1"))
@@ -35,9 +31,6 @@ def process_group(distributed: DistributedContext) -> Iterator[None]:
     torch_distributed.init_process_group(
         backend, rank=distributed.rank, world_size=distributed.size
     )
-    yield
-    # Not after an error: the others may wait in an exchange that never ends.
-    torch_distributed.destroy_process_group()
 
 
 class DistributedModel(DistributedDataParallel):

@@ -1,0 +1,85 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.patience import PROCESS_SECONDS_MAX
+from tests.unit.core.trial_files import reports
+from tests.unit.pytorch.gang_training import LENGTH, SPEC, prepare, train
+
+ROOT = Path(__file__).resolve().parents[3]
+STOPPED_AFTER = 7
+
+
+def run_gang(root: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "detcloud.launch.torch_distributed", "--nproc_per_node=2", "--"]
+        + [sys.executable, "-m", "tests.unit.pytorch.gang_training", str(root)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{ROOT / 'harness'}:{ROOT}", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def metrics(root: Path) -> list[tuple[str, int, float]]:
+    """Group, batches and loss of each report."""
+    return [
+        (line["group"], line["steps_completed"], line["metrics"]["loss"])
+        for line in reports(root / "trial", "metrics")
+    ]
+
+
+def test_two_processes_train_as_one_and_stop_at_the_same_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noisy = {"noisy": True}
+    prepare(tmp_path / "plain")
+    prepare(tmp_path / "unbroken", hparams=noisy)
+    prepare(tmp_path / "stopped", hparams={**noisy, "notice_at": STOPPED_AFTER - 1})
+    prepare(tmp_path / "alone", threads=1, slots=[0])
+    log = run_gang(tmp_path)
+    monkeypatch.setenv("DETCLOUD_TRIAL_DIR", "")
+    alone = train(tmp_path / "alone")
+    first, second = (torch.load(tmp_path / f"states-{rank}.pth") for rank in (0, 1))
+
+    # One process with batches of 8, or two with 4 each: the same losses, and one report of each.
+    expected = metrics(tmp_path / "alone")
+    assert [entry[:2] for entry in metrics(tmp_path / "plain")] == [
+        ("training", 5),
+        ("validation", 5),
+        ("training", LENGTH),
+        ("validation", LENGTH),
+    ]
+    assert metrics(tmp_path / "plain") == [(g, n, pytest.approx(x, rel=1e-5)) for g, n, x in expected]
+    for name, value in alone.items():
+        torch.testing.assert_close(first["plain"][name], value, rtol=1e-4, atol=1e-6)
+    # The weights of both are one model's; each has its own running averages of its batches.
+    for name in ("plain", "unbroken", "stopped", "resumed"):
+        same_weights(first[name], second[name])
+
+    # The notice, which rank 1 alone heard of, stopped both; and what was resumed is what had run on.
+    (stop, *_) = reports(tmp_path / "stopped" / "trial", "checkpoint")
+    assert stop["steps_completed"] >= STOPPED_AFTER
+    ends = [line["reason"] for line in reports(tmp_path / "stopped" / "trial", "exit")]
+    assert ends == ["preempted", "completed"]
+    for name, value in first["unbroken"].items():
+        assert torch.equal(first["resumed"][name], value), name
+    assert metrics(tmp_path / "stopped") == metrics(tmp_path / "unbroken")
+    assert not list(tmp_path.glob("*/trial/out/report-1.jsonl"))
+    assert {line[:9] for line in log.splitlines()} == {"[rank=0] "}
+    assert SPEC["scheduling_unit"] == 5
+
+
+def same_weights(one: dict[str, Any], other: dict[str, Any]) -> None:
+    for name in one:
+        if "running" not in name:
+            assert torch.equal(one[name], other[name]), name
