@@ -1,0 +1,42 @@
+"""The launcher for whatever is installed, `python3 -m detcloud.launch.autohorovod`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from detcloud.launch import horovod, torch_distributed
+from detcloud.launch.arguments import parse_launcher_arguments
+from detcloud.launch.gang import Gang
+
+NAME = "autohorovod"
+DESCRIPTION = (
+    "One slot: runs the worker alone. Several: Horovod where it is installed, else\n"
+    "torch_distributed. Options of either may stand before --. TRIAL is file:Class."
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the workers by the launcher that fits; the exit code."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    arguments = parse_launcher_arguments(NAME, words, DESCRIPTION)
+    gang = Gang.from_environment()
+    if gang.slots * gang.nodes == 1:
+        os.execvp(arguments.command[0], arguments.command)
+    if shutil.which("horovodrun") and find_spec("horovod") and gang.nodes == 1:
+        return horovod.main(words)
+    print(
+        "[detcloud] Horovod is not installed or the trial is on several machines: its workers are "
+        "started by torch_distributed",
+        flush=True,
+    )
+    # Options of horovodrun mean nothing to torch's launcher.
+    rest = words[words.index("--") + 1 :] if "--" in words else words
+    return torch_distributed.main(rest)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""The launcher over DeepSpeed's, `python3 -m detcloud.launch.deepspeed`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from detcloud.launch.arguments import LauncherArguments, parse_launcher_arguments
+from detcloud.launch.gang import CHANNEL_PORT_OFFSET, CHANNEL_PORT_VARIABLE, Gang
+from detcloud.launch.program import become_program, check_one_node, print_refusal, wrapped_command
+
+NAME = "deepspeed"
+DESCRIPTION = (
+    "Starts one worker for each slot of one machine with deepspeed, whose options may stand\n"
+    "before --. DeepSpeed itself has to be installed. TRIAL is file:Class."
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Become deepspeed; the exit code where that is impossible."""
+    arguments = parse_launcher_arguments(NAME, sys.argv[1:] if argv is None else argv, DESCRIPTION)
+    gang = Gang.from_environment()
+    if problem := check_one_node(gang, NAME):
+        return print_refusal(problem)
+    os.environ.update({"USE_DEEPSPEED": "1", "DET_CHIEF_IP": gang.chief})
+    if gang.port is not None:
+        os.environ[CHANNEL_PORT_VARIABLE] = str(gang.port - CHANNEL_PORT_OFFSET)
+    return become_program(deepspeed_command(gang, arguments), "deepspeed")
+
+
+def deepspeed_command(gang: Gang, arguments: LauncherArguments) -> list[str]:
+    """The program and its arguments; overrides come after ours, which they replace."""
+    port = ["--master_port", str(gang.port)] if gang.port else []
+    options = ["--num_gpus", str(gang.slots), *port, "--no_python", "--no_local_rank"]
+    return ["deepspeed", *options, *arguments.overrides, *wrapped_command("RANK", arguments)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,38 @@
+"""The launcher over Horovod's, `python3 -m detcloud.launch.horovod`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from detcloud.launch.arguments import LauncherArguments, parse_launcher_arguments
+from detcloud.launch.gang import Gang
+from detcloud.launch.program import become_program, check_one_node, print_refusal, wrapped_command
+
+NAME = "horovod"
+DESCRIPTION = (
+    "Starts one worker for each slot of one machine with horovodrun, whose options may stand\n"
+    "before --. Horovod itself has to be installed. TRIAL is file:Class."
+)
+RANK_VARIABLES = "HOROVOD_RANK,OMPI_COMM_WORLD_RANK,PMI_RANK"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Become horovodrun; the exit code where that is impossible."""
+    arguments = parse_launcher_arguments(NAME, sys.argv[1:] if argv is None else argv, DESCRIPTION)
+    gang = Gang.from_environment()
+    if problem := check_one_node(gang, NAME):
+        return print_refusal(problem)
+    os.environ.update({"USE_HOROVOD": "1", "DET_CHIEF_IP": gang.chief})
+    return become_program(horovod_command(gang, arguments), "horovod")
+
+
+def horovod_command(gang: Gang, arguments: LauncherArguments) -> list[str]:
+    """The program and its arguments; overrides come after ours, which they replace."""
+    place = ["-np", str(gang.slots), "-H", f"localhost:{gang.slots}"]
+    return ["horovodrun", *place, *arguments.overrides, *wrapped_command(RANK_VARIABLES, arguments)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+import sys
+
+import pytest
+
+from detcloud.launch.arguments import parse_launcher_arguments
+from detcloud.launch.gang import Gang
+from detcloud.launch.tensorflow import tensorflow_config
+from detcloud.launch.torch_distributed import torch_arguments, worker_variables
+from detcloud.shared.launcher_names import LAUNCHERS, unknown_launcher
+
+TRIAL = [sys.executable, "-m", "detcloud.launch.trial_worker", "model_def:Trial"]
+TWO_NODES = {
+    "DETCLOUD_NODES": "2",
+    "DETCLOUD_NODE_RANK": "1",
+    "DETCLOUD_HOSTS": "10.0.0.1,10.0.0.2",
+    "DETCLOUD_RENDEZVOUS_PORT": "20500",
+    "DETCLOUD_SLOTS": "4",
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "overrides", "command"),
+    [
+        ("--trial model_def:Trial", [], TRIAL),
+        ("--trial=model_def:Trial", [], TRIAL),
+        ("-- --trial model_def:Trial", [], TRIAL),
+        ("--nnodes 1:2 -- --trial model_def:Trial", ["--nnodes", "1:2"], TRIAL),
+        ("python3 train.py --epochs 3", [], ["python3", "train.py", "--epochs", "3"]),
+        ("train.py a", [], [sys.executable, "train.py", "a"]),
+        # The first one alone ends the overrides.
+        ("--x -- run -- y", ["--x"], ["run", "--", "y"]),
+    ],
+)
+def test_overrides_stand_before_the_first_double_dash(
+    words: str, overrides: list[str], command: list[str]
+) -> None:
+    arguments = parse_launcher_arguments("torch_distributed", words.split(), "")
+    assert (arguments.overrides, arguments.command) == (overrides, command)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("", "neither --trial nor a script was given"),
+        ("--x --", "neither --trial nor a script was given"),
+        ("--trial", "--trial needs file:Class"),
+        ("--trial a:B train.py", "give one of them"),
+        ("--np 2 train.py", "'--np' is not known: options of its own end with --"),
+    ],
+)
+def test_what_cannot_be_launched_prints_the_usage_and_ends_with_one(
+    words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse_launcher_arguments("horovod", words.split(), "")
+    assert ended.value.code == 1
+    error = capsys.readouterr().err
+    assert error.startswith("usage: python3 -m detcloud.launch.horovod [[OVERRIDES...] --] (--trial")
+    assert message in error
+
+
+def test_help_prints_the_usage_and_ends_with_zero(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse_launcher_arguments("deepspeed", ["-h"], "What it does.")
+    assert ended.value.code == 0
+    assert "What it does." in capsys.readouterr().out
+
+
+def test_workers_meet_where_the_assignment_says_unless_overridden() -> None:
+    arguments = parse_launcher_arguments("torch_distributed", ["--max_restarts=2", "--", "run"], "")
+    gang = Gang.from_environment(TWO_NODES)
+    words = " ".join(torch_arguments(gang, arguments))
+    assert words == (
+        "--nnodes 2 --nproc_per_node 4 --node_rank 1 --max_restarts 0 --master_addr 10.0.0.1 "
+        "--master_port 20500 --max_restarts=2 --module detcloud.launch.wrap_rank RANK -- run"
+    )
+    variables = worker_variables(gang, "/folder")
+    # 20500 - 8192: the processes' own channel has a port of its own on the same host.
+    assert variables["DETCLOUD_CHANNEL_PORT"] == "12308"
+    assert variables["DET_CHIEF_IP"] == "10.0.0.1"
+    assert Gang.from_environment({"DETCLOUD_HOSTS": "10.0.0.7"}).chief == "127.0.0.1"
+
+
+def test_tensorflow_hears_of_the_workers_of_all_nodes() -> None:
+    assert tensorflow_config(Gang.from_environment(TWO_NODES), 5000) == {
+        "cluster": {"worker": ["10.0.0.1:5000", "10.0.0.2:5000"]},
+        "task": {"type": "worker", "index": 1},
+    }
+
+
+def test_launchers_that_do_not_exist_are_found_in_entrypoints() -> None:
+    for name in LAUNCHERS:
+        assert unknown_launcher(f"python3 -m determined.launch.{name} --trial a:B") is None
+    assert unknown_launcher("dlprof python -m detcloud.launch.mpi -- x.py") == "mpi"
+    assert unknown_launcher(["python3", "-m", "determined.launch.slurm", "x.py"]) == "slurm"
+    assert unknown_launcher("model_def:Trial") is None
+    assert unknown_launcher("python3 train.py --m detcloud.launch.x") is None

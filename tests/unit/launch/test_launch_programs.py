@@ -1,0 +1,85 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.patience import PROCESS_SECONDS_MAX
+
+ROOT = Path(__file__).resolve().parents[3]
+# Prints what it was started with, as a program that cannot be installed here.
+STAND_IN = f"""#!{sys.executable}
+import json, os, sys
+names = ("USE_HOROVOD", "USE_DEEPSPEED", "DET_CHIEF_IP")
+print(json.dumps([sys.argv[1:], [name for name in names if name in os.environ]]))
+"""
+
+
+def launch(
+    folder: Path, name: str, *words: str, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", f"detcloud.launch.{name}", *words],
+        env={"PATH": f"{folder}:/usr/bin:/bin", "PYTHONPATH": str(ROOT / "harness"), **variables},
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_SECONDS_MAX,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "program", "options", "variable", "rank"),
+    [
+        (
+            "horovod",
+            "horovodrun",
+            ["-np", "2", "-H", "localhost:2", "--x"],
+            "USE_HOROVOD",
+            "HOROVOD_RANK,OMPI_COMM_WORLD_RANK,PMI_RANK",
+        ),
+        (
+            "deepspeed",
+            "deepspeed",
+            ["--num_gpus", "2", "--master_port", "20500", "--no_python", "--no_local_rank", "--x"],
+            "USE_DEEPSPEED",
+            "RANK",
+        ),
+    ],
+)
+def test_another_launchers_program_gets_slots_overrides_and_wrapped_workers(
+    tmp_path: Path, name: str, program: str, options: list[str], variable: str, rank: str
+) -> None:
+    gang = {"DETCLOUD_SLOTS": "2", "DETCLOUD_RENDEZVOUS_PORT": "20500"}
+    missing = launch(tmp_path, name, "--x", "--", "run", **gang)
+    assert missing.returncode == 1
+    assert f"{program} is not on the PATH: install {name}" in missing.stderr
+    (tmp_path / program).write_text(STAND_IN)
+    (tmp_path / program).chmod(0o755)
+    words, variables = json.loads(launch(tmp_path, name, "--x", "--", "run", **gang).stdout)
+    wrapped = [sys.executable, "-m", "detcloud.launch.wrap_rank", rank, "--", "run"]
+    assert words == [*options, *wrapped]
+    assert variables == [variable, "DET_CHIEF_IP"]
+    spread = launch(tmp_path, name, "run", DETCLOUD_NODES="2")
+    assert (spread.returncode, "on one machine, but this trial is on 2" in spread.stderr) == (1, True)
+
+
+def test_a_nested_launcher_of_one_slot_runs_its_worker_alone(tmp_path: Path) -> None:
+    done = launch(tmp_path, "autohorovod", "sh", "-c", "echo alone; exit 4")
+    assert (done.returncode, done.stdout) == (4, "alone\n")
+
+
+def test_every_line_of_a_worker_has_its_rank() -> None:
+    script = r"printf 'a\rb\n\nc'; echo wrong >&2; exit 3"
+    done = subprocess.run(
+        [sys.executable, "-m", "detcloud.launch.wrap_rank", "NONE,RANK", "sh", "-c", script],
+        env={**os.environ, "RANK": "7", "PYTHONPATH": str(ROOT / "harness")},
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_SECONDS_MAX,
+        check=False,
+    )
+    assert done.stdout == "[rank=7] a\n[rank=7] b\n[rank=7] \n[rank=7] c\n"
+    assert (done.stderr, done.returncode) == ("[rank=7] wrong\n", 3)
