@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from control_plane.config.eras import Era, Scope, search_rules
-from control_plane.config.experiment import ExperimentConfig, is_on_one_machine
+from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.hyperparameters import (
     Categorical,
     Const,
@@ -36,14 +36,6 @@ def _check_entrypoint(config: ExperimentConfig, scope: Scope) -> Iterator[Findin
     if config.entrypoint is None and not native:
         hint = "like model_def:MyTrial"
         yield Finding(("entrypoint",), "is required", hint)
-
-
-def _check_nodes(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
-    resources = config.resources
-    if resources.is_single_node is False and is_on_one_machine(config.entrypoint, resources):
-        message = "must be true for a trial class, whose slots are on one machine so far"
-        hint = "for several machines let entrypoint be a command"
-        yield Finding(("resources", "is_single_node"), message, hint, False)
 
 
 def _check_searcher(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
@@ -115,7 +107,6 @@ def _check_countable(config: ExperimentConfig, scope: Scope) -> Iterator[Finding
 
 _RULES: Final[tuple[tuple[frozenset[str], Rule], ...]] = (
     (frozenset({"entrypoint", "internal"}), _check_entrypoint),
-    (frozenset({"entrypoint", "resources"}), _check_nodes),
     (frozenset({"searcher"}), _check_searcher),
     (frozenset({"records_per_epoch"}), _check_records_per_epoch),
     (frozenset({"records_per_epoch", "batches_per_step"}), _check_countable),

@@ -39,6 +39,7 @@ from control_plane.field_types import (
 from control_plane.findings import Loc, value_text
 from control_plane.searchers.registry import searcher_spec
 from control_plane.searchers.search import SearchPlan
+from detcloud.shared.launcher_names import LAUNCHERS, unknown_launcher
 
 JSON_VERSION: Final = 1
 
@@ -62,20 +63,21 @@ def _parse_entrypoint(value: object, info: ValidationInfo) -> str | tuple[str, .
         if not commands and not _CLASS_PATH.match(value):
             hint = "a command line needs the length era: max_length instead of max_steps"
             refuse(f"must be module:Class, not {value_text(value)}", hint)
+        _check_launcher(value)
         return value
     words = value if isinstance(value, list | tuple) and commands else ()
     if not words or not all(isinstance(word, str) and word for word in words):
         kinds = "a string or a list of strings" if commands else "module:Class"
         refuse(f"must be {kinds}, and not empty")
+    _check_launcher(tuple(words))
     return tuple(words)
 
 
-def is_on_one_machine(entrypoint: object, resources: Resources) -> bool:
-    """Whether a trial needs several slots of one machine: those of a trial class, which nothing
-    spreads over machines yet. Only a command finds the other machines by itself.
-    """
-    is_class = isinstance(entrypoint, str) and _CLASS_PATH.match(entrypoint) is not None
-    return is_class and resources.slots_per_trial > 1
+def _check_launcher(entrypoint: str | tuple[str, ...]) -> None:
+    name = unknown_launcher(entrypoint)
+    if name is not None:
+        hint = f"there are: {', '.join(LAUNCHERS)}"
+        refuse(f"names the launcher detcloud.launch.{name}, which does not exist", hint)
 
 
 Entrypoint = Annotated[
@@ -181,15 +183,6 @@ class ExperimentConfig(Section):
         if isinstance(size, Mapping) and size.get("type") == "const":
             size = {**size, "val": to_integer(size.get("val"))} if "val" in size else size
         return {**value, BATCH_SIZE: to_integer(size)}
-
-    @field_validator("resources")
-    @classmethod
-    def _default_to_one_machine(cls, resources: Resources, info: ValidationInfo) -> Resources:
-        """Put the slots of a trial class on one machine, since nothing spreads it over several."""
-        alone = is_on_one_machine(info.data.get("entrypoint"), resources)
-        if resources.is_single_node is not None or not alone:
-            return resources
-        return resources.model_copy(update={"is_single_node": True})
 
     @property
     def unit(self) -> Unit:

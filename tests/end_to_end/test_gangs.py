@@ -173,19 +173,6 @@ def test_a_trial_over_two_agents_begins_again_when_one_of_them_dies(
             assert f"\n{prefix}run {run}: node {node} of 2 with {SLOTS} slots\n" in f"\n{log}"
 
 
-def test_a_trial_class_is_not_spread_over_agents(
-    laptop: Laptop, agents: Agents, tmp_path: Path
-) -> None:
-    laptop.run("up", "--slots", SLOTS)
-    agents.start("b")
-    wait_until(lambda: _alive(laptop) == {"local", "b"})
-    config, model = write_model(tmp_path)
-    fields = json.loads(config.read_text())
-    config.write_text(json.dumps(fields | {"entrypoint": "train:Trial"}, indent=1))
-    refused = laptop.run("create", config, model, code=3)
-    assert "needs 4 slots on one agent: agents have 2" in refused.stderr
-
-
 def _trial(laptop: Laptop) -> dict[str, Any]:
     found: dict[str, Any] = laptop.json("trial", "describe", 1)
     return found

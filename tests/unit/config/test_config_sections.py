@@ -356,31 +356,20 @@ def test_a_native_experiment_needs_no_entrypoint() -> None:
     assert check_changed(STEP, changes).entrypoint is None
 
 
+@pytest.mark.parametrize("asked", [None, True, False])
+def test_a_trial_class_may_be_spread_over_machines(asked: bool | None) -> None:
+    resources = {"slots_per_trial": 4, "is_single_node": asked}
+    config = check_changed(LENGTH, {"entrypoint": "model_def:Trial", "resources": resources})
+    assert config.resources.is_single_node is asked
+
+
 @pytest.mark.parametrize(
-    ("entrypoint", "slots", "asked", "single"),
-    [
-        ("model_def:Trial", 4, ABSENT, True),
-        ("model_def:Trial", 1, ABSENT, None),
-        ("python3 train.py", 4, ABSENT, None),
-        (["python3", "train.py"], 4, True, True),
-        ("model_def:Trial", 1, False, False),
-    ],
+    "entrypoint",
+    ["python3 -m detcloud.launch.mpi -- train.py", ["python3", "-m", "determined.launch.mpi"]],
 )
-def test_only_a_command_may_be_spread_over_machines(
-    entrypoint: object, slots: int, asked: object, single: bool | None
-) -> None:
-    resources = {"slots_per_trial": slots}
-    if asked is not ABSENT:
-        resources["is_single_node"] = bool(asked)
-    config = check_changed(LENGTH, {"entrypoint": entrypoint, "resources": resources})
-    assert config.resources.is_single_node is single
-
-
-def test_a_trial_class_over_several_machines_is_refused() -> None:
-    asked = {"slots_per_trial": 4, "is_single_node": False}
-    found = find_messages(LENGTH, {"entrypoint": "model_def:Trial", "resources": asked})
-    text = found["resources.is_single_node"]
-    assert text.startswith("must be true for a trial class, whose slots are on one machine so far")
+def test_a_launcher_that_does_not_exist_is_refused(entrypoint: object) -> None:
+    text = find_messages(LENGTH, {"entrypoint": entrypoint})["entrypoint"]
+    assert text == "names the launcher detcloud.launch.mpi, which does not exist"
 
 
 WHOLE_FLOATS: list[tuple[dict[str, Any], str, Any]] = [

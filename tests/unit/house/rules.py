@@ -48,6 +48,7 @@ PURE_FILES = (
     "control_plane/checkpoint_stores/store_type.py",
     "control_plane/fleet/records.py",
     "harness/detcloud/shared/json_depth.py",
+    "harness/detcloud/shared/launcher_names.py",
     "harness/detcloud/shared/registries.py",
     "provisioner/scale_decider.py",
     "provisioner/markets.py",

@@ -1,0 +1,114 @@
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud import DetcloudError, core
+from detcloud.core.distributed_context import DistributedContext
+from detcloud.core.preempt import PreemptContext, PreemptMode
+from detcloud.shared.trial_directory import Directives, Preemption, TrialDirectory
+from tests.patience import ANSWER_SECONDS_MAX
+from tests.unit.core.trial_files import enter, make_trial
+
+SIZE = 3
+
+
+@pytest.fixture
+def run_ranks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Callable[[DistributedContext], Any]], list[Any]]:
+    """Runs a function as each of three ranks, in threads; what each returned."""
+    monkeypatch.setenv("DETCLOUD_GANG_FOLDER", str(tmp_path))
+
+    def run(work: Callable[[DistributedContext], Any]) -> list[Any]:
+        results: list[Any] = [None] * SIZE
+
+        def be_rank(rank: int) -> None:
+            ranks = DistributedContext(rank, SIZE, rank, SIZE, chief_ip="127.0.0.1")
+            results[rank] = work(ranks)
+            # Whoever is still waiting for the others needs them.
+            ranks.allgather(None)
+            ranks.close()
+
+        threads = [threading.Thread(target=be_rank, args=(rank,)) for rank in range(SIZE)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(ANSWER_SECONDS_MAX)
+        return results
+
+    return run
+
+
+def test_values_are_exchanged_in_the_order_of_the_ranks(run_ranks: Any) -> None:
+    def exchange(ranks: DistributedContext) -> Any:
+        mine = ranks.rank * 10
+        return ranks.gather(mine), ranks.allgather(mine), ranks.broadcast(mine), ranks.cross_size
+
+    everybody = [0, 10, 20]
+    others = (None, everybody, 0, 1)
+    assert run_ranks(exchange) == [(everybody, everybody, 0, 1), others, others]
+
+
+def test_all_ranks_stop_at_the_same_check_though_one_alone_hears_of_it(run_ranks: Any) -> None:
+    stop = Preemption(None, "pause")
+    heard = threading.Event()
+
+    def count(ranks: DistributedContext) -> tuple[int, bool]:
+        def read() -> Directives:
+            return Directives(preempt=stop if ranks.rank == 2 and heard.is_set() else None)
+
+        preempt = PreemptContext(read, ranks)
+        checks = 0
+        while not preempt.should_preempt():
+            # A request without a deadline does not end a workload.
+            assert not preempt.must_stop_at_next_batch()
+            checks += 1
+            if checks == 50 * (ranks.rank + 1):
+                heard.set()
+        preempt.close()
+        return checks, preempt.was_seen
+
+    counts = run_ranks(count)
+    assert counts[0][1]
+    assert counts == [counts[0]] * SIZE
+
+
+def test_modes_say_who_may_ask(run_ranks: Any) -> None:
+    def ask(ranks: DistributedContext) -> Any:
+        def read() -> Directives:
+            return Directives(preempt=Preemption() if ranks.rank == 1 else None)
+
+        alone = PreemptContext(read, ranks, PreemptMode.WorkersAskSelf).should_preempt()
+        chief = PreemptContext(read, ranks, PreemptMode.ChiefOnly)
+        if ranks.rank == 0:
+            return alone, chief.should_preempt()
+        with pytest.raises(DetcloudError, match="preempt_mode is ChiefOnly"):
+            chief.should_preempt()
+        return alone, None
+
+    assert run_ranks(ask) == [(False, False), (True, None), (False, None)]
+
+
+def test_two_processes_cannot_both_report_as_rank_0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = make_trial(tmp_path)
+    enter(trial, monkeypatch)
+    monkeypatch.setattr("detcloud.core.context.environment", lambda *_: {})
+    with core.init():
+        child = os.fork()
+        if child == 0:
+            try:
+                TrialDirectory(trial).claim_rank()
+            except DetcloudError as error:
+                os._exit(7 if "detcloud.launch.torch_distributed" in str(error) else 1)
+            os._exit(0)
+        _, status = os.waitpid(child, 0)
+    assert status == 7 << 8
+    # One after the other is no mistake.
+    with core.init():
+        pass
