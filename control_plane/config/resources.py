@@ -109,8 +109,8 @@ class Resources(Section):
     devices: Annotated[tuple[DeviceField, ...], Field(strict=False)] = ()
     """Devices of the host for the container, also written HOST_PATH:CONTAINER_PATH[:MODE]."""
     is_single_node: bool | None = None
-    """Whether all slots of a trial must be on one machine. The nodes of a trial on several find each
-    other by the launcher, or by the variables of its environment.
+    """Whether all slots of a trial must be on one machine. The nodes of a trial on several find
+    each other by its launcher, or by the variables of its environment.
     """
 
     @field_validator("slots_per_trial")

@@ -31,7 +31,7 @@ def local_address(name: str) -> str:
     folder = os.environ.get("DETCLOUD_GANG_FOLDER") or tempfile.gettempdir()
     path = f"{folder}/{name}.sock"
     if len(os.fsencode(path)) > _SOCKET_BYTES_MAX:
-        path = f"/tmp/{name}.sock"  # noqa: S108
+        path = f"/tmp/{name}.sock"
     return path
 
 
@@ -101,8 +101,8 @@ def _accept(
             if time.monotonic() > give_up_at:
                 missing = ", ".join(str(one) for one in range(1, size) if (one, 0) not in found)
                 raise DetcloudError(
-                    f"ranks {missing} of {size} did not come within {JOIN_SECONDS_MAX:.0f} s: every "
-                    "process has to make its DistributedContext"
+                    f"ranks {missing} of {size} did not come within {JOIN_SECONDS_MAX:.0f} s: "
+                    "every process has to make its DistributedContext"
                 )
             with contextlib.suppress(AuthenticationError, EOFError, OSError):
                 connection = listener.accept()
@@ -143,6 +143,6 @@ def _send(connection: Connection[Any, Any], value: Any) -> None:
 
 def _receive(connection: Connection[Any, Any], rank: int) -> Any:
     try:
-        return pickle.loads(connection.recv_bytes())  # noqa: S301
+        return pickle.loads(connection.recv_bytes())
     except (EOFError, OSError):
         raise DetcloudError(f"rank {rank} of the trial is gone") from None

@@ -77,8 +77,8 @@ def init(
     A worker of a launcher finds the others by itself, any other process of several needs
     `distributed`. What a process reports counts where it is the chief, rank 0.
 
-    The other arguments are for runs without a cluster, where metrics are printed and checkpoints go to
-    `checkpoint_dir` or the user's data folder. On a cluster the end of the block writes the exit
+    The other arguments are for runs without a cluster, where metrics are printed and checkpoints go
+    to `checkpoint_dir` or the user's data folder. On a cluster the end of the block writes the exit
     line: InvalidHP ends the trial with a good exit code, any other exception is an error.
     """
     directory = TrialDirectory.from_environment()

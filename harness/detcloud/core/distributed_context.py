@@ -72,7 +72,8 @@ class DistributedContext:
         else:
             numbers = _numbers(_HOROVOD_VARIABLES, "horovod")
         chief = chief_ip or os.environ.get("DET_CHIEF_IP") or "127.0.0.1"
-        return cls(*numbers, chief_ip=chief)
+        rank, size, local_rank, local_size, cross_rank, cross_size = numbers
+        return cls(rank, size, local_rank, local_size, cross_rank, cross_size, chief)
 
     @classmethod
     def from_deepspeed(cls, chief_ip: str | None = None) -> DistributedContext:
@@ -144,17 +145,15 @@ class DistributedContext:
         path = local_address(f"detcloud-{os.getpid()}") if self.local_rank == 0 else ""
         paths = self.allgather((self.cross_rank, path))
         local = next(path for node, path in paths if node == self.cross_rank and path)
-        (self._local_star,) = connect_stars(
-            self.local_rank, self.local_size, local, key, count=1
-        )
+        (self._local_star,) = connect_stars(self.local_rank, self.local_size, local, key, count=1)
 
     def _check_star(self) -> Star:
         if self._star is not None:
             return self._star
         if self.size > 1:
             raise DetcloudError(
-                f"values are not exchanged over the {self.size} processes of this trial: start them "
-                "with `python3 -m detcloud.launch.torch_distributed`, or give core.init "
+                f"values are not exchanged over the {self.size} processes of this trial: start "
+                "them with `python3 -m detcloud.launch.torch_distributed`, or give core.init "
                 "`distributed=core.DistributedContext(...)` with chief_ip"
             )
         return _ALONE

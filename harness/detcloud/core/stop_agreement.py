@@ -63,8 +63,9 @@ class StopAgreement:
         with contextlib.suppress(OSError, EOFError, ValueError):
             while not self._closed:
                 self._notice(self._read())
-                ready = wait(self._connections(), POLL_SECONDS)
-                for connection in ready:
+                connections = self._connections()
+                ready = wait(connections, POLL_SECONDS)
+                for connection in [one for one in connections if one in ready]:
                     self._receive(connection)
         with self._lock:
             self._is_held = False
@@ -113,7 +114,7 @@ class StopAgreement:
                 self._stop(*values)
 
     def _collect(self, request: Preemption) -> None:
-        """As the chief, ask every rank for its count."""
+        """Ask every rank for its count, on the chief."""
         urgent = request.deadline_ms is not None
         if urgent in self._sent:
             return
@@ -128,7 +129,7 @@ class StopAgreement:
         self._finish_rounds()
 
     def _finish_rounds(self) -> None:
-        """As the chief, announce where to stop once every rank has answered."""
+        """Announce where to stop once every rank has answered, on the chief."""
         expected = {0, *map(id, self._control.spokes)}
         for urgent, answers in list(self._answers.items()):
             if not expected <= answers.keys():

@@ -1,4 +1,4 @@
-"""The command line that all launchers share: `[[OVERRIDES...] --] (--trial TRIAL) | (SCRIPT...)`."""
+"""The command line of all launchers: `[[OVERRIDES...] --] (--trial TRIAL)|(SCRIPT...)`."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ def parse_launcher_arguments(
     return LauncherArguments(overrides, _worker_command(trial, script))
 
 
-def _split_trial(
-    name: str, rest: list[str], takes_overrides: bool
-) -> tuple[str | None, list[str]]:
+def _split_trial(name: str, rest: list[str], takes_overrides: bool) -> tuple[str | None, list[str]]:
     first = rest[0]
     if first.startswith("--trial="):
         return first.removeprefix("--trial="), rest[1:]

@@ -15,10 +15,10 @@ INSTEAD = "python3 -m detcloud.launch.torch_distributed"
 
 def become_program(argv: Sequence[str], package: str) -> int:
     """Become the program; returns an exit code only where it is not installed."""
-    if shutil.which(argv[0]) is None:
-        text = f"{argv[0]} is not on the PATH: install {package}, or use `{INSTEAD}`"
-        return print_refusal(text)
-    os.execvp(argv[0], list(argv))
+    if shutil.which(argv[0]) is not None:
+        os.execvp(argv[0], list(argv))
+    text = f"{argv[0]} is not on the PATH: install {package}, or use `{INSTEAD}`"
+    return print_refusal(text)
 
 
 def print_refusal(text: str) -> int:

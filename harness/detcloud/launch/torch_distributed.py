@@ -17,7 +17,8 @@ from detcloud.launch.gang_failure import GANG_FOLDER_VARIABLE, failure_text, rep
 
 NAME = "torch_distributed"
 DESCRIPTION = (
-    "Starts one worker for each slot with torch.distributed.run, whose options may stand before --.\n"
+    "Starts one worker for each slot with torch.distributed.run, whose options may stand\n"
+    "before --. "
     "Workers have RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and the like. TRIAL is file:Class."
 )
 
@@ -62,22 +63,15 @@ def torch_arguments(gang: Gang, arguments: LauncherArguments) -> list[str]:
 
 
 def _run_workers(torch_argv: list[str]) -> int:
-    # After the arguments were read, since it takes seconds.
-    from torch.distributed import run
-    from torch.distributed.elastic.multiprocessing.api import SignalException
-    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    # After the arguments were read: the import takes seconds (docs/benchmarks.md, `starts`).
+    from detcloud.pytorch.elastic import run_workers
 
-    try:
-        run.main(torch_argv)
-    except SignalException as error:
-        return 128 + int(error.sigval)
-    except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
-        text = failure_text() or f"rank {rank} ended with exit code {failure.exitcode}"
+    end = run_workers(torch_argv)
+    if end.failure:
+        text = failure_text() or end.failure
         print(f"[detcloud] {text}: the other workers were ended", file=sys.stderr, flush=True)
         report_failure(text)
-        return 1
-    return 0
+    return end.code
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The wrapper of one worker, `python3 -m detcloud.launch.wrap_rank RANK CMD...`.
 
 Each line that the worker prints gets its rank in front, as `[rank=N] `, by which `detcloud trial
-logs --rank N` finds it. The worker does not outlive the wrapper, nor the wrapper its launcher. Where
-another worker of the gang has failed, the worker has some seconds after SIGTERM to end.
+logs --rank N` finds it. The worker does not outlive the wrapper, nor the wrapper its launcher.
+Where another worker of the gang has failed, the worker has some seconds after SIGTERM to end.
 """
 
 from __future__ import annotations

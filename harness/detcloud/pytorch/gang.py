@@ -43,7 +43,8 @@ class DistributedModel(DistributedDataParallel):
     def forward(self, *inputs: Any, **options: Any) -> Any:
         if not torch.is_grad_enabled():
             return self.module(*inputs, **options)
-        return super().forward(*inputs, **options)
+        averaging: Any = super().forward
+        return averaging(*inputs, **options)
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -13,7 +13,6 @@ from detcloud.core import DistributedContext
 from detcloud.pytorch.trial import PyTorchTrial, Reducer
 from detcloud.shared.errors import DetcloudError
 
-
 Item = TypeVar("Item")
 
 
@@ -51,7 +50,7 @@ class MetricAverage:
     def state_dict(self) -> dict[str, Any]:
         return {"sums": dict(self._sums), "counts": dict(self._counts)}
 
-    def merged(self, distributed: DistributedContext) -> MetricAverage:
+    def over_all_processes(self, distributed: DistributedContext) -> MetricAverage:
         """The average over the batches of all processes, on each of them."""
         if distributed.size == 1 or not distributed.can_exchange:
             return self
@@ -130,7 +129,9 @@ class BatchMetrics:
         ours = {name: [value.cpu() for value in values] for name, values in self._values.items()}
         everybody = distributed.allgather((ours, self._lengths))
         names = dict.fromkeys(name for values, _ in everybody for name in values)
-        self._values = {n: _interleave([values.get(n, []) for values, _ in everybody]) for n in names}
+        self._values = {
+            n: _interleave([values.get(n, []) for values, _ in everybody]) for n in names
+        }
         self._lengths = {
             n: _interleave([lengths.get(n, []) for _, lengths in everybody]) for n in names
         }

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.amp.grad_scaler import GradScaler
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LRScheduler as TorchLRScheduler
 
 from detcloud.shared.errors import DetcloudError
@@ -120,7 +121,7 @@ class Optimization:
         """Have the gradients of several processes averaged where a step follows, and only there."""
         if self.aggregation_frequency > 1:
             for model in self.wrapped_models:
-                if hasattr(model, "require_backward_grad_sync"):
+                if isinstance(model, DistributedDataParallel):
                     model.require_backward_grad_sync = self._is_step(batch_idx)
 
     def gradients(self) -> list[dict[str, torch.Tensor]]:

@@ -178,7 +178,7 @@ class Training:
         self.position = self.position.after_training(steps, end)
         if steps < end:
             return
-        metrics = self._average.merged(self._core.distributed).average()
+        metrics = self._average.over_all_processes(self._core.distributed).average()
         self._core.train.report_training_metrics(steps, metrics, batches)
         operation.report_progress(steps)
         self._average = MetricAverage()

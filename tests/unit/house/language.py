@@ -13,7 +13,7 @@ GLOSSARY = ROOT / "docs" / "glossary.md"
 # Forms that are verbs or nouns too, as functions use them: `put_mail`, `seed`, `split`.
 NOT_ONLY_PARTICIPLES = word_set(
     "put set cut read split feed seed need embed shed speed exceed proceed succeed run become "
-    "overrun bid bed"
+    "overrun bid bed deepspeed"
 )
 IRREGULAR_PARTICIPLES = word_set(
     "told said kept known shown given taken made done seen found held left sent begun gone drawn "

@@ -55,7 +55,9 @@ def test_what_cannot_be_launched_prints_the_usage_and_ends_with_one(
         parse_launcher_arguments("horovod", words.split(), "")
     assert ended.value.code == 1
     error = capsys.readouterr().err
-    assert error.startswith("usage: python3 -m detcloud.launch.horovod [[OVERRIDES...] --] (--trial")
+    assert error.startswith(
+        "usage: python3 -m detcloud.launch.horovod [[OVERRIDES...] --] (--trial"
+    )
     assert message in error
 
 

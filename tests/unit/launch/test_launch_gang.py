@@ -12,7 +12,7 @@ LAUNCHER = [sys.executable, "-m", "detcloud.launch.torch_distributed"]
 LENGTH = 100_000
 
 # Counts steps together with the others, and stops where all stop.
-COUNT = f"""
+COUNT = """
 from detcloud import core
 
 with core.init() as context:
@@ -25,7 +25,7 @@ with core.init() as context:
         steps += 1
         if steps == 10:
             print("counting", flush=True)
-    context.train.report_validation_metrics(steps, {{"same": len(set(ranks.allgather(steps)))}})
+    context.train.report_validation_metrics(steps, {"same": len(set(ranks.allgather(steps)))})
 """
 # Rank 1 dies, and rank 0 takes no notice of being asked to end.
 DIE = """

@@ -63,7 +63,10 @@ def test_another_launchers_program_gets_slots_overrides_and_wrapped_workers(
     assert words == [*options, *wrapped]
     assert variables == [variable, "DET_CHIEF_IP"]
     spread = launch(tmp_path, name, "run", DETCLOUD_NODES="2")
-    assert (spread.returncode, "on one machine, but this trial is on 2" in spread.stderr) == (1, True)
+    assert (spread.returncode, "on one machine, but this trial is on 2" in spread.stderr) == (
+        1,
+        True,
+    )
 
 
 def test_a_nested_launcher_of_one_slot_runs_its_worker_alone(tmp_path: Path) -> None:

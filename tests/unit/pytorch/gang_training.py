@@ -33,7 +33,9 @@ class CurveTrial(pytorch.PyTorchTrial):
 
     def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
         self.context = context
-        noise = [torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.3)] if context.get_hparam("noisy") else []
+        noise = (
+            [torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.3)] if context.get_hparam("noisy") else []
+        )
         layers = [torch.nn.Linear(1, 8), *noise, torch.nn.Tanh(), torch.nn.Linear(8, 1)]
         self.model = context.wrap_model(torch.nn.Sequential(*layers))
         self.optimizer = context.wrap_optimizer(

@@ -1,0 +1,29 @@
+"""Torch's own launcher of workers, run in this process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch.distributed import run
+from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersEnd:
+    """The end of all workers: an exit code, and the `failure` of the first one that failed."""
+
+    code: int
+    failure: str = ""
+
+
+def run_workers(arguments: list[str]) -> WorkersEnd:
+    """Run torch.distributed.run with these arguments until all workers have ended."""
+    try:
+        run.main(arguments)
+    except SignalException as error:
+        return WorkersEnd(128 + int(error.sigval))
+    except ChildFailedError as error:
+        rank, failure = error.get_first_failure()
+        return WorkersEnd(1, f"rank {rank} ended with exit code {failure.exitcode}")
+    return WorkersEnd(0)
