@@ -1,7 +1,7 @@
 # Everything happens in .venv, from a checkout and four programs: python3.11, venv, make and git.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-core demo check test nightly simulate crashes soak bench bench-aws lambda lint clean distclean
+.PHONY: help setup setup-core demo demo-processes check test nightly simulate crashes soak bench bench-aws lambda lint clean distclean
 
 PYTHON ?=
 VENV := .venv
@@ -24,6 +24,7 @@ DETCLOUD := $(BIN)/python -m detcloud.cli.main
 
 help:
 	@echo "make demo       run a random search on a cluster on this machine, and stop the cluster"
+	@echo "make demo-processes  train one model in two processes on a cluster on this machine, and stop it"
 	@echo "make check      lint, types and the fast tests; AREA=searchers: those of one area only"
 	@echo "make test       run all tests; what is skipped is listed with its reason"
 	@echo "make nightly    the long sweeps: $(SEEDS) simulated clusters, every crash, $(SOAK_MINUTES) minutes of soak"
@@ -64,6 +65,12 @@ demo: $(CORE)
 	@DETCLOUD_HOME="$${DETCLOUD_HOME:-$(CURDIR)/.detcloud/demo}"; export DETCLOUD_HOME; \
 	trap 'exit 130' INT TERM; trap '$(DETCLOUD) down' EXIT; \
 	$(DETCLOUD) create examples/digits/random.yaml examples/digits --follow
+
+demo-processes: $(CORE)
+	@DETCLOUD_HOME="$${DETCLOUD_HOME:-$(CURDIR)/.detcloud/demo}"; export DETCLOUD_HOME; \
+	trap 'exit 130' INT TERM; trap '$(DETCLOUD) down' EXIT; \
+	$(DETCLOUD) up --slots 2 && \
+	$(DETCLOUD) create examples/digits/two_processes.yaml examples/digits --follow
 
 check: $(CORE)
 	@$(BIN)/python -m tests.check $(AREA)

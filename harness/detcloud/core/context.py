@@ -250,8 +250,8 @@ def _report_failed_exit(error: BaseException, directory: TrialDirectory, context
 
 def _report_exit(directory: TrialDirectory, context: Context, error: BaseException | None) -> None:
     reason = _exit_reason(context, error)
-    if directory.is_worker and reason != "errored":
-        # The chief speaks for all that end well.
+    if directory.is_worker and reason != "errored" and not directory.has_report:
+        # The chief speaks for all that end well, but where an earlier try of this rank failed.
         return
     message = {}
     if reason in ("errored", "invalid_hp"):

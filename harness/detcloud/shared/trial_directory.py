@@ -213,8 +213,17 @@ class TrialDirectory:
     def report(self) -> ReportFile:
         """The report file of this process's rank, made at its first use."""
         if self._report is None:
-            self._report = ReportFile(self.path / "out" / f"report-{self.rank}.jsonl")
+            self._report = ReportFile(self._report_path)
         return self._report
+
+    @property
+    def has_report(self) -> bool:
+        """Whether a process of this rank has made its report file."""
+        return self._report_path.exists()
+
+    @property
+    def _report_path(self) -> Path:
+        return self.path / "out" / f"report-{self.rank}.jsonl"
 
     def set_rank(self, rank: int) -> None:
         """Set the rank among the workers of a launcher; of those the chief alone reports."""
