@@ -42,7 +42,10 @@ class CheckpointContext:
         report: Reporter,
         *,
         on_cluster: bool,
+        worker_rank: int = 0,
     ) -> None:
+        """`worker_rank` is above 0 for a process that is not the chief, which stores nothing."""
+        self._worker_rank = worker_rank
         self._spec = spec
         self._store = store
         self._report = report
@@ -158,6 +161,11 @@ class CheckpointContext:
         return metadata
 
     def _checked_metadata(self, metadata: dict[str, Any] | None) -> dict[str, Any]:
+        if self._worker_rank:
+            raise DetcloudError(
+                f"rank {self._worker_rank} cannot store a checkpoint, which is the chief's: gather "
+                "what belongs into it, and call store_path or upload on rank 0 alone"
+            )
         checked: dict[str, Any] = to_json_value(metadata or {}, "metadata")
         steps = checked.get("steps_completed", None if self._on_cluster else 0)
         if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:

@@ -179,7 +179,13 @@ def _make_context(
     is_worker = distributed.can_exchange and distributed.rank > 0
     return Context(
         train=TrainContext(report, read, None if is_worker else events),
-        checkpoint=CheckpointContext(spec, store, report, on_cluster=on_cluster),
+        checkpoint=CheckpointContext(
+            spec,
+            store,
+            report,
+            on_cluster=on_cluster,
+            worker_rank=distributed.rank if is_worker else 0,
+        ),
         preempt=preempt,
         searcher=SearcherContext(
             read, report, preempt, on_cluster=on_cluster, distributed=distributed

@@ -93,6 +93,14 @@ def test_modes_say_who_may_ask(run_ranks: Any) -> None:
     assert run_ranks(ask) == [(False, False), (True, None), (False, None)]
 
 
+def test_only_the_chief_stores_checkpoints(tmp_path: Path) -> None:
+    worker = core.CheckpointContext(
+        core.TrialSpec(), None, lambda *_, **__: None, on_cluster=True, worker_rank=2
+    )
+    with pytest.raises(DetcloudError, match="rank 2 cannot store a checkpoint, which is the chief"):
+        worker.upload(tmp_path, {"steps_completed": 1})
+
+
 def test_two_processes_cannot_both_report_as_rank_0(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
