@@ -72,6 +72,17 @@ def health_after_connection(health: OfferingHealth) -> OfferingHealth:
     return OfferingHealth(interrupted_ms=health.interrupted_ms)
 
 
+def health_without_future(health: OfferingHealth, now_ms: int) -> OfferingHealth:
+    """An offering's health with times that a clock which was ahead has set moved to now."""
+    ahead_ms = max(0, health.failed_ms - now_ms)
+    return replace(
+        health,
+        failed_ms=health.failed_ms - ahead_ms,
+        retry_ms=health.retry_ms - ahead_ms,
+        interrupted_ms=min(health.interrupted_ms, now_ms),
+    )
+
+
 def offerings_with_prices(
     named: tuple[Offering, ...], known: tuple[Offering, ...]
 ) -> tuple[Offering, ...]:

@@ -60,7 +60,8 @@ def plan_scaling(snapshot: FleetSnapshot) -> ScalePlan:
     )
     if not draft.tokens_used and snapshot.fleet.tokens >= draft.tokens:
         # A bucket that was full is full: no reason to write it down again.
-        fleet = replace(fleet, tokens_ms=snapshot.fleet.tokens_ms)
+        # One from a clock that was ahead is of now, or it would not fill until then.
+        fleet = replace(fleet, tokens_ms=min(snapshot.fleet.tokens_ms, snapshot.now_ms))
     changed = tuple(draft.rows[row.id] for row in snapshot.rows if draft.rows[row.id] != row)
     reasons = [*draft.reasons, *(_launch_text(launch) for launch in launches)]
     return ScalePlan(fleet, changed, launches, tuple(draft.disconnected), tuple(reasons))
@@ -80,7 +81,10 @@ class _DraftPlan:
 
     def __post_init__(self) -> None:
         fleet, cap = self.snapshot.fleet, self.snapshot.settings.terminations_max
-        self.health = dict(fleet.health)
+        now_ms = self.snapshot.now_ms
+        self.health = {
+            name: offerings.health_without_future(it, now_ms) for name, it in fleet.health.items()
+        }
         elapsed_ms = max(0, self.snapshot.now_ms - fleet.tokens_ms)
         self.tokens = min(float(cap), fleet.tokens + cap * elapsed_ms / MINUTE_MS)
 
