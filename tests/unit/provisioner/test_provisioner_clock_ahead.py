@@ -1,4 +1,4 @@
-"""What a pass wrote while its clock was a day ahead holds nothing up for that day."""
+"""A fleet after a pass with a clock a day ahead: what that wrote holds nothing up for a day."""
 
 from control_plane.fleet.records import ErrorKind, FleetRow, OfferingHealth
 from tests.unit.provisioner.fleet_table import (
