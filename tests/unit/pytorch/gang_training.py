@@ -13,6 +13,7 @@ from torch.utils.data import TensorDataset
 
 from detcloud import pytorch
 from detcloud.shared.trial_directory import Preemption
+from tests.patience import wait_until
 from tests.unit.core.trial_files import direct, make_trial
 
 LENGTH = 10
@@ -54,7 +55,12 @@ class CurveTrial(pytorch.PyTorchTrial):
             self.context.distributed.rank == 1
         ):
             # What a notice on the machine of another node than the chief's looks like.
-            self.context.core.preempt.request(Preemption(1, "a notice"))
+            preempt = self.context.core.preempt
+            preempt.request(Preemption(1, "a notice"))
+            agreement = preempt._agreement
+            assert agreement is not None
+            # The few batches that are left take less time than to agree on where to stop.
+            wait_until(lambda: agreement.request is not None)
         loss = torch.nn.functional.mse_loss(self.model(batch[0]), batch[1])
         self.context.backward(loss)
         self.context.step_optimizer(self.optimizer)
