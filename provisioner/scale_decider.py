@@ -259,7 +259,7 @@ def _drain_idle(draft: _DraftPlan) -> None:
         if row.idle_ms is None or (counts and capacity <= draft.snapshot.settings.min_instances):
             continue
         if counts and spare[row.offering] < 1:
-            # A request over several instances waits for it.
+            # Pending work fits it.
             continue
         reason = f"it was idle for {draft.elapsed_ms(row.idle_ms) // 1000} s"
         if draft.disrupt(row, InstanceState.DRAINING, reason):
@@ -268,7 +268,7 @@ def _drain_idle(draft: _DraftPlan) -> None:
 
 
 def _count_spare_idle(draft: _DraftPlan) -> Counter[Offering]:
-    """How many idle instances of each offering no pending request over several of them will use."""
+    """How many idle instances of each offering no pending request fits."""
     snapshot = draft.snapshot
     idle = Counter(row.offering for row in _idle_capacity_rows(draft))
     starting = Counter(row.offering for row in _capacity_rows(draft) if _is_starting(row))

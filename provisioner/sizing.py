@@ -130,10 +130,12 @@ def launches_for_demand(
 def count_kept_idle(
     demand: Demand, offering: Offering, idle: int, starting: int, bounds: InstanceBounds
 ) -> int:
-    """How many of an offering's idle instances a pending request over several will use, once those
-    that start or may be launched have come.
+    """How many of an offering's idle instances pending requests fit: those that need one instance,
+    and those over several, once those that start or may be launched have come.
     """
-    kept = 0
+    if demand.hold_reason:
+        return 0
+    kept = min(idle, _instances_for_single(demand, _servable_shapes(demand, offering), offering))
     for need, count in sorted(_requests(demand, _request_shapes(demand)).items()):
         if need.slots <= offering.slots or not can_serve(
             offering.slots, need, bounds.instances_max
@@ -204,6 +206,12 @@ def _request_shapes(demand: Demand) -> set[RequestShape]:
     return {_request_shape(size, job) for job in demand.jobs for size in job.pending_slots}
 
 
+def _servable_shapes(demand: Demand, offering: Offering) -> set[RequestShape]:
+    """The pending shapes that an instance of the offering may serve, by their markets."""
+    empty = FreeCapacity(offering.slots, offering.slots, offering.market)
+    return {need for need in _request_shapes(demand) if empty.may_serve(need.market)}
+
+
 def _request_shape(size: int, job: JobDemand) -> RequestShape:
     return RequestShape(size, job.single_agent, job.market)
 
@@ -257,7 +265,7 @@ def _instances_for_single(
     demand: Demand,
     needs: set[RequestShape],
     offering: Offering,
-    capacity: Sequence[FreeCapacity],
+    capacity: Sequence[FreeCapacity] = (),
 ) -> int:
     """Fresh instances for the requests that fit on one, after what starts has taken its share."""
     single = {need for need in needs if 0 < need.slots <= offering.slots}

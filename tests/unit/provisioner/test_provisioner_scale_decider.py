@@ -307,6 +307,20 @@ class TestIdleInstances:
         )
 
 
+class TestIdleInstancesThatAreWanted:
+    TWO = tuple((idle_instance(name, 30), running_with(IDLE)) for name in "ab")
+
+    def test_one_stays_while_a_request_that_it_fits_waits(self) -> None:
+        assert len(state_changes(scale_plan(self.TWO, job_demand(3)))) == 1
+        assert not state_changes(scale_plan(self.TWO, job_demand(3, 3)))
+
+    def test_both_end_while_what_waits_may_not_have_them(self) -> None:
+        assert len(state_changes(scale_plan(self.TWO, job_demand(3, room=0)))) == 2
+        assert len(state_changes(scale_plan(self.TWO, job_demand(7)))) == 2
+        held = Demand((job_demand(3),), hold_reason="the pool drains")
+        assert len(state_changes(scale_plan(self.TWO, demand=held))) == 2
+
+
 class TestLostInstances:
     def test_one_that_the_cloud_ended_has_ended(self) -> None:
         plan = scale_plan([(instance("a"), cloud_lists(TERMINATED))])
