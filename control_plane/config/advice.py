@@ -11,6 +11,7 @@ from control_plane.config.images import image_warnings
 from control_plane.field_types import BATCH_SIZE
 from control_plane.findings import path_text
 from control_plane.searchers.registry import searcher_spec
+from detcloud.shared.unused_settings import unused_setting_notices
 
 
 def config_warnings(config: ExperimentConfig) -> Iterator[str]:
@@ -18,6 +19,7 @@ def config_warnings(config: ExperimentConfig) -> Iterator[str]:
     yield from image_warnings(config)
     yield from _draw_warnings(config)
     yield from _batch_size_warnings(config)
+    yield from unused_setting_notices(config.model_dump(mode="json"))
 
 
 def _draw_warnings(config: ExperimentConfig) -> Iterator[str]:

@@ -20,9 +20,9 @@ class Optimizations(Section):
     average_aggregated_gradients: bool = True
     """Whether those are divided by their number."""
     average_training_metrics: bool = True
-    """Whether training metrics are averaged over the processes of a trial; one has no others."""
+    """Kept and shown: training metrics are those of all processes of a trial."""
     gradient_compression: bool = False
-    """Kept and shown: trials of one process send no gradients."""
+    """Kept and shown: PyTorch itself exchanges gradients."""
     mixed_precision: Literal["O0", "O1", "O2", "O3"] = "O0"
     """Kept and shown."""
     tensor_fusion_threshold: CountOrZero = 64

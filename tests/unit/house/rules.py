@@ -50,6 +50,7 @@ PURE_FILES = (
     "harness/detcloud/shared/json_depth.py",
     "harness/detcloud/shared/launcher_names.py",
     "harness/detcloud/shared/registries.py",
+    "harness/detcloud/shared/unused_settings.py",
     "provisioner/scale_decider.py",
     "provisioner/markets.py",
     "provisioner/model.py",

@@ -1,4 +1,7 @@
-"""Settings of an experiment that its agent's runtime cannot honour; a trial's log says so once."""
+"""Settings of an experiment that its agent's runtime cannot honour; a trial's log says so once.
+
+Those that act nowhere are in detcloud/shared/unused_settings.py.
+"""
 
 from __future__ import annotations
 
@@ -11,31 +14,14 @@ from detcloud.agent.assignment.environment import (
     variables_by_name,
 )
 from detcloud.shared.registries import STEP_ERA_IMAGES
+from detcloud.shared.unused_settings import unused_setting_notices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 PROCESSES = "this agent runs trials as processes"
-MANAGERS = "agents take trials from this cluster, not from a workload manager"
-NETWORK, USER = "containers use the machine's own network", "the user of a trial has none"
-UNSUPPORTED = {
-    "ports": NETWORK,
-    "pod_spec": "this agent runs containers, no pods",
-    "proxy_ports": NETWORK,
-    "add_capabilities": USER,
-    "drop_capabilities": USER,
-    "slurm": MANAGERS,
-    "pbs": MANAGERS,
-}
 CONTAINERS_ONLY = ("force_pull_image", "registry_auth")
 RESOURCES = ("shm_size", "devices")
-MOUNTED = "trials find the directory by host_path and storage_path"
-UNUSED_ANYWHERE = {
-    ("slurm",): MANAGERS,
-    ("pbs",): MANAGERS,
-    ("optimizations", "grad_updates_size_file"): "PyTorch itself exchanges gradients",
-}
-UNUSED_IN_SHARED_FS = ("container_path", "checkpoint_path", "tensorboard_path")
 
 
 def process_notices(config: Mapping[str, Any], *, cuda: bool) -> list[str]:
@@ -52,12 +38,11 @@ def _unused_by_processes(config: Mapping[str, Any], *, cuda: bool) -> Iterator[s
     environment, resources = _section(config, "environment"), _section(config, "resources")
     if image := configured_image(environment, cuda=cuda):
         yield f"image {image} is not used: {PROCESSES}"
-    names = (*CONTAINERS_ONLY, *UNSUPPORTED)
-    settings = [f"environment.{name}" for name in names if environment.get(name)]
+    settings = [f"environment.{name}" for name in CONTAINERS_ONLY if environment.get(name)]
     settings += [f"resources.{name}" for name in RESOURCES if _is_set(resources.get(name))]
     for name in settings:
         yield f"{name} is not used: {PROCESSES}"
-    yield from _unused_by_all(config)
+    yield from unused_setting_notices(config)
     yield from mount_notices(bind_mounts(config))
     yield from _reserved_variables(config, cuda=cuda)
 
@@ -67,24 +52,8 @@ def _unused_by_containers(config: Mapping[str, Any], image: str, *, cuda: bool) 
     configured = configured_image(environment, cuda=cuda)
     if configured and configured != image:
         yield f"image {configured} is one of Determined's: {image} is used instead"
-    for name, reason in UNSUPPORTED.items():
-        if environment.get(name):
-            yield f"environment.{name} is not used: {reason}"
-    yield from _unused_by_all(config)
+    yield from unused_setting_notices(config)
     yield from _reserved_variables(config, cuda=cuda)
-
-
-def _unused_by_all(config: Mapping[str, Any]) -> Iterator[str]:
-    """Settings that neither processes nor containers have."""
-    for path, reason in UNUSED_ANYWHERE.items():
-        *above, name = path
-        section = _section(config, above[0]) if above else config
-        if section.get(name):
-            yield f"{'.'.join(path)} is not used: {reason}"
-    storage = _section(config, "checkpoint_storage")
-    for name in UNUSED_IN_SHARED_FS if storage.get("type") == "shared_fs" else ():
-        if storage.get(name):
-            yield f"checkpoint_storage.{name} is not used: {MOUNTED}"
 
 
 def configured_image(environment: Mapping[str, Any], *, cuda: bool) -> str:

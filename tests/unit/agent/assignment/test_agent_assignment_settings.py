@@ -149,9 +149,9 @@ def test_each_setting_that_needs_a_container_gives_one_notice() -> None:
         f"[detcloud] image org/cpu:1 is not used: {REASON}",
         f"[detcloud] environment.force_pull_image is not used: {REASON}",
         f"[detcloud] environment.registry_auth is not used: {REASON}",
-        f"[detcloud] environment.ports is not used: {REASON}",
         f"[detcloud] resources.shm_size is not used: {REASON}",
         f"[detcloud] resources.devices is not used: {REASON}",
+        "[detcloud] environment.ports is not used: containers use the machine's own network",
         "[detcloud] environment variables DETCLOUD_X, HOME: the runtime's value is used instead",
     ]
     # Only the image of the kind of device that the trial runs on is missed.

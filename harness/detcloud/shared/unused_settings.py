@@ -1,0 +1,103 @@
+"""The settings of an experiment that are taken and act on nothing, wherever its trials run.
+
+One notice for each is in the answer to a submission and in the log of each run. What only
+containers or only some agents honour is the agent's to say (agent/assignment/unused_settings.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+NETWORK = "containers use the machine's own network"
+NO_CAPABILITIES = "the user of a trial has none"
+NO_MANAGER = "agents take trials from this cluster, not from a workload manager"
+NO_FUSION = "PyTorch itself exchanges gradients"
+EVENT_FILES = "event files lie beside the checkpoints"
+NO_PROFILER = "report what you measure with core_context.train.report_metrics"
+OF_THE_MASTER = "Determined's master read it, and there is none"
+
+
+class UnusedSetting(NamedTuple):
+    """A setting's path, why it acts on nothing, and the values with which it asks for nothing: the
+    defaults of both eras, or whatever is empty or false.
+
+    With `storage` it counts for checkpoint storage of that type alone.
+    """
+
+    path: tuple[str, ...]
+    reason: str
+    neutral: tuple[object, ...] = ()
+    storage: str = ""
+
+
+UNUSED_SETTINGS = (
+    UnusedSetting(("workspace",), "this cluster has no workspaces"),
+    UnusedSetting(("project",), "this cluster has no projects"),
+    UnusedSetting(("environment", "ports"), NETWORK),
+    UnusedSetting(("environment", "proxy_ports"), NETWORK),
+    UnusedSetting(("environment", "pod_spec"), "agents run containers, no pods"),
+    UnusedSetting(("environment", "add_capabilities"), NO_CAPABILITIES),
+    UnusedSetting(("environment", "drop_capabilities"), NO_CAPABILITIES),
+    UnusedSetting(("environment", "slurm"), NO_MANAGER),
+    UnusedSetting(("environment", "pbs"), NO_MANAGER),
+    UnusedSetting(("resources", "native_parallel"), "only Determined's native API had it"),
+    UnusedSetting(("slurm",), NO_MANAGER),
+    UnusedSetting(("pbs",), NO_MANAGER),
+    UnusedSetting(("optimizations", "grad_updates_size_file"), NO_FUSION),
+    UnusedSetting(("optimizations", "tensor_fusion_threshold"), NO_FUSION, (64,)),
+    UnusedSetting(("optimizations", "tensor_fusion_cycle_time"), NO_FUSION, (1, 5)),
+    UnusedSetting(("optimizations", "auto_tune_tensor_fusion"), NO_FUSION),
+    UnusedSetting(("optimizations", "gradient_compression"), NO_FUSION),
+    UnusedSetting(
+        ("optimizations", "mixed_precision"),
+        "use torch.autocast and context.wrap_scaler in the trial's code",
+        ("O0",),
+    ),
+    # It is false by default in one era: that code was not asked, and wants nothing.
+    UnusedSetting(
+        ("optimizations", "average_training_metrics"),
+        "training metrics are those of all processes",
+        (True, False),
+    ),
+    UnusedSetting(("profiling", "enabled"), NO_PROFILER),
+    UnusedSetting(("data_layer", "type"), "nothing caches data sets", ("shared_fs",)),
+    UnusedSetting(("tensorboard_storage",), EVENT_FILES),
+    UnusedSetting(("security",), OF_THE_MASTER),
+    UnusedSetting(("internal",), OF_THE_MASTER),
+    UnusedSetting(("integrations",), "this cluster sends nothing to other services"),
+    UnusedSetting(("retention_policy",), "logs are kept with their experiment"),
+    UnusedSetting(("log_policies",), "nothing watches what a trial prints"),
+    UnusedSetting(("debug",), "logs have the level that the code sets"),
+    UnusedSetting(
+        ("checkpoint_storage", "container_path"),
+        "trials find the directory by host_path and storage_path",
+        storage="shared_fs",
+    ),
+    UnusedSetting(
+        ("checkpoint_storage", "checkpoint_path"),
+        "storage_path says where checkpoints lie",
+        storage="shared_fs",
+    ),
+    UnusedSetting(("checkpoint_storage", "tensorboard_path"), EVENT_FILES, storage="shared_fs"),
+)
+
+
+def unused_setting_notices(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each setting of a configuration, as JSON has it, that acts on nothing
+    and asks for something.
+    """
+    storage = config.get("checkpoint_storage")
+    storage_type = storage.get("type") if isinstance(storage, Mapping) else None
+    for setting in UNUSED_SETTINGS:
+        if setting.storage in ("", storage_type) and _asks_for_something(config, setting):
+            yield f"{'.'.join(setting.path)} is not used: {setting.reason}"
+
+
+def _asks_for_something(config: Mapping[str, Any], setting: UnusedSetting) -> bool:
+    value: Any = config
+    for name in setting.path:
+        if not isinstance(value, Mapping) or name not in value:
+            return False
+        value = value[name]
+    return value not in setting.neutral if setting.neutral else bool(value)

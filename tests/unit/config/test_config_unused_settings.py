@@ -1,0 +1,63 @@
+"""Each setting that acts on nothing gives one notice, and the reference says so too."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from control_plane.config.advice import config_warnings
+from control_plane.config.check import check_config
+from control_plane.config.reference import render_reference
+from detcloud.shared.unused_settings import UNUSED_SETTINGS, unused_setting_notices
+
+# A setting that says so beside another one, whose notice is for both.
+BESIDE_ANOTHER = {
+    ("profiling", "begin_on_batch"),
+    ("profiling", "end_after_batch"),
+    ("profiling", "sync_timings"),
+}
+
+
+def names_without_effect() -> Iterator[str]:
+    """The name of each field that the reference calls kept and shown."""
+    for line in render_reference().splitlines():
+        if "Kept and shown" in line:
+            yield line.split("`")[1]
+
+
+def test_what_the_reference_calls_kept_and_shown_is_what_has_a_notice() -> None:
+    noticed = {path[-1] for path in (*(it.path for it in UNUSED_SETTINGS), *BESIDE_ANOTHER)}
+    said = set(names_without_effect())
+    assert said - noticed == set()
+    # The reference tells of these in other words.
+    assert noticed - said == {"ports", "enabled", "type"} - said
+
+
+@pytest.mark.parametrize("setting", UNUSED_SETTINGS, ids=lambda it: ".".join(it.path))
+def test_a_setting_that_asks_for_something_gives_one_notice(setting: Any) -> None:
+    value: Any = "O1" if "mixed_precision" in setting.path else 7
+    if setting.neutral == (True, False):
+        return
+    config: dict[str, Any] = {"checkpoint_storage": {"type": setting.storage}}
+    section = config
+    for name in setting.path[:-1]:
+        section = section.setdefault(name, {})
+    section[setting.path[-1]] = value
+    (notice,) = unused_setting_notices(config)
+    assert notice.startswith(f"{'.'.join(setting.path)} is not used: ")
+    section[setting.path[-1]] = setting.neutral[0] if setting.neutral else None
+    assert list(unused_setting_notices(config)) == []
+
+
+def test_a_submission_is_warned_and_one_of_defaults_is_not() -> None:
+    text = """
+name: n
+entrypoint: python train.py
+searcher: {name: single, metric: loss, max_length: {batches: 10}}
+"""
+    assert list(config_warnings(check_config(text))) == []
+    more = "log_policies: [{pattern: x}]\nprofiling: {enabled: true}\n"
+    assert [it.split()[0] for it in config_warnings(check_config(text + more))] == [
+        "profiling.enabled",
+        "log_policies",
+    ]
