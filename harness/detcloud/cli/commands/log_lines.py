@@ -13,7 +13,7 @@ from itertools import islice
 from detcloud.cli.framework.argument_types import parse_count, parse_moment_ms
 from detcloud.cli.framework.options import add_replaced_option
 from detcloud.cli.rendering.output import render_json
-from detcloud.cli.rendering.terminal import sanitize
+from detcloud.cli.rendering.terminal import sanitize, sanitize_output
 from detcloud.client import Experiment, LogFilter, Trial
 from detcloud.client.log import LEVELS, LogCursor
 from detcloud.client.records import LogLine
@@ -120,11 +120,12 @@ def _limit_lines(lines: Iterator[LogLine], arguments: Namespace) -> Iterable[Log
 def _format_line(line: LogLine, trial: Trial, prefix: str, arguments: Namespace) -> str:
     if arguments.json:
         return render_json({"trial_id": trial.id, **line}, indent=None)
+    text = sanitize_output(line["text"], sys.stdout)
     if not arguments.timestamps:
-        return f"{prefix}{line['text']}"
+        return f"{prefix}{text}"
     moment = _line_time_text(line["time_ms"])
     level = f" {sanitize(line['level'])}" if line["level"] else ""
-    return f"[{moment}] [rank={line['rank']}]{level} {prefix}{line['text']}"
+    return f"[{moment}] [rank={line['rank']}]{level} {prefix}{text}"
 
 
 def _line_time_text(time_ms: int | None) -> str:

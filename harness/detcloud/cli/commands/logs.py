@@ -21,6 +21,7 @@ from detcloud.cli.framework.session import (
     load_experiment,
     load_trial,
 )
+from detcloud.cli.rendering.terminal import sanitize_output
 from detcloud.client import Experiment, Trial
 
 POLLING_SECONDS = 1.0
@@ -143,13 +144,14 @@ class LogPrinter:
     def flush(self) -> None:
         """Print an unfinished last line."""
         if self._rest:
-            sys.stdout.write(f"{self._prefix}{self._rest}\n")
+            sys.stdout.write(f"{self._prefix}{sanitize_output(self._rest, sys.stdout)}\n")
             self._rest = ""
         sys.stdout.flush()
 
     def _print_lines(self) -> None:
         *lines, self._rest = self._rest.split("\n")
-        sys.stdout.writelines(f"{self._prefix}{line}\n" for line in lines)
+        shown = (sanitize_output(line, sys.stdout) for line in lines)
+        sys.stdout.writelines(f"{self._prefix}{line}\n" for line in shown)
         sys.stdout.flush()
 
     def _finish(self, complete: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import unicodedata
 from typing import TextIO
@@ -17,6 +18,11 @@ STATE_COLOURS = {
     "PAUSED": "yellow",
 }
 BAR_CELLS = 20
+# A colour or its end, which a program may print; and what else would steer a terminal or the
+# direction of its text, but tabs, line breaks and carriage returns.
+STEERING = re.compile(
+    "(\x1b\\[[0-9;:]*m)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"
+)
 
 
 def is_live(stream: TextIO) -> bool:
@@ -48,6 +54,15 @@ def sanitize(text: str) -> str:
         return text
     spaced = "".join(" " if character in "\n\t" else character for character in text)
     return "".join("�" if unicodedata.category(c) in ("Cc", "Cf", "Cs") else c for c in spaced)
+
+
+def sanitize_output(text: str, stream: TextIO) -> str:
+    """Replace what in a program's output would steer the terminal that `stream` is: a title, the
+    clipboard, the cursor. Colours stay. A file or a pipe gets the text as it is.
+    """
+    if not stream.isatty():
+        return text
+    return STEERING.sub(lambda found: found[1] or "�", text)
 
 
 def display_width(text: str) -> int:
