@@ -20,6 +20,7 @@ from control_plane.agents.logs import SMALL_BYTES_MAX
 from control_plane.engine import due_rows
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Conflict, Expect, Key, Put, Unavailable
+from tests.simulation.cluster import everything_mailed
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster, archive
 from tests.unit.api.exchange import Answer, call
@@ -310,7 +311,7 @@ def test_a_command_that_was_committed_is_answered_though_nothing_can_follow_it(
             raise Unavailable("database or disk is full")
         commit(writes)
 
-    with monkeypatch.context() as patch:
+    with everything_mailed(), monkeypatch.context() as patch:
         patch.setattr(table, "commit", commit_once)
         headers = [("idempotency-key", "k")]
         token = TOKENS[Role.USER]
