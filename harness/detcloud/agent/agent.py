@@ -103,6 +103,11 @@ class Agent:
             self._report_trouble(allocation.allocation, str(error))
             self._node.wake_event.wait(RETRY_SECONDS)
             return
+        except Exception as error:
+            # Whatever a trial has put into its folder costs no other one its agent.
+            self._report_trouble(allocation.allocation, f"{type(error).__name__}: {error}")
+            self._node.wake_event.wait(RETRY_SECONDS)
+            return
         if self._troubles.pop(allocation.allocation, None):
             self._log_line(f"{allocation.allocation} is looked after again")
 

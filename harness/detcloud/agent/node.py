@@ -63,8 +63,12 @@ class Node:
             if path.is_symlink() or not (path / "agent").is_dir():
                 self._delete(path)
                 continue
-            directory = self._directory(path.name)
-            self._allocations[path.name] = Allocation.adopt(directory, self._runtime)
+            try:
+                directory = self._directory(path.name)
+                self._allocations[path.name] = Allocation.adopt(directory, self._runtime)
+            except (OSError, ValueError) as error:
+                # The cluster hears no more of it; the others go on.
+                self._log_line(f"{path} could not be taken over: {error}")
         active = [x.directory.agent for x in self._allocations.values() if x.is_active]
         self._runtime.adopt(active)
 

@@ -34,7 +34,15 @@ POLL_SECONDS = 5.0
 RETRY_SECONDS = 0.5
 PIPE_BYTES = 64 * 1024
 TAIL_BYTES = 64 * 1024
-NO_ROOM = (errno.EDQUOT, errno.EIO, errno.ENOSPC)
+# What lies in a record's way, or has been removed from there, stays so; room may come back.
+IN_THE_WAY = (
+    errno.EEXIST,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.ENOTEMPTY,
+)
 
 # Not typing's: its import would take longer than all else here.
 TYPE_CHECKING = False
@@ -315,7 +323,7 @@ class Supervisor:
                 json.dump(content, file)
             os.replace(new_file, f"{self.directory}/{name}")  # noqa: PTH105
         except OSError as error:
-            self._is_record_impossible = error.errno not in NO_ROOM
+            self._is_record_impossible = error.errno in IN_THE_WAY
             return False
         return True
 

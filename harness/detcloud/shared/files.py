@@ -89,13 +89,15 @@ def delete_tree(path: Path) -> None:
 
 def _empty_folder(top: int) -> None:
     """Delete the entries of an open folder."""
-    numbers = itertools.count()
+    # Nobody who wrote here can have foreseen the names.
+    prefix = os.urandom(8).hex()
+    fresh_names = (f".{prefix}-{number}" for number in itertools.count())
     left: set[str] = set()
     while names := [name for name in _entry_names(top) if name not in left]:
         for name in names:
             try:
                 if _is_folder(name, top):
-                    _empty_by_moving(name, top, numbers)
+                    _empty_by_moving(name, top, fresh_names)
                     os.rmdir(name, dir_fd=top)
                 else:
                     os.unlink(name, dir_fd=top)
@@ -105,7 +107,7 @@ def _empty_folder(top: int) -> None:
                 left.add(name)
 
 
-def _empty_by_moving(name: str, top: int, numbers: Iterator[int]) -> None:
+def _empty_by_moving(name: str, top: int, fresh_names: Iterator[str]) -> None:
     """Delete the files of a folder in `top`, and move its folders beside it."""
     folder = _open_own_folder(name, top)
     try:
@@ -115,8 +117,7 @@ def _empty_by_moving(name: str, top: int, numbers: Iterator[int]) -> None:
                 continue
             # A folder is moved by who may write it.
             os.chmod(entry, 0o700, dir_fd=folder)
-            beside = f".{os.getpid()}-{next(numbers)}.deleted"
-            os.rename(entry, beside, src_dir_fd=folder, dst_dir_fd=top)
+            os.rename(entry, next(fresh_names), src_dir_fd=folder, dst_dir_fd=top)
     finally:
         os.close(folder)
 

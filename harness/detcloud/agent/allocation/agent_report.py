@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+# More than an agent ever writes of one allocation.
+REPORT_BYTES_MAX = 16 << 20
+
+
 class AgentReport:
     """The agent's report file of one allocation: appended to, one write per line.
 
@@ -24,7 +28,7 @@ class AgentReport:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._content = read_regular_file(path) or b""
+        self._content = read_regular_file(path, REPORT_BYTES_MAX) or b""
         # A crash may have left half a line, to which the next one must not be glued.
         self._torn = bool(self._content) and not self._content.endswith(b"\n")
 

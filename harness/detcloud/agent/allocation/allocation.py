@@ -94,7 +94,9 @@ class Allocation:
             if record.get("kind") == "container":
                 allocation._states.append(str(record.get("state")))
             allocation._exited = allocation._exited or record.get("kind") == "exited"
-        allocation._directives = directory.read_directives() or allocation._directives
+        directives = directory.read_directives() or {}
+        if isinstance(directives.get("revision"), int):
+            allocation._directives = directives
         return allocation
 
     @property

@@ -17,9 +17,11 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from detcloud.shared.files import read_json_object, write_atomically
+from detcloud.shared.files import parse_json_object, read_regular_file, write_atomically
 
 ALLOCATION_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+# Larger ones were not written by the agent.
+INPUT_BYTES_MAX = 16 << 20
 SUBDIRECTORIES = ("in", "out", "code", "home", "agent")
 
 
@@ -69,7 +71,7 @@ class AllocationDirectory:
 
     def read_spec(self) -> dict[str, Any] | None:
         """The contents of in/spec.json, None without it."""
-        return read_json_object(self.inputs / "spec.json")
+        return self._read_input("spec.json")
 
     def write_directives(self, directives: dict[str, Any]) -> None:
         """Replace in/directives.json, in a folder made anew where the trial removed it."""
@@ -82,7 +84,11 @@ class AllocationDirectory:
 
     def read_directives(self) -> dict[str, Any] | None:
         """The contents of in/directives.json, None before it was written."""
-        return read_json_object(self.inputs / "directives.json")
+        return self._read_input("directives.json")
+
+    def _read_input(self, name: str) -> dict[str, Any] | None:
+        content = read_regular_file(self.inputs / name, INPUT_BYTES_MAX)
+        return None if content is None else parse_json_object(content)
 
     def write_notices(self, notices: list[str]) -> None:
         """Append lines for the trial's user to its log; OSError where that is not possible.

@@ -187,7 +187,8 @@ class ProcessRuntime:
             return None
         if is_supervisor_gone(directory):
             return None
-        return int(process["supervisor"]) if process else self._supervisors.get(directory)
+        # A trial can write the record too: it counts where this agent began nothing itself.
+        return self._supervisors.get(directory) or _process_id(process or {}, "supervisor")
 
     def _is_alive(self, directory: Path) -> bool:
         now = time.monotonic()
@@ -273,9 +274,18 @@ def _end_lost_launch(directory: Path) -> Status:
     return Status(Phase.ENDED, lost=True)
 
 
+def _process_id(process: dict[str, object], name: str) -> int | None:
+    """A process that a record names; None for what is no other process's id."""
+    found = process.get(name)
+    is_other = isinstance(found, int) and found > 1 and found != os.getpid()
+    return found if is_other and isinstance(found, int) else None
+
+
 def _session_members(process: dict[str, object]) -> list[int]:
     """The processes of the trial's session that started no earlier than its leader."""
-    session, since = str(process.get("pid")), int(str(process.get("start_time") or 0))
+    start_time = str(process.get("start_time"))
+    session = str(_process_id(process, "pid"))
+    since = int(start_time) if start_time.isdecimal() and start_time.isascii() else 0
     members = []
     for status in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

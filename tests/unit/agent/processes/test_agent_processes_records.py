@@ -1,0 +1,82 @@
+"""Records in an allocation's folder that its trial may have written: the agent believes no more of
+them than it must.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud.agent.allocation.directory import AllocationDirectory
+from detcloud.agent.assignment.model_code import CodeCache
+from detcloud.agent.node import Node
+from detcloud.agent.processes.runtime import ProcessRuntime
+from detcloud.agent.slots import cpu_slots
+
+
+@pytest.fixture
+def signals(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The signals that the runtime sends, which reach nobody."""
+    sent: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda *signal: sent.append(signal))
+    return sent
+
+
+@pytest.fixture
+def supervised(tmp_path: Path) -> Iterator[Path]:
+    """The records of a launch whose supervisor lives."""
+    (tmp_path / "begun").touch()
+    with (tmp_path / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield tmp_path
+
+
+@pytest.mark.parametrize("supervisor", [-1, 0, 1, os.getpid(), "17", None, [17]])
+def test_a_kill_signals_nobody_but_another_process(
+    supervised: Path, signals: list[tuple[int, int]], supervisor: object
+) -> None:
+    (supervised / "process.json").write_text(json.dumps({"supervisor": supervisor}))
+    ProcessRuntime().kill(supervised, 0)
+    assert signals == []
+
+
+def test_a_launch_without_its_supervisor_ends_whatever_its_record_says(
+    tmp_path: Path, signals: list[tuple[int, int]]
+) -> None:
+    (tmp_path / "launch.json").write_text("{}")
+    record = {"pid": "-1", "start_time": "yesterday", "supervisor": {}}
+    (tmp_path / "process.json").write_text(json.dumps(record))
+    assert ProcessRuntime().poll(tmp_path).lost
+    assert signals == []
+
+
+def test_a_folder_that_cannot_be_taken_over_costs_no_other_one(tmp_path: Path) -> None:
+    good = AllocationDirectory(tmp_path / "allocations", "5.1")
+    bad = AllocationDirectory(tmp_path / "allocations", "4.1")
+    for directory in (good, bad):
+        directory.create()
+        directory.write_directives({"revision": 3})
+    directives = bad.inputs / "directives.json"
+    directives.unlink()
+    directives.write_text('{"revision": "three"}')
+    os.truncate(bad.report.parent / "trial.log", 1 << 40)
+    bad.report.touch()
+    os.truncate(bad.report, 1 << 43)
+    (tmp_path / "allocations" / "no allocation").mkdir()
+    (tmp_path / "allocations" / "no allocation" / "agent").mkdir()
+    log: list[str] = []
+    node = Node(tmp_path, cpu_slots(1), ProcessRuntime(), _no_cache(tmp_path), log.append)
+    node.adopt()
+    assert {"4.1", "5.1"} <= set(node.allocation_ids())
+    assert any("could not be taken over" in line for line in log)
+
+
+def _no_cache(folder: Path) -> CodeCache:
+    def download(*_: Any) -> int:
+        raise AssertionError("nothing is downloaded")
+
+    return CodeCache(folder / "cache", download)
