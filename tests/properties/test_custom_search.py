@@ -65,7 +65,7 @@ def outcome(root: Path, faults: Faults) -> tuple[dict[float, list[int]], Steps]:
     return harness.lengths(), harness.steps
 
 
-@settings(deadline=None, derandomize=True, max_examples=15)
+@settings(deadline=None, derandomize=True, max_examples=8)
 @given(FAULTS)
 def test_faults_change_nothing(faults: Faults) -> None:
     with tempfile.TemporaryDirectory() as root:

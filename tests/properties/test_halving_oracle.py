@@ -241,7 +241,7 @@ def plans(draw: st.DrawFn) -> HalvingPlan | MultiBracketPlan:
     return brackets[0] if alone else MultiBracketPlan(tuple(brackets))
 
 
-@settings(deadline=None, derandomize=True, max_examples=300)
+@settings(deadline=None, derandomize=True, max_examples=150)
 @given(plans(), st.data())
 def test_a_halving_asks_for_what_the_rules_ask_for(
     plan: HalvingPlan | MultiBracketPlan, data: st.DataObject
