@@ -27,7 +27,7 @@ def signals(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 
 
 @pytest.fixture
-def supervised(tmp_path: Path) -> Iterator[Path]:
+def live_launch(tmp_path: Path) -> Iterator[Path]:
     """The records of a launch whose supervisor lives."""
     (tmp_path / "begun").touch()
     with (tmp_path / "lock").open("w") as lock:
@@ -37,10 +37,10 @@ def supervised(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("supervisor", [-1, 0, 1, os.getpid(), "17", None, [17]])
 def test_a_kill_signals_nobody_but_another_process(
-    supervised: Path, signals: list[tuple[int, int]], supervisor: object
+    live_launch: Path, signals: list[tuple[int, int]], supervisor: object
 ) -> None:
-    (supervised / "process.json").write_text(json.dumps({"supervisor": supervisor}))
-    ProcessRuntime().kill(supervised, 0)
+    (live_launch / "process.json").write_text(json.dumps({"supervisor": supervisor}))
+    ProcessRuntime().kill(live_launch, 0)
     assert signals == []
 
 
