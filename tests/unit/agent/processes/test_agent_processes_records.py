@@ -35,11 +35,12 @@ def live_launch(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path
 
 
-@pytest.mark.parametrize("supervisor", [-1, 0, 1, os.getpid(), "17", None, [17]])
+@pytest.mark.parametrize("supervisor", [-1, 0, 1, "agent", "17", None, [17]])
 def test_a_kill_signals_nobody_but_another_process(
     live_launch: Path, signals: list[tuple[int, int]], supervisor: object
 ) -> None:
-    (live_launch / "process.json").write_text(json.dumps({"supervisor": supervisor}))
+    named = os.getpid() if supervisor == "agent" else supervisor
+    (live_launch / "process.json").write_text(json.dumps({"supervisor": named}))
     ProcessRuntime().kill(live_launch, 0)
     assert signals == []
 
