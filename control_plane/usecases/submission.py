@@ -53,10 +53,12 @@ _RESERVE_TRIES_MAX = 100
 class Submission:
     """An experiment as a user submits it: the text of its configuration, the name of a template to
     lay it over, overrides as `path=value`, and the SHA-256 of its model code.
+
+    Without model code it can be checked and not be submitted.
     """
 
     config: str
-    model_code: str
+    model_code: str | None
     template: str | None = None
     overrides: Sequence[str] = ()
     paused: bool = False
@@ -94,15 +96,13 @@ def check_submission(
     _check_storage(services, config)
     check_fits(services, to, trial_needs(config.resources))
     check_mounts(to, config)
-    if services.objects.size(model_code_key(submission.model_code)) is None:
-        text = "is not stored here; offer it with POST /model-code and upload it first"
-        raise invalid("model_code", text)
+    _check_model_code(services, submission.model_code)
     message = ExperimentSubmitted(
         experiment_id=0,
         owner=caller.user,
         name=config.name or config.description or "experiment",
         config=config.to_json().decode(),
-        code_sha256=submission.model_code,
+        code_sha256=submission.model_code or "",
         plan=plan,
         settings=settings,
         metric=config.searcher.metric,
@@ -195,6 +195,12 @@ def _search_plan(services: Services, config: ExperimentConfig) -> SearchPlan:
     if not services.suggests and (why := missing_package_reason(config.searcher.name)):
         raise invalid("searcher.name", why)
     return config.search_plan()
+
+
+def _check_model_code(services: Services, model_code: str | None) -> None:
+    if model_code is not None and services.objects.size(model_code_key(model_code)) is None:
+        text = "is not stored here; offer it with POST /model-code and upload it first"
+        raise invalid("model_code", text)
 
 
 def _check_storage(services: Services, config: ExperimentConfig) -> None:

@@ -31,6 +31,7 @@ from control_plane.api.dependencies import (
 from control_plane.api.request_body import RequestBody
 from control_plane.api.responses import answer_response
 from control_plane.api.route_guards import Caller, guarded_router, require_role
+from control_plane.errors import invalid
 from control_plane.objects.store import SHA256_PATTERN
 from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import experiment as experiments
@@ -54,7 +55,7 @@ class CreateBody(RequestBody):
     """The body of `POST /experiments`."""
 
     config: Annotated[str, Field(max_length=CONFIG_CHARACTERS_MAX)]
-    model_code: Annotated[str, Field(pattern=SHA256_PATTERN)]
+    model_code: Annotated[str, Field(pattern=SHA256_PATTERN)] | None = None
     template: Annotated[str, Field(max_length=100)] | None = None
     overrides: Annotated[list[Annotated[str, Field(max_length=4096)]], Field(max_length=200)] = []
     paused: bool = False
@@ -91,7 +92,11 @@ class ExperimentChangeBody(RequestBody):
 def create(
     body: CreateBody, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
-    """Create an experiment. With `validate_only` nothing is created: 200 and what would be."""
+    """Create an experiment. With `validate_only` nothing is created: 200 and what would be; this
+    works without `model_code`.
+    """
+    if body.model_code is None and not body.validate_only:
+        raise invalid("model_code", "is missing", "only validate_only works without it")
     submission = Submission(
         config=body.config,
         model_code=body.model_code,

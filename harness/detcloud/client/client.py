@@ -101,6 +101,29 @@ class Client:
         }
         return Experiment(self, self.post("/experiments", body))
 
+    def check_experiment(
+        self,
+        config: str | Path | Mapping[str, Any],
+        *,
+        overrides: Sequence[str] = (),
+        template: str | None = None,
+    ) -> list[str]:
+        """Checks whether the cluster would take this configuration, and returns its warnings.
+
+        The arguments are those of `create_experiment`. Nothing is created or uploaded.
+
+        Raises:
+            detcloud.shared.http.ApiError: it would refuse; the details have each problem.
+        """
+        body = {
+            "config": read_config_text(config),
+            "template": template,
+            "overrides": list(overrides),
+            "validate_only": True,
+        }
+        warnings: list[str] = self.post("/experiments", body)["warnings"]
+        return warnings
+
     def upload_model_code(
         self,
         model_dir: str | Path | None,

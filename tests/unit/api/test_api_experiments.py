@@ -149,6 +149,15 @@ def test_validating_only_creates_nothing(cluster: Cluster) -> None:
     assert cluster.create(CONFIG).json["id"] == 1
 
 
+def test_only_validating_works_without_model_code(cluster: Cluster) -> None:
+    body = {"config": CONFIG, "validate_only": True}
+    assert cluster.post("/experiments", body).json["id"] is None
+    refused = details(cluster.post("/experiments", {"config": CONFIG}))
+    assert refused == {"model_code": "is missing"}
+    lost = cluster.post("/experiments", body | {"overrides": ["resources.resource_pool=gpu"]})
+    assert "does not exist" in details(lost)["resources.resource_pool"]
+
+
 def test_test_mode_runs_one_trial_of_one_batch(cluster: Cluster) -> None:
     assert cluster.create(CONFIG, test_mode=True).json["trials"]["requested"] == 1
     [trial] = cluster.get("/experiments/1/trials").json["items"]

@@ -51,9 +51,9 @@ def test_a_full_device_is_an_error_for_help_too(words: tuple[str, ...]) -> None:
 def test_a_checked_configuration_meets_a_full_device(tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(CONFIG)
-    done = run_redirected(f">{FULL}", "config", "check", str(config))
+    done = run_redirected(f">{FULL}", "config", "check", "--json", str(config))
     assert (done.returncode, done.stderr) == (1, LOST)
-    assert run_redirected("| true", "config", "check", str(config)).stderr == ""
+    assert run_redirected("| true", "config", "check", "--json", str(config)).stderr == ""
     assert shell("config", "check", str(config)).stdout.startswith("name:")
 
 

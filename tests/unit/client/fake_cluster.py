@@ -185,6 +185,8 @@ class FakeCluster:
         ]
         if details:
             raise Refusal(422, "invalid", "the configuration has problems", details)
+        if body.get("validate_only"):
+            return {"id": None, "warnings": [f"{tree.get('name')} was checked by the cluster"]}
         if body["model_code"] not in self.objects:
             raise Refusal(422, "invalid", "the model code was not uploaded")
         return self.add_experiment(tree, body)

@@ -1,16 +1,37 @@
-"""`detcloud config check`: checks a configuration file without a cluster."""
+"""`detcloud config check`: checks a configuration file here, then with the cluster."""
 
 from __future__ import annotations
 
+import json
 import sys
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from detcloud.cli.framework.command_parser import Handler, Handlers
+from detcloud.cli.framework.failures import detail_line
 from detcloud.cli.framework.options import add_overrides_option
+from detcloud.cli.framework.session import connect
 from detcloud.cli.local.config_checker import CHECKER, CLUSTER_CHECKER, run_checker
+from detcloud.cli.rendering.output import print_value
 from detcloud.cli.rendering.terminal import sanitize
+from detcloud.client import NoCluster
+from detcloud.client.endpoint import is_configured
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.http import ApiError, Unreachable
+
+# What only a cluster knows of a configuration.
+ASKED_OF_CLUSTER = "resource pool, slots, mounts, checkpoint storage and template"
+ASKED_OF_FLEET = "the pools that it has, and who may change them"
+
+
+class ClusterCheck(NamedTuple):
+    """A cluster's judgement of a configuration; with `unchecked`, why there is none."""
+
+    unchecked: str = ""
+    problems: Sequence[dict[str, Any]] = ()
+    warnings: Sequence[str] = ()
 
 
 def add_check_arguments(parser: ArgumentParser) -> None:
@@ -21,20 +42,112 @@ def add_check_arguments(parser: ArgumentParser) -> None:
     which.add_argument(
         "--cluster", action="store_true", help="FILE is a cluster configuration, with pools"
     )
+    which.add_argument("--template", metavar="NAME", help="a template to complete FILE with")
+    parser.add_argument("--offline", action="store_true", help="ask no cluster")
     add_overrides_option(parser)
 
 
 def check_config(arguments: Namespace) -> int:
-    """Print what the checker prints; return 0 when it accepts the file, else 1."""
-    flags = [f"--{name}" for name in ("json", "migrate") if getattr(arguments, name)]
+    """Print what is wrong with the file, or a summary; return 0 when it is accepted, else 1.
+
+    A cluster is asked after the checks that need none; where none answers, a notice names what was
+    not checked.
+    """
+    _refuse_useless_options(arguments)
+    if arguments.template is None:
+        flags = [f"--{name}" for name in ("json", "migrate") if getattr(arguments, name)]
+        module = CLUSTER_CHECKER if arguments.cluster else CHECKER
+        done = run_checker(arguments.file, arguments.overrides, flags, module=module)
+        # Written here, where a full disk or a reader that left is no traceback of the checker's.
+        sys.stderr.writelines(f"{sanitize(line)}\n" for line in done.stderr.splitlines())
+        if done.returncode != 0 or arguments.migrate:
+            sys.stdout.write(done.stdout)
+            return 0 if done.returncode == 0 else 1
+        local = done.stdout
+    else:
+        local = json.dumps({"ok": True, "problems": [], "warnings": []}) if arguments.json else ""
+    check = _check_with_cluster(arguments)
+    if arguments.json:
+        print_value(_add_cluster_check(json.loads(local), check))
+    else:
+        _print_cluster_check(arguments, local, check)
+    return 1 if check.problems else 0
+
+
+def _refuse_useless_options(arguments: Namespace) -> None:
     if arguments.cluster and arguments.overrides:
         raise DetcloudError("--config sets fields of experiment configurations only")
-    module = CLUSTER_CHECKER if arguments.cluster else CHECKER
-    done = run_checker(arguments.file, arguments.overrides, flags, module=module)
-    # Written here, where a full disk or a reader that left is no traceback of the checker's.
-    sys.stderr.writelines(f"{sanitize(line)}\n" for line in done.stderr.splitlines())
-    sys.stdout.write(done.stdout)
-    return 0 if done.returncode == 0 else 1
+    if arguments.template is not None and arguments.offline:
+        raise DetcloudError("--template is kept on a cluster; leave out --offline")
+
+
+def _check_with_cluster(arguments: Namespace) -> ClusterCheck:
+    """Ask the cluster that `detcloud create` would use.
+
+    Raises:
+        DetcloudError: a cluster that was named, or that has the template, gives no answer.
+    """
+    if arguments.offline:
+        return ClusterCheck("--offline asks no cluster")
+    if arguments.cluster and not is_configured(arguments.url):
+        # The one on this machine is rarely the one that the file is for.
+        return ClusterCheck("--url names a cluster to ask")
+    try:
+        client = connect(arguments)
+        if arguments.cluster:
+            client.configure(arguments.file, dry_run=True)
+            return ClusterCheck()
+        warnings = client.check_experiment(
+            arguments.file, overrides=arguments.overrides, template=arguments.template
+        )
+        return ClusterCheck(warnings=warnings)
+    except NoCluster:
+        if arguments.template is not None:
+            raise
+        return ClusterCheck("none runs here, and --url names none")
+    except ApiError as error:
+        if error.code in ("invalid", "too_large"):
+            return ClusterCheck(problems=_problems(error))
+        return _check_without_answer(arguments, error)
+    except Unreachable as error:
+        return _check_without_answer(arguments, error)
+
+
+def _problems(error: ApiError) -> list[dict[str, Any]]:
+    empty = {"path": "", "line": None, "value": None, "hint": None}
+    return [{**empty, **detail} for detail in error.details or [{"message": error.message}]]
+
+
+def _check_without_answer(arguments: Namespace, error: DetcloudError) -> ClusterCheck:
+    if arguments.url is not None or arguments.template is not None:
+        raise error
+    return ClusterCheck(str(error))
+
+
+def _add_cluster_check(report: dict[str, Any], check: ClusterCheck) -> dict[str, Any]:
+    new = [warning for warning in check.warnings if warning not in report["warnings"]]
+    return {
+        **report,
+        "ok": report["ok"] and not check.problems,
+        "problems": [*report["problems"], *check.problems],
+        "warnings": report["warnings"] + new,
+        "cluster": {"checked": not check.unchecked, "reason": check.unchecked or None},
+    }
+
+
+def _print_cluster_check(arguments: Namespace, local: str, check: ClusterCheck) -> None:
+    if check.problems:
+        print(*(sanitize(detail_line(it, str(arguments.file))) for it in check.problems), sep="\n")
+        return
+    if arguments.template is not None:
+        local = f"{arguments.file} is accepted\n"
+    sys.stdout.write(local)
+    for warning in check.warnings:
+        if (line := f"warning: {sanitize(warning)}") not in local.splitlines():
+            print(line)
+    if check.unchecked:
+        asked = ASKED_OF_FLEET if arguments.cluster else ASKED_OF_CLUSTER
+        print(f"not checked with a cluster: {asked} ({sanitize(check.unchecked)})", file=sys.stderr)
 
 
 HANDLERS: Handlers = {

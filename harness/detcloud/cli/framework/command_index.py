@@ -250,7 +250,7 @@ _CLUSTER = (
     Command("token", "login", "keep a token for later commands", "token"),
     Command("user", "whoami", "show who you are to the cluster", "user"),
     Command("user", "logout", "forget the token that was kept", "user", is_local=True),
-    Command("config", "check", "check a configuration file", "config", is_local=True),
+    Command("config", "check", "check a configuration file", "config"),
     Command("cluster", "up", "start the local cluster", "cluster", ("up",), is_local=True),
     Command("cluster", "down", "stop the local cluster", "cluster", ("down",), is_local=True),
     Command("cluster", "status", "show where the cluster is and its load", "cluster", ("status",)),

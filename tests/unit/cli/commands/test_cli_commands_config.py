@@ -1,0 +1,103 @@
+"""A check of a configuration asks the cluster, and says so when there is none to ask."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from detcloud.shared.http import ApiError
+from tests.unit.cli.conftest import Detcloud
+from tests.unit.client.fake_cluster import FakeCluster
+
+VALID = (
+    "name: digits\nentrypoint: python3 x.py\n"
+    "searcher: {name: single, metric: loss, max_length: {batches: 3}}\n"
+)
+
+
+@pytest.fixture
+def valid(tmp_path: Path) -> str:
+    path = tmp_path / "valid.yaml"
+    path.write_text(VALID)
+    return str(path)
+
+
+def _refuse(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def refuse(*values: object, **options: object) -> list[str]:
+        raise error
+
+    monkeypatch.setattr("detcloud.client.client.Client.check_experiment", refuse)
+
+
+def test_without_a_cluster_it_says_what_was_not_checked(detcloud: Detcloud, valid: str) -> None:
+    done = detcloud("config", "check", valid)
+    assert done.code == 0
+    assert done.out.startswith("name:            digits\n")
+    assert done.err == (
+        "not checked with a cluster: resource pool, slots, mounts, checkpoint storage and template "
+        "(none runs here, and --url names none)\n"
+    )
+    report = json.loads(detcloud("config", "check", valid, "--json").out)
+    reason = "none runs here, and --url names none"
+    assert report["cluster"] == {"checked": False, "reason": reason}
+
+
+def test_a_cluster_is_asked_and_nothing_is_created(
+    fake: FakeCluster, detcloud: Detcloud, valid: str
+) -> None:
+    done = detcloud("config", "check", valid)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.endswith("\nwarning: digits was checked by the cluster\n")
+    report = json.loads(detcloud("config", "check", valid, "--json").out)
+    assert report["warnings"][-1] == "digits was checked by the cluster"
+    assert report["cluster"] == {"checked": True, "reason": None}
+    assert not fake.experiments
+    assert not fake.objects
+
+
+def test_offline_asks_no_cluster(fake: FakeCluster, detcloud: Detcloud, valid: str) -> None:
+    done = detcloud("config", "check", valid, "--offline")
+    assert (done.code, "was checked by" in done.out) == (0, False)
+    assert "(--offline asks no cluster)" in done.err
+
+
+def test_problems_of_the_cluster_refuse_the_file(
+    fake: FakeCluster, detcloud: Detcloud, valid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = {"path": "resources.resource_pool", "message": "gpu does not exist\x1b[2J"}
+    _refuse(monkeypatch, ApiError(422, "invalid", "invalid", [problem]))
+    done = detcloud("config", "check", valid)
+    assert (done.code, done.err) == (1, "")
+    assert done.out.startswith(f"{valid}: resources.resource_pool: gpu does not exist")
+    assert "\x1b" not in done.out
+    report = json.loads(detcloud("config", "check", valid, "--json").out)
+    assert (report["ok"], report["problems"][0]["message"]) == (False, problem["message"])
+
+
+def test_a_cluster_that_gives_no_judgement_is_no_problem_of_the_file(
+    fake: FakeCluster, detcloud: Detcloud, valid: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _refuse(monkeypatch, ApiError(403, "forbidden", "this needs the role user"))
+    done = detcloud("config", "check", valid)
+    assert (done.code, "(this needs the role user)" in done.err) == (0, True)
+    # One that was named must answer.
+    assert detcloud("config", "check", valid, "--url", fake.url).code == 3
+
+
+def test_a_template_is_completed_by_the_cluster_alone(
+    fake: FakeCluster, detcloud: Detcloud, config: Path
+) -> None:
+    done = detcloud("config", "check", str(config), "--template", "base")
+    assert (done.code, done.out.splitlines()[0]) == (0, f"{config} is accepted")
+    refused = detcloud("config", "check", str(config), "--template", "base", "--offline")
+    assert refused.code == 1
+    assert "leave out --offline" in refused.err
+
+
+def test_a_cluster_configuration_is_asked_of_a_named_cluster_only(
+    detcloud: Detcloud, tmp_path: Path
+) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("resource_pools: [{pool_name: default}]\n")
+    done = detcloud("config", "check", str(path), "--cluster")
+    assert (done.code, "(--url names a cluster to ask)" in done.err) == (0, True)
