@@ -55,7 +55,11 @@ class Cluster:
 
         adapters = self.adapters
         return Stores(
-            self.engine, adapters.object_store, adapters.checkpoint_storage, self.endpoints
+            self.engine,
+            adapters.object_store,
+            adapters.checkpoint_storage,
+            self.endpoints,
+            adapters.cluster_id,
         )
 
     @cached_property

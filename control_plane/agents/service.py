@@ -22,7 +22,7 @@ from control_plane.agents.desired_state import SpecBuilder, TrialSource, desired
 from control_plane.agents.identity import is_active_row
 from control_plane.agents.leases import LEASE_MS, renew_lease
 from control_plane.agents.metric_rows import StoreSegment, merge_allocation
-from control_plane.agents.reports import Report, ReportContext
+from control_plane.agents.reports import Report, ReportContext, announced_checkpoint
 from control_plane.agents.sessions import (
     AcceptedReports,
     LogChunk,
@@ -245,7 +245,8 @@ class AgentService:
         lease = Key(leases_partition(state.pool), agent)
         contexts, lease_row = self._read_report_contexts(state, reports, lease)
         renew_lease(self._engine.table, lease, lease_row, request.epoch, now_ms)
-        accepted = accept_reports(agent, before, reports, contexts, now_ms)
+        others = self._find_announcing_trials(reports, contexts)
+        accepted = accept_reports(agent, before, reports, contexts, now_ms, others)
         session, chunks = accept_logs(accepted.session, request.logs)
         ours = {f"{desired.trial_id}.{desired.epoch}": desired for desired in state.desired}
         session = forget_allocations(session, {*request.known, *ours})
@@ -312,6 +313,21 @@ class AgentService:
                     head.metric, head.time_metric, desired.node_rank, desired.nodes
                 )
         return contexts, row
+
+    def _find_announcing_trials(
+        self, reports: Iterable[Report], contexts: Mapping[str, ReportContext]
+    ) -> Collection[int]:
+        """Find the trials for which runs announce checkpoints that do not belong on the agent any
+        more.
+        """
+        announced = {
+            report.trial_id
+            for report in reports
+            if f"{report.trial_id}.{report.epoch}" not in contexts
+            and announced_checkpoint(report.line) is not None
+        }
+        ids = sorted(announced)
+        return [number for number, found in zip(ids, self.read_trials(ids), strict=True) if found]
 
     def _find_experiment_ids(self, trial_ids: Collection[int]) -> dict[int, int]:
         """Find the experiments of trials. They never change, so each is read once."""

@@ -5,7 +5,7 @@ A report counts once: the offset of a writer moves in the transaction that mails
 repeated call, a lost answer or a restarted agent changes nothing.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -100,11 +100,14 @@ def accept_reports(
     reports: Sequence[Report],
     contexts: Mapping[str, ReportContext],
     now_ms: int,
+    other_trials: Collection[int] = (),
 ) -> AcceptedReports:
     """Accept reports: convert them into messages and rows, and move the session's offsets.
 
     `contexts` has the allocations that belong to the agent; lines of others are acknowledged and
-    dropped. Lines at or before an acknowledged offset were accepted before.
+    dropped, but for the checkpoints that they announce for `other_trials`, which exist: a run that
+    went on after its trial was given to another agent left files, which are removed by this row.
+    Lines at or before an acknowledged offset were accepted before.
 
     Raises CommandRefused: invalid, for an allocation with too many writers.
     """
@@ -123,7 +126,10 @@ def accept_reports(
         kind = report.line.get("kind")
         if report.writer == "agent" and kind == "exited":
             exited = (*exited, allocation)
-        if allocation not in contexts:
+        is_ours = allocation in contexts
+        if put := _stored_line_write(report, is_ours=is_ours, other_trials=other_trials):
+            stored_lines[put.key] = put
+        if not is_ours:
             continue
         message = to_message(report, contexts[allocation])
         if message is not None:
@@ -131,8 +137,6 @@ def accept_reports(
             mail.setdefault(allocation, []).append(encode_message_for(to, message))
         if kind == "metrics":
             _add_metric_report(report, streams)
-        elif (put := _stored_line_write(report)) is not None:
-            stored_lines[put.key] = put
     writes = list(stored_lines.values())
     rows = dict(session.rows)
     for (trial_id, stream), metric_reports in streams.items():
@@ -233,15 +237,17 @@ def _acknowledge_line(report: Report, writers: dict[str, int]) -> bool:
     return True
 
 
-def _stored_line_write(report: Report) -> Put | None:
+def _stored_line_write(
+    report: Report, *, is_ours: bool, other_trials: Collection[int]
+) -> Put | None:
     """The write of a line that is stored in a row of its own: the writer's environment, of which
     the last one counts, and a checkpoint's announcement, by which its files are found. None for any
     other line.
     """
     checkpoint_uuid = announced_checkpoint(report.line)
-    if report.line.get("kind") == "environment":
+    if is_ours and report.line.get("kind") == "environment":
         sort, fields = f"{ENVIRONMENT}{report.epoch:08d}#{report.writer}", report.line
-    elif checkpoint_uuid is not None:
+    elif checkpoint_uuid is not None and (is_ours or report.trial_id in other_trials):
         sort = f"{INTENTS}{report.epoch:08d}#{report.writer}#{report.offset:014d}"
         fields = {"uuid": checkpoint_uuid}
     else:

@@ -45,6 +45,16 @@ class BucketFiles:
     def remove_empty_folders(self, parts: tuple[str, ...]) -> None:
         pass
 
+    def list_checkpoints(self, experiment_id: int, trial_id: int) -> Iterator[tuple[str, str]]:
+        prefix = f"{experiment_id}/{trial_id}/"
+        previous: tuple[str, ...] = ()
+        for key, _ in self._bucket.list_objects(prefix):
+            epoch, *rest = key.removeprefix(prefix).split("/", 2)
+            # Keys come in their order, so those of one folder come one after the other.
+            if len(rest) == 2 and (epoch, rest[0]) != previous:
+                previous = epoch, rest[0]
+                yield epoch, rest[0]
+
     def location_text(self, parts: tuple[str, ...]) -> str:
         return f"{'/'.join(parts)} in {self._bucket.place}"
 

@@ -37,6 +37,11 @@ class CheckpointFiles(Protocol):
     def remove_empty_folders(self, parts: tuple[str, ...]) -> None:
         """Remove a folder and those above it as far as they are empty."""
 
+    def list_checkpoints(self, experiment_id: int, trial_id: int) -> Iterator[tuple[str, str]]:
+        """Epoch and UUID of each folder that lies where the trial's checkpoints do, whoever made
+        it; none where nothing is.
+        """
+
     def location_text(self, parts: tuple[str, ...]) -> str:
         """A folder's location in words for users."""
 

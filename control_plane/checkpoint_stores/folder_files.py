@@ -55,6 +55,12 @@ class FolderFiles:
     def remove_empty_folders(self, parts: tuple[str, ...]) -> None:
         remove_empty_folders(self._root, parts)
 
+    def list_checkpoints(self, experiment_id: int, trial_id: int) -> Iterator[tuple[str, str]]:
+        parts = str(experiment_id), str(trial_id)
+        for epoch in _folder_names(self._root, parts):
+            if _PART.fullmatch(epoch):
+                yield from ((epoch, name) for name in _folder_names(self._root, (*parts, epoch)))
+
     def location_text(self, parts: tuple[str, ...]) -> str:
         return str(self._root.joinpath(*parts))
 
@@ -65,6 +71,15 @@ class FolderFiles:
 
     def signed_url(self, path: str, seconds: int) -> str | None:
         return None
+
+
+def _folder_names(root: Path, parts: tuple[str, ...]) -> list[str]:
+    """The names of the folders in ROOT/part/part/..., sorted; none where it does not exist."""
+    with suppress(FileNotFoundError), _open_folders(root, parts) as folders:
+        if len(folders) > len(parts):
+            with os.scandir(folders[-1]) as found:
+                return sorted(it.name for it in found if it.is_dir(follow_symlinks=False))
+    return []
 
 
 def remove_folder(root: Path, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[None]:

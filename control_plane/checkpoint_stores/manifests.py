@@ -114,6 +114,17 @@ def parse_manifest(content: bytes, digest: str) -> Files:
     return tuple(sorted(files, key=lambda file: file.path))
 
 
+def manifest_cluster(content: bytes) -> str:
+    """The id of the cluster whose trial wrote a manifest; "" where none can be read."""
+    if len(content) > MANIFEST_BYTES_MAX:
+        return ""
+    try:
+        cluster = json.loads(content)["cluster_id"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return cluster if isinstance(cluster, str) else ""
+
+
 def _parse_entry(name: str, entry: dict[str, Any]) -> StoredFile:
     check_name(name)
     size, digest = entry["size"], entry["sha256"]

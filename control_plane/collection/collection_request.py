@@ -24,6 +24,7 @@ from control_plane.collection.survey import (
     newest_checkpoint,
     survey_checkpoints,
 )
+from control_plane.collection.unrecorded_checkpoints import remove_unrecorded
 from control_plane.engine.actor_types import parse_json
 from control_plane.engine.engine import Engine
 from control_plane.state.table import Check, Row
@@ -68,6 +69,7 @@ def execute_request(
     if experiment.status.is_final:
         yield from remove_incomplete_uploads(stores, experiment)
     if request.delete:
+        yield from remove_unrecorded(stores, experiment)
         yield from erase_experiment(stores, experiment)
     report_end(stores.engine, experiment.experiment_id, request)
 

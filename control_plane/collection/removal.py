@@ -30,8 +30,8 @@ from control_plane.state.table import Delete, Expect, Row, StateTable
 
 log = logging.getLogger(__name__)
 
-_EPOCH = re.compile(r"[1-9][0-9]{0,11}")
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+EPOCH = re.compile(r"[1-9][0-9]{0,11}")
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def remove_condemned_files(stores: Stores, experiment_id: int, *, ended: bool) -> Iterator[None]:
@@ -127,7 +127,7 @@ def _folder_parts(experiment_id: int, record: CheckpointRecord) -> tuple[str, ..
     reference = record.checkpoint
     parts = tuple(reference.path.split("/"))
     own = (str(experiment_id), str(reference.trial_id), reference.uuid)
-    is_plain = len(parts) == 4 and _EPOCH.fullmatch(parts[2]) and _UUID.fullmatch(parts[3])
+    is_plain = len(parts) == 4 and EPOCH.fullmatch(parts[2]) and UUID.fullmatch(parts[3])
     if is_plain and (*parts[:2], parts[3]) == own:
         return parts
     log.warning("checkpoint %s is recorded at %.200r: left alone", reference.uuid, reference.path)
@@ -146,7 +146,7 @@ def _incomplete_uploads(stores: Stores, trial_id: int) -> list[tuple[int, str]]:
     for row in read_rows(stores.engine.table, address, INTENTS, f"{INTENTS}~"):
         line = parse_json(row.body)
         uuid = line.get("uuid") if isinstance(line, dict) else None
-        if isinstance(uuid, str) and _UUID.fullmatch(uuid):
+        if isinstance(uuid, str) and UUID.fullmatch(uuid):
             begun[uuid] = int(row.key.sort.split("#")[1])
     # After the rows, so that none of them is of an allocation which the trial had later.
     state = stores.engine.read_state(address) if begun else None

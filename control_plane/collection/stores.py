@@ -11,6 +11,7 @@ from control_plane.checkpoint_stores.trial_storage import open_checkpoint_files,
 from control_plane.config.storage import CheckpointStorage
 from control_plane.engine.engine import Engine
 from control_plane.objects.store import ObjectStore
+from control_plane.services import Services
 
 
 class CollectionFailed(Exception):
@@ -26,13 +27,15 @@ class CollectionFailed(Exception):
 @dataclass(frozen=True)
 class Stores:
     """The stores of a cluster. `objects` holds the logs; `checkpoints` is the store of checkpoints
-    whose configuration names none, and `endpoints` says which others may be called.
+    whose configuration names none, and `endpoints` says which others may be called. Checkpoints
+    whose manifest names another cluster than `cluster_id` are that one's.
     """
 
     engine: Engine
     objects: ObjectStore
     checkpoints: CheckpointStorage
     endpoints: EndpointRule = allow_any
+    cluster_id: str = ""
 
     def checkpoint_files(self, experiment_id: int) -> CheckpointFiles:
         """Open the store of the experiment's checkpoints.
@@ -53,3 +56,14 @@ class Stores:
             return open_checkpoint_files(storage)
         except OSError as error:
             raise CollectionFailed(str(error)) from None
+
+
+def stores_of(services: Services) -> Stores:
+    """The stores of the cluster that serves requests with these services."""
+    return Stores(
+        services.engine,
+        services.objects,
+        services.checkpoints,
+        services.endpoints,
+        services.cluster_id,
+    )

@@ -23,6 +23,7 @@ from control_plane.objects.store import ObjectKey
 from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import experiment as experiments
 from control_plane.services import Services
+from detcloud.shared.checkpoint_limits import MANIFEST
 
 CHECKPOINT_FILES = "checkpoint-files"
 
@@ -92,7 +93,7 @@ def _read_manifest(
     services: Services, store: CheckpointFiles, record: CheckpointRecord
 ) -> tuple[StoredFile, ...]:
     reference = record.checkpoint
-    path = f"{reference.path}/manifest.json"
+    path = f"{reference.path}/{MANIFEST}"
     try:
         return services.manifests.load_files(
             reference.manifest_sha256, lambda bytes_max: _read_start(store, path, bytes_max)

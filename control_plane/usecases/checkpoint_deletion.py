@@ -10,7 +10,7 @@ from control_plane.actors.trial.checkpoints import (
     CheckpointState,
 )
 from control_plane.collection.erasure import remove_tensorboard_files
-from control_plane.collection.stores import CollectionFailed, Stores
+from control_plane.collection.stores import CollectionFailed, stores_of
 from control_plane.collection.survey import completed_checkpoints, newest_checkpoint
 from control_plane.errors import Code, RequestError
 from control_plane.queries import checkpoint as checkpoints
@@ -61,7 +61,7 @@ def delete_tensorboard_files(
     if not state.status.is_final:
         text = f"experiment {experiment_id} is {state.status}: its trials may still write there"
         raise RequestError(Code.CONFLICT, text)
-    stores = Stores(services.engine, services.objects, services.checkpoints, services.endpoints)
+    stores = stores_of(services)
     try:
         for _ in remove_tensorboard_files(stores, experiment_id):
             pass

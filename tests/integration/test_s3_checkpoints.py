@@ -13,7 +13,7 @@ from control_plane.api.app import create_app
 from control_plane.aws.object_store import S3ObjectStore
 from control_plane.checkpoint_stores.types.s3 import S3
 from control_plane.collection.collector import Collector
-from control_plane.collection.stores import Stores
+from control_plane.collection.stores import stores_of
 from control_plane.config.section import Secret
 from control_plane.objects.store import model_code_key
 from detcloud.client.download import download_files
@@ -65,13 +65,15 @@ class Trials:
         }
         self.agent.known = list(self.specs)
 
-    def store(self, trial: int, steps: int, folder: Path) -> str:
-        """Stores what is in the folder and reports it; returns the checkpoint's UUID."""
+    def store(self, trial: int, steps: int, folder: Path, *, recorded: bool = True) -> str:
+        """Stores what is in the folder and, to be recorded, reports it; returns the checkpoint's
+        UUID.
+        """
         spec = self.specs[f"{trial}.1"]
         context = CheckpointContext(
-            TrialSpec(experiment_id=1, trial_id=trial, epoch=1),
+            TrialSpec(experiment_id=1, trial_id=trial, epoch=1, cluster_id=spec["cluster_id"]),
             build_store(spec["storage"]),
-            lambda kind, **fields: self.report(trial, kind, **fields),
+            lambda kind, **fields: self.report(trial, kind, **fields) if recorded else None,
             on_cluster=True,
         )
         return context.upload(folder, {"steps_completed": steps})
@@ -99,7 +101,7 @@ def folder(tmp_path: Path) -> Path:
 def collect(cluster: Cluster) -> None:
     """Lets the collector come to its end."""
     services = cluster.services
-    collector = Collector(Stores(services.engine, services.objects, services.checkpoints))
+    collector = Collector(stores_of(services))
     for _ in range(50):
         if not collector.collect(budget_seconds=60):
             return
@@ -176,6 +178,10 @@ def test_a_deleted_experiment_leaves_nothing_in_the_bucket(
     trials = Trials(cluster, storage(bucket))
     trials.store(1, 5, folder)
     trials.store(2, 5, folder)
+    # By a run whose machine was gone before it was heard of.
+    unrecorded = [trials.store(2, steps, folder, recorded=False) for steps in (6, 7)]
+    items = cluster.get("/experiments/1/unrecorded-checkpoints").json["items"]
+    assert {(item["uuid"], item["is_own"]) for item in items} == {(it, True) for it in unrecorded}
     bucket.write("tensorboard/1/1/events", [b"of ours"])
     bucket.write("10/1/1/x/manifest.json", [b"of another experiment"])
     trials.kill(cluster)
@@ -200,7 +206,7 @@ def test_a_bucket_that_is_gone_is_said_and_tried_again(
     assert f"there is no bucket {bucket.place.name}" in answer.json["error"]["message"]
     trials.kill(cluster)
     services = cluster.services
-    collector = Collector(Stores(services.engine, services.objects, services.checkpoints))
+    collector = Collector(stores_of(services))
     collector.collect(budget_seconds=60)
     assert f"there is no bucket {bucket.place.name}" in caplog.text
     assert SECRET_KEY not in caplog.text

@@ -20,6 +20,10 @@ from control_plane.queries.answer import Answer
 from control_plane.queries.checkpoint_files import checkpoint_folder, file_url
 from control_plane.queries.collection import CollectionPreview, preview_collection
 from control_plane.queries.pages import Page, page_from_rows
+from control_plane.queries.unrecorded_checkpoints import (
+    UnrecordedCheckpointAnswer,
+    list_unrecorded,
+)
 from control_plane.usecases.checkpoint_deletion import delete_checkpoint, delete_tensorboard_files
 
 router = guarded_router("checkpoints")
@@ -93,6 +97,15 @@ def preview(
     """Preview a collection, which changes nothing. Absent numbers are the experiment's."""
     numbers = (save_experiment_best, save_trial_best, save_trial_latest)
     return preview_collection(services, experiment_id, *numbers)
+
+
+@router.get("/experiments/{experiment_id}/unrecorded-checkpoints")
+@require_role(*USER_ROLES)
+def list_unrecorded_checkpoints(
+    experiment_id: ExperimentId, services: ServicesParameter, page: PageParameters
+) -> Page[UnrecordedCheckpointAnswer]:
+    """List what lies among an experiment's checkpoints and is not recorded, by trial."""
+    return list_unrecorded(services, experiment_id, page)
 
 
 @router.delete("/experiments/{experiment_id}/tensorboard", response_model=experiments.Experiment)

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from detcloud.client.checkpoint import Checkpoint
 from detcloud.client.curves import RecordedCurves, read_curves
@@ -16,6 +16,7 @@ from detcloud.client.records import (
     ExperimentMetrics,
     HistoryEntry,
     ReplayedActor,
+    UnrecordedCheckpoint,
 )
 from detcloud.client.resource import Field, Resource
 from detcloud.client.trial import Trial
@@ -192,6 +193,13 @@ class Experiment(Resource):
         """The checkpoints of all its trials."""
         items = self._client.items(self._path("checkpoints"))
         return (Checkpoint(self._client, item) for item in items)
+
+    def unrecorded_checkpoints(self) -> Iterator[UnrecordedCheckpoint]:
+        """The folders among its checkpoints that the cluster has no record of, such as those of a
+        run that had lost its trial to another agent, or an upload under way.
+        """
+        for item in self._client.items(self._path("unrecorded-checkpoints")):
+            yield cast("UnrecordedCheckpoint", item)
 
     def best_checkpoints(
         self, sort_by: str | None = None, smaller_is_better: bool | None = None

@@ -206,3 +206,18 @@ class CostReport(TypedDict):
     until: str
     items: list[CostItem]
     total: CostItem
+
+
+class UnrecordedCheckpoint(TypedDict):
+    """A folder among an experiment's checkpoints that the cluster has no record of.
+
+    `epoch` counts the runs of its trial, `is_complete` says that it has a manifest, and `is_own`
+    that this names the cluster: only these go when the experiment is deleted.
+    """
+
+    uuid: str
+    trial_id: int
+    experiment_id: int
+    epoch: int
+    is_complete: bool
+    is_own: bool

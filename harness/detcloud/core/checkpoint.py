@@ -12,7 +12,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from detcloud.shared.checkpoint_limits import CHECKPOINT_FILES_MAX, MANIFEST_BYTES_MAX
+from detcloud.shared.checkpoint_limits import (
+    CHECKPOINT_FILES_MAX,
+    MANIFEST,
+    MANIFEST_BYTES_MAX,
+)
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_directory import (
     LINE_BYTES_MAX,
@@ -23,7 +27,6 @@ from detcloud.shared.trial_directory import (
 )
 from detcloud.storage import CheckpointStore, KeyNotFound, StorageError, checked_key
 
-MANIFEST = "manifest.json"
 METADATA = "metadata.json"
 # Leaves room for the rest of the report line that carries them.
 METADATA_BYTES_MAX = LINE_BYTES_MAX - 16 * 1024
@@ -238,6 +241,7 @@ class CheckpointContext:
                 manifest = {
                     "version": 1,
                     "uuid": common["uuid"],
+                    "cluster_id": self._spec.cluster_id,
                     "trial_id": self._spec.trial_id,
                     "steps_completed": common["steps_completed"],
                     "files": entries,

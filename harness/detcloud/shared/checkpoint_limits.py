@@ -1,4 +1,7 @@
-"""The limits of a checkpoint's manifest: who writes one keeps them, who reads one enforces them."""
+"""A checkpoint's manifest and its limits, kept by who writes one and enforced by who reads it."""
+
+MANIFEST = "manifest.json"
+"""The file that lists a checkpoint's other files; it is stored last, and is what completes it."""
 
 CHECKPOINT_FILES_MAX = 10_000
 """The files of one checkpoint, those included that are stored beside the training code's own."""

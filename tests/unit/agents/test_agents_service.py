@@ -1,5 +1,6 @@
 """The agent's two calls against the real engine."""
 
+import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -251,6 +252,20 @@ def test_reports_about_trials_of_others_are_dropped(site: Site) -> None:
     failed = report({"kind": "exited", "reason": "completed"}, 10, trial=2)
     site.service.sync("a", SyncRequest(epoch, ("1.1", "2.1"), (failed,)))
     assert site.trial(2).status == "ACTIVE"
+
+
+def test_checkpoints_that_a_run_announces_after_its_end_are_found_for_removal(site: Site) -> None:
+    epoch = site.enrol()
+    site.submit(2)
+    begun = {"kind": "checkpoint_intent", "uuid": "0000000a-0000-4000-8000-000000000001"}
+    stored = {"kind": "checkpoint", "uuid": begun["uuid"], "steps_completed": 3}
+    # Trial 2 runs on another agent, and there is no trial 7.
+    lines = [report(begun, 10, trial=2), report(stored, 20, trial=2), report(begun, 10, trial=7)]
+    site.service.sync("a", SyncRequest(epoch, ("1.1", "2.1", "7.1"), tuple(lines)))
+    [row] = site.table.query("trial#2", "I#", "I$").rows
+    assert json.loads(row.body) == {"uuid": begun["uuid"]}
+    assert site.trial(2).checkpoint is None
+    assert site.table.query("trial#7", " ", "~").rows == ()
 
 
 def lose(site: Site, epoch: int) -> None:

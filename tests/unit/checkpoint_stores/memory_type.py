@@ -40,6 +40,12 @@ class MemoryFiles:
     def remove_empty_folders(self, parts: tuple[str, ...]) -> None:
         pass
 
+    def list_checkpoints(self, experiment_id: int, trial_id: int) -> Iterator[tuple[str, str]]:
+        prefix = f"{experiment_id}/{trial_id}/"
+        names = [key.removeprefix(prefix) for key in self._files if key.startswith(prefix)]
+        found = sorted({tuple(name.split("/")[:2]) for name in names})
+        return ((epoch, uuid) for epoch, uuid in found)
+
     def location_text(self, parts: tuple[str, ...]) -> str:
         return f"{'/'.join(parts)} on {self._shelf}"
 

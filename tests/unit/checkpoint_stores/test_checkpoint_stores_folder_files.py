@@ -192,3 +192,15 @@ def test_what_is_denied_is_an_error(root: Path) -> None:
         remove(root)
     folder.chmod(0o700)
     assert (folder / "manifest.json").exists()
+
+
+def test_the_folders_of_a_trials_checkpoints_are_listed(root: Path) -> None:
+    files = folders.FolderFiles(root)
+    experiment_id, trial_id = int(PARTS[0]), int(PARTS[1])
+    (root / PARTS[0] / PARTS[1] / "2" / "b").mkdir(parents=True)
+    (root / PARTS[0] / PARTS[1] / "2" / "file").write_text("")
+    (root / PARTS[0] / PARTS[1] / "link").symlink_to(root.parent / "outside")
+    found = list(files.list_checkpoints(experiment_id, trial_id))
+    assert found == [(PARTS[2], PARTS[3]), ("2", "b")]
+    assert list(files.list_checkpoints(experiment_id, trial_id + 1)) == []
+    assert list(folders.FolderFiles(root / "none").list_checkpoints(experiment_id, trial_id)) == []

@@ -36,6 +36,7 @@ class FakeCluster:
         self.trials: list[Item] = []
         self.logs: dict[int, str] = {}
         self.checkpoints: list[Item] = []
+        self.unrecorded: list[Item] = []
         self.files: dict[str, list[Item]] = {}
         self.answers: dict[str, tuple[str, Item]] = {}
         self.requests: list[tuple[str, str]] = []
@@ -135,6 +136,10 @@ class FakeCluster:
                 lambda id: page(self._experiment_trials(int(id)), query),
             ),
             (r"/experiments/(\d+)/checkpoints", lambda id: page(self.checkpoints, query)),
+            (
+                r"/experiments/(\d+)/unrecorded-checkpoints",
+                lambda id: page(self.unrecorded, query),
+            ),
             (r"/experiments/(\d+)/checkpoint-gc", lambda id: self._collection(query)),
             (r"/experiments/(\d+)/history", lambda id: page(self._history(int(id), query), query)),
             (r"/experiments/(\d+)/replay", lambda id: page(self._replay(int(id)), query)),

@@ -39,6 +39,7 @@ from tests.unit.actors.sample_messages import experiment_submitted, random_plan
 
 START_MS = 1_700_000_000_000
 EXPERIMENT = addresses.experiment(1)
+CLUSTER_ID = "9c1f"
 CONFIG = (
     check_config("{entrypoint: train.py, searcher: {name: single, metric: loss, max_length: 10}}")
     .to_json()
@@ -62,7 +63,7 @@ class CollectionCluster:
         self.engine = Engine(self.table, lambda: self.now_ms, UNHURRIED)
         self.objects = DirectoryObjectStore(self.folder / "objects", HmacUrlSigner(b"s" * 32))
         checkpoints = Directory(type="directory", container_path=str(self.root))
-        self.stores = Stores(self.engine, self.objects, checkpoints)
+        self.stores = Stores(self.engine, self.objects, checkpoints, cluster_id=CLUSTER_ID)
         self.collector = Collector(self.stores, UNHURRIED.monotonic_seconds)
 
     @staticmethod

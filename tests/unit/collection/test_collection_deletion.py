@@ -4,8 +4,14 @@ import pytest
 
 from control_plane.actors import addresses
 from control_plane.actors.step import CommandRefused
+from control_plane.collection.unrecorded_checkpoints import find_unrecorded
 from control_plane.state.table import Expect, Key, Put
-from tests.unit.collection.collection_cluster import EXPERIMENT, CollectionCluster, uuid_of
+from tests.unit.collection.collection_cluster import (
+    CLUSTER_ID,
+    EXPERIMENT,
+    CollectionCluster,
+    uuid_of,
+)
 
 
 @pytest.fixture
@@ -28,6 +34,40 @@ def test_deleting_the_experiment_leaves_nothing_of_it(cluster: CollectionCluster
         assert kinds <= {"M", "Z"}
     assert cluster.rows("checkpoints") == []
     assert cluster.objects_left() == ["logs/9/9.1/0-4", "metrics/9/1234abcd"]
+
+
+def test_deleting_finds_what_was_stored_and_never_recorded(cluster: CollectionCluster) -> None:
+    own, others = "0000000a-0000-4000-8000-000000000001", "0000000a-0000-4000-8000-000000000002"
+    half, old = "0000000a-0000-4000-8000-000000000003", "0000000a-0000-4000-8000-000000000004"
+    cluster.write(f"1/1/2/{own}/manifest.json").write_text(f'{{"cluster_id": "{CLUSTER_ID}"}}')
+    cluster.write(f"1/1/2/{own}/deep/weights")
+    # Of a cluster that shares the store, of an upload that may still be under way there, and of
+    # one that did not say yet whose it is.
+    cluster.write(f"1/2/1/{others}/manifest.json").write_text('{"cluster_id": "another"}')
+    cluster.write(f"1/2/1/{half}/weights")
+    cluster.write(f"1/2/1/{old}/manifest.json")
+    found = [one for n in (1, 2) for one in find_unrecorded(cluster.stores, 1, n)]
+    assert [(one.uuid, one.is_complete, one.is_own) for one in found] == [
+        (own, True, True),
+        (others, True, False),
+        (half, False, False),
+        (old, True, False),
+    ]
+    cluster.request_deletion()
+    cluster.work_off()
+    assert cluster.experiment.status == "DELETED"
+    left = {path.parent.name for path in cluster.root.rglob("*") if path.is_file()}
+    assert left == {others, half, old}
+
+
+@pytest.mark.parametrize("manifest", ["", "[]", "[" * 100_000, '{"cluster_id": 7}', "\xff"])
+def test_a_manifest_that_cannot_be_read_is_nobodys(
+    cluster: CollectionCluster, manifest: str
+) -> None:
+    uuid = "0000000a-0000-4000-8000-000000000001"
+    cluster.write(f"1/1/1/{uuid}/manifest.json").write_text(manifest)
+    [found] = find_unrecorded(cluster.stores, 1, 1)
+    assert (found.is_complete, found.is_own) == (True, False)
 
 
 def test_the_rows_that_say_that_a_checkpoint_is_gone_expire_with_the_experiment(

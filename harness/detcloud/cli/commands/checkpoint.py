@@ -25,13 +25,20 @@ from detcloud.cli.rendering.output import add_output_options, print_items, print
 from detcloud.cli.rendering.progress import show_progress
 from detcloud.cli.rendering.quantities import bytes_text, count_text
 from detcloud.cli.rendering.table import Column, field_column
-from detcloud.client import Checkpoint
+from detcloud.client import Checkpoint, Experiment
 from detcloud.shared.errors import DetcloudError
 
 FILE_COLUMNS = (
     field_column("Path", "path"),
     Column("Size", lambda item: bytes_text(item["size"])),
     field_column("SHA-256", "sha256", drop_rank=1),
+)
+UNRECORDED_COLUMNS = (
+    field_column("UUID", "uuid"),
+    field_column("Trial", "trial_id"),
+    field_column("Run", "epoch"),
+    field_column("Complete", "is_complete"),
+    field_column("Of this cluster", "is_own"),
 )
 
 
@@ -41,12 +48,19 @@ def add_list_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--best", type=parse_count, metavar="N", help="only so many, by the searcher's metric"
     )
+    parser.add_argument(
+        "--unrecorded",
+        action="store_true",
+        help="instead those that lie in the store and that the cluster has no record of",
+    )
     add_output_options(parser)
 
 
 def list_checkpoints(arguments: Namespace) -> int:
     client = connect(arguments)
     experiment = client.experiment(arguments.experiment_id)
+    if arguments.unrecorded:
+        return _list_unrecorded(experiment, arguments)
     if arguments.best is not None:
         checkpoints = experiment.best_checkpoints()
     elif arguments.trial is None:
@@ -62,6 +76,15 @@ def list_checkpoints(arguments: Namespace) -> int:
         ]
     items = (checkpoint.data for checkpoint in checkpoints[: arguments.best])
     print_items(CHECKPOINT_COLUMNS, items, arguments)
+    return 0
+
+
+def _list_unrecorded(experiment: Experiment, arguments: Namespace) -> int:
+    if arguments.best is not None:
+        raise DetcloudError("--best: checkpoints without a record have no metric")
+    found = experiment.unrecorded_checkpoints()
+    shown = [it for it in found if arguments.trial in (None, it["trial_id"])]
+    print_items(UNRECORDED_COLUMNS, [{**it} for it in shown], arguments)
     return 0
 
 

@@ -359,3 +359,16 @@ def test_a_configuration_is_printed(fake: FakeCluster, detcloud: Detcloud) -> No
     fake.add_experiment({"name": "x"}, {})
     assert detcloud("e", "config", "1").out == "name: x\n"
     assert json.loads(detcloud("e", "config", "1", "--json").out) == {"name": "x"}
+
+
+def test_checkpoints_without_a_record_are_a_list_of_their_own(
+    ended_cluster: FakeCluster, detcloud: Detcloud
+) -> None:
+    common = {"experiment_id": 1, "epoch": 2, "is_complete": True, "is_own": True}
+    ended_cluster.unrecorded = [
+        {"uuid": name, "trial_id": n, **common} for name, n in zip("ab", (1, 2), strict=True)
+    ]
+    found = detcloud("checkpoint", "list", "1", "--unrecorded", "--trial", "2", "--csv").out
+    assert found.splitlines() == ["UUID,Trial,Run,Complete,Of this cluster", "b,2,2,True,True"]
+    refused = detcloud("checkpoint", "list", "1", "--unrecorded", "--best", "3")
+    assert "--best: checkpoints without a record have no metric" in refused.err
