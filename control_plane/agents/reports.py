@@ -18,6 +18,7 @@ from control_plane.actors.messages.trial import (
     ContainerStateReported,
     EarlyExitReported,
     LengthReached,
+    ProgressReported,
     TrialMessage,
     ValidationReported,
 )
@@ -48,13 +49,15 @@ class Report:
 
 class ReportContext(NamedTuple):
     """The context of an allocation's reports: the searcher's metric, its time metric ("" unless
-    trials are measured by time), and the agent's rank among the allocation's nodes.
+    trials are measured by time), and the agent's rank among the allocation's nodes. The search
+    counts the progress that trials report if it `is_open_ended`.
     """
 
     metric: str
     time_metric: str = ""
     node_rank: int = 0
     nodes: int = 1
+    is_open_ended: bool = False
 
 
 def to_message(report: Report, context: ReportContext) -> TrialMessage | None:
@@ -131,6 +134,13 @@ def _missing_metric_reason(name: str, metrics: Mapping[str, object], field: str,
     return f"{place} lacks searcher.{field} {shown}; it has: {names}"
 
 
+def _to_progress(report: Report, context: ReportContext) -> TrialMessage | None:
+    share = _parse_number(report.line["value"])
+    if not context.is_open_ended or not 0 <= share <= 1:
+        return None
+    return ProgressReported(report.epoch, share)
+
+
 def _to_length_reached(report: Report, context: ReportContext) -> TrialMessage:
     length, metric = _parse_count(report.line["length"]), report.line["metric"]
     if metric is None:
@@ -197,6 +207,7 @@ def _to_exit(report: Report, context: ReportContext) -> TrialMessage:
 
 _TRIAL_LINES = {
     "metrics": _to_validation,
+    "progress": _to_progress,
     "completed": _to_length_reached,
     "checkpoint": _to_checkpoint,
     "early_exit": _to_early_exit,

@@ -310,7 +310,11 @@ class AgentService:
             head = experiments.get(owners.get(desired.trial_id, 0))
             if isinstance(head, ExperimentState):
                 contexts[f"{desired.trial_id}.{desired.epoch}"] = ReportContext(
-                    head.metric, head.time_metric, desired.node_rank, desired.nodes
+                    head.metric,
+                    head.time_metric,
+                    desired.node_rank,
+                    desired.nodes,
+                    head.is_open_ended,
                 )
         return contexts, row
 

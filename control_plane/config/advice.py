@@ -11,7 +11,11 @@ from control_plane.config.images import image_warnings
 from control_plane.field_types import BATCH_SIZE
 from control_plane.findings import path_text
 from control_plane.searchers.registry import searcher_spec
+from detcloud.shared.launcher_names import trial_class_of
 from detcloud.shared.unused_settings import unused_setting_notices
+
+# The time metrics that every trial class has.
+TIME_METRICS_OF_TRIALS = ("batches", "epochs")
 
 
 def config_warnings(config: ExperimentConfig) -> Iterator[str]:
@@ -19,6 +23,7 @@ def config_warnings(config: ExperimentConfig) -> Iterator[str]:
     yield from image_warnings(config)
     yield from _draw_warnings(config)
     yield from _batch_size_warnings(config)
+    yield from _time_metric_warnings(config)
     yield from unused_setting_notices(config.model_dump(mode="json"))
 
 
@@ -44,3 +49,13 @@ def _batch_size_warnings(config: ExperimentConfig) -> Iterator[str]:
                 f"{path_text(loc)}: without hyperparameters.{BATCH_SIZE} a batch counts as one "
                 "record"
             )
+
+
+def _time_metric_warnings(config: ExperimentConfig) -> Iterator[str]:
+    names_class = config.entrypoint is not None and trial_class_of(config.entrypoint)
+    if names_class and config.time_metric not in ("", *TIME_METRICS_OF_TRIALS):
+        yield (
+            f"searcher.time_metric: each validation of {names_class} must return "
+            f"{config.time_metric!r} among its metrics, or the experiment ends in an error; "
+            f"{' and '.join(TIME_METRICS_OF_TRIALS)} come by themselves"
+        )

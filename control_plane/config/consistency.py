@@ -15,9 +15,10 @@ from control_plane.config.hyperparameters import (
     grid_point_count,
 )
 from control_plane.config.searcher import NO_SEARCHER
-from control_plane.field_types import BATCH_SIZE, COUNT_MAX, is_count
+from control_plane.field_types import BATCH_SIZE, COUNT_MAX, MAX_LENGTH_HINT, is_count
 from control_plane.findings import Finding, path_text, shown_count
 from control_plane.searchers.registry import searcher_spec
+from detcloud.shared.launcher_names import trial_class_of
 
 Rule = Callable[[ExperimentConfig, Scope], Iterator[Finding]]
 
@@ -43,6 +44,14 @@ def _check_searcher(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]
         length = "max_steps: 10" if scope.rules.era is Era.STEP else "max_length: {batches: 1000}"
         hint = f"like {{name: single, metric: loss, {length}}}"
         yield Finding(("searcher",), "is required", hint)
+
+
+def _check_trial_length(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
+    """A trial class trains as far as the search says; a command may decide that itself."""
+    names_class = config.entrypoint is not None and trial_class_of(config.entrypoint)
+    if names_class and config.searcher.is_open_ended:
+        message = f"is required, since {names_class} trains as far as the search says"
+        yield Finding(("searcher", "max_length"), message, MAX_LENGTH_HINT)
 
 
 def _check_records_per_epoch(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
@@ -108,6 +117,7 @@ def _check_countable(config: ExperimentConfig, scope: Scope) -> Iterator[Finding
 _RULES: Final[tuple[tuple[frozenset[str], Rule], ...]] = (
     (frozenset({"entrypoint", "internal"}), _check_entrypoint),
     (frozenset({"searcher"}), _check_searcher),
+    (frozenset({"searcher", "entrypoint"}), _check_trial_length),
     (frozenset({"records_per_epoch"}), _check_records_per_epoch),
     (frozenset({"records_per_epoch", "batches_per_step"}), _check_countable),
     (frozenset({"hyperparameters", "resources"}), _check_batch_size),

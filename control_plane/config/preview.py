@@ -75,13 +75,7 @@ class Preview(NamedTuple):
 
 
 class NotForeseeable(ValueError):
-    """A search cannot be previewed: the user's own search method drives it."""
-
-    def __init__(self, searcher: str) -> None:
-        super().__init__(
-            f"{searcher} is driven by a search method of yours: what that will ask for cannot be "
-            "previewed"
-        )
+    """A search cannot be previewed: code of the user's decides what it asks for."""
 
 
 def preview_search(
@@ -98,7 +92,15 @@ def preview_search(
     plan = config.search_plan()
     spec = searcher_spec(config.searcher.name)
     if spec.preview is None:
-        raise NotForeseeable(spec.name)
+        raise NotForeseeable(
+            f"{spec.name} is driven by a search method of yours: what that will ask for cannot be "
+            "previewed"
+        )
+    if config.searcher.is_open_ended:
+        raise NotForeseeable(
+            f"without max_length the trials, {config.trials} of them, train as long as their code "
+            "does: that cannot be previewed"
+        )
     parts = spec.preview(plan.method)
     generator = Generator.from_seed(plan.seed)
     done, brackets = 0, list[Bracket]()

@@ -40,6 +40,7 @@ REPLAYED_OF_ONE_MAX = 20_000
 # Messages that repeat a trial's own entries, or that every trial gets from its experiment.
 ECHOES = (
     to_experiment.TrialValidationReported,
+    to_experiment.TrialProgressReported,
     to_experiment.TrialLengthReached,
     to_trial.ExperimentStatusChanged,
     to_trial.TrialMoved,

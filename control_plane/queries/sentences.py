@@ -270,6 +270,9 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
         f"{context.trial(m.number)} validated at {_length_text(m.units, context)}:"
         f" {context.metric_text(m.metric)}"
     ),
+    to_experiment.TrialProgressReported: lambda m, context: (
+        f"{context.trial(m.number)} is {m.share:.0%} done"
+    ),
     to_experiment.TrialLengthReached: lambda m, context: (
         f"{context.trial(m.number)} reached {_length_text(m.length, context)} "
         + (_missing_metric_text(m.lack) or f"with {context.metric_text(m.metric)}")
@@ -317,6 +320,7 @@ OF_TRIALS: Mapping[type, Sentence] = {
         f"{context.name} validated at {_count_text(m.steps, 'batch')}:"
         f" {context.metric_text(m.metric)}"
     ),
+    to_trial.ProgressReported: lambda m, context: f"{context.name} is {m.share:.0%} done",
     to_trial.LengthReached: lambda m, context: (
         f"{context.name} reached {_count_text(m.length, 'batch')} "
         + (_missing_metric_text(m.lack) or f"with {context.metric_text(m.metric)}")

@@ -1,7 +1,13 @@
 """Shared by the searches whose trials all train to the end: how many start, and how far it is."""
 
+from control_plane.field_types import Length
 from control_plane.searchers.era_rules import SearchRules
-from control_plane.searchers.method import Tally
+from control_plane.searchers.method import ENDLESS, Tally
+
+
+def length_count(length: Length | None) -> int:
+    """The number of units that a trial trains; ENDLESS where its own code decides."""
+    return ENDLESS if length is None else length.count
 
 
 def initial_trial_count(rules: SearchRules, trials: int, max_concurrent_trials: int) -> int:
@@ -14,8 +20,13 @@ def initial_trial_count(rules: SearchRules, trials: int, max_concurrent_trials: 
 def completed_share(rules: SearchRules, trials: int, max_length: int, tally: Tally) -> float:
     """Compute the progress of a search whose `trials` all train to `max_length`.
 
-    By units, a closed trial counts in full however it ended, an invalid one not at all.
+    By units, a closed trial counts in full however it ended, an invalid one not at all. Of ENDLESS
+    trainings it is the mean over the trials so far, whose units are shares of a whole.
     """
+    if max_length == ENDLESS:
+        valid = tally.created - tally.invalid
+        done = tally.closed - tally.invalid + tally.open_units
+        return done / valid if valid else 0.0
     if rules.progress_in_workloads:
         done, expected = tally.units + tally.reached, (max_length + 1) * trials
     else:

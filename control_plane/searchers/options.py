@@ -50,6 +50,11 @@ class SearcherOptions(OptionGroup):
         return next((length.unit for length in self.lengths().values()), "batches")
 
     @property
+    def is_open_ended(self) -> bool:
+        """Whether trials train as long as their code does: nothing says how long."""
+        return getattr(self, "max_length", self) is None and not self.trial_time_metric
+
+    @property
     def trial_time_metric(self) -> str:
         """The metric that tells how long a trial has trained, "" where lengths do."""
         return ""

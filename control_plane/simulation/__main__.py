@@ -77,6 +77,11 @@ def _simulate(options: argparse.Namespace) -> dict[str, Any]:
         read_config(options.file), overrides=options.config, seed_default=options.seed
     )
     _check_slots(config, options.slots)
+    if config.searcher.is_open_ended:
+        text = "is missing, so that only their code knows how long trials train"
+        raise _refusal(
+            "searcher.max_length", text, "simulate with --config searcher.max_length=..."
+        )
     allowed_ms = _time_to_deadline_ms(config, options)
     started = time.perf_counter()
     try:

@@ -62,6 +62,9 @@ def _longer_plan(
     definition: Definition, before: ExperimentConfig, after: ExperimentConfig
 ) -> SearchPlan | None:
     """The plan of the search with its new length, None where that stays."""
+    if before.searcher.is_open_ended and not after.searcher.is_open_ended:
+        text = "the experiment has none: its code decides how long a trial trains"
+        raise invalid("searcher.max_length", text)
     lengths = zip(before.searcher.lengths().items(), after.searcher.lengths().values(), strict=True)
     for (name, old), new in lengths:
         path = f"searcher.{name}"

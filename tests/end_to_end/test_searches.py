@@ -58,6 +58,24 @@ PBT = {
     "replace_function": {"truncate_fraction": 0.25},
     "explore_function": {"resample_probability": 0.2, "perturb_factor": 0.2},
 }
+# Trains for eight steps, whatever the configuration says.
+OPEN_ENDED = """\
+import time
+import determined as det
+
+with det.core.init() as core_context:
+    steps = core_context.info.steps_completed
+    print("starts at", steps, flush=True)
+    while steps < 8:
+        time.sleep(0.3)
+        steps += 1
+        core_context.train.report_validation_metrics(steps, {"loss": 1 / steps})
+        core_context.train.report_progress(steps / 8)
+        with core_context.checkpoint.store_path({"steps_completed": steps}):
+            pass
+        if core_context.preempt.should_preempt():
+            break
+"""
 # Trains until it is stopped.
 TRAIN_ON = """\
 import time
@@ -115,6 +133,25 @@ def test_a_trial_that_waits_to_be_promoted_has_no_process(laptop: Laptop, tmp_pa
     # Its second process began with the checkpoint of its first rung, unless it never waited.
     assert "starts at 0" in log
     assert log.count("stops at 3") == log.count("starts at 3")
+
+
+def test_code_that_decides_how_long_it_trains_is_paused_and_goes_on(
+    laptop: Laptop, tmp_path: Path
+) -> None:
+    config, model = write_model(tmp_path, searcher={"name": "single", "metric": "loss"})
+    (model / "train.py").write_text(OPEN_ENDED)
+    laptop.run("create", config, model, "--config", "hyperparameters.x=1")
+    wait_until(lambda: (laptop.json("list")[0]["progress"] or 0) >= 0.25)
+    laptop.run("pause", 1)
+    wait_until(lambda: not laptop.running())
+    assert laptop.json("list")[0]["progress"] < 1
+    laptop.run("activate", 1)
+    assert laptop.run("wait", 1).stdout.split()[-1] == "COMPLETED"
+    log = laptop.run("trial", "logs", 1).stdout
+    starts = [int(line.split()[-1]) for line in log.splitlines() if "starts at" in line]
+    assert starts[0] == 0 < starts[-1]
+    [trial] = _trials(laptop)
+    assert (trial["steps_completed"], trial["restarts"]) == (8, 0)
 
 
 def test_a_population_replaces_its_worst_by_copies_of_its_best(

@@ -220,6 +220,7 @@ TRIAL_MESSAGES: Mapping[type, Largest] = {
     to_trial.ValidationReported: Largest(
         TRIAL, lambda: to_trial.ValidationReported(1, 5, None, lack=REASON, nodes=AGENTS_MAX)
     ),
+    to_trial.ProgressReported: Largest(TRIAL, lambda: to_trial.ProgressReported(1, 1 / 3)),
     to_trial.LengthReached: Largest(TRIAL, lambda: to_trial.LengthReached(1, 100, None, REASON)),
     to_trial.CheckpointReported: Largest(TRIAL, lambda: checkpoint_reported("f" * 8 + "-0" * 14)),
     to_trial.EarlyExitReported: Largest(
@@ -261,6 +262,9 @@ EXPERIMENT_MESSAGES: Mapping[type, Largest] = {
     SuggestionFailed: Largest(CROWD, lambda: SuggestionFailed(0, REASON)),
     to_experiment.TrialValidationReported: Largest(
         CROWD, lambda: to_experiment.TrialValidationReported(1, 5.0, None, lack=REASON)
+    ),
+    to_experiment.TrialProgressReported: Largest(
+        CROWD, lambda: to_experiment.TrialProgressReported(1, 1 / 3)
     ),
     to_experiment.TrialLengthReached: Largest(
         CROWD, lambda: to_experiment.TrialLengthReached(1, 100, 0.5, True, REASON)

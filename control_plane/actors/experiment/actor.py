@@ -54,6 +54,7 @@ from control_plane.actors.messages.experiment import (
     TrialEnded,
     TrialLengthReached,
     TrialMetered,
+    TrialProgressReported,
     TrialValidationReported,
     UnarchiveRequested,
 )
@@ -80,10 +81,8 @@ def step(
     if state is None:
         return None
     match message:
-        case TrialValidationReported():
-            return _apply_validation(state, message, context)
-        case TrialLengthReached():
-            return _apply_length_reached(state, message, context)
+        case TrialValidationReported() | TrialProgressReported() | TrialLengthReached():
+            return _apply_trial_report(state, message, context)
         case TrialEnded():
             return _apply_trial_end(state, message, context)
         case TrialMetered() | CostCheckDue():
@@ -132,6 +131,7 @@ def _submit(message: ExperimentSubmitted, context: StepContext) -> ExperimentSta
         status=Status.PAUSED if message.paused else Status.ACTIVE,
         search=begun.state,
         time_metric=message.time_metric,
+        is_open_ended=message.plan.method.max_length == method.ENDLESS,
     )
     definition = Definition(
         plan=message.plan,
@@ -248,6 +248,20 @@ def _kill(state: ExperimentState, context: StepContext) -> ExperimentState:
     return change_status(state, status, context, forced=forced)
 
 
+def _apply_trial_report(
+    state: ExperimentState,
+    message: TrialValidationReported | TrialProgressReported | TrialLengthReached,
+    context: StepContext,
+) -> ExperimentState:
+    match message:
+        case TrialValidationReported():
+            return _apply_validation(state, message, context)
+        case TrialProgressReported():
+            return _apply_progress(state, message, context)
+        case TrialLengthReached():
+            return _apply_length_reached(state, message, context)
+
+
 def _apply_validation(
     state: ExperimentState, message: TrialValidationReported, context: StepContext
 ) -> ExperimentState:
@@ -274,6 +288,17 @@ def _apply_validation(
     if metric is None:
         metric = worst_metric(state.smaller_is_better)
     event = method.TrialValidationReported(message.number, message.time, metric)
+    return apply_event(state, event, context)
+
+
+def _apply_progress(
+    state: ExperimentState, message: TrialProgressReported, context: StepContext
+) -> ExperimentState:
+    summary = open_summary(message.number, state.life, context)
+    if summary is None or message.share <= summary.units or not state.is_open_ended:
+        return state
+    replace_summary(message.number, summary._replace(units=message.share), context)
+    event = method.TrialProgressed(message.number, message.share - summary.units)
     return apply_event(state, event, context)
 
 

@@ -42,13 +42,15 @@ def continue_experiment(
     context.reply = state.experiment_id
     _check_continuable(state)
     definition = _update_definition(message, context)
-    trials = _trials_to_reopen(state, message.plan is not None, context)
+    # Where its code decides how long a single trial trains, it may find that there is more to do.
+    lengthened = message.plan is not None or (state.is_open_ended and state.searcher == "single")
+    trials = _trials_to_reopen(state, lengthened, context)
     reasons = [_exit_reason(trial.summary, state.search.tally) for trial in trials]
     reopened = search.reopen_trials(
         definition.plan,
         state.search,
         [ReopenedTrial(why, it.summary.units) for why, it in zip(reasons, trials, strict=True)],
-        lengthened=message.plan is not None,
+        lengthened=lengthened,
     )
     if not trials and not reopened.more:
         raise _nothing_left_error(state)

@@ -58,7 +58,8 @@ class ExperimentState:
     `life` is the run generation: it counts how often the experiment was continued. `generation`
     counts the collections of checkpoints that it requested.
     `progress` is in [0, 1], None where an ended experiment has none. `time_metric` is "" where the
-    search has none.
+    search has none. `is_open_ended`: trials train as long as their code does, and report the share
+    that is done.
     """
 
     experiment_id: int
@@ -86,6 +87,7 @@ class ExperimentState:
     generation: int = 0
     time_metric: str = ""
     bill: Bill = field(default_factory=Bill)
+    is_open_ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)

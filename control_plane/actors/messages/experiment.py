@@ -170,6 +170,14 @@ class TrialValidationReported:
 
 
 @dataclass(frozen=True, slots=True)
+class TrialProgressReported:
+    """The trial, whose code decides how long it trains, reported the share in [0, 1] done."""
+
+    number: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class TrialLengthReached:
     """The trial trained to `length` (configured unit) and validated there.
 
@@ -239,6 +247,7 @@ ExperimentMessage = (
     | SuggestedPoints
     | SuggestionFailed
     | TrialValidationReported
+    | TrialProgressReported
     | TrialLengthReached
     | TrialEnded
     | TrialMetered

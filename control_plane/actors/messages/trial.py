@@ -184,6 +184,14 @@ class ValidationReported:
 
 
 @dataclass(frozen=True, slots=True)
+class ProgressReported:
+    """The training code reported the share in [0, 1] of its training that is done."""
+
+    epoch: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class LengthReached:
     """The trial trained to the assigned `length` in batches; a metric of None is the worst there
     is. With a `lack` there is no metric, for that reason, and the search cannot go on.
@@ -238,6 +246,7 @@ AllocationMessage = (
     | EarlyExitReported
     | AllocationExited
     | ValidationReported
+    | ProgressReported
     | LengthReached
     | CheckpointReported
     | TerminationOverdue

@@ -25,6 +25,7 @@ from control_plane.actors.messages.trial import (
     ExperimentStatusChanged,
     LengthReached,
     PreemptionRequested,
+    ProgressReported,
     RestartDue,
     SlotsAssigned,
     TerminationOverdue,
@@ -149,7 +150,7 @@ def _apply_allocation_message(
             return _apply_pool_message(state, allocation, message, context)
         case ContainerStateReported() | EarlyExitReported() | AllocationExited():
             return _apply_agent_message(state, allocation, message, context)
-        case ValidationReported() | LengthReached() | CheckpointReported():
+        case ValidationReported() | ProgressReported() | LengthReached() | CheckpointReported():
             return apply_training_report(state, allocation, message, context)
         case TerminationOverdue():
             return kill_overdue(state, allocation)

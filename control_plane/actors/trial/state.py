@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from control_plane.actors.messages.trial import AllocationExited
 from control_plane.actors.records import CheckpointRef, Place, Status, TrialSettings
+from control_plane.searchers.method import ENDLESS
 
 
 class AllocationState(StrEnum):
@@ -101,7 +102,8 @@ class TrialState:
     again. `stalls`: ends of allocations in a row that are no failures and made no progress.
     `inherited`: the checkpoint of another trial to start from; it has not come while
     `awaits_checkpoint`. `losses` counts lost allocations, `recent_losses` has the last few.
-    `cost_micros`: the cost of ended allocations.
+    `cost_micros`: the cost of ended allocations. `share`: how much of its training the code says is
+    done, where no length does.
     """
 
     trial_id: int
@@ -141,3 +143,9 @@ class TrialState:
     inherited: CheckpointRef | None = None
     recent_losses: tuple[Loss, ...] = ()
     cost_micros: int = 0
+    share: float = 0.0
+
+    @property
+    def is_open_ended(self) -> bool:
+        """Whether its code decides how long it trains, and no search stops it."""
+        return self.length == ENDLESS and self.closed and not self.stopped

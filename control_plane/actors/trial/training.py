@@ -3,10 +3,15 @@
 from collections.abc import Mapping
 
 from control_plane.actors import addresses
-from control_plane.actors.messages.experiment import TrialLengthReached, TrialValidationReported
+from control_plane.actors.messages.experiment import (
+    TrialLengthReached,
+    TrialProgressReported,
+    TrialValidationReported,
+)
 from control_plane.actors.messages.trial import (
     CheckpointReported,
     LengthReached,
+    ProgressReported,
     ValidationReported,
 )
 from control_plane.actors.records import TrialSettings, worst_metric
@@ -17,11 +22,14 @@ from control_plane.actors.trial.state import Allocation, AllocationState, TrialS
 from control_plane.evolve import evolve
 from control_plane.searchers.method import ENDLESS
 
+# Shares that the search hears of differ by so much.
+PROGRESS_STEP = 0.01
+
 
 def apply_training_report(
     state: TrialState,
     allocation: Allocation,
-    message: ValidationReported | LengthReached | CheckpointReported,
+    message: ValidationReported | ProgressReported | LengthReached | CheckpointReported,
     context: StepContext,
 ) -> TrialState:
     """Apply a report of the current allocation."""
@@ -32,6 +40,8 @@ def apply_training_report(
     match message:
         case ValidationReported():
             return _apply_validation(state, message, context)
+        case ProgressReported():
+            return _apply_progress(state, message, context)
         case LengthReached():
             return _apply_length_reached(state, message, context)
         case CheckpointReported():
@@ -90,7 +100,8 @@ def _apply_validation(
         if best is None or (message.metric < best if smaller else message.metric > best):
             best = message.metric
     update_checkpoint_metric(state, message, context)
-    units = _in_units(state, message.steps)
+    # Where the code decides how long it trains, only it knows the share that is done.
+    units = 0.0 if state.is_open_ended else _in_units(state, message.steps)
     validated = TrialValidationReported(
         state.number, units, message.metric, message.time, message.lack
     )
@@ -102,6 +113,17 @@ def _apply_validation(
         metric_steps=message.steps,
         best_metric=best,
     )
+
+
+def _apply_progress(
+    state: TrialState, message: ProgressReported, context: StepContext
+) -> TrialState:
+    """Record the share that is done, and tell the search when it grew by enough to be shown."""
+    if message.share < min(state.share + PROGRESS_STEP, 1.0) or message.share <= state.share:
+        return state
+    reported = TrialProgressReported(state.number, message.share)
+    context.send(addresses.experiment(state.experiment_id), reported)
+    return evolve(state, share=message.share)
 
 
 def _apply_length_reached(

@@ -3,9 +3,13 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from control_plane.field_types import CountOrZero, MaxLength, Steps
+from control_plane.field_types import CountOrZero, Measured, Steps
 from control_plane.searchers.era_rules import SearchRules
-from control_plane.searchers.full_trainings import completed_share, initial_trial_count
+from control_plane.searchers.full_trainings import (
+    completed_share,
+    initial_trial_count,
+    length_count,
+)
 from control_plane.searchers.method import (
     Create,
     Event,
@@ -31,8 +35,10 @@ class StepGrid(SearcherOptions):
 class LengthGrid(SearcherOptions):
     """One trial for every point of the grid, a number of them at a time."""
 
-    max_length: MaxLength
-    """How long a trial trains: {batches: n}, {records: n} or {epochs: n}."""
+    max_length: Measured | None = None
+    """How long a trial trains: {batches: n}, {records: n} or {epochs: n}. Without it, a trial of a
+    command trains as long as its code does; a trial class needs it.
+    """
     max_concurrent_trials: CountOrZero = 16
     """Trials at a time; 0 is no limit."""
 
@@ -104,9 +110,9 @@ class GridSearch(SearchMethod[GridState]):
 def _make_plan(options: StepGrid | LengthGrid, rules: SearchRules) -> GridPlan:
     match options:
         case StepGrid(max_steps=length):
-            return GridPlan(length.count, 0, rules)
+            return GridPlan(length_count(length), 0, rules)
         case LengthGrid(max_length=length, max_concurrent_trials=concurrent):
-            return GridPlan(length.count, concurrent, rules)
+            return GridPlan(length_count(length), concurrent, rules)
 
 
 SPEC = SearcherSpec[StepGrid | LengthGrid, GridPlan](

@@ -3,9 +3,13 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from control_plane.field_types import CountOrZero, MaxLength, Steps
+from control_plane.field_types import CountOrZero, Measured, Steps
 from control_plane.searchers.era_rules import SearchRules
-from control_plane.searchers.full_trainings import completed_share, initial_trial_count
+from control_plane.searchers.full_trainings import (
+    completed_share,
+    initial_trial_count,
+    length_count,
+)
 from control_plane.searchers.method import (
     Create,
     Event,
@@ -30,8 +34,10 @@ class StepRandom(TrialCountOptions):
 class LengthRandom(TrialCountOptions):
     """Trials sampled from the space, a number of them at a time."""
 
-    max_length: MaxLength
-    """How long a trial trains: {batches: n}, {records: n} or {epochs: n}."""
+    max_length: Measured | None = None
+    """How long a trial trains: {batches: n}, {records: n} or {epochs: n}. Without it, a trial of a
+    command trains as long as its code does; a trial class needs it.
+    """
     max_concurrent_trials: CountOrZero = 16
     """Trials at a time; 0 is no limit."""
 
@@ -108,9 +114,9 @@ class RandomSearch(SearchMethod[RandomState]):
 def _make_plan(options: StepRandom | LengthRandom, rules: SearchRules) -> RandomPlan:
     match options:
         case StepRandom(max_steps=length):
-            return RandomPlan(length.count, options.max_trials, 0, rules)
+            return RandomPlan(length_count(length), options.max_trials, 0, rules)
         case LengthRandom(max_length=length, max_concurrent_trials=concurrent):
-            return RandomPlan(length.count, options.max_trials, concurrent, rules)
+            return RandomPlan(length_count(length), options.max_trials, concurrent, rules)
 
 
 SPEC = SearcherSpec[StepRandom | LengthRandom, RandomPlan](

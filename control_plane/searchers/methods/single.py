@@ -3,8 +3,9 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from control_plane.field_types import MaxLength, Steps
+from control_plane.field_types import Measured, Steps
 from control_plane.searchers.era_rules import SearchRules
+from control_plane.searchers.full_trainings import length_count
 from control_plane.searchers.methods.random import RandomPlan, RandomSearch, RandomState
 from control_plane.searchers.options import SearcherOptions
 from control_plane.searchers.spec import PreviewPart, SearcherSpec
@@ -20,13 +21,15 @@ class StepSingle(SearcherOptions):
 class LengthSingle(SearcherOptions):
     """One trial."""
 
-    max_length: MaxLength
-    """How long a trial trains: {batches: n}, {records: n} or {epochs: n}."""
+    max_length: Measured | None = None
+    """How long a trial trains: {batches: n}, {records: n} or {epochs: n}. Without it, a trial of a
+    command trains as long as its code does; a trial class needs it.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class SinglePlan:
-    """Train one trial to `max_length`."""
+    """Train one trial to `max_length`, which may be ENDLESS."""
 
     max_length: int
     rules: SearchRules
@@ -44,7 +47,7 @@ def single_search(plan: SinglePlan) -> RandomSearch:
 def _make_plan(options: StepSingle | LengthSingle, rules: SearchRules) -> SinglePlan:
     match options:
         case StepSingle(max_steps=length) | LengthSingle(max_length=length):
-            return SinglePlan(length.count, rules)
+            return SinglePlan(length_count(length), rules)
 
 
 SPEC = SearcherSpec[StepSingle | LengthSingle, SinglePlan](

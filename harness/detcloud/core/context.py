@@ -188,7 +188,12 @@ def _make_context(
         ),
         preempt=preempt,
         searcher=SearcherContext(
-            read, report, preempt, on_cluster=on_cluster, distributed=distributed
+            read,
+            report,
+            preempt,
+            on_cluster=on_cluster,
+            distributed=distributed,
+            is_timed=bool((spec.config.get("searcher") or {}).get("time_metric")),
         ),
         distributed=distributed,
         info=spec,

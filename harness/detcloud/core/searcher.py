@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
@@ -81,6 +82,15 @@ class SearcherOperation:
         )
 
 
+def _length_of_code(max_length: int | None) -> int:
+    if max_length is None or max_length == ENDLESS:
+        raise DetcloudError(
+            "nothing says how long to train: give searcher.max_length in the configuration, or "
+            "Trainer.fit(max_length=...), or train without searcher.operations()"
+        )
+    return max_length
+
+
 class SearcherMode(Enum):
     """The ranks that go through the operations: all of them, or the chief alone."""
 
@@ -99,8 +109,11 @@ class SearcherContext:
         *,
         on_cluster: bool,
         distributed: DistributedContext | None = None,
+        is_timed: bool = False,
     ) -> None:
+        """`is_timed`: the search stops the trial by its time metric."""
         self._read = read
+        self._is_timed = is_timed
         self._distributed = distributed if distributed and distributed.can_exchange else None
         self._report = report
         self._preempt = preempt
@@ -109,14 +122,18 @@ class SearcherContext:
         self.outcome: Outcome | None = None
 
     def operations(
-        self, max_length: int = 1, searcher_mode: SearcherMode = SearcherMode.WorkersAskChief
+        self,
+        max_length: int | None = None,
+        searcher_mode: SearcherMode = SearcherMode.WorkersAskChief,
     ) -> Iterator[SearcherOperation]:
         """Operations of growing length, waiting for each; ends when nothing is left to do here.
 
-        `outcome` then says why. Without a cluster there is one operation, of `max_length`. Of
+        `outcome` then says why. Where the configuration has no searcher.max_length, and without a
+        cluster, there is one operation, of `max_length` (without a cluster 1 by default). Of
         several processes all go through the same ones, which the chief reads, unless
         `searcher_mode` has the chief go through them alone.
-        Raises DetcloudError where an operation is left neither completed nor preempted.
+        Raises DetcloudError where an operation is left neither completed nor preempted, and where
+        nothing says how long to train.
         """
         if not self._on_cluster:
             self._current = None
@@ -134,10 +151,13 @@ class SearcherContext:
             if is_chief:
                 self._check_completed(operation)
 
-    def _await_step(self, max_length: int) -> int | Outcome:
+    def _await_step(self, max_length: int | None) -> int | Outcome:
         """Wait for the next operation's length, or for the reason why there is none."""
         while True:
-            directives = self._read() if self._on_cluster else Directives(0, max_length, True)
+            directives = self._read() if self._on_cluster else Directives(0, max_length or 1, True)
+            if directives.length == ENDLESS and not self._is_timed:
+                length = _length_of_code(max_length)
+                directives = replace(directives, length=length, closed=True)
             step = self._next_step(directives)
             if step is not None:
                 return step

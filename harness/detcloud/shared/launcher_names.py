@@ -1,4 +1,4 @@
-"""The launchers that an entrypoint may name, as `python3 -m detcloud.launch.NAME`."""
+"""The launchers and the trial class that an entrypoint may name."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 
 LAUNCHERS = ("torch_distributed", "horovod", "deepspeed", "tensorflow", "autohorovod", "wrap_rank")
+_TRIAL_CLASS = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_.]+")
+_TRIAL_OPTION = re.compile(r"\s--trial(?:\s+|=)(\S+:\S+)")
 _LAUNCHER = re.compile(r"(?:^|\s)-m\s*(?:detcloud|determined)\.launch\.([A-Za-z0-9_.]+)")
 
 
@@ -14,3 +16,19 @@ def unknown_launcher(entrypoint: str | Sequence[str]) -> str | None:
     line = entrypoint if isinstance(entrypoint, str) else " ".join(entrypoint)
     names = [match[1] for match in _LAUNCHER.finditer(line)]
     return next((name for name in names if name not in LAUNCHERS), None)
+
+
+def is_trial_class(entrypoint: object) -> bool:
+    """Whether the entrypoint is a string `module:Class`."""
+    return isinstance(entrypoint, str) and _TRIAL_CLASS.fullmatch(entrypoint) is not None
+
+
+def trial_class_of(entrypoint: str | Sequence[str]) -> str:
+    """The trial class that the entrypoint trains, by itself or as `--trial` of a launcher; "" for a
+    script.
+    """
+    if is_trial_class(entrypoint):
+        return str(entrypoint)
+    line = entrypoint if isinstance(entrypoint, str) else " ".join(entrypoint)
+    found = _TRIAL_OPTION.search(line) if _LAUNCHER.search(line) else None
+    return found[1] if found else ""

@@ -15,6 +15,7 @@ from control_plane.actors.messages.experiment import (
     SettingsChanged,
     TrialEnded,
     TrialLengthReached,
+    TrialProgressReported,
     TrialValidationReported,
 )
 from control_plane.actors.messages.pool import JobChanged
@@ -23,7 +24,7 @@ from control_plane.actors.records import Status
 from control_plane.actors.step import CommandRefused
 from control_plane.evolve import evolve
 from control_plane.searchers.era_rules import LENGTH_ERA, STEP_ERA, SearchRules
-from control_plane.searchers.method import ExitReason
+from control_plane.searchers.method import ENDLESS, ExitReason
 from control_plane.searchers.methods.single import SinglePlan
 from control_plane.searchers.search import SearchPlan
 from tests.unit.actors.actor_harness import ActorHarness
@@ -289,3 +290,16 @@ def test_continuing_twice_is_refused_the_second_time() -> None:
     actor = experiment(random_plan(1))
     actor.deliver(trial_errored(0), CONTINUE)
     assert refusal_text(actor, CONTINUE).startswith("experiment 1 is ACTIVE")
+
+
+def test_a_single_trial_whose_code_decides_its_length_may_find_more_to_do() -> None:
+    actor = experiment(longer_plan(ENDLESS))
+    actor.deliver(TrialProgressReported(0, 0.25))
+    assert actor.state.progress == 0.25
+    actor.deliver(trial_completed(0))
+    assert actor.state.status is COMPLETED
+    actor.deliver(CONTINUE)
+    assert actor.state.status is Status.ACTIVE
+    assert len(continued_trials(actor)) == 1
+    actor.deliver(trial_completed(0, life=1))
+    assert actor.state.status is COMPLETED

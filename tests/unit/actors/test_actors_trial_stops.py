@@ -6,7 +6,11 @@ what was killed or was asked to stop has not failed, nor has what never started.
 
 import pytest
 
-from control_plane.actors.messages.experiment import TrialEnded
+from control_plane.actors.messages.experiment import (
+    TrialEnded,
+    TrialProgressReported,
+    TrialValidationReported,
+)
 from control_plane.actors.messages.pool import SlotsReleased, SlotsRequested
 from control_plane.actors.messages.trial import (
     AllocationExited,
@@ -16,6 +20,7 @@ from control_plane.actors.messages.trial import (
     ExperimentStatusChanged,
     LengthReached,
     PreemptionRequested,
+    ProgressReported,
     RestartDue,
     SlotsAssigned,
     TerminationOverdue,
@@ -424,3 +429,38 @@ def place_endless_trial() -> ActorHarness:
     actor = ActorHarness("trial#1")
     actor.deliver(trial_created(length=ENDLESS, closed=False))
     return place_trial(actor)
+
+
+def place_open_ended_trial() -> ActorHarness:
+    actor = ActorHarness("trial#1")
+    actor.deliver(trial_created(length=ENDLESS, closed=True))
+    return place_trial(actor)
+
+
+def test_training_without_a_length_is_complete_when_its_code_ends_well() -> None:
+    actor = place_open_ended_trial()
+    actor.deliver(ValidationReported(1, 400, 0.5))
+    [validated] = actor.messages_to(EXPERIMENT)
+    # A number of batches is no share of what its code has still to do.
+    assert validated == TrialValidationReported(3, 0.0, 0.5)
+    deliver_exit(actor, "completed")
+    assert actor.messages_to(EXPERIMENT)[-1] == TrialEnded(3, Status.COMPLETED, "")
+
+
+def test_training_without_a_length_starts_again_after_a_failure_and_a_pause() -> None:
+    actor = place_open_ended_trial()
+    deliver_exit(actor, "errored")
+    assert (actor.state.restarts, actor.state.status) == (1, Status.ACTIVE)
+    actor.deliver(SlotsAssigned(2, (Place("a", (0, 1)),)), PAUSED)
+    actor.deliver(AllocationExited(2, "preempted"), ACTIVE)
+    assert actor.all_messages(SlotsRequested)[-1].epoch == 3
+
+
+def test_the_search_hears_of_progress_that_can_be_seen() -> None:
+    actor = place_open_ended_trial()
+    for share in (0.004, 0.5, 0.505, 0.2, 0.51, 0.999, 1.0, 1.0):
+        actor.deliver(ProgressReported(1, share))
+    # Of an older run.
+    actor.deliver(ProgressReported(0, 0.9))
+    shares = [message.share for message in actor.all_messages(TrialProgressReported)]
+    assert shares == [0.5, 0.51, 0.999, 1.0]

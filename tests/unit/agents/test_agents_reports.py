@@ -13,6 +13,7 @@ from control_plane.actors.messages.trial import (
     ContainerStateReported,
     EarlyExitReported,
     LengthReached,
+    ProgressReported,
     ValidationReported,
 )
 from control_plane.actors.records import CheckpointRef
@@ -92,6 +93,22 @@ def test_a_length_without_the_searchers_metric_comes_with_its_reason() -> None:
 def test_a_metric_that_is_no_number_comes_as_its_name(name: str) -> None:
     assert read(COMPLETED | {"metric": name}) == LengthReached(2, 100, None)
     assert read(VALIDATION | {"metrics": {"loss": name}}) == ValidationReported(2, 60, None)
+
+
+@pytest.mark.parametrize(("value", "share"), [(0, 0.0), (0.5, 0.5), (1, 1.0)])
+def test_progress_counts_in_a_search_without_lengths_only(value: float, share: float) -> None:
+    line = {"kind": "progress", "value": value}
+    report = Report(4, 2, "0", 100, line)
+    assert to_message(report, ReportContext("loss", is_open_ended=True)) == ProgressReported(
+        2, share
+    )
+    assert to_message(report, ReportContext("loss")) is None
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, "NaN", None, True, "0.5", [1], math.nan])
+def test_any_other_progress_says_nothing(value: object) -> None:
+    report = Report(4, 2, "0", 100, {"kind": "progress", "value": value})
+    assert to_message(report, ReportContext("loss", is_open_ended=True)) is None
 
 
 def test_a_checkpoint_is_passed_on() -> None:

@@ -277,7 +277,8 @@ def test_the_number_of_rungs_that_a_mode_may_use_is_only_a_limit() -> None:
 def test_a_grid_without_a_length_says_which_field_of_which_era_it_misses() -> None:
     tree = change_fields(LENGTH, searcher_changes({"name": "grid"}))
     problem, empty = find_problems(to_yaml(tree))
-    assert (problem.path, problem.message) == ("searcher.max_length", "is required")
+    assert problem.path == "searcher.max_length"
+    assert problem.message.startswith("is required, since model_def:MyTrial trains")
     assert "max_steps" in problem.hint
     assert empty.path == "hyperparameters"
 

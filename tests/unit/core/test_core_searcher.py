@@ -17,12 +17,16 @@ from detcloud.shared.trial_directory import ENDLESS, Directives, Preemption
 class Cluster:
     """Directives that a test replaces, and the reports made of it."""
 
-    def __init__(self, **directives: Any) -> None:
+    def __init__(self, *, is_timed: bool = False, **directives: Any) -> None:
         self.directives = Directives(**directives)
         self.reports: list[tuple[str, dict[str, object]]] = []
         self.preempt = PreemptContext(lambda: self.directives)
         self.searcher = SearcherContext(
-            lambda: self.directives, self._report, self.preempt, on_cluster=True
+            lambda: self.directives,
+            self._report,
+            self.preempt,
+            on_cluster=True,
+            is_timed=is_timed,
         )
 
     def _report(self, kind: str, **fields: object) -> None:
@@ -169,7 +173,7 @@ def test_without_a_cluster_there_is_one_operation() -> None:
 
 
 def test_an_endless_operation_is_completed_by_the_code_that_ends() -> None:
-    cluster = Cluster(length=ENDLESS)
+    cluster = Cluster(length=ENDLESS, is_timed=True)
     assert not cluster.searcher.outcome
     assert cluster.run() == [ENDLESS]
     assert cluster.searcher.outcome is Outcome.COMPLETED
@@ -178,7 +182,7 @@ def test_an_endless_operation_is_completed_by_the_code_that_ends() -> None:
 
 
 def test_an_endless_operation_may_be_left_by_a_script_that_is_done() -> None:
-    cluster = Cluster(length=ENDLESS)
+    cluster = Cluster(length=ENDLESS, is_timed=True)
     operation = next(cluster.searcher.operations())
     assert operation.is_endless
     operation.report_progress(10)
@@ -189,8 +193,27 @@ def test_an_endless_operation_may_be_left_by_a_script_that_is_done() -> None:
 
 
 def test_a_stopped_search_ends_an_endless_operation_by_preemption() -> None:
-    cluster = Cluster(length=ENDLESS)
+    cluster = Cluster(length=ENDLESS, is_timed=True)
     for _ in cluster.searcher.operations():
         cluster.directives = Directives(length=ENDLESS, closed=True, preempt=Preemption())
         time.sleep(READ_SECONDS_MIN)
     assert cluster.searcher.outcome is Outcome.PREEMPTED
+
+
+def test_without_a_length_in_the_configuration_the_code_gives_its_own() -> None:
+    cluster = Cluster(length=ENDLESS, closed=True)
+    lengths = []
+    for operation in cluster.searcher.operations(40):
+        lengths.append(operation.length)
+        operation.report_progress(10)
+        operation.complete(0.5)
+    assert lengths == [40]
+    assert cluster.searcher.outcome is Outcome.COMPLETED
+    assert cluster.reports[0] == ("progress", {"value": 0.25})
+
+
+@pytest.mark.parametrize("length", [None, ENDLESS])
+def test_operations_without_any_length_are_refused(length: int | None) -> None:
+    cluster = Cluster(length=ENDLESS, closed=True)
+    with pytest.raises(DetcloudError, match=r"give searcher\.max_length in the configuration"):
+        next(cluster.searcher.operations(length))

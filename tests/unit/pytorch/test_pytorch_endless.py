@@ -33,5 +33,5 @@ def test_endless_training_ends_where_fit_says(
     cluster = Cluster(tmp_path, monkeypatch)
     cluster.direct(revision=1, length=ENDLESS)
     cluster.run(max_length=Batch(7), validation_period=Batch(4))
-    assert cluster.workloads == "T4 V4 T7 C7 V7"
+    assert cluster.workloads == "T4 V4 T7 C7 V7 D7"
     assert cluster.exit_reason == "completed"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -12,12 +11,12 @@ from typing import TYPE_CHECKING
 from detcloud.launch.gang import Gang
 from detcloud.launch.launchers.command import CommandLauncher
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.launcher_names import is_trial_class
 
 if TYPE_CHECKING:
     from detcloud.pytorch import PyTorchTrial
 
 _GANG_LAUNCHER = ("detcloud.launch.torch_distributed", "--trial")
-_TRIAL_CLASS = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_.]+")
 
 
 class TrialClassLauncher:
@@ -27,7 +26,7 @@ class TrialClassLauncher:
 
     def accepts(self, entrypoint: object) -> bool:
         """Whether the entrypoint is a string `module:Class`."""
-        return isinstance(entrypoint, str) and _TRIAL_CLASS.fullmatch(entrypoint) is not None
+        return is_trial_class(entrypoint)
 
     def run(self, entrypoint: str | list[str]) -> int:
         """Train the class, on several slots in as many processes; the exit code."""
