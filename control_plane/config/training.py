@@ -36,10 +36,12 @@ class Optimizations(Section):
 
 
 class Profiling(Section):
-    """The batches that are profiled."""
+    """Measurements of the machine."""
 
     enabled: bool = False
-    """Kept and shown."""
+    """Whether the machine is measured while the trial runs: processors, memory, disks, network and
+    GPUs.
+    """
     begin_on_batch: CountOrZero = 0
     """Kept and shown."""
     end_after_batch: CountOrZero | None = None

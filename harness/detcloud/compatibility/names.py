@@ -49,7 +49,6 @@ _NO_DSAT = "search over DeepSpeed's settings with an ordinary searcher."
 _NO_UNMANAGED = (
     "create the experiment with detcloud.Client; its trials run on the cluster's agents."
 )
-_NO_ENUM = "leave the argument out, what it chose between is chosen by itself."
 
 _MODULES = {
     "": Module(
@@ -80,23 +79,20 @@ _MODULES = {
         offered={
             **_same_names(
                 "detcloud.core",
-                "CheckpointContext Context DistributedContext EarlyExitReason PreemptContext"
-                " SearcherContext SearcherOperation TrainContext init",
+                "CheckpointContext Context DistributedContext DownloadMode EarlyExitReason"
+                " PreemptContext PreemptMode ProfilerContext SearcherContext SearcherMode"
+                " SearcherOperation TensorboardMode TrainContext init",
             ),
             "DummyCheckpointContext": "detcloud.core:CheckpointContext",
             "DummyDistributedContext": "detcloud.core:DistributedContext",
+            "DummyProfilerContext": "detcloud.core:ProfilerContext",
             "DummyPreemptContext": "detcloud.core:PreemptContext",
             "DummySearcherContext": "detcloud.core:SearcherContext",
             "DummySearcherOperation": "detcloud.core:SearcherOperation",
             "DummyTrainContext": "detcloud.core:TrainContext",
         },
         missing={
-            **_all_missing("DownloadMode PreemptMode SearcherMode TensorboardMode", _NO_ENUM),
             "Unit": "lengths are batches; SearcherOperation.length is a number of them.",
-            **_all_missing(
-                "ProfilerContext DummyProfilerContext",
-                "report what you measure with core_context.train.report_metrics.",
-            ),
             **_all_missing("DummyExperimentalCoreContext ExperimentalCoreContext", _INTERNAL),
             "SearcherContextMissing": _INTERNAL,
         },

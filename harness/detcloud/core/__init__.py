@@ -1,26 +1,31 @@
 """The Core API: reports, checkpoints, preemption and the searcher's operations for any script."""
 
-from detcloud.core.checkpoint import CheckpointContext
-from detcloud.core.context import Context, init
+from detcloud.core.checkpoint import CheckpointContext, DownloadMode
+from detcloud.core.context import AlertLevel, Context, init
 from detcloud.core.distributed_context import DistributedContext
 from detcloud.core.preempt import PreemptContext, PreemptMode
+from detcloud.core.profiler import ProfilerContext
 from detcloud.core.searcher import SearcherContext, SearcherMode, SearcherOperation
-from detcloud.core.train import EarlyExitReason, TrainContext
+from detcloud.core.train import EarlyExitReason, TensorboardMode, TrainContext
 from detcloud.shared.errors import InvalidHP
 from detcloud.shared.trial_directory import CheckpointReference, TrialSpec
 
 __all__ = [
+    "AlertLevel",
     "CheckpointContext",
     "CheckpointReference",
     "Context",
     "DistributedContext",
+    "DownloadMode",
     "EarlyExitReason",
     "InvalidHP",
     "PreemptContext",
     "PreemptMode",
+    "ProfilerContext",
     "SearcherContext",
     "SearcherMode",
     "SearcherOperation",
+    "TensorboardMode",
     "TrainContext",
     "TrialSpec",
     "init",

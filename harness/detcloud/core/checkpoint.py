@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from detcloud.core.checkpoint_writer import METADATA, CheckpointWriter, size_and_sha256
+from detcloud.core.distributed_context import DistributedContext
+from detcloud.core.shards import Shard, assign_files, manifest_entries, merge_metadata
 from detcloud.shared.checkpoint_limits import (
     CHECKPOINT_FILES_MAX,
     MANIFEST,
-    MANIFEST_BYTES_MAX,
 )
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_directory import (
@@ -27,12 +29,18 @@ from detcloud.shared.trial_directory import (
 )
 from detcloud.storage import CheckpointStore, KeyNotFound, StorageError, checked_key
 
-METADATA = "metadata.json"
 # Leaves room for the rest of the report line that carries them.
 METADATA_BYTES_MAX = LINE_BYTES_MAX - 16 * 1024
 
 Selector = Callable[[str], bool]
 """A function that says of a file's path within the checkpoint whether it is wanted."""
+
+
+class DownloadMode(Enum):
+    """The ranks that fetch a checkpoint: the first of each node for all there, or each its own."""
+
+    LocalWorkersShareDownload = "LOCAL_WORKERS_SHARE_DOWNLOAD"
+    NoSharedDownload = "NO_SHARED_DOWNLOAD"
 
 
 class CheckpointContext:
@@ -45,10 +53,10 @@ class CheckpointContext:
         report: Reporter,
         *,
         on_cluster: bool,
-        worker_rank: int = 0,
+        distributed: DistributedContext | None = None,
     ) -> None:
-        """`worker_rank` is above 0 for a process that is not the chief, which stores nothing."""
-        self._worker_rank = worker_rank
+        """`distributed`: the trial's processes; the chief alone stores what is not sharded."""
+        self._distributed = distributed or DistributedContext()
         self._spec = spec
         self._store = store
         self._report = report
@@ -64,10 +72,15 @@ class CheckpointContext:
         """Yield an empty folder to fill and the new checkpoint's UUID; store it afterwards.
 
         `metadata` is plain JSON data; on a cluster it must have `steps_completed`, a count of
-        batches. `shard` makes no difference to a trial of one process. Nothing is stored or
-        reported where the block raises; what fails afterwards, a full disk for one, raises
-        DetcloudError and leaves the checkpoints before it as they are.
+        batches. With `shard` every rank calls this, fills a folder of its own and gives metadata,
+        which are merged: all files become one checkpoint. Nothing is stored or reported where a
+        block raises; what fails afterwards, a full disk for one, raises DetcloudError on every rank
+        and leaves the checkpoints before it as they are.
         """
+        if shard and self._distributed.size > 1:
+            with self._store_own_shard(metadata) as place:
+                yield place
+            return
         checked = self._checked_metadata(metadata)
         checkpoint_uuid = str(uuid.uuid4())
         with tempfile.TemporaryDirectory(prefix="detcloud-checkpoint-") as folder:
@@ -76,7 +89,7 @@ class CheckpointContext:
 
     def upload(
         self,
-        directory: str | Path,
+        directory: str | Path | None,
         metadata: dict[str, Any] | None = None,
         *,
         shard: bool = False,
@@ -84,8 +97,18 @@ class CheckpointContext:
     ) -> str:
         """Store the files of `directory`, all or those that `selector` takes, as a checkpoint.
 
-        Returns its UUID; `metadata`, `shard` and errors as for `store_path`.
+        Returns its UUID; `metadata`, `shard` and errors as for `store_path`. A rank that has no
+        file of a sharded checkpoint gives None.
         """
+        if shard and self._distributed.size > 1:
+            folder = None if directory is None else Path(directory)
+            return self._store_shard(
+                self._distributed.broadcast(str(uuid.uuid4())), folder, metadata, selector
+            )
+        if directory is None:
+            raise DetcloudError(
+                "upload needs a directory, but on some ranks of a sharded checkpoint"
+            )
         checked = self._checked_metadata(metadata)
         checkpoint_uuid = str(uuid.uuid4())
         if not Path(directory).is_dir():
@@ -95,27 +118,86 @@ class CheckpointContext:
 
     @contextmanager
     def restore_path(
-        self, checkpoint: str | CheckpointReference, *, selector: Selector | None = None
+        self,
+        checkpoint: str | CheckpointReference,
+        download_mode: DownloadMode = DownloadMode.LocalWorkersShareDownload,
+        *,
+        selector: Selector | None = None,
     ) -> Iterator[Path]:
-        """Yield a folder with the verified files of a checkpoint; remove it afterwards."""
-        with tempfile.TemporaryDirectory(prefix="detcloud-checkpoint-") as folder:
-            self.download(checkpoint, folder, selector=selector)
-            yield Path(folder)
+        """Yield a folder with the verified files of a checkpoint; remove it afterwards.
+
+        The ranks of a node share one, which the first of them fetches and removes once all have
+        left the block: every rank calls this. With `NoSharedDownload` each has its own.
+        """
+        ranks = self._sharing_ranks(download_mode)
+        if ranks is None or ranks.local_rank == 0:
+            with tempfile.TemporaryDirectory(prefix="detcloud-checkpoint-") as folder:
+                self._fetch(checkpoint, Path(folder), selector, ranks)
+                try:
+                    yield Path(folder)
+                finally:
+                    if ranks is not None:
+                        ranks.allgather_local(None)
+            return
+        fetched = self._await_fetched(ranks)
+        try:
+            yield fetched
+        finally:
+            ranks.allgather_local(None)
 
     def download(
         self,
         checkpoint: str | CheckpointReference,
         directory: str | Path,
+        download_mode: DownloadMode = DownloadMode.LocalWorkersShareDownload,
         *,
         selector: Selector | None = None,
     ) -> None:
         """Copy a checkpoint's files, all or those that `selector` takes, into `directory`.
 
-        Raises DetcloudError where it is unknown or a digest differs from the manifest's.
+        The first rank of a node does so for all, which call this too; with `NoSharedDownload` each
+        does. Raises DetcloudError where it is unknown or a digest differs from the manifest's.
         """
+        ranks = self._sharing_ranks(download_mode)
+        if ranks is None or ranks.local_rank == 0:
+            self._fetch(checkpoint, Path(directory), selector, ranks)
+        else:
+            self._await_fetched(ranks)
+
+    def _sharing_ranks(self, mode: DownloadMode) -> DistributedContext | None:
+        """The ranks of which one fetches for a node; None where this process does it alone."""
+        ranks = self._distributed
+        shares = mode is DownloadMode.LocalWorkersShareDownload and ranks.local_size > 1
+        return ranks if shares and ranks.can_exchange else None
+
+    def _fetch(
+        self,
+        checkpoint: str | CheckpointReference,
+        root: Path,
+        selector: Selector | None,
+        ranks: DistributedContext | None,
+    ) -> None:
+        """Copy the files, and tell the ranks that wait for them where they are, or what failed."""
+        try:
+            self._copy_files(checkpoint, root, selector)
+        except Exception as error:
+            if ranks is not None:
+                ranks.broadcast_local(("", str(error)))
+            raise
+        if ranks is not None:
+            ranks.broadcast_local((str(root), ""))
+
+    def _await_fetched(self, ranks: DistributedContext) -> Path:
+        place, failure = ranks.broadcast_local(("", ""))
+        if failure:
+            raise DetcloudError(f"the first process of this node could not fetch it: {failure}")
+        return Path(place)
+
+    def _copy_files(
+        self, checkpoint: str | CheckpointReference, root: Path, selector: Selector | None
+    ) -> None:
         reference = self._resolve_checkpoint(checkpoint)
         manifest = self._read_manifest(reference)
-        root = Path(directory)
         for name, entry in manifest["files"].items():
             if selector is None or selector(name):
                 # The store's own rule for keys also keeps a file within `directory`.
@@ -151,7 +233,7 @@ class CheckpointContext:
             raise DetcloudError(
                 f"checkpoint {reference.uuid}: {name} cannot be read: {error}; {promised}"
             ) from error
-        if _size_and_sha256(destination) != (entry["size"], entry["sha256"]):
+        if size_and_sha256(destination) != (entry["size"], entry["sha256"]):
             raise DetcloudError(
                 f"checkpoint {reference.uuid}: {name} is not the file that was stored; {promised}"
             )
@@ -163,13 +245,60 @@ class CheckpointContext:
         ]
         return metadata
 
-    def _checked_metadata(self, metadata: dict[str, Any] | None) -> dict[str, Any]:
-        if self._worker_rank:
-            raise DetcloudError(
-                f"rank {self._worker_rank} cannot store a checkpoint, which is the chief's: gather "
-                "what belongs into it, and call store_path or upload on rank 0 alone"
+    @contextmanager
+    def _store_own_shard(self, metadata: dict[str, Any] | None) -> Iterator[tuple[Path, str]]:
+        checkpoint_uuid = self._distributed.broadcast(str(uuid.uuid4()))
+        with tempfile.TemporaryDirectory(prefix="detcloud-checkpoint-") as folder:
+            try:
+                yield Path(folder), checkpoint_uuid
+            except Exception as error:
+                # The others must not wait for a shard that will never come.
+                self._distributed.allgather(Shard(failure=f"{type(error).__name__}: {error}"))
+                raise
+            self._store_shard(checkpoint_uuid, Path(folder), metadata)
+
+    def _store_shard(
+        self,
+        checkpoint_uuid: str,
+        folder: Path | None,
+        metadata: dict[str, Any] | None,
+        selector: Selector | None = None,
+    ) -> str:
+        """Store this rank's part of a checkpoint, in step with all others; the UUID."""
+        ranks, sources = self._distributed, dict[str, Path]()
+        try:
+            if folder is not None and not folder.is_dir():
+                raise DetcloudError(f"{folder} is no directory: nothing can be uploaded from it")
+            sources = _files_to_store(folder, selector) if folder is not None else {}
+            own = Shard(
+                {name: size_and_sha256(path) for name, path in sources.items()},
+                to_json_value(metadata or {}, "metadata"),
             )
-        checked: dict[str, Any] = to_json_value(metadata or {}, "metadata")
+        except (DetcloudError, OSError) as error:
+            own = Shard(failure=str(error))
+        shards = ranks.allgather(own)
+        owners = assign_files(shards)
+        merged = self._checked_steps(merge_metadata(shards))
+        if self._store is None:
+            _tell_of_no_storage()
+            return checkpoint_uuid
+        files = {name: sources[name] for name, rank in owners.items() if rank == ranks.rank}
+        writer = CheckpointWriter(self._spec, self._store, self._report)
+        self._known[checkpoint_uuid] = writer.store_shard(
+            checkpoint_uuid, ranks, files, manifest_entries(shards, owners), merged
+        )
+        return checkpoint_uuid
+
+    def _checked_metadata(self, metadata: dict[str, Any] | None) -> dict[str, Any]:
+        if self._distributed.rank and self._distributed.can_exchange:
+            raise DetcloudError(
+                f"rank {self._distributed.rank} cannot store a checkpoint, which is the chief's: "
+                "call store_path or upload on rank 0 alone, or with shard=True on every rank"
+            )
+        return self._checked_steps(to_json_value(metadata or {}, "metadata"))
+
+    def _checked_steps(self, checked: dict[str, Any]) -> dict[str, Any]:
+        """The metadata, which have the number of batches and are not too large."""
         steps = checked.get("steps_completed", None if self._on_cluster else 0)
         if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
             raise DetcloudError(
@@ -192,76 +321,12 @@ class CheckpointContext:
         selector: Selector | None = None,
     ) -> None:
         if self._store is None:
-            print(
-                "[detcloud] checkpoint storage is off: this checkpoint is thrown away",
-                file=sys.stderr,
-            )
+            _tell_of_no_storage()
             return
-        spec, files = self._spec, _files_to_store(folder, selector)
-        path = f"{spec.experiment_id}/{spec.trial_id}/{spec.epoch}/{checkpoint_uuid}"
-        common = {
-            "uuid": checkpoint_uuid,
-            "steps_completed": metadata.get("steps_completed", 0),
-            "path": path,
-        }
-        self._report("checkpoint_intent", **common)
-        entries, digest = self._put_files(common, files, metadata)
-        self._report(
-            "checkpoint",
-            **common,
-            manifest_sha256=digest,
-            size_bytes=sum(entry["size"] for entry in entries.values()),
-            files=len(entries),
-            metadata=metadata,
-        )
-        self._known[checkpoint_uuid] = CheckpointReference(
-            checkpoint_uuid, spec.trial_id, path, common["steps_completed"], digest
-        )
-
-    def _put_files(
-        self, common: dict[str, Any], files: dict[str, Path], metadata: dict[str, Any]
-    ) -> tuple[dict[str, dict[str, Any]], str]:
-        """Store the files and last the manifest; the manifest's entries and its SHA-256.
-
-        Files stored before a failure are deleted, since they may have filled the disk.
-        """
-        stored: list[str] = []
-
-        def put(name: str, source: Path) -> tuple[int, str]:
-            key = f"{common['path']}/{name}"
-            self._open_store().put(key, source)
-            stored.append(key)
-            return _size_and_sha256(source)
-
-        try:
-            with tempfile.TemporaryDirectory(prefix="detcloud-document-") as folder:
-                digests = {METADATA: put(METADATA, _write_document(folder, METADATA, metadata))}
-                digests |= {name: put(name, source) for name, source in files.items()}
-                entries = {name: {"size": size, "sha256": h} for name, (size, h) in digests.items()}
-                manifest = {
-                    "version": 1,
-                    "uuid": common["uuid"],
-                    "cluster_id": self._spec.cluster_id,
-                    "trial_id": self._spec.trial_id,
-                    "steps_completed": common["steps_completed"],
-                    "files": entries,
-                    "metadata": metadata,
-                }
-                document = _write_document(folder, MANIFEST, manifest)
-                if (size := document.stat().st_size) > MANIFEST_BYTES_MAX:
-                    raise StorageError(
-                        f"{MANIFEST} has {size} bytes, the limit is {MANIFEST_BYTES_MAX}: store "
-                        "fewer files or shorter names"
-                    )
-                return entries, put(MANIFEST, document)[1]
-        except (StorageError, OSError) as error:
-            for key in stored:
-                with suppress(StorageError):
-                    self._open_store().delete(key)
-            raise DetcloudError(
-                f"checkpoint {common['uuid']} at batch {common['steps_completed']} was not "
-                f"stored: {error}; the one before it is still the latest"
-            ) from error
+        files = _files_to_store(folder, selector)
+        self._known[checkpoint_uuid] = CheckpointWriter(
+            self._spec, self._store, self._report
+        ).store_files(checkpoint_uuid, files, metadata)
 
     def _open_store(self) -> CheckpointStore:
         if self._store is None:
@@ -293,13 +358,18 @@ class CheckpointContext:
                     f"checkpoint {reference.uuid} does not exist: {reference.path} has no "
                     f"{MANIFEST}"
                 ) from None
-            digest = _size_and_sha256(place)[1]
+            digest = size_and_sha256(place)[1]
             if reference.manifest_sha256 not in (None, digest):
                 raise DetcloudError(
                     f"checkpoint {reference.uuid}: {MANIFEST} has SHA-256 {digest}, but the "
                     f"cluster recorded {reference.manifest_sha256}"
                 )
             return _parse_manifest(place, reference)
+
+
+def _tell_of_no_storage() -> None:
+    text = "[detcloud] checkpoint storage is off: this checkpoint is thrown away"
+    print(text, file=sys.stderr)
 
 
 def _parse_manifest(place: Path, reference: CheckpointReference) -> dict[str, Any]:
@@ -314,12 +384,6 @@ def _parse_manifest(place: Path, reference: CheckpointReference) -> dict[str, An
             f"checkpoint {reference.uuid}: {MANIFEST} cannot be read: {error!r}"
         ) from None
     return manifest
-
-
-def _write_document(folder: str, name: str, content: dict[str, Any]) -> Path:
-    path = Path(folder) / name
-    path.write_text(json.dumps(content, indent=1, sort_keys=True), encoding="utf-8")
-    return path
 
 
 def _files_to_store(folder: Path, selector: Selector | None) -> dict[str, Path]:
@@ -348,8 +412,3 @@ def _files_to_store(folder: Path, selector: Selector | None) -> dict[str, Path]:
             "store many small files as one, such as a tar file"
         )
     return files
-
-
-def _size_and_sha256(path: Path) -> tuple[int, str]:
-    with path.open("rb") as content:
-        return path.stat().st_size, hashlib.file_digest(content, "sha256").hexdigest()

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,9 +19,10 @@ from detcloud.core.checkpoint import CheckpointContext
 from detcloud.core.distributed_context import DistributedContext, detect_distributed
 from detcloud.core.environment import environment
 from detcloud.core.preempt import PreemptContext, PreemptMode
+from detcloud.core.profiler import ProfilerContext
 from detcloud.core.searcher import SearcherContext
 from detcloud.core.tensorboard import EventWriter
-from detcloud.core.train import EarlyExitReason, TrainContext
+from detcloud.core.train import EarlyExitReason, TensorboardMode, TrainContext
 from detcloud.shared.errors import DetcloudError, InvalidHP
 from detcloud.shared.trial_directory import (
     Directives,
@@ -37,6 +39,15 @@ MESSAGE_CHARACTERS_MAX = 2000
 DESCRIBE_SECONDS_MAX = 5.0
 
 
+class AlertLevel(Enum):
+    """The weight of an alert."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARN = "warn"
+    ERROR = "error"
+
+
 @dataclass(frozen=True)
 class Context:
     """The parts of the Core API for one trial; `read_directives` gives the newest directives."""
@@ -46,6 +57,7 @@ class Context:
     preempt: PreemptContext
     searcher: SearcherContext
     distributed: DistributedContext
+    profiler: ProfilerContext
     info: TrialSpec
     on_cluster: bool
     read_directives: Callable[[], Directives]
@@ -55,8 +67,25 @@ class Context:
         """Whether what this process reports counts: it is rank 0, or one of several alone."""
         return self.distributed.rank == 0 or not self.distributed.can_exchange
 
+    def alert(
+        self, title: str = "", description: str = "", level: AlertLevel | str = AlertLevel.INFO
+    ) -> None:
+        """Write an alert to the trial's log; this cluster sends none to other services.
+
+        Raises DetcloudError for a level that is none.
+        """
+        try:
+            level = AlertLevel(level)
+        except ValueError:
+            known = ", ".join(one.value for one in AlertLevel)
+            raise DetcloudError(f"alert level {level!r} is none of {known}") from None
+        if self.is_chief:
+            text = ": ".join(filter(None, (title, description)))
+            print(f"[detcloud] alert ({level.value}): {text}", file=sys.stderr, flush=True)
+
     def close(self) -> None:
-        """Close the event file and the connections to the other processes."""
+        """Stop measuring; close the event file and the connections to the other processes."""
+        self.profiler.stop_measuring()
         self.train.close()
         self.preempt.close()
         self.distributed.close()
@@ -71,11 +100,13 @@ def init(
     seed: int = 0,
     distributed: DistributedContext | None = None,
     preempt_mode: PreemptMode = PreemptMode.WorkersAskChief,
+    tensorboard_mode: TensorboardMode = TensorboardMode.AUTO,
 ) -> Iterator[Context]:
     """The Core API, on a cluster where DETCLOUD_TRIAL_DIR is set.
 
     A worker of a launcher finds the others by itself, any other process of several needs
-    `distributed`. What a process reports counts where it is the chief, rank 0.
+    `distributed`. What a process reports counts where it is the chief, rank 0. With the `MANUAL`
+    mode no number is written for TensorBoard but by the code itself.
 
     The other arguments are for runs without a cluster, where metrics are printed and checkpoints go
     to `checkpoint_dir` or the user's data folder. On a cluster the end of the block writes the exit
@@ -86,6 +117,7 @@ def init(
     if directory is None:
         spec = TrialSpec(hparams=hparams or {}, config=config or {}, trial_seed=seed)
         local = _context_without_cluster(spec, checkpoint_dir, distributed, preempt_mode)
+        local.train.tensorboard_mode = tensorboard_mode
         try:
             yield local
         finally:
@@ -95,6 +127,9 @@ def init(
         directory.set_rank(distributed.rank)
     directory.claim_rank()
     context = _context_on_cluster(directory, distributed, preempt_mode)
+    context.train.tensorboard_mode = tensorboard_mode
+    if (directory.spec.config.get("profiling") or {}).get("enabled"):
+        context.profiler.start_measuring()
     describing = threading.Thread(
         target=_report_environment, args=(directory, Path.cwd()), daemon=True
     )
@@ -184,7 +219,7 @@ def _make_context(
             store,
             report,
             on_cluster=on_cluster,
-            worker_rank=distributed.rank if is_worker else 0,
+            distributed=distributed,
         ),
         preempt=preempt,
         searcher=SearcherContext(
@@ -196,6 +231,7 @@ def _make_context(
             is_timed=bool((spec.config.get("searcher") or {}).get("time_metric")),
         ),
         distributed=distributed,
+        profiler=ProfilerContext(report, is_active=on_cluster and distributed.rank == 0),
         info=spec,
         on_cluster=on_cluster,
         read_directives=read,

@@ -20,6 +20,13 @@ class EarlyExitReason(Enum):
     USER_REQUESTED_STOP = "USER_REQUESTED_STOP"
 
 
+class TensorboardMode(Enum):
+    """The writer of numbers for TensorBoard: every report by itself, or the code alone."""
+
+    AUTO = "AUTO"
+    MANUAL = "MANUAL"
+
+
 class TrainContext:
     """Reports of metrics, progress and early exits, written at once without the cluster."""
 
@@ -31,6 +38,7 @@ class TrainContext:
         self._events = events
         self._last_reported: dict[str, tuple[int, set[str]]] = {}
         self.early_exit: EarlyExitReason | None = None
+        self.tensorboard_mode = TensorboardMode.AUTO
 
     def report_training_metrics(
         self, steps_completed: int, metrics: dict[str, Any], batches: int | None = None
@@ -84,7 +92,7 @@ class TrainContext:
     def get_tensorboard_path(self) -> Path:
         """The folder that TensorBoard shows for this trial; code may write event files there too.
 
-        Every reported number is in it already, under the tag GROUP/NAME.
+        In the `AUTO` mode every reported number is in it already, under the tag GROUP/NAME.
         """
         if self._events is None:
             raise DetcloudError(
@@ -93,6 +101,20 @@ class TrainContext:
             )
         self._events.folder.mkdir(parents=True, exist_ok=True)
         return self._events.folder
+
+    def upload_tensorboard_files(
+        self,
+        selector: Callable[[Path], bool] = lambda _: True,
+        mangler: Callable[[Path, int], Path] = lambda path, _: path,
+    ) -> None:
+        """Do nothing: what lies in the folder of `get_tensorboard_path` is shown from there.
+
+        The arguments are Determined's. Raises DetcloudError in the `AUTO` mode.
+        """
+        if self.tensorboard_mode is not TensorboardMode.MANUAL:
+            raise DetcloudError(
+                "upload_tensorboard_files needs core.init(tensorboard_mode=TensorboardMode.MANUAL)"
+            )
 
     def close(self) -> None:
         """Close the event file, at the end of `init`."""
@@ -116,7 +138,7 @@ class TrainContext:
         self._report(
             "metrics", group=group, steps_completed=steps_completed, metrics=plain, **extra
         )
-        if self._events is not None:
+        if self._events is not None and self.tensorboard_mode is TensorboardMode.AUTO:
             self._events.add_scalars(group, steps_completed, plain)
 
     def _check_not_repeated(

@@ -14,7 +14,7 @@ NO_CAPABILITIES = "the user of a trial has none"
 NO_MANAGER = "agents take trials from this cluster, not from a workload manager"
 NO_FUSION = "PyTorch itself exchanges gradients"
 EVENT_FILES = "event files lie beside the checkpoints"
-NO_PROFILER = "report what you measure with core_context.train.report_metrics"
+WHOLE_RUN = "the machine is measured over the whole run"
 OF_THE_MASTER = "Determined's master read it, and there is none"
 
 
@@ -60,7 +60,9 @@ UNUSED_SETTINGS = (
         "training metrics are those of all processes",
         (True, False),
     ),
-    UnusedSetting(("profiling", "enabled"), NO_PROFILER),
+    UnusedSetting(("profiling", "begin_on_batch"), WHOLE_RUN),
+    UnusedSetting(("profiling", "end_after_batch"), WHOLE_RUN),
+    UnusedSetting(("profiling", "sync_timings"), WHOLE_RUN, (True, False)),
     UnusedSetting(("data_layer", "type"), "nothing caches data sets", ("shared_fs",)),
     UnusedSetting(("tensorboard_storage",), EVENT_FILES),
     UnusedSetting(("security",), OF_THE_MASTER),

@@ -10,13 +10,6 @@ from control_plane.config.check import check_config
 from control_plane.config.reference import render_reference
 from detcloud.shared.unused_settings import UNUSED_SETTINGS, unused_setting_notices
 
-# A setting that says so beside another one, whose notice is for both.
-BESIDE_ANOTHER = {
-    ("profiling", "begin_on_batch"),
-    ("profiling", "end_after_batch"),
-    ("profiling", "sync_timings"),
-}
-
 
 def names_without_effect() -> Iterator[str]:
     """The name of each field that the reference calls kept and shown."""
@@ -26,11 +19,11 @@ def names_without_effect() -> Iterator[str]:
 
 
 def test_what_the_reference_calls_kept_and_shown_is_what_has_a_notice() -> None:
-    noticed = {path[-1] for path in (*(it.path for it in UNUSED_SETTINGS), *BESIDE_ANOTHER)}
+    noticed = {path[-1] for path in (it.path for it in UNUSED_SETTINGS)}
     said = set(names_without_effect())
     assert said - noticed == set()
     # The reference tells of these in other words.
-    assert noticed - said == {"ports", "enabled", "type"} - said
+    assert noticed - said == {"ports", "type"} - said
 
 
 @pytest.mark.parametrize("setting", UNUSED_SETTINGS, ids=lambda it: ".".join(it.path))
@@ -56,8 +49,8 @@ entrypoint: python train.py
 searcher: {name: single, metric: loss, max_length: {batches: 10}}
 """
     assert list(config_warnings(check_config(text))) == []
-    more = "log_policies: [{pattern: x}]\nprofiling: {enabled: true}\n"
+    more = "log_policies: [{pattern: x}]\nprofiling: {enabled: true, begin_on_batch: 3}\n"
     assert [it.split()[0] for it in config_warnings(check_config(text + more))] == [
-        "profiling.enabled",
+        "profiling.begin_on_batch",
         "log_policies",
     ]

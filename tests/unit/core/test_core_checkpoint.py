@@ -343,7 +343,7 @@ def test_too_many_files_are_refused_before_any_is_stored(
 def test_a_manifest_that_nobody_would_read_is_not_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("detcloud.core.checkpoint.MANIFEST_BYTES_MAX", 400)
+    monkeypatch.setattr("detcloud.core.checkpoint_writer.MANIFEST_BYTES_MAX", 400)
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / ("n" * 200)).touch()

@@ -1,6 +1,5 @@
 import os
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,37 +9,7 @@ from detcloud import DetcloudError, core
 from detcloud.core.distributed_context import DistributedContext
 from detcloud.core.preempt import PreemptContext, PreemptMode
 from detcloud.shared.trial_directory import Directives, Preemption, TrialDirectory
-from tests.patience import ANSWER_SECONDS_MAX
 from tests.unit.core.trial_files import enter, make_trial
-
-SIZE = 3
-
-
-@pytest.fixture
-def run_ranks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[Callable[[DistributedContext], Any]], list[Any]]:
-    """Runs a function as each of three ranks, in threads; what each returned."""
-    monkeypatch.setenv("DETCLOUD_GANG_FOLDER", str(tmp_path))
-
-    def run(work: Callable[[DistributedContext], Any]) -> list[Any]:
-        results: list[Any] = [None] * SIZE
-
-        def be_rank(rank: int) -> None:
-            ranks = DistributedContext(rank, SIZE, rank, SIZE, chief_ip="127.0.0.1")
-            results[rank] = work(ranks)
-            # Whoever is still waiting for the others needs them.
-            ranks.allgather(None)
-            ranks.close()
-
-        threads = [threading.Thread(target=be_rank, args=(rank,)) for rank in range(SIZE)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(ANSWER_SECONDS_MAX)
-        return results
-
-    return run
 
 
 def test_values_are_exchanged_in_the_order_of_the_ranks(run_ranks: Any) -> None:
@@ -74,7 +43,7 @@ def test_all_ranks_stop_at_the_same_check_though_one_alone_hears_of_it(run_ranks
 
     counts = run_ranks(count)
     assert counts[0][1]
-    assert counts == [counts[0]] * SIZE
+    assert counts == [counts[0]] * len(counts)
 
 
 def test_modes_say_who_may_ask(run_ranks: Any) -> None:
@@ -93,12 +62,19 @@ def test_modes_say_who_may_ask(run_ranks: Any) -> None:
     assert run_ranks(ask) == [(False, False), (True, None), (False, None)]
 
 
-def test_only_the_chief_stores_checkpoints(tmp_path: Path) -> None:
-    worker = core.CheckpointContext(
-        core.TrialSpec(), None, lambda *_, **__: None, on_cluster=True, worker_rank=2
-    )
-    with pytest.raises(DetcloudError, match="rank 2 cannot store a checkpoint, which is the chief"):
-        worker.upload(tmp_path, {"steps_completed": 1})
+def test_only_the_chief_stores_checkpoints(run_ranks: Any, tmp_path: Path) -> None:
+    def upload(ranks: DistributedContext) -> str:
+        context = core.CheckpointContext(
+            core.TrialSpec(), None, lambda *_, **__: None, on_cluster=True, distributed=ranks
+        )
+        if ranks.rank != 2:
+            return ""
+        with pytest.raises(DetcloudError) as refused:
+            context.upload(tmp_path, {"steps_completed": 1})
+        return str(refused.value)
+
+    text = run_ranks(upload)[2]
+    assert text.startswith("rank 2 cannot store a checkpoint, which is the chief's: ")
 
 
 def test_two_processes_cannot_both_report_as_rank_0(

@@ -1,0 +1,182 @@
+"""The writing of checkpoints: announced, stored, completed by a manifest, then reported."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from detcloud.core.distributed_context import DistributedContext
+from detcloud.shared.checkpoint_limits import MANIFEST, MANIFEST_BYTES_MAX
+from detcloud.shared.errors import DetcloudError
+from detcloud.shared.trial_directory import CheckpointReference, Reporter, TrialSpec
+from detcloud.storage import CheckpointStore, StorageError
+
+METADATA = "metadata.json"
+Entries = Mapping[str, Mapping[str, Any]]
+
+
+class CheckpointWriter:
+    """Writes the checkpoints of one trial; reports count on the chief alone."""
+
+    def __init__(self, spec: TrialSpec, store: CheckpointStore, report: Reporter) -> None:
+        self._spec = spec
+        self._store = store
+        self._report = report
+
+    def store_files(
+        self, checkpoint_uuid: str, files: Mapping[str, Path], metadata: dict[str, Any]
+    ) -> CheckpointReference:
+        """Store files by their names in the checkpoint, and last the manifest.
+
+        Files stored before a failure are deleted, since they may have filled the disk. Raises
+        DetcloudError.
+        """
+        common, stored = self._new_place(checkpoint_uuid, metadata), list[str]()
+        self._report("checkpoint_intent", **common)
+        try:
+            entries = self._put_metadata(common, metadata, stored)
+            for name, source in files.items():
+                entries[name] = self._put(common["path"], name, source, stored)
+            digest = self._put_manifest(common, entries, metadata, stored)
+        except (StorageError, OSError) as error:
+            self._discard(stored)
+            raise DetcloudError(_not_stored_text(common, str(error))) from error
+        self._report_stored(common, entries, digest, metadata)
+        return self._reference(common, digest)
+
+    def store_shard(
+        self,
+        checkpoint_uuid: str,
+        ranks: DistributedContext,
+        files: Mapping[str, Path],
+        entries: Entries,
+        metadata: dict[str, Any],
+    ) -> CheckpointReference:
+        """Store this rank's files of a checkpoint, in step with all other ranks; the chief stores
+        the manifest with everybody's `entries` once all are there.
+
+        Raises DetcloudError on every rank where one fails, and leaves nothing.
+        """
+        common, stored = self._new_place(checkpoint_uuid, metadata), list[str]()
+        self._report("checkpoint_intent", **common)
+        # No file lies there before the chief has announced it.
+        ranks.broadcast(None)
+        failure, digest = "", ""
+        try:
+            if ranks.rank == 0:
+                entries = {**self._put_metadata(common, metadata, stored), **entries}
+            for name, source in files.items():
+                self._put(common["path"], name, source, stored)
+        except (StorageError, OSError) as error:
+            failure = f"rank {ranks.rank}: {error}"
+        failures = [text for text in ranks.allgather(failure) if text]
+        if not failures and ranks.rank == 0:
+            try:
+                digest = self._put_manifest(common, entries, metadata, stored)
+                self._report_stored(common, entries, digest, metadata)
+            except (StorageError, OSError, DetcloudError) as error:
+                failures = [f"rank 0: {error}"]
+        failures, digest = ranks.broadcast((failures, digest))
+        if failures:
+            self._discard(stored)
+            raise DetcloudError(_not_stored_text(common, "; ".join(failures)))
+        return self._reference(common, digest)
+
+    def _new_place(self, checkpoint_uuid: str, metadata: dict[str, Any]) -> dict[str, Any]:
+        """The fields that both reports of a checkpoint have: its UUID, steps and path."""
+        spec = self._spec
+        return {
+            "uuid": checkpoint_uuid,
+            "steps_completed": metadata.get("steps_completed", 0),
+            "path": f"{spec.experiment_id}/{spec.trial_id}/{spec.epoch}/{checkpoint_uuid}",
+        }
+
+    def _report_stored(
+        self,
+        common: dict[str, Any],
+        entries: Entries,
+        digest: str,
+        metadata: dict[str, Any],
+    ) -> None:
+        self._report(
+            "checkpoint",
+            **common,
+            manifest_sha256=digest,
+            size_bytes=sum(entry["size"] for entry in entries.values()),
+            files=len(entries),
+            metadata=metadata,
+        )
+
+    def _put_metadata(
+        self, common: dict[str, Any], metadata: dict[str, Any], stored: list[str]
+    ) -> dict[str, dict[str, Any]]:
+        """Store the metadata; their entry of the manifest."""
+        with tempfile.TemporaryDirectory(prefix="detcloud-document-") as folder:
+            document = _write_document(folder, METADATA, metadata)
+            return {METADATA: self._put(common["path"], METADATA, document, stored)}
+
+    def _put_manifest(
+        self, common: dict[str, Any], entries: Entries, metadata: dict[str, Any], stored: list[str]
+    ) -> str:
+        """Store the manifest, which completes the checkpoint; its SHA-256."""
+        manifest = {
+            "version": 1,
+            "uuid": common["uuid"],
+            "cluster_id": self._spec.cluster_id,
+            "trial_id": self._spec.trial_id,
+            "steps_completed": common["steps_completed"],
+            "files": entries,
+            "metadata": metadata,
+        }
+        with tempfile.TemporaryDirectory(prefix="detcloud-document-") as folder:
+            document = _write_document(folder, MANIFEST, manifest)
+            if (size := document.stat().st_size) > MANIFEST_BYTES_MAX:
+                raise StorageError(
+                    f"{MANIFEST} has {size} bytes, the limit is {MANIFEST_BYTES_MAX}: store "
+                    "fewer files or shorter names"
+                )
+            digest: str = self._put(common["path"], MANIFEST, document, stored)["sha256"]
+            return digest
+
+    def _put(self, path: str, name: str, source: Path, stored: list[str]) -> dict[str, Any]:
+        """Store a file and add its key to `stored`; its entry of the manifest."""
+        key = f"{path}/{name}"
+        self._store.put(key, source)
+        stored.append(key)
+        size, digest = size_and_sha256(source)
+        return {"size": size, "sha256": digest}
+
+    def _discard(self, stored: list[str]) -> None:
+        """Delete what was stored of a checkpoint that is not to be."""
+        for key in stored:
+            with suppress(StorageError):
+                self._store.delete(key)
+
+    def _reference(self, common: dict[str, Any], digest: str) -> CheckpointReference:
+        return CheckpointReference(
+            common["uuid"], self._spec.trial_id, common["path"], common["steps_completed"], digest
+        )
+
+
+def size_and_sha256(path: Path) -> tuple[int, str]:
+    """The size of a file and the SHA-256 of its content."""
+    with path.open("rb") as content:
+        return path.stat().st_size, hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _not_stored_text(common: dict[str, Any], why: str) -> str:
+    return (
+        f"checkpoint {common['uuid']} at batch {common['steps_completed']} was not stored: {why}; "
+        "the one before it is still the latest"
+    )
+
+
+def _write_document(folder: str, name: str, content: dict[str, Any]) -> Path:
+    path = Path(folder) / name
+    path.write_text(json.dumps(content, indent=1, sort_keys=True), encoding="utf-8")
+    return path

@@ -1,0 +1,163 @@
+"""Checkpoints that several ranks store together: one, or none and an error on every rank."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud import DetcloudError, core
+from detcloud.core.distributed_context import DistributedContext
+from detcloud.storage import StorageError
+from detcloud.storage.types.directory import DirectoryStore
+
+
+class Ranks:
+    """The checkpoint contexts of the ranks of one trial, and what they reported."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.reports: list[tuple[int, str]] = []
+
+    def checkpoint(self, ranks: DistributedContext) -> core.CheckpointContext:
+        """The context of a rank; workers report too, which counts nowhere."""
+        spec = core.TrialSpec(experiment_id=1, trial_id=2, epoch=3)
+        report = lambda kind, **_: self.reports.append((ranks.rank, kind))  # noqa: E731
+        return core.CheckpointContext(
+            spec, DirectoryStore(self.root), report, on_cluster=True, distributed=ranks
+        )
+
+    def files(self) -> set[str]:
+        """The names of all files that lie in the store."""
+        return {path.name for path in self.root.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def trial(tmp_path: Path) -> Ranks:
+    (tmp_path / "store").mkdir()
+    return Ranks(tmp_path / "store")
+
+
+def store(checkpoint: core.CheckpointContext, rank: int, **files: str) -> str:
+    metadata = {"steps_completed": 7, "ranks": {str(rank): rank}}
+    with checkpoint.store_path(metadata, shard=True) as (folder, uuid):
+        for name, text in files.items():
+            (folder / name).write_text(text)
+    return uuid
+
+
+def error_of(work: Any) -> str:
+    try:
+        work()
+    except DetcloudError as error:
+        return str(error)
+    return ""
+
+
+def test_the_shards_of_all_ranks_are_one_checkpoint(run_ranks: Any, trial: Ranks) -> None:
+    def work(ranks: DistributedContext) -> Any:
+        checkpoint = trial.checkpoint(ranks)
+        uuid = store(checkpoint, ranks.rank, **{f"weights{ranks.rank}": "w", "same": "s"})
+        with checkpoint.restore_path(uuid) as folder:
+            names = sorted(path.name for path in folder.iterdir())
+            return uuid, names, checkpoint.get_metadata(uuid), folder
+
+    results = run_ranks(work)
+    names = ["metadata.json", "same", "weights0", "weights1", "weights2"]
+    metadata = {"steps_completed": 7, "ranks": {"0": 0, "1": 1, "2": 2}}
+    assert len({uuid for uuid, *_ in results}) == 1
+    assert all(found[1:3] == (names, metadata) for found in results)
+    # One copy for the ranks of a node, which is gone after the last of them.
+    [folder] = {folder for *_, folder in results}
+    assert not folder.exists()
+    assert [kind for rank, kind in trial.reports if rank == 0] == [
+        "checkpoint_intent",
+        "checkpoint",
+    ]
+
+
+def test_each_rank_may_fetch_a_copy_of_its_own(run_ranks: Any, trial: Ranks) -> None:
+    def work(ranks: DistributedContext) -> Any:
+        checkpoint = trial.checkpoint(ranks)
+        uuid = store(checkpoint, ranks.rank, **{str(ranks.rank): "w"})
+        mode = core.DownloadMode.NoSharedDownload
+        with checkpoint.restore_path(uuid, mode, selector=lambda name: name == "1") as folder:
+            return folder, [path.name for path in folder.iterdir()]
+
+    results = run_ranks(work)
+    assert len({folder for folder, _ in results}) == 3
+    assert [names for _, names in results] == [["1"]] * 3
+
+
+def test_different_files_of_one_name_are_refused_on_every_rank(
+    run_ranks: Any, trial: Ranks
+) -> None:
+    def work(ranks: DistributedContext) -> str:
+        text = "odd" if ranks.rank == 2 else "even"
+        return error_of(lambda: store(trial.checkpoint(ranks), ranks.rank, weights=text))
+
+    [text] = set(run_ranks(work))
+    assert text.startswith("ranks 0 and 2 store different files as weights: ")
+    assert trial.files() == set()
+    assert trial.reports == []
+
+
+def test_metadata_that_disagree_are_refused(run_ranks: Any, trial: Ranks, tmp_path: Path) -> None:
+    def work(ranks: DistributedContext) -> str:
+        metadata = {"steps_completed": 7, "deep": {"x": ranks.rank // 2}}
+        checkpoint = trial.checkpoint(ranks)
+        # Only one rank has files at all.
+        folder = tmp_path if ranks.rank == 0 else None
+        return error_of(lambda: checkpoint.upload(folder, metadata, shard=True))
+
+    [text] = set(run_ranks(work))
+    assert text.startswith("rank 2 stores the checkpoint with metadata deep.x = 1, a rank below")
+
+
+def test_a_rank_that_raises_in_its_block_leaves_no_checkpoint(run_ranks: Any, trial: Ranks) -> None:
+    def work(ranks: DistributedContext) -> str:
+        checkpoint = trial.checkpoint(ranks)
+        try:
+            with checkpoint.store_path({"steps_completed": 7}, shard=True) as (folder, _):
+                (folder / str(ranks.rank)).write_text("w")
+                if ranks.rank == 1:
+                    raise ArithmeticError("1 / 0")
+        except (ArithmeticError, DetcloudError) as error:
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    other = "DetcloudError: the checkpoint was not stored: rank 1: ArithmeticError: 1 / 0"
+    assert run_ranks(work) == [other, "ArithmeticError: 1 / 0", other]
+    assert trial.files() == set()
+
+
+def test_a_rank_that_cannot_store_takes_back_what_the_others_did(
+    run_ranks: Any, trial: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = DirectoryStore.put
+
+    def put_but_one(self: DirectoryStore, key: str, source: Path) -> None:
+        if key.endswith("/2"):
+            raise StorageError("no space left")
+        put(self, key, source)
+
+    monkeypatch.setattr(DirectoryStore, "put", put_but_one)
+
+    def work(ranks: DistributedContext) -> str:
+        checkpoint = trial.checkpoint(ranks)
+        return error_of(lambda: store(checkpoint, ranks.rank, **{str(ranks.rank): "w"}))
+
+    [text] = set(run_ranks(work))
+    assert "was not stored: rank 2: no space left; the one before it is still the latest" in text
+    assert trial.files() == set()
+    assert "checkpoint" not in {kind for _, kind in trial.reports}
+
+
+def test_what_the_first_rank_cannot_fetch_is_an_error_of_all(
+    run_ranks: Any, trial: Ranks, tmp_path: Path
+) -> None:
+    def work(ranks: DistributedContext) -> str:
+        checkpoint = trial.checkpoint(ranks)
+        return error_of(lambda: checkpoint.download("unknown", tmp_path / "there"))
+
+    texts = run_ranks(work)
+    assert all("checkpoint 'unknown' is not known to this trial" in text for text in texts)
