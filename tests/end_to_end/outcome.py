@@ -82,7 +82,7 @@ def weights_digest(folder: Path) -> str:
     state = torch.load(folder / "state_dict.pth", map_location="cpu", weights_only=True)
     digest = hashlib.sha256()
     for kind in ("models", "optimizers"):
-        for name, tensor in _tensors(state[kind], kind):
+        for name, tensor in _tensors(state[f"{kind}_state_dict"], kind):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
             digest.update(tensor.contiguous().numpy().tobytes())
     return digest.hexdigest()

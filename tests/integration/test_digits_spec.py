@@ -62,7 +62,7 @@ def test_a_stopped_process_goes_on_and_ends_with_the_weights_of_an_unbroken_one(
         torch.load(
             trial.parent / "store" / reports(trial, "checkpoint")[-1]["path"] / "state_dict.pth",
             weights_only=True,
-        )["models"][0]
+        )["models_state_dict"][0]
         for trial in (unbroken, stopped)
     ]
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])

@@ -112,9 +112,10 @@ _MODULES = {
         offered={
             **_same_names(
                 "detcloud.pytorch",
-                "Batch DataLoader Epoch LRScheduler PyTorchCallback PyTorchTrial"
+                "Batch CheckpointLoadContext ClipGradsL2Norm ClipGradsL2Value DataLoader Epoch"
+                " LRScheduler MetricReducer PyTorchCallback PyTorchExperimentalContext PyTorchTrial"
                 " PyTorchTrialContext Reducer TorchData Trainer adapt_batch_sampler data_length"
-                " init",
+                " init load_trial_from_checkpoint_path reset_parameters",
             ),
             **_same_names(
                 "detcloud.pytorch.samplers",
@@ -123,20 +124,12 @@ _MODULES = {
             "TrainUnit": "detcloud.pytorch.periods:Period",
             "to_device": "detcloud.pytorch.batch_data:move_to_device",
         },
-        missing={
-            **_all_missing(
-                "ClipGradsL2Norm ClipGradsL2Value",
-                "pass clip_grads to context.step_optimizer, a function of the parameters.",
-            ),
-            "CheckpointLoadContext": _INTERNAL,
-            "MetricReducer": "return per-batch values from evaluate_batch and name a Reducer, or"
-            " define evaluate_full_dataset.",
-            "PyTorchExperimentalContext": "what it offered is on the context itself, or not there.",
-            "PyTorchTrialController": _CONTROLLER,
-            "load_trial_from_checkpoint_path": "build the model and load the file state.pt of the"
-            " checkpoint, which `detcloud checkpoint download` fetches.",
-            "reset_parameters": "call reset_parameters of the model's layers.",
-        },
+        missing={"PyTorchTrialController": _CONTROLLER},
+    ),
+    "tensorboard": Module(),
+    "tensorboard.metric_writers": Module(),
+    "tensorboard.metric_writers.pytorch": Module(
+        offered={"TorchWriter": "detcloud.pytorch.event_files:TorchWriter"}
     ),
     "pytorch.samplers": Module(
         offered=_same_names(

@@ -196,6 +196,11 @@ def _context_without_cluster(
     return _make_context(spec, Directives, report, store, events, preempt, distributed, False)
 
 
+def context_without_cluster(spec: TrialSpec) -> Context:
+    """A context that prints what is reported, for code that asks for a trial's facts alone."""
+    return _context_without_cluster(spec, None, DistributedContext(), PreemptMode.WorkersAskChief)
+
+
 def _event_writer(spec: TrialSpec, root: Path) -> EventWriter:
     folder = root / TENSORBOARD_FOLDER / str(spec.experiment_id) / str(spec.trial_id)
     return EventWriter(folder, f"{spec.allocation_id}.{spec.rank}")

@@ -18,7 +18,7 @@ def data_length(data: Any) -> int:
 
     Raises DetcloudError where there is none.
     """
-    if hasattr(data, "shape"):
+    if hasattr(data, "shape") and len(data.shape):
         return len(data)
     if isinstance(data, Mapping):
         data = list(data.values())
@@ -28,7 +28,7 @@ def data_length(data: Any) -> int:
 
 
 def move_to_device(data: Any, device: torch.device) -> Any:
-    """The data with every tensor in its dicts, lists and tuples on the device."""
+    """The data with all that has a method `to` in its dicts, lists and tuples on the device."""
     if isinstance(data, torch.Tensor):
         is_there = data.device == device
         return data if is_there else data.to(device, non_blocking=True)
@@ -40,4 +40,5 @@ def move_to_device(data: Any, device: torch.device) -> Any:
         return type(data)(*(move_to_device(value, device) for value in data))
     if isinstance(data, list | tuple):
         return type(data)([move_to_device(value, device) for value in data])
-    return data
+    # Packed sequences, encodings of tokens and batches of the user's own.
+    return data.to(device) if callable(getattr(data, "to", None)) else data

@@ -5,9 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
+
 
 class PyTorchCallback:
-    """A set of hooks into training, none of which does anything by default."""
+    """A set of hooks into training, none of which does anything by default.
+
+    A hook may leave out the last of its arguments.
+    """
 
     def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: str | None) -> None:
         """Called before the data loaders are built, with the first batch and the checkpoint."""
@@ -24,8 +29,13 @@ class PyTorchCallback:
     def on_training_epoch_end(self, epoch_idx: int) -> None:
         """Called after an epoch's last batch."""
 
-    def on_training_workload_end(self, avg_metrics: dict[str, Any]) -> None:
-        """Called after a training workload, with its averaged metrics."""
+    def on_training_workload_end(
+        self, avg_metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
+    ) -> None:
+        """Called after a training workload, with its averages and what each batch returned."""
+
+    def on_before_optimizer_step(self, parameters: list[torch.nn.Parameter]) -> None:
+        """Called in `step_optimizer` before a step, with the parameters of its optimizer."""
 
     def on_validation_start(self) -> None:
         """Called before a validation."""
@@ -51,9 +61,40 @@ class PyTorchCallback:
     def on_checkpoint_upload_end(self, uuid: str) -> None:
         """Called after the checkpoint was stored and reported."""
 
+    # The names that some hooks had in Determined 0.12; both are called.
+
+    def on_validation_step_start(self) -> None:
+        """Called before `on_validation_start`."""
+
+    def on_validation_step_end(self, metrics: dict[str, Any]) -> None:
+        """Called before `on_validation_end`."""
+
+    def on_checkpoint_end(self, checkpoint_dir: Path) -> None:
+        """Called before `on_checkpoint_write_end`."""
+
     def state_dict(self) -> dict[str, Any]:
         """The state to keep in checkpoints: tensors and plain data."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the state that `state_dict` gave."""
+
+
+class ClipGradsL2Norm(PyTorchCallback):
+    """Clips the gradients of every step to a norm."""
+
+    def __init__(self, clip_value: float) -> None:
+        self._clip_value = clip_value
+
+    def on_before_optimizer_step(self, parameters: list[torch.nn.Parameter]) -> None:
+        torch.nn.utils.clip_grad_norm_(parameters, self._clip_value)
+
+
+class ClipGradsL2Value(PyTorchCallback):
+    """Clips each number of the gradients of every step to a range around 0."""
+
+    def __init__(self, clip_value: float) -> None:
+        self._clip_value = clip_value
+
+    def on_before_optimizer_step(self, parameters: list[torch.nn.Parameter]) -> None:
+        torch.nn.utils.clip_grad_value_(parameters, self._clip_value)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import torch
 from torch.amp.grad_scaler import GradScaler
 from torch.optim.lr_scheduler import LRScheduler as TorchLRScheduler
+from torch.profiler import tensorboard_trace_handler
 
 from detcloud import core
 from detcloud.pytorch.batch_data import move_to_device
-from detcloud.pytorch.gang import distribute_model, join_process_group
+from detcloud.pytorch.event_files import TRIAL_FOLDER, open_summary_writer
+from detcloud.pytorch.experimental import PyTorchExperimentalContext
+from detcloud.pytorch.gang import compress_gradients, distribute_model, join_process_group
 from detcloud.pytorch.generators import seed_all
+from detcloud.pytorch.mixed_precision import LEVELS, MixedPrecision
 from detcloud.pytorch.optimization import ClipGrads, Optimization, StepMode
+from detcloud.pytorch.reducers import MetricReducer, Reducers
 from detcloud.shared.errors import DetcloudError
 
 Model = TypeVar("Model", bound=torch.nn.Module)
@@ -30,13 +35,18 @@ def init(
     exp_conf: dict[str, Any] | None = None,
     checkpoint_dir: str | Path | None = None,
     distributed: core.DistributedContext | None = None,
+    aggregation_frequency: int | None = None,
+    enable_tensorboard_logging: bool = True,
 ) -> Iterator[PyTorchTrialContext]:
     """A trial's context, with the generators seeded and torch set up to be deterministic.
 
-    The arguments are for runs without a cluster; on one, its specification holds instead. A worker
-    of a launcher finds the others by itself; any other process of several needs `distributed`.
+    `hparams`, `exp_conf` and `checkpoint_dir` are for runs without a cluster; on one, its
+    specification holds instead. A worker of a launcher finds the others by itself; any other
+    process of several needs `distributed`. `aggregation_frequency` goes before that of the
+    configuration's `optimizations`; without `enable_tensorboard_logging` reported numbers are not
+    written as event files.
     """
-    seed = (exp_conf or {}).get("reproducibility", {}).get("experiment_seed", 0)
+    seed = ((exp_conf or {}).get("reproducibility") or {}).get("experiment_seed") or 0
     with core.init(
         hparams=hparams,
         config=exp_conf,
@@ -52,25 +62,45 @@ def init(
         deterministic: Any = torch.utils.deterministic
         deterministic.fill_uninitialized_memory = False
         seed_all(core_context.info.trial_seed)
-        yield PyTorchTrialContext(core_context)
+        context = PyTorchTrialContext(core_context, aggregation_frequency)
+        context.set_enable_tensorboard_logging(enable_tensorboard_logging)
+        try:
+            yield context
+        finally:
+            context.close()
 
 
 class PyTorchTrialContext:
     """One trial's hyperparameters, wrapped objects and position in its training."""
 
-    def __init__(self, core_context: core.Context) -> None:
+    def __init__(
+        self, core_context: core.Context, aggregation_frequency: int | None = None
+    ) -> None:
         self.core = core_context
         self.distributed = core_context.distributed
         local = self.distributed.local_rank
         self.device = torch.device(f"cuda:{local}" if torch.cuda.is_available() else "cpu")
         options = core_context.info.config.get("optimizations") or {}
         self.optimization = Optimization(
-            options.get("aggregation_frequency", 1),
+            aggregation_frequency or options.get("aggregation_frequency", 1),
             options.get("average_aggregated_gradients", True),
         )
+        self.reducers = Reducers()
+        self.precision = MixedPrecision(self.device)
+        self.experimental = PyTorchExperimentalContext(self)
+        self._bucket_mib: int | None = options.get("tensor_fusion_threshold") or None
+        self._compresses_gradients = bool(options.get("gradient_compression"))
+        self._profiler: Any = None
+        self._tensorboard_writer: Any = None
+        TRIAL_FOLDER.set(self.get_tensorboard_path if core_context.is_chief else None)
+        self._initial_batch = 0
         self._batch_idx = 0
         self._epoch_length = 1
+        self._has_stepped = False
         self._stop_requested = False
+        level = options.get("mixed_precision", LEVELS[0])
+        if level != LEVELS[0]:
+            self.use_amp(f"optimizations.mixed_precision {level}")
 
     # Facts about the trial.
 
@@ -121,6 +151,19 @@ class PyTorchTrialContext:
         """The folder of the trial's event files, which has every reported number already."""
         return self.core.train.get_tensorboard_path()
 
+    def get_tensorboard_writer(self) -> Any:
+        """torch's SummaryWriter for that folder, the same one at every call; for the chief."""
+        if self._tensorboard_writer is None:
+            self._tensorboard_writer = open_summary_writer(self.get_tensorboard_path())
+        return self._tensorboard_writer
+
+    def set_enable_tensorboard_logging(self, enable: bool) -> None:
+        """Write reported numbers as event files, or do not."""
+        self.core.train.writes_events = enable
+
+    def get_enable_tensorboard_logging(self) -> bool:
+        return self.core.train.writes_events
+
     # Objects that the trial wraps, and what the context does with them.
 
     def wrap_model(self, model: Model) -> Model:
@@ -130,19 +173,48 @@ class PyTorchTrialContext:
         that otherwise is the one given.
         """
         moved = model.to(self.device)
-        wrapped: Any = distribute_model(moved, self.device)
+        wrapped: Any = distribute_model(moved, self.device, self._bucket_mib)
+        if self._compresses_gradients:
+            compress_gradients([wrapped])
         self.optimization.models.append(moved)
         self.optimization.wrapped_models.append(wrapped)
         return cast("Model", wrapped)
 
-    def wrap_optimizer(self, optimizer: Optimizer) -> Optimizer:
+    def wrap_optimizer(
+        self,
+        optimizer: Optimizer,
+        backward_passes_per_step: int = 1,
+        fp16_compression: bool | None = None,
+        average_aggregated_gradients: bool | None = None,
+    ) -> Optimizer:
+        """Keep the optimizer's state in checkpoints.
+
+        `fp16_compression` has the gradients of its models exchanged in half precision, and
+        `average_aggregated_gradients` goes before the setting of that name. As many backward passes
+        as you like may come before a step: `backward_passes_per_step` changes nothing.
+        """
+        if isinstance(backward_passes_per_step, bool) or backward_passes_per_step < 1:
+            raise DetcloudError(
+                f"backward_passes_per_step is {backward_passes_per_step!r}: an integer of at least "
+                "1 was expected"
+            )
         self.optimization.optimizers.append(optimizer)
+        if average_aggregated_gradients is not None:
+            self.optimization.averages[id(optimizer)] = average_aggregated_gradients
+        if fp16_compression:
+            parameters = [one for group in optimizer.param_groups for one in group["params"]]
+            compress_gradients(self.optimization.wrapped_models, parameters)
         return optimizer
 
     def wrap_lr_scheduler(
         self, lr_scheduler: Scheduler, step_mode: StepMode, frequency: int = 1
     ) -> Scheduler:
         """Have the Trainer step the scheduler at every `frequency`th moment of `step_mode`."""
+        if not self.optimization.is_wrapped(getattr(lr_scheduler, "optimizer", None)):
+            raise DetcloudError(
+                f"{type(lr_scheduler).__name__} was made for an optimizer that is not wrapped: "
+                "give it what context.wrap_optimizer returned"
+            )
         self.optimization.add_scheduler(lr_scheduler, step_mode, frequency)
         return lr_scheduler
 
@@ -157,8 +229,66 @@ class PyTorchTrialContext:
         return scaler
 
     def to_device(self, data: Any) -> Any:
-        """The data with every tensor in its dicts, lists and tuples on the trial's device."""
+        """The data with all that has a method `to` in its structures on the trial's device."""
         return move_to_device(data, self.device)
+
+    def wrap_reducer(
+        self,
+        reducer: MetricReducer | Callable[[list[Any]], Any],
+        name: str | None = None,
+        for_training: bool = True,
+        for_validation: bool = True,
+    ) -> MetricReducer:
+        """Make a metric that the trial collects itself part of what is reported.
+
+        Of a function, which gets the list of all values of all processes, a reducer is made whose
+        `update(value)` takes one. Without a `name` it gives a dictionary of metrics.
+        """
+        return self.reducers.wrap(reducer, name, for_training, for_validation)
+
+    def use_amp(self, reason: str) -> None:
+        """Run batches in autocast and scale their gradients; `reason` is who asked for it."""
+        if not self.precision.is_automatic:
+            self.precision.make_automatic(reason)
+            on_gpu = self.device.type == "cuda"
+            self.wrap_scaler(GradScaler(self.device.type, enabled=on_gpu))
+
+    def autocast_forward_pass(self, model: Model) -> Model:
+        """The model, whose forward pass runs in autocast from now on, on a GPU."""
+        self.precision.wrap_forward(model)
+        return model
+
+    def configure_apex_amp(
+        self,
+        models: Any,
+        optimizers: Any,
+        enabled: bool = True,
+        opt_level: str = "O1",
+        **options: Any,
+    ) -> Any:
+        """Set up apex's mixed precision, where it is installed: `apex.amp.initialize`.
+
+        Takes and returns one model and one optimizer, or lists of them, all of them wrapped.
+        """
+        if self.precision.is_automatic:
+            raise DetcloudError("configure_apex_amp and use_amp exclude each other: call one")
+        return self.precision.configure_apex(
+            models, optimizers, enabled, opt_level=opt_level, **options
+        )
+
+    def set_profiler(self, *arguments: Any, **options: Any) -> None:
+        """Profile training with torch.profiler.profile, to which the arguments go.
+
+        Traces are written to the folder of the event files, unless `on_trace_ready` is given.
+        """
+        if self.core.is_chief:
+            folder = str(self.get_tensorboard_path())
+            options.setdefault("on_trace_ready", tensorboard_trace_handler(folder))
+        self._profiler = torch.profiler.profile(*arguments, **options)
+
+    def profile_training(self) -> AbstractContextManager[Any]:
+        """The block in which batches are profiled, where the trial has asked for it."""
+        return self._profiler if self._profiler is not None else nullcontext()
 
     def backward(
         self,
@@ -167,7 +297,12 @@ class PyTorchTrialContext:
         retain_graph: bool = False,
         create_graph: bool = False,
     ) -> None:
-        torch.autograd.backward(loss, gradient, retain_graph, create_graph)
+        """Compute gradients, of the scaled loss where mixed precision is automatic."""
+        if self.precision.is_automatic and self.optimization.scaler is not None:
+            loss = self.optimization.scaler.scale(loss)
+        is_last = self.optimization.is_step(self._batch_idx)
+        with self.precision.scaled_loss(loss, is_last) as scaled:
+            torch.autograd.backward(scaled, gradient, retain_graph, create_graph)
 
     def step_optimizer(
         self,
@@ -177,7 +312,37 @@ class PyTorchTrialContext:
         scaler: GradScaler | None = None,
     ) -> None:
         """Step the optimizer once for every `optimizations.aggregation_frequency` batches."""
-        self.optimization.step(optimizer, self._batch_idx, clip_grads, auto_zero_grads, scaler)
+        if scaler is None and self.precision.is_automatic:
+            scaler = self.optimization.scaler
+        parameters = self.precision.step_parameters(optimizer)
+        self.optimization.step(
+            optimizer, self._batch_idx, clip_grads, auto_zero_grads, scaler, parameters
+        )
+        self._has_stepped = self.optimization.is_step(self._batch_idx)
+
+    # The wrapped objects, and the former names of the first of each.
+
+    @property
+    def models(self) -> list[torch.nn.Module]:
+        return self.optimization.wrapped_models
+
+    @property
+    def optimizers(self) -> list[torch.optim.Optimizer]:
+        return self.optimization.optimizers
+
+    @property
+    def lr_schedulers(self) -> list[TorchLRScheduler]:
+        return [scheduler for scheduler, _, _ in self.optimization.schedulers]
+
+    def get_model(self) -> torch.nn.Module:
+        """The first model that was wrapped, or that `build_model` gave."""
+        return _first(self.models, "model")
+
+    def get_optimizer(self) -> torch.optim.Optimizer:
+        return _first(self.optimizers, "optimizer")
+
+    def get_lr_scheduler(self) -> TorchLRScheduler | None:
+        return next(iter(self.lr_schedulers), None)
 
     def set_stop_requested(self, stop_requested: bool) -> None:
         """End the trial after the current workload, with a checkpoint, if True."""
@@ -191,6 +356,28 @@ class PyTorchTrialContext:
     def set_position(self, batch_idx: int, epoch_length: int) -> None:
         """Set the batch in training; the Trainer calls it before each."""
         self._batch_idx, self._epoch_length = batch_idx, epoch_length
+
+    def set_initial_batch(self, batch_idx: int) -> None:
+        """Set the first batch to train; the Trainer calls it before it asks for the loaders."""
+        self._initial_batch = batch_idx
+
+    def finish_batch(self) -> None:
+        """Do what follows a batch; the Trainer calls it."""
+        scaler = self.optimization.scaler
+        if self._has_stepped and self.precision.is_automatic and scaler is not None:
+            scaler.update()
+        self._has_stepped = False
+        if self._profiler is not None:
+            self._profiler.step()
+
+    def close(self) -> None:
+        """Close the writer of event files, if the trial has asked for it."""
+        if self._tensorboard_writer is not None:
+            self._tensorboard_writer.close()
+
+    def get_initial_batch(self) -> int:
+        """The number of batches that were trained when this process began."""
+        return self._initial_batch
 
     def current_train_batch(self) -> int:
         """The number of the batch in training, counted from the trial's start."""
@@ -206,3 +393,9 @@ class PyTorchTrialContext:
     def is_epoch_end(self) -> bool:
         """Whether the batch in training is its epoch's last."""
         return (self._batch_idx + 1) % self._epoch_length == 0
+
+
+def _first(wrapped: list[Any], kind: str) -> Any:
+    if not wrapped:
+        raise DetcloudError(f"the trial has no {kind} yet: wrap one, or define build_model")
+    return wrapped[0]

@@ -20,11 +20,13 @@ from torch.utils.data import (
 from torch.utils.data import DataLoader as TorchDataLoader
 
 from detcloud.pytorch.generators import preserve_state, seed_all
+from detcloud.pytorch.samplers import adapt_batch_sampler
 from detcloud.shared.errors import DetcloudError
 
-_RESERVED_OPTIONS = ("generator", "worker_init_fn", "batch_sampler")
+_RESERVED_OPTIONS = ("generator",)
 # Samplers that draw from their `generator` or not at all, so that an epoch need not be listed.
 _SEEDED_SAMPLERS = (RandomSampler, SequentialSampler)
+_PLAIN_BATCHES = (BatchSampler, list)
 
 
 Batches = BatchSampler | list[list[int]]
@@ -45,31 +47,53 @@ class DataLoader:
     workers' number.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - torch's own, at their places.
         self,
         dataset: Dataset[Any],
         batch_size: int = 1,
         shuffle: bool = False,
         sampler: Sampler[int] | None = None,
-        drop_last: bool = False,
+        batch_sampler: BatchSampler | None = None,
         num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
         **options: Any,
     ) -> None:
         """`options` go to torch's DataLoader. Raises DetcloudError for what cannot be repeated."""
         _check_arguments(dataset, shuffle, sampler, options)
         self.dataset = dataset
         self.batch_size = batch_size
-        self._num_workers = num_workers
-        self._options = options
-        order = sampler if sampler is not None else _default_sampler(dataset, shuffle)
-        self._sampler = order
-        self._batches: Batches = BatchSampler(order, batch_size, drop_last)
+        self.num_workers = num_workers
+        self._options = {"collate_fn": collate_fn, "pin_memory": pin_memory, **options}
+        if batch_sampler is None:
+            order = sampler if sampler is not None else _default_sampler(dataset, shuffle)
+            self._sampler: Any = order
+            self._batches: Batches = BatchSampler(order, batch_size, drop_last)
+        else:
+            if shuffle or sampler is not None or drop_last or batch_size != 1:
+                raise DetcloudError(
+                    "batch_sampler excludes batch_size, shuffle, sampler and drop_last: it decides "
+                    "all of them"
+                )
+            _check_sized(batch_sampler)
+            self._sampler = getattr(batch_sampler, "sampler", batch_sampler)
+            self._batches = batch_sampler
         self._rank, self._size = 0, 1
         if len(self._batches) == 0:
             raise DetcloudError(
                 f"the data loader has no batch: {_length(dataset)} records, "
                 f"batch_size {batch_size}, drop_last {drop_last}"
             )
+
+    def get_data_loader(
+        self, repeat: bool = False, skip: int = 0, num_replicas: int = 1, rank: int = 0
+    ) -> TorchDataLoader[Any]:
+        """torch's own loader over the share of one process, from its batch `skip` on."""
+        batches: Any = adapt_batch_sampler(self._batches, repeat, skip, num_replicas, rank)
+        return TorchDataLoader(
+            self.dataset, batch_sampler=batches, num_workers=self.num_workers, **self._options
+        )
 
     def __len__(self) -> int:
         """The number of batches in one epoch; of a share, those of the largest one."""
@@ -99,7 +123,7 @@ class DataLoader:
         return part
 
     def _iterate(self, seed: int, first: int = 0, epochs: int | None = None) -> Iterator[Any]:
-        workers = self._num_workers
+        workers = self.num_workers
         order = _BatchOrder(
             self._sampler,
             self._batches,
@@ -177,15 +201,16 @@ class _BatchOrder(Sampler[list[int]]):
             )
 
     def _start_epoch(self, epoch: int) -> None:
-        if hasattr(self._sampler, "generator"):
-            generator = torch.Generator().manual_seed(derived_seed(self._seed, "epoch", epoch))
-            self._sampler.generator = generator
-        if hasattr(self._sampler, "set_epoch"):
-            self._sampler.set_epoch(epoch)
+        for sampler in {id(one): one for one in (self._sampler, self._batches)}.values():
+            if hasattr(sampler, "generator"):
+                generator = torch.Generator().manual_seed(derived_seed(self._seed, "epoch", epoch))
+                sampler.generator = generator
+            if hasattr(sampler, "set_epoch"):
+                sampler.set_epoch(epoch)
 
     def _epoch_batches(self, epoch: int) -> Iterable[list[int]]:
         """The batches of one epoch, drawn without moving the generators that training uses."""
-        if type(self._sampler) in _SEEDED_SAMPLERS:
+        if type(self._sampler) in _SEEDED_SAMPLERS and type(self._batches) in _PLAIN_BATCHES:
             return self._batches
         # A sampler of the user's may draw from the generators that training uses, now or later.
         with preserve_state():
@@ -224,18 +249,24 @@ def _check_arguments(
     if isinstance(dataset, IterableDataset) or not countable:
         raise DetcloudError(
             f"{type(dataset).__name__} has no records to ask for by number, so training could not "
-            "go on where it stopped: use a dataset with __len__ and __getitem__"
+            "go on where it stopped: use a dataset with __len__ and __getitem__, or torch's own "
+            "DataLoader after context.experimental.disable_dataset_reproducibility_checks()"
         )
     if sampler is not None and shuffle:
         raise DetcloudError("shuffle=True and a sampler both give an order: use one of them")
-    if sampler is not None and not isinstance(sampler, Sized):
-        raise DetcloudError(
-            f"{type(sampler).__name__} has no length: training needs to know how many batches an "
-            "epoch has; give the sampler __len__"
-        )
+    if sampler is not None:
+        _check_sized(sampler)
     for name in _RESERVED_OPTIONS:
         if name in options:
             raise DetcloudError(
                 f"{name} cannot be given: detcloud.pytorch.DataLoader sets it itself so that "
                 "every batch can be repeated"
             )
+
+
+def _check_sized(sampler: object) -> None:
+    if not isinstance(sampler, Sized):
+        raise DetcloudError(
+            f"{type(sampler).__name__} has no length: training needs to know how many batches an "
+            "epoch has; give the sampler __len__"
+        )

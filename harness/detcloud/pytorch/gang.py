@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 import torch.distributed as torch_distributed
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from detcloud.core import DistributedContext
@@ -40,6 +41,8 @@ class DistributedModel(DistributedDataParallel):
     like.
     """
 
+    is_compressed = False
+
     def forward(self, *inputs: Any, **options: Any) -> Any:
         if not torch.is_grad_enabled():
             return self.module(*inputs, **options)
@@ -59,13 +62,35 @@ class DistributedModel(DistributedDataParallel):
         return self.module.load_state_dict(*arguments, **options)
 
 
-def distribute_model(model: torch.nn.Module, device: torch.device) -> torch.nn.Module:
-    """The model with its gradients averaged over all processes; itself where it has none."""
+def distribute_model(
+    model: torch.nn.Module, device: torch.device, bucket_mib: int | None = None
+) -> torch.nn.Module:
+    """The model with its gradients averaged over all processes; itself where it has none.
+
+    Gradients are exchanged in buckets of `bucket_mib` MiB, of torch's own size where it is None.
+    """
     if not torch_distributed.is_initialized() or not any(
         parameter.requires_grad for parameter in model.parameters()
     ):
         return model
-    return DistributedModel(model, device_ids=[device.index] if device.type == "cuda" else None)
+    return DistributedModel(
+        model,
+        device_ids=[device.index] if device.type == "cuda" else None,
+        bucket_cap_mb=bucket_mib,
+    )
+
+
+def compress_gradients(
+    models: list[torch.nn.Module], parameters: list[torch.nn.Parameter] | None = None
+) -> None:
+    """Exchange gradients in half precision: of all models, or of those with these parameters."""
+    for model in models:
+        if not isinstance(model, DistributedModel) or model.is_compressed:
+            continue
+        theirs = {id(parameter) for parameter in model.parameters()}
+        if parameters is None or any(id(parameter) in theirs for parameter in parameters):
+            model.register_comm_hook(None, fp16_compress_hook)
+            model.is_compressed = True
 
 
 def copy_buffers_of_chief(models: list[torch.nn.Module]) -> None:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import torch
 
 from detcloud.core import DistributedContext
+from detcloud.pytorch.former_trial import FormerTrial
 from detcloud.pytorch.trial import PyTorchTrial, Reducer
 from detcloud.shared.errors import DetcloudError
 
@@ -29,13 +30,7 @@ class MetricAverage:
 
     def add(self, metrics: torch.Tensor | dict[str, Any]) -> None:
         """Add one batch's metrics. Raises DetcloudError for what cannot be averaged."""
-        named = {"loss": metrics} if isinstance(metrics, torch.Tensor) else metrics
-        if not isinstance(named, dict):
-            raise DetcloudError(
-                f"train_batch returned a {type(metrics).__name__}: a tensor or a dict of metrics "
-                "was expected"
-            )
-        for name, value in named.items():
+        for name, value in named_metrics(metrics).items():
             self._sums[name] = _add_to_total(self._sums.get(name), value, name)
             self._counts[name] = self._counts.get(name, 0) + 1
 
@@ -71,12 +66,23 @@ class MetricAverage:
         self._counts = dict(state["counts"])
 
 
+def named_metrics(metrics: object) -> dict[str, Any]:
+    """The metrics that train_batch returned, by their names; DetcloudError for what has none."""
+    named = {"loss": metrics} if isinstance(metrics, torch.Tensor) else metrics
+    if not isinstance(named, dict):
+        raise DetcloudError(
+            f"train_batch returned a {type(metrics).__name__}: a tensor or a dict of metrics was "
+            "expected"
+        )
+    return named
+
+
 def evaluates_batches(trial: PyTorchTrial) -> bool:
     """Whether the trial defines evaluate_batch rather than evaluate_full_dataset.
 
     Raises DetcloudError where it defines both or neither.
     """
-    kind = type(trial)
+    kind = type(trial.trial if isinstance(trial, FormerTrial) else trial)
     by_batch = kind.evaluate_batch is not PyTorchTrial.evaluate_batch
     by_dataset = kind.evaluate_full_dataset is not PyTorchTrial.evaluate_full_dataset
     if by_batch == by_dataset:
@@ -214,7 +220,9 @@ def _check_shape(value: torch.Tensor, former: torch.Tensor | None, place: str) -
 
 def _to_double(value: object, place: str) -> torch.Tensor:
     try:
-        return torch.as_tensor(value).detach().to(torch.float64)
+        number = torch.as_tensor(value).detach().to(torch.float64)
+        # One number is a number, in however many lists.
+        return number.reshape(()) if number.numel() == 1 else number
     except (TypeError, ValueError, RuntimeError):
         raise DetcloudError(
             f"{place} is a {type(value).__name__}: a number or a tensor was expected"

@@ -11,6 +11,7 @@ import torch
 from torch.amp.grad_scaler import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LRScheduler as TorchLRScheduler
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from detcloud.shared.errors import DetcloudError
 
@@ -27,9 +28,53 @@ class StepMode(Enum):
 
 
 class LRScheduler:
-    """Determined's place of `StepMode`, for code that writes LRScheduler.StepMode."""
+    """A scheduler and when it steps, as `create_lr_scheduler` returns it; and Determined's place
+    of `StepMode`.
+    """
 
     StepMode = StepMode
+
+    def __init__(self, scheduler: TorchLRScheduler, step_mode: StepMode) -> None:
+        self._scheduler, self.step_mode = scheduler, step_mode
+
+    def get_scheduler(self) -> TorchLRScheduler:
+        return self._scheduler
+
+    def __getattr__(self, name: str) -> Any:
+        # `step`, `get_last_lr` and the rest of torch's own.
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._scheduler, name)
+
+
+# The names in checkpoints, which are Determined's.
+MODELS = "models_state_dict"
+OPTIMIZERS = "optimizers_state_dict"
+SCHEDULERS = "lr_schedulers_state_dict"
+SCALER = "scaler_state_dict"
+_FORMER_PARTS = {
+    "models": MODELS,
+    "optimizers": OPTIMIZERS,
+    "schedulers": SCHEDULERS,
+    "scaler": SCALER,
+}
+# In checkpoints of code with one model of the `build_model` form.
+_SINGLE_PARTS = {
+    "model_state_dict": MODELS,
+    "optimizer_state_dict": OPTIMIZERS,
+    "lr_scheduler": SCHEDULERS,
+    "lr_scheduler_state_dict": SCHEDULERS,
+}
+
+
+def rename_former_parts(state: dict[str, Any]) -> dict[str, Any]:
+    """The state of a checkpoint with its parts under today's names."""
+    named = {_FORMER_PARTS.get(name, name): part for name, part in state.items()}
+    for former, name in _SINGLE_PARTS.items():
+        if former in named:
+            part = named.pop(former)
+            named.setdefault(name, [part])
+    return named
 
 
 @dataclass
@@ -45,6 +90,10 @@ class Optimization:
     # The same with gradients that are averaged over the processes, where there are several.
     wrapped_models: list[torch.nn.Module] = field(default_factory=list)
     optimizers: list[torch.optim.Optimizer] = field(default_factory=list)
+    # Of the optimizers (by `id`) that have their own choice of `average_aggregated_gradients`.
+    averages: dict[int, bool] = field(default_factory=dict)
+    # Called with an optimizer's parameters before it steps.
+    before_step: list[Callable[[list[torch.nn.Parameter]], None]] = field(default_factory=list)
     schedulers: list[tuple[TorchLRScheduler, StepMode, int]] = field(default_factory=list)
     scaler: GradScaler | None = None
 
@@ -61,7 +110,15 @@ class Optimization:
             raise DetcloudError(f"step_mode is {mode!r}: a detcloud.pytorch.StepMode was expected")
         if frequency < 1:
             raise DetcloudError(f"frequency is {frequency}: at least 1 was expected")
+        if isinstance(scheduler, ReduceLROnPlateau) and mode is not StepMode.MANUAL_STEP:
+            raise DetcloudError(
+                f"ReduceLROnPlateau was wrapped with {mode}: its step needs a metric, so use "
+                "StepMode.MANUAL_STEP and call its step in the trial"
+            )
         self.schedulers.append((scheduler, mode, frequency))
+
+    def is_wrapped(self, optimizer: object) -> bool:
+        return any(optimizer is wrapped for wrapped in self.optimizers)
 
     def step(
         self,
@@ -70,10 +127,12 @@ class Optimization:
         clip_grads: ClipGrads | None,
         auto_zero_grads: bool,
         scaler: GradScaler | None = None,
+        apex_parameters: list[torch.nn.Parameter] | None = None,
     ) -> None:
         """Step the optimizer if `batch_idx` is the last batch of an aggregation.
 
-        Gradients that `scaler` scaled are clipped as they are without it.
+        Gradients that `scaler` scaled are clipped as they are without it; `apex_parameters` are
+        those that apex keeps in the place of the model's.
 
         Raises DetcloudError for `auto_zero_grads` off while several batches make one step.
         """
@@ -83,16 +142,18 @@ class Optimization:
                 f"aggregation_frequency is {self.aggregation_frequency}: gradients must be kept "
                 "until their step and zeroed after it, so leave auto_zero_grads on"
             )
-        if not self._is_step(batch_idx):
+        if not self.is_step(batch_idx):
             return
-        if self.aggregation_frequency > 1 and self.average_aggregated_gradients:
-            for parameter in _parameters(optimizer):
+        parameters = _parameters(optimizer) if apex_parameters is None else apex_parameters
+        if self.aggregation_frequency > 1 and self._averages(optimizer):
+            for parameter in parameters:
                 if parameter.grad is not None:
                     parameter.grad.div_(self.aggregation_frequency)
-        if clip_grads is not None:
-            if scaler is not None:
-                scaler.unscale_(optimizer)
-            clip_grads(_parameters(optimizer))
+        changes = [*self.before_step, *([clip_grads] if clip_grads is not None else [])]
+        if changes and scaler is not None:
+            scaler.unscale_(optimizer)
+        for change in changes:
+            change(parameters)
         if scaler is not None:
             scaler.step(optimizer)
         else:
@@ -122,7 +183,7 @@ class Optimization:
         if self.aggregation_frequency > 1:
             for model in self.wrapped_models:
                 if isinstance(model, DistributedDataParallel):
-                    model.require_backward_grad_sync = self._is_step(batch_idx)
+                    model.require_backward_grad_sync = self.is_step(batch_idx)
 
     def gradients(self) -> list[dict[str, torch.Tensor]]:
         """The gradients that wait for their step, by the names of their parameters."""
@@ -140,17 +201,17 @@ class Optimization:
     def state_dict(self) -> dict[str, Any]:
         """The state that later batches depend on, with gradients that wait for their step."""
         return {
-            "models": [model.state_dict() for model in self.models],
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-            "schedulers": [scheduler.state_dict() for scheduler, _, _ in self.schedulers],
+            MODELS: [model.state_dict() for model in self.models],
+            OPTIMIZERS: [optimizer.state_dict() for optimizer in self.optimizers],
+            SCHEDULERS: [scheduler.state_dict() for scheduler, _, _ in self.schedulers],
             "gradients": self.gradients(),
-            "scaler": self.scaler.state_dict() if self.scaler is not None else {},
+            SCALER: self.scaler.state_dict() if self.scaler is not None else {},
         }
 
     def load_models(self, state: dict[str, Any]) -> None:
         """Load the weights alone. Raises DetcloudError where the models do not match."""
-        _check_counts("models", state["models"], self.models)
-        for model, model_state in zip(self.models, state["models"], strict=True):
+        _check_counts("models", state[MODELS], self.models)
+        for model, model_state in zip(self.models, state[MODELS], strict=True):
             try:
                 model.load_state_dict(model_state)
             except RuntimeError as error:
@@ -161,19 +222,20 @@ class Optimization:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.load_models(state)
-        _check_counts("optimizers", state["optimizers"], self.optimizers)
-        _check_counts("schedulers", state["schedulers"], self.schedulers)
-        for optimizer, saved_state in zip(self.optimizers, state["optimizers"], strict=True):
+        _check_counts("optimizers", state[OPTIMIZERS], self.optimizers)
+        _check_counts("schedulers", state[SCHEDULERS], self.schedulers)
+        for optimizer, saved_state in zip(self.optimizers, state[OPTIMIZERS], strict=True):
             optimizer.load_state_dict(saved_state)
-        for (scheduler, _, _), saved_state in zip(
-            self.schedulers, state["schedulers"], strict=True
-        ):
+        for (scheduler, _, _), saved_state in zip(self.schedulers, state[SCHEDULERS], strict=True):
             scheduler.load_state_dict(saved_state)
-        if self.scaler is not None and state.get("scaler"):
-            self.scaler.load_state_dict(state["scaler"])
+        if self.scaler is not None and state.get(SCALER):
+            self.scaler.load_state_dict(state[SCALER])
         self.load_gradients(state["gradients"])
 
-    def _is_step(self, batch_idx: int) -> bool:
+    def _averages(self, optimizer: torch.optim.Optimizer) -> bool:
+        return self.averages.get(id(optimizer), self.average_aggregated_gradients)
+
+    def is_step(self, batch_idx: int) -> bool:
         return (batch_idx + 1) % self.aggregation_frequency == 0
 
 

@@ -2,35 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
+from detcloud.pytorch.workloads import Interval
 from detcloud.shared.errors import DetcloudError
 
 
 @dataclass(frozen=True)
 class Batch:
-    """`value` batches."""
+    """`value` batches; of a period, every so many, or after each of the batches in a list."""
 
-    value: int
+    value: int | Collection[int]
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """`value` passes over the training data."""
+    """`value` passes over the training data; of a period, as for Batch."""
 
-    value: int
+    value: int | Collection[int]
 
 
 Period = Batch | Epoch
 
 
-def period_batches(period: Period, epoch_length: int) -> int:
-    """The number of batches in a period; `epoch_length` is that of one epoch.
+def length_batches(period: Period, epoch_length: int) -> int:
+    """The number of batches in a length; `epoch_length` is that of one epoch.
 
     Raises DetcloudError for what is neither a Batch nor an Epoch, or is below 1.
     """
+    interval = period_batches(period, epoch_length)
+    if isinstance(interval, tuple):
+        raise DetcloudError(f"{period!r} is no length of training: one number is needed")
+    return interval
+
+
+def period_batches(period: Period, epoch_length: int) -> Interval:
+    """The number of batches in a period, or the batches at which it ends, in their order.
+
+    Raises DetcloudError as `length_batches` does.
+    """
     if not isinstance(period, Batch | Epoch):
         raise DetcloudError(f"{period!r} is no length of training: use Batch(n) or Epoch(n)")
-    if isinstance(period.value, bool) or not isinstance(period.value, int) or period.value < 1:
-        raise DetcloudError(f"{period!r} is no length of training: an int of at least 1 is needed")
-    return period.value * (epoch_length if isinstance(period, Epoch) else 1)
+    value = period.value
+    numbers = value if isinstance(value, Collection) and not isinstance(value, str) else [value]
+    for number in numbers:
+        if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+            raise DetcloudError(
+                f"{period!r} is no length of training: an int of at least 1 is needed"
+            )
+    unit = epoch_length if isinstance(period, Epoch) else 1
+    return value * unit if isinstance(value, int) else tuple(sorted(n * unit for n in value))

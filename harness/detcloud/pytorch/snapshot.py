@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from detcloud.pytorch.optimization import rename_former_parts
 from detcloud.shared.errors import DetcloudError
 
 STATE_FILE = "state_dict.pth"
@@ -42,6 +43,7 @@ def load_state(folder: Path, parts: Collection[str] = ()) -> dict[str, Any]:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise DetcloudError(f"{STATE_FILE} cannot be read: {error}") from error
+    state = rename_former_parts(state) if isinstance(state, dict) else state
     missing = [part for part in parts if not isinstance(state, dict) or part not in state]
     if missing:
         raise DetcloudError(f"{STATE_FILE} lacks {', '.join(missing)}: no PyTorchTrial wrote it")

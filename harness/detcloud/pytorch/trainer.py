@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Literal
-
-from torch.utils.data import DataLoader as TorchDataLoader
 
 from detcloud.core import CheckpointReference
 from detcloud.pytorch.callback import PyTorchCallback
 from detcloud.pytorch.context import PyTorchTrialContext
-from detcloud.pytorch.data import DataLoader
+from detcloud.pytorch.former_trial import to_current_form
+from detcloud.pytorch.hooks import Hooks
+from detcloud.pytorch.loaders import Loaders, share_loaders
 from detcloud.pytorch.metrics import evaluates_batches
-from detcloud.pytorch.periods import Period, period_batches
-from detcloud.pytorch.training import Loaders, Plan, Training
+from detcloud.pytorch.periods import Period, length_batches, period_batches
+from detcloud.pytorch.training import Plan, Training
 from detcloud.pytorch.trial import PyTorchTrial
-from detcloud.pytorch.workloads import ERAS, Schedule
+from detcloud.pytorch.workloads import ERAS, Interval, Schedule
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_directory import ENDLESS
 
@@ -28,11 +29,23 @@ class Trainer:
         """DetcloudError for anything but a PyTorchTrial that defines exactly one evaluation."""
         if not isinstance(trial, PyTorchTrial):
             raise DetcloudError(f"{trial!r:.80} is no PyTorchTrial")
-        evaluates_batches(trial)
-        self._trial = trial
+        self._trial = to_current_form(trial, context)
+        evaluates_batches(self._trial)
         self._context = context
+        self._is_profiled = False
 
-    def fit(
+    def configure_profiler(
+        self,
+        *,
+        enabled: bool = True,
+        sync_timings: bool = True,
+        begin_on_batch: int = 0,
+        end_after_batch: int | None = None,
+    ) -> None:
+        """Measure the machine while training, as `profiling_enabled` of `fit` does; all of it."""
+        self._is_profiled = enabled
+
+    def fit(  # noqa: PLR0913 - code written for Determined names all of them.
         self,
         max_length: Period | None = None,
         *,
@@ -43,6 +56,7 @@ class Trainer:
         latest_checkpoint: CheckpointReference | str | None = None,
         step_zero_validation: bool | None = None,
         test_mode: bool | None = None,
+        profiling_enabled: bool | None = None,
     ) -> None:
         """Train, validate and checkpoint.
 
@@ -50,18 +64,20 @@ class Trainer:
         training by `time_metric`, and what is not given comes from the experiment's configuration.
         Elsewhere `max_length` is required (one batch in test mode), training metrics are reported
         every 100 batches and the policy is `best`, which without a `searcher.metric` in the
-        configuration is `all`.
+        configuration is `all`. Periods may be lists: Batch([5, 20]) means after those batches.
         """
-        callbacks = self._callbacks()
+        hooks = Hooks(self._callbacks())
         checkpoint = self._checkpoint(latest_checkpoint)
         warm_start = self._is_warm_start(checkpoint)
         first = 0 if warm_start or checkpoint is None else self._steps_completed(checkpoint)
         uuid = checkpoint.uuid if isinstance(checkpoint, CheckpointReference) else checkpoint
-        for callback in callbacks.values():
-            callback.on_trial_startup(first, uuid)
+        hooks.call(PyTorchCallback.on_trial_startup, first, uuid)
         try:
+            self._context.set_initial_batch(first)
             loaders = self._loaders()
-            spec, epoch = self._context.core.info, len(loaders.training)
+            profiled = self._is_profiled if profiling_enabled is None else profiling_enabled
+            self._start_profiler(profiled)
+            spec, epoch = self._context.core.info, loaders.epoch_length
             testing = spec.test_mode if test_mode is None else test_mode
             validate_first = (
                 spec.perform_initial_validation
@@ -83,10 +99,9 @@ class Trainer:
                 initial_validation=validate_first and not testing,
                 test_mode=testing,
             )
-            Training(self._trial, self._context, callbacks, loaders, plan).run()
+            Training(self._trial, self._context, hooks, loaders, plan).run()
         finally:
-            for callback in callbacks.values():
-                callback.on_trial_shutdown()
+            hooks.call(PyTorchCallback.on_trial_shutdown)
 
     def _callbacks(self) -> dict[str, PyTorchCallback]:
         callbacks = self._trial.build_callbacks()
@@ -101,18 +116,19 @@ class Trainer:
         return callbacks
 
     def _loaders(self) -> Loaders:
-        training = _checked_loader(
-            self._trial.build_training_data_loader(), "build_training_data_loader"
+        return share_loaders(
+            self._trial.build_training_data_loader(),
+            self._trial.build_validation_data_loader(),
+            self._context.distributed,
+            checked=self._context.experimental.checks_data_sets,
         )
-        distributed = self._context.distributed
-        if distributed.can_exchange:
-            training = training.share(distributed.rank, distributed.size)
-        return Loaders(
-            training,
-            _checked_loader(
-                self._trial.build_validation_data_loader(), "build_validation_data_loader"
-            ),
-        )
+
+    def _start_profiler(self, enabled: bool) -> None:
+        profiler = getattr(self._context.core, "profiler", None)
+        if enabled and profiler is not None:
+            profiler.on()
+        elif enabled:
+            print("[detcloud] profiling_enabled is not used: there is no profiler", file=sys.stderr)
 
     def _checkpoint(
         self, latest_checkpoint: CheckpointReference | str | None
@@ -131,7 +147,11 @@ class Trainer:
         return int(metadata.get("steps_completed", 0))
 
     def _schedule(
-        self, unit: int, validation_period: int, checkpoint_period: int, policy: str
+        self,
+        unit: Interval,
+        validation_period: Interval,
+        checkpoint_period: Interval,
+        policy: str,
     ) -> Schedule:
         if policy not in ("best", "all", "none"):
             raise DetcloudError(f"checkpoint_policy is {policy!r}, not best, all or none")
@@ -168,21 +188,8 @@ class Trainer:
             raise DetcloudError(
                 "fit needs max_length without a cluster: for example max_length=Epoch(10)"
             )
-        return period_batches(max_length, epoch_length)
+        return length_batches(max_length, epoch_length)
 
 
-def _period_or_default(period: Period | None, epoch_length: int, default: int) -> int:
+def _period_or_default(period: Period | None, epoch_length: int, default: int) -> Interval:
     return default if period is None else period_batches(period, epoch_length)
-
-
-def _checked_loader(loader: object, method: str) -> DataLoader:
-    if isinstance(loader, DataLoader):
-        return loader
-    if isinstance(loader, TorchDataLoader):
-        raise DetcloudError(
-            f"{method} returned torch's own DataLoader, which cannot go on at the batch where "
-            "training stopped: return detcloud.pytorch.DataLoader, which takes the same arguments"
-        )
-    raise DetcloudError(
-        f"{method} returned {loader!r:.80}: a detcloud.pytorch.DataLoader was expected"
-    )

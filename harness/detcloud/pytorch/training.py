@@ -7,7 +7,6 @@ chief says what only one may decide.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
@@ -20,12 +19,18 @@ from detcloud.pytorch.callback import PyTorchCallback
 from detcloud.pytorch.context import PyTorchTrialContext
 from detcloud.pytorch.data import DataLoader
 from detcloud.pytorch.gang import copy_buffers_of_chief
+from detcloud.pytorch.hooks import Hooks
+from detcloud.pytorch.loaders import NO_BATCH, Loader, Loaders, padded_batches, whole_loader
 from detcloud.pytorch.metrics import (
     BatchMetrics,
     MetricAverage,
     checked_metrics,
     evaluates_batches,
+    named_metrics,
 )
+from detcloud.pytorch.optimization import MODELS, OPTIMIZERS, SCHEDULERS
+from detcloud.pytorch.reducers import plain_metric
+from detcloud.pytorch.stored_code import write_code
 from detcloud.pytorch.trial import PyTorchTrial
 from detcloud.pytorch.workloads import (
     Checkpoint,
@@ -44,10 +49,11 @@ Value = TypeVar("Value")
 
 # A time metric that is known without the trial's reporting it.
 EPOCHS = "epochs"
+APEX = "amp_state"
 STATE_PARTS = (
-    "models",
-    "optimizers",
-    "schedulers",
+    MODELS,
+    OPTIMIZERS,
+    SCHEDULERS,
     "gradients",
     "callbacks",
     "average",
@@ -73,14 +79,6 @@ class Plan:
     test_mode: bool
 
 
-@dataclass(frozen=True)
-class Loaders:
-    """The data loaders of a trial."""
-
-    training: DataLoader
-    validation: DataLoader
-
-
 class Training:
     """Runs a trial by a plan; `position` says how far it is."""
 
@@ -88,7 +86,7 @@ class Training:
         self,
         trial: PyTorchTrial,
         context: PyTorchTrialContext,
-        callbacks: dict[str, PyTorchCallback],
+        hooks: Hooks,
         loaders: Loaders,
         plan: Plan,
     ) -> None:
@@ -96,7 +94,12 @@ class Training:
         self._context = context
         self._core = context.core
         self._optimization = context.optimization
-        self._callbacks = callbacks
+        self._hooks = hooks
+        self._optimization.before_step = hooks.before_step()
+        # What each batch of a workload returned, where a hook wants it.
+        self._batch_metrics: list[dict[str, Any]] | None = (
+            [] if hooks.wants_batch_metrics() else None
+        )
         self._loaders = loaders
         self._plan = plan
         self._average = MetricAverage()
@@ -109,10 +112,11 @@ class Training:
     def run(self) -> None:
         """Train until nothing is left to do here, then checkpoint unsaved work."""
         self._start()
-        for operation in self._core.searcher.operations(self._plan.max_length):
-            self._run_operation(operation)
-            if self._is_stop_requested() or not operation.completed:
-                break
+        with self._context.profile_training():
+            for operation in self._core.searcher.operations(self._plan.max_length):
+                self._run_operation(operation)
+                if self._is_stop_requested() or not operation.completed:
+                    break
         if self._core.searcher.outcome is not Outcome.COMPLETED:
             self._save_if_stale()
         if self._is_stop_requested():
@@ -124,8 +128,8 @@ class Training:
         seed = self._context.get_trial_seed()
         self._batches = self._loaders.training.batches_from(self.position.steps, seed)
         # The last batch that was trained, as a validation in an unbroken run would see it.
-        self._context.set_position(max(0, self.position.steps - 1), len(self._loaders.training))
-        self._call_hooks(PyTorchCallback.on_training_start)
+        self._context.set_position(max(0, self.position.steps - 1), self._loaders.epoch_length)
+        self._hooks.call(PyTorchCallback.on_training_start)
         known = self._core.info.validated_steps
         if self._plan.initial_validation and self.position.steps == 0 and known is None:
             self._run_validation()
@@ -168,7 +172,8 @@ class Training:
     def _run_training(self, end: int, operation: SearcherOperation) -> None:
         """Train to batch `end`; with a deadline, stop before it and leave the workload open."""
         self._optimization.set_training(True)
-        steps, epoch_length = self.position.steps, len(self._loaders.training)
+        self._context.reducers.reset()
+        steps, epoch_length = self.position.steps, self._loaders.epoch_length
         while steps < end:
             self._train_batch(steps, epoch_length)
             steps += 1
@@ -178,31 +183,55 @@ class Training:
         self.position = self.position.after_training(steps, end)
         if steps < end:
             return
-        metrics = self._average.over_all_processes(self._core.distributed).average()
+        metrics = self._training_metrics()
         self._core.train.report_training_metrics(steps, metrics, batches)
         operation.report_progress(steps)
         self._average = MetricAverage()
-        self._call_hooks(PyTorchCallback.on_training_workload_end, metrics)
+        outputs = [
+            {name: plain_metric(value) for name, value in one.items()}
+            for one in self._batch_metrics or ()
+        ]
+        self._batch_metrics = None if self._batch_metrics is None else []
+        self._hooks.call(PyTorchCallback.on_training_workload_end, metrics, outputs)
+
+    def _training_metrics(self) -> dict[str, Any]:
+        """The metrics of the workload that ends, over all processes unless only the chief's count.
+
+        In the step era `optimizations.average_training_metrics` decides; later they always are.
+        """
+        distributed, info = self._core.distributed, self._core.info
+        options = info.config.get("optimizations") or {}
+        average = self._average
+        if info.era != "steps" or options.get("average_training_metrics", False):
+            average = average.over_all_processes(distributed)
+        reduced = self._context.reducers.reduce(distributed, training=True)
+        return {**average.average(), **reduced}
 
     def _train_batch(self, batch_idx: int, epoch_length: int) -> None:
         context, (epoch_idx, number) = self._context, divmod(batch_idx, epoch_length)
         context.set_position(batch_idx, epoch_length)
         if number == 0:
-            self._call_hooks(PyTorchCallback.on_training_epoch_start, epoch_idx)
+            self._hooks.call(PyTorchCallback.on_training_epoch_start, epoch_idx)
         self._optimization.prepare_batch(batch_idx)
-        batch = context.to_device(next(self._batches))
-        self._average.add(self._trial.train_batch(batch, epoch_idx, batch_idx))
+        batch = self._moved_batch(next(self._batches))
+        with context.precision.autocast():
+            metrics = self._trial.train_batch(batch, epoch_idx, batch_idx)
+        self._average.add(metrics)
+        if self._batch_metrics is not None:
+            self._batch_metrics.append(named_metrics(metrics))
         self._optimization.step_schedulers(batch_idx, epoch_length)
+        context.finish_batch()
         if number + 1 == epoch_length:
-            self._call_hooks(PyTorchCallback.on_training_epoch_end, epoch_idx)
+            self._hooks.call(PyTorchCallback.on_training_epoch_end, epoch_idx)
 
     def _run_validation(self) -> None:
         """Validate once; where a deadline cuts it short, only the first hook has had an effect."""
         generators_before = generators.capture_state()
-        self._call_hooks(PyTorchCallback.on_validation_start)
+        self._hooks.call(PyTorchCallback.on_validation_start)
         self._optimization.set_training(False)
         copy_buffers_of_chief(self._optimization.models)
-        with generators.preserve_state(), torch.no_grad():
+        self._context.reducers.reset()
+        with generators.preserve_state(), torch.no_grad(), self._context.precision.autocast():
             metrics = self._evaluate()
         if metrics is None:
             # The validation starts anew when the trial resumes, with the hook above.
@@ -212,7 +241,7 @@ class Training:
         experiment_best = self._from_chief(self._core.train.get_experiment_best_validation())
         metric = self._searcher_metric(metrics)
         if self._core.info.config.get("searcher", {}).get("time_metric") == EPOCHS:
-            metrics = {EPOCHS: steps / len(self._loaders.training), **metrics}
+            metrics = {EPOCHS: steps / self._loaders.epoch_length, **metrics}
         self._core.train.report_validation_metrics(steps, metrics)
         wants_checkpoint = policy_wants_checkpoint(
             self._plan.schedule,
@@ -224,36 +253,49 @@ class Training:
         self.position = self.position.after_validation(
             self._plan.schedule, metric, wants_checkpoint
         )
-        self._call_hooks(PyTorchCallback.on_validation_end, metrics)
-        self._observed_validation = any(map(_observes_validations, self._callbacks.values()))
+        self._hooks.call(PyTorchCallback.on_validation_end, metrics)
+        self._observed_validation = self._hooks.observe_validations()
 
     def _evaluate(self) -> dict[str, Any] | None:
+        """The metrics of the validation set; None where a deadline came before its end."""
         loader = self._loaders.validation
         if self._plan.test_mode:
             loader = loader.first_batches(1)
+        if evaluates_batches(self._trial):
+            metrics = self._evaluate_batches(loader)
+        else:
+            metrics = self._from_chief(self._evaluate_whole(loader) if self._is_chief else {})
+        if metrics is None:
+            return None
+        return metrics | self._context.reducers.reduce(self._core.distributed, training=False)
+
+    def _evaluate_whole(self, loader: Loader) -> dict[str, Any]:
+        evaluated = self._trial.evaluate_full_dataset(whole_loader(loader))
+        metrics = checked_metrics(evaluated, "evaluate_full_dataset")
+        return {name: plain_metric(value) for name, value in metrics.items()}
+
+    def _evaluate_batches(self, loader: Loader) -> dict[str, Any] | None:
         distributed = self._core.distributed
-        if not evaluates_batches(self._trial):
-            metrics = None
-            if self._is_chief:
-                evaluated = self._trial.evaluate_full_dataset(loader)
-                metrics = checked_metrics(evaluated, "evaluate_full_dataset")
-            return self._from_chief(metrics)
         batch_metrics = BatchMetrics(self._trial)
-        self._call_hooks(PyTorchCallback.on_validation_epoch_start)
-        if self._is_gang:
+        self._hooks.call(PyTorchCallback.on_validation_epoch_start)
+        if isinstance(loader, DataLoader) and self._is_gang:
             loader = loader.share(distributed.rank, distributed.size)
-        batches = iter(loader)
-        # As often on every rank, since all have to ask alike whether to stop.
-        for batch_idx in range(len(loader)):
-            batch = next(batches, None)
-            if batch is not None:
-                batch_metrics.add(self._context.to_device(batch), batch_idx)
-            if self._core.preempt.must_stop_at_next_batch():
+        # All ranks have to ask alike whether to stop, and a loader of the trial's own may give
+        # each of them another number of batches.
+        may_stop = isinstance(loader, DataLoader) or not self._is_gang
+        for batch_idx, batch in enumerate(padded_batches(loader)):
+            if batch is not NO_BATCH:
+                batch_metrics.add(self._moved_batch(batch), batch_idx)
+            if may_stop and self._core.preempt.must_stop_at_next_batch():
                 return None
-        self._call_hooks(PyTorchCallback.on_validation_epoch_end, batch_metrics.batches)
+        self._hooks.call(PyTorchCallback.on_validation_epoch_end, batch_metrics.batches)
         if self._is_gang:
             batch_metrics.merge(distributed)
         return batch_metrics.reduce()
+
+    def _moved_batch(self, batch: Any) -> Any:
+        moves = self._context.experimental.moves_batches
+        return self._context.to_device(batch) if moves else batch
 
     @property
     def _is_gang(self) -> bool:
@@ -314,25 +356,27 @@ class Training:
         ranks = self._gathered_rank_states()
         uuid = self._store_state(steps, ranks) if self._is_chief else ""
         self._observed_validation = False
-        self._call_hooks(PyTorchCallback.on_checkpoint_upload_end, self._from_chief(uuid))
+        self._hooks.call(PyTorchCallback.on_checkpoint_upload_end, self._from_chief(uuid))
 
     def _store_state(self, steps: int, ranks: list[dict[str, Any]]) -> str:
         """Store the trial's state, as the chief; the checkpoint's UUID."""
         state = {
             **self._optimization.state_dict(),
+            APEX: self._context.precision.state_dict(),
             "callbacks": {
-                name: callback.state_dict() for name, callback in self._callbacks.items()
+                name: callback.state_dict() for name, callback in self._hooks.callbacks.items()
             },
             "average": self._average.state_dict(),
             "position": asdict(self.position),
             "generators": generators.capture_state(),
             **({"ranks": ranks} if ranks else {}),
         }
-        self._call_hooks(PyTorchCallback.on_checkpoint_save_start, state)
+        self._hooks.call(PyTorchCallback.on_checkpoint_save_start, state)
         metadata = {"steps_completed": steps, "framework": f"torch-{torch.__version__}"}
         with self._core.checkpoint.store_path(metadata) as (folder, uuid):
             snapshot.save_state(state, folder)
-            self._call_hooks(PyTorchCallback.on_checkpoint_write_end, folder)
+            write_code(folder, self._trial, self._core)
+            self._hooks.call(PyTorchCallback.on_checkpoint_write_end, folder)
         return uuid
 
     def _gathered_rank_states(self) -> list[dict[str, Any]]:
@@ -351,10 +395,8 @@ class Training:
         """Load the plan's checkpoint; its state, or None after a warm start, which has none."""
         assert self._plan.checkpoint is not None
         with self._core.checkpoint.restore_path(self._plan.checkpoint) as folder:
-            state = snapshot.load_state(
-                folder, ("models",) if self._plan.warm_start else STATE_PARTS
-            )
-        self._call_hooks(PyTorchCallback.on_checkpoint_load_start, state)
+            state = snapshot.load_state(folder, (MODELS,) if self._plan.warm_start else STATE_PARTS)
+        self._hooks.call(PyTorchCallback.on_checkpoint_load_start, state)
         if self._plan.warm_start:
             self._optimization.load_models(state)
             return None
@@ -364,7 +406,8 @@ class Training:
             state = {**state, **ranks[self._core.distributed.rank]}
             self._optimization.load_gradients(state["gradients"])
         self._average.load_state_dict(state["average"], self._context.device)
-        for name, callback in self._callbacks.items():
+        self._context.precision.load_state_dict(state.get(APEX, {}))
+        for name, callback in self._hooks.callbacks.items():
             if name in state["callbacks"]:
                 callback.load_state_dict(state["callbacks"][name])
         answered = self._from_chief(self._core.read_directives().answered)
@@ -372,18 +415,3 @@ class Training:
         position = Position(**state["position"])
         self.position = position.after_restart(self._plan.schedule, answered, known)
         return state
-
-    def _call_hooks(self, hook: Callable[..., None], *arguments: Any) -> None:
-        for callback in self._callbacks.values():
-            getattr(callback, hook.__name__)(*arguments)
-
-
-def _observes_validations(callback: PyTorchCallback) -> bool:
-    """Whether a hook may change, in a validation, the state that training goes on with."""
-    hooks = (
-        PyTorchCallback.on_validation_start,
-        PyTorchCallback.on_validation_epoch_start,
-        PyTorchCallback.on_validation_epoch_end,
-        PyTorchCallback.on_validation_end,
-    )
-    return any(getattr(type(callback), hook.__name__) is not hook for hook in hooks)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from detcloud.pytorch.batch_data import data_length
 from detcloud.pytorch.callback import PyTorchCallback
 from detcloud.pytorch.context import PyTorchTrialContext
 from detcloud.pytorch.data import DataLoader
@@ -72,12 +73,10 @@ class PyTorchTrial(ABC):
 
     def get_batch_length(self, batch: TorchData) -> int:
         """The number of records in a batch; override for batches of a type of your own."""
-        first = batch
-        while isinstance(first, dict | list | tuple) and first:
-            first = next(iter(first.values())) if isinstance(first, dict) else first[0]
-        if isinstance(first, torch.Tensor) and first.dim() > 0:
-            return len(first)
-        raise DetcloudError(
-            f"{type(self).__name__}: the number of records in a {type(batch).__name__} is unknown: "
-            "override get_batch_length"
-        )
+        try:
+            return data_length(batch)
+        except DetcloudError:
+            raise DetcloudError(
+                f"{type(self).__name__}: the number of records in a {type(batch).__name__} is "
+                "unknown: override get_batch_length"
+            ) from None

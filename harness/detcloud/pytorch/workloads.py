@@ -33,13 +33,17 @@ ERAS = {
 }
 
 
+Interval = int | tuple[int, ...]
+"""A period in batches, 0 for none; or the batches at which something is due, in their order."""
+
+
 @dataclass(frozen=True)
 class Schedule:
     """The periods of a trial's workloads, in batches; 0 is off. `policy` is best, all or none."""
 
-    scheduling_unit: int
-    validation_period: int
-    checkpoint_period: int
+    scheduling_unit: Interval
+    validation_period: Interval
+    checkpoint_period: Interval
     policy: str
     smaller_is_better: bool
     rules: EraRules = ERAS["length"]
@@ -187,16 +191,22 @@ def _current_metric(position: Position) -> float | None:
     return position.metric if position.last_validation == position.steps else None
 
 
-def _is_due(period: int, steps: int, last: int) -> bool:
-    return period > 0 and steps - last >= period
+def _is_due(period: Interval, steps: int, last: int) -> bool:
+    due = _next_due(period, last)
+    return due is not None and steps >= due
+
+
+def _next_due(period: Interval, last: int) -> int | None:
+    """The batch at which a period ends that began at batch `last`; None for never."""
+    if isinstance(period, tuple):
+        return next((batch for batch in period if batch > last), None)
+    return last + period if period else None
 
 
 def _workload_end(schedule: Schedule, position: Position, length: int) -> int:
     """The batch at which the current training workload ends, at least one after `steps`."""
-    ends = [length, position.workload_start + schedule.scheduling_unit]
+    ends = [length, _next_due(schedule.scheduling_unit, position.workload_start)]
     if schedule.rules.cuts_at_periods:
-        if schedule.validation_period:
-            ends.append(position.last_validation + schedule.validation_period)
-        if schedule.checkpoint_period:
-            ends.append(position.last_checkpoint + schedule.checkpoint_period)
-    return max(position.steps + 1, min(ends))
+        ends.append(_next_due(schedule.validation_period, position.last_validation))
+        ends.append(_next_due(schedule.checkpoint_period, position.last_checkpoint))
+    return max(position.steps + 1, min(end for end in ends if end is not None))

@@ -135,7 +135,8 @@ def test_a_scheduler_steps_in_its_mode(mode: pytorch.StepMode, frequency: int, s
 
 
 def test_a_schedule_that_cannot_be_is_refused(context: pytorch.PyTorchTrialContext) -> None:
-    scheduler = torch.optim.lr_scheduler.ConstantLR(_weight()[1])
+    optimizer = context.wrap_optimizer(_weight()[1])
+    scheduler = torch.optim.lr_scheduler.ConstantLR(optimizer)
     with pytest.raises(DetcloudError, match="frequency is 0"):
         context.wrap_lr_scheduler(scheduler, pytorch.StepMode.MANUAL_STEP, 0)
     with pytest.raises(DetcloudError, match="step_mode is 'batch'"):
@@ -146,7 +147,7 @@ def test_a_checkpoint_of_other_code_is_told_apart() -> None:
     optimization = Optimization()
     optimization.models.append(torch.nn.Linear(1, 1))
     with pytest.raises(DetcloudError, match="holds 0 models, the trial wrapped 1"):
-        optimization.load_models({"models": []})
+        optimization.load_models({"models_state_dict": []})
 
 
 @pytest.mark.parametrize("clips", [False, True])

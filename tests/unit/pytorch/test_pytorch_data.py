@@ -154,8 +154,9 @@ class DatasetWithoutLength(Dataset[int]):
         ),
         ({"sampler": iter([0])}, "list_iterator has no length"),
         ({"shuffle": True, "sampler": [0]}, "both give an order"),
-        ({"worker_init_fn": print}, "worker_init_fn cannot be given"),
-        ({"batch_sampler": [[0]]}, "batch_sampler cannot be given"),
+        ({"generator": torch.Generator()}, "generator cannot be given"),
+        ({"batch_sampler": [[0]], "shuffle": True}, "batch_sampler excludes batch_size"),
+        ({"batch_sampler": iter([[0]])}, "list_iterator has no length"),
         ({"batch_size": 9, "drop_last": True}, "has no batch: 5 records, batch_size 9"),
     ],
 )

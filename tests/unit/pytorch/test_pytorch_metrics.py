@@ -1,5 +1,6 @@
 from typing import Any
 
+import numpy
 import pytest
 import torch
 
@@ -56,13 +57,13 @@ def test_values_of_different_shapes_are_no_metric() -> None:
 
     metrics = BatchMetrics(Each(Reducer.AVG))
     metrics.add(BATCHES[0], 0)
-    message = r"metric 'loss' has the shape \[1\] and had \[3\]"
+    message = r"metric 'loss' has the shape \[2\] and had \[3\]"
     with pytest.raises(DetcloudError, match=f"validation {message}"):
-        metrics.add(BATCHES[1], 1)
+        metrics.add(torch.ones(2), 1)
     average = MetricAverage()
     average.add(BATCHES[0])
     with pytest.raises(DetcloudError, match=f"training {message}"):
-        average.add(BATCHES[1])
+        average.add(torch.ones(2))
 
 
 def test_an_evaluation_may_ask_for_the_batchs_number() -> None:
@@ -126,7 +127,7 @@ def test_what_cannot_be_averaged_is_refused(metrics: Any) -> None:
         ([0.5, 1, torch.tensor(3.0)], 1.5),
         ([torch.tensor([1.0, 2.0]), torch.tensor([3.0, 6.0])], [2.0, 4.0]),
         ([torch.tensor(2), 1.0], 1.5),
-        ([torch.ones(1), torch.full((1,), 3.0)], [2.0]),
+        ([torch.ones(1), numpy.full((1, 1), 3.0), [5.0]], 3.0),
     ],
 )
 def test_a_training_metric_is_averaged_in_double_precision(

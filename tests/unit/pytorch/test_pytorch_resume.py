@@ -28,7 +28,7 @@ def test_the_same_seed_gives_the_same_weights(
     second, _ = _train(tmp_path / "b", monkeypatch, [])
     other, _ = _train(tmp_path / "c", monkeypatch, [], trial_seed=18)
     _assert_equal(first, second)
-    assert not torch.equal(first["models"][0]["0.weight"], other["models"][0]["0.weight"])
+    assert not torch.equal(first["models_state_dict"][0]["0.weight"], other["models_state_dict"][0]["0.weight"])
 
 
 # Workloads end at 5, 6, 11, 12, 17, 18 and 23 (the unit is 5 and validations are due after 6
@@ -59,7 +59,7 @@ def test_so_does_one_that_counts_in_steps(
     }
     unbroken = _train(tmp_path / "unbroken", monkeypatch, [], **spec)
     broken = _train(tmp_path / "broken", monkeypatch, stops, **spec)
-    _assert_equal(unbroken[0]["models"], broken[0]["models"])
+    _assert_equal(unbroken[0]["models_state_dict"], broken[0]["models_state_dict"])
     assert unbroken[1] == broken[1]
 
 
@@ -103,7 +103,7 @@ def test_validations_leave_no_trace_in_the_weights(
     monkeypatch.setattr(NoisyTrial, "build_callbacks", lambda _self: {})
     never, _ = _train(tmp_path / "never", monkeypatch, [], min_validation_batches=0)
     often, _ = _train(tmp_path / "often", monkeypatch, [], min_validation_batches=2)
-    _assert_equal(never["models"], often["models"])
+    _assert_equal(never["models_state_dict"], often["models_state_dict"])
 
 
 def _train(

@@ -1,0 +1,49 @@
+"""Writers of TensorBoard's event files for a trial's own images, texts and curves."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextvars import ContextVar
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from detcloud.shared.errors import DetcloudError
+
+# The folder of the trial that is set up or trained; None for a process that is not the chief.
+TRIAL_FOLDER: ContextVar[Callable[[], Path] | None] = ContextVar("TRIAL_FOLDER", default=None)
+
+
+def open_summary_writer(folder: Path) -> Any:
+    """torch's SummaryWriter for a folder; DetcloudError where its package is not installed."""
+    try:
+        tensorboard = import_module("torch.utils.tensorboard")
+    except ImportError:
+        raise DetcloudError(
+            "writing event files needs the package tensorboard, which is not installed: add it to "
+            "the image, or `pip install tensorboard` in startup-hook.sh"
+        ) from None
+    return tensorboard.SummaryWriter(log_dir=str(folder))
+
+
+class TorchWriter:
+    """Determined's writer for a trial's own curves and images; `writer` is torch's.
+
+    What a process that is not the chief writes is not shown.
+    """
+
+    def __init__(self) -> None:
+        folder = TRIAL_FOLDER.get()
+        self.writer = open_summary_writer(
+            folder() if folder is not None else Path(tempfile.mkdtemp(prefix="detcloud-events-"))
+        )
+
+    def add_scalar(self, name: str, value: float, step: int) -> None:
+        self.writer.add_scalar(name, value, step)
+
+    def flush(self) -> None:
+        self.writer.flush()
+
+    def reset(self) -> None:
+        self.writer.flush()

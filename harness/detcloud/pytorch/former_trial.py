@@ -1,0 +1,98 @@
+"""Trials in the form of Determined 0.12, in which the Trainer holds the model.
+
+Such a trial defines `build_model()`, `optimizer(model)` and perhaps
+`create_lr_scheduler(optimizer)`, which returns an LRScheduler.
+
+The `loss` that `train_batch(batch, model, epoch_idx, batch_idx)` returns is what the Trainer goes on
+from; `evaluate_batch(batch, model)` and `evaluate_full_dataset(data_loader, model)` get the model.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from detcloud.pytorch.callback import PyTorchCallback
+from detcloud.pytorch.context import PyTorchTrialContext
+from detcloud.pytorch.data import DataLoader
+from detcloud.pytorch.optimization import LRScheduler
+from detcloud.pytorch.trial import PyTorchTrial, Reducer
+from detcloud.shared.errors import DetcloudError
+
+
+def to_current_form(trial: PyTorchTrial, context: PyTorchTrialContext) -> PyTorchTrial:
+    """The trial as the Trainer calls it: itself, unless it defines `build_model`."""
+    return FormerTrial(context, trial) if hasattr(trial, "build_model") else trial
+
+
+class FormerTrial(PyTorchTrial):
+    """A trial in the former form, with its model, optimizer and scheduler wrapped."""
+
+    def __init__(self, context: PyTorchTrialContext, trial: Any) -> None:
+        if not hasattr(trial, "optimizer"):
+            raise DetcloudError(
+                f"{type(trial).__name__} defines build_model and no optimizer: define "
+                "optimizer(model), or wrap the model with the context in __init__"
+            )
+        self.trial = trial
+        self._context = context
+        # A second Trainer of the same trial finds them.
+        if not context.models:
+            context.wrap_model(trial.build_model())
+            context.wrap_optimizer(trial.optimizer(context.get_model()))
+            self._wrap_scheduler()
+
+    def _wrap_scheduler(self) -> None:
+        create = getattr(self.trial, "create_lr_scheduler", None)
+        scheduler = create(self._context.get_optimizer()) if create is not None else None
+        if scheduler is None:
+            return
+        if not isinstance(scheduler, LRScheduler):
+            raise DetcloudError(
+                f"create_lr_scheduler returned a {type(scheduler).__name__}: an "
+                "LRScheduler(scheduler, step_mode=...) or None was expected"
+            )
+        self._context.wrap_lr_scheduler(scheduler.get_scheduler(), scheduler.step_mode)
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        context = self._context
+        metrics = self.trial.train_batch(batch, context.get_model(), epoch_idx, batch_idx)
+        named = {"loss": metrics} if isinstance(metrics, torch.Tensor) else metrics
+        if not isinstance(named, dict) or "loss" not in named:
+            raise DetcloudError(
+                f"{type(self.trial).__name__}.train_batch returned no loss: a tensor or a dict "
+                "with `loss` was expected"
+            )
+        context.backward(named["loss"])
+        context.step_optimizer(context.get_optimizer())
+        return named
+
+    def evaluate_batch(self, batch: Any) -> dict[str, Any]:
+        metrics: dict[str, Any] = self.trial.evaluate_batch(batch, self._context.get_model())
+        return metrics
+
+    def evaluate_full_dataset(self, data_loader: DataLoader) -> dict[str, Any]:
+        model = self._context.get_model()
+        metrics: dict[str, Any] = self.trial.evaluate_full_dataset(data_loader, model)
+        return metrics
+
+    def build_training_data_loader(self) -> DataLoader:
+        loader: DataLoader = self.trial.build_training_data_loader()
+        return loader
+
+    def build_validation_data_loader(self) -> DataLoader:
+        loader: DataLoader = self.trial.build_validation_data_loader()
+        return loader
+
+    def evaluation_reducer(self) -> Reducer | dict[str, Reducer]:
+        reducer: Reducer | dict[str, Reducer] = self.trial.evaluation_reducer()
+        return reducer
+
+    def build_callbacks(self) -> dict[str, PyTorchCallback]:
+        callbacks: dict[str, PyTorchCallback] = self.trial.build_callbacks()
+        return callbacks
+
+    def get_batch_length(self, batch: Any) -> int:
+        length: int = self.trial.get_batch_length(batch)
+        return length

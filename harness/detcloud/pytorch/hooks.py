@@ -1,0 +1,77 @@
+"""Calls of callbacks' hooks, in whichever form and under whichever name they are defined."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from detcloud.pytorch.callback import PyTorchCallback
+
+Hook = Callable[..., None]
+
+_FORMER_HOOKS: dict[str, Hook] = {
+    "on_validation_start": PyTorchCallback.on_validation_step_start,
+    "on_validation_end": PyTorchCallback.on_validation_step_end,
+    "on_checkpoint_write_end": PyTorchCallback.on_checkpoint_end,
+}
+_VALIDATION_HOOKS: tuple[Hook, ...] = (
+    PyTorchCallback.on_validation_start,
+    PyTorchCallback.on_validation_epoch_start,
+    PyTorchCallback.on_validation_epoch_end,
+    PyTorchCallback.on_validation_end,
+    PyTorchCallback.on_validation_step_start,
+    PyTorchCallback.on_validation_step_end,
+)
+
+
+class Hooks:
+    """The callbacks of a trial by their names, called in the order in which it gave them."""
+
+    def __init__(self, callbacks: Mapping[str, PyTorchCallback]) -> None:
+        self.callbacks = callbacks
+
+    def call(self, hook: Hook, *arguments: object) -> None:
+        """Call a hook of each callback with as many of the arguments as its own form takes.
+
+        Where it had another name once, each callback's method of that name comes before.
+        """
+        former = _FORMER_HOOKS.get(hook.__name__)
+        for kind in (former, hook) if former else (hook,):
+            for callback in self._overriding(kind):
+                method = getattr(callback, kind.__name__)
+                method(*arguments[: _argument_count(method)])
+
+    def wants_batch_metrics(self) -> bool:
+        """Whether a callback takes what each batch of a workload returned."""
+        hook = PyTorchCallback.on_training_workload_end
+        return any(
+            _argument_count(callback.on_training_workload_end) in (None, 2)
+            for callback in self._overriding(hook)
+        )
+
+    def observe_validations(self) -> bool:
+        """Whether a hook may change, in a validation, the state that training goes on with."""
+        return any(self._overriding(hook) for hook in _VALIDATION_HOOKS)
+
+    def before_step(self) -> list[Callable[[list[Any]], None]]:
+        """The methods to call with an optimizer's parameters before it steps."""
+        hook = PyTorchCallback.on_before_optimizer_step
+        return [callback.on_before_optimizer_step for callback in self._overriding(hook)]
+
+    def _overriding(self, hook: Hook) -> list[PyTorchCallback]:
+        name = hook.__name__
+        return [
+            callback
+            for callback in self.callbacks.values()
+            if getattr(type(callback), name) is not hook or name in vars(callback)
+        ]
+
+
+def _argument_count(method: Callable[..., None]) -> int | None:
+    """The number of arguments that a method takes by position; None for any."""
+    kinds = [parameter.kind for parameter in inspect.signature(method).parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL in kinds:
+        return None
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(kind in positional for kind in kinds)

@@ -1,0 +1,90 @@
+"""Mixed precision: torch's own, for the whole of a batch, and apex where it is installed."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from detcloud.shared.errors import DetcloudError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LEVELS = ("O0", "O1", "O2", "O3")
+
+
+class MixedPrecision:
+    """The precision of a trial's batches: full, torch's autocast, or as apex has set it up."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self.is_automatic = False
+        self._apex: Any = None
+        self._apex_optimizers: list[torch.optim.Optimizer] = []
+
+    def make_automatic(self, reason: str) -> None:
+        """Run batches in autocast from now on, on a GPU; elsewhere say that nothing changes."""
+        self.is_automatic = True
+        if self._device.type != "cuda":
+            print(
+                f"[detcloud] {reason}: batches run in full precision, since there is no GPU",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def autocast(self) -> AbstractContextManager[Any]:
+        """A block in which a batch is computed."""
+        if self.is_automatic and self._device.type == "cuda":
+            return torch.autocast("cuda")
+        return nullcontext()
+
+    def wrap_forward(self, model: torch.nn.Module) -> None:
+        """Have the model's own forward pass run in autocast, wherever it is called."""
+        forward, kind = model.forward, self._device.type
+        model.forward = torch.autocast(kind, enabled=kind == "cuda")(forward)
+
+    def configure_apex(self, models: Any, optimizers: Any, enabled: bool, **options: Any) -> Any:
+        """The models and optimizers as `apex.amp.initialize` returns them; as given if disabled."""
+        if not enabled:
+            return models, optimizers
+        try:
+            self._apex = import_module("apex.amp")
+        except ImportError:
+            raise DetcloudError(
+                "configure_apex_amp needs the package apex, which is not installed: call "
+                "context.experimental.use_amp() instead, which is torch's own"
+            ) from None
+        models, optimizers = self._apex.initialize(
+            models=models, optimizers=optimizers, enabled=enabled, **options
+        )
+        several = isinstance(optimizers, list | tuple)
+        self._apex_optimizers = list(optimizers) if several else [optimizers]
+        return models, optimizers
+
+    @contextmanager
+    def scaled_loss(self, loss: torch.Tensor, is_last: bool) -> Iterator[torch.Tensor]:
+        """The loss whose gradients apex expects; the loss itself without apex."""
+        if self._apex is None:
+            yield loss
+            return
+        with self._apex.scale_loss(
+            loss, self._apex_optimizers, delay_unscale=not is_last
+        ) as scaled:
+            yield scaled
+
+    def step_parameters(self, optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter] | None:
+        """The parameters that apex steps; None without it, when the optimizer's own are stepped."""
+        if self._apex is None:
+            return None
+        return list(self._apex.master_params(optimizer))
+
+    def state_dict(self) -> dict[str, Any]:
+        return dict(self._apex.state_dict()) if self._apex is not None else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if self._apex is not None and state:
+            self._apex.load_state_dict(state)

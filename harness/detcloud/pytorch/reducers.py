@@ -1,0 +1,136 @@
+"""Metrics that a trial reduces by itself, over the batches of all processes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from detcloud.core import DistributedContext
+from detcloud.shared.errors import DetcloudError
+
+
+class MetricReducer(ABC):
+    """A metric collected batch by batch, which `context.wrap_reducer` makes part of the reports.
+
+    Batches feed it through methods of its own, in `train_batch` or `evaluate_batch`.
+    """
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Forget everything; called before each training workload and each validation."""
+
+    @abstractmethod
+    def per_slot_reduce(self) -> Any:
+        """What this process has collected, as picklable data."""
+
+    @abstractmethod
+    def cross_slot_reduce(self, per_slot_metrics: list[Any]) -> Any:
+        """The metric, or a dictionary of several, from what each process has collected."""
+
+
+class FunctionReducer(MetricReducer):
+    """A reducer that calls a function with all values that `update` got, in every process."""
+
+    def __init__(self, function: Callable[[list[Any]], Any]) -> None:
+        self._function = function
+        self._values: list[Any] = []
+
+    def update(self, value: Any) -> None:
+        self._values.append(value)
+
+    def reset(self) -> None:
+        self._values = []
+
+    def per_slot_reduce(self) -> list[Any]:
+        return self._values
+
+    def cross_slot_reduce(self, per_slot_metrics: list[Any]) -> Any:
+        return self._function([value for values in per_slot_metrics for value in values])
+
+
+@dataclass(frozen=True)
+class _Wrapped:
+    reducer: MetricReducer
+    name: str | None
+    for_training: bool
+    for_validation: bool
+
+
+class Reducers:
+    """The reducers of one trial, in the order in which it wrapped them."""
+
+    def __init__(self) -> None:
+        self._wrapped: list[_Wrapped] = []
+
+    def wrap(
+        self,
+        reducer: MetricReducer | Callable[[list[Any]], Any],
+        name: str | None,
+        for_training: bool,
+        for_validation: bool,
+    ) -> MetricReducer:
+        if isinstance(reducer, type) and issubclass(reducer, MetricReducer):
+            reducer = reducer()
+        elif not isinstance(reducer, MetricReducer):
+            if not callable(reducer):
+                raise DetcloudError(
+                    f"wrap_reducer got {reducer!r:.80}: a function of all values or a "
+                    "MetricReducer was expected"
+                )
+            reducer = FunctionReducer(reducer)
+        self._wrapped.append(_Wrapped(reducer, name, for_training, for_validation))
+        return reducer
+
+    def reset(self) -> None:
+        for wrapped in self._wrapped:
+            wrapped.reducer.reset()
+
+    def reduce(self, distributed: DistributedContext, *, training: bool) -> dict[str, Any]:
+        """The metrics of training or of validation, on every process as the chief reduced them."""
+        due = [one for one in self._wrapped if _is_due(one, training)]
+        if not due:
+            return {}
+        ours = [wrapped.reducer.per_slot_reduce() for wrapped in due]
+        if distributed.size == 1 or not distributed.can_exchange:
+            return _reduced_metrics(due, [ours])
+        slots = distributed.gather(ours)
+        metrics = _reduced_metrics(due, slots) if slots is not None else {}
+        return distributed.broadcast(metrics)
+
+
+def _is_due(wrapped: _Wrapped, training: bool) -> bool:
+    return wrapped.for_training if training else wrapped.for_validation
+
+
+def _reduced_metrics(due: list[_Wrapped], slots: list[list[Any]]) -> dict[str, Any]:
+    """The metrics of each reducer, given what each process has collected for all of them."""
+    metrics: dict[str, Any] = {}
+    for wrapped, *collected in zip(due, *slots, strict=True):
+        value = wrapped.reducer.cross_slot_reduce(collected)
+        metrics.update(_named_metrics(wrapped, value))
+    return metrics
+
+
+def _named_metrics(wrapped: _Wrapped, value: Any) -> dict[str, Any]:
+    if wrapped.name is None and not isinstance(value, dict):
+        raise DetcloudError(
+            f"a reducer without a name gave a {type(value).__name__}: a dict of metrics was "
+            "expected; or give wrap_reducer a name"
+        )
+    if wrapped.name is not None and isinstance(value, dict):
+        raise DetcloudError(
+            f"the reducer named {wrapped.name!r} gave a dict: one metric was expected; leave the "
+            "name out for a dict of metrics"
+        )
+    metrics = value if wrapped.name is None else {wrapped.name: value}
+    return {name: plain_metric(metric) for name, metric in metrics.items()}
+
+
+def plain_metric(value: Any) -> Any:
+    """A number or nested lists of them, from a tensor or array; what is one number is no list."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    while isinstance(value, list | tuple) and len(value) == 1:
+        value = value[0].tolist() if hasattr(value[0], "tolist") else value[0]
+    return value

@@ -1,0 +1,84 @@
+"""What a checkpoint holds beside the state: the code, and what makes a trial of it again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from detcloud import core
+from detcloud.pytorch.former_trial import FormerTrial
+from detcloud.pytorch.trial import PyTorchTrial
+
+LOAD_FILE = "load_data.json"
+CODE_FOLDER = "code"
+FILES_MAX = 1000
+BYTES_MAX = 95 * 1024 * 1024
+# They may hold what nobody should read in a checkpoint.
+_PRIVATE_SECTIONS = ("checkpoint_storage", "tensorboard_storage", "environment", "integrations")
+
+
+def write_code(folder: Path, trial: PyTorchTrial, core_context: core.Context) -> None:
+    """Write `load_data.json` and, on a cluster, the code's files below `code/`.
+
+    Code of more files or bytes than a submission may have is left out, with a notice.
+    """
+    kind = type(trial.trial if isinstance(trial, FormerTrial) else trial)
+    config = core_context.info.config
+    load_data = {
+        "trial_type": "PyTorchTrial",
+        "trial_cls_spec": f"{_module_name(kind)}:{kind.__qualname__}",
+        "hparams": core_context.info.hparams,
+        "experiment_config": {
+            name: section for name, section in config.items() if name not in _PRIVATE_SECTIONS
+        },
+        "torch_version": torch.__version__,
+    }
+    (folder / LOAD_FILE).write_text(json.dumps(load_data, default=str))
+    if core_context.on_cluster:
+        _copy_code(Path.cwd(), folder / CODE_FOLDER)
+
+
+def _module_name(kind: type[Any]) -> str:
+    """The name to import the class's module by, which for a script is its file's."""
+    if kind.__module__ != "__main__":
+        return kind.__module__
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    return Path(file).stem if file else "__main__"
+
+
+def _copy_code(code: Path, target: Path) -> None:
+    files, size = [], 0
+    for file in _code_files(code):
+        files.append(file)
+        size += file.stat().st_size
+        if len(files) > FILES_MAX or size > BYTES_MAX:
+            print(
+                f"[detcloud] the checkpoint has no copy of {code}: there are over {FILES_MAX} "
+                f"files or {BYTES_MAX >> 20} MiB",
+                file=sys.stderr,
+            )
+            return
+    for file in files:
+        place = target / file.relative_to(code)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(file, place)
+
+
+def _code_files(code: Path) -> Iterator[Path]:
+    """The files of the code, without hidden and compiled ones and what only links elsewhere."""
+    for root, folders, names in os.walk(code):
+        folders[:] = sorted(
+            one for one in folders if not one.startswith(".") and one != "__pycache__"
+        )
+        for name in sorted(names):
+            file = Path(root, name)
+            is_code = not name.startswith(".") and not name.endswith(".pyc")
+            if is_code and file.is_file() and not file.is_symlink():
+                yield file
