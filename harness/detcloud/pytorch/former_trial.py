@@ -3,8 +3,8 @@
 Such a trial defines `build_model()`, `optimizer(model)` and perhaps
 `create_lr_scheduler(optimizer)`, which returns an LRScheduler.
 
-The `loss` that `train_batch(batch, model, epoch_idx, batch_idx)` returns is what the Trainer goes on
-from; `evaluate_batch(batch, model)` and `evaluate_full_dataset(data_loader, model)` get the model.
+The Trainer goes on from the `loss` that `train_batch(batch, model, epoch_idx, batch_idx)` returns;
+`evaluate_batch(batch, model)` and `evaluate_full_dataset(data_loader, model)` get the model too.
 """
 
 from __future__ import annotations

@@ -28,7 +28,9 @@ def test_the_same_seed_gives_the_same_weights(
     second, _ = _train(tmp_path / "b", monkeypatch, [])
     other, _ = _train(tmp_path / "c", monkeypatch, [], trial_seed=18)
     _assert_equal(first, second)
-    assert not torch.equal(first["models_state_dict"][0]["0.weight"], other["models_state_dict"][0]["0.weight"])
+    assert not torch.equal(
+        first["models_state_dict"][0]["0.weight"], other["models_state_dict"][0]["0.weight"]
+    )
 
 
 # Workloads end at 5, 6, 11, 12, 17, 18 and 23 (the unit is 5 and validations are due after 6

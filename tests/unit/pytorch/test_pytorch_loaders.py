@@ -1,0 +1,123 @@
+"""Loaders of torch's own, which a trial may have once it has turned the checks off."""
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import BatchSampler, IterableDataset, SequentialSampler, TensorDataset
+from torch.utils.data import DataLoader as TorchDataLoader
+
+from detcloud import DetcloudError, pytorch
+from detcloud.pytorch.loaders import PlainLoader, share_loaders
+from tests.unit.core.trial_files import reports
+from tests.unit.pytorch.line_trial import Cluster, LineTrial
+
+
+class Stream(IterableDataset[tuple[torch.Tensor, torch.Tensor]]):
+    """12 records of which nobody knows the number, from number `first` on."""
+
+    def __init__(self, first: int = 0) -> None:
+        self.first = first
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        for number in range(self.first, 12):
+            yield torch.tensor([float(number)]), torch.tensor([0.0])
+
+
+class StreamTrial(LineTrial):
+    """Trains on a stream in batches of 3, from where training stopped."""
+
+    checks_off = True
+
+    def __init__(self, context: pytorch.PyTorchTrialContext) -> None:
+        super().__init__(context)
+        self.seen: list[float] = []
+        if self.checks_off:
+            context.experimental.disable_dataset_reproducibility_checks()
+            context.experimental.disable_auto_to_device()
+
+    def build_training_data_loader(self) -> Any:
+        trained = self.context.get_initial_batch()
+        return TorchDataLoader(Stream(3 * trained % 12), batch_size=3)
+
+    def build_validation_data_loader(self) -> Any:
+        return TorchDataLoader(Stream(), batch_size=5)
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> torch.Tensor:
+        assert epoch_idx == 0
+        self.seen.append(batch[0][0].item())
+        self.after_batch(batch_idx + 1)
+        return torch.tensor(0.0)
+
+    def evaluate_batch(self, batch: Any) -> dict[str, Any]:
+        return {"loss": float(len(batch[0]))}
+
+    def evaluation_reducer(self) -> pytorch.Reducer:
+        return pytorch.Reducer.SUM
+
+
+def test_a_stream_is_trained_on_from_the_batch_that_the_trial_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.unit.pytorch.line_trial.LineTrial", StreamTrial)
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=6, closed=True)
+
+    def stop(steps: int) -> None:
+        if steps == 2:
+            cluster.direct(revision=2, length=6, closed=True, preempt={"deadline_ms": 1})
+
+    first: Any = cluster.run(lambda trial: setattr(trial, "after_batch", stop))
+    cluster = Cluster(tmp_path, monkeypatch, latest_checkpoint=cluster.latest_checkpoint(), epoch=2)
+    cluster.direct(revision=3, length=6, closed=True)
+    second: Any = cluster.run()
+    assert first.seen == [0.0, 3.0]
+    # The stream ends at record 12 and begins again where the trial had it begin.
+    assert second.seen == [6.0, 9.0, 6.0, 9.0]
+    assert reports(cluster.trial, "metrics")[-1]["metrics"] == {"loss": 12.0}
+
+
+def test_without_the_switch_torchs_own_loader_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Checked(StreamTrial):
+        checks_off = False
+
+    monkeypatch.setattr("tests.unit.pytorch.line_trial.LineTrial", Checked)
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=2, closed=True)
+    with pytest.raises(DetcloudError, match=r"or call context\.experimental.disable_dataset"):
+        cluster.run()
+
+
+def test_an_epoch_is_as_long_as_the_chiefs(context: pytorch.PyTorchTrialContext) -> None:
+    points = TensorDataset(torch.arange(10.0))
+    ours = pytorch.DataLoader(points, batch_size=4)
+    loaders = share_loaders(ours, TorchDataLoader(points), context.distributed, checked=False)
+    assert (loaders.epoch_length, len(loaders.validation)) == (3, 10)
+    assert len(PlainLoader(TorchDataLoader(points)).first_batches(2)) == 2
+    empty = PlainLoader([]).batches_from(0, 0)
+    with pytest.raises(DetcloudError, match="has no batch"):
+        next(empty)
+    with pytest.raises(DetcloudError, match="build_validation_data_loader returned 3"):
+        share_loaders(ours, 3, context.distributed, checked=True)
+
+
+@pytest.fixture
+def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.delenv("DETCLOUD_TRIAL_DIR", raising=False)
+    with pytorch.init(checkpoint_dir=tmp_path) as context:
+        yield context
+
+
+def test_a_batch_sampler_gives_the_batches() -> None:
+    points = TensorDataset(torch.arange(6.0))
+    batches = BatchSampler(SequentialSampler(points), 4, drop_last=False)
+    loader = pytorch.DataLoader(points, batch_sampler=batches, worker_init_fn=print)
+    whole = [batch[0].tolist() for batch in islice(loader.batches_from(1, 5), 3)]
+    assert whole == [[4.0, 5.0], [0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
+    share = loader.get_data_loader(repeat=True, skip=1, num_replicas=2, rank=0)
+    assert next(iter(share))[0].tolist() == [0.0, 1.0, 2.0, 3.0]

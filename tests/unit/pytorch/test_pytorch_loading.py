@@ -1,0 +1,136 @@
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from detcloud import DetcloudError, pytorch
+from detcloud.pytorch import stored_code
+from tests.unit.core.trial_files import direct, enter, make_trial, reports
+from tests.unit.pytorch.line_trial import SPEC, LineTrial
+from tests.unit.pytorch.test_pytorch_former_trial import FormerLine
+
+CODE = """
+import torch
+from torch.utils.data import TensorDataset
+from determined import pytorch
+from layers import make_layer
+
+class Model:
+    class Trial(pytorch.PyTorchTrial):
+        def __init__(self, context, scale=1):
+            self.context, self.scale = context, scale
+            self.model = context.wrap_model(make_layer(context.get_hparam("width")))
+            self.optimizer = context.wrap_optimizer(torch.optim.SGD(self.model.parameters(), 0.1))
+
+        def train_batch(self, batch, epoch_idx, batch_idx):
+            loss = self.model(batch[0]).pow(2).mean()
+            self.context.backward(loss)
+            self.context.step_optimizer(self.optimizer)
+            return {"loss": loss}
+
+        def evaluate_batch(self, batch):
+            return {"loss": self.model(batch[0]).pow(2).mean()}
+
+        def build_training_data_loader(self):
+            return pytorch.DataLoader(TensorDataset(torch.ones(4, 2)), batch_size=2)
+
+        build_validation_data_loader = build_training_data_loader
+"""
+LAYERS = "import torch\n\ndef make_layer(width):\n    return torch.nn.Linear(2, width)\n"
+
+
+def stored_checkpoint(root: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Any]:
+    """The files of a checkpoint that a trial of CODE stored, and the trial."""
+    trial_directory = make_trial(
+        root,
+        **SPEC,
+        hparams={"width": 3},
+        config={"name": "x", "checkpoint_storage": {"secret_key": "s"}},
+    )
+    enter(trial_directory, monkeypatch)
+    monkeypatch.setattr("detcloud.core.context.environment", lambda *_: {})
+    code = trial_directory / "code"
+    (code / "model_def.py").write_text(CODE)
+    (code / "layers.py").write_text(LAYERS)
+    (code / ".hidden").write_text("")
+    direct(trial_directory, revision=1, length=2, closed=True)
+    monkeypatch.setitem(sys.modules, "determined", __import__("detcloud"))
+    monkeypatch.setitem(sys.modules, "determined.pytorch", pytorch)
+    with stored_code_path(code), pytorch.init() as context:
+        from model_def import Model  # type: ignore[import-not-found]
+
+        trial = Model.Trial(context)
+        pytorch.Trainer(trial, context).fit()
+    for name in ("model_def", "layers"):
+        sys.modules.pop(name, None)
+    monkeypatch.delenv("DETCLOUD_TRIAL_DIR")
+    monkeypatch.chdir(root)
+    return root / "store" / reports(trial_directory, "checkpoint")[-1]["path"], trial
+
+
+def stored_code_path(code: Path) -> Any:
+    from detcloud.compatibility.functions import import_from_path
+
+    return import_from_path(code)
+
+
+def test_a_checkpoint_makes_its_trial_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, trained = stored_checkpoint(tmp_path, monkeypatch)
+    code = sorted(str(path.relative_to(folder)) for path in (folder / "code").iterdir())
+    assert code == ["code/layers.py", "code/model_def.py"]
+    load_data = json.loads((folder / "load_data.json").read_text())
+    assert load_data["trial_cls_spec"] == "model_def:Model.Trial"
+    assert load_data["experiment_config"] == {"name": "x"}
+    loaded: Any = pytorch.load_trial_from_checkpoint_path(folder, trial_kwargs={"scale": 2})
+    assert (loaded.scale, loaded.context.get_hparams()) == (2, {"width": 3})
+    assert torch.equal(loaded.model.weight, trained.model.weight)
+    assert isinstance(loaded.context, pytorch.CheckpointLoadContext)
+
+
+def test_a_checkpoint_of_the_former_form_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DETCLOUD_TRIAL_DIR", raising=False)
+    weight = torch.tensor([[3.0]])
+    torch.save({"model_state_dict": {"weight": weight}}, tmp_path / "state_dict.pth")
+    loaded = pytorch.load_trial_from_checkpoint_path(str(tmp_path), FormerLine)
+    assert isinstance(loaded, FormerLine)
+    assert torch.equal(next(loaded.context.get_model().parameters()), weight)
+
+
+def test_a_checkpoint_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
+    with pytest.raises(DetcloudError, match="does not say which class"):
+        pytorch.load_trial_from_checkpoint_path(tmp_path)
+    (tmp_path / "load_data.json").write_text('{"trial_cls_spec": "no_such_module:Trial"}')
+    with pytest.raises(DetcloudError, match=r"no_such_module:Trial .* cannot be imported"):
+        pytorch.load_trial_from_checkpoint_path(tmp_path)
+    with pytest.raises(DetcloudError, match=r"state_dict\.pth cannot be read"):
+        pytorch.load_trial_from_checkpoint_path(tmp_path, LineTrial)
+    (tmp_path / "load_data.json").write_text("{")
+    with pytest.raises(DetcloudError, match=r"load_data\.json is not JSON"):
+        pytorch.load_trial_from_checkpoint_path(tmp_path)
+
+
+def test_code_that_is_no_submission_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stored_code, "FILES_MAX", 1)
+    (tmp_path / "one.py").write_text("")
+    stored_code._copy_code(tmp_path, tmp_path / "first")
+    (tmp_path / "two.py").write_text("")
+    stored_code._copy_code(tmp_path, tmp_path / "second")
+    assert (tmp_path / "first" / "one.py").exists()
+    assert not (tmp_path / "second").exists()
+    assert "the checkpoint has no copy" in capsys.readouterr().err
+
+
+def test_the_parameters_of_a_model_are_drawn_anew() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+    before = model[0].weight.clone()
+    pytorch.reset_parameters(model)
+    assert not torch.equal(model[0].weight, before)
