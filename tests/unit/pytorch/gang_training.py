@@ -1,10 +1,15 @@
 """Trainings of a small model for tests, each in a trial directory of its own; also a script that
-runs several of them in each worker of one launcher: `gang_training.py ROOT`.
+runs several of them in two processes, of which one starts the other: `gang_training.py ROOT`.
+
+It forks before torch computes anything, so that torch is loaded once. Launchers have tests of
+their own.
 """
 
 import json
 import os
+import signal
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +47,7 @@ class CurveTrial(pytorch.PyTorchTrial):
         self.optimizer = context.wrap_optimizer(
             torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
         )
+        self.records: Any = context.wrap_reducer(sum, name="records")
 
     def build_training_data_loader(self) -> pytorch.DataLoader:
         size = self.context.get_per_slot_batch_size()
@@ -61,12 +67,14 @@ class CurveTrial(pytorch.PyTorchTrial):
             assert agreement is not None
             # The few batches that are left take less time than to agree on where to stop.
             wait_until(lambda: agreement.request is not None)
+        self.records.update(len(batch[0]))
         loss = torch.nn.functional.mse_loss(self.model(batch[0]), batch[1])
         self.context.backward(loss)
         self.context.step_optimizer(self.optimizer)
         return {"loss": loss}
 
     def evaluate_batch(self, batch: Any) -> dict[str, Any]:
+        self.records.update(len(batch[0]))
         return {"loss": torch.nn.functional.mse_loss(self.model(batch[0]), batch[1])}
 
 
@@ -93,10 +101,23 @@ def prepare(root: Path, **spec: Any) -> None:
 DIRECTIVES = {"revision": 1, "length": LENGTH, "closed": True}
 
 
-def main(root: Path) -> None:
-    """Trains what the test prepared in every worker, and one trial again where it was stopped."""
-    states = {name: train(root / name) for name in ("plain", "unbroken", "stopped")}
-    if os.environ["RANK"] == "0":
+def train_alone(root: Path) -> dict[str, torch.Tensor]:
+    """Trains without a cluster; the weights then."""
+    os.environ.pop("DETCLOUD_TRIAL_DIR")
+    hparams = {"global_batch_size": 8, "noisy": False}
+    with pytorch.init(hparams=hparams, checkpoint_dir=root / "off") as context:
+        trial = CurveTrial(context)
+        pytorch.Trainer(trial, context).fit(max_length=pytorch.Batch(4))
+        return trial.model.state_dict()
+
+
+def main(root: Path, rank: int) -> None:
+    """Trains what the test prepared, as one of two processes, and one trial again where it was
+    stopped.
+    """
+    names = ("plain", "unbroken", "stopped", "chief", "compressed")
+    states = {name: train(root / name) for name in names}
+    if rank == 0:
         report = root / "stopped" / "trial" / "out" / "report-0.jsonl"
         lines = map(json.loads, report.read_text().splitlines())
         kept = next(line for line in lines if line["kind"] == "checkpoint")
@@ -109,8 +130,39 @@ def main(root: Path) -> None:
         )
     torch.distributed.barrier()
     states["resumed"] = train(root / "stopped")
-    torch.save(states, root / f"states-{os.environ['RANK']}.pth")
+    states["off"] = train_alone(root)
+    torch.save(states, root / f"states-{rank}.pth")
+
+
+def fork_gang(root: Path) -> int:
+    """Run `main` in this process and in one forked from it; the exit code."""
+    os.chdir(root)
+    os.environ.update(
+        TORCHELASTIC_RUN_ID="none",
+        WORLD_SIZE="2",
+        LOCAL_WORLD_SIZE="2",
+        MASTER_ADDR="127.0.0.1",
+        # No port here, but the name of the socket file at which the two meet.
+        MASTER_PORT=str(os.getpid()),
+    )
+    parent = os.getpid()
+    child = os.fork()
+    rank = 0 if child else 1
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
+    try:
+        torch.distributed.init_process_group(
+            "gloo", init_method=f"file://{root}/store", rank=rank, world_size=2
+        )
+        main(root, rank)
+    except BaseException:
+        traceback.print_exc()
+        # The other one would wait for this one.
+        os.kill(child or parent, signal.SIGKILL)
+        os._exit(1)
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    os._exit(0)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    sys.exit(fork_gang(Path(sys.argv[1])))

@@ -9,16 +9,21 @@ import torch
 
 from tests.patience import PROCESS_SECONDS_MAX
 from tests.unit.core.trial_files import reports
-from tests.unit.pytorch.gang_training import LENGTH, SPEC, prepare, train
+from tests.unit.pytorch.gang_training import (
+    LENGTH,
+    SPEC,
+    VALIDATION_RECORDS,
+    prepare,
+    train,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 STOPPED_AFTER = 7
-LAUNCHER = [sys.executable, "-m", "detcloud.launch.torch_distributed", "--nproc_per_node=2", "--"]
 
 
 def run_gang(root: Path) -> str:
     done = subprocess.run(
-        [*LAUNCHER, sys.executable, "-m", "tests.unit.pytorch.gang_training", str(root)],
+        [sys.executable, "-m", "tests.unit.pytorch.gang_training", str(root)],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": f"{ROOT / 'harness'}:{ROOT}", "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -45,8 +50,17 @@ def test_two_processes_train_as_one_and_stop_at_the_same_batch(
     prepare(tmp_path / "plain")
     prepare(tmp_path / "unbroken", hparams=noisy)
     prepare(tmp_path / "stopped", hparams={**noisy, "notice_at": STOPPED_AFTER - 1})
+    # In the step era training metrics are the chief's, unless a setting says otherwise.
+    prepare(tmp_path / "chief", era="steps")
+    options = {
+        "gradient_compression": True,
+        "tensor_fusion_threshold": 1,
+        "aggregation_frequency": 1,
+        "mixed_precision": "O1",
+    }
+    prepare(tmp_path / "compressed", config={"optimizations": options})
     prepare(tmp_path / "alone", threads=1, slots=[0])
-    log = run_gang(tmp_path)
+    run_gang(tmp_path)
     monkeypatch.setenv("DETCLOUD_TRIAL_DIR", "")
     alone = train(tmp_path / "alone")
     first, second = (torch.load(tmp_path / f"states-{rank}.pth") for rank in (0, 1))
@@ -64,7 +78,7 @@ def test_two_processes_train_as_one_and_stop_at_the_same_batch(
     for name, value in alone.items():
         torch.testing.assert_close(first["plain"][name], value, rtol=1e-4, atol=1e-6)
     # The weights of both are one model's; each has its own running averages of its batches.
-    for name in ("plain", "unbroken", "stopped", "resumed"):
+    for name in ("plain", "unbroken", "stopped", "resumed", "chief", "compressed", "off"):
         same_weights(first[name], second[name])
 
     # The notice, which rank 1 alone heard of, stopped both; what was resumed is as what ran on.
@@ -76,8 +90,24 @@ def test_two_processes_train_as_one_and_stop_at_the_same_batch(
         assert torch.equal(first["resumed"][name], value), name
     assert metrics(tmp_path / "stopped") == metrics(tmp_path / "unbroken")
     assert not list(tmp_path.glob("*/trial/out/report-1.jsonl"))
-    assert {line[:9] for line in log.splitlines()} == {"[rank=0] "}
     assert SPEC["scheduling_unit"] == 5
+
+    # 5 batches of 8 records, and the validation set: each process counts its own.
+    assert [
+        line["metrics"]["records"] for line in reports(tmp_path / "plain" / "trial", "metrics")
+    ] == [
+        40,
+        VALIDATION_RECORDS,
+        40,
+        VALIDATION_RECORDS,
+    ]
+    chief = [loss for group, _, loss in metrics(tmp_path / "chief") if group == "training"]
+    assert chief != pytest.approx(found[::2], rel=1e-3)
+    # Half precision has 11 bits: gradients are exchanged with an error of up to 1 in 2,000.
+    for name, value in alone.items():
+        assert not torch.equal(first["compressed"][name], first["plain"][name])
+        torch.testing.assert_close(first["compressed"][name], value, rtol=2e-2, atol=1e-3)
+    assert len(list(tmp_path.glob("off/*/*/*/*/state_dict.pth"))) == 1
 
 
 def same_weights(one: dict[str, Any], other: dict[str, Any]) -> None:
