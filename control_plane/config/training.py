@@ -20,13 +20,13 @@ class Optimizations(Section):
     average_aggregated_gradients: bool = True
     """Whether those are divided by their number."""
     average_training_metrics: bool = True
-    """Kept and shown: training metrics are those of all processes of a trial."""
+    """Whether training metrics are averages over all processes of a trial, not the chief's own."""
     gradient_compression: bool = False
-    """Kept and shown: PyTorch itself exchanges gradients."""
+    """Whether processes exchange gradients in half precision."""
     mixed_precision: Literal["O0", "O1", "O2", "O3"] = "O0"
-    """Kept and shown."""
+    """All but `O0` run batches in torch's autocast on a GPU, with gradients scaled."""
     tensor_fusion_threshold: CountOrZero = 64
-    """Kept and shown."""
+    """The MiB of gradients that processes exchange at a time; 0 leaves it to PyTorch."""
     tensor_fusion_cycle_time: CountOrZero = 1
     """Kept and shown."""
     auto_tune_tensor_fusion: bool = False

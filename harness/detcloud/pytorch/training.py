@@ -197,12 +197,12 @@ class Training:
     def _training_metrics(self) -> dict[str, Any]:
         """The metrics of the workload that ends, over all processes unless only the chief's count.
 
-        In the step era `optimizations.average_training_metrics` decides; later they always are.
+        `optimizations.average_training_metrics` decides, which is off by default in the step era.
         """
         distributed, info = self._core.distributed, self._core.info
         options = info.config.get("optimizations") or {}
         average = self._average
-        if info.era != "steps" or options.get("average_training_metrics", False):
+        if options.get("average_training_metrics", info.era != "steps"):
             average = average.over_all_processes(distributed)
         reduced = self._context.reducers.reduce(distributed, training=True)
         return {**average.average(), **reduced}

@@ -45,20 +45,12 @@ UNUSED_SETTINGS = (
     UnusedSetting(("slurm",), NO_MANAGER),
     UnusedSetting(("pbs",), NO_MANAGER),
     UnusedSetting(("optimizations", "grad_updates_size_file"), NO_FUSION),
-    UnusedSetting(("optimizations", "tensor_fusion_threshold"), NO_FUSION, (64,)),
     UnusedSetting(("optimizations", "tensor_fusion_cycle_time"), NO_FUSION, (1, 5)),
     UnusedSetting(("optimizations", "auto_tune_tensor_fusion"), NO_FUSION),
-    UnusedSetting(("optimizations", "gradient_compression"), NO_FUSION),
     UnusedSetting(
         ("optimizations", "mixed_precision"),
-        "use torch.autocast and context.wrap_scaler in the trial's code",
-        ("O0",),
-    ),
-    # It is false by default in one era: that code was not asked, and wants nothing.
-    UnusedSetting(
-        ("optimizations", "average_training_metrics"),
-        "training metrics are those of all processes",
-        (True, False),
+        "O2 and O3 are apex's own levels, so PyTorch's mixed precision runs, as for O1",
+        ("O0", "O1"),
     ),
     UnusedSetting(("profiling", "begin_on_batch"), WHOLE_RUN),
     UnusedSetting(("profiling", "end_after_batch"), WHOLE_RUN),

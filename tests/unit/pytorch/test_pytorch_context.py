@@ -1,3 +1,4 @@
+import sys
 from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from detcloud import DetcloudError, pytorch
+from detcloud.pytorch.event_files import TorchWriter
 from detcloud.pytorch.optimization import Optimization
 
 Pair = namedtuple("Pair", "one other")
@@ -181,3 +183,81 @@ def test_the_scale_is_part_of_a_checkpoint(context: pytorch.PyTorchTrialContext)
 def test_event_files_have_a_folder(context: pytorch.PyTorchTrialContext, tmp_path: Path) -> None:
     assert context.get_tensorboard_path() == tmp_path / "tensorboard" / "0" / "0"
     assert context.get_tensorboard_path().is_dir()
+
+
+def test_optimizers_may_choose_how_gradients_are_added_up(tmp_path: Path) -> None:
+    with pytorch.init(checkpoint_dir=tmp_path, aggregation_frequency=2) as context:
+        weights = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
+        optimizers = [
+            context.wrap_optimizer(
+                torch.optim.SGD([weight], lr=1.0),
+                backward_passes_per_step=2,
+                fp16_compression=True,
+                average_aggregated_gradients=average,
+            )
+            for weight, average in zip(weights, (True, False), strict=True)
+        ]
+        for batch_idx in range(2):
+            context.set_position(batch_idx, 4)
+            for weight, optimizer in zip(weights, optimizers, strict=True):
+                context.backward((weight * 3.0).sum())
+                context.step_optimizer(optimizer)
+        # Two gradients of 3, averaged or added.
+        assert [weight.item() for weight in weights] == [-3.0, -6.0]
+        with pytest.raises(DetcloudError, match="backward_passes_per_step is 0"):
+            context.wrap_optimizer(_weight()[1], 0)
+
+
+def test_a_scheduler_needs_a_wrapped_optimizer_and_a_metric_by_hand(
+    context: pytorch.PyTorchTrialContext,
+) -> None:
+    optimizer = _weight()[1]
+    schedulers = torch.optim.lr_scheduler
+    with pytest.raises(DetcloudError, match="ConstantLR was made for an optimizer that is not"):
+        context.wrap_lr_scheduler(
+            schedulers.ConstantLR(optimizer), pytorch.StepMode.STEP_EVERY_BATCH
+        )
+    context.wrap_optimizer(optimizer)
+    plateau = schedulers.ReduceLROnPlateau(optimizer)
+    with pytest.raises(DetcloudError, match=r"use StepMode\.MANUAL_STEP"):
+        context.wrap_lr_scheduler(plateau, pytorch.StepMode.STEP_EVERY_EPOCH)
+    context.wrap_lr_scheduler(plateau, pytorch.StepMode.MANUAL_STEP)
+    assert context.lr_schedulers == [plateau]
+
+
+def test_a_trial_may_write_its_own_event_files(
+    context: pytorch.PyTorchTrialContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = context.get_tensorboard_writer()
+    assert context.get_tensorboard_writer() is writer
+    former = TorchWriter()
+    for each in (writer, former.writer, former):
+        each.add_scalar("mine", 1.0, 2)
+    former.reset()
+    assert len(list((tmp_path / "tensorboard").rglob("*tfevents*"))) == 2
+    context.set_enable_tensorboard_logging(False)
+    context.core.train.report_training_metrics(1, {"loss": 1.0})
+    assert not context.get_enable_tensorboard_logging()
+    assert len(list((tmp_path / "tensorboard").rglob("*tfevents*"))) == 2
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(DetcloudError, match="needs the package tensorboard"):
+        TorchWriter()
+
+
+class Batches:
+    """A batch of the user's own type, such as a tokenizer's."""
+
+    def to(self, device: torch.device) -> tuple[str, str]:
+        return "moved", device.type
+
+
+def test_a_batch_of_another_type_is_moved_by_its_own_method(
+    context: pytorch.PyTorchTrialContext,
+) -> None:
+    assert context.to_device([Batches()]) == [("moved", context.device.type)]
+
+
+def test_nothing_wrapped_has_no_first(context: pytorch.PyTorchTrialContext) -> None:
+    with pytest.raises(DetcloudError, match="no model yet: wrap one, or define build_model"):
+        context.get_model()
+    assert context.get_lr_scheduler() is None
