@@ -26,6 +26,7 @@ from detcloud.shared.errors import DetcloudError
 Model = TypeVar("Model", bound=torch.nn.Module)
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
 Scheduler = TypeVar("Scheduler", bound=TorchLRScheduler)
+Wrapped = TypeVar("Wrapped")
 
 
 @contextmanager
@@ -234,7 +235,7 @@ class PyTorchTrialContext:
 
     def wrap_reducer(
         self,
-        reducer: MetricReducer | Callable[[list[Any]], Any],
+        reducer: MetricReducer | type[MetricReducer] | Callable[[list[Any]], Any],
         name: str | None = None,
         for_training: bool = True,
         for_validation: bool = True,
@@ -336,10 +337,10 @@ class PyTorchTrialContext:
 
     def get_model(self) -> torch.nn.Module:
         """The first model that was wrapped, or that `build_model` gave."""
-        return _first(self.models, "model")
+        return _first_object(self.models, "model")
 
     def get_optimizer(self) -> torch.optim.Optimizer:
-        return _first(self.optimizers, "optimizer")
+        return _first_object(self.optimizers, "optimizer")
 
     def get_lr_scheduler(self) -> TorchLRScheduler | None:
         return next(iter(self.lr_schedulers), None)
@@ -395,7 +396,7 @@ class PyTorchTrialContext:
         return (self._batch_idx + 1) % self._epoch_length == 0
 
 
-def _first(wrapped: list[Any], kind: str) -> Any:
+def _first_object(wrapped: list[Wrapped], kind: str) -> Wrapped:
     if not wrapped:
         raise DetcloudError(f"the trial has no {kind} yet: wrap one, or define build_model")
     return wrapped[0]

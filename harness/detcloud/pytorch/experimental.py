@@ -37,7 +37,7 @@ class PyTorchExperimentalContext:
 
     def wrap_reducer(
         self,
-        reducer: MetricReducer | Callable[[list[Any]], Any],
+        reducer: MetricReducer | type[MetricReducer] | Callable[[list[Any]], Any],
         name: str | None = None,
         for_training: bool = True,
         for_validation: bool = True,

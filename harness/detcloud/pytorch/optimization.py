@@ -27,6 +27,10 @@ class StepMode(Enum):
     MANUAL_STEP = "manual_step"
 
 
+# Within the class below the name is its attribute.
+_StepMode = StepMode
+
+
 class LRScheduler:
     """A scheduler and when it steps, as `create_lr_scheduler` returns it; and Determined's place
     of `StepMode`.
@@ -34,7 +38,7 @@ class LRScheduler:
 
     StepMode = StepMode
 
-    def __init__(self, scheduler: TorchLRScheduler, step_mode: StepMode) -> None:
+    def __init__(self, scheduler: TorchLRScheduler, step_mode: _StepMode) -> None:
         self._scheduler, self.step_mode = scheduler, step_mode
 
     def get_scheduler(self) -> TorchLRScheduler:

@@ -23,7 +23,7 @@ class MetricReducer(ABC):
 
     @abstractmethod
     def per_slot_reduce(self) -> Any:
-        """What this process has collected, as picklable data."""
+        """The picklable data that this process has collected."""
 
     @abstractmethod
     def cross_slot_reduce(self, per_slot_metrics: list[Any]) -> Any:
@@ -51,7 +51,7 @@ class FunctionReducer(MetricReducer):
 
 
 @dataclass(frozen=True)
-class _Wrapped:
+class _ReducerEntry:
     reducer: MetricReducer
     name: str | None
     for_training: bool
@@ -62,11 +62,11 @@ class Reducers:
     """The reducers of one trial, in the order in which it wrapped them."""
 
     def __init__(self) -> None:
-        self._wrapped: list[_Wrapped] = []
+        self._wrapped: list[_ReducerEntry] = []
 
     def wrap(
         self,
-        reducer: MetricReducer | Callable[[list[Any]], Any],
+        reducer: MetricReducer | type[MetricReducer] | Callable[[list[Any]], Any],
         name: str | None,
         for_training: bool,
         for_validation: bool,
@@ -80,7 +80,7 @@ class Reducers:
                     "MetricReducer was expected"
                 )
             reducer = FunctionReducer(reducer)
-        self._wrapped.append(_Wrapped(reducer, name, for_training, for_validation))
+        self._wrapped.append(_ReducerEntry(reducer, name, for_training, for_validation))
         return reducer
 
     def reset(self) -> None:
@@ -100,11 +100,11 @@ class Reducers:
         return distributed.broadcast(metrics)
 
 
-def _is_due(wrapped: _Wrapped, training: bool) -> bool:
+def _is_due(wrapped: _ReducerEntry, training: bool) -> bool:
     return wrapped.for_training if training else wrapped.for_validation
 
 
-def _reduced_metrics(due: list[_Wrapped], slots: list[list[Any]]) -> dict[str, Any]:
+def _reduced_metrics(due: list[_ReducerEntry], slots: list[list[Any]]) -> dict[str, Any]:
     """The metrics of each reducer, given what each process has collected for all of them."""
     metrics: dict[str, Any] = {}
     for wrapped, *collected in zip(due, *slots, strict=True):
@@ -113,7 +113,7 @@ def _reduced_metrics(due: list[_Wrapped], slots: list[list[Any]]) -> dict[str, A
     return metrics
 
 
-def _named_metrics(wrapped: _Wrapped, value: Any) -> dict[str, Any]:
+def _named_metrics(wrapped: _ReducerEntry, value: Any) -> dict[str, Any]:
     if wrapped.name is None and not isinstance(value, dict):
         raise DetcloudError(
             f"a reducer without a name gave a {type(value).__name__}: a dict of metrics was "

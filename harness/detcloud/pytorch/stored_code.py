@@ -1,4 +1,4 @@
-"""What a checkpoint holds beside the state: the code, and what makes a trial of it again."""
+"""The code in a checkpoint, and the facts that make a trial of it again."""
 
 from __future__ import annotations
 

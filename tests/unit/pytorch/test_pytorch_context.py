@@ -2,6 +2,7 @@ import sys
 from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -244,17 +245,11 @@ def test_a_trial_may_write_its_own_event_files(
         TorchWriter()
 
 
-class Batches:
-    """A batch of the user's own type, such as a tokenizer's."""
-
-    def to(self, device: torch.device) -> tuple[str, str]:
-        return "moved", device.type
-
-
 def test_a_batch_of_another_type_is_moved_by_its_own_method(
     context: pytorch.PyTorchTrialContext,
 ) -> None:
-    assert context.to_device([Batches()]) == [("moved", context.device.type)]
+    batch = SimpleNamespace(to=lambda device: ("moved", device))
+    assert context.to_device([batch]) == [("moved", context.device)]
 
 
 def test_nothing_wrapped_has_no_first(context: pytorch.PyTorchTrialContext) -> None:

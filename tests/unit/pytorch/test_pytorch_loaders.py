@@ -83,10 +83,10 @@ def test_a_stream_is_trained_on_from_the_batch_that_the_trial_asks_for(
 def test_without_the_switch_torchs_own_loader_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Checked(StreamTrial):
+    class CheckedTrial(StreamTrial):
         checks_off = False
 
-    monkeypatch.setattr("tests.unit.pytorch.line_trial.LineTrial", Checked)
+    monkeypatch.setattr("tests.unit.pytorch.line_trial.LineTrial", CheckedTrial)
     cluster = Cluster(tmp_path, monkeypatch)
     cluster.direct(revision=1, length=2, closed=True)
     with pytest.raises(DetcloudError, match=r"or call context\.experimental.disable_dataset"):

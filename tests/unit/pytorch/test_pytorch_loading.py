@@ -130,7 +130,7 @@ def test_code_that_is_no_submission_is_left_out(
 
 
 def test_the_parameters_of_a_model_are_drawn_anew() -> None:
-    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
-    before = model[0].weight.clone()
-    pytorch.reset_parameters(model)
-    assert not torch.equal(model[0].weight, before)
+    layer = torch.nn.Linear(2, 2)
+    before = layer.weight.clone()
+    pytorch.reset_parameters(torch.nn.Sequential(layer, torch.nn.ReLU()))
+    assert not torch.equal(layer.weight, before)

@@ -32,7 +32,7 @@ class Spread(pytorch.MetricReducer):
 
 
 class Slots:
-    """What two processes exchange, of which this one is the chief and collected the same."""
+    """The exchange of two processes, of which this one is the chief and both collected the same."""
 
     size, can_exchange = 2, True
 
