@@ -20,7 +20,14 @@ from detcloud.pytorch.context import PyTorchTrialContext
 from detcloud.pytorch.data import DataLoader
 from detcloud.pytorch.gang import copy_buffers_of_chief
 from detcloud.pytorch.hooks import Hooks
-from detcloud.pytorch.loaders import NO_BATCH, Loader, Loaders, padded_batches, whole_loader
+from detcloud.pytorch.loaders import (
+    ENDLESS_EPOCH,
+    NO_BATCH,
+    Loader,
+    Loaders,
+    padded_batches,
+    whole_loader,
+)
 from detcloud.pytorch.metrics import (
     BatchMetrics,
     MetricAverage,
@@ -47,8 +54,6 @@ from detcloud.shared.errors import DetcloudError
 
 Value = TypeVar("Value")
 
-# A time metric that is known without the trial's reporting it.
-EPOCHS = "epochs"
 APEX = "amp_state"
 STATE_PARTS = (
     MODELS,
@@ -184,7 +189,7 @@ class Training:
         if steps < end:
             return
         metrics = self._training_metrics()
-        self._core.train.report_training_metrics(steps, metrics, batches)
+        self._core.train.report_training_metrics(steps, self._add_counts(metrics), batches)
         operation.report_progress(steps)
         self._average = MetricAverage()
         outputs = [
@@ -206,6 +211,15 @@ class Training:
             average = average.over_all_processes(distributed)
         reduced = self._context.reducers.reduce(distributed, training=True)
         return {**average.average(), **reduced}
+
+    def _add_counts(self, metrics: dict[str, Any]) -> dict[str, Any]:
+        """The metrics to report: in the length era with the batches and epochs until now."""
+        steps, epoch_length = self.position.steps, self._loaders.epoch_length
+        if self._core.info.era == "steps":
+            return metrics
+        epochs = {"epochs": steps / epoch_length} if epoch_length < ENDLESS_EPOCH else {}
+        # Last, unless the trial has metrics of these names.
+        return {**metrics, "batches": steps, **epochs, **metrics}
 
     def _train_batch(self, batch_idx: int, epoch_length: int) -> None:
         context, (epoch_idx, number) = self._context, divmod(batch_idx, epoch_length)
@@ -240,9 +254,7 @@ class Training:
         steps, validated_steps = self.position.steps, self._core.info.validated_steps
         experiment_best = self._from_chief(self._core.train.get_experiment_best_validation())
         metric = self._searcher_metric(metrics)
-        if self._core.info.config.get("searcher", {}).get("time_metric") == EPOCHS:
-            metrics = {EPOCHS: steps / self._loaders.epoch_length, **metrics}
-        self._core.train.report_validation_metrics(steps, metrics)
+        self._core.train.report_validation_metrics(steps, self._add_counts(metrics))
         wants_checkpoint = policy_wants_checkpoint(
             self._plan.schedule,
             metric,

@@ -77,7 +77,7 @@ def test_a_stream_is_trained_on_from_the_batch_that_the_trial_asks_for(
     assert first.seen == [0.0, 3.0]
     # The stream ends at record 12 and begins again where the trial had it begin.
     assert second.seen == [6.0, 9.0, 6.0, 9.0]
-    assert reports(cluster.trial, "metrics")[-1]["metrics"] == {"loss": 12.0}
+    assert reports(cluster.trial, "metrics")[-1]["metrics"] == {"loss": 12.0, "batches": 6}
 
 
 def test_without_the_switch_torchs_own_loader_is_refused(

@@ -78,6 +78,9 @@ def test_a_reducers_metric_fits_its_name(reducer: Any, name: str | None, message
         reduce_nothing(Slots())
 
 
+COMMON = ("loss", "batches", "epochs")
+
+
 class CountingTrial(LineTrial):
     """Counts records and remembers losses by itself, in training and in evaluation."""
 
@@ -104,7 +107,7 @@ def test_reducers_are_part_of_the_reports_of_each_workload(
     cluster.direct(revision=1, length=8, closed=True)
     cluster.run()
     found = [
-        {name: value for name, value in line["metrics"].items() if name != "loss"}
+        {name: value for name, value in line["metrics"].items() if name not in COMMON}
         for line in reports(cluster.trial, "metrics")
     ]
     # Batches of 3 records, in workloads of 5 batches and of 3; the validation set has 12 records.
@@ -136,4 +139,6 @@ def test_a_whole_data_set_may_feed_reducers(
     cluster = Cluster(tmp_path, monkeypatch)
     cluster.direct(revision=1, length=5, closed=True)
     cluster.run()
-    assert reports(cluster.trial, "metrics")[-1]["metrics"] == {"loss": 0.5, "records": 12}
+    metrics = reports(cluster.trial, "metrics")[-1]["metrics"]
+    # An epoch has 4 batches.
+    assert metrics == {"loss": 0.5, "records": 12, "batches": 5, "epochs": 1.25}

@@ -30,7 +30,9 @@ def test_training_metrics_are_averages_over_the_workload(
     cluster.run()
     training = [line for line in reports(cluster.trial, "metrics") if line["group"] == "training"]
     # (0 + 1 + 2 + 3) / 4 and (4 + 5) / 2.
-    assert [line["metrics"] for line in training] == [{"idx": 1.5}, {"idx": 4.5}]
+    assert [line["metrics"]["idx"] for line in training] == [1.5, 4.5]
+    # An epoch has 4 batches.
+    assert training[1]["metrics"] == {"idx": 4.5, "batches": 6, "epochs": 1.5}
     assert [line["batches"] for line in training] == [4, 2]
 
 
