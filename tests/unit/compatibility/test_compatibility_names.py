@@ -11,6 +11,7 @@ from detcloud import pytorch
 from detcloud.compatibility import path
 from detcloud.compatibility.modules import UnsupportedName, _Finder
 from detcloud.compatibility.names import MODULES
+from detcloud.pytorch.event_files import TorchWriter
 
 # Names that the modules of releases 0.12.13 to 0.38.1 define or import for their users.
 PUBLIC = json.loads(Path(__file__).with_name("public_names.json").read_text())
@@ -63,3 +64,11 @@ def test_what_is_missing_is_an_import_error_with_a_sentence() -> None:
         exec("import determined.nonsense")
     with pytest.raises(ImportError, match="cannot import name 'nonsense'"):
         exec("from determined.pytorch import nonsense")
+
+
+def test_the_writer_of_event_files_is_at_its_place() -> None:
+    scope: dict[str, Any] = {}
+    exec("from determined.tensorboard.metric_writers.pytorch import TorchWriter", scope)
+    assert scope["TorchWriter"] is TorchWriter
+    exec("from determined.pytorch import MetricReducer, load_trial_from_checkpoint_path", scope)
+    assert scope["MetricReducer"] is pytorch.MetricReducer
