@@ -16,14 +16,19 @@ import torch
 from detcloud.pytorch.callback import PyTorchCallback
 from detcloud.pytorch.context import PyTorchTrialContext
 from detcloud.pytorch.data import DataLoader
+from detcloud.pytorch.hooks import argument_count
 from detcloud.pytorch.optimization import LRScheduler
 from detcloud.pytorch.trial import PyTorchTrial, Reducer
 from detcloud.shared.errors import DetcloudError
 
 
 def to_current_form(trial: PyTorchTrial, context: PyTorchTrialContext) -> PyTorchTrial:
-    """The trial as the Trainer calls it: itself, unless it defines `build_model`."""
-    return FormerTrial(context, trial) if hasattr(trial, "build_model") else trial
+    """The trial as the Trainer calls it: itself, unless its `train_batch` takes the model.
+
+    A method `build_model` alone may be a helper of a trial in today's form.
+    """
+    is_former = hasattr(trial, "build_model") and argument_count(trial.train_batch) in (None, 4)
+    return FormerTrial(context, trial) if is_former else trial
 
 
 class FormerTrial(PyTorchTrial):

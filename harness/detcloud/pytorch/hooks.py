@@ -40,13 +40,13 @@ class Hooks:
         for kind in (former, hook) if former else (hook,):
             for callback in self._overriding(kind):
                 method = getattr(callback, kind.__name__)
-                method(*arguments[: _argument_count(method)])
+                method(*arguments[: argument_count(method)])
 
     def wants_batch_metrics(self) -> bool:
         """Whether a callback takes what each batch of a workload returned."""
         hook = PyTorchCallback.on_training_workload_end
         return any(
-            _argument_count(callback.on_training_workload_end) in (None, 2)
+            argument_count(callback.on_training_workload_end) in (None, 2)
             for callback in self._overriding(hook)
         )
 
@@ -68,7 +68,7 @@ class Hooks:
         ]
 
 
-def _argument_count(method: Callable[..., None]) -> int | None:
+def argument_count(method: Callable[..., None]) -> int | None:
     """The number of arguments that a method takes by position; None for any."""
     kinds = [parameter.kind for parameter in inspect.signature(method).parameters.values()]
     if inspect.Parameter.VAR_POSITIONAL in kinds:

@@ -9,7 +9,7 @@ from torch.utils.data import TensorDataset
 
 from detcloud import DetcloudError, pytorch
 from tests.unit.core.trial_files import direct, enter, make_trial, reports
-from tests.unit.pytorch.line_trial import SPEC, Cluster
+from tests.unit.pytorch.line_trial import SPEC, Cluster, LineTrial
 
 
 class FormerLine(pytorch.PyTorchTrial):
@@ -177,3 +177,17 @@ def test_hooks_are_called_in_the_form_that_they_have(
         ("validation",),
         ("validated", ["loss"]),
     ]
+
+
+def test_a_method_build_model_may_be_a_trials_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OwnMethod(LineTrial):
+        def build_model(self) -> torch.nn.Module:
+            raise AssertionError("nobody but the trial itself calls it")
+
+    monkeypatch.setattr("tests.unit.pytorch.line_trial.LineTrial", OwnMethod)
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=5, closed=True)
+    cluster.run()
+    assert cluster.workloads == "T5 C5 V5 D5"
