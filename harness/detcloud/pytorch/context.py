@@ -302,8 +302,13 @@ class PyTorchTrialContext:
         if self.precision.is_automatic and self.optimization.scaler is not None:
             loss = self.optimization.scaler.scale(loss)
         is_last = self.optimization.is_step(self._batch_idx)
-        with self.precision.scaled_loss(loss, is_last) as scaled:
-            torch.autograd.backward(scaled, gradient, retain_graph, create_graph)
+        self.precision.compute_gradients(
+            loss,
+            is_last,
+            grad_tensors=gradient,
+            retain_graph=retain_graph,
+            create_graph=create_graph,
+        )
 
     def step_optimizer(
         self,

@@ -68,7 +68,7 @@ class Hooks:
         ]
 
 
-def argument_count(method: Callable[..., None]) -> int | None:
+def argument_count(method: Callable[..., Any]) -> int | None:
     """The number of arguments that a method takes by position; None for any."""
     kinds = [parameter.kind for parameter in inspect.signature(method).parameters.values()]
     if inspect.Parameter.VAR_POSITIONAL in kinds:

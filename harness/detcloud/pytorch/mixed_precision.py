@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from detcloud.shared.errors import DetcloudError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LEVELS = ("O0", "O1", "O2", "O3")
 
@@ -65,16 +62,17 @@ class MixedPrecision:
         self._apex_optimizers = list(optimizers) if several else [optimizers]
         return models, optimizers
 
-    @contextmanager
-    def scaled_loss(self, loss: torch.Tensor, is_last: bool) -> Iterator[torch.Tensor]:
-        """The loss whose gradients apex expects; the loss itself without apex."""
+    def compute_gradients(self, loss: torch.Tensor, is_last: bool, **options: Any) -> None:
+        """Compute gradients, scaled as apex expects them where it is in use.
+
+        `is_last` says that a step follows; `options` go to torch.autograd.backward.
+        """
         if self._apex is None:
-            yield loss
+            torch.autograd.backward(loss, **options)
             return
-        with self._apex.scale_loss(
-            loss, self._apex_optimizers, delay_unscale=not is_last
-        ) as scaled:
-            yield scaled
+        optimizers = self._apex_optimizers
+        with self._apex.scale_loss(loss, optimizers, delay_unscale=not is_last) as scaled:
+            torch.autograd.backward(scaled, **options)
 
     def step_parameters(self, optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter] | None:
         """The parameters that apex steps; None without it, when the optimizer's own are stepped."""
