@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar, cast
 
 import torch
@@ -93,7 +94,8 @@ class PyTorchTrialContext:
         self._compresses_gradients = bool(options.get("gradient_compression"))
         self._profiler: Any = None
         self._tensorboard_writer: Any = None
-        TRIAL_FOLDER.set(self.get_tensorboard_path if core_context.is_chief else None)
+        self._worker_folder: TemporaryDirectory[str] | None = None
+        TRIAL_FOLDER.set(self.get_tensorboard_path)
         self._initial_batch = 0
         self._batch_idx = 0
         self._epoch_length = 1
@@ -149,11 +151,18 @@ class PyTorchTrialContext:
         return self.core.info.trial_seed
 
     def get_tensorboard_path(self) -> Path:
-        """The folder of the trial's event files, which has every reported number already."""
-        return self.core.train.get_tensorboard_path()
+        """The folder of the trial's event files, which has every reported number already.
+
+        Of a process that is not the chief a folder of its own, of which nothing is kept.
+        """
+        if self.core.is_chief:
+            return self.core.train.get_tensorboard_path()
+        if self._worker_folder is None:
+            self._worker_folder = TemporaryDirectory(prefix="detcloud-events-")
+        return Path(self._worker_folder.name)
 
     def get_tensorboard_writer(self) -> Any:
-        """torch's SummaryWriter for that folder, the same one at every call; for the chief."""
+        """torch's SummaryWriter for that folder, the same one at every call."""
         if self._tensorboard_writer is None:
             self._tensorboard_writer = open_summary_writer(self.get_tensorboard_path())
         return self._tensorboard_writer
@@ -282,9 +291,8 @@ class PyTorchTrialContext:
 
         Traces are written to the folder of the event files, unless `on_trace_ready` is given.
         """
-        if self.core.is_chief:
-            folder = str(self.get_tensorboard_path())
-            options.setdefault("on_trace_ready", tensorboard_trace_handler(folder))
+        folder = str(self.get_tensorboard_path())
+        options.setdefault("on_trace_ready", tensorboard_trace_handler(folder))
         self._profiler = torch.profiler.profile(*arguments, **options)
 
     def profile_training(self) -> AbstractContextManager[Any]:
@@ -380,6 +388,8 @@ class PyTorchTrialContext:
         """Close the writer of event files, if the trial has asked for it."""
         if self._tensorboard_writer is not None:
             self._tensorboard_writer.close()
+        if self._worker_folder is not None:
+            self._worker_folder.cleanup()
 
     def get_initial_batch(self) -> int:
         """The number of batches that were trained when this process began."""

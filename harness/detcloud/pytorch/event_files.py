@@ -11,7 +11,7 @@ from typing import Any
 
 from detcloud.shared.errors import DetcloudError
 
-# The folder of the trial that is set up or trained; None for a process that is not the chief.
+# The folder of the trial that was set up last.
 TRIAL_FOLDER: ContextVar[Callable[[], Path] | None] = ContextVar("TRIAL_FOLDER", default=None)
 
 
