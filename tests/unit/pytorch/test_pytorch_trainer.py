@@ -311,20 +311,6 @@ def test_the_arguments_of_fit_go_before_the_specification(
     assert cluster.workloads == "T3 T4 V4 C4 T7 T8 C8 V8 D8"
 
 
-def test_periods_may_be_lists_of_batches_and_epochs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cluster = Cluster(tmp_path, monkeypatch)
-    cluster.direct(revision=1, length=9, closed=True)
-    # An epoch has 12 / 3 = 4 batches.
-    cluster.run(
-        validation_period=Epoch([1, 5]),
-        checkpoint_period=Batch((6, 2)),
-        reporting_period=Batch({3}),
-    )
-    assert cluster.workloads == "T2 C2 T3 T4 V4 T6 C6 T9 C9 V9 D9"
-
-
 def test_every_hook_is_called_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 
