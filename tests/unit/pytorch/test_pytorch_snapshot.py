@@ -89,3 +89,15 @@ def test_what_runs_preserved_moves_no_generator() -> None:
     with generators.preserve_state():
         _draws()
     assert _draws() == expected
+
+
+def test_the_parts_of_an_older_checkpoint_have_todays_names(tmp_path: Path) -> None:
+    parts = {"models": [1], "optimizers": [2], "schedulers": [3], "scaler": {"scale": 4.0}}
+    snapshot.save_state({**parts, "position": {}}, tmp_path)
+    assert snapshot.load_state(tmp_path, ("models_state_dict",)) == {
+        "models_state_dict": [1],
+        "optimizers_state_dict": [2],
+        "lr_schedulers_state_dict": [3],
+        "scaler_state_dict": {"scale": 4.0},
+        "position": {},
+    }
