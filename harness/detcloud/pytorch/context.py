@@ -14,6 +14,7 @@ from torch.optim.lr_scheduler import LRScheduler as TorchLRScheduler
 from torch.profiler import tensorboard_trace_handler
 
 from detcloud import core
+from detcloud.core import TensorboardMode
 from detcloud.pytorch.batch_data import move_to_device
 from detcloud.pytorch.event_files import TRIAL_FOLDER, open_summary_writer
 from detcloud.pytorch.experimental import PyTorchExperimentalContext
@@ -169,10 +170,11 @@ class PyTorchTrialContext:
 
     def set_enable_tensorboard_logging(self, enable: bool) -> None:
         """Write reported numbers as event files, or do not."""
-        self.core.train.writes_events = enable
+        mode = TensorboardMode.AUTO if enable else TensorboardMode.MANUAL
+        self.core.train.tensorboard_mode = mode
 
     def get_enable_tensorboard_logging(self) -> bool:
-        return self.core.train.writes_events
+        return self.core.train.tensorboard_mode is TensorboardMode.AUTO
 
     # Objects that the trial wraps, and what the context does with them.
 

@@ -19,7 +19,8 @@ from detcloud.pytorch.trial import PyTorchTrial
 LOAD_FILE = "load_data.json"
 CODE_FOLDER = "code"
 FILES_MAX = 1000
-BYTES_MAX = 95 * 1024 * 1024
+# Every checkpoint has a copy.
+BYTES_MAX = 16 * 1024 * 1024
 # They may hold what nobody should read in a checkpoint.
 _PRIVATE_SECTIONS = ("checkpoint_storage", "tensorboard_storage", "environment", "integrations")
 
@@ -27,7 +28,7 @@ _PRIVATE_SECTIONS = ("checkpoint_storage", "tensorboard_storage", "environment",
 def write_code(folder: Path, trial: PyTorchTrial, core_context: core.Context) -> None:
     """Write `load_data.json` and, on a cluster, the code's files below `code/`.
 
-    Code of more files or bytes than a submission may have is left out, with a notice.
+    Code of more files or bytes than a checkpoint should carry is left out, with a notice.
     """
     kind = type(trial.trial if isinstance(trial, FormerTrial) else trial)
     config = core_context.info.config

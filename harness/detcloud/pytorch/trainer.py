@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any, Literal
 
 from detcloud.core import CheckpointReference
@@ -76,7 +75,8 @@ class Trainer:
             self._context.set_initial_batch(first)
             loaders = self._loaders()
             profiled = self._is_profiled if profiling_enabled is None else profiling_enabled
-            self._start_profiler(profiled)
+            if profiled:
+                self._context.core.profiler.start_measuring()
             spec, epoch = self._context.core.info, loaders.epoch_length
             testing = spec.test_mode if test_mode is None else test_mode
             validate_first = (
@@ -122,13 +122,6 @@ class Trainer:
             self._context.distributed,
             checked=self._context.experimental.checks_data_sets,
         )
-
-    def _start_profiler(self, enabled: bool) -> None:
-        profiler = getattr(self._context.core, "profiler", None)
-        if enabled and profiler is not None:
-            profiler.on()
-        elif enabled:
-            print("[detcloud] profiling_enabled is not used: there is no profiler", file=sys.stderr)
 
     def _checkpoint(
         self, latest_checkpoint: CheckpointReference | str | None
