@@ -243,8 +243,10 @@ def _columns(experiment: Item) -> tuple[Column, ...]:
 
 
 def _progress_text(trial: Item) -> str:
-    target = trial.get("target_steps") or 0
-    done = trial.get("steps_completed") or 0
+    target, done = trial.get("target_steps"), trial.get("steps_completed") or 0
+    if target is None:
+        # Its code decides how far it trains.
+        return count_text(done, "step")
     return f"{progress_bar(done / target if target else 0.0, BAR_CELLS)} {done}/{target}"
 
 

@@ -53,6 +53,11 @@ def test_only_changes_are_told() -> None:
     assert change_lines(later, later) == []
 
 
+def test_a_trial_whose_code_decides_its_length_shows_its_steps() -> None:
+    snapshot = Snapshot(EXPERIMENT, [trial(1, target_steps=None)])
+    assert " 50 steps " in render_frame(snapshot, 100, 10, colour=False)
+
+
 def test_a_frame_fits_the_screen_with_the_liveliest_first() -> None:
     running = {"state": "RUNNING"}
     trials = [trial(n, ended_ms=1, state="COMPLETED") for n in range(1, 50)]
