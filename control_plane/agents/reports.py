@@ -87,6 +87,14 @@ def announced_checkpoint(line: Mapping[str, Any]) -> str | None:
     return uuid if _UUID.fullmatch(uuid) else None
 
 
+def trial_metadata(line: Mapping[str, Any]) -> Mapping[str, object] | None:
+    """The metadata of its trial that a line reports, None for any other line and for too many."""
+    if line.get("kind") != "trial_metadata" or not isinstance(line.get("metadata"), Mapping):
+        return None
+    metadata: Mapping[str, object] = line["metadata"]
+    return metadata if _parse_metadata(metadata) or not metadata else None
+
+
 def _to_validation(report: Report, context: ReportContext) -> TrialMessage | None:
     if report.line["group"] != "validation":
         return None

@@ -31,6 +31,7 @@ from control_plane.agents.sessions import (
     accept_reports,
     decode_session,
     forget_allocations,
+    read_trial_metadata,
     session_write,
 )
 from control_plane.engine.engine import Engine
@@ -149,7 +150,7 @@ class AgentService:
         "invalid" or "too_large" for reports that no session can hold.
         """
         session, state, heads = self._accept_request(agent, request)
-        trials = TrialSource(heads.get, self.read_experiment, self._build_spec, self._read_address)
+        trials = TrialSource(heads.get, self.read_experiment, self._make_spec, self._read_address)
         return SyncResponse(
             acked={name: dict(session.acked.get(name, {})) for name in request.known},
             logs_acked={name: session.logs.get(name, 0) for name in request.known},
@@ -157,6 +158,13 @@ class AgentService:
             desired=desired_entries(state, session, request.known, trials),
             trials=heads,
         )
+
+    def _make_spec(
+        self, experiment: ExperimentState, definition: Definition, trial: TrialState
+    ) -> dict[str, Any]:
+        """Build a spec, with the metadata that an earlier run of the trial has set."""
+        spec = self._build_spec(experiment, definition, trial)
+        return {**spec, "metadata": read_trial_metadata(self._engine.table, trial.trial_id)}
 
     def check_session(self, agent: str, epoch: int) -> None:
         """Raise CommandRefused, as `sync` does, unless the agent has the session of this epoch."""

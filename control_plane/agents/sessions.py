@@ -7,7 +7,7 @@ repeated call, a lost answer or a restarted agent changes nothing.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
@@ -16,13 +16,20 @@ from control_plane.actors.agent.actor import SESSIONS
 from control_plane.actors.step import CommandRefused
 from control_plane.adapters import lazy_adapter
 from control_plane.agents.metric_rows import Stream, is_group_name, segment_writes
-from control_plane.agents.reports import Report, ReportContext, announced_checkpoint, to_message
+from control_plane.agents.reports import (
+    Report,
+    ReportContext,
+    announced_checkpoint,
+    to_message,
+    trial_metadata,
+)
 from control_plane.engine import mailbox
-from control_plane.engine.actor_types import EncodedMessage, encode_message_for
+from control_plane.engine.actor_types import EncodedMessage, encode_message_for, parse_json
 from control_plane.metrics.columns import MetricReport, parse_report
-from control_plane.state.table import Expect, Key, Put, Row, Write
+from control_plane.state.table import Expect, Key, Put, Row, StateTable, Write
 
 ENVIRONMENT = "E#"
+TRIAL_METADATA = "U#"
 INTENTS = "I#"
 LOGS = "L#"
 # An allocation's rows of metrics are merged when so many were written; at its exit, earlier.
@@ -240,16 +247,25 @@ def _acknowledge_line(report: Report, writers: dict[str, int]) -> bool:
 def _stored_line_write(
     report: Report, *, is_ours: bool, other_trials: Collection[int]
 ) -> Put | None:
-    """The write of a line that is stored in a row of its own: the writer's environment, of which
-    the last one counts, and a checkpoint's announcement, by which its files are found. None for any
-    other line.
+    """The write of a line that is stored in a row of its own: the writer's environment and the
+    trial's metadata, of which the last one counts, and a checkpoint's announcement, by which its
+    files are found. None for any other line.
     """
     checkpoint_uuid = announced_checkpoint(report.line)
     if is_ours and report.line.get("kind") == "environment":
         sort, fields = f"{ENVIRONMENT}{report.epoch:08d}#{report.writer}", report.line
+    elif is_ours and (metadata := trial_metadata(report.line)) is not None:
+        sort, fields = TRIAL_METADATA, metadata
     elif checkpoint_uuid is not None and (is_ours or report.trial_id in other_trials):
         sort = f"{INTENTS}{report.epoch:08d}#{report.writer}#{report.offset:014d}"
         fields = {"uuid": checkpoint_uuid}
     else:
         return None
     return Put(Key(addresses.trial(report.trial_id), sort), 1, to_json(fields), Expect.ANYTHING)
+
+
+def read_trial_metadata(table: StateTable, trial_id: int) -> dict[str, Any]:
+    """Read the metadata that a trial's code has set; empty where it has set none."""
+    row = table.get(Key(addresses.trial(trial_id), TRIAL_METADATA))
+    metadata: dict[str, Any] = {} if row is None else parse_json(row.body)
+    return metadata

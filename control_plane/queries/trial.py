@@ -8,7 +8,7 @@ from control_plane.actors.records import Status
 from control_plane.actors.trial.metering import cost_so_far
 from control_plane.actors.trial.state import Allocation as TrialAllocation
 from control_plane.actors.trial.state import DesiredState, TrialState
-from control_plane.agents.sessions import ENVIRONMENT
+from control_plane.agents.sessions import ENVIRONMENT, read_trial_metadata
 from control_plane.engine.actor_types import parse_json
 from control_plane.errors import Code, RequestError
 from control_plane.queries import experiment as experiments
@@ -69,9 +69,12 @@ class Trial(Answer):
 
 
 class TrialWithEnvironment(Trial):
-    """A trial with its environment: what the trial's process reported last, null before that."""
+    """A trial with its environment: what the trial's process reported last, null before that; and
+    with the metadata that its code has set.
+    """
 
     environment: dict[str, Any] | None
+    metadata: dict[str, Any]
 
 
 def get_trial(services: Services, trial_id: int) -> TrialState:
@@ -89,7 +92,11 @@ def describe_trial(services: Services, trial_id: int) -> TrialWithEnvironment:
     """Describe one trial; RequestError not_found."""
     state = get_trial(services, trial_id)
     fields = _fields(services, state, _warm_start(services, state.experiment_id))
-    return TrialWithEnvironment(**fields, environment=_environment(services, trial_id))
+    return TrialWithEnvironment(
+        **fields,
+        environment=_environment(services, trial_id),
+        metadata=read_trial_metadata(services.table, trial_id),
+    )
 
 
 def list_trials(services: Services, experiment_id: int, page: PageRequest) -> Page[Trial]:

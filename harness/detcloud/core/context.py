@@ -218,7 +218,7 @@ def _make_context(
 ) -> Context:
     is_worker = distributed.can_exchange and distributed.rank > 0
     return Context(
-        train=TrainContext(report, read, None if is_worker else events),
+        train=TrainContext(report, read, None if is_worker else events, spec.metadata),
         checkpoint=CheckpointContext(
             spec,
             store,

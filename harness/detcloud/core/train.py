@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import sys
 from collections.abc import Callable
 from enum import Enum
@@ -10,7 +12,10 @@ from typing import Any
 
 from detcloud.core.tensorboard import EventWriter
 from detcloud.shared.errors import DetcloudError
-from detcloud.shared.trial_directory import Directives, Reporter
+from detcloud.shared.trial_directory import Directives, Reporter, to_json_value
+
+# Larger metadata are left out by the cluster.
+METADATA_BYTES_MAX = 16 * 1024
 
 
 class EarlyExitReason(Enum):
@@ -31,7 +36,11 @@ class TrainContext:
     """Reports of metrics, progress and early exits, written at once without the cluster."""
 
     def __init__(
-        self, report: Reporter, read: Callable[[], Directives], events: EventWriter | None
+        self,
+        report: Reporter,
+        read: Callable[[], Directives],
+        events: EventWriter | None,
+        metadata: dict[str, Any] | None = None,
     ) -> None:
         self._report = report
         self._read = read
@@ -39,6 +48,7 @@ class TrainContext:
         self._last_reported: dict[str, tuple[int, set[str]]] = {}
         self.early_exit: EarlyExitReason | None = None
         self.tensorboard_mode = TensorboardMode.AUTO
+        self._metadata = dict(metadata or {})
 
     def report_training_metrics(
         self, steps_completed: int, metrics: dict[str, Any], batches: int | None = None
@@ -79,6 +89,28 @@ class TrainContext:
         None before the first, and without a cluster.
         """
         return self._read().best_validation
+
+    def set_metadata(self, metadata: dict[str, Any]) -> None:
+        """Keep plain JSON data with the trial, instead of what was kept before; 16 KiB at most.
+
+        `detcloud trial describe` shows them, and a later run of the trial has them. Raises
+        DetcloudError for anything else.
+        """
+        if not isinstance(metadata, dict):
+            raise DetcloudError(f"trial metadata are {metadata!r:.80}: an object was expected")
+        plain: dict[str, Any] = to_json_value(metadata, "metadata")
+        size = len(json.dumps(plain).encode())
+        if size > METADATA_BYTES_MAX:
+            raise DetcloudError(
+                f"trial metadata have {size} bytes, the limit is {METADATA_BYTES_MAX}: keep what "
+                "is large in a checkpoint"
+            )
+        self._report("trial_metadata", metadata=plain)
+        self._metadata = plain
+
+    def get_metadata(self) -> dict[str, Any]:
+        """The metadata that this run, or the one before it, has set; empty where none has."""
+        return copy.deepcopy(self._metadata)
 
     def report_early_exit(self, reason: EarlyExitReason | str) -> None:
         """Report that the code ends this trial by itself; it still has to return."""

@@ -77,6 +77,7 @@ class TrialSpec:
     metric: str = "validation_loss"
     smaller_is_better: bool = True
     test_mode: bool = False
+    metadata: dict[str, Any] = field(default_factory=dict)
 
 
 ENDLESS = 1 << 53

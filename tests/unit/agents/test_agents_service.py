@@ -268,6 +268,18 @@ def test_checkpoints_that_a_run_announces_after_its_end_are_found_for_removal(si
     assert site.table.query("trial#7", " ", "~").rows == ()
 
 
+def test_a_later_run_has_the_metadata_of_the_one_before(site: Site) -> None:
+    epoch = site.enrol()
+    site.submit(1)
+    spec = site.service.sync("a", SyncRequest(epoch)).desired[0]["spec"]
+    assert spec["metadata"] == {}
+    line = report({"kind": "trial_metadata", "metadata": {"note": "x"}}, 10)
+    site.service.sync("a", SyncRequest(epoch, ("1.1",), (line,)))
+    # The agent has lost the allocation, which is placed anew.
+    spec = site.service.sync("a", SyncRequest(epoch)).desired[0]["spec"]
+    assert spec["metadata"] == {"note": "x"}
+
+
 def lose(site: Site, epoch: int) -> None:
     """Let the agent be silent until it is marked as lost."""
     site.now_ms += 10 * LEASE_MS

@@ -297,6 +297,21 @@ def test_of_environments_a_writers_last_one_is_kept() -> None:
     assert mailed == ()
 
 
+def test_of_a_trials_metadata_the_last_are_kept() -> None:
+    first, second = ({"kind": "trial_metadata", "metadata": {"note": n}} for n in "ab")
+    _, writes, mailed = accept(Report(4, 1, "0", 10, first), Report(4, 2, "0", 10, second))
+    assert lines_in(writes) == {"trial#4/U#": {"note": "b"}}
+    assert mailed == ()
+    # Of a trial that is not the agent's.
+    assert accept(Report(9, 1, "0", 10, first))[1] == []
+
+
+@pytest.mark.parametrize("metadata", [None, [], "x", 7, {"note": "x" * 20_000}])
+def test_other_metadata_are_not_kept(metadata: object) -> None:
+    line = {"kind": "trial_metadata", "metadata": metadata}
+    assert accept(Report(4, 1, "0", 10, line))[1] == []
+
+
 def test_a_checkpoint_that_is_begun_is_kept_by_its_uuid() -> None:
     uuid = "0000000a-0000-4000-8000-000000000001"
     line = {"kind": "checkpoint_intent", "uuid": uuid, "path": "p", "steps_completed": 3}

@@ -90,12 +90,12 @@ def test_ids_count_up_without_a_gap(cluster: Cluster) -> None:
 
 
 def test_every_problem_of_a_configuration_is_told_with_its_line(cluster: Cluster) -> None:
-    text = "entrypoint: [a]\nmax_restart: 1\nsearcher: {name: single, metric: loss}\n"
+    text = "entrypoint: [a]\nmax_restart: 1\nsearcher: {name: random, metric: loss}\n"
     answer = cluster.create(text)
     found = {item["path"]: item for item in answer.json["error"]["details"]}
     assert found["max_restart"]["line"] == 2
     assert found["max_restart"]["hint"] == "did you mean max_restarts?"
-    assert found["searcher.max_length"]["line"] == 3
+    assert found["searcher.max_trials"]["line"] == 3
     assert cluster.get("/experiments").json["items"] == []
 
 

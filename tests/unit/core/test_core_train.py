@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from detcloud import DetcloudError
+from detcloud import DetcloudError, core
 from detcloud.core import TrainContext
 from detcloud.core.tensorboard import EventWriter
 from detcloud.shared.trial_directory import Directives
+from tests.unit.core.trial_files import enter, make_trial, reports
 
 
 @pytest.fixture(autouse=True)
@@ -105,3 +106,21 @@ def test_the_folder_for_tensorboard_is_there_to_write_to() -> None:
     path = Train().get_tensorboard_path()
     assert path.is_dir()
     assert list(path.iterdir()) == []
+
+
+def test_metadata_of_the_trial_are_kept_for_its_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = make_trial(tmp_path, metadata={"note": "of the run before"})
+    enter(trial, monkeypatch)
+    with core.init() as context:
+        assert context.train.get_metadata() == {"note": "of the run before"}
+        context.train.set_metadata({"deep": {"x": [1, 2.5, None]}})
+        context.train.get_metadata().clear()
+        assert context.train.get_metadata() == {"deep": {"x": [1, 2.5, None]}}
+        wrongs: list[Any] = [["x"], {"x": object()}, {"x": "y" * 20_000}]
+        for wrong in wrongs:
+            with pytest.raises(DetcloudError, match="metadata"):
+                context.train.set_metadata(wrong)
+    [line] = reports(trial, "trial_metadata")
+    assert line["metadata"] == {"deep": {"x": [1, 2.5, None]}}
