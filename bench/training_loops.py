@@ -110,7 +110,7 @@ class _AwaitDescription(pytorch.PyTorchCallback):
 
     def on_training_start(self) -> None:
         report = Path(os.pardir) / "out" / "report-0.jsonl"
-        while '"environment"' not in report.read_text():
+        while not report.exists() or '"environment"' not in report.read_text():
             time.sleep(0.01)
 
 
