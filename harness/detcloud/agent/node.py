@@ -65,7 +65,9 @@ class Node:
                 continue
             try:
                 directory = self._directory(path.name)
-                self._allocations[path.name] = Allocation.adopt(directory, self._runtime)
+                self._allocations[path.name] = Allocation.adopt(
+                    directory, self._runtime, self._log_bytes_max
+                )
             except (OSError, ValueError) as error:
                 # The cluster hears no more of it; the others go on.
                 self._log_line(f"{path} could not be taken over: {error}")
@@ -218,7 +220,7 @@ class Node:
 
     def _add_allocation(self, directory: AllocationDirectory) -> Allocation:
         directory.create()
-        allocation = Allocation(directory, self._runtime)
+        allocation = Allocation(directory, self._runtime, self._log_bytes_max)
         self._allocations[directory.allocation] = allocation
         self.wake_event.set()
         return allocation

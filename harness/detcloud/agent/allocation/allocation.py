@@ -14,8 +14,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.allocation.agent_report import AgentReport
+from detcloud.agent.allocation.end_backlog import EndBacklog
 from detcloud.agent.allocation.exit_record import LOG_LINES_SHOWN, exit_record
-from detcloud.agent.allocation.trial_log import LogMarks, log_size, log_tail, read_log, whole_lines
+from detcloud.agent.allocation.trial_log import (
+    KILLED_LOG_BYTES_MAX,
+    LOG_NOTICES_BYTES_MAX,
+    LogMarks,
+    log_size,
+    log_tail,
+    read_log,
+    whole_lines,
+)
 from detcloud.agent.allocation.trial_reports import (
     PRIORITY_KINDS,
     ReportLine,
@@ -23,7 +32,7 @@ from detcloud.agent.allocation.trial_reports import (
     warning_line,
 )
 from detcloud.agent.assignment.assignment import LaunchImpossible
-from detcloud.agent.runtime import ContainerRuntime, Phase, Status
+from detcloud.agent.runtime import LOG_BYTES_MAX, ContainerRuntime, Phase, Status
 from detcloud.shared.notices import Notice
 
 if TYPE_CHECKING:
@@ -50,7 +59,12 @@ class ScanResult:
 class Allocation:
     """The state machine PULLING -> STARTING -> RUNNING -> exited, each step reported once."""
 
-    def __init__(self, directory: AllocationDirectory, runtime: ContainerRuntime) -> None:
+    def __init__(
+        self,
+        directory: AllocationDirectory,
+        runtime: ContainerRuntime,
+        log_bytes_max: int = LOG_BYTES_MAX,
+    ) -> None:
         self.directory = directory
         self.allocation = directory.allocation
         # None until an answer says what the cluster has; nothing may be sent before.
@@ -84,11 +98,21 @@ class Allocation:
         self._warned: dict[str, int] = {}
         self._warnings = 0
         self._in_gang: bool | None = None
+        # What is still sent of the reports, and up to where of the log, once the trial has ended.
+        self._end_backlog: EndBacklog | None = None
+        self._is_backlog_of_kill = False
+        self._log_bytes_max = log_bytes_max + LOG_NOTICES_BYTES_MAX
+        self._is_log_cut = False
 
     @classmethod
-    def adopt(cls, directory: AllocationDirectory, runtime: ContainerRuntime) -> Allocation:
+    def adopt(
+        cls,
+        directory: AllocationDirectory,
+        runtime: ContainerRuntime,
+        log_bytes_max: int = LOG_BYTES_MAX,
+    ) -> Allocation:
         """The allocation of an earlier agent, in the state that its records tell."""
-        allocation = cls(directory, runtime)
+        allocation = cls(directory, runtime, log_bytes_max)
         allocation._launching = False
         for record in allocation._agent_report.records():
             if record.get("kind") == "container":
@@ -171,11 +195,10 @@ class Allocation:
     def kill(self, grace_ms: int) -> None:
         """End the trial, now or as soon as it would start; repeats may only shorten the grace."""
         with self._lock:
-            if self._exited:
-                return
             if self._kill_grace_ms is None or grace_ms < self._kill_grace_ms:
+                # Also of one that has ended: its backlog is cut shorter.
                 self._kill_grace_ms = grace_ms
-                if not self._launching:
+                if not self._launching and not self._exited:
                     self._request_kill(grace_ms)
 
     def poll(self) -> None:
@@ -255,7 +278,10 @@ class Allocation:
         if writer == "agent":
             lines = self._agent_report.lines(offset)
         else:
-            lines = self._reader.read_lines(writer, offset, bytes_max)
+            if self._exited:
+                lines = self._backlog_of_end().lines(writer, offset, bytes_max)
+            else:
+                lines = self._reader.read_lines(writer, offset, bytes_max)
             self._warn_of_lines(writer, lines)
         return [
             warning_line(line.offset, "the cluster refused a line")
@@ -277,6 +303,10 @@ class Allocation:
         offset = self.log_acked
         if offset < self._log_refused_to:
             return offset, "?" * min(bytes_max, self._log_refused_to - offset), True
+        limit = self._log_limit()
+        if offset >= limit:
+            return offset, self._log_notice(limit)[offset - limit :][:bytes_max], False
+        bytes_max = min(bytes_max, limit - offset)
         text = read_log(self.directory.log, offset, bytes_max, ended=self._exited)
         following = offset + len(text.encode()) < log_size(self.directory.log) and bool(text)
         if self._is_log_shared() and not self._exited:
@@ -286,6 +316,29 @@ class Allocation:
     def log_marks(self, start: int, end: int) -> list[tuple[int, int]]:
         """The marks of bytes `start` to `end` of the log: (offset, epoch ms when first seen)."""
         return self._log_marks.marks_between(start, end)
+
+    def _backlog_of_end(self) -> EndBacklog:
+        """The ended trial's reports that are sent; fewer, once somebody has killed it."""
+        killed = self._kill_grace_ms is not None
+        if self._end_backlog is None or killed > self._is_backlog_of_kill:
+            self._is_backlog_of_kill = killed
+            self._end_backlog = EndBacklog(self._reader, self.acked or {}, killed=killed)
+            if notice := self._end_backlog.notice:
+                with contextlib.suppress(OSError):
+                    self.directory.write_notices([f"[detcloud] out/: {notice}"])
+        return self._end_backlog
+
+    def _log_limit(self) -> int:
+        """The offset up to which the log is read: a trial can make one of any size."""
+        if self._exited and self._kill_grace_ms is not None and not self._is_log_cut:
+            self._is_log_cut = True
+            self._log_bytes_max = min(self._log_bytes_max, self.log_acked + KILLED_LOG_BYTES_MAX)
+        return self._log_bytes_max
+
+    def _log_notice(self, limit: int) -> str:
+        """The text that stands in place of the log beyond its limit, "" where nothing is there."""
+        beyond = log_size(self.directory.log) - limit
+        return "\n[detcloud] the rest of the log is not passed on\n" if beyond > 0 else ""
 
     def _warn_of_lines(self, writer: str, lines: list[ReportLine]) -> None:
         """Tell the trial in its log, once, which of its lines are not passed on."""

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TAIL_BYTES = 16 * 1024
+# More than a supervisor adds in notices to a log that has reached its limit.
+LOG_NOTICES_BYTES_MAX = 1 << 20
+# Of a killed trial's log this much is still sent: somebody waits for the slot.
+KILLED_LOG_BYTES_MAX = 16 << 20
 MARK_MS = 250
 MARKS_MAX = 4096
 # The marks of one piece of a log, so that a long outage makes no long list.

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from detcloud.shared.json_depth import JSON_DEPTH_MAX, is_too_deep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 LINE_BYTES_MAX = 256 * 1024
@@ -100,6 +100,30 @@ class ReportReader:
             if offset >= min(size, FILE_BYTES_MAX):
                 return []
             return _cut_at_limit(self._read_lines_at(descriptor, writer, offset, bytes_max))
+
+    def search_lines(
+        self, writer: str, offset: int, words: Sequence[bytes]
+    ) -> tuple[list[ReportLine], int, int]:
+        """The lines after `offset` that hold one of the words, of those that a look reads; how many
+        it has read, and the offset after them.
+        """
+        with self._open_report(writer) as descriptor:
+            bytes_max = min(SCAN_BYTES, FILE_BYTES_MAX - offset)
+            if descriptor is None or bytes_max <= 0:
+                return [], 0, offset
+            content = os.pread(descriptor, bytes_max, offset)
+        content = content[: content.rfind(b"\n") + 1]
+        if not content:
+            # A line without an end here, which is skipped or waited for.
+            skipped = self.read_lines(writer, offset)
+            return [], len(skipped), skipped[-1].offset if skipped else offset
+        raw_lines = content[:-1].split(b"\n")
+        found, end = [], offset
+        for raw in raw_lines:
+            end += len(raw) + 1
+            if any(word in raw for word in words):
+                found.append(parse_line(raw, end))
+        return found, len(raw_lines), end
 
     def last_record(self, writer: str, kind: str) -> dict[str, Any] | None:
         """The last record of that kind in the last line's length of the file."""

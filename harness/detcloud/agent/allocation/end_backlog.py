@@ -1,0 +1,163 @@
+"""The reports of an ended trial that are still sent: a bounded number of them.
+
+The news of an end follows all else that the trial wrote, so a trial with a long backlog would keep
+its slot for minutes after its end. Of what was not sent by then a number of lines is sent, the
+oldest ones, and from all others those that say what can be lost: checkpoints and validations. A
+warning takes the place of the last line that is left out.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from detcloud.agent.allocation.trial_reports import (
+    LOOK_BYTES_MAX,
+    PRIORITY_KINDS,
+    SCAN_BYTES,
+    ReportLine,
+    ReportReader,
+    parse_line,
+    warning_line,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# A minute of the thousand lines a second that an agent sends of a trial.
+ENDED_LINES_MAX = 60_000
+ENDED_BYTES_MAX = 64 << 20
+# Somebody waits for the slot.
+KILLED_LINES_MAX = 10_000
+KILLED_BYTES_MAX = 8 << 20
+# Lines about checkpoints and validations beyond those.
+KEPT_LINES_MAX = 5_000
+KEPT_BYTES_MAX = 8 << 20
+# Bytes in which those are searched for.
+SEARCHED_BYTES_MAX = 64 << 20
+KEPT_WORDS = (b"checkpoint", b"exit", b"validation")
+
+
+@dataclass
+class _WriterBacklog:
+    """All lines up to the offset `whole_to`, then those in `kept`: (offset, JSON text)."""
+
+    whole_to: int
+    kept: list[tuple[int, bytes]] = field(default_factory=list)
+    left_out: int = 0
+    left_out_to: int = 0
+    is_unread: bool = False
+
+
+class EndBacklog:
+    """The lines of an ended trial that are still sent, by writer; `left_out` counts the others."""
+
+    def __init__(
+        self, reader: ReportReader, acked: Mapping[str, int], *, killed: bool = False
+    ) -> None:
+        self._reader = reader
+        self._lines_left = self.lines_max = KILLED_LINES_MAX if killed else ENDED_LINES_MAX
+        self._bytes_left = KILLED_BYTES_MAX if killed else ENDED_BYTES_MAX
+        self._kept_lines_left = KEPT_LINES_MAX
+        self._kept_bytes_left = KEPT_BYTES_MAX
+        self._searched_bytes_left = SEARCHED_BYTES_MAX
+        self._backlogs = {
+            writer: self._plan_writer(writer, acked.get(writer, 0)) for writer in reader.writers()
+        }
+        self.left_out = sum(backlog.left_out for backlog in self._backlogs.values())
+        self.is_unread = any(backlog.is_unread for backlog in self._backlogs.values())
+
+    @property
+    def notice(self) -> str:
+        """A sentence that says how much is left out, "" where nothing is."""
+        return self._describe(self.left_out, is_unread=self.is_unread)
+
+    def lines(self, writer: str, offset: int, bytes_max: int) -> list[ReportLine]:
+        """The lines after the offset that are to be sent, about `bytes_max` bytes of them."""
+        backlog = self._backlogs.get(writer)
+        if backlog is None:
+            return []
+        if offset < backlog.whole_to:
+            lines = self._reader.read_lines(writer, offset, bytes_max)
+            within = [line for line in lines if line.offset <= backlog.whole_to]
+            if within:
+                return within
+        first = bisect_right(backlog.kept, offset, key=_offset)
+        lines, size = [], 0
+        for end, raw in backlog.kept[first:]:
+            if lines and size >= bytes_max:
+                break
+            lines.append(parse_line(raw, end))
+            size += len(raw)
+        return lines
+
+    def _plan_writer(self, writer: str, offset: int) -> _WriterBacklog:
+        backlog = _WriterBacklog(self._end_of_whole(writer, offset))
+        offset = backlog.whole_to
+        while self._searched_bytes_left > 0:
+            lines, count, end = self._reader.search_lines(writer, offset, KEPT_WORDS)
+            if end == offset:
+                break
+            kept = [(line.offset, line.raw) for line in lines if self._keep(line)]
+            backlog.kept += kept
+            if count > len(kept):
+                backlog.left_out += count - len(kept)
+                backlog.left_out_to = _last_left_out(kept, end)
+            self._searched_bytes_left -= min(end - offset, LOOK_BYTES_MAX)
+            offset = end
+        else:
+            backlog.is_unread = bool(self._reader.read_lines(writer, offset))
+        if backlog.left_out:
+            notice = self._describe(backlog.left_out, is_unread=backlog.is_unread)
+            warning = (backlog.left_out_to, warning_line(0, notice).raw)
+            insort(backlog.kept, warning, key=_offset)
+        return backlog
+
+    def _end_of_whole(self, writer: str, offset: int) -> int:
+        """The offset after the last line that is sent whatever it says."""
+        while self._lines_left > 0 and self._bytes_left > 0:
+            lines = self._reader.read_lines(writer, offset, SCAN_BYTES)
+            if not lines:
+                break
+            for line in lines:
+                if self._lines_left <= 0 or self._bytes_left < len(line.raw):
+                    self._lines_left = 0
+                    return offset
+                self._lines_left -= 1
+                self._bytes_left -= len(line.raw)
+                offset = line.offset
+        return offset
+
+    def _keep(self, line: ReportLine) -> bool:
+        """Whether the line is sent beyond the others, and is counted."""
+        is_validation = line.kind == "metrics" and line.is_urgent
+        if line.kind not in PRIORITY_KINDS and not is_validation:
+            return False
+        if self._kept_lines_left <= 0 or self._kept_bytes_left < len(line.raw):
+            return False
+        self._kept_lines_left -= 1
+        self._kept_bytes_left -= len(line.raw)
+        return True
+
+    def _describe(self, left_out: int, *, is_unread: bool) -> str:
+        if not left_out:
+            return ""
+        following = " and what follows them" if is_unread else ""
+        return (
+            f"{left_out} lines{following} are left out: of what was not sent when the trial ended"
+            f" {self.lines_max} lines are sent, and those of checkpoints and validations"
+        )
+
+
+def _last_left_out(kept: list[tuple[int, bytes]], end: int) -> int:
+    """The offset after the last line up to `end` that is not among the kept ones."""
+    for kept_end, raw in reversed(kept):
+        if kept_end != end:
+            break
+        end = kept_end - len(raw) - 1
+    return end
+
+
+def _offset(entry: tuple[int, bytes]) -> int:
+    return entry[0]

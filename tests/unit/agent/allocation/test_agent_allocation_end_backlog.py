@@ -1,0 +1,143 @@
+"""The backlog of an ended trial: so much of it is sent, all about checkpoints, and a notice."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from detcloud.agent.allocation import end_backlog
+from detcloud.agent.allocation.allocation import Allocation
+from detcloud.agent.allocation.directory import AllocationDirectory
+from detcloud.agent.allocation.end_backlog import EndBacklog
+from detcloud.agent.allocation.trial_log import KILLED_LOG_BYTES_MAX, LOG_NOTICES_BYTES_MAX
+from detcloud.agent.allocation.trial_reports import ReportLine, ReportReader
+from detcloud.agent.processes.runtime import ProcessRuntime
+from detcloud.agent.sync.payload import pack_payload
+
+TRAINING = '{"kind":"metrics","group":"training","metrics":{"loss":1}}\n'
+CHECKPOINT = '{"kind":"checkpoint","uuid":"%d"}\n'
+
+
+def read_all(backlog: EndBacklog, bytes_max: int = 1000) -> list[ReportLine]:
+    """The lines as a packer reads them, each piece twice as after a call that failed."""
+    lines: list[ReportLine] = []
+    offset = 0
+    while found := backlog.lines("0", offset, bytes_max):
+        again = backlog.lines("0", offset, bytes_max)
+        assert [line.offset for line in again] == [line.offset for line in found]
+        lines += found
+        offset = found[-1].offset
+    return lines
+
+
+def write_reports(directory: AllocationDirectory, text: str) -> None:
+    (directory.out / "report-0.jsonl").write_text(text)
+
+
+def test_the_backlog_of_minutes_is_whole_after_an_exit(directory: AllocationDirectory) -> None:
+    write_reports(directory, TRAINING * 12_000)
+    backlog = EndBacklog(ReportReader(directory.out), {})
+    assert (backlog.left_out, backlog.notice) == (0, "")
+    assert len(read_all(backlog, 1 << 20)) == 12_000
+
+
+def test_checkpoints_and_validations_are_kept_in_order_and_the_rest_is_counted(
+    directory: AllocationDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(end_backlog, "KILLED_LINES_MAX", 10)
+    validation = TRAINING.replace("training", "validation")
+    text = TRAINING * 20 + "".join(CHECKPOINT % n + TRAINING for n in range(50)) + validation
+    write_reports(directory, text + CHECKPOINT % 50)
+    backlog = EndBacklog(ReportReader(directory.out), {}, killed=True)
+    lines = read_all(backlog)
+    offsets = [line.offset for line in lines]
+    assert offsets == sorted(set(offsets))
+    assert [line.fields["uuid"] for line in lines if line.kind == "checkpoint"] == [
+        str(n) for n in range(51)
+    ]
+    assert [line.kind for line in lines[:10]] == ["metrics"] * 10
+    assert [line.kind for line in lines[-3:]] == ["agent_warning", "metrics", "checkpoint"]
+    assert backlog.left_out == 60
+    assert lines[-3].fields["message"] == backlog.notice
+    assert backlog.notice.startswith("60 lines are left out")
+    # Every offset ends a line, for an agent that takes over from there.
+    content = text.encode()
+    assert all(content[offset - 1 : offset] == b"\n" for offset in offsets[:-1])
+
+
+@pytest.mark.parametrize("line", [CHECKPOINT % 1, TRAINING, "nonsense\n", "\n"])
+def test_whatever_a_flood_says_its_end_comes_after_so_many_lines(
+    directory: AllocationDirectory, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    for name in ("KILLED_LINES_MAX", "KEPT_LINES_MAX"):
+        monkeypatch.setattr(end_backlog, name, 100)
+    monkeypatch.setattr(end_backlog, "SEARCHED_BYTES_MAX", 5000)
+    write_reports(directory, line * 6_000)
+    os.truncate(directory.out / "report-0.jsonl", 8 << 40)
+    lines = read_all(EndBacklog(ReportReader(directory.out), {}, killed=True))
+    assert len(lines) <= 201
+    assert lines[-1].kind == "agent_warning"
+
+
+def send_everything(allocation: Allocation) -> tuple[list[str], str]:
+    """The kinds of all lines and the text of the log, as calls carry them."""
+    kinds: list[str] = []
+    text = ""
+    while not (payload := pack_payload([allocation])).is_empty:
+        kinds += [json.loads(entry)["line"]["kind"] for entry in payload.reports]
+        text += "".join(json.loads(entry)["text"] for entry in payload.logs)
+        sent = {writer: offset for (_, writer), offset in payload.sent.items()}
+        log_acked = sent.pop("log", allocation.log_acked)
+        allocation.acknowledge({**(allocation.acked or {}), **sent}, log_acked)
+    return kinds, text
+
+
+@pytest.mark.parametrize("killed_first", [True, False], ids=["a kill", "a kill after the end"])
+def test_the_end_of_a_killed_trial_follows_few_lines_and_a_notice(
+    directory: AllocationDirectory, monkeypatch: pytest.MonkeyPatch, killed_first: bool
+) -> None:
+    monkeypatch.setattr(end_backlog, "KILLED_LINES_MAX", 10)
+    monkeypatch.setattr(end_backlog, "ENDED_LINES_MAX", 20)
+    write_reports(directory, TRAINING * 300 + CHECKPOINT % 1 + TRAINING)
+    allocation = Allocation(directory, ProcessRuntime())
+    allocation.acknowledge({}, 0)
+    if killed_first:
+        allocation.kill(0)
+    allocation.record_failure("killed", "gone")
+    allocation.kill(0)
+    kinds, text = send_everything(allocation)
+    assert kinds == ["metrics"] * 10 + ["checkpoint", "agent_warning", "exited"]
+    assert text.count("[detcloud] out/: 291 lines are left out") == 1
+
+
+def test_of_a_log_of_any_size_so_much_is_passed_on(directory: AllocationDirectory) -> None:
+    limit = 100_000
+    allocation = Allocation(directory, ProcessRuntime(), limit)
+    allocation.acknowledge({}, 0)
+    directory.log.write_text("begun\n")
+    os.truncate(directory.log, 8 << 40)
+    _, text = send_everything(allocation)
+    assert len(text) < limit + LOG_NOTICES_BYTES_MAX + 100
+    assert text.startswith("begun\n")
+    assert text.endswith("\n[detcloud] the rest of the log is not passed on\n")
+
+
+def test_of_a_killed_trials_log_the_rest_holds_up_no_end(directory: AllocationDirectory) -> None:
+    allocation = Allocation(directory, ProcessRuntime())
+    allocation.acknowledge({}, 0)
+    os.truncate(directory.log, KILLED_LOG_BYTES_MAX + 5000)
+    allocation.acknowledge({}, 4000)
+    allocation.kill(0)
+    allocation.record_failure("killed", "gone")
+    offset, text, following = allocation.read_log(100)
+    assert (offset, len(text), following) == (4000, 100, True)
+    allocation.acknowledge({}, KILLED_LOG_BYTES_MAX + 3990)
+    assert allocation.read_log(100)[1:] == ("\0" * 10, True)
+    allocation.acknowledge({}, KILLED_LOG_BYTES_MAX + 4000)
+    offset, text, following = allocation.read_log(100)
+    assert "not passed on" in text
+    assert not following
+    allocation.acknowledge({}, offset + len(text))
+    assert allocation.read_log(100) == (offset + len(text), "", False)
