@@ -14,7 +14,7 @@ SEED = int(os.environ.get("CRASH_SEED") or 1)
 # collection or a pool's life, which are short.
 STRIDE_BIG = 48
 STRIDE = int(os.environ.get("CRASH_STRIDE") or 9)
-STRIDE_DYNAMODB = 2 * STRIDE
+STRIDE_DYNAMODB = 4 * STRIDE
 STRIDE_SHORT = (STRIDE + 2) // 3
 WHENS: tuple[CrashMoment, CrashMoment] = ("before", "after")
 
