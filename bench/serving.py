@@ -40,7 +40,7 @@ def main() -> int:
     listener = open_listener(None, "")
     home.checkpoints.mkdir(exist_ok=True)
     cluster = build_embedded_cluster(home, USER)
-    ticker = TickThread(cluster.cluster.engine, cluster.cluster.collector)
+    ticker = TickThread(cluster.cluster.engine, cluster.cluster.collector, cluster.mark.advance)
     url = f"http://{HOST}:{listener.getsockname()[1]}"
 
     def announce() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from control_plane.access.tokens import TokenStore
 from control_plane.agents.identity import IdentityVerifier
@@ -16,6 +17,7 @@ from control_plane.objects.signing import HmacUrlSigner
 from control_plane.objects.store import ObjectStore
 from control_plane.queries.metric_series import MetricSeriesCache
 from control_plane.queries.trial_ranking import TrialRankings
+from control_plane.restoration.incarnation import read_incarnation
 from control_plane.state.table import StateTable
 
 
@@ -69,3 +71,8 @@ class Services:
     @property
     def table(self) -> StateTable:
         return self.engine.table
+
+    @cached_property
+    def incarnation(self) -> str:
+        """The name of the cluster's state, which no process of the cluster outlives."""
+        return read_incarnation(self.table, self.cluster_id)

@@ -196,6 +196,26 @@ def mark_ended_agent(
     return True
 
 
+def mark_all_agents(
+    table: StateTable,
+    pool: str,
+    now_ms: int,
+    follow: Callable[[tuple[str, ...]], None],
+    reason: str,
+) -> tuple[str, ...]:
+    """Mark every agent of a pool as lost, for a reason; returns those that were not yet."""
+    rows = _read_partition(table, leases_partition(pool))
+    rows.pop(BRAKE_SORT, None)
+    marked = tuple(
+        agent
+        for agent, lease in sorted(_decode_leases(rows).items())
+        if not lease.lost and _mark_agent_lost(table, pool, rows[agent], lease, now_ms, reason)
+    )
+    if marked:
+        follow((addresses.pool(pool),))
+    return marked
+
+
 def _mark_agent_lost(
     table: StateTable, pool: str, row: Row, lease: Lease, now_ms: int, reason: str = ""
 ) -> bool:

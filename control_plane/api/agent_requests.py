@@ -116,6 +116,7 @@ class SyncBody(AgentBody):
     reports: Annotated[list[ReportLine], Field(max_length=LINES_MAX)] = []
     logs: Annotated[list[LogText], Field(max_length=ALLOCATIONS_MAX)] = []
     more: bool = False
+    incarnation: ShortText = ""
     notice: MachineNotice | None = None
 
 

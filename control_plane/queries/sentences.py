@@ -259,6 +259,9 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
     to_experiment.OperationsPosted: _post_sentence,
     to_experiment.CollectionEnded: _collection_sentence,
     to_experiment.DeletionContinued: lambda _, context: "the deletion goes on",
+    to_experiment.ClusterRestored: lambda _, context: (
+        "the cluster was restored from an older copy of its state"
+    ),
     to_experiment.SearchContinued: lambda _, context: "the search goes on",
     method.SuggestedPoints: lambda m, context: (
         f"suggestion {m.first} came: {'; '.join(map(_hparams_text, m.points))}"

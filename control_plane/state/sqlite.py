@@ -9,7 +9,7 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -34,6 +34,8 @@ from control_plane.state.table import (
 
 BUSY_MS_MAX = 10_000
 IN_MEMORY = ":memory:"
+# Pages that are copied before other commits get their turn.
+_COPIED_PAGES = 4_096
 
 _SCHEMA = """
 create table if not exists rows(
@@ -223,6 +225,33 @@ class SqliteTable:
         return sqlite3.connect(
             self._path, isolation_level=None, check_same_thread=False, timeout=BUSY_MS_MAX / 1000
         )
+
+
+def copy_table_file(source: Path, target: Path) -> None:
+    """Copy a table's file, which may be in use, as it is at one moment, and check the copy.
+
+    Raises Unavailable where the file is damaged.
+    """
+    try:
+        with (
+            closing(sqlite3.connect(source, timeout=BUSY_MS_MAX / 1000)) as former,
+            closing(sqlite3.connect(target)) as copy,
+        ):
+            former.backup(copy, pages=_COPIED_PAGES)
+    except sqlite3.DatabaseError as error:
+        raise Unavailable(f"{source} cannot be copied: {error}") from error
+    check_table_file(target)
+
+
+def check_table_file(path: Path) -> None:
+    """Raise Unavailable unless the file is a sound database."""
+    try:
+        with closing(sqlite3.connect(path)) as database:
+            found = database.execute("pragma integrity_check(1)").fetchone()[0]
+    except sqlite3.DatabaseError as error:
+        found = str(error)
+    if found != "ok":
+        raise Unavailable(f"the state table {path} is damaged: {found}")
 
 
 def _to_table_error(error: sqlite3.DatabaseError) -> Exception:

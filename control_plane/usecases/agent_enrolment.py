@@ -25,10 +25,13 @@ class EnrolmentRequest:
 
 @dataclass(frozen=True)
 class AgentSession:
-    """The session of an enrolled agent: its number, and the token for the agent's own routes."""
+    """The session of an enrolled agent: its number, the token for the agent's own routes, and the
+    incarnation of the cluster's state.
+    """
 
     epoch: int
     token: str
+    incarnation: str
 
 
 def enrol_agent(services: Services, request: EnrolmentRequest, caller: Principal) -> AgentSession:
@@ -48,7 +51,8 @@ def enrol_agent(services: Services, request: EnrolmentRequest, caller: Principal
         request.label,
         request.address,
     )
-    return AgentSession(epoch, issue_agent_token(services.table, request.name, epoch))
+    token = issue_agent_token(services.table, request.name, epoch)
+    return AgentSession(epoch, token, services.incarnation)
 
 
 def _check_pool(services: Services, request: EnrolmentRequest, caller: Principal) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from control_plane.actors import addresses
+from control_plane.actors.step import CommandRefused
 from control_plane.actors.trial.state import TrialState
 from control_plane.agents.draining import drain_agent
 from control_plane.agents.service import SyncRequest, SyncResponse
@@ -46,13 +47,19 @@ def sync_agent(
     agent_id: str,
     requests: Sequence[SyncRequest],
     notice: InstanceNotice | None = None,
+    incarnation: str = "",
 ) -> AgentAnswer:
     """Take a call in its portions and answer the last. `notice`: what its machine was told.
 
     Raises:
-        CommandRefused: as AgentService.sync.
+        CommandRefused: as AgentService.sync, and "conflict" for a call to another `incarnation` of
+            the cluster's state.
     """
     *earlier, last = requests
+    # Agents of releases without incarnations name none.
+    if incarnation not in ("", services.incarnation):
+        text = f"the cluster was restored since agent {agent_id} enrolled; enrol again"
+        raise CommandRefused("conflict", text)
     if notice is not None:
         # Nothing counts that is said in a session that is over.
         services.agents.check_session(agent_id, last.epoch)

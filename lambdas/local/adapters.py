@@ -8,7 +8,7 @@ from control_plane.checkpoint_stores.types.directory import Directory
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
 from control_plane.state.sqlite import SqliteTable
-from control_plane.state.table import Expect, Key, Put
+from control_plane.state.table import Expect, Key, Put, StateTable
 from lambdas.adapters import Adapters
 from lambdas.local.home import HomeFolder
 from lambdas.local.instances import InstanceLauncher
@@ -18,6 +18,12 @@ from provisioner.model import ProvisionerSettings
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 _CLUSTER_ID = Key("cluster", "id")
+
+
+def read_cluster_id(table: StateTable) -> str | None:
+    """Read the id of the cluster whose state the table is; None before its first server."""
+    row = table.get(_CLUSTER_ID)
+    return None if row is None else row.body.decode()
 
 
 class LocalAdapters(Adapters):
@@ -41,9 +47,9 @@ class LocalAdapters(Adapters):
     @cached_property
     def cluster_id(self) -> str:
         """An id that is drawn by the first server on the folder."""
-        row = self.state_table.get(_CLUSTER_ID)
-        if row is not None:
-            return row.body.decode()
+        known = read_cluster_id(self.state_table)
+        if known is not None:
+            return known
         cluster_id = str(uuid.uuid4())
         self.state_table.commit((Put(_CLUSTER_ID, 1, cluster_id.encode(), Expect.ABSENT),))
         return cluster_id

@@ -2,9 +2,11 @@
 
 import getpass
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from control_plane.config.__main__ import read_config
+from control_plane.state.table import TableError
 from detcloud.shared.version import __version__
 from lambdas.clock import now_ms
 from lambdas.local.agent_process import AgentKeeper, agent_command, kill_former_agent
@@ -33,7 +35,7 @@ def serve(
     embedded = build_embedded_cluster(home, getpass.getuser(), text, url)
     cluster, own_pool = embedded.cluster, embedded.own_pool
     record = {"url": url, "pid": os.getpid(), "started_ms": now_ms(), "version": __version__}
-    tick_thread = TickThread(cluster.engine, cluster.collector)
+    tick_thread = TickThread(cluster.engine, cluster.collector, embedded.mark.advance)
     provisioning_thread = ProvisioningThread(cluster.provisioner)
     launcher, cluster_id = embedded.adapters.launcher, embedded.adapters.cluster_id
 
@@ -67,4 +69,6 @@ def serve(
         home.remove_record("server")
         tick_thread.stop()
         embedded.suggestion_thread.stop()
+        with suppress(TableError, OSError):
+            embedded.mark.advance()
         embedded.table.close()

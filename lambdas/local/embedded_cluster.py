@@ -2,6 +2,7 @@
 thread for suggestions, and the pool of the machine's own agent.
 """
 
+import logging
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,8 +15,10 @@ from control_plane.actors import addresses
 from control_plane.actors.messages.pool import PoolConfigured
 from control_plane.agents.leases import mark_ended_agent
 from control_plane.config.pools import check_cluster
+from control_plane.engine.engine import Engine
 from control_plane.queries.cluster_configuration import cluster_config
 from control_plane.queries.pool import pool_names
+from control_plane.restoration.restart import begin_incarnation
 from control_plane.services import Services
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Conflict
@@ -24,7 +27,10 @@ from control_plane.usecases.idempotency import no_extra_writes
 from lambdas.builder import Cluster
 from lambdas.local.adapters import LocalAdapters
 from lambdas.local.home import HomeFolder
+from lambdas.local.state_mark import StateMark
 from lambdas.local.suggestion_thread import SuggestionThread
+
+log = logging.getLogger(__name__)
 
 # The pool of a cluster that nobody has configured.
 POOL = "default"
@@ -42,6 +48,7 @@ class EmbeddedCluster:
     table: SqliteTable
     suggestion_thread: SuggestionThread
     own_pool: str
+    mark: StateMark
 
 
 def build_embedded_cluster(
@@ -56,14 +63,31 @@ def build_embedded_cluster(
     """
     adapters = LocalAdapters(home, url)
     cluster = Cluster(adapters)
+    mark = StateMark(home, adapters.state_table, adapters.cluster_id)
+    _check_state_is_latest(mark, cluster.engine)
     suggestion_thread = SuggestionThread(cluster.suggester)
     cluster.engine.on_commit = adapters.long_polls.wake_address
     cluster.engine.on_row = suggestion_thread.wake_on_row
     own_pool = _configure_pools(cluster.services, user, config)
     app = cluster.build_app(_file_tokens(home, user, own_pool))
     return EmbeddedCluster(
-        cluster, adapters, app, adapters.state_table, suggestion_thread, own_pool
+        cluster, adapters, app, adapters.state_table, suggestion_thread, own_pool, mark
     )
+
+
+def _check_state_is_latest(mark: StateMark, engine: Engine) -> None:
+    """Make a state safe to be used that somebody put in the place of a newer one."""
+    if mark.is_older_copy():
+        report = begin_incarnation(engine)
+        log.warning(
+            "state.db is an older copy of this cluster's state: its trials begin again from their"
+            " latest checkpoints, and the next ids are %s (`detcloud restore` skips none)",
+            dict(report.next_ids),
+        )
+    elif mark.is_other_cluster():
+        begin_incarnation(engine, {})
+        log.warning("state.db is another cluster's than before: its trials begin again")
+    mark.advance()
 
 
 def _configure_pools(services: Services, user: str, config: str | None) -> str:

@@ -4,6 +4,7 @@ collection of checkpoints.
 
 import logging
 import threading
+from collections.abc import Callable
 
 from control_plane.collection.collector import Collector
 from control_plane.engine.engine import Engine
@@ -20,6 +21,7 @@ LEASE_PASS_MS = int(TICK_SECONDS * TICKS_PER_LEASE_PASS * 1000)
 TICKS_PER_AUDIT = 30
 TICKS_PER_BUDGET = 10
 TICKS_PER_FORGETTING = 1200
+TICKS_PER_MARK = 60
 # A tick is late by no more than this for the mail: leases are looked at every few seconds.
 REDRIVE_BUDGET_MS = 3_000
 
@@ -27,7 +29,10 @@ REDRIVE_BUDGET_MS = 3_000
 class TickThread:
     """Ticks once a second from `start` to `stop`."""
 
-    def __init__(self, engine: Engine, collector: Collector) -> None:
+    def __init__(
+        self, engine: Engine, collector: Collector, advance_mark: Callable[[], None]
+    ) -> None:
+        self._advance_mark = advance_mark
         self._upkeep = Upkeep(engine)
         self._collector = collector
         self._stopped = threading.Event()
@@ -56,6 +61,8 @@ class TickThread:
                     self._upkeep.forget_lost_agents()
                 if ticks % TICKS_PER_BUDGET == 0:
                     self._upkeep.check_budgets()
+                if ticks % TICKS_PER_MARK == 0:
+                    self._advance_mark()
                 self._collector.collect()
             except (TableError, PoolsFailed) as error:
                 log.warning("the tick was cut short: %s", error)

@@ -32,10 +32,12 @@ from control_plane.actors.experiment.trial_summaries import (
     open_summary,
     replace_summary,
 )
+from control_plane.actors.identifiers import IdBlock
 from control_plane.actors.messages.experiment import (
     ActivateRequested,
     ArchiveRequested,
     CancelRequested,
+    ClusterRestored,
     CollectionEnded,
     ContinueRequested,
     CostCheckDue,
@@ -91,7 +93,7 @@ def step(
             return expand_backlog(state, context)
         case SuggestedPoints() | SuggestionFailed():
             return apply_suggestion(state, message, context)
-        case CollectionEnded() | DeletionContinued() | JobAudited():
+        case CollectionEnded() | DeletionContinued() | JobAudited() | ClusterRestored():
             return _apply_housekeeping(state, message, context)
         case _:
             return _apply_command(state, message, context)
@@ -160,10 +162,10 @@ def _submit(message: ExperimentSubmitted, context: StepContext) -> ExperimentSta
 
 def _apply_housekeeping(
     state: ExperimentState,
-    message: CollectionEnded | DeletionContinued | JobAudited,
+    message: CollectionEnded | DeletionContinued | JobAudited | ClusterRestored,
     context: StepContext,
 ) -> ExperimentState:
-    """Apply a message about what the experiment keeps outside its parts: checkpoints and rows."""
+    """Apply a message about what the experiment keeps outside its parts: checkpoints, rows, ids."""
     match message:
         case CollectionEnded():
             return finish_collection(state, message, context)
@@ -171,6 +173,8 @@ def _apply_housekeeping(
             return remove_parts(state, context)
         case JobAudited():
             return repair_job_row(state, message, context)
+        case ClusterRestored():
+            return evolve(state, ids=IdBlock())
 
 
 def _apply_command(

@@ -152,6 +152,13 @@ class DeletionContinued:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterRestored:
+    """The cluster's state is an older copy from now on. Ids that were reserved for the experiment's
+    trials may have been used after the copy was made.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class SearchContinued:
     """The experiment's message to itself: more trials are to be created than one commit holds."""
 
@@ -243,6 +250,7 @@ ExperimentMessage = (
     | CollectionEnded
     | DeletionContinued
     | JobAudited
+    | ClusterRestored
     | SearchContinued
     | SuggestedPoints
     | SuggestionFailed

@@ -60,6 +60,7 @@ class EnrolmentAnswer(Answer):
     token: str
     epoch: int
     lease_ms: int
+    incarnation: str
 
 
 class CredentialsBody(RequestBody):
@@ -133,7 +134,11 @@ def enrol(body: Enrolment, caller: Caller, services: ServicesParameter) -> Enrol
     )
     session = enrol_agent(services, enrolment, caller)
     return EnrolmentAnswer(
-        agent_id=body.name, token=session.token, epoch=session.epoch, lease_ms=LEASE_MS
+        agent_id=body.name,
+        token=session.token,
+        epoch=session.epoch,
+        lease_ms=LEASE_MS,
+        incarnation=session.incarnation,
     )
 
 
@@ -183,7 +188,7 @@ def _take_call(services: Services, agent_id: str, body: SyncBody) -> AgentAnswer
     notice = None
     if body.notice is not None:
         notice = InstanceNotice(agent_id, body.notice.deadline_ms)
-    return sync_agent(services, agent_id, requests, notice)
+    return sync_agent(services, agent_id, requests, notice, body.incarnation)
 
 
 async def _hold_call(

@@ -13,7 +13,7 @@ from detcloud.agent.assignment.environment import configured_variables
 from detcloud.agent.assignment.model_code import CodeReference
 from detcloud.agent.runtime import LOG_BYTES_MAX
 from detcloud.agent.slots import threads_per_slot
-from detcloud.shared.files import delete_tree
+from detcloud.shared.files import delete_tree, read_json_object, write_atomically
 from detcloud.shared.notices import Notice
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class Node:
     ) -> None:
         self._allocations_path = work / "allocations"
         self._trash = work / "trash"
+        self._cluster_path = work / "cluster.json"
         self._slots = {slot.id: slot for slot in slots}
         self._threads = threads_per_slot(slots)
         self._log_bytes_max = log_bytes_max
@@ -73,6 +74,28 @@ class Node:
                 self._log_line(f"{path} could not be taken over: {error}")
         active = [x.directory.agent for x in self._allocations.values() if x.is_active]
         self._runtime.adopt(active)
+
+    def belongs_to(self, incarnation: str) -> bool:
+        """Whether what is here is of this incarnation of the cluster's state, as far as known."""
+        noted = self._noted_incarnation()
+        return noted in ("", incarnation) or not incarnation
+
+    def join(self, incarnation: str) -> None:
+        """Note the incarnation, and drop what is here of another one, all of which has ended.
+
+        Raises OSError where something still runs: its name would be given again.
+        """
+        if not self.belongs_to(incarnation):
+            for name in self.allocation_ids():
+                self._forget_allocation(name)
+            if left := self.allocation_ids():
+                raise OSError(f"{', '.join(left)} of before the restore still runs")
+        if incarnation and incarnation != self._noted_incarnation():
+            write_atomically(self._cluster_path, {"incarnation": incarnation})
+
+    def _noted_incarnation(self) -> str:
+        noted = read_json_object(self._cluster_path) or {}
+        return str(noted.get("incarnation", ""))
 
     def allocations(self) -> list[Allocation]:
         """All allocations, the exited ones included until the cluster says forget."""

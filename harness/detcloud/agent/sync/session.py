@@ -44,11 +44,14 @@ class AgentIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Enrolment:
-    """The cluster's answer: the agent's id, the epoch that fences it, the lease's length."""
+    """The cluster's answer: the agent's id, the epoch that fences it, the lease's length, and the
+    incarnation of the cluster's state.
+    """
 
     agent_id: str
     epoch: int
     lease_ms: int
+    incarnation: str
 
 
 class EnrolmentRefused(Exception):
@@ -132,7 +135,13 @@ class Session:
             raise
         finally:
             client.close()
-        enrolment = Enrolment(str(answer["agent_id"]), int(answer["epoch"]), answer["lease_ms"])
+        enrolment = Enrolment(
+            str(answer["agent_id"]),
+            int(answer["epoch"]),
+            answer["lease_ms"],
+            str(answer.get("incarnation", "")),
+        )
+        self._drop_other_incarnation(enrolment.incarnation)
         self._client.close()
         self._client = Transport(self._url, str(answer["token"]))
         self._ever_enrolled, self._revision_seen = True, 0
@@ -178,6 +187,7 @@ class Session:
             "epoch": enrolment.epoch,
             "call": self._calls,
             "seen": self._revision_seen,
+            "incarnation": enrolment.incarnation,
             "wait_ms": 0 if notice is not None else hold_ms,
             **({} if notice is None else {"notice": notice}),
         }
@@ -212,7 +222,7 @@ class Session:
     def _handle_refusal(self, error: ApiError, payload: SyncPayload) -> None:
         if error.status == 409:
             self._log_line("another enrolment replaced ours: stopping all trials, enrolling again")
-            self._stop_fenced()
+            self._stop_fenced("another session of its agent began")
         elif error.status in (401, 404):
             self._log_line("the cluster does not know this agent any more, enrolling again")
         elif error.status in (413, 422) and not payload.is_empty:
@@ -225,9 +235,19 @@ class Session:
         self._enrolment = None
         self._schedule.pause(backoff_seconds(1))
 
-    def _stop_fenced(self) -> None:
+    def _drop_other_incarnation(self, incarnation: str) -> None:
+        """Drop every trial where they are of another incarnation of the cluster's state, which
+        gives their names again. Raises OSError where one does not end.
+        """
+        if not self._node.belongs_to(incarnation):
+            reason = "the cluster was restored from an older copy of its state"
+            self._log_line(f"{reason}: dropping all trials")
+            self._stop_fenced(reason)
+        self._node.join(incarnation)
+
+    def _stop_fenced(self, reason: str) -> None:
         """End all trials before anything else: they may run elsewhere by now."""
-        self._node.fence("another session of its agent began")
+        self._node.fence(reason)
         give_up_at = time.monotonic() + FENCED_SECONDS_MAX
         while self._node.has_active_allocations() and time.monotonic() < give_up_at:
             self._schedule.pause(0.05)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -110,3 +111,83 @@ def test_a_server_that_was_away_gets_everything_once(
     cluster = run_session(directory, tmp_path, monkeypatch, down=range(2, 60))
     assert [line["step"] for line in cluster.lines] == list(range(600))
     assert directory.log.read_text() == ""
+
+
+def test_runs_of_another_incarnation_are_dropped_before_the_first_sync(
+    directory: AllocationDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (directory.out / "report-0.jsonl").write_text('{"kind":"checkpoint"}\n')
+    node = _adopting_node(tmp_path)
+    node.join("first")
+    cluster = _RestoredCluster()
+    monkeypatch.setattr(session_module, "Transport", lambda url, token: cluster)
+    schedule = HastySchedule()
+    cluster.on_sync = schedule.stop
+    # As the agent's main thread does meanwhile.
+    monkeypatch.setattr(schedule, "pause", lambda seconds: _poll(node))
+    identity = AgentIdentity("node", "default", [], "1", "", "127.0.0.1")
+    lines: list[str] = []
+    Session("http://cluster", "dct_join", identity, node, schedule, lines.append).run()
+    assert cluster.known == [[]]
+    assert node.allocation_ids() == []
+    assert not directory.path.exists()
+    assert "restored from an older copy" in lines[0]
+    assert _adopting_node(tmp_path).belongs_to("second")
+
+
+def test_a_run_of_another_incarnation_that_does_not_end_keeps_the_agent_from_joining(
+    directory: AllocationDirectory, tmp_path: Path
+) -> None:
+    node = _adopting_node(tmp_path)
+    node.join("first")
+    # The process of the trial still runs.
+    [allocation] = node.allocations()
+    assert allocation.is_active
+    with pytest.raises(OSError, match=r"4\.1 of before the restore still runs"):
+        node.join("second")
+    assert not node.belongs_to("second")
+
+
+@pytest.mark.parametrize("noted", [None, "[]", "not json", "{}"])
+def test_an_agent_of_an_older_release_keeps_its_runs(
+    directory: AllocationDirectory, tmp_path: Path, noted: str | None
+) -> None:
+    if noted is not None:
+        (tmp_path / "cluster.json").write_text(noted)
+    node = _adopting_node(tmp_path)
+    node.join("first")
+    assert node.allocation_ids() == ["4.1"]
+    assert node.belongs_to("first")
+    assert not node.belongs_to("second")
+
+
+def _poll(node: Node) -> None:
+    for allocation in node.allocations():
+        allocation.poll()
+
+
+def _adopting_node(work: Path) -> Node:
+    node = Node(work, [], ProcessRuntime(), cast(CodeCache, None), lambda line: None)
+    node.adopt()
+    return node
+
+
+class _RestoredCluster:
+    """A cluster of the incarnation `second`, which has given the agent nothing."""
+
+    def __init__(self) -> None:
+        self.known: list[list[str]] = []
+        self.on_sync: Callable[[], None] = lambda: None
+
+    def request(self, method: str, path: str, body: Any, **_: object) -> dict[str, Any]:
+        if path.endswith("/agents"):
+            fields = {"agent_id": "node", "epoch": 1, "lease_ms": 30_000, "token": "dct_x"}
+            return {**fields, "incarnation": "second"}
+        call = json.loads(body)
+        assert call["incarnation"] == "second"
+        self.known.append(call["known"])
+        self.on_sync()
+        return {"acked": {}, "logs_acked": {}, "revision": 1, "desired": [], "next_sync_ms": 0}
+
+    def close(self) -> None:
+        pass

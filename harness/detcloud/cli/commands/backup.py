@@ -1,0 +1,99 @@
+"""`detcloud backup` and `restore`: the local cluster's state in a file, and back."""
+
+from __future__ import annotations
+
+import json
+import time
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any
+
+from detcloud.cli.framework.command_parser import Handler, Handlers
+from detcloud.cli.framework.options import add_yes_option, confirm
+from detcloud.cli.local.config_checker import update_progress
+from detcloud.cli.local.server_modules import run_module
+from detcloud.cli.rendering.output import add_output_options, print_value
+from detcloud.cli.rendering.progress import show_progress
+from detcloud.cli.rendering.quantities import bytes_text, count_text
+from detcloud.cli.rendering.table import time_text
+from detcloud.client.home import Home
+from detcloud.shared.errors import DetcloudError
+
+BACKUPS = "lambdas.local.backups"
+
+
+def add_backup_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "file",
+        type=Path,
+        nargs="?",
+        metavar="FILE",
+        help="the archive to write (default: detcloud-backup-TIME.tar in this folder)",
+    )
+    parser.add_argument(
+        "--checkpoints",
+        action="store_true",
+        help="with the checkpoints in the data folder, which may be large (default: without)",
+    )
+    add_output_options(parser, csv=False)
+
+
+def make_backup(arguments: Namespace) -> int:
+    when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    file = arguments.file or Path(f"detcloud-backup-{when}.tar")
+    words = ["backup", *(["--checkpoints"] if arguments.checkpoints else []), "--", str(file)]
+    report = _run("backing up", words)
+    if arguments.form != "text":
+        print_value(report, arguments.form)
+        return 0
+    print(f"{file} holds the cluster as of now ({bytes_text(report['size_bytes'])})")
+    if not arguments.checkpoints:
+        print("without checkpoints: they stay where they are; --checkpoints adds those in the")
+        print("data folder")
+    return 0
+
+
+def add_restore_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help="an archive of `detcloud backup`")
+    add_yes_option(parser)
+    add_output_options(parser, csv=False)
+
+
+def restore_backup(arguments: Namespace) -> int:
+    home = Home.from_environment()
+    if home.running_server() is not None:
+        raise DetcloudError(f"a cluster runs on {home.folder}: stop it first, with `detcloud down`")
+    question = f"Replace the state of the cluster in {home.folder} by that of {arguments.file}?"
+    if (home.folder / "state.db").exists() and not confirm(question, arguments):
+        print("nothing was restored")
+        return 1
+    report = _run("restoring", ["restore", "--", str(arguments.file)])
+    if arguments.form != "text":
+        print_value(report, arguments.form)
+        return 0
+    going_on = count_text(report["experiments"], "experiment")
+    print(f"the cluster in {home.folder} is as it was {time_text(report['taken_ms'])}: {going_on}")
+    print("will go on from the latest checkpoints known then, with `detcloud up`")
+    if report["kept"]:
+        print(f"the former state is kept in {report['kept']}")
+    return 0
+
+
+def _run(label: str, words: list[str]) -> dict[str, Any]:
+    home = Home.from_environment()
+    with show_progress(label, lambda kib: bytes_text(kib * 1024)) as progress:
+        done = run_module(
+            BACKUPS,
+            ["--home", str(home.folder), *words],
+            lambda line: update_progress(progress, line),
+        )
+    if done.returncode != 0:
+        raise DetcloudError(done.stderr.strip() or f"{BACKUPS} ended with {done.returncode}")
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+HANDLERS: Handlers = {
+    "cluster backup": Handler(add_backup_arguments, make_backup),
+    "cluster restore": Handler(add_restore_arguments, restore_backup),
+}

@@ -1,0 +1,60 @@
+"""A state table in DynamoDB that was restored, before it is used again."""
+
+import json
+import uuid
+
+import pytest
+
+from control_plane.aws.state_table import DynamoDbTable, table_definition
+from control_plane.restoration.incarnation import read_incarnation
+from control_plane.restoration.restart import SKIPPED_IDS, read_next_ids
+from control_plane.state.table import Expect, Key, Put
+from lambdas import restart
+from tests.emulators.ministack import REGION, Ministack
+
+
+def make_table(aws: Ministack, next_id: int) -> str:
+    name = f"table-{uuid.uuid4().hex}"
+    aws.client("dynamodb").create_table(**table_definition(name))
+    put = Put(Key("counters", "experiment"), 1, b"%d" % next_id, Expect.ABSENT)
+    DynamoDbTable(aws.client("dynamodb"), name).commit((put,))
+    return name
+
+
+@pytest.mark.parametrize("is_newest_there", [True, False])
+def test_a_restored_table_gets_an_incarnation_and_skips_ids(
+    aws: Ministack,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    is_newest_there: bool,
+) -> None:
+    _use(aws, monkeypatch)
+    restored, newest = make_table(aws, 5), make_table(aws, 9)
+    words = ["--newest", newest] if is_newest_there else []
+    monkeypatch.setattr("sys.argv", ["restart", restored, *words])
+    assert restart.main() == 0
+    report = json.loads(capsys.readouterr().out)
+    table = DynamoDbTable(aws.client("dynamodb"), restored)
+    expected = 9 if is_newest_there else 5 + SKIPPED_IDS["experiment"]
+    assert read_next_ids(table)["experiment"] == report["next_ids"]["experiment"] == expected
+    assert read_incarnation(table, "") == report["incarnation"]
+
+
+def test_a_table_that_is_not_there_is_said_in_a_line(
+    aws: Ministack, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _use(aws, monkeypatch)
+    monkeypatch.setattr("sys.argv", ["restart", "no-such-table"])
+    assert restart.main() == 1
+    assert "no-such-table" in capsys.readouterr().err
+
+
+def _use(aws: Ministack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set the environment of somebody with that account's credentials."""
+    for name, value in {
+        "AWS_ENDPOINT_URL": aws.url,
+        "AWS_DEFAULT_REGION": REGION,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+    }.items():
+        monkeypatch.setenv(name, value)
