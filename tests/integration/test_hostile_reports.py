@@ -215,3 +215,44 @@ def test_an_archive_that_is_none_fails_the_start_and_a_broken_cache_is_mended(
     assert refused["reason"] == "start_failed"
     assert "the model code was refused: it is not a complete .tar.gz file" in refused["message"]
     assert ended["reason"] == "completed"
+
+
+BAD_NEIGHBOURS = {
+    "a pipe for a report": 'os.remove(path := f"{home}/out/report-0.jsonl"); os.mkfifo(path)',
+    "8 TiB of nothing": 'os.truncate(f"{home}/out/report-0.jsonl", 8 << 40)',
+    "a line nested 200 deep": """os.write(out, b'{"a":' * 200 + b'"NaN"' + b'}' * 200 + b"\\n")""",
+    "a long line without an end": 'os.write(out, b"x" * 3_000_000)',
+    "a folder 1,200 deep": 'for _ in range(1200): os.mkdir("d"); os.chdir("d")',
+    "no inputs any more": 'import shutil; shutil.rmtree(f"{home}/in")',
+    "a log of one line": 'os.write(1, b"y" * 3_000_000)',
+    "a report of text that is none": 'os.write(out, bytes(range(128, 256)) * 5000 + b"\\n")',
+}
+
+
+def test_bad_neighbours_and_a_killed_agent_cost_no_good_trial_anything(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    stay = 'signal.signal(signal.SIGTERM, signal.SIG_IGN)\nreport("progress", value=1)\n'
+    for number, attack in enumerate(BAD_NEIGHBOURS.values(), 10):
+        wait = "while True: time.sleep(1)\n"
+        cluster.assign(f"{number}.1", PRELUDE + stay + attack + "\nprint('done')\n" + wait)
+    cluster.assign("4.1", PRELUDE + FINE + GO + FINE + LEAVE)
+    first = agent.start()
+    bad = [f"{number}.1" for number, _ in enumerate(BAD_NEIGHBOURS, 10)]
+    wait_until(lambda: all(b"done" in cluster.log.get(name, b"") for name in bad))
+    first.kill()
+    first.wait()
+    second = agent.start()
+    agent.let_go("4.1")
+    cluster.assign("5.1", PRELUDE + FINE + LEAVE)
+    wait_until(lambda: cluster.exit_record("4.1") and cluster.exit_record("5.1"))
+    for name in bad:
+        cluster.change(name, state="kill", grace_ms=100)
+    wait_until(lambda: all(cluster.exit_record(name) for name in bad))
+    assert second.poll() is None
+    assert [line["kind"] for line in cluster.lines("4.1")] == ["progress", "progress", "exit"]
+    assert [line["kind"] for line in cluster.lines("5.1")] == ["progress", "exit"]
+    for name in bad:
+        found = cluster.exit_record(name)
+        assert found is not None
+        assert found["reason"] == "killed"
