@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from detcloud.shared.files import delete_tree
 from tests.emulators.docker_engine import DockerEngine, docker_engine
 from tests.integration.agent_cluster import FakeCluster
 from tests.integration.agent_process import AgentProcess
@@ -22,6 +23,8 @@ def agent(tmp_path: Path, cluster: FakeCluster) -> Iterator[AgentProcess]:
     started = AgentProcess(tmp_path / "work", cluster.url)
     yield started
     started.end()
+    # pytest deletes what tests leave, but no folder as deep as some hostile trials make.
+    delete_tree(started.work)
 
 
 @pytest.fixture(scope="session")
