@@ -127,7 +127,8 @@ def _job_demands(queue: JobQueue, find_deadline: DeadlineLookup) -> Iterator[Job
 
 def _connected_agent(agent: AgentSlots) -> ConnectedAgent:
     takes_work = agent.availability.enabled and agent.can_take_work
-    return ConnectedAgent(not agent.parts, takes_work, agent.held_count)
+    work = tuple(len(part.slots) for part in agent.parts.values())
+    return ConnectedAgent(not agent.parts, takes_work, work, agent.free_count)
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,11 +99,26 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class ConnectedAgent:
-    """A connected agent, as the pool knows it. `takes_work`: new work may be placed on it."""
+    """A connected agent, as the pool knows it. `takes_work`: new work may be placed on it; `work`:
+    the slots that each allocation has there; `free_slots`: those that new work may have.
+    """
 
     idle: bool
     takes_work: bool = True
-    used_slots: int = 0
+    work: tuple[int, ...] = ()
+    free_slots: int = 0
+
+    @property
+    def used_slots(self) -> int:
+        """The slots that are in use."""
+        return sum(self.work)
+
+    @property
+    def is_movable(self) -> bool:
+        """Whether all of its work would run wherever so many slots are free; what has no slots
+        needs a place besides.
+        """
+        return bool(self.work) and all(self.work)
 
 
 class InstanceStatus(StrEnum):

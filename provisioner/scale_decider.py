@@ -15,6 +15,7 @@ launched for pending work, between a minimum and a maximum. It differs where tha
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from math import ceil
 
 from control_plane.fleet.records import (
     ErrorKind,
@@ -24,7 +25,8 @@ from control_plane.fleet.records import (
     Offering,
     OfferingHealth,
 )
-from provisioner import markets, offerings, sizing
+from provisioner import consolidation, markets, offerings, sizing
+from provisioner.consolidation import SpareMarks
 from provisioner.model import (
     MINUTE_MS,
     Demand,
@@ -57,6 +59,7 @@ def plan_scaling(snapshot: FleetSnapshot) -> ScalePlan:
         tokens=draft.tokens,
         tokens_ms=snapshot.now_ms,
         waits=wait_reason,
+        spare_ms=draft.spare_ms,
     )
     if not draft.tokens_used and snapshot.fleet.tokens >= draft.tokens:
         # A bucket that was full is full: no reason to write it down again.
@@ -76,6 +79,7 @@ class _DraftPlan:
     health: dict[str, OfferingHealth] = field(default_factory=dict)
     tokens: float = 0.0
     tokens_used: int = 0
+    spare_ms: SpareMarks = field(default_factory=dict)
     disconnected: list[str] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
 
@@ -250,38 +254,89 @@ def _terminate_silent(draft: _DraftPlan) -> None:
 
 
 def _drain_idle(draft: _DraftPlan) -> None:
+    """Drain agents without work: those that were idle for too long, and as many others as the
+    pool could have done without for as long.
+    """
     idle_ms_max = draft.snapshot.settings.idle_ms_max
-    capacity = len(_capacity_rows(draft))
-    idle = (row for row in draft.rows_in(*_ACTIVE) if draft.elapsed_ms(row.idle_ms) >= idle_ms_max)
-    spare = _count_spare_idle(draft)
+    unneeded, in_the_way = _count_unneeded_idle(draft), _sizes_in_the_way(draft)
+    _mark_spare(draft)
+    idle = (row for row in draft.rows_in(*_ACTIVE) if row.idle_ms is not None)
     for row in sorted(idle, key=lambda it: (-it.offering.price_per_hour, it.idle_ms or 0, it.id)):
-        counts = _is_capacity(draft, row)
-        if row.idle_ms is None or (counts and capacity <= draft.snapshot.settings.min_instances):
-            continue
-        if counts and spare[row.offering] < 1:
-            # Pending work fits it.
-            continue
+        size, counts = row.offering.slots, _is_capacity(draft, row)
+        spare_ms = draft.elapsed_ms(next(iter(draft.spare_ms.get(size, ())), None))
         reason = f"it was idle for {draft.elapsed_ms(row.idle_ms) // 1000} s"
-        if draft.disrupt(row, InstanceState.DRAINING, reason):
-            capacity -= counts
-            spare[row.offering] -= counts
+        if draft.elapsed_ms(row.idle_ms) < idle_ms_max:
+            if not counts or spare_ms < idle_ms_max or not _keeps_on_demand_base(draft, row):
+                continue
+            reason = f"fewer instances were enough for {spare_ms // 1000} s, and it has no work"
+        may_go = _may_shrink(draft) or size in in_the_way
+        if counts and not (may_go and unneeded[size] > 0):
+            continue
+        if draft.disrupt(row, InstanceState.DRAINING, reason) and counts:
+            unneeded[size] -= 1
+            draft.spare_ms = consolidation.marks_after_end(draft.spare_ms, size)
 
 
-def _count_spare_idle(draft: _DraftPlan) -> Counter[Offering]:
-    """How many idle instances of each offering no pending request fits."""
+def _count_unneeded_idle(draft: _DraftPlan) -> Counter[int]:
+    """How many idle instances of each size no pending request fits."""
     snapshot = draft.snapshot
-    idle = Counter(row.offering for row in _idle_capacity_rows(draft))
-    starting = Counter(row.offering for row in _capacity_rows(draft) if _is_starting(row))
-    there = sum(_counts_against_max(row) for row in draft.rows.values())
+    idle = Counter(row.offering.slots for row in _idle_capacity_rows(draft))
+    starting = Counter(row.offering.slots for row in _capacity_rows(draft) if _is_starting(row))
+    for offering, count in snapshot.pending:
+        starting[offering.slots] += count
+    # The room of one that is silent or drains is that of its replacement.
+    there = sum(
+        _is_starting(row) or draft.observation(row).agent is not None
+        for row in _capacity_rows(draft)
+    )
     pending = sum(count for _, count in snapshot.pending)
     most = snapshot.settings.max_instances
     bounds = sizing.InstanceBounds(most, max(0, most - there - pending))
     return Counter(
         {
-            it: count - sizing.count_kept_idle(snapshot.demand, it, count, starting[it], bounds)
-            for it, count in idle.items()
+            size: count
+            - sizing.count_kept_idle(snapshot.demand, size, count, starting[size], bounds)
+            for size, count in idle.items()
         }
     )
+
+
+def _sizes_in_the_way(draft: _DraftPlan) -> set[int]:
+    """The sizes of instances that serve none of the waiting requests while the maximum leaves too
+    little room for those that would: even the minimum is not held with them.
+    """
+    need = _assess_need(draft)
+    if not need.is_short:
+        return set()
+    most = draft.snapshot.settings.max_instances
+    sizes = {row.offering.slots for row in _idle_capacity_rows(draft)}
+    return {size for size in sizes if not sizing.needs_instances(need.demand, {size}, most)}
+
+
+def _mark_spare(draft: _DraftPlan) -> None:
+    """Mark since when instances are spare; none is while anything waits or starts."""
+    snapshot, rows = draft.snapshot, _capacity_rows(draft)
+    agents = [(row.offering.slots, draft.observation(row).agent) for row in rows]
+    connected = [(size, agent) for size, agent in agents if agent is not None]
+    sizes = {*(offering.slots for offering in snapshot.offerings), *(size for size, _ in agents)}
+    waits = sizing.needs_instances(
+        _demand_with_replacements(draft), sizes, snapshot.settings.max_instances
+    )
+    is_quiet = not waits and not snapshot.pending and len(connected) == len(agents)
+    counts = consolidation.count_spare(connected if is_quiet else ())
+    draft.spare_ms = consolidation.updated_marks(snapshot.fleet.spare_ms, counts, snapshot.now_ms)
+
+
+def _may_shrink(draft: _DraftPlan) -> bool:
+    """Whether the pool has more than the minimum of instances."""
+    return len(_capacity_rows(draft)) > draft.snapshot.settings.min_instances
+
+
+def _keeps_on_demand_base(draft: _DraftPlan, row: InstanceRow) -> bool:
+    """Whether without this instance the share on demand is still what it is to be."""
+    left = [it.offering.market for it in _capacity_rows(draft) if it.id != row.id]
+    base = ceil(draft.snapshot.settings.on_demand_base * len(left))
+    return row.offering.market is Market.SPOT or left.count(Market.ON_DEMAND) >= base
 
 
 def _disrupt_excess(draft: _DraftPlan) -> None:
@@ -329,41 +384,66 @@ def _idle_capacity_rows(draft: _DraftPlan) -> list[InstanceRow]:
     return [row for row, agent in agents if agent is not None and agent.idle]
 
 
-def _plan_launches(draft: _DraftPlan) -> tuple[tuple[Launch, ...], str]:
-    """The launches, and why pending work gets none, "" if it does."""
-    snapshot = draft.snapshot
-    settings = snapshot.settings
-    pending = [it for it, count in snapshot.pending for _ in range(count)]
-    there = [row for row in draft.rows.values() if _counts_against_max(row)]
-    starting = [row.offering for row in _capacity_rows(draft) if _is_starting(row)]
-    idle = [row.offering for row in _idle_capacity_rows(draft)]
-    capacity = [
-        *(sizing.FreeCapacity(it.slots, it.slots, it.market) for it in (*starting, *pending)),
-        *(sizing.FreeCapacity(it.slots, it.slots, it.market, is_connected=True) for it in idle),
-    ]
-    most = settings.max_instances - len(there) - len(pending)
-    least = settings.min_instances - len(_capacity_rows(draft)) - len(pending)
+@dataclass(frozen=True)
+class _Need:
+    """The need of the waiting requests. `waiting`: all of them; `demand`: those that may have an
+    instance now; `most`: the instances that may be launched; `is_short`: that is too few, and
+    `lacks_gang` if a request over several gets none for it.
+    """
+
+    waiting: Demand
+    demand: Demand
+    order: tuple[Offering, ...]
+    on_demand: tuple[Offering, ...]
+    launches: tuple[Launch, ...] = ()
+    most: int = 0
+    is_short: bool = False
+    lacks_gang: bool = False
+
+
+def _assess_need(draft: _DraftPlan) -> _Need:
+    snapshot, settings = draft.snapshot, draft.snapshot.settings
     order, on_demand = offerings.usable_offerings(
         settings, snapshot.offerings, draft.health, snapshot.now_ms
     )
     able = tuple(dict.fromkeys((*order, *on_demand)))
     waiting = _demand_with_replacements(draft)
     demand = markets.assign_markets(waiting, snapshot.offerings, able, snapshot.now_ms)
-    must = any(job.market is Market.ON_DEMAND for job in demand.jobs)
-    if not order and not (must and on_demand):
-        return (), _no_launch_reason(draft, waiting, least)
+    pending = [it for it, count in snapshot.pending for _ in range(count)]
+    starting = [row.offering for row in _capacity_rows(draft) if _is_starting(row)]
+    idle = [row.offering for row in _idle_capacity_rows(draft)]
+    capacity = [
+        *(sizing.FreeCapacity(it.slots, it.slots, it.market) for it in (*starting, *pending)),
+        *(sizing.FreeCapacity(it.slots, it.slots, it.market, is_connected=True) for it in idle),
+    ]
+    there = sum(map(_counts_against_max, draft.rows.values()))
+    most = settings.max_instances - there - len(pending)
     room = sizing.InstanceBounds(settings.max_instances, max(0, most))
-    launches, is_short = sizing.launches_for_demand(demand, order, capacity, room, on_demand)
-    asked = sum(launch.count for launch in launches)
-    bounds = sizing.LaunchBounds(least if order else 0, most)
-    launches = sizing.clamp_launches(launches, bounds, able[0])
+    launches, lacks_gang = sizing.launches_for_demand(demand, order, capacity, room, on_demand)
+    is_short = lacks_gang or sum(launch.count for launch in launches) > max(0, most)
+    return _Need(waiting, demand, order, on_demand, launches, most, is_short, lacks_gang)
+
+
+def _plan_launches(draft: _DraftPlan) -> tuple[tuple[Launch, ...], str]:
+    """The launches, and why pending work gets none, "" if it does."""
+    snapshot, settings, need = draft.snapshot, draft.snapshot.settings, _assess_need(draft)
+    pending = [it for it, count in snapshot.pending for _ in range(count)]
+    there = [row for row in draft.rows.values() if _counts_against_max(row)]
+    least = settings.min_instances - len(_capacity_rows(draft)) - len(pending)
+    must = any(job.market is Market.ON_DEMAND for job in need.demand.jobs)
+    if not need.order and not (must and need.on_demand):
+        return (), _no_launch_reason(draft, need.waiting, least)
+    # An instance for the minimum would take the place of those that a gang waits for.
+    least = least if need.order and not need.lacks_gang else 0
+    bounds = sizing.LaunchBounds(least, need.most)
+    launches = sizing.clamp_launches(need.launches, bounds, (*need.order, *need.on_demand)[0])
     mix = sizing.MarketCounts(
         len(there) + len(pending),
         sum(it.market is Market.ON_DEMAND for it in [*pending, *(row.offering for row in there)]),
     )
-    launches = sizing.apply_on_demand_base(launches, settings, on_demand, mix)
-    why = _fewer_launches_reason(draft, demand, is_short or asked > max(0, most))
-    if not why and len(demand.jobs) < len(waiting.jobs):
+    launches = sizing.apply_on_demand_base(launches, settings, need.on_demand, mix)
+    why = _fewer_launches_reason(draft, need.demand, need.is_short)
+    if not why and len(need.demand.jobs) < len(need.waiting.jobs):
         why = "there is time until the deadline to wait for spot instances"
     return launches, why
 
@@ -385,10 +465,10 @@ def _demand_with_replacements(draft: _DraftPlan) -> Demand:
         return Demand(hold_reason=demand.hold_reason)
     given_notice = (row for row in draft.rows_in(*_ACTIVE) if row.notice_ms is not None)
     agents = (draft.observation(row).agent for row in given_notice)
-    slots = sum(agent.used_slots for agent in agents if agent is not None)
-    if not slots:
+    sizes = Counter(slots for agent in agents if agent is not None for slots in agent.work if slots)
+    if not sizes:
         return demand
-    return replace(demand, jobs=(*demand.jobs, JobDemand({1: slots})))
+    return replace(demand, jobs=(*demand.jobs, JobDemand(sizes)))
 
 
 def _no_launch_reason(draft: _DraftPlan, demand: Demand, least: int) -> str:

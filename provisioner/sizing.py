@@ -12,8 +12,8 @@ it cannot have enough below the maximum, none is launched for it.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import NamedTuple
 
@@ -119,7 +119,7 @@ def launches_for_demand(
         left -= needs
         fresh, lacks_some = _instances_for_spanning(demand, needs, offering, capacity, room)
         is_short = is_short or lacks_some
-        fresh += _instances_for_single(demand, needs, offering, capacity)
+        fresh += _instances_for_single(demand, needs, offering.slots, offering.market, capacity)
         room = max(0, room - fresh)
         if fresh:
             launches.append(Launch(offering, fresh))
@@ -128,25 +128,36 @@ def launches_for_demand(
 
 
 def count_kept_idle(
-    demand: Demand, offering: Offering, idle: int, starting: int, bounds: InstanceBounds
+    demand: Demand, size: int, idle: int, starting: int, bounds: InstanceBounds
 ) -> int:
-    """How many of an offering's idle instances pending requests fit: those that need one instance,
-    and those over several, once those that start or may be launched have come.
+    """How many of the idle instances of so many slots pending requests fit: those that need one
+    instance, and those over several, once those that start or may be launched have come.
+
+    The scheduler does not mind on which market an instance was bought.
     """
     if demand.hold_reason:
         return 0
-    kept = min(idle, _instances_for_single(demand, _servable_shapes(demand, offering), offering))
-    for need, count in sorted(_requests(demand, _request_shapes(demand)).items()):
-        if need.slots <= offering.slots or not can_serve(
-            offering.slots, need, bounds.instances_max
-        ):
+    demand = replace(demand, jobs=tuple(replace(job, market=None) for job in demand.jobs))
+    kept = min(idle, _instances_for_single(demand, _request_shapes(demand), size, Market.SPOT))
+    for need, count in _ordered_requests(demand, _request_shapes(demand)):
+        if need.slots <= size or not can_serve(size, need, bounds.instances_max):
             continue
         for _ in range(count):
-            wanted = need.slots // offering.slots
+            wanted = need.slots // size
             if kept >= idle or wanted > idle - kept + starting + bounds.room:
                 break
             kept += min(wanted, idle - kept)
     return kept
+
+
+def needs_instances(demand: Demand, sizes: Collection[int], instances_max: int) -> bool:
+    """Whether any pending request may have slots, and instances of one of these sizes serve it."""
+    needs = {
+        need
+        for need in _request_shapes(demand)
+        if any(can_serve(size, need, instances_max) for size in sizes)
+    }
+    return bool(demand.zero_slot_requests) or any(_requests(demand, needs).values())
 
 
 def clamp_launches(
@@ -206,12 +217,6 @@ def _request_shapes(demand: Demand) -> set[RequestShape]:
     return {_request_shape(size, job) for job in demand.jobs for size in job.pending_slots}
 
 
-def _servable_shapes(demand: Demand, offering: Offering) -> set[RequestShape]:
-    """The pending shapes that an instance of the offering may serve, by their markets."""
-    empty = FreeCapacity(offering.slots, offering.slots, offering.market)
-    return {need for need in _request_shapes(demand) if empty.may_serve(need.market)}
-
-
 def _request_shape(size: int, job: JobDemand) -> RequestShape:
     return RequestShape(size, job.single_agent, job.market)
 
@@ -232,6 +237,14 @@ def _requests(demand: Demand, needs: set[RequestShape]) -> Counter[RequestShape]
     return requests
 
 
+def _ordered_requests(demand: Demand, needs: set[RequestShape]) -> list[tuple[RequestShape, int]]:
+    """The requests of these shapes that their jobs may have at once, the smallest first."""
+    requests = _requests(demand, needs)
+    return sorted(
+        requests.items(), key=lambda it: (it[0].slots, it[0].single_agent, str(it[0].market))
+    )
+
+
 def _instances_for_spanning(
     demand: Demand,
     needs: set[RequestShape],
@@ -244,7 +257,7 @@ def _instances_for_spanning(
     """
     fresh, is_short = 0, False
     spanning = {need for need in needs if need.slots > offering.slots}
-    for need, count in sorted(_requests(demand, spanning).items()):
+    for need, count in _ordered_requests(demand, spanning):
         for _ in range(count):
             wanted = need.slots // offering.slots
             usable = [
@@ -264,13 +277,14 @@ def _instances_for_spanning(
 def _instances_for_single(
     demand: Demand,
     needs: set[RequestShape],
-    offering: Offering,
+    size: int,
+    market: Market,
     capacity: Sequence[FreeCapacity] = (),
 ) -> int:
     """Fresh instances for the requests that fit on one, after what starts has taken its share."""
-    single = {need for need in needs if 0 < need.slots <= offering.slots}
+    single = {need for need in needs if 0 < need.slots <= size}
     fresh: list[FreeCapacity] = []
-    for need, count in sorted(_requests(demand, single).items(), reverse=True):
+    for need, count in reversed(_ordered_requests(demand, single)):
         left = count
         for instance in sorted((*capacity, *fresh), key=lambda it: it.slots):
             if left and not instance.is_connected and instance.may_serve(need.market):
@@ -278,7 +292,7 @@ def _instances_for_single(
                 instance.slots -= taken * need.slots
                 left -= taken
         while left:
-            instance = FreeCapacity(offering.slots, offering.slots, offering.market)
+            instance = FreeCapacity(size, size, market)
             taken = min(left, instance.slots // need.slots)
             instance.slots -= taken * need.slots
             left -= taken

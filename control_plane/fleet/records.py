@@ -133,7 +133,8 @@ class FleetRow:
     `resumed_ms`: the end of the last time without passes; `leased_until_ms`: a pass holds the
     lease. `tokens`: terminations that may start, as of `tokens_ms`. `health` by offering, of those
     with recent failures. `waits`: why pending work gets no instance; "": it gets one, or there is
-    none. `trouble`: why the cloud could not be asked. `launches` numbers the intents.
+    none. `trouble`: why the cloud could not be asked. `launches` numbers the intents. `spare_ms`:
+    by the slots of instances, since when one of them, two of them and so on are spare.
     """
 
     pool: str
@@ -147,3 +148,4 @@ class FleetRow:
     waits: str = ""
     trouble: str = ""
     launches: int = 0
+    spare_ms: Mapping[int, tuple[int, ...]] = field(default_factory=dict)

@@ -65,15 +65,15 @@ class ScriptedPool:
             if not work.agent:
                 waiting[work.slots] = waiting.get(work.slots, 0) + 1
         jobs = (JobDemand(waiting),) if waiting else ()
-        agents = {
-            name: ConnectedAgent(
-                not self.used_slots(name), name not in self.draining, self.used_slots(name)
-            )
-            for name in self.known
-        }
+        agents = {name: self._connected_agent(name) for name in self.known}
         return PoolSnapshot(
             self.settings, Demand(jobs), agents, {name: 1 for name in self.enrolled}
         )
+
+    def _connected_agent(self, name: str) -> ConnectedAgent:
+        work = tuple(it.slots for it in self.work if it.agent == name)
+        free = self.cloud.machines[name].offering.slots - sum(work)
+        return ConnectedAgent(not work, name not in self.draining, work, free)
 
     def drain_agent(self, agent: str) -> None:
         self.draining.add(agent)

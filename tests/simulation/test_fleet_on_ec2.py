@@ -52,7 +52,7 @@ class Pool:
     def pool_snapshot(self, pool: str) -> PoolSnapshot:
         agents = {
             name: ConnectedAgent(
-                name not in self.busy, name not in self.draining, 4 * (name in self.busy)
+                name not in self.busy, name not in self.draining, (4,) * (name in self.busy)
             )
             for name in self.up
         }

@@ -51,6 +51,7 @@ PURE_FILES = (
     "harness/detcloud/shared/launcher_names.py",
     "harness/detcloud/shared/registries.py",
     "harness/detcloud/shared/unused_settings.py",
+    "provisioner/consolidation.py",
     "provisioner/scale_decider.py",
     "provisioner/markets.py",
     "provisioner/model.py",

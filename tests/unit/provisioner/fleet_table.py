@@ -33,7 +33,7 @@ SPOT = Offering("small/a/spot", "small", "a", Market.SPOT, 4, 1.0)
 SPOT_B = Offering("small/b/spot", "small", "b", Market.SPOT, 4, 1.0)
 
 IDLE = ConnectedAgent(idle=True)
-BUSY = ConnectedAgent(idle=False, used_slots=4)
+BUSY = ConnectedAgent(idle=False, work=(4,))
 DRAINED = ConnectedAgent(idle=True, takes_work=False)
 
 

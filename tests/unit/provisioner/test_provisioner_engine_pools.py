@@ -107,7 +107,7 @@ def test_agents_are_idle_busy_or_closed() -> None:
     cluster.pools.drain_agent("b")
     snapshot = cluster.pools.pool_snapshot("blue")
     assert snapshot.agents == {
-        "a": ConnectedAgent(False, True, 3),
+        "a": ConnectedAgent(False, True, (3,), 1),
         "b": ConnectedAgent(True, False),
     }
     assert snapshot.leases.keys() == {"a", "b"}
@@ -117,14 +117,14 @@ def test_what_runs_without_slots_is_work() -> None:
     cluster = Cluster(provider=LOCAL)
     cluster.enrol("a", 4)
     cluster.ask(1, 0, 1)
-    assert cluster.pools.pool_snapshot("blue").agents == {"a": ConnectedAgent(False, True, 0)}
+    assert cluster.pools.pool_snapshot("blue").agents == {"a": ConnectedAgent(False, True, (0,), 4)}
 
 
 def test_one_slot_that_people_closed_closes_no_agent() -> None:
     cluster = Cluster(provider=LOCAL)
     cluster.enrol("a", 2)
     cluster.engine.execute_command(addresses.agent("a"), AgentDisableRequested(slot=0))
-    assert cluster.pools.pool_snapshot("blue").agents == {"a": ConnectedAgent(True, True)}
+    assert cluster.pools.pool_snapshot("blue").agents == {"a": ConnectedAgent(True, True, (), 1)}
 
 
 def test_only_pools_with_a_provider_are_provisioned() -> None:

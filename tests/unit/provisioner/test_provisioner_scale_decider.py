@@ -8,7 +8,6 @@ from control_plane.fleet.records import (
     ErrorKind,
     FleetRow,
     InstanceState,
-    Market,
     OfferingHealth,
 )
 from provisioner.model import ConnectedAgent, Demand, InstanceStatus
@@ -35,185 +34,6 @@ from tests.unit.provisioner.fleet_table import (
 
 TERMINATED, STOPPED = InstanceStatus.TERMINATED, InstanceStatus.STOPPED
 RUNNING, PENDING = InstanceStatus.RUNNING, InstanceStatus.PENDING
-
-
-class TestLaunches:
-    def test_what_waits_gets_whole_instances(self) -> None:
-        # 3 + 3 + 3 = 9 slots on instances of 4: ceil(9 / 4) = 3.
-        assert launch_counts(scale_plan([], job_demand(3, 3, 3))) == {SMALL.name: 3}
-
-    def test_nothing_waits_and_nothing_is_launched(self) -> None:
-        plan = scale_plan()
-        assert not plan.launches
-        assert not plan.changed_rows
-        assert not plan.reasons
-        assert plan.fleet.waits == ""
-
-    def test_the_minimum_is_held_without_work(self) -> None:
-        # clamp(2 - 1, 0, 10 - 1) = 1.
-        plan = scale_plan([(instance("a"), running_with())], min_instances=2)
-        assert launch_counts(plan) == {SMALL.name: 1}
-
-    def test_the_maximum_bounds_them_and_is_told(self) -> None:
-        # 20 slots want 5 instances; clamp(0 - 1, 5, 3 - 1) = 2.
-        plan = scale_plan([(instance("a"), running_with())], job_demand(*[4] * 5), max_instances=3)
-        assert launch_counts(plan) == {SMALL.name: 2}
-        assert plan.fleet.waits == "the pool has its 3 instances"
-
-    def test_an_instance_that_starts_is_credited_whole(self) -> None:
-        # 8 slots want 2; one starts: 2 - 1 = 1.
-        plan = scale_plan([(starting_instance("a"), running_with(None))], job_demand(4, 4))
-        assert launch_counts(plan) == {SMALL.name: 1}
-
-    def test_so_nothing_is_launched_twice_for_the_same_work(self) -> None:
-        # The thrash of launching for 5 s what is on its way for minutes: 1 - 1 = 0.
-        for seen in (
-            running_with(None),
-            cloud_lists(PENDING),
-            cloud_lists(None),
-            cloud_lists(InstanceStatus.STARTING),
-        ):
-            row = starting_instance("a", 0.5)
-            assert scale_plan([(row, seen)], job_demand(4)).launches == ()
-
-    def test_a_launch_without_an_answer_is_credited_and_counted(self) -> None:
-        # 12 slots want 3, of which 1 is under way: 2; but 3 - 1 - 1 = 1 may still come.
-        plan = scale_plan(
-            [(instance("a"), running_with())],
-            job_demand(4, 4, 4),
-            pending=((SMALL, 1),),
-            max_instances=3,
-        )
-        assert launch_counts(plan) == {SMALL.name: 1}
-
-    def test_connected_agents_are_no_credit(self) -> None:
-        # The scheduler has used their free slots as far as it could.
-        assert launch_counts(scale_plan([(instance("a"), running_with(IDLE))], job_demand(4))) == {
-            SMALL.name: 1
-        }
-
-    def test_an_agent_that_was_lost_is_no_credit(self) -> None:
-        row = instance("a", launched_ms=NOW_MS - 5 * MINUTE_MS)
-        assert launch_counts(scale_plan([(row, running_with(None))], job_demand(4))) == {
-            SMALL.name: 1
-        }
-
-    def test_demand_is_capped_by_what_a_job_may_have(self) -> None:
-        # 10 requests of 4, but room for 9 slots: 2 whole requests, 8 slots, 2 instances.
-        assert launch_counts(scale_plan([], job_demand(*[4] * 10, room=9))) == {SMALL.name: 2}
-        assert scale_plan([], job_demand(4, room=0)).launches == ()
-        assert scale_plan([], job_demand(4, room=-4)).launches == ()
-
-    def test_gangs_fill_whole_instances_or_are_told_that_they_cannot(self) -> None:
-        # 16 % 4 == 0: 4 instances. 6 > 4 and 6 % 4 == 2: nowhere.
-        assert launch_counts(scale_plan([], job_demand(16))) == {SMALL.name: 4}
-        plan = scale_plan([], job_demand(6))
-        assert plan.launches == ()
-        assert plan.fleet.waits == (
-            f"requests for 6 slots fit into no 10 instances of one offering: {SMALL.name} with 4"
-        )
-
-    def test_a_gang_larger_than_the_pool_may_grow_launches_nothing(self) -> None:
-        # 16 / 4 = 4 instances, and there may be 3: three would stand about.
-        assert scale_plan([], job_demand(16), max_instances=3).launches == ()
-
-    @pytest.mark.parametrize(("zero_slot", "count"), [(1, 1), (100, 1), (101, 2), (0, 0)])
-    def test_work_without_slots_shares_instances(self, zero_slot: int, count: int) -> None:
-        # ceil(zero-slot / 100) instances.
-        plan = scale_plan(demand=Demand(zero_slot_requests=zero_slot))
-        assert sum(launch_counts(plan).values()) == count
-
-    def test_work_without_slots_shares_them_with_the_others(self) -> None:
-        # max(ceil(150 / 100), ceil(4 / 4)) = 2.
-        plan = scale_plan(demand=Demand((job_demand(4),), zero_slot_requests=150))
-        assert launch_counts(plan) == {SMALL.name: 2}
-
-    def test_no_work_without_slots_where_agents_take_none(self) -> None:
-        plan = scale_plan(demand=Demand(zero_slot_requests=5, aux_per_agent=0))
-        assert plan.launches == ()
-
-    def test_instances_without_slots_are_for_work_without_slots(self) -> None:
-        cpu = replace(SMALL, slots=0)
-        assert scale_plan([], job_demand(1), offerings=(cpu,)).launches == ()
-        plan = scale_plan(demand=Demand(zero_slot_requests=1), offerings=(cpu,))
-        assert launch_counts(plan) == {cpu.name: 1}
-
-    def test_a_pool_that_is_held_back_launches_nothing_and_says_why(self) -> None:
-        demand = Demand((job_demand(4),), hold_reason="the pool's budget is used up")
-        plan = scale_plan(demand=demand)
-        assert plan.launches == ()
-        assert plan.fleet.waits == "the pool's budget is used up"
-
-    def test_what_terminates_is_no_capacity_and_does_not_count(self) -> None:
-        # N = 0: clamp(1 - 0, 1, 1 - 0) = 1.
-        row = instance("a", state=InstanceState.TERMINATING, reason="it was idle")
-        seen = cloud_lists(InstanceStatus.TERMINATING)
-        plan = scale_plan([(row, seen)], job_demand(4), min_instances=1, max_instances=1)
-        assert launch_counts(plan) == {SMALL.name: 1}
-
-    def test_what_drains_is_no_capacity_but_counts(self) -> None:
-        # The minimum lacks one, and one may come: clamp(1 - 0, 0, 2 - 1) = 1; then none.
-        row = instance("a", state=InstanceState.DRAINING, reason="the cloud advised to leave it")
-        draining = [(row, running_with(ConnectedAgent(idle=False, takes_work=False)))]
-        assert launch_counts(scale_plan(draining, min_instances=1, max_instances=2)) == {
-            SMALL.name: 1
-        }
-        assert scale_plan(draining, min_instances=1, max_instances=1).launches == ()
-
-    def test_an_agent_that_people_drain_is_no_capacity(self) -> None:
-        plan = scale_plan([(instance("a"), running_with(DRAINED))], min_instances=1)
-        assert launch_counts(plan) == {SMALL.name: 1}
-
-
-class TestPacking:
-    def test_requests_that_do_not_fill_an_instance_have_one_each_or_share_it(self) -> None:
-        # Ten of 5 on instances of 8: one on each, ten; ceil(50 / 8) = 7 would take further rounds.
-        plan = scale_plan([], job_demand(*[5] * 10), offerings=(BIG,), max_instances=20)
-        assert launch_counts(plan) == {BIG.name: 10}
-        # 5 + 3, 5 + 3, 3 + 3 + 2: three.
-        plan = scale_plan([], job_demand(5, 5, 3, 3, 3, 3, 2), offerings=(BIG,))
-        assert launch_counts(plan) == {BIG.name: 3}
-
-    def test_what_starts_takes_the_requests_that_fit_into_its_rest(self) -> None:
-        # The starting one takes 5 and 3; the other 5 needs one.
-        row = starting_instance("a", offering=BIG)
-        plan = scale_plan([(row, running_with(None))], job_demand(5, 5, 3), offerings=(BIG,))
-        assert launch_counts(plan) == {BIG.name: 1}
-
-    def test_a_spot_request_is_served_by_an_instance_on_demand(self) -> None:
-        # The share on demand has launched it in the place of a spot one.
-        demand = replace(job_demand(1), market=Market.SPOT)
-        row = starting_instance("a")
-        plan = scale_plan([(row, running_with(None))], demand, offerings=(SPOT, SMALL))
-        assert plan.launches == ()
-
-    def test_more_agents_than_work_together_are_not_launched(self) -> None:
-        # 40 slots: 40 instances of 1 are more than 29, so 5 of 8.
-        tiny = replace(SMALL, name="tiny", slots=1)
-        plan = scale_plan([], job_demand(40), offerings=(tiny, BIG), max_instances=64)
-        assert launch_counts(plan) == {BIG.name: 5}
-
-
-class TestGangs:
-    def test_agents_that_came_early_are_not_launched_again(self) -> None:
-        # 16 slots on 4 instances: one is there, idle, one starts: 4 - 2 = 2.
-        there = [(instance("a"), running_with(IDLE)), (starting_instance("b"), running_with(None))]
-        assert launch_counts(scale_plan(there, job_demand(16))) == {SMALL.name: 2}
-
-    def test_none_is_launched_for_one_that_cannot_have_enough(self) -> None:
-        # 12 slots want 3 of at most 3, and one works for somebody else.
-        plan = scale_plan([(instance("a"), running_with())], job_demand(12), max_instances=3)
-        assert plan.launches == ()
-        assert plan.fleet.waits == "the pool has its 3 instances"
-
-    def test_an_idle_one_stays_while_a_request_needs_it(self) -> None:
-        idle = [(idle_instance("a", 30), running_with(IDLE)), (instance("b"), running_with())]
-        # With 3 at most and one at work the 12 slots cannot be had: the idle one ends.
-        assert state_changes(scale_plan(idle, job_demand(12), max_instances=3))
-        # With 4 they can: it stays, and two more come.
-        plan = scale_plan(idle, job_demand(12), max_instances=4)
-        assert not state_changes(plan)
-        assert launch_counts(plan) == {SMALL.name: 2}
 
 
 class TestNotices:
@@ -256,7 +76,7 @@ class TestIdleInstances:
 
     def test_one_that_got_work_meanwhile_finishes_it(self) -> None:
         draining = instance("a", state=InstanceState.DRAINING, reason="it was idle for 1200 s")
-        busy = ConnectedAgent(idle=False, takes_work=False, used_slots=4)
+        busy = ConnectedAgent(idle=False, takes_work=False, work=(4,))
         assert state_changes(scale_plan([(draining, running_with(busy))])) == {}
 
     def test_a_moment_too_early_it_stays(self) -> None:
@@ -275,6 +95,27 @@ class TestIdleInstances:
             for name, minutes in (("a", 25), ("b", 40), ("c", 30))
         ]
         assert state_changes(scale_plan(pairs, min_instances=2)) == {"b": "DRAINING"}
+
+    @pytest.mark.parametrize(("slots", "max_instances"), [(32, 4), (8, 1)])
+    def test_the_minimum_makes_room_for_what_it_cannot_serve(
+        self, slots: int, max_instances: int
+    ) -> None:
+        # 32 slots want 4 of 8 and 8 want 1, as many as may be: the one of 4 would be too many.
+        bounds = {"min_instances": 1, "max_instances": max_instances, "offerings": (SMALL, BIG)}
+        there = [(idle_instance("a", 20), running_with(IDLE))]
+        demand = job_demand(slots)
+        plan = scale_plan(there, demand, **bounds)
+        assert state_changes(plan) == {"a": "DRAINING"}
+        assert not plan.launches
+        assert launch_counts(scale_plan([], demand, **bounds)) == {BIG.name: max_instances}
+
+    def test_the_minimum_stays_where_there_is_room_for_both(self) -> None:
+        # 4 of 8 and the one of 4 are the 5 that may be.
+        there = [(idle_instance("a", 20), running_with(IDLE))]
+        bounds = {"min_instances": 1, "max_instances": 5, "offerings": (SMALL, BIG)}
+        plan = scale_plan(there, job_demand(32), **bounds)
+        assert not state_changes(plan)
+        assert launch_counts(plan) == {BIG.name: 4}
 
     def test_busy_ones_count_for_the_minimum(self) -> None:
         # Two of three are busy: 3 - 1 >= 2.
