@@ -49,7 +49,9 @@ class HostEnvironment:
 
 
 class HostAdapters(Adapters):
-    """The adapters of one simulated host: its own view of the table, and a clock that is wrong."""
+    """The adapters of one simulated host: its own view of the table, and a clock that is wrong by
+    `skew_ms`.
+    """
 
     cluster_id = CLUSTER
     api_hosts = frozenset[str]()
@@ -59,7 +61,7 @@ class HostAdapters(Adapters):
     def __init__(self, environment: HostEnvironment, on_commit: Callable[[str], None]) -> None:
         rates, random = environment.faults.rates, environment.faults.random
         skew = CLOCK_SKEW_MS_MAX * rates.clock_skew
-        self._skew_ms = round(random.uniform(-skew, skew))
+        self.skew_ms = round(random.uniform(-skew, skew))
         self._jitter = Random(random.random())
         self._environment = environment
         self._on_commit = on_commit
@@ -94,7 +96,7 @@ class HostAdapters(Adapters):
 
     def clock(self) -> int:
         """Return the virtual time as this host has it."""
-        return self._environment.now_ms() + self._skew_ms
+        return self._environment.now_ms() + self.skew_ms
 
     def make_engine(self) -> SimulatedEngine:
         """Make an engine that its host may leave in the middle."""

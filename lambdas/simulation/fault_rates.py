@@ -63,6 +63,8 @@ class FaultRates:
     dead_boots: float = 0.0
     # Launches that are sent again, to the same zone or to another one.
     replayed_tokens: float = 0.0
+    # Passes of the provisioner on a host whose clock is a day ahead.
+    clocks_ahead: float = 0.0
 
 
 RATES_MAX = FaultRates(
@@ -89,6 +91,7 @@ RATES_MAX = FaultRates(
     no_capacity=0.7,
     dead_boots=0.3,
     replayed_tokens=0.2,
+    clocks_ahead=0.02,
 )
 NO_FAULTS = FaultRates()
 FAULT_NAMES = tuple(field.name for field in fields(FaultRates))

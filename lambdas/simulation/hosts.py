@@ -4,7 +4,8 @@ A call comes to a host that is warm or to one that starts for it. What a host kn
 everything that counts is in the table.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
@@ -51,6 +52,15 @@ class Host(Cluster):
             _log_chunk_write,
             partial(store_full_segment, adapters.object_store),
         )
+
+    @contextmanager
+    def clock_ahead(self, ms: int) -> Iterator[None]:
+        """Set the host's clock so far ahead for a while."""
+        self._host_adapters.skew_ms += ms
+        try:
+            yield
+        finally:
+            self._host_adapters.skew_ms -= ms
 
 
 class HostPool:

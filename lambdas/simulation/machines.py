@@ -167,15 +167,17 @@ class Machines:
                 agent.give_notice(EndNotice(machine.gone_ms - self._start_ms))
 
     def _check_termination(self, name: str) -> None:
-        """Check that no machine is ended for an agent that never came when it has come and
-        works.
+        """Check that no machine is ended while it works, unless it is to go anyway or its agent was
+        away for long.
         """
         agent = self.agents.get(name)
         if agent is None or agent.is_gone or not agent.used_slots():
             return
         rows = [row for row in read_instances(self._rows, agent.pool) if row.id == name]
-        if rows and rows[0].connected_ms is None and rows[0].notice_ms is None:
-            raise InvariantBroken(f"{rows[0]} is ended while it works")
+        if rows and rows[0].notice_ms is None:
+            is_silent = rows[0].connected_ms is not None and rows[0].silent_ms is not None
+            if not is_silent:
+                raise InvariantBroken(f"{rows[0]} is ended while it works")
 
     def _remove_machine(self, machine: FakeMachine) -> None:
         now_ms = self._start_ms + self._clock.now_ms

@@ -4,6 +4,7 @@ import gc
 import json
 import multiprocessing
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
@@ -83,8 +84,12 @@ def run_seed(seed: int, plan: Plan) -> Outcome:
         try:
             world.run()
         except InvariantBroken as broken:
-            violation = str(broken)[:SHOWN_CHARACTERS_MAX]
-        return _outcome(world, violation, time.perf_counter() - started)
+            violation = str(broken)
+        except Exception as error:
+            # One world that breaks off must not end a run of thousands.
+            frame = traceback.extract_tb(error.__traceback__)[-1]
+            violation = f"{error!r} in {frame.filename}, line {frame.lineno}"
+        return _outcome(world, violation[:SHOWN_CHARACTERS_MAX], time.perf_counter() - started)
 
 
 def run_seeds(seeds: Sequence[int], plan: Plan, processes: int) -> Iterator[Outcome]:

@@ -20,6 +20,9 @@ from lambdas.simulation.checkpoints import CheckpointStore
 from lambdas.simulation.training import BYTES_PER_SECOND, Training, hash_fraction
 
 METRIC = "loss"
+HOUR_MS = 3_600_000
+# The most machines of a gang.
+NODES_MAX = 4
 BATCHES = {"type": "int", "minval": 1, "maxval": 5, "count": 3}
 SEARCHES: dict[str, dict[str, Any]] = {
     "single": {"max_length": {"batches": 60}},
@@ -67,7 +70,7 @@ DETERMINISTIC_FAMILIES = frozenset({"single", "random", "grid"})
 @dataclass(frozen=True)
 class Search:
     """A search as a user submits it. `failures_max`: how often the code of a trial fails at
-    most.
+    most; `deadline_ms`: how long after its submission it has to be done, None for any time.
     """
 
     family: str
@@ -76,6 +79,7 @@ class Search:
     learning_curves: SyntheticCurves
     failures_max: int
     batch_seconds: float
+    deadline_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +92,20 @@ class PoolCapacity:
 
 def sample_search(random: Random, seed: int, capacity: PoolCapacity) -> Search:
     """Sample a search of any family. Its trials train for some minutes to an hour, on one machine
-    or, if the pool has several that are alike, on all slots of two.
+    or, if the pool has several that are alike, on all slots of several. Some have a deadline.
     """
     family = random.choice(sorted(SEARCHES))
     failures_max = random.choice((0, 0, 1, 2))
     periods = random.choice(((0, 0), (20, 0), (0, 15), (20, 10)))
-    on_two_nodes = capacity.machines > 1 and random.random() < 0.25
-    slots = 2 * capacity.slots if on_two_nodes else random.choice((1, 1, min(2, capacity.slots)))
-    config = _config(family, periods, slots, on_two_nodes)
+    nodes = 1
+    if capacity.machines > 1 and random.random() < 0.25:
+        nodes = random.randint(2, min(NODES_MAX, capacity.machines))
+    slots = nodes * capacity.slots if nodes > 1 else random.randint(1, capacity.slots)
+    config = _config(family, periods, slots, nodes > 1)
     batch_seconds = 10 ** random.uniform(0.3, 1.7)
-    return _search(family, config, seed, failures_max, batch_seconds)
+    search = _search(family, config, seed, failures_max, batch_seconds)
+    deadline_ms = random.choice((None, None, random.randint(1, 12) * HOUR_MS))
+    return replace(search, deadline_ms=deadline_ms)
 
 
 def parallel_random_search(trials: int, seed: int) -> Search:
@@ -174,7 +182,7 @@ def failing_batches(search: Search, trial_seed: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=256)
 def _config(
-    family: str, periods: tuple[int, int], slots: int, on_two_nodes: bool
+    family: str, periods: tuple[int, int], slots: int, on_several_nodes: bool
 ) -> ExperimentConfig:
     validation, checkpoint = periods
     hparams: dict[str, Any] = {"global_batch_size": 64, "n": BATCHES}
@@ -183,7 +191,7 @@ def _config(
     tree = {
         "name": family,
         # A trial's class runs on one machine, a command may run on several.
-        "entrypoint": "python train.py" if on_two_nodes else "model_def:Trial",
+        "entrypoint": "python train.py" if on_several_nodes else "model_def:Trial",
         "hyperparameters": hparams,
         "searcher": {"name": family, "metric": METRIC, **SEARCHES[family]},
         "resources": {"slots_per_trial": slots},

@@ -5,10 +5,12 @@ from threading import RLock
 from typing import Any
 from zlib import crc32
 
+from control_plane.actors import addresses
 from control_plane.actors.agent.actor import AgentState
 from control_plane.actors.experiment.state import ExperimentState
 from control_plane.actors.experiment.trial_summaries import Summaries, TrialSummary
 from control_plane.actors.pool.actor import PoolState, agents_of, job_queue_of
+from control_plane.actors.pool.job_queue import JobQueue
 from control_plane.actors.records import Place, Status
 from control_plane.actors.step import ObservedRow, StepContext
 from control_plane.actors.trial.state import DesiredState, TrialState
@@ -40,6 +42,7 @@ class StateChecker:
         self.preemptions = 0
         self.outbox_commits: list[int] = []
         self.on_mail: Callable[[str], None] = lambda address: None
+        self.on_commit: Callable[[Sequence[Write]], None] = lambda writes: None
         self._mail: set[Key] = set()
         self._states: dict[str, Any] = {}
         self._parts: dict[Key, object] = {}
@@ -77,6 +80,11 @@ class StateChecker:
             self._parts[key] = actor_type_at(address).decode_part(name, self.rows[key].body)
         return self._parts[key]
 
+    def job_queue(self, pool: str) -> JobQueue:
+        """Return the queue of a pool."""
+        address = addresses.pool(pool)
+        return job_queue_of(StepContext(address, 0, self._reader(address)))
+
     def apply_commit(self, writes: Sequence[Write]) -> None:
         """Apply a commit that succeeded, and check what must hold after it."""
         self.commits += 1
@@ -102,6 +110,7 @@ class StateChecker:
                 self._check_order(write, mail_before, partitions)
         for address in {write.key.partition for write in writes}:
             self._check_actor(address)
+        self.on_commit(writes)
 
     def _apply_put(self, put: Put) -> None:
         before = self.rows.get(put.key)

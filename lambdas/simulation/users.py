@@ -80,9 +80,15 @@ class Users:
     def submit(self, search: Search, pool: str, number: int) -> None:
         """Submit a search, again and again until it is answered."""
         self.submissions += 1
-        settings = replace(search.message.settings, pool=pool, submitted_ms=self.now_ms())
+        now_ms, left_ms = self.now_ms(), search.deadline_ms
+        settings = replace(
+            search.message.settings,
+            pool=pool,
+            submitted_ms=now_ms,
+            deadline_ms=None if left_ms is None else now_ms + left_ms,
+        )
         name = f"{search.family}-{number}"
-        job = replace(search.message.job, submitted_ms=settings.submitted_ms)
+        job = replace(search.message.job, submitted_ms=now_ms, deadline_ms=settings.deadline_ms)
         message = replace(search.message, settings=settings, name=name, job=job)
         self.searches.by_name[name] = search
         key = Key("idempotency#user", f"I#submit-{number}")

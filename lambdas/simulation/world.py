@@ -30,6 +30,7 @@ from lambdas.simulation.cloud import SimulatedCloud, cloud_rules, offerings
 from lambdas.simulation.fault_injector import FaultInjector
 from lambdas.simulation.fault_rates import HOUR_MS, NO_FAULTS, FaultRates
 from lambdas.simulation.fault_state import FaultState
+from lambdas.simulation.fleet_checker import FleetChecker, FleetLimits
 from lambdas.simulation.hosts import Host, HostPool, NoResponse
 from lambdas.simulation.invariants import Invariants
 from lambdas.simulation.machines import Machines, StaticMachines
@@ -41,6 +42,7 @@ from lambdas.simulation.users import Users
 
 START_MS = 1_700_000_000_000
 TICK_MS = 60_000
+DAY_MS = 24 * HOUR_MS
 TICKS_PER_AUDIT = 2
 RACE_MS = 3_000
 TRIGGER_MS = (100, 2_000)
@@ -53,6 +55,9 @@ RESERVE_AFTER_MS = 10 * 60_000
 END_HOURS = 12
 # Of the largest static machine in a pool.
 STATIC_SLOTS_MAX = 4
+# The slots of a cloud's machines, in the order in which they are preferred.
+CLOUD_SIZES = ((1,), (2,), (4,), (4,), (4, 1), (1, 4), (3, 2))
+ON_DEMAND_BASES = (0.0, 0.0, 0.25, 0.5, 1.0)
 RULES = (
     SchedulerRules("fair_share"),
     SchedulerRules("priority"),
@@ -113,9 +118,13 @@ class World:
             self.searches,
             self._check_process_start,
         )
+        self.fleet_checker = FleetChecker(self.rows, self.checker, self.clock)
         self.machines = Machines(environment, self.cloud, self.rows, START_MS)
         self.pools = {f"pool-{n}": self._sample_pool(n) for n in range(size.pools)}
         self._capacities = {name: _pool_capacity(settings) for name, settings in self.pools.items()}
+        for name, settings in self.pools.items():
+            if settings.provider:
+                self.fleet_checker.add_pool(name, _fleet_limits(settings))
         self.invariants = Invariants(self.checker, checkpoints)
         self.users = Users(
             self.clock,
@@ -174,12 +183,13 @@ class World:
 
     def _sample_pool(self, number: int) -> PoolSettings:
         """Sample the settings of a pool: its scheduler, and where its machines come from. The first
-        pool has a cloud.
+        pool has a cloud, of machines of one size or two.
         """
         rules = self.random.choice(RULES)
         if number and self.random.random() < 0.5:
             return PoolSettings(rules, reserve_after_ms=RESERVE_AFTER_MS)
-        catalog = offerings(self.random.choice((1, 2, 4)))
+        sizes = self.random.choice(CLOUD_SIZES)
+        catalog = tuple(offering for slots in sizes for offering in offerings(slots))
         self.cloud.catalog = tuple(dict.fromkeys((*self.cloud.catalog, *catalog)))
         fields = {
             "type": "fake",
@@ -188,6 +198,7 @@ class World:
             "max_idle_agent_period": "5m",
             "max_agent_starting_period": "5m",
             "launch_error_limit": 0,
+            "on_demand_base": self.random.choice(ON_DEMAND_BASES),
             "offerings": [asdict(offering) for offering in catalog],
         }
         return PoolSettings(rules, provider=json.dumps(fields), reserve_after_ms=RESERVE_AFTER_MS)
@@ -219,6 +230,7 @@ class World:
     def _tick(self) -> None:
         self.clock.call_at(self.clock.now_ms + TICK_MS, self._tick)
         self.machines.check_machines(self.pools)
+        self.fleet_checker.check_launches()
         self.invariants.check(self.users.experiments.values())
         if not self.faults_stopped and self._may_stop_faults():
             self._stop_faults()
@@ -250,7 +262,9 @@ class World:
 
     def _reconcile_pool(self, host: Host, pool: str) -> None:
         if self.pools[pool].provider:
-            host.provisioner.reconciler.reconcile(pool)
+            is_ahead = self.faults.draw_fault("clocks_ahead", self.faults.rates.clocks_ahead)
+            with host.clock_ahead(DAY_MS if is_ahead else 0):
+                host.provisioner.reconciler.reconcile(pool)
             self.machines.check_maximum(pool, self._capacities[pool].machines)
 
     def _sweep_orphans(self, host: Host) -> None:
@@ -373,11 +387,17 @@ class World:
         return f"{left}, {self.checker.actor_states('pool')}, {experiments[:2]}, {trials[:3]}"
 
 
+def _fleet_limits(settings: PoolSettings) -> FleetLimits:
+    fields = json.loads(settings.provider)
+    sizes = dict.fromkeys(offering["slots"] for offering in fields["offerings"])
+    return FleetLimits(tuple(sizes), fields["min_instances"], fields["max_instances"])
+
+
 def _pool_capacity(settings: PoolSettings) -> PoolCapacity:
     if not settings.provider:
         return PoolCapacity(STATIC_SLOTS_MAX)
-    fields = json.loads(settings.provider)
-    return PoolCapacity(fields["offerings"][0]["slots"], fields["max_instances"])
+    limits = _fleet_limits(settings)
+    return PoolCapacity(max(limits.sizes), limits.instances_max)
 
 
 def _audit_pool(host: Host, pool: str) -> None:

@@ -9,17 +9,21 @@ from typing import Any
 
 import pytest
 
+from control_plane.actors.pool.agent_slots import AgentSlots
 from control_plane.agents import desired_state as desired
 from control_plane.agents import service
 from control_plane.engine import due_rows, fold_steps, mailbox
+from control_plane.fleet.records import Market
 from control_plane.state.faults import TableDecorator
 from control_plane.state.table import Expect, Put, Row, StateTable, Write
 from lambdas.simulation import world as worlds
 from lambdas.simulation.fault_rates import NO_FAULTS, FaultRates
 from lambdas.simulation.state_checker import CheckedTable, StateChecker
 from lambdas.simulation.world import WorldSize
-from provisioner import reconcile
+from provisioner import consolidation, engine_pools, reconcile, scale_decider, sizing
 from provisioner.clouds.provider import CloudProvider
+from provisioner.consolidation import SpareMarks
+from provisioner.model import ConnectedAgent
 from tests.simulation.conditions import Family, WithoutCondition
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -103,6 +107,44 @@ def ignore_pending_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def launch_for_gangs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents that are there without work do not count for a gang."""
+    size_gangs = sizing._instances_for_spanning
+
+    def size_without_agents(
+        demand: Any, needs: Any, offering: Any, capacity: Any, room: int
+    ) -> tuple[int, bool]:
+        starting = [it for it in capacity if not it.is_connected]
+        return size_gangs(demand, needs, offering, starting, room)
+
+    monkeypatch.setattr(sizing, "_instances_for_spanning", size_without_agents)
+
+
+def serve_own_market_only(self: sizing.FreeCapacity, market: Market | None) -> bool:
+    """A request for spot slots is served by no instance on demand."""
+    return market in (None, self.market)
+
+
+def keep_no_idle(*given: object) -> int:
+    """Idle instances are kept for no waiting request."""
+    return 0
+
+
+def trust_marks(mark_ms: int | None, now_ms: int, holds: bool) -> int | None:
+    """Marks of a clock that was ahead stay as they are."""
+    return now_ms if mark_ms is None and holds else mark_ms
+
+
+def forget_spare(*given: object) -> SpareMarks:
+    """No instance is ever spare, so that one that is idle is ended for that alone."""
+    return {}
+
+
+def see_no_work(agent: AgentSlots) -> ConnectedAgent:
+    """Agents count as idle whatever they run."""
+    return ConnectedAgent(True, agent.availability.enabled, (), agent.free_count)
+
+
 def _table_patch(made: Callable[[StateTable], StateTable]) -> Patch:
     def table(rows: StateTable, checker: StateChecker) -> StateTable:
         return made(CheckedTable(rows, checker))
@@ -170,6 +212,8 @@ forgetting = _table_patch(ForgetfulTable)
 unaudited = patch_attribute(worlds, "audit_pool", nothing)
 unswept = patch_attribute(worlds.World, "_sweep_orphans", nothing)
 
+CALM = NO_FAULTS
+AHEAD = replace(NO_FAULTS, clocks_ahead=0.3)
 RACING = replace(NO_FAULTS, races=0.15, duplicates=0.05, reordering=0.1, crashes=0.01)
 STORMY = replace(NO_FAULTS, races=0.5, lost_triggers=0.4, duplicates=0.2, torn_queries=0.5)
 LATE = replace(
@@ -189,6 +233,7 @@ CROWDED_SKY = replace(
     losses_hourly=10.0,
 )
 MANY = WorldSize(experiments=4, pools=1, machines_max=6, hours=1.0)
+ROOMY = WorldSize(experiments=3, pools=1, machines_max=9, hours=1.0)
 TOGETHER = WorldSize(experiments=6, pools=1, machines_max=2, hours=0.02)
 
 MUTANTS = (
@@ -232,6 +277,36 @@ MUTANTS = (
         CLOUDY,
         "is nobody's",
     ),
+    Mutant("no agents of a gang", launch_for_gangs_again, CALM, "never at rest", ROOMY),
+    Mutant(
+        "no spot request on demand",
+        patch_attribute(sizing.FreeCapacity, "may_serve", serve_own_market_only),
+        CALM,
+        "instances in an hour",
+        ROOMY,
+    ),
+    Mutant(
+        "no idle instance kept",
+        patch_attribute(sizing, "count_kept_idle", keep_no_idle),
+        CALM,
+        "are needed by waiting requests",
+        ROOMY,
+    ),
+    Mutant(
+        "no end of marks ahead",
+        combine_patches(
+            patch_attribute(scale_decider, "_mark_once", trust_marks),
+            patch_attribute(consolidation, "updated_marks", forget_spare),
+        ),
+        AHEAD,
+        "never at rest",
+    ),
+    Mutant(
+        "no look at work",
+        patch_attribute(engine_pools, "_connected_agent", see_no_work),
+        CALM,
+        "is ended while it works",
+    ),
 )
 CONTROLS = (
     Mutant("an audit", forgetting, NO_FAULTS),
@@ -246,6 +321,8 @@ CONTROLS = (
             ("heavy", HEAVY, SMALL),
             ("sold out", SOLD_OUT, SMALL),
             ("crowded sky", CROWDED_SKY, SMALL),
+            ("calm", CALM, ROOMY),
+            ("ahead", AHEAD, SMALL),
         )
     ),
 )
