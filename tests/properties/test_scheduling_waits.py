@@ -202,7 +202,7 @@ def test_every_job_of_an_overloaded_pool_starts_within_the_bound(
 @settings(deadline=None, derandomize=True, max_examples=30)
 @given(st.integers(0, 2**32))
 def test_in_a_priority_pool_nothing_behind_it_passes_a_trial_of_one_slot(seed: int) -> None:
-    """What is ahead of it in the queue bounds its wait."""
+    """Trials of one slot wait only for what is ahead of them in the queue."""
     chance = random.Random(seed)
     pool, _ = random_pool_and_sizes(chance, SchedulerRules("priority"))
     for minute in range(2 * BOUND):
