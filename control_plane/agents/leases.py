@@ -3,9 +3,10 @@ was down.
 
 After a gap between the passes over the leases, a jump of the clock, or when more than a third of a
 pool's leases lapse together, no agent is marked as lost for one lease length (the "brake"): an
-outage of the server never kills healthy work. An agent is marked in one commit with the message to
-its pool, on the condition that its lease is as it was read. Calls of a session that was marked are
-refused until the agent enrols again.
+outage of the server never kills healthy work. Leases that lapse together in the pause for a gap
+get a pause of their own. An agent is marked in one commit with the message to its pool, on the
+condition that its lease is as it was read. Calls of a session that was marked are refused until
+the agent enrols again.
 
 An instance never comes back under its name. So that the table does not grow with the number of past
 instances, agents that were lost a day ago are forgotten.
@@ -50,10 +51,13 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Brake:
-    """The time of the last pass over a pool's leases, and until when no agent is marked as lost."""
+    """The time of the last pass over a pool's leases, 0 if none is owed: there was no live agent;
+    and until when no agent is marked as lost. `for_lapses`: since leases lapsed together.
+    """
 
     passed_ms: int = 0
     paused_until_ms: int = 0
+    for_lapses: bool = False
 
 
 _LEASE = lazy_adapter(Lease)
@@ -99,16 +103,15 @@ def decide_marking(
         agent for agent, lease in live.items() if abs(now_ms - lease.renewed_ms) > LEASE_MS
     )
     away = brake.passed_ms > 0 and abs(now_ms - brake.passed_ms) > GAP_PASSES_MAX * pass_ms
-    passed = replace(brake, passed_ms=now_ms)
-    paused = replace(passed, paused_until_ms=now_ms + LEASE_MS)
+    paused = Brake(now_ms, now_ms + LEASE_MS)
     if away:
         return Marking(paused)
     if now_ms < brake.paused_until_ms:
-        return Marking(passed)
+        return Marking(replace(brake, passed_ms=now_ms))
     together = 3 * len(lapsed) > len(live)
-    if together and brake.paused_until_ms == 0:
-        return Marking(paused)
-    return Marking(replace(passed, paused_until_ms=0), tuple(lapsed))
+    if together and not brake.for_lapses:
+        return Marking(replace(paused, for_lapses=True))
+    return Marking(Brake(now_ms), tuple(lapsed))
 
 
 def read_leases(table: StateTable, pool: str) -> dict[str, Lease]:
@@ -134,7 +137,9 @@ def mark_lost_agents(
     brake = _BRAKE().validate_json(brake_row.body) if brake_row else Brake()
     leases = _decode_leases(rows)
     if all(lease.lost for lease in leases.values()):
-        # No agent is live: a pool that is scaled to zero costs no writes.
+        # A pool that is scaled to zero costs no writes but the first.
+        if brake != Brake():
+            _write_brake(table, partition, brake_row, Brake())
         return ()
     marking = decide_marking(leases, brake, now_ms, pass_ms)
     lost = tuple(
@@ -142,16 +147,21 @@ def mark_lost_agents(
         for agent in marking.lost
         if _mark_agent_lost(table, pool, rows[agent], leases[agent], now_ms)
     )
-    revision = brake_row.revision if brake_row else 0
-    body = _BRAKE().dump_json(marking.brake)
-    # Each pass writes its time, so that the next one sees a gap. On a conflict another pass has
-    # written its own, which is as good.
-    with suppress(Conflict):
-        expect = revision or Expect.ABSENT
-        table.commit((Put(Key(partition, BRAKE_SORT), revision + 1, body, expect),))
+    # Each pass writes its time, so that the next one sees a gap.
+    _write_brake(table, partition, brake_row, marking.brake)
     if lost:
         follow((addresses.pool(pool),))
     return lost
+
+
+def _write_brake(table: StateTable, partition: str, row: Row | None, brake: Brake) -> None:
+    """Write a pool's brake over the `row` that was read. On a conflict another pass has written
+    its own, which is as good.
+    """
+    revision = row.revision if row else 0
+    body, expect = _BRAKE().dump_json(brake), revision or Expect.ABSENT
+    with suppress(Conflict):
+        table.commit((Put(Key(partition, BRAKE_SORT), revision + 1, body, expect),))
 
 
 def forget_lost_agents(engine: Engine, pool: str) -> tuple[str, ...]:

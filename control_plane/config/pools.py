@@ -68,8 +68,8 @@ class Scheduler(Section):
     allow_heterogeneous_fits: bool = False
     """Whether a trial on several agents may be given agents of different sizes."""
     reserve_after: Duration = 600_000
-    """How long a job that has no slots waits for several of them before slots are held for it, 0
-    for never. With `preemption` it takes them at once, so that none are held.
+    """How long a job that has no slots waits for some before slots are held for it, 0 for never;
+    under `priority` for several. With `preemption` it takes them at once, so that none are held.
     """
 
     @field_validator("preemption")

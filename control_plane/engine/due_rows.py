@@ -10,9 +10,13 @@ message becomes a dead letter. A poisoned actor delays no other: rows that were 
 tried last, and those that only wait for one are due when that one is. An attempt that failed only
 because the table did not answer is withdrawn. A table throttles single actors, so the pass goes on
 with the next one.
+
+What is due first comes first. While others wait, an actor has a part of a pass, however much mail
+or outbox it has; what is left of the time is divided among those that need more.
 """
 
 import logging
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -43,6 +47,7 @@ from control_plane.state.table import (
     Expect,
     InvalidCommit,
     Key,
+    Row,
     Unavailable,
 )
 
@@ -55,6 +60,8 @@ POSTPONED_MS = 30_000
 # Keys of a shard that are read at once, with their rows.
 PAGE_KEYS = GET_MAX
 BUDGET_MS = 20_000
+# So many actors that never come to an end have a turn in each pass.
+TURNS_MIN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +88,14 @@ def process_due_rows(
     for CONSECUTIVE_FAILURES_MAX in a row.
     """
     until = engine.seconds() + budget_ms / 1000
-    redrive = _Redrive(engine, until)
+    redrive = _Redrive(engine, until, budget_ms // TURNS_MIN)
     left: list[int] = list(shards)
     while left and redrive.has_time():
         late, left, expired = _find_due(engine, left)
         redrive.expired += expired
         if not redrive.run_page(late) and not expired:
             break
+    redrive.run_unfinished()
     if redrive.failures:
         raise redrive.failures[-1]
     expired = _delete_expired_rows(engine, expiry_shards, until)
@@ -113,9 +121,11 @@ def _delete_expired_rows(engine: Engine, shards: Iterable[int], until: float) ->
 class _Redrive:
     """One pass over the work that is due: its time, its counts and what the table refused."""
 
-    def __init__(self, engine: Engine, until: float) -> None:
+    def __init__(self, engine: Engine, until: float, turn_ms: int) -> None:
         self._engine = engine
         self._until = until
+        self._turn_ms = turn_ms
+        self._unfinished: deque[str] = deque()
         self._seen: set[str] = set()
         self._in_a_row = 0
         self.redriven = 0
@@ -139,10 +149,17 @@ class _Redrive:
             self._run_actor(address, mail)
         return bool(fresh)
 
+    def run_unfinished(self) -> None:
+        """Give the time that is left, in turn, to the actors that used up theirs."""
+        while self._unfinished and self.has_time():
+            self._run_actor(self._unfinished.popleft(), [])
+
     def _run_actor(self, address: str, mail: list[Mail]) -> None:
         now_ms = self._engine.clock()
+        turn_ms = min(self._turn_ms, self._left_ms())
+        until = self._engine.seconds() + turn_ms / 1000
         try:
-            dead_letters = _redrive_actor(self._engine, address, mail, now_ms, self._left_ms())
+            dead_letters = _redrive_actor(self._engine, address, mail, now_ms, turn_ms)
         except Unavailable as error:
             log.warning("%s is not advanced now: %s", address, error)
             self.failures.append(error)
@@ -152,6 +169,8 @@ class _Redrive:
             log.exception("%s cannot be advanced", address)
             _postpone(self._engine, mail, now_ms + POSTPONED_MS)
             return
+        if self._engine.seconds() >= until:
+            self._unfinished.append(address)
         self._in_a_row = 0
         self.dead += dead_letters
         self.redriven += len(mail) - dead_letters
@@ -163,12 +182,12 @@ class _Redrive:
 def _find_due(
     engine: Engine, shards: Iterable[int]
 ) -> tuple[dict[str, list[Mail]], list[int], int]:
-    """Find late mail by actor (an actor with only a due part has none), and the shards that may
-    have more. Rows that expire and were written before they had shards of their own are deleted;
-    the last item is how many.
+    """Find late mail by actor, that due first ahead (an actor with only a due part has none), and
+    the shards that may have more. Rows that expire and were written before they had shards of their
+    own are deleted; the last item is how many.
     """
     now_ms = engine.clock()
-    late: dict[str, list[Mail]] = {}
+    due: list[tuple[int, Row]] = []
     full_shards: list[int] = []
     expired = 0
     for shard in shards:
@@ -179,11 +198,13 @@ def _find_due(
         if len(work) < len(keys):
             expired += _delete_expired(engine, [key for key in keys if key not in work])
         for row in engine.table.get_many(work) if work else ():
-            if row is None or row.due_ms is None or row.due_ms > now_ms:
-                continue
-            found = late.setdefault(row.key.partition, [])
-            if not row.key.sort.startswith(PARTS):
-                found.append(read_mail(row))
+            if row is not None and row.due_ms is not None and row.due_ms <= now_ms:
+                due.append((row.due_ms, row))
+    late: dict[str, list[Mail]] = {}
+    for _, row in sorted(due, key=lambda item: item[0]):
+        found = late.setdefault(row.key.partition, [])
+        if not row.key.sort.startswith(PARTS):
+            found.append(read_mail(row))
     return late, full_shards, expired
 
 
@@ -205,6 +226,7 @@ def _redrive_actor(
     attempted: list[Mail] = []
     try:
         dead = sum(_count_attempt(engine, mail, now_ms, attempted) for mail in ordered)
+        # The time of its own begins now: what is counted as an attempt is one.
         receivers = engine.advance(address, timers=True, budget_ms=budget_ms)
         left_ms = int((until - engine.seconds()) * 1000)
         engine.advance_until_idle((address, *receivers), budget_ms=left_ms)

@@ -80,8 +80,8 @@ class Job:
     `pending_slots` counts the pending requests of each size; `held_slots` are the slots of all
     allocations, `non_preemptible_slots` of those that cannot be preempted, `leaving_slots` of those
     asked to stop. A `position` of 0 is none. `label`: of the agents that it may run on, as for all
-    its requests; so is `single_agent`. `waits_since_ms`: since when it has waited for several slots
-    and held none; None: it does not, or nobody knows.
+    its requests; so is `single_agent`. `waits_since_ms`: since when it has waited for slots and
+    held none; None: it does not, or nobody knows.
     """
 
     group: int

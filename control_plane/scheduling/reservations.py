@@ -1,9 +1,11 @@
 """Reservations: the choice of the job that has waited too long, and of the agents held for it.
 
 A job that holds nothing and waits for several slots on one agent, or for whole agents, may wait for
-ever while each slot that becomes free goes to a smaller request. After a wait certain agents are
-held for the oldest such job, one of a pool at a time; held_slots.py says how. With preemption the
-priority scheduler makes room for a job at once, so that nothing is held.
+ever while each slot that becomes free goes to a smaller request; in a fair share or a round robin
+with too few slots, where younger jobs or those with fewer trials may come first, a job of one slot
+may too. After a wait certain agents are held for the oldest such job, one of a pool at a time;
+held_slots.py says how. With preemption the priority scheduler makes room for a job at once, so that
+nothing is held; without, nothing of its priority passes a trial of one slot.
 """
 
 from collections import Counter
@@ -39,13 +41,15 @@ def renew_reservation(
     after_ms: int | None,
     now_ms: int,
     started: int,
+    last_slots: int = 0,
 ) -> Reservation | None:
     """The pool's reservation from now on: the `current` one while its job waits and its agents can
     hold it, else one for the job that has waited longest of those that are due and fit; None if
-    none is. Where priorities decide, the most important of them is first.
+    none is. Where priorities decide, the most important of them is first. Jobs of one slot and of
+    several take turns, so that neither wait for all of the others.
 
     `after_ms`: the wait after which a job is due, None if none ever is; `started`: the number of
-    the pool's last start.
+    the pool's last start; `last_slots`: the slots of its last reservation, 0 if it had none.
     """
     due = [] if after_ms is None else _jobs_due(jobs, rules, now_ms - after_ms)
     if not due:
@@ -58,14 +62,15 @@ def renew_reservation(
         if holder is not None and is_first and _can_keep(current, holder, agents, rules):
             return current
     due.sort(key=lambda job: (job.priority if by_priority else 0, job.waits_since_ms, job.group))
+    requests = [(job, slots) for job in due for slots in sorted(_reservable_sizes(job, rules))]
+    requests.sort(key=lambda request: (request[1] > 1) == (last_slots > 1))
     impossible: set[tuple[int, str, bool]] = set()
-    for job in due:
-        for slots in sorted(_reservable_sizes(job)):
-            size = (slots, job.label, job.single_agent)
-            names = () if size in impossible else _choose_agents(job, slots, agents, rules)
-            if names:
-                return Reservation(job.group, slots, names, started)
-            impossible.add(size)
+    for job, slots in requests:
+        size = (slots, job.label, job.single_agent)
+        names = () if size in impossible else _choose_agents(job, slots, agents, rules)
+        if names:
+            return Reservation(job.group, slots, names, started)
+        impossible.add(size)
     return None
 
 
@@ -96,18 +101,21 @@ def _jobs_due(jobs: Iterable[Job], rules: SchedulerRules, since_ms: int) -> list
         for job in jobs
         if job.waits_since_ms is not None
         and job.waits_since_ms <= since_ms
-        and _reservable_sizes(job)
+        and _reservable_sizes(job, rules)
     ]
 
 
-def _reservable_sizes(job: Job) -> list[int]:
-    """The sizes that slots may be held for: several slots, by a job that has none."""
+def _reservable_sizes(job: Job, rules: SchedulerRules) -> list[int]:
+    """The sizes that slots may be held for, by a job that has none: any, but where priorities
+    decide only several slots.
+    """
     if job.held_slots:
         return []
+    least = 2 if rules.kind == "priority" else 1
     return [
         slots
         for slots in job.pending_slots
-        if slots > 1 and (job.max_slots is None or slots <= job.max_slots)
+        if slots >= least and (job.max_slots is None or slots <= job.max_slots)
     ]
 
 
@@ -115,7 +123,7 @@ def _can_keep(
     current: Reservation, job: Job, agents: Iterable[AgentCapacity], rules: SchedulerRules
 ) -> bool:
     """Whether the agents of a reservation can still hold what it is for."""
-    if current.slots not in _reservable_sizes(job):
+    if current.slots not in _reservable_sizes(job, rules):
         return False
     names = {*current.agents}
     held = [agent for agent in agents if agent.agent in names and _can_take(job, agent)]

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from detcloud.agent.allocation.allocation import Allocation
+from detcloud.agent.processes.runtime import is_supervisor_gone
 from tests.integration.trial_node import TrialNode, opened
 from tests.patience import wait_until
 
@@ -89,3 +90,77 @@ def test_a_record_of_its_end_that_a_trial_forges_is_not_believed(node: TrialNode
     node.watch(allocation)
     last = json.loads(allocation.lines("agent", 0, 1 << 20)[-1].raw)
     assert (last["reason"], last["signal"]) == ("killed", 9)
+
+
+EXITED = {"kind": "exited", "code": 0, "signal": None, "reason": "completed", "message": ""}
+
+
+def test_an_end_that_a_trial_forges_is_not_believed_by_the_next_agent(node: TrialNode) -> None:
+    line = json.dumps({**EXITED, "time_ms": 1, "directive_revision": 1})
+    allocation, process = begin(node, f"echo '{line}' >> ../agent/report-agent.jsonl")
+    before = allocation.lines("agent", 0, 1 << 20)
+    node.abandon()
+    node = TrialNode(node.folder)
+    (allocation,) = node.node.allocations()
+    assert allocation.is_active
+    assert is_running(process)
+    assert [line.raw for line in allocation.lines("agent", 0, 1 << 20)] == [x.raw for x in before]
+    allocation.kill(grace_ms=100)
+    node.watch(allocation)
+    ends = [x for x in allocation.lines("agent", 0, 1 << 20) if x.kind == "exited"]
+    assert [end.fields["reason"] for end in ends] == ["killed"]
+
+
+@pytest.mark.parametrize("forged_report", [False, True], ids=["exit.json", "and the report"])
+@pytest.mark.parametrize("leaves", ["", "setsid"], ids=["in its session", "in another session"])
+@pytest.mark.parametrize("restarts", [False, True], ids=["at once", "after a restart"])
+def test_what_a_trial_leaves_that_ends_its_supervisor_is_ended(
+    node: TrialNode, *, leaves: str, restarts: bool, forged_report: bool
+) -> None:
+    """The slot is given to another trial, whatever the records say."""
+    process = node.folder / "process"
+    forged = json.dumps({"stage": "trial", "code": 0, "signal": None, "killed": False})
+    line = json.dumps({**EXITED, "time_ms": 1, "directive_revision": 1})
+    supervisor = '"$(sed s/.*supervisor..[^0-9]*// ../agent/process.json | sed s/[^0-9].*//)"'
+    script = (
+        f"{leaves} sh -c 'trap \"\" TERM; echo $$ > {process}; while true; do sleep 0.1; done' &\n"
+        f"while [ ! -s {process} ]; do sleep 0.01; done\n"
+        f"echo '{forged}' > ../agent/exit.json\n"
+        + f"echo '{line}' >> ../agent/report-agent.jsonl\n"
+        * forged_report
+        + f"while [ ! -e {node.folder / 'go'} ]; do sleep 0.01; done\n"
+        f"kill -9 {supervisor}\n"
+    )
+    allocation = node.begin("4.1", {"train.sh": script}, entrypoint="exec sh train.sh")
+    node.watch(allocation, lambda: process.exists() and process.read_text().strip())
+    if restarts:
+        node.abandon()
+    (node.folder / "go").touch()
+    if restarts:
+        wait_until(lambda: is_supervisor_gone(allocation.directory.agent))
+        node = TrialNode(node.folder)
+        (allocation,) = node.node.allocations()
+    node.watch(allocation)
+    wait_until(lambda: not is_running(int(process.read_text())))
+
+
+def test_the_news_of_an_end_is_sent_though_the_report_has_lost_what_was_sent_before(
+    node: TrialNode,
+) -> None:
+    """A power failure, or a trial, has cut the agent's report; the cluster has more of it."""
+    allocation, _ = begin(node, "true")
+    acked = allocation.lines("agent", 0, 1 << 20)[-1].offset
+    allocation.acknowledge({"agent": acked}, 0)
+    node.abandon()
+    allocation.directory.report.write_bytes(b"")
+    node = TrialNode(node.folder)
+    (allocation,) = node.node.allocations()
+    allocation.kill(grace_ms=100)
+    node.watch(allocation)
+    allocation.acknowledge({"agent": acked}, 0)
+    assert not allocation.is_acknowledged()
+    last = allocation.lines("agent", None, 1 << 20)[-1]
+    assert last.kind == "exited"
+    assert last.offset > acked
+    allocation.acknowledge({"agent": last.offset}, 0)
+    assert allocation.is_acknowledged()

@@ -76,6 +76,12 @@ class PoolOverTime:
             del self.running[name]
         del self._jobs[group], self._pending[group]
 
+    def complete_allocation(self, allocation_id: str) -> None:
+        """A trial is over, and its job with the last one."""
+        group = self.running.pop(allocation_id).group
+        if not self._pending[group] and not self.held_slots(group):
+            self.remove_job(group)
+
     def end_allocation(self, allocation_id: str) -> None:
         """An allocation leaves, and its trial waits again."""
         one = self.running.pop(allocation_id)

@@ -1,4 +1,6 @@
-"""The bound on a job's wait: trials of several slots beside a stream of smaller ones."""
+"""The bound on a job's wait: trials of several slots beside a stream of smaller ones, and all in
+pools that have too few slots.
+"""
 
 import random
 from collections.abc import Sequence
@@ -19,9 +21,10 @@ from tests.properties.pool_over_time import PoolOverTime
 from tests.properties.test_scheduling import random_pool
 
 FAIR_SHARE = SchedulerRules("fair_share")
+ROUND_ROBIN = SchedulerRules("round_robin")
 PREEMPTION = SchedulerRules("priority", preemption=True)
 # The schedulers that do not make room for a job of the same rank at once.
-PATIENT = [FAIR_SHARE, SchedulerRules("priority"), SchedulerRules("round_robin")]
+PATIENT = [FAIR_SHARE, SchedulerRules("priority"), ROUND_ROBIN]
 # All times are in minutes: the wait before slots are held, the longest run, and the longest time
 # until a trial that was asked to leave has done so.
 WAIT, RUN_MAX, LEAVE_MAX = 10, 20, 3
@@ -32,6 +35,13 @@ BOUND = WAIT + RUN_MAX + LEAVE_MAX
 GIVEN_UP_MAX = 2
 
 
+def wait_max(before: int) -> int:
+    """The longest wait of a job when so many have waited longer: one of one slot and one of several
+    have slots held for them in turn, and each takes until what ran before has left.
+    """
+    return WAIT + 2 * (before + 1) * (BOUND - WAIT)
+
+
 class PoolWithClock(PoolOverTime):
     """A pool planned each minute, in which slots are held after a wait; None: they never are."""
 
@@ -40,13 +50,14 @@ class PoolWithClock(PoolOverTime):
         self.minute = 0
         self.reservation: Reservation | None = None
         self._wait = wait
-        self._since: dict[int, int] = {}
+        self._last_slots = 0
+        self.since: dict[int, int] = {}
         self._kept_until: dict[str, int] = {}
         self._ends: dict[str, int] = {}
 
     def run_minute(self, chance: random.Random, run_max: int = RUN_MAX) -> SchedulePlan:
-        """End what is over, and plan. A job is over with its run; a trial that is asked to leave
-        does so within a few minutes, and waits again.
+        """End what is over, and plan. A trial is over with its run; one that is asked to leave does
+        so within a few minutes, and waits again.
         """
         self.minute += 1
         for name in [name for name, at in self._ends.items() if at <= self.minute]:
@@ -54,7 +65,7 @@ class PoolWithClock(PoolOverTime):
             if self.running[name].leaving:
                 self.end_allocation(name)
             else:
-                self.remove_job(self.running[name].group)
+                self.complete_allocation(name)
         plan = self.make_plan()
         for start in plan.starts:
             self._ends[start.request.allocation_id] = self.minute + chance.randint(1, run_max)
@@ -74,7 +85,10 @@ class PoolWithClock(PoolOverTime):
             after_ms=self._wait,
             now_ms=self.minute,
             started=self.started,
+            last_slots=self._last_slots,
         )
+        if self.reservation:
+            self._last_slots = self.reservation.slots
         plan = schedule_jobs(jobs, agents, self.rules, 10**6, reservation=self.reservation)
         for start in plan.starts:
             if self.reservation and start.request.group == self.reservation.group:
@@ -84,13 +98,13 @@ class PoolWithClock(PoolOverTime):
     def snapshot(self) -> tuple[list[Job], list[AgentCapacity]]:
         jobs, agents = super().snapshot()
         waiting = [job.group for job in jobs if job.pending_slots and not job.held_slots]
-        self._since = {group: self._since.get(group, self.minute) for group in waiting}
+        self.since = {group: self.since.get(group, self.minute) for group in waiting}
         kept = {
             name: self.running[name].group
             for name, until in self._kept_until.items()
             if name in self.running and self.minute < until
         }
-        timed = (replace(job, waits_since_ms=self._since.get(job.group)) for job in jobs)
+        timed = (replace(job, waits_since_ms=self.since.get(job.group)) for job in jobs)
         return list(keep_allocations(timed, kept)), agents
 
     def reasons(self) -> dict[int, str]:
@@ -148,9 +162,56 @@ def test_every_job_that_fits_starts_within_the_bound(seed: int, rules: Scheduler
         minutes=2 * BOUND + 1,
     )
     assert len(waits) == len(sizes)
-    # One at a time: who came second may have to wait for the run of the first as well.
     for place, wait in enumerate(waits):
-        assert wait <= WAIT + (place + 1) * (BOUND - WAIT), (waits, sizes)
+        assert wait <= wait_max(place), (waits, sizes)
+
+
+def add_random_jobs(pool: PoolWithClock, chance: random.Random, first: int, load: float) -> None:
+    """Add jobs, numbered from `first`, that want `load` times the slots which the pool has."""
+    total = sum(pool.agents.values())
+    size = max(pool.agents.values())
+    # A trial runs for (1 + RUN_MAX) / 2 minutes on the average.
+    wanted = load * total / ((1 + RUN_MAX) / 2) + chance.random()
+    while wanted >= 1:
+        slots, count = chance.choice([1, 1, 1, size, total]), chance.choice([1, 1, 1, 2, 3])
+        wanted -= slots * count
+        if wanted >= 0 or slots == 1:
+            pool.add_job(first, slots, count, weight=chance.choice([1.0, 1.0, 3.0]))
+            first += 1
+
+
+@settings(deadline=None, derandomize=True, max_examples=30)
+@given(st.integers(0, 2**32), st.sampled_from([FAIR_SHARE, ROUND_ROBIN]))
+def test_every_job_of_an_overloaded_pool_starts_within_the_bound(
+    seed: int, rules: SchedulerRules
+) -> None:
+    """Jobs of one slot and of several trials too, and each time that they hold nothing."""
+    chance = random.Random(seed)
+    pool, _ = random_pool_and_sizes(chance, rules)
+    ahead: dict[tuple[int, int], int] = {}
+    for minute in range(4 * BOUND):
+        add_random_jobs(pool, chance, 100 * minute, load=1.5)
+        pool.run_minute(chance)
+        pool.snapshot()
+        for group, since in pool.since.items():
+            longer = sum((at, other) < (since, group) for other, at in pool.since.items())
+            before = ahead.setdefault((group, since), longer)
+            assert pool.minute - since <= wait_max(before), (group, before)
+
+
+@settings(deadline=None, derandomize=True, max_examples=30)
+@given(st.integers(0, 2**32))
+def test_in_a_priority_pool_nothing_behind_it_passes_a_trial_of_one_slot(seed: int) -> None:
+    """Trials of one slot wait only for what is ahead of them in the queue."""
+    chance = random.Random(seed)
+    pool, _ = random_pool_and_sizes(chance, SchedulerRules("priority"))
+    for minute in range(2 * BOUND):
+        add_random_jobs(pool, chance, 100 * minute, load=1.5)
+        started = [start.request for start in pool.run_minute(chance).starts]
+        jobs, _ = pool.snapshot()
+        first = min((job.group for job in jobs if 1 in job.pending_slots), default=10**9)
+        held = pool.reservation.group if pool.reservation else None
+        assert all(one.group <= first or one.group == held or one.slots > 1 for one in started)
 
 
 @pytest.mark.parametrize("rules", PATIENT, ids=lambda rules: rules.kind)

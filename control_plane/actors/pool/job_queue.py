@@ -27,7 +27,7 @@ class Group:
 
     `has_row`: its job row exists. `running` counts allocations, `held` their slots; `leaving`
     counts those of them whose allocations were asked to release them. `waits_since_ms`: since when
-    it has waited for several slots and held none, in a pool that reserves slots.
+    it has waited for slots and held none, in a pool that reserves slots.
     """
 
     row: JobRow = field(default_factory=JobRow)
@@ -39,9 +39,9 @@ class Group:
     waits_since_ms: int | None = None
 
     @property
-    def waits_for_several(self) -> bool:
-        """Whether the job holds no slots and waits for an allocation of several."""
-        return not self.held and any(slots > 1 for slots in self.pending)
+    def waits_for_slots(self) -> bool:
+        """Whether the job holds no slots and waits for some."""
+        return not self.held and any(self.pending)
 
     @property
     def is_idle(self) -> bool:
@@ -210,7 +210,7 @@ class JobQueue:
 
     def _time_of_wait(self, group: Group) -> int | None:
         """The time since when the group waits from now on, if that concerns the scheduler."""
-        if not group.waits_for_several or self._reserve_after_ms() is None:
+        if not group.waits_for_slots or self._reserve_after_ms() is None:
             return None
         known = group.waits_since_ms
         return self._context.now_ms if known is None else known
@@ -230,7 +230,7 @@ class JobQueue:
 
 def _waits_since_ms(group: Group) -> int | None:
     """The time since when a group waits; that of its submission where none was recorded."""
-    if not group.waits_for_several:
+    if not group.waits_for_slots:
         return None
     return group.row.submitted_ms if group.waits_since_ms is None else group.waits_since_ms
 

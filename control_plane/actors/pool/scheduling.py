@@ -61,16 +61,18 @@ def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
         return evolve(state, waits=closed)
     state = _forget_kept(state, context)
     seen = pool_view(state, settings, context, context.now_ms)
-    if seen.reservation is not None and seen.reservation != state.reservation:
-        context.add_reason(_reservation_text(seen.reservation))
-    state = evolve(state, reservation=seen.reservation)
+    held = seen.reservation
+    if held is not None and held != state.reservation:
+        context.add_reason(_reservation_text(held))
+    reserved_slots = held.slots if held else state.reserved_slots
+    state = evolve(state, reservation=held, reserved_slots=reserved_slots)
     plan = schedule_jobs(
         seen.jobs,
         seen.agents,
         settings.scheduler,
         STARTS_MAX,
         can_grow=bool(settings.provider),
-        reservation=seen.reservation,
+        reservation=held,
     )
     done = 0
     decisions: Iterator[AllocationStart | Victim] = chain(plan.starts, plan.victims)
@@ -113,6 +115,7 @@ def pool_view(
         after_ms=settings.reserve_after_ms,
         now_ms=now_ms,
         started=state.started,
+        last_slots=state.reserved_slots,
     )
     return PoolView(jobs, capacities, reservation)
 

@@ -31,7 +31,8 @@ class PoolState:
 
     `slots`: those that are free or held; `started` counts the starts of allocations; `waits`: why
     the first request that does not start waits. `removed`: nothing is left of the pool but this.
-    `reservation`: the agents that are held for a job; `kept`: what started on such.
+    `reservation`: the agents that are held for a job; `kept`: what started on such;
+    `reserved_slots`: for how many slots the last of them were held.
     """
 
     name: str
@@ -47,6 +48,7 @@ class PoolState:
     removed: bool = False
     reservation: Reservation | None = None
     kept: tuple[KeptAllocation, ...] = ()
+    reserved_slots: int = 0
 
 
 def settings_of(context: StepContext) -> PoolSettings:

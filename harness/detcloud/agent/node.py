@@ -74,6 +74,9 @@ class Node:
                 self._log_line(f"{path} could not be taken over: {error}")
         active = [x.directory.agent for x in self._allocations.values() if x.is_active]
         self._runtime.adopt(active)
+        for name, allocation in self._allocations.items():
+            if allocation.verify_end():
+                self._log_line(f"{name} runs, although its records say that it has ended")
 
     def belongs_to(self, incarnation: str) -> bool:
         """Whether what is here is of this incarnation of the cluster's state, as far as known."""

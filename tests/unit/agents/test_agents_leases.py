@@ -41,8 +41,8 @@ def pool(lapsed: int, fresh: int) -> dict[str, Lease]:
     }
 
 
-def pausing_marking(until_ms: int = NOW_MS + LEASE_MS) -> Marking:
-    return Marking(Brake(NOW_MS, until_ms))
+def pausing_marking(*, for_lapses: bool = False) -> Marking:
+    return Marking(Brake(NOW_MS, NOW_MS + LEASE_MS, for_lapses))
 
 
 def test_an_agent_is_lost_when_its_lease_has_lapsed() -> None:
@@ -63,7 +63,7 @@ def test_more_than_a_third_together_pauses_the_marking(
 ) -> None:
     # 2 of 5 is 0.4, 4 of 11 is 0.36; 2 of 6 is a third.
     found = decide_marking(pool(lapsed, fresh), STEADY, NOW_MS)
-    assert found == pausing_marking() if not marks else len(found.lost) == lapsed
+    assert found == pausing_marking(for_lapses=True) if not marks else len(found.lost) == lapsed
 
 
 def test_a_lost_agent_counts_neither_as_lapsed_nor_as_alive() -> None:
@@ -71,7 +71,8 @@ def test_a_lost_agent_counts_neither_as_lapsed_nor_as_alive() -> None:
     assert decide_marking(leases, STEADY, NOW_MS).lost == ("lapsed-0",)
     # 1 lapsed of 2 alive is more than a third, whatever was lost before.
     many_gone = {f"gone-{n}": Lease(1, 0, lost=True) for n in range(9)}
-    assert decide_marking(pool(1, 1) | many_gone, STEADY, NOW_MS) == pausing_marking()
+    found = decide_marking(pool(1, 1) | many_gone, STEADY, NOW_MS)
+    assert found == pausing_marking(for_lapses=True)
 
 
 @pytest.mark.parametrize(
@@ -116,15 +117,25 @@ def test_the_first_pass_of_all_is_no_gap() -> None:
 
 
 def test_nobody_is_marked_during_the_pause() -> None:
-    brake = Brake(NOW_MS - 1_000, NOW_MS + 1)
-    assert decide_marking(pool(1, 9), brake, NOW_MS) == Marking(Brake(NOW_MS, NOW_MS + 1))
+    for for_lapses in (False, True):
+        brake = Brake(NOW_MS - 1_000, NOW_MS + 1, for_lapses)
+        expected = Marking(Brake(NOW_MS, NOW_MS + 1, for_lapses))
+        assert decide_marking(pool(1, 9), brake, NOW_MS) == expected
 
 
 def test_after_the_pause_those_still_silent_are_marked_however_many() -> None:
-    brake = Brake(NOW_MS - 1_000, NOW_MS)
+    brake = Brake(NOW_MS - 1_000, NOW_MS, for_lapses=True)
     assert decide_marking(pool(3, 1), brake, NOW_MS) == Marking(
         Brake(NOW_MS), ("lapsed-0", "lapsed-1", "lapsed-2")
     )
+
+
+def test_an_outage_that_begins_in_the_pause_for_another_one_has_a_pause_of_its_own() -> None:
+    """The agents called after a gap; then the API was away, while passes went on."""
+    after_gap = Brake(NOW_MS - 1_000, NOW_MS)
+    assert decide_marking(pool(2, 0), after_gap, NOW_MS) == pausing_marking(for_lapses=True)
+    # One of four is no outage of ours.
+    assert decide_marking(pool(1, 3), after_gap, NOW_MS) == Marking(Brake(NOW_MS), ("lapsed-0",))
 
 
 def test_the_only_agent_of_a_pool_is_marked_after_one_pause() -> None:
@@ -242,7 +253,11 @@ def test_the_brake_is_kept_between_passes(table: SqliteTable) -> None:
     mark_lost_agents(table, "default", NOW_MS, fail_to_advance)
     row = table.get(Key(LEASES, BRAKE_SORT))
     assert row is not None
-    assert json.loads(row.body) == {"passed_ms": NOW_MS, "paused_until_ms": NOW_MS + LEASE_MS}
+    assert json.loads(row.body) == {
+        "passed_ms": NOW_MS,
+        "paused_until_ms": NOW_MS + LEASE_MS,
+        "for_lapses": True,
+    }
     mark_lost_agents(table, "default", NOW_MS + 20_000, fail_to_advance)
     assert mark_lost_agents(table, "default", NOW_MS + LEASE_MS, lambda addresses: None) == ("a",)
 
@@ -252,6 +267,27 @@ def test_a_pass_over_a_pool_without_live_agents_writes_nothing(table: SqliteTabl
     for pool in ("default", "empty"):
         assert mark_lost_agents(table, pool, NOW_MS, fail_to_advance) == ()
     assert table.get(Key(LEASES, BRAKE_SORT)) is None
+
+
+def test_a_pool_that_was_empty_begins_no_pause_when_an_agent_comes(table: SqliteTable) -> None:
+    """Without an agent no pass is missed, so that the gap is no outage of ours."""
+    store_lease(table, "a", Lease(1, NOW_MS))
+    assert mark_lost_agents(table, "default", NOW_MS, fail_to_advance) == ()
+    key = Key(LEASES, "a")
+    gone = json.dumps({"epoch": 1, "renewed_ms": NOW_MS, "lost": True}).encode()
+    table.commit((Put(key, 2, gone, 1),))
+    for minute in range(1, 10):
+        mark_lost_agents(table, "default", NOW_MS + minute * PASS_INTERVAL_MS, fail_to_advance)
+    brake = table.get(Key(LEASES, BRAKE_SORT))
+    assert brake is not None
+    # The pass that set the brake, and the first that found nobody.
+    assert brake.revision == 2
+    later_ms = NOW_MS + 10 * PASS_INTERVAL_MS
+    store_lease(table, "b", Lease(1, later_ms))
+    assert mark_lost_agents(table, "default", later_ms, fail_to_advance) == ()
+    brake = table.get(Key(LEASES, BRAKE_SORT))
+    assert brake is not None
+    assert json.loads(brake.body)["paused_until_ms"] == 0
 
 
 def test_pools_are_judged_apart(table: SqliteTable) -> None:

@@ -129,11 +129,13 @@ def test_refusals_between_successes_are_of_single_actors(engine: Engine, clock: 
     ] * due_rows.CONSECUTIVE_FAILURES_MAX
 
 
-def mail_for(engine: Engine, pool: str, number: int, attempts: int = 0) -> None:
+def mail_for(
+    engine: Engine, pool: str, number: int, attempts: int = 0, due_ms: int = NOW_MS
+) -> None:
     """Mail a request for slots that is due now and was tried before."""
     key = mailbox.mail_key(pool, number, f"trial#{number}")
     encoded = [encode_message_for(pool, SlotsRequested(number, 1, 1, f"{number:06d}"))]
-    put = mailbox.mail_write(key, f"trial#{number}", mailbox.UNKNOWN, number, encoded, NOW_MS)
+    put = mailbox.mail_write(key, f"trial#{number}", mailbox.UNKNOWN, number, encoded, due_ms)
     body = put.body.replace(b'"attempts":0', b'"attempts":%d' % attempts)
     engine.table.commit((replace(put, body=body),))
 
@@ -222,6 +224,61 @@ def test_a_pass_ends_with_its_budget_and_the_next_goes_on(budget_ms: int) -> Non
     for _ in range(200):
         due_rows.process_due_rows(engine, budget_ms=1_000)
     assert [engine.read_state(pool).queued for pool in pools] == [1] * len(pools)
+
+
+def test_what_is_due_first_comes_first_whatever_its_shard() -> None:
+    slow = SlowClock(0.01)
+    engine = Engine(MemoryTable(), lambda: NOW_MS + 1_000_000, EngineTiming(slow))
+    # In the order of their shards; the last one of all is due before the others.
+    *_, last = pools = late_pools(engine, 40)
+    (row,) = engine.table.query(last, mailbox.MAIL, mailbox.MAIL_END).rows
+    mail = mailbox.read_mail(row)
+    engine.table.commit([mailbox.postponement(mail, NOW_MS - 1)])
+    # Time for one or two actors.
+    due_rows.process_due_rows(engine, budget_ms=200)
+    taken = [pool for pool in pools if not engine.has_mail(pool)]
+    assert len(taken) < 10
+    assert last in taken
+
+
+def test_an_actor_with_much_to_do_leaves_time_for_the_others() -> None:
+    """Its mail of minutes does not hold up the timers and the mail of others, in any pass."""
+    slow = SlowClock(0.05)
+    engine = Engine(MemoryTable(), lambda: NOW_MS + 1_000_000, EngineTiming(slow))
+    busy, *others = late_pools(engine, 10)
+    for number in range(6_000):
+        mail_for(engine, busy, number, due_ms=NOW_MS - 1)
+    due_rows.process_due_rows(engine, budget_ms=10_000)
+    assert not [pool for pool in others if engine.has_mail(pool)]
+    # What is left of the time is its own.
+    assert slow.now >= 10
+    assert engine.has_mail(busy)
+
+
+class SlowTable(TableDecorator):
+    """A table in which a commit takes 10 ms and all else no time."""
+
+    seconds = 0.0
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        self.seconds += 0.01
+        super().commit(writes)
+
+
+def test_mail_that_a_pass_has_no_time_for_never_becomes_a_dead_letter(clock: Clock) -> None:
+    """An attempt is one only if the message had its turn."""
+    table = SlowTable(MemoryTable())
+    engine = Engine(table, lambda: clock.now_ms, EngineTiming(lambda: table.seconds))
+    engine.execute_command("pool#p0", PoolConfigured("p0"))
+    for number in range(300):
+        mail_for(engine, "pool#p0", number)
+    while engine.has_mail("pool#p0"):
+        # More than any row waits for its next attempt.
+        clock.now_ms += 60_000
+        # Less than the count of an attempt takes.
+        counts = due_rows.process_due_rows(engine, budget_ms=9)
+        assert counts.dead == 0
+    assert engine.read_state("pool#p0").queued == 300
 
 
 @pytest.mark.parametrize("budget_ms", [0, 50, 500])

@@ -27,9 +27,17 @@ def reservation_of(
     rules: SchedulerRules = FAIR_SHARE,
     current: Reservation | None = None,
     after_ms: int | None = AFTER_MS,
+    last_slots: int = 0,
 ) -> Reservation | None:
     return renew_reservation(
-        jobs, agents, rules, current, after_ms=after_ms, now_ms=NOW_MS, started=7
+        jobs,
+        agents,
+        rules,
+        current,
+        after_ms=after_ms,
+        now_ms=NOW_MS,
+        started=7,
+        last_slots=last_slots,
     )
 
 
@@ -48,9 +56,32 @@ def test_with_preemption_nothing_is_held() -> None:
     assert reservation_of([waiting(1, 8)], [agent("a", 8, 3)], PREEMPTION) is None
 
 
-def test_a_job_of_single_slots_or_with_slots_holds_none() -> None:
+def test_a_job_that_has_slots_holds_none() -> None:
     runs = [running_allocation("1z", 1, ("a", 1))]
-    assert reservation_of([waiting(1, 1), waiting(2, 4, runs=runs)], [agent("a", 8, 3)]) is None
+    assert reservation_of([waiting(2, 4, runs=runs)], [agent("a", 8, 3)]) is None
+
+
+@pytest.mark.parametrize("rules", [FAIR_SHARE, ROUND_ROBIN, PRIORITY], ids=lambda one: one.kind)
+def test_a_job_of_one_slot_waits_for_ever_only_where_it_may_be_passed(
+    rules: SchedulerRules,
+) -> None:
+    """In a priority pool nothing behind it comes before it."""
+    held = reservation_of([waiting(1, 1)], [agent("a", 8, 0)], rules)
+    assert held == (None if rules == PRIORITY else Reservation(1, 1, ("a",), 7))
+
+
+def test_jobs_of_one_slot_and_of_several_take_turns() -> None:
+    jobs = [waiting(n, 1 if n < 3 else 4, since_ms=n) for n in (1, 2, 3, 4)]
+    agents = [agent("a", 8, 0)]
+    for last_slots, group in [(0, 3), (1, 3), (4, 1)]:
+        held = reservation_of(jobs, agents, last_slots=last_slots)
+        assert held is not None
+        assert held.group == group
+    # Where there are only those of one kind, none waits for its turn.
+    for only, last_slots in [(jobs[:2], 1), (jobs[2:], 4)]:
+        held = reservation_of(only, agents, last_slots=last_slots)
+        assert held is not None
+        assert held.group == only[0].group
 
 
 @pytest.mark.parametrize(

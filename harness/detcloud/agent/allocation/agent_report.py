@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ class AgentReport:
         self._content = read_regular_file(path, REPORT_BYTES_MAX) or b""
         # A crash may have left half a line, to which the next one must not be glued.
         self._torn = bool(self._content) and not self._content.endswith(b"\n")
+        self._found = len(self._content)
 
     @property
     def size(self) -> int:
@@ -41,6 +43,27 @@ class AgentReport:
         """Append one record with the present time."""
         record = {"kind": kind, "time_ms": time.time_ns() // 1_000_000, **fields}
         self._write(json.dumps(record).encode() + b"\n")
+
+    def remove_from(self, kind: str) -> None:
+        """Remove the first record of a kind, and all behind it: somebody else has written them."""
+        end = 0
+        for raw in self._content.splitlines(keepends=True):
+            if (parse_json_object(raw) or {}).get("kind") == kind:
+                self._content, self._torn, self._found = self._content[:end], False, end
+                return
+            end += len(raw)
+
+    def make_room(self, acked: int) -> None:
+        """Make room for what the cluster has of the report and this machine has lost, as when its
+        power failed: records since then would seem to be known. Only the first call, with the first
+        offset that the cluster tells, has an effect.
+        """
+        missing, self._found = acked - self._found, sys.maxsize
+        if missing > 0:
+            lost = b" " * (missing - 1) + b"\n"
+            self._content = (
+                self._content[: acked - missing] + lost + self._content[acked - missing :]
+            )
 
     def records(self) -> list[dict[str, Any]]:
         """All readable records, for an agent that takes over from another."""

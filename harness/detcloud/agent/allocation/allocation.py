@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.allocation.agent_report import AgentReport
 from detcloud.agent.allocation.end_backlog import EndBacklog
-from detcloud.agent.allocation.exit_record import LOG_LINES_SHOWN, exit_record
+from detcloud.agent.allocation.exit_record import LOG_LINES_SHOWN, REVISION_MAX, exit_record
 from detcloud.agent.allocation.trial_log import (
     KILLED_LOG_BYTES_MAX,
     LOG_NOTICES_BYTES_MAX,
@@ -46,6 +46,7 @@ LINES_BURST = 5000.0
 SCAN_BYTES = 64 * 1024
 # Notices in a trial's log of lines that are not passed on, from one agent's process.
 WARNINGS_MAX = 10
+ALIVE = frozenset({Phase.STARTING, Phase.RUNNING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +115,23 @@ class Allocation:
         """The allocation of an earlier agent, in the state that its records tell."""
         allocation = cls(directory, runtime, log_bytes_max)
         allocation._launching = False
-        for record in allocation._agent_report.records():
-            if record.get("kind") == "container":
-                allocation._states.append(str(record.get("state")))
-            allocation._exited = allocation._exited or record.get("kind") == "exited"
+        allocation._read_records()
         directives = directory.read_directives() or {}
-        if isinstance(directives.get("revision"), int):
+        revision = directives.get("revision")
+        if type(revision) is int and revision < REVISION_MAX:
             allocation._directives = directives
         return allocation
+
+    def verify_end(self) -> bool:
+        """Take back an end that the records tell of a trial that runs, which only somebody else can
+        have written; whether there was one. Called once, of what was adopted.
+        """
+        with self._lock:
+            if not self._exited or self._runtime.poll(self.directory.agent).phase not in ALIVE:
+                return False
+            self._agent_report.remove_from("exited")
+            self._read_records()
+            return True
 
     @property
     def is_active(self) -> bool:
@@ -253,6 +263,8 @@ class Allocation:
         """Take over the offsets that the cluster has, also where they are less than before."""
         self.acked = acked
         self.log_acked = log_acked
+        with self._lock:
+            self._agent_report.make_room(acked.get("agent", 0))
         self._log_marks.discard_before(log_acked)
 
     def charge_lines(self, lines: int) -> None:
@@ -364,6 +376,12 @@ class Allocation:
             spec = self.directory.read_spec()
             self._in_gang = spec is not None and int(spec.get("nodes", 1)) > 1
         return self._in_gang
+
+    def _read_records(self) -> None:
+        """Take the allocation's states from the agent's own records."""
+        records = self._agent_report.records()
+        self._states = [str(r.get("state")) for r in records if r.get("kind") == "container"]
+        self._exited = any(record.get("kind") == "exited" for record in records)
 
     def _apply_status(self, status: Status) -> None:
         if status.phase is Phase.RUNNING:

@@ -46,6 +46,8 @@ class ProcessRuntime:
         self._fork_server = fork_server
         self._supervisors: dict[Path, int] = {}
         self._children: set[int] = set()
+        # Children that a signal ended: what lies where they record an end is not theirs.
+        self._killed: set[int] = set()
         self._seen_alive: dict[Path, float] = {}
 
     @property
@@ -126,19 +128,31 @@ class ProcessRuntime:
     def poll(self, directory: Path) -> Status:
         """Read the supervisor's records; see once a second whether it still lives."""
         self._reap()
-        exit_status = _recorded_exit(directory)
-        # A trial can write such a record too: its supervisor's is there when that is gone.
-        if exit_status is not None and is_supervisor_gone(directory):
+        exit_status = self._recorded_exit(directory)
+        if exit_status is not None:
             return exit_status
         if not (directory / "launch.json").exists():
             return self._poll_without_records(directory)
         if not self._is_alive(directory):
-            return _recorded_exit(directory) or _end_lost_launch(directory)
+            return self._recorded_exit(directory) or _end_lost_launch(directory)
         process = read_untrusted_json_object(directory / "process.json")
         stage = str(process.get("stage", "")) if process else ""
         if stage == "hook" and (directory / PASSED_FILE).exists():
             stage = "trial"
         return Status(Phase.RUNNING if stage == "trial" else Phase.STARTING, stage)
+
+    def _recorded_exit(self, directory: Path) -> Status | None:
+        """The end that the supervisor recorded, of whose launch no process is left then.
+
+        A trial can write such a record too, and end its supervisor.
+        """
+        status = _read_exit(directory)
+        if status is None or not is_supervisor_gone(directory):
+            return None
+        if self._supervisors.get(directory) in self._killed:
+            return None
+        _end_processes(directory)
+        return status
 
     def _poll_without_records(self, directory: Path) -> Status:
         """The status of a launch without its folder: it was never begun, or its trial has removed
@@ -166,7 +180,7 @@ class ProcessRuntime:
     def remove(self, directory: Path) -> None:
         """Forget a launch; its files are the caller's to delete."""
         self._seen_alive.pop(directory, None)
-        self._supervisors.pop(directory, None)
+        self._killed.discard(self._supervisors.pop(directory, 0))
         self._reap()
 
     def release_idle_resources(self) -> None:
@@ -202,8 +216,11 @@ class ProcessRuntime:
     def _reap(self) -> None:
         for pid in list(self._children):
             with contextlib.suppress(ChildProcessError):
-                if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                if not ended:
                     continue
+                if os.WIFSIGNALED(status):
+                    self._killed.add(pid)
             self._children.discard(pid)
 
 
@@ -254,7 +271,7 @@ def _try_to_lock(descriptor: int) -> bool:
     return True
 
 
-def _recorded_exit(directory: Path) -> Status | None:
+def _read_exit(directory: Path) -> Status | None:
     record = read_untrusted_json_object(directory / "exit.json")
     if record is None:
         return None
@@ -267,11 +284,18 @@ def _recorded_exit(directory: Path) -> Status | None:
 
 def _end_lost_launch(directory: Path) -> Status:
     """End what a supervisor left that died without a record: it was killed, or a reboot."""
-    process = read_untrusted_json_object(directory / "process.json")
-    for pid in _session_members(process) if process else []:
+    _end_processes(directory)
+    return Status(Phase.ENDED, lost=True)
+
+
+def _end_processes(directory: Path) -> None:
+    """Kill what is left of a launch whose supervisor is gone: a supervisor that was killed has
+    left what its trial began.
+    """
+    process = read_untrusted_json_object(directory / "process.json") or {}
+    for pid in _launch_processes(process, directory.parent / "home"):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
-    return Status(Phase.ENDED, lost=True)
 
 
 def _process_id(process: dict[str, object], name: str) -> int | None:
@@ -281,15 +305,19 @@ def _process_id(process: dict[str, object], name: str) -> int | None:
     return found if is_other and isinstance(found, int) else None
 
 
-def _session_members(process: dict[str, object]) -> list[int]:
-    """The processes of the trial's session that started no earlier than its leader."""
+def _launch_processes(process: dict[str, object], home: Path) -> list[int]:
+    """The processes of the trial's session that started no earlier than its leader, and those that
+    have the trial's `home` for their own.
+    """
     start_time = str(process.get("start_time"))
     session = str(_process_id(process, "pid"))
     since = int(start_time) if start_time.isdecimal() and start_time.isascii() else 0
-    members = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
+    variable = b"\0HOME=" + os.fsencode(home) + b"\0"
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            fields = status.read_text(errors="replace").rpartition(")")[2].split()
-            if fields[3] == session and int(fields[19]) >= since > 0:
-                members.append(int(status.parent.name))
-    return members
+            fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+            is_member = fields[3] == session and int(fields[19]) >= since > 0
+            if is_member or variable in b"\0" + (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+    return found
