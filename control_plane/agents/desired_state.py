@@ -88,6 +88,7 @@ def trial_directives(trial: TrialState) -> dict[str, Any]:
     return {
         "revision": trial.revision,
         "length": trial.length,
+        "length_units": trial.length_units,
         "closed": trial.closed,
         "answered": trial.answered,
         "preempt": {"deadline_ms": None, "reason": reason} if _is_preempted(trial) else None,
@@ -121,13 +122,14 @@ def _is_unplaced(desired: DesiredAllocation, trial: TrialState) -> bool:
 def _node_fields(
     desired: DesiredAllocation, trial: TrialState, agent: AgentState, address: Callable[[str], str]
 ) -> dict[str, Any]:
-    """The spec's fields about nodes: the agent's rank among them, and the addresses of all. Each
+    """The spec's fields about nodes: the agent, its rank among them, and the addresses of all. Each
     node starts one process.
     """
     hosts = [agent.address]
     if desired.nodes > 1 and trial.allocation is not None:
         hosts = [address(name) for name in trial.allocation.agents]
     return {
+        "agent_id": agent.agent,
         "rank": desired.node_rank,
         "size": desired.nodes,
         "node_rank": desired.node_rank,

@@ -11,19 +11,39 @@ from detcloud.shared.trial_directory import TrialDirectory, TrialSpec
 
 @dataclass(frozen=True)
 class TrialInfo:
-    """The trial: its ids, seed, hyperparameters, configuration and progress in batches."""
+    """The trial: its ids, seed, hyperparameters, configuration and progress in batches.
+
+    Scripts written for Determined read the fields with an underscore too.
+    """
 
     trial_id: int
     experiment_id: int
     trial_seed: int
     hparams: dict[str, Any]
-    experiment_config: dict[str, Any]
-    steps_completed: int
+    _config: dict[str, Any]
+    _steps_completed: int = 0
+    _trial_run_id: int = 1
+    _debug: bool = False
+    _inter_node_network_interface: str | None = None
 
     @property
-    def _config(self) -> dict[str, Any]:
-        # Scripts written for Determined reach for it, though its name says that they should not.
-        return self.experiment_config
+    def experiment_config(self) -> dict[str, Any]:
+        """The experiment's configuration with all defaults."""
+        return self._config
+
+    @property
+    def steps_completed(self) -> int:
+        """The batches that were completed at the checkpoint to go on from."""
+        return self._steps_completed
+
+
+@dataclass(frozen=True)
+class RendezvousInfo:
+    """The nodes of the trial: their addresses and slots by rank, and which of them this is."""
+
+    container_addrs: list[str]
+    container_rank: int
+    container_slot_counts: list[int]
 
 
 @dataclass(frozen=True)
@@ -44,21 +64,46 @@ class ClusterInfo:
     slot_ids: list[int]
     task_id: str
     allocation_id: str
-    container_addrs: list[str]
-    container_slot_counts: list[int]
-    container_rank: int
-    trial: TrialInfo
-    latest_checkpoint: str | None
-    user_data: dict[str, Any]
+    _trial_info: TrialInfo
+    _rendezvous_info: RendezvousInfo
+    _resources_info: ResourcesInfo
+    _latest_checkpoint: str | None = None
     task_type: str = "TRIAL"
     master_url: str = ""
     session_token: str = ""
+    master_cert_name: str | None = None
+    master_cert_file: str | None = None
+
+    @property
+    def trial(self) -> TrialInfo:
+        return self._trial_info
+
+    @property
+    def latest_checkpoint(self) -> str | None:
+        """The UUID of the checkpoint to go on from, or to begin with."""
+        return self._latest_checkpoint
+
+    @property
+    def user_data(self) -> dict[str, Any]:
+        """The configuration's section `data`."""
+        return dict(self._trial_info.experiment_config.get("data") or {})
+
+    @property
+    def container_addrs(self) -> list[str]:
+        return self._rendezvous_info.container_addrs
+
+    @property
+    def container_rank(self) -> int:
+        return self._rendezvous_info.container_rank
+
+    @property
+    def container_slot_counts(self) -> list[int]:
+        return self._rendezvous_info.container_slot_counts
 
     @property
     def gpu_uuids(self) -> list[str]:
         """The devices of this node as CUDA was told to see them; none on a CPU."""
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        return [device for device in visible.split(",") if device]
+        return self._resources_info.gpu_uuids
 
 
 def get_cluster_info() -> ClusterInfo | None:
@@ -74,19 +119,25 @@ def _read_cluster_info(spec: TrialSpec) -> ClusterInfo:
         experiment_id=spec.experiment_id,
         trial_seed=spec.trial_seed,
         hparams=spec.hparams,
-        experiment_config=spec.config,
-        steps_completed=spec.steps_completed,
+        _config=spec.config,
+        _steps_completed=spec.steps_completed,
+        _trial_run_id=spec.epoch,
+        _debug=bool(spec.config.get("debug")),
     )
+    nodes = RendezvousInfo(
+        container_addrs=list(spec.hosts) or ["127.0.0.1"],
+        container_rank=spec.node_rank,
+        container_slot_counts=[len(spec.slots)] * max(1, spec.nodes),
+    )
+    devices = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     return ClusterInfo(
         cluster_id=spec.cluster_id,
-        agent_id=os.environ.get("DETCLOUD_AGENT_ID", ""),
+        agent_id=spec.agent_id,
         slot_ids=list(spec.slots),
         task_id=f"{spec.experiment_id}.{spec.trial_id}",
         allocation_id=spec.allocation_id,
-        container_addrs=list(spec.hosts) or ["127.0.0.1"],
-        container_slot_counts=[len(spec.slots)] * max(1, spec.nodes),
-        container_rank=spec.node_rank,
-        trial=trial,
-        latest_checkpoint=None if checkpoint is None else checkpoint.uuid,
-        user_data=dict(spec.config.get("data") or {}),
+        _trial_info=trial,
+        _rendezvous_info=nodes,
+        _resources_info=ResourcesInfo([device for device in devices if device]),
+        _latest_checkpoint=None if checkpoint is None else checkpoint.uuid,
     )

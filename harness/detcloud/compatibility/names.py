@@ -55,7 +55,7 @@ _MODULES = {
         offered={
             **_same_names(
                 "detcloud.compatibility.cluster_info",
-                "ClusterInfo ResourcesInfo TrialInfo get_cluster_info",
+                "ClusterInfo RendezvousInfo ResourcesInfo TrialInfo get_cluster_info",
             ),
             **_same_names(
                 "detcloud.compatibility.functions", "ExperimentConfig LOG_FORMAT import_from_path"
@@ -67,7 +67,7 @@ _MODULES = {
             "__version__": "detcloud.compatibility.functions:VERSION",
         },
         missing={
-            **_all_missing("EnvContext RendezvousInfo metadata", _INTERNAL),
+            **_all_missing("EnvContext metadata", _INTERNAL),
             **_all_missing("NativeContext", _NATIVE),
             **_all_missing("Categorical Constant Double Integer Log", _NATIVE_SPACE),
             **_all_missing(
@@ -80,19 +80,21 @@ _MODULES = {
             **_same_names(
                 "detcloud.core",
                 "CheckpointContext Context DistributedContext DownloadMode EarlyExitReason"
-                " PreemptContext PreemptMode ProfilerContext SearcherContext SearcherMode"
-                " SearcherOperation TensorboardMode TrainContext init",
+                " PreemptContext PreemptMode ProfilerContext SearcherMode TensorboardMode"
+                " TrainContext",
+            ),
+            **_same_names(
+                "detcloud.compatibility.core", "SearcherContext SearcherOperation Unit init"
             ),
             "DummyCheckpointContext": "detcloud.core:CheckpointContext",
             "DummyDistributedContext": "detcloud.core:DistributedContext",
             "DummyProfilerContext": "detcloud.core:ProfilerContext",
             "DummyPreemptContext": "detcloud.core:PreemptContext",
-            "DummySearcherContext": "detcloud.core:SearcherContext",
-            "DummySearcherOperation": "detcloud.core:SearcherOperation",
+            "DummySearcherContext": "detcloud.compatibility.core:SearcherContext",
+            "DummySearcherOperation": "detcloud.compatibility.core:SearcherOperation",
             "DummyTrainContext": "detcloud.core:TrainContext",
         },
         missing={
-            "Unit": "lengths are batches; SearcherOperation.length is a number of them.",
             **_all_missing("DummyExperimentalCoreContext ExperimentalCoreContext", _INTERNAL),
             "SearcherContextMissing": _INTERNAL,
         },
@@ -218,11 +220,18 @@ _MODULES = {
         )
     ),
     "experimental.core_v2": Module(
-        missing=_all_missing(
-            "Config DefaultConfig UnmanagedConfig alert checkpoint close init init_context preempt"
-            " train url_reverse_webui_exp_view",
-            _NO_UNMANAGED,
-        )
+        offered={
+            **_same_names(
+                "detcloud.compatibility.core_v2",
+                "Config DefaultConfig UnmanagedConfig alert checkpoint close distributed info init"
+                " init_context preempt searcher train",
+            ),
+            **_same_names("detcloud.core", "DistributedContext PreemptMode TensorboardMode"),
+        },
+        missing={
+            "url_reverse_webui_exp_view": "`detcloud describe EXPERIMENT` shows an experiment, and"
+            " `detcloud status` the cluster's address."
+        },
     ),
     "experimental.unmanaged": Module(
         missing=_all_missing(
@@ -235,7 +244,27 @@ _MODULES = {
     "experimental.keras": Module(missing=_all_missing("init", _NATIVE)),
     "common": Module(
         offered={"set_logger": "detcloud.compatibility.functions:set_logger"},
-        missing=_all_missing("check constants context requests storage util", _INTERNAL),
+        missing=_all_missing("check constants context requests storage", _INTERNAL),
+    ),
+    "common.util": Module(
+        offered={
+            **_same_names(
+                "detcloud.compatibility.util_functions",
+                "chunks preserve_random_state safe_load_yaml_with_exceptions strtobool"
+                " yaml_safe_dump",
+            ),
+            "yaml_safe_load": "detcloud.compatibility.util_functions"
+            ":safe_load_yaml_with_exceptions",
+            "_LEGACY_TRAINING": "detcloud.compatibility.util_functions:TRAINING_GROUP",
+            "_LEGACY_VALIDATION": "detcloud.compatibility.util_functions:VALIDATION_GROUP",
+            "_INFERENCE": "detcloud.compatibility.util_functions:INFERENCE_GROUP",
+        },
+        missing=_all_missing(
+            "debug_mode deprecated get_config_path get_default_master_address"
+            " get_max_retries_config is_protobuf_timestamp parse_protobuf_timestamp sizeof_fmt"
+            " wait_for",
+            _INTERNAL,
+        ),
     ),
     "common.api": Module(
         missing=_all_missing(
@@ -243,15 +272,19 @@ _MODULES = {
         )
     ),
     "util": Module(
+        offered=_same_names(
+            "detcloud.compatibility.util_functions",
+            "calculate_batch_sizes download_gcs_blob_with_backoff filter_duplicates"
+            " force_create_symlink get_member_func has_param is_numerical_scalar is_overridden"
+            " merge_dicts rmtree_nfs_safe",
+        ),
         missing=_all_missing(
-            "calculate_batch_sizes check_sshd download_gcs_blob_with_backoff filter_duplicates"
-            " force_create_symlink forward_signals get_member_func has_param humanize_float"
-            " is_numerical_scalar is_overridden json_encode legacy_trial_entrypoint_to_script"
-            " make_metrics make_timing_log mask_checkpoint_storage mask_config_dict"
-            " match_legacy_trial_class merge_dicts rmtree_nfs_safe signal_process_tree"
-            " validate_batch_metrics wrap_metrics write_user_code",
+            "check_sshd forward_signals humanize_float json_encode"
+            " legacy_trial_entrypoint_to_script make_metrics make_timing_log"
+            " mask_checkpoint_storage mask_config_dict match_legacy_trial_class"
+            " signal_process_tree validate_batch_metrics wrap_metrics write_user_code",
             "it is a small helper of Determined's own: copy the lines into your code.",
-        )
+        ),
     ),
     "horovod": Module(
         missing={

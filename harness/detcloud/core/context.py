@@ -137,6 +137,9 @@ def init(
     restore_signal = _stop_on_sigterm(context.preempt)
     try:
         yield context
+    except GeneratorExit:
+        # The process ends within the block: its exit code says how.
+        raise
     except BaseException as error:
         describing.join(DESCRIBE_SECONDS_MAX)
         _report_failed_exit(error, directory, context)

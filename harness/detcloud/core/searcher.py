@@ -27,12 +27,14 @@ class Outcome(Enum):
 class SearcherOperation:
     """An instruction: train to `length` batches since the trial's start, validate, `complete`.
 
-    One that `is_endless` has no real length: train as long as you like, or until preempted, and
-    report every validation.
+    `length_units` is that length as the configuration counts, in epochs for one. One that
+    `is_endless` has no real length: train as long as you like, or until preempted, and report every
+    validation.
     """
 
-    def __init__(self, length: int, report: Reporter) -> None:
+    def __init__(self, length: int, report: Reporter, length_units: int | None = None) -> None:
         self.length = length
+        self.length_units = length if length_units is None else length_units
         self.completed = False
         self._report = report
 
@@ -146,21 +148,23 @@ class SearcherContext:
                 self.outcome = step
                 return
             assert step is not None
-            self._current = operation = SearcherOperation(step, self._report)
+            self._current = operation = SearcherOperation(step[0], self._report, step[1])
             yield operation
             if is_chief:
                 self._check_completed(operation)
 
-    def _await_step(self, max_length: int | None) -> int | Outcome:
-        """Wait for the next operation's length, or for the reason why there is none."""
+    def _await_step(self, max_length: int | None) -> tuple[int, int | None] | Outcome:
+        """Wait for the next operation's length, in batches and in the configuration's unit, or for
+        the reason why there is none.
+        """
         while True:
             directives = self._read() if self._on_cluster else Directives(0, max_length or 1, True)
             if directives.length == ENDLESS and not self._is_timed:
                 length = _length_of_code(max_length)
-                directives = replace(directives, length=length, closed=True)
+                directives = replace(directives, length=length, length_units=None, closed=True)
             step = self._next_step(directives)
             if step is not None:
-                return step
+                return step if isinstance(step, Outcome) else (step, directives.length_units)
             time.sleep(POLL_SECONDS)
 
     def is_finished(self) -> bool:

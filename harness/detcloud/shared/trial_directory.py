@@ -47,6 +47,7 @@ class TrialSpec:
 
     version: int = 1
     cluster_id: str = "local"
+    agent_id: str = ""
     experiment_id: int = 0
     trial_id: int = 0
     allocation_id: str = "0.0"
@@ -94,7 +95,10 @@ class Preemption:
 
 @dataclass(frozen=True)
 class Directives:
-    """The contents of in/directives.json; lengths are batches since the trial's start."""
+    """The contents of in/directives.json; lengths are batches since the trial's start.
+
+    `length_units` is `length` in the unit of the configuration, where the cluster gives it.
+    """
 
     revision: int = 0
     length: int | None = None
@@ -102,6 +106,7 @@ class Directives:
     answered: int = 0
     best_validation: float | None = None
     preempt: Preemption | None = None
+    length_units: int | None = None
 
 
 class DirectivesFile:

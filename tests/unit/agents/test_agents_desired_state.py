@@ -83,6 +83,7 @@ def test_a_new_allocation_comes_with_its_spec_and_its_code() -> None:
                 "allocation_id": "4.1",
                 "epoch": 1,
                 "slots": [0, 1],
+                "agent_id": "a",
                 "rank": 0,
                 "size": 1,
                 "node_rank": 0,
@@ -108,6 +109,7 @@ def test_directives_say_what_to_train_and_what_was_decided() -> None:
     assert trial_directives(state) == {
         "revision": 1,
         "length": LENGTH,
+        "length_units": LENGTH,
         "closed": True,
         "answered": 0,
         "preempt": None,
@@ -116,6 +118,7 @@ def test_directives_say_what_to_train_and_what_was_decided() -> None:
     assert trial_directives(waiting) == {
         "revision": 2,
         "length": LENGTH,
+        "length_units": LENGTH,
         "closed": False,
         "answered": LENGTH,
         "preempt": None,

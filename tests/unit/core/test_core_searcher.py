@@ -49,6 +49,13 @@ def test_a_closed_operation_is_done_once_and_ends_the_trial() -> None:
     assert cluster.reports == [("completed", {"length": 10, "metric": 0.5})]
 
 
+def test_an_operation_has_its_length_in_the_unit_of_the_configuration_too() -> None:
+    operation = next(Cluster(length=24, length_units=3, closed=True).searcher.operations())
+    assert (operation.length, operation.length_units) == (24, 3)
+    operation = next(Cluster(length=24, closed=True).searcher.operations())
+    assert operation.length_units == 24
+
+
 def test_an_operation_follows_the_next_length() -> None:
     cluster = Cluster(length=10)
     following = {10: Directives(length=30, answered=10), 30: Directives(length=30, closed=True)}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.assignment.environment import gang_variables, trial_environment
 from detcloud.agent.assignment.startup_hook import HOOK_FILE, hook_command
+from detcloud.compatibility.variables import determined_variables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,4 +69,5 @@ class Assignment:
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """The trial's variables, over those in `base`."""
         reserved = {**gang_variables(self.spec), **self.storage}
+        base = {**determined_variables(self.spec), **base}
         return trial_environment(base, self.variables, self.directory, self.slots, reserved)

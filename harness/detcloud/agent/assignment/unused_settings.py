@@ -13,6 +13,7 @@ from detcloud.agent.assignment.environment import (
     is_reserved,
     variables_by_name,
 )
+from detcloud.compatibility.variables import VARIABLE_BYTES_MAX, overlong_variables
 from detcloud.shared.registries import STEP_ERA_IMAGES
 from detcloud.shared.unused_settings import unused_setting_notices
 
@@ -45,6 +46,7 @@ def _unused_by_processes(config: Mapping[str, Any], *, cuda: bool) -> Iterator[s
     yield from unused_setting_notices(config)
     yield from mount_notices(bind_mounts(config))
     yield from _reserved_variables(config, cuda=cuda)
+    yield from _overlong_variables(config)
 
 
 def _unused_by_containers(config: Mapping[str, Any], image: str, *, cuda: bool) -> Iterator[str]:
@@ -54,6 +56,7 @@ def _unused_by_containers(config: Mapping[str, Any], image: str, *, cuda: bool) 
         yield f"image {configured} is one of Determined's: {image} is used instead"
     yield from unused_setting_notices(config)
     yield from _reserved_variables(config, cuda=cuda)
+    yield from _overlong_variables(config)
 
 
 def configured_image(environment: Mapping[str, Any], *, cuda: bool) -> str:
@@ -72,6 +75,14 @@ def _reserved_variables(config: Mapping[str, Any], *, cuda: bool) -> Iterator[st
     if ours:
         subject = "variable" if len(ours) == 1 else "variables"
         yield f"environment {subject} {', '.join(ours)}: the runtime's value is used instead"
+
+
+def _overlong_variables(config: Mapping[str, Any]) -> Iterator[str]:
+    for name in overlong_variables({"config": config}):
+        yield (
+            f"environment variable {name} is not set: the configuration has more than"
+            f" {VARIABLE_BYTES_MAX // 1024} KiB"
+        )
 
 
 def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ from detcloud.cli.local.config_checker import check_file
 from detcloud.cli.rendering.quantities import bytes_text
 from detcloud.cli.rendering.table import cell_text
 from detcloud.client.upload import pack_model_code
+from detcloud.compatibility.variables import determined_variables
 from detcloud.shared.archive import extract
 
 SEED_MAX = 2**31
@@ -123,8 +124,10 @@ def _trial_spec(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
 def _run_trial(folder: Path, code: Path, variables: list[str]) -> int:
     package_parent = str(Path(detcloud.__file__).parents[1])
     folders = [str(code), package_parent, os.environ.get("PYTHONPATH", "")]
+    spec = json.loads((folder / "in" / "spec.json").read_text())
     environment = {
         **os.environ,
+        **determined_variables(spec),
         **dict(variable.split("=", 1) for variable in variables),
         "DETCLOUD_TRIAL_DIR": str(folder),
         "PYTHONPATH": os.pathsep.join(filter(None, folders)),

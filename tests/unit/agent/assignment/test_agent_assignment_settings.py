@@ -188,3 +188,8 @@ def test_the_image_of_a_configuration_that_names_none_is_silent(cuda: bool) -> N
     assert notices(config, cuda=cuda) == container_notices(config, "ours:1", cuda=cuda) == []
     theirs = {"environment": {"image": {"cpu": "determinedai/environments:x", "cuda": "org/x"}}}
     assert len(notices(theirs, cuda=cuda)) == len(container_notices(theirs, "o", cuda=cuda)) == 1
+
+
+def test_a_configuration_that_no_variable_holds_is_told() -> None:
+    (line,) = notices({"data": "x" * (120 * 1024)}, cuda=False)
+    assert "variable DET_EXPERIMENT_CONFIG is not set: the configuration has more than" in line

@@ -1,0 +1,158 @@
+"""Determined's `core.init` and `core_v2`: lengths in the configuration's unit, facts, ends."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud import DetcloudError
+from detcloud.compatibility import core, core_v2
+from detcloud.compatibility.cluster_info import get_cluster_info
+from tests.patience import PROCESS_SECONDS_MAX
+from tests.unit.core.trial_files import direct, enter, kinds, make_trial, reports
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def trial_of(folder: Path, monkeypatch: pytest.MonkeyPatch, **spec: Any) -> Path:
+    trial = make_trial(folder, **spec)
+    direct(trial, revision=1, length=24, length_units=3, closed=True, answered=0)
+    enter(trial, monkeypatch)
+    return trial
+
+
+def config_of(max_length: object) -> dict[str, Any]:
+    return {"searcher": {"name": "single", "metric": "loss", "max_length": max_length}}
+
+
+def test_an_operation_counts_as_the_configuration_does_and_reports_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # 3 epochs of 512 records in batches of 64 are 3 * 512 / 64 = 24 batches.
+    trial = trial_of(tmp_path, monkeypatch, config=config_of({"epochs": 3}))
+    with core.init() as context:
+        searcher: Any = context.searcher
+        assert searcher.get_configured_units() is core.Unit.EPOCHS
+        for operation in searcher.operations():
+            assert operation.length == 3
+            operation.report_progress(1.5)
+            operation.report_completed(0.25)
+    (progress,) = reports(trial, "progress")
+    assert progress["value"] == 0.5
+    (completed,) = reports(trial, "completed")
+    assert (completed["length"], completed["metric"]) == (24, 0.25)
+    assert kinds(trial)[-1] == "exit"
+
+
+@pytest.mark.parametrize(
+    ("max_length", "unit"),
+    [({"records": 300}, core.Unit.RECORDS), ({"batches": 3}, core.Unit.BATCHES), (3, None)],
+)
+def test_the_configured_unit_is_that_of_max_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_length: object, unit: core.Unit | None
+) -> None:
+    trial_of(tmp_path, monkeypatch, config=config_of(max_length))
+    with core.init() as context:
+        searcher: Any = context.searcher
+        assert searcher.get_configured_units() is unit
+
+
+def test_a_script_on_several_slots_has_to_say_who_its_processes_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial_of(tmp_path, monkeypatch, slots=[0, 1])
+    with pytest.raises(DetcloudError, match=r"2 slots .*python3 -m determined\.launch\.torch"):
+        core.init().__enter__()
+
+
+def test_the_facts_of_a_trial_have_the_names_that_scripts_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial_of(
+        tmp_path,
+        monkeypatch,
+        agent_id="a-1",
+        epoch=2,
+        steps_completed=8,
+        slots=[1],
+        hparams={"lr": 1},
+        config={**config_of(3), "data": {"url": "u"}, "debug": True},
+        latest_checkpoint={"uuid": "c-1", "trial_id": 4, "steps_completed": 8, "path": "3/4/1/c-1"},
+    )
+    info = get_cluster_info()
+    assert info is not None
+    assert info.trial is info._trial_info
+    assert (info.agent_id, info.latest_checkpoint, info.user_data) == ("a-1", "c-1", {"url": "u"})
+    assert (info.trial._steps_completed, info.trial._trial_run_id, info.trial._debug) == (
+        8,
+        2,
+        True,
+    )
+    assert (info.container_slot_counts, info.container_rank) == ([1], 0)
+    with core.init() as context:
+        # An adapter of detcloud's asks a context for the trial's specification.
+        facts: Any = context.info
+        assert facts.trial_id == facts.trial.trial_id == 4
+        assert facts.metric == "validation_loss"
+
+
+def test_a_checkpoint_folder_of_the_script_counts_without_a_cluster_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with core.init(checkpoint_storage=str(tmp_path / "kept")) as context:
+        context.checkpoint.upload(tmp_path, {"steps_completed": 1})
+    assert list((tmp_path / "kept").rglob("manifest.json"))
+    with pytest.raises(DetcloudError, match="a folder was expected"):
+        core.init(checkpoint_storage="s3://bucket").__enter__()
+    trial_of(tmp_path, monkeypatch)
+    with core.init(checkpoint_storage=str(tmp_path / "other")):
+        pass
+    assert "checkpoint_storage=...) is not used" in capsys.readouterr().out
+
+
+def test_core_v2_is_the_core_api_of_the_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trial = trial_of(tmp_path, monkeypatch)
+    core_v2.init(defaults=core_v2.DefaultConfig(name="other"))
+    assert core_v2.train is not None
+    assert core_v2.info.trial.trial_id == 4
+    core_v2.train.report_validation_metrics(steps_completed=3, metrics={"loss": 0.5})
+    core_v2.close()
+    assert core_v2.train is None
+    assert kinds(trial) == ["metrics", "exit"]
+    assert "given to core_v2 is not used" in capsys.readouterr().out
+
+
+def test_core_v2_makes_no_experiment_by_itself() -> None:
+    with pytest.raises(DetcloudError, match="submit the code with `detcloud create`"):
+        core_v2.init(config=core_v2.Config(name="alone"))
+
+
+def test_a_script_that_fails_before_core_v2_is_closed_has_failed(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import sys\nfrom determined.experimental import core_v2\n"
+        "core_v2.init()\ncore_v2.train.report_training_metrics(1, {'loss': 1.0})\nsys.exit(3)\n"
+    )
+    trial = make_trial(tmp_path / "run", entrypoint=[sys.executable, "train.py"])
+    done = subprocess.run(
+        [sys.executable, "-m", "detcloud.launch.trial"],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "DETCLOUD_TRIAL_DIR": str(trial),
+            "PYTHONPATH": str(ROOT / "harness"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert [(line["kind"], line.get("reason")) for line in reports(trial)] == [
+        ("metrics", None),
+        ("exit", "errored"),
+    ]
