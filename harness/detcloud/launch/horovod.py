@@ -15,12 +15,18 @@ DESCRIPTION = (
     "Starts one worker for each slot of one machine with horovodrun, whose options may stand\n"
     "before --. Horovod itself has to be installed. TRIAL is file:Class."
 )
+# Determined's own entrypoints of trial classes had it: Horovod is for several slots.
+AUTO_OPTION = "--autohorovod"
+AUTO_LAUNCHER = "detcloud.launch.autohorovod"
 RANK_VARIABLES = "HOROVOD_RANK,OMPI_COMM_WORLD_RANK,PMI_RANK"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Become horovodrun; the exit code where that is impossible."""
-    arguments = parse_launcher_arguments(NAME, sys.argv[1:] if argv is None else argv, DESCRIPTION)
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words[:1] == [AUTO_OPTION]:
+        return become_program([sys.executable, "-m", AUTO_LAUNCHER, *words[1:]], "python")
+    arguments = parse_launcher_arguments(NAME, words, DESCRIPTION)
     gang = Gang.from_environment()
     if problem := check_one_node(gang, NAME):
         return print_refusal(problem)

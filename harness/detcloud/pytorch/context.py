@@ -18,6 +18,7 @@ from detcloud.core import TensorboardMode
 from detcloud.pytorch.batch_data import move_to_device
 from detcloud.pytorch.event_files import TRIAL_FOLDER, open_summary_writer
 from detcloud.pytorch.experimental import PyTorchExperimentalContext
+from detcloud.pytorch.former_names import FORMER_NAMES
 from detcloud.pytorch.gang import compress_gradients, distribute_model, join_process_group
 from detcloud.pytorch.generators import seed_all
 from detcloud.pytorch.mixed_precision import LEVELS, MixedPrecision
@@ -99,12 +100,19 @@ class PyTorchTrialContext:
         TRIAL_FOLDER.set(self.get_tensorboard_path)
         self._initial_batch = 0
         self._batch_idx = 0
-        self._epoch_length = 1
+        # Trials written for Determined read it by this name.
+        self._epoch_len = 1
         self._has_stepped = False
         self._stop_requested = False
         level = options.get("mixed_precision", LEVELS[0])
         if level != LEVELS[0]:
             self.use_amp(f"optimizations.mixed_precision {level}")
+
+    def __getattr__(self, name: str) -> Any:
+        """A method under its former name."""
+        if name not in FORMER_NAMES:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self, FORMER_NAMES[name])
 
     # Facts about the trial.
 
@@ -371,7 +379,7 @@ class PyTorchTrialContext:
 
     def set_position(self, batch_idx: int, epoch_length: int) -> None:
         """Set the batch in training; the Trainer calls it before each."""
-        self._batch_idx, self._epoch_length = batch_idx, epoch_length
+        self._batch_idx, self._epoch_len = batch_idx, epoch_length
 
     def set_initial_batch(self, batch_idx: int) -> None:
         """Set the first batch to train; the Trainer calls it before it asks for the loaders."""
@@ -402,15 +410,15 @@ class PyTorchTrialContext:
         return self._batch_idx
 
     def current_train_epoch(self) -> int:
-        return self._batch_idx // self._epoch_length
+        return self._batch_idx // self._epoch_len
 
     def is_epoch_start(self) -> bool:
         """Whether the batch in training is its epoch's first."""
-        return self._batch_idx % self._epoch_length == 0
+        return self._batch_idx % self._epoch_len == 0
 
     def is_epoch_end(self) -> bool:
         """Whether the batch in training is its epoch's last."""
-        return (self._batch_idx + 1) % self._epoch_length == 0
+        return (self._batch_idx + 1) % self._epoch_len == 0
 
 
 def _first_object(wrapped: list[Wrapped], kind: str) -> Wrapped:

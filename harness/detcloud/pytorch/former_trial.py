@@ -5,10 +5,12 @@ Such a trial defines `build_model()`, `optimizer(model)` and perhaps
 
 The Trainer goes on from the `loss` that `train_batch(batch, model, epoch_idx, batch_idx)` returns;
 `evaluate_batch(batch, model)` and `evaluate_full_dataset(data_loader, model)` get the model too.
+Methods with those arguments may also be those of a trial that wraps its models by itself.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,8 +29,10 @@ def to_current_form(trial: PyTorchTrial, context: PyTorchTrialContext) -> PyTorc
 
     A method `build_model` alone may be a helper of a trial in today's form.
     """
-    is_former = hasattr(trial, "build_model") and argument_count(trial.train_batch) in (None, 4)
-    return FormerTrial(context, trial) if is_former else trial
+    count = argument_count(trial.train_batch)
+    if hasattr(trial, "build_model") and count in (None, 4):
+        return FormerTrial(context, trial)
+    return ModelTakingTrial(context, trial) if count == 4 else trial
 
 
 class FormerTrial(PyTorchTrial):
@@ -74,13 +78,18 @@ class FormerTrial(PyTorchTrial):
         return named
 
     def evaluate_batch(self, batch: Any) -> dict[str, Any]:
-        metrics: dict[str, Any] = self.trial.evaluate_batch(batch, self._context.get_model())
+        metrics: dict[str, Any] = self._evaluate(self.trial.evaluate_batch, batch)
         return metrics
 
     def evaluate_full_dataset(self, data_loader: DataLoader) -> dict[str, Any]:
-        model = self._context.get_model()
-        metrics: dict[str, Any] = self.trial.evaluate_full_dataset(data_loader, model)
+        metrics: dict[str, Any] = self._evaluate(self.trial.evaluate_full_dataset, data_loader)
         return metrics
+
+    def _evaluate(self, method: Callable[..., Any], data: Any) -> Any:
+        """Call a method of evaluation, with the model where it takes one."""
+        if argument_count(method) == 1:
+            return method(data)
+        return method(data, self._context.get_model())
 
     def build_training_data_loader(self) -> DataLoader:
         loader: DataLoader = self.trial.build_training_data_loader()
@@ -101,3 +110,19 @@ class FormerTrial(PyTorchTrial):
     def get_batch_length(self, batch: Any) -> int:
         length: int = self.trial.get_batch_length(batch)
         return length
+
+
+class ModelTakingTrial(FormerTrial):
+    """A trial whose methods take the model, while it wraps its models and steps by itself.
+
+    So did the releases of 0.12 in which the context got its methods.
+    """
+
+    def __init__(self, context: PyTorchTrialContext, trial: Any) -> None:
+        self.trial = trial
+        self._context = context
+
+    def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
+        model = self._context.get_model()
+        metrics: dict[str, Any] = self.trial.train_batch(batch, model, epoch_idx, batch_idx)
+        return metrics

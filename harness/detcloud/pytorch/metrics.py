@@ -29,8 +29,13 @@ class MetricAverage:
         self._counts: dict[str, int] = {}
 
     def add(self, metrics: torch.Tensor | dict[str, Any]) -> None:
-        """Add one batch's metrics. Raises DetcloudError for what cannot be averaged."""
+        """Add one batch's metrics; the batch has none of those that are None.
+
+        Raises DetcloudError for what cannot be averaged.
+        """
         for name, value in named_metrics(metrics).items():
+            if value is None:
+                continue
             self._sums[name] = _add_to_total(self._sums.get(name), value, name)
             self._counts[name] = self._counts.get(name, 0) + 1
 

@@ -70,8 +70,9 @@ def test_another_launchers_program_gets_slots_overrides_and_wrapped_workers(
 
 
 def test_a_nested_launcher_of_one_slot_runs_its_worker_alone(tmp_path: Path) -> None:
-    done = launch(tmp_path, "autohorovod", "sh", "-c", "echo alone; exit 4")
-    assert (done.returncode, done.stdout) == (4, "alone\n")
+    for words in (("autohorovod",), ("horovod", "--autohorovod")):
+        done = launch(tmp_path, *words, "sh", "-c", "echo alone; exit 4")
+        assert (done.returncode, done.stdout) == (4, "alone\n")
 
 
 def test_every_line_of_a_worker_has_its_rank() -> None:

@@ -191,3 +191,35 @@ def test_a_method_build_model_may_be_a_trials_own(
     cluster.direct(revision=1, length=5, closed=True)
     cluster.run()
     assert cluster.workloads == "T5 C5 V5 D5"
+
+
+class ModelTakingLine(FormerLine):
+    """The same line with a model that the trial wraps, under the names of a release before."""
+
+    def __init__(self, context: Any) -> None:
+        super().__init__(context)
+        self.model = context.Model(FormerLine.build_model(self))
+        self.opt = context._Optimizer(FormerLine.optimizer(self, self.model))
+
+    build_model = optimizer = property()
+
+    def train_batch(  # type: ignore[override]
+        self, batch: Any, model: torch.nn.Module, epoch_idx: int, batch_idx: int
+    ) -> dict[str, Any]:
+        context: Any = self.context
+        loss = torch.nn.functional.mse_loss(self.model(context._to_device(batch[0])), batch[1])
+        context._backward(loss)
+        context._step_optimizer(self.opt)
+        assert model is self.model
+        return {"loss": loss, "nothing": None}
+
+
+def test_a_trial_that_takes_the_model_may_wrap_and_step_it_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial, metrics = train(tmp_path, monkeypatch, ModelTakingLine)
+    # One step in each batch: a rate of 0.1 leaves 0.8 of the distance of 2 to the weight.
+    assert metrics[1]["metrics"]["weight"] == pytest.approx(2 - 2 * 0.8**4)
+    assert "nothing" not in metrics[0]["metrics"]
+    with pytest.raises(AttributeError, match="has no attribute 'modell'"):
+        trial.context.modell  # noqa: B018
