@@ -71,3 +71,28 @@ def test_an_installed_determined_is_hidden_with_a_notice_unless_the_setting_says
     _, theirs = run(tmp_path / "theirs", code, packages, environment=off)
     assert "theirs: True" in theirs.stdout, theirs.stdout + theirs.stderr
     assert "not the installed one" not in theirs.stdout
+
+
+def test_a_script_runs_outside_of_a_trial_with_its_own_arguments_and_folder(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "beside.py").write_text("NAME = 'beside'\n")
+    (tmp_path / "alone.py").write_text(
+        "import sys\nimport beside\nimport determined as det\n"
+        "print(det.get_cluster_info(), beside.NAME, sys.argv[1:], __name__)\n"
+    )
+    command = [sys.executable, "-m", "detcloud.compatibility"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "harness")}
+    done, wrong = (
+        subprocess.run(
+            [*command, *words],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PROCESS_SECONDS_MAX,
+            check=False,
+        )
+        for words in ((str(tmp_path / "alone.py"), "--lr", "1"), (str(tmp_path / "none.py"),))
+    )
+    assert done.stdout == "None beside ['--lr', '1'] __main__\n", done.stderr
+    assert (wrong.returncode, "none.py is no file" in wrong.stderr) == (2, True)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from argparse import ArgumentParser, Namespace
 
 from detcloud.cli.framework.argument_types import parse_id
 from detcloud.client import Client, Experiment, Trial
-from detcloud.client.endpoint import find_endpoint, is_configured
+from detcloud.client.endpoint import URL_VARIABLE, find_endpoint, is_configured
 from detcloud.client.home import Home
+
+# Whoever has it set for `det` expects that cluster.
+ORIGINAL_VARIABLE = "DET_MASTER"
 
 
 def connect(arguments: Namespace, *, start: bool = False) -> Client:
@@ -20,7 +24,13 @@ def connect(arguments: Namespace, *, start: bool = False) -> Client:
         DetcloudError: there is none, or it did not start.
     """
     endpoint = find_endpoint(arguments.url)
-    if endpoint is None and start and not is_configured(arguments.url):
+    is_named = is_configured(arguments.url)
+    if not is_named and os.environ.get(ORIGINAL_VARIABLE):
+        print(
+            f"{ORIGINAL_VARIABLE} is not used: --url or {URL_VARIABLE} names the cluster",
+            file=sys.stderr,
+        )
+    if endpoint is None and start and not is_named:
         # Imported here, since almost no command starts a cluster, and processes are slow to import.
         from detcloud.cli.local.server import start_server
 

@@ -5,6 +5,7 @@ import pytest
 from detcloud.cli.framework.command_index import NOUN_ALIASES, commands_by_verb, flat_commands
 from detcloud.cli.framework.command_parser import load_command
 from detcloud.cli.framework.original_commands import find_replacement
+from tests.unit.cli.conftest import Detcloud
 
 PAGES = "--limit --offset --pages"
 FILTERS = (
@@ -120,3 +121,12 @@ def test_a_command_of_the_original_takes_its_flags(typed: str) -> None:
 )
 def test_a_noun_of_the_original_is_answered(noun: str) -> None:
     assert find_replacement([noun, "list"])
+
+
+def test_the_address_of_a_master_is_told_to_be_unused(
+    detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DET_MASTER", "http://master:8080")
+    assert "DET_MASTER is not used: --url or DETCLOUD_URL names the cluster" in detcloud("list").err
+    monkeypatch.setenv("DETCLOUD_URL", "http://127.0.0.1:9")
+    assert "DET_MASTER" not in detcloud("list").err
