@@ -51,6 +51,7 @@ from detcloud.pytorch.workloads import (
     policy_wants_checkpoint,
 )
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.trial_directory import ENDLESS
 
 Value = TypeVar("Value")
 
@@ -119,6 +120,7 @@ class Training:
         self._start()
         with self._context.profile_training():
             for operation in self._core.searcher.operations(self._plan.max_length):
+                self._tell_of_unused_length(operation)
                 self._run_operation(operation)
                 if self._is_stop_requested() or not operation.completed:
                     break
@@ -126,6 +128,19 @@ class Training:
             self._save_if_stale()
         if self._is_stop_requested():
             self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
+
+    def _tell_of_unused_length(self, operation: SearcherOperation) -> None:
+        """Print that another length than the argument of `fit` counts, once."""
+        given, length = self._plan.max_length, operation.length
+        is_used = not self._core.on_cluster or operation.is_endless or given in (length, ENDLESS)
+        if is_used or self._plan.test_mode or not self._is_chief:
+            return
+        self._plan = replace(self._plan, max_length=ENDLESS)
+        print(
+            f"[detcloud] fit(max_length=...), which comes to {given} batches, is not used: the"
+            " search says how long, as searcher.max_length is given",
+            flush=True,
+        )
 
     def _start(self) -> None:
         self._core.train.allow_repeats()

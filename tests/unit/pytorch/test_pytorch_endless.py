@@ -35,3 +35,13 @@ def test_endless_training_ends_where_fit_says(
     cluster.run(max_length=Batch(7), validation_period=Batch(4))
     assert cluster.workloads == "T4 V4 T7 C7 V7 D7"
     assert cluster.exit_reason == "completed"
+
+
+def test_a_length_that_the_search_overrules_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=7, closed=True)
+    cluster.run(max_length=Batch(9))
+    assert cluster.workloads == "T5 T7 C7 V7 D7"
+    assert capsys.readouterr().out.count("comes to 9 batches, is not used") == 1
