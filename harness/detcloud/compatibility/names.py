@@ -71,8 +71,12 @@ _MODULES = {
             **_all_missing("NativeContext", _NATIVE),
             **_all_missing("Categorical Constant Double Integer Log", _NATIVE_SPACE),
             **_all_missing(
-                "CallbackTrialController LoopTrialController TrialController", _CONTROLLER
+                "CallbackTrialController LoopTrialController TrialController layers load workload",
+                _CONTROLLER,
             ),
+            **_all_missing("constants gpu ipc", _INTERNAL),
+            "profiler": "`core_context.profiler.on()` measures the machine, and"
+            " `context.set_profiler(...)` a PyTorchTrial.",
         },
     ),
     "core": Module(

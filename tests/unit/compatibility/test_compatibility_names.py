@@ -68,6 +68,9 @@ def test_a_trial_class_of_determined_is_one_of_ours() -> None:
 def test_what_is_missing_is_an_import_error_with_a_sentence() -> None:
     with pytest.raises(ImportError, match=r"TFKerasTrial is not supported.*reports with detcloud"):
         exec("from determined.keras import TFKerasTrial")
+    for line in ("from determined import layers, workload", "from determined_common import check"):
+        with pytest.raises(UnsupportedName, match=r"is not supported by detcloud: \w+"):
+            exec(line)
     with pytest.raises(ModuleNotFoundError, match=r"No module named 'determined\.nonsense'"):
         exec("import determined.nonsense")
     with pytest.raises(ImportError, match="cannot import name 'nonsense'"):
