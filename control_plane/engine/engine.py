@@ -245,7 +245,7 @@ class Engine:
         first = mail.first_messages(1)
         for name, fields in first.messages:
             apply_fallback(reader, name, fields, now_ms)
-        fold.consumed.append(first)
+        fold.consume(first)
         commit = build_commit(
             actor.snapshot, fold, now_ms, Origin(is_dead_letter=True), extra_write_count=1
         )

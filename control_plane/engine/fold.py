@@ -3,7 +3,7 @@ commit are built from it. Nothing here reads or writes the table.
 """
 
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import MappingProxyType
@@ -76,23 +76,7 @@ class Fold:
     reasons: list[tuple[int, str]] = field(default_factory=list)
     reply: object = None
     steps: int = 0
-
-    def copy(self) -> "Fold":
-        """A copy that can be folded on without a change to this one."""
-        return Fold(
-            state=self.state,
-            parts=dict(self.parts),
-            sends={to: list(messages) for to, messages in self.sends.items()},
-            row_writes=dict(self.row_writes),
-            row_guards=dict(self.row_guards),
-            rows_read=dict(self.rows_read),
-            timers=list(self.timers),
-            consumed=list(self.consumed),
-            delivered=list(self.delivered),
-            reasons=list(self.reasons),
-            reply=self.reply,
-            steps=self.steps,
-        )
+    consumed_bytes: int = 0
 
     def operation_count(self) -> int:
         """The operations of this fold's commit, with the head and the journal."""
@@ -105,19 +89,30 @@ class Fold:
         """The messages of mail that are folded."""
         return sum(len(mail.messages) for mail in self.consumed)
 
-    def is_full(self, mail_bytes: int) -> bool:
-        """Whether this is, with one more row of mail of so many bytes, more than a commit can hold
-        together with the end of the fold.
-        """
-        size = mail_bytes + sum(len(mail.body) for mail in self.consumed)
-        return self.operation_count() + 1 > FOLD_OPERATIONS_MAX or size > FOLD_BYTES_MAX
+    def consume(self, mail: Mail) -> None:
+        """Add mail whose messages are folded."""
+        self.consumed.append(mail)
+        self.consumed_bytes += len(mail.body)
 
-    def add_step(self, state: Any, context: StepContext) -> None:
-        """Add the outcome of one step: the state it returned, and what it told its context."""
-        self.state = state
+    def has_room(self, step: "Step", mail_bytes: int) -> bool:
+        """Whether a commit can hold this with one more step, one more row of mail of so many bytes
+        in all, and the end of the fold.
+        """
+        context = step.context
+        rows = {(row.partition, row.sort) for row in context.rows}
+        more = len(context.parts.keys() - self.parts.keys()) + len(context.timers)
+        more += len(rows - self.row_writes.keys()) + len(step.sends.keys() - self.sends.keys())
+        more += len(self.consumed) * ((step.state is None) - (self.state is None))
+        size = mail_bytes + self.consumed_bytes
+        return self.operation_count() + more < FOLD_OPERATIONS_MAX and size <= FOLD_BYTES_MAX
+
+    def add_step(self, step: "Step") -> None:
+        """Add the outcome of one step."""
+        context = step.context
+        self.state = step.state
         self.parts.update(context.parts)
-        for send in context.sends:
-            self.sends.setdefault(send.to, []).append(encode_message_for(send.to, send.message))
+        for to, messages in step.sends.items():
+            self.sends.setdefault(to, []).extend(messages)
         for row in context.rows:
             key = Key(row.partition, row.sort)
             if row.expected is not None:
@@ -128,6 +123,25 @@ class Fold:
         self.steps += 1
         if context.reply is not None:
             self.reply = context.reply
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The outcome of one step: the state it returned, what it told its context, and the messages
+    that it sent, encoded, by receiver.
+    """
+
+    state: Any
+    context: StepContext
+    sends: Mapping[str, Sequence[EncodedMessage]]
+
+
+def step_of(state: Any, context: StepContext) -> Step:
+    """The outcome of a step that returned this state; raises for messages that cannot be stored."""
+    sends: dict[str, list[EncodedMessage]] = {}
+    for send in context.sends:
+        sends.setdefault(send.to, []).append(encode_message_for(send.to, send.message))
+    return Step(state, context, sends)
 
 
 @dataclass(frozen=True, slots=True)

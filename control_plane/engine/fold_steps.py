@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from control_plane.actors.messages.stored_names import UndecodableMessage
 from control_plane.actors.step import StepContext
 from control_plane.engine.actor_types import ActorType
+from control_plane.engine.fold import Step, step_of
 from control_plane.engine.mailbox import ISOLATE_FROM_ATTEMPTS, Mail
 from control_plane.engine.reader import FoldReader, TornRead
 from control_plane.state.table import TableError
@@ -40,7 +41,7 @@ def fold_mail(
         wanted = mail.first_messages(1 if alone else left)
         count, failed = _fold_row(reader, wanted, now_ms)
         if count:
-            reader.fold.consumed.append(mail.first_messages(count))
+            reader.fold.consume(mail.first_messages(count))
             left -= count
         if failed:
             stuck.add(mail.sender)
@@ -56,12 +57,9 @@ def _fold_row(reader: FoldReader, mail: Mail, now_ms: int) -> tuple[int, bool]:
     """
     first_of_commit = not reader.fold.consumed
     for count, (name, fields) in enumerate(mail.messages):
-        before = reader.fold
-        reader.fold = before.copy()
         try:
-            apply_stored_message(reader, name, fields, now_ms)
+            step = _run_step(reader, _decode_message(reader, name, fields), now_ms)
         except TableError:
-            reader.fold = before
             if first_of_commit and not count:
                 raise
             return count, False
@@ -69,28 +67,38 @@ def _fold_row(reader: FoldReader, mail: Mail, now_ms: int) -> tuple[int, bool]:
             raise
         except Exception:
             log.exception("%s cannot fold %s", reader.snapshot.address, mail.key.sort)
-            reader.fold = before
             return count, True
         folded_bytes = len(mail.body) * (count + 1) // len(mail.messages)
         # The first message of a commit is folded in any case.
-        if (count or not first_of_commit) and reader.fold.is_full(folded_bytes):
-            reader.fold = before
+        is_first = first_of_commit and not count
+        if not is_first and not reader.fold.has_room(step, folded_bytes):
             return count, False
+        reader.fold.add_step(step)
     return len(mail.messages), False
 
 
 def apply_message(reader: FoldReader, message: object, now_ms: int) -> None:
     """Apply one message to the fold with its actor's `step`; raises what the step raises."""
-    snapshot, fold = reader.snapshot, reader.fold
-    context = StepContext(snapshot.address, now_ms, reader)
-    fold.add_step(snapshot.actor_type.step(fold.state, message, context), context)
+    reader.fold.add_step(_run_step(reader, message, now_ms))
 
 
 def apply_stored_message(reader: FoldReader, name: str, fields: object, now_ms: int) -> None:
     """Apply a message given as it is stored; KeyError for a name that no message of the actor has,
     ValueError for fields that it does not have.
     """
-    apply_message(reader, reader.snapshot.actor_type.decode_message(name, fields), now_ms)
+    apply_message(reader, _decode_message(reader, name, fields), now_ms)
+
+
+def _decode_message(reader: FoldReader, name: str, fields: object) -> object:
+    """Decode a stored message to the actor; raises as `apply_stored_message` does."""
+    return reader.snapshot.actor_type.decode_message(name, fields)
+
+
+def _run_step(reader: FoldReader, message: object, now_ms: int) -> Step:
+    """Run the actor's `step`, which leaves the fold as it is."""
+    snapshot = reader.snapshot
+    context = StepContext(snapshot.address, now_ms, reader)
+    return step_of(snapshot.actor_type.step(reader.fold.state, message, context), context)
 
 
 def apply_fallback(reader: FoldReader, name: str, fields: object, now_ms: int) -> None:
@@ -101,7 +109,7 @@ def apply_fallback(reader: FoldReader, name: str, fields: object, now_ms: int) -
     context = StepContext(snapshot.address, now_ms, reader)
     try:
         message = _decode_or_name(snapshot.actor_type, name, fields)
-        fold.add_step(snapshot.actor_type.fallback(fold.state, message, context), context)
+        fold.add_step(step_of(snapshot.actor_type.fallback(fold.state, message, context), context))
     except (TornRead, TableError):
         raise
     except Exception:
@@ -113,7 +121,8 @@ def finish_fold(reader: FoldReader, now_ms: int) -> None:
     snapshot, fold = reader.snapshot, reader.fold
     if snapshot.actor_type.finish_fold is not None and fold.state is not None:
         context = StepContext(snapshot.address, now_ms, reader)
-        fold.add_step(snapshot.actor_type.finish_fold(fold.state, context), context)
+        state = snapshot.actor_type.finish_fold(fold.state, context)
+        fold.add_step(step_of(state, context))
 
 
 def _decode_or_name(actor_type: ActorType, name: str, fields: object) -> object:

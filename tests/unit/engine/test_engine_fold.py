@@ -18,6 +18,7 @@ from control_plane.engine.fold import (
     build_commit,
     build_drain_commit,
     decode_spill,
+    step_of,
 )
 from control_plane.engine.head import HEAD, Header, Spill, decode_head
 from control_plane.engine.mailbox import BACKSTOP_MS, FIRST, Mail, mail_key, mail_write, read_mail
@@ -116,8 +117,8 @@ def test_the_journal_lists_a_digest_of_what_changed_and_of_nothing_else() -> Non
     context.write_row("counters", "trial", b"1", expected=ObservedRow(3, b"0"))
     context.add_reason("it was asked to")
     fold = Fold(PoolState("a"))
-    fold.add_step(evolve(PoolState("a"), queued=2), step_context())
-    fold.add_step(evolve(PoolState("a"), queued=3), context)
+    fold.add_step(step_of(evolve(PoolState("a"), queued=2), step_context()))
+    fold.add_step(step_of(evolve(PoolState("a"), queued=3), context))
     entry = parse_json(_entry(build_commit(snapshot_before(4), fold, NOW_MS)))
     # The first 8 hexadecimal digits of the SHA-256 of `3`.
     assert entry["out"]["queued"] == sha256(b"3").hexdigest()[:8]
@@ -159,7 +160,7 @@ def test_all_messages_to_one_receiver_are_one_row_due_for_the_backstop() -> None
         context.send("trial#1", ExperimentStatusChanged(Status.PAUSED))
     context.send("trial#2", ExperimentStatusChanged(Status.PAUSED))
     fold = Fold(PoolState("a"))
-    fold.add_step(PoolState("a"), context)
+    fold.add_step(step_of(PoolState("a"), context))
     commit = build_commit(snapshot_before(), fold, NOW_MS)
     mailed = [w for w in commit.writes if isinstance(w, Put) and w.key.sort.startswith("M#")]
     assert [put.key.partition for put in mailed] == ["trial#1", "trial#2"]
@@ -181,7 +182,7 @@ def test_a_row_outside_is_guarded_by_the_first_reading_and_written_last() -> Non
     for body, seen in ((b"1", ObservedRow(3, b"0")), (b"2", ObservedRow(99, b"1"))):
         context = step_context()
         context.write_row("counters", "trial", body, expected=seen)
-        fold.add_step(fold.state, context)
+        fold.add_step(step_of(fold.state, context))
     puts = [
         w
         for w in build_commit(snapshot_before(), fold, NOW_MS).writes
@@ -198,7 +199,7 @@ def test_a_row_that_was_absent_must_still_be_and_an_unguarded_one_may_be_anythin
 ) -> None:
     fold, context = Fold(PoolState("a")), step_context()
     context.write_row("counters", "trial", b"1", expected=seen)
-    fold.add_step(fold.state, context)
+    fold.add_step(step_of(fold.state, context))
     put = next(
         w for w in build_commit(snapshot_before(), fold, NOW_MS).writes if w.key.sort == "trial"
     )
@@ -214,7 +215,7 @@ def test_a_row_outside_that_goes_is_deleted_and_guarded_like_a_written_one(
 ) -> None:
     fold, context = Fold(PoolState("a")), step_context()
     context.write_row("pins", "u", None, expected=seen)
-    fold.add_step(fold.state, context)
+    fold.add_step(step_of(fold.state, context))
     writes = [w for w in build_commit(snapshot_before(), fold, NOW_MS).writes if w.key.sort == "u"]
     assert writes == [Delete(Key("pins", "u"), expect or Expect.ANYTHING)]
 
@@ -224,7 +225,7 @@ def test_a_row_that_went_and_is_written_again_in_one_fold_is_written() -> None:
     for body in (None, b"2"):
         context = step_context()
         context.write_row("collections", "1", body)
-        fold.add_step(fold.state, context)
+        fold.add_step(step_of(fold.state, context))
     puts = [
         w
         for w in build_commit(snapshot_before(), fold, NOW_MS).writes
@@ -233,16 +234,31 @@ def test_a_row_that_went_and_is_written_again_in_one_fold_is_written() -> None:
     assert puts == [Put(Key("collections", "1"), 5, b"2", Expect.ANYTHING)]
 
 
-def test_a_fork_leaves_the_fold_as_it_was() -> None:
-    fold = Fold(PoolState("a"), sends=sent_messages(1))
-    fork = fold.copy()
-    context = step_context()
-    context.send("trial#0", ExperimentStatusChanged(Status.ACTIVE))
-    context.write_part("queue", b"x")
-    context.add_reason("a reason")
-    fork.add_step(PoolState("b"), context)
-    assert fold == Fold(PoolState("a"), sends=sent_messages(1))
-    assert len(fork.sends["trial#0"]) == 2
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(PoolState("a"), PoolState("a")), (None, PoolState("a")), (PoolState("a"), None)],
+)
+@pytest.mark.parametrize("consumed", [0, 3])
+def test_the_room_for_a_step_is_what_a_commit_has_once_it_is_added(
+    before: PoolState | None, after: PoolState | None, consumed: int
+) -> None:
+    """What the step writes again takes no more, a fold of no actor deletes and notes each mail."""
+    for filled in range(FOLD_OPERATIONS_MAX):
+        fold = Fold(before, sends=sent_messages(filled), parts={"queue": b""})
+        for number in range(consumed):
+            fold.consume(a_mail(number))
+        context = step_context()
+        for to in ("trial#0", "trial#999"):
+            context.send(to, ExperimentStatusChanged(Status.ACTIVE))
+        for part in ("queue", "requests"):
+            context.write_part(part, b"x")
+        context.write_row("counters", "trial", b"1")
+        context.set_timer(NOW_MS, PoolConfigured("a"))
+        step = step_of(after, context)
+        has_room = fold.has_room(step, mail_bytes=100)
+        fold.add_step(step)
+        # The mail whose message this is comes too.
+        assert has_room == (fold.operation_count() + 1 <= FOLD_OPERATIONS_MAX)
 
 
 def test_a_part_that_goes_is_deleted() -> None:
