@@ -243,6 +243,7 @@ EXPERIMENT_MESSAGES: Mapping[type, Largest] = {
     to_experiment.SettingsChanged: Largest(CROWD, settings_changed),
     to_experiment.PoolChanged: Largest(CROWD, lambda: to_experiment.PoolChanged("default")),
     to_experiment.JobAudited: Largest(CROWD, lambda: to_experiment.JobAudited("default")),
+    to_experiment.ClusterRestored: Largest(CROWD, to_experiment.ClusterRestored),
     to_experiment.ArchiveRequested: Largest(_ENDED, to_experiment.ArchiveRequested),
     to_experiment.UnarchiveRequested: Largest(_ENDED, to_experiment.UnarchiveRequested),
     to_experiment.DeleteRequested: Largest(_ENDED, to_experiment.DeleteRequested),
