@@ -186,6 +186,8 @@ class _ReconcilePass:
         fleet, now_ms = self._ledger.fleet, self._started_ms
         text = encode_settings(self._settings)
         resumed = fleet.passed_ms > 0 and abs(now_ms - fleet.passed_ms) > GAP_MS
+        # A pass whose clock was ahead may have written this and no more.
+        resumed = resumed or fleet.resumed_ms > now_ms
         after = replace(fleet, resumed_ms=now_ms) if resumed else fleet
         place = None
         if text != fleet.provider:

@@ -1,7 +1,7 @@
-"""An instance is found in the books whatever its pool is."""
+"""Instances are found in the books whatever their pool is, and marks come back as they were."""
 
 from control_plane.fleet.records import FleetRow, InstanceRow, InstanceState, Market, Offering
-from control_plane.fleet.rows import FLEETS, encode_row, has_instance, instance_key
+from control_plane.fleet.rows import FLEETS, encode_row, has_instance, instance_key, read_fleet
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Expect, Key, Put
 
@@ -17,3 +17,9 @@ def test_an_instance_is_in_the_books_until_it_has_ended() -> None:
         row = InstanceRow(name, "gpus", SMALL, state, 1_000, "1")
         table.commit((Put(instance_key(row), 1, encode_row(row), Expect.ABSENT),))
     assert [has_instance(table, name) for name in ("i-1", "i-2", "i-3")] == [True, False, False]
+
+
+def test_marks_of_spare_instances_come_back_by_their_slots() -> None:
+    table, fleet = MemoryTable(), FleetRow("gpus", spare_ms={4: (1_000, 2_000), 8: (3_000,)})
+    table.commit((Put(Key(FLEETS, "gpus"), 1, encode_row(fleet), Expect.ABSENT),))
+    assert read_fleet(table, "gpus") == fleet

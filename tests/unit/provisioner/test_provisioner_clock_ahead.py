@@ -1,6 +1,12 @@
 """A fleet after a pass with a clock a day ahead: what that wrote holds nothing up for a day."""
 
+import pytest
+
 from control_plane.fleet.records import ErrorKind, FleetRow, OfferingHealth
+from control_plane.state.faults import Crash
+from provisioner.clouds.fake.provider import FakeRules
+from provisioner.model import ProvisionerSettings
+from tests.simulation.fleet import POOL, FleetWorld, Work
 from tests.unit.provisioner.fleet_table import (
     IDLE,
     MINUTE_MS,
@@ -32,3 +38,18 @@ def test_an_interruption_is_of_now() -> None:
     health = OfferingHealth(interrupted_ms=AHEAD_MS)
     kept = scale_plan(health={SMALL.name: health}).fleet.health[SMALL.name]
     assert kept.interrupted_ms == NOW_MS
+
+
+def test_a_pass_that_breaks_off_leaves_no_time_without_passes_that_ends_tomorrow() -> None:
+    settings = ProvisionerSettings("fake", max_instances=1, idle_ms_max=MINUTE_MS)
+    world = FleetWorld(settings, FakeRules())
+    world.pool.work = [Work(4, 10_000_000)]
+    world.run(30)
+    world.watched.crash_at = world.watched.calls + 1
+    world.now_ms += 24 * 60 * MINUTE_MS
+    with pytest.raises(Crash):
+        world.reconciler.reconcile(POOL)
+    world.now_ms -= 24 * 60 * MINUTE_MS
+    world.pool.work.clear()
+    # It is idle for a minute, then drained, ended and gone.
+    world.run_until(world.is_empty, 120)
