@@ -296,6 +296,7 @@ MUTANTS = (
         CALM,
         "are needed by waiting requests",
         ROOMY,
+        first_seed=16,
     ),
     Mutant(
         "no end of marks ahead",
