@@ -167,6 +167,29 @@ class SearcherContext:
                 return step if isinstance(step, Outcome) else (step, directives.length_units)
             time.sleep(POLL_SECONDS)
 
+    def gives_lengths(self) -> bool:
+        """Whether the searcher says how long to train; without a cluster, in a search that stops
+        trials by time, and without searcher.max_length the code does.
+
+        Waits for the cluster's first word, which of several processes the chief reads for all.
+        """
+        if not self._on_cluster or self._is_timed:
+            return False
+        if self._distributed is None:
+            return self._await_first_length() != ENDLESS
+        is_chief = self._distributed.rank == 0
+        gives = is_chief and self._await_first_length() != ENDLESS
+        return self._distributed.broadcast(gives)
+
+    def _await_first_length(self) -> int | None:
+        """The length in the directives; None where the trial ends or leaves before it has one."""
+        while True:
+            directives = self._read()
+            is_over = directives.closed or self._preempt.is_requested()
+            if directives.length is not None or is_over:
+                return directives.length
+            time.sleep(POLL_SECONDS)
+
     def is_finished(self) -> bool:
         """Whether no operation is left and none will come."""
         directives = self._read()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,23 @@ class TrainContext:
         if not group or "." in group:
             raise DetcloudError(f"metric group {group!r}: a name without '.' was expected")
         self._report_group(group, steps_completed, metrics)
+
+    def report_new_metrics(
+        self, group: str, steps_completed: int, metrics: Mapping[str, Any]
+    ) -> None:
+        """Report those metrics whose names were not reported for this group and batch before.
+
+        For frameworks, which log some numbers twice; None and bytes are left out.
+        """
+        steps, names = self._last_reported.get(group, (-1, set[str]()))
+        reported = names if steps == steps_completed else set[str]()
+        fresh = {
+            name: value
+            for name, value in metrics.items()
+            if name not in reported and value is not None and not isinstance(value, bytes)
+        }
+        if fresh:
+            self.report_metrics(group, steps_completed, fresh)
 
     def report_progress(self, progress: float) -> None:
         """Report how much of the trial is done, in [0, 1]; DetcloudError for anything else."""
