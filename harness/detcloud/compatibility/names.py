@@ -38,13 +38,20 @@ _NO_CLIENT = (
 _NATIVE = "start the experiment with `detcloud create CONFIG MODEL_DIRECTORY` instead."
 _NATIVE_SPACE = "write the hyperparameter into the configuration, with `type` and its range."
 _CONTROLLER = "write a script with detcloud.core, whose loop is your own, or a PyTorchTrial."
-_NO_KERAS_TRIAL = "write a script that trains the Keras model and reports with detcloud.core."
-_NO_ESTIMATOR = "TensorFlow has no Estimators any more; report with detcloud.core from a script."
-_NO_DEEPSPEED = (
-    "write a script that trains with DeepSpeed, reports with detcloud.core and starts through"
-    " `python -m detcloud.launch.deepspeed`."
+_NO_KERAS_TRIAL = (
+    "write a script that calls model.fit with detcloud.keras.DeterminedCallback, on Keras 3."
 )
-_NO_LIGHTNING = "give the Lightning Trainer a callback that reports with detcloud.core."
+_NO_KERAS_WEIGHTS = "build the model and load_weights the file model_checkpoint.weights.h5."
+_NO_KERAS_EVENTS = (
+    "every reported number is in the trial's event files already; for more give model.fit"
+    " keras.callbacks.TensorBoard(log_dir=core_context.train.get_tensorboard_path())."
+)
+_NO_KERAS_CALLBACK = "give model.fit the callback of this name in keras.callbacks."
+_NO_ESTIMATOR = "TensorFlow has no Estimators any more; report with detcloud.core from a script."
+_NO_LIGHTNING = (
+    "write a script whose Lightning Trainer has a detcloud.lightning.TrialCallback among its"
+    " callbacks."
+)
 _NO_DSAT = "search over DeepSpeed's settings with an ordinary searcher."
 _NO_UNMANAGED = (
     "create the experiment with detcloud.Client; its trials run on the cluster's agents."
@@ -146,11 +153,12 @@ _MODULES = {
         )
     ),
     "pytorch.deepspeed": Module(
-        missing=_all_missing(
-            "DeepSpeedTrial DeepSpeedTrialContext DeepSpeedTrialController ModelParallelUnit"
-            " Trainer init make_data_parallel_mpu make_deepspeed_mpu overwrite_deepspeed_config",
-            _NO_DEEPSPEED,
-        )
+        offered=_same_names(
+            "detcloud.deepspeed",
+            "DeepSpeedTrial DeepSpeedTrialContext ModelParallelUnit Trainer init"
+            " make_data_parallel_mpu make_deepspeed_mpu overwrite_deepspeed_config",
+        ),
+        missing={"DeepSpeedTrialController": _CONTROLLER},
     ),
     "pytorch.dsat": Module(
         missing=_all_missing(
@@ -172,24 +180,27 @@ _MODULES = {
     ),
     "pytorch.lightning": Module(missing=_all_missing("LightningAdapter", _NO_LIGHTNING)),
     "keras": Module(
-        missing=_all_missing(
-            "ArrayLike DeterminedCallback InputData SequenceAdapter TFKerasContext"
-            " TFKerasExperimentalContext TFKerasNativeContext TFKerasTensorBoard TFKerasTrainConfig"
-            " TFKerasTrial TFKerasTrialContext TFKerasTrialController TensorBoard get_rng_state"
-            " load_model_from_checkpoint_path set_rng_state",
-            _NO_KERAS_TRIAL,
-        )
+        offered={"DeterminedCallback": "detcloud.keras:DeterminedCallback"},
+        missing={
+            **_all_missing(
+                "ArrayLike InputData SequenceAdapter TFKerasContext TFKerasExperimentalContext"
+                " TFKerasNativeContext TFKerasTrainConfig TFKerasTrial TFKerasTrialContext"
+                " TFKerasTrialController get_rng_state set_rng_state",
+                _NO_KERAS_TRIAL,
+            ),
+            **_all_missing("TFKerasTensorBoard TensorBoard", _NO_KERAS_EVENTS),
+            "load_model_from_checkpoint_path": _NO_KERAS_WEIGHTS,
+        },
     ),
     "keras.callbacks": Module(
-        missing=_all_missing(
-            "Callback EarlyStopping ReduceLROnPlateau TensorBoard", _NO_KERAS_TRIAL
-        )
+        missing={
+            **_all_missing("Callback EarlyStopping ReduceLROnPlateau", _NO_KERAS_CALLBACK),
+            "TensorBoard": _NO_KERAS_EVENTS,
+        }
     ),
-    "transformers": Module(
-        missing={"DetCallback": "write a TrainerCallback that reports with detcloud.core."}
-    ),
+    "transformers": Module(offered={"DetCallback": "detcloud.transformers:DetCallback"}),
     "lightning": Module(),
-    "lightning.experimental": Module(missing=_all_missing("DetLogger", _NO_LIGHTNING)),
+    "lightning.experimental": Module(offered={"DetLogger": "detcloud.lightning:DetLogger"}),
     "estimator": Module(
         missing=_all_missing("EstimatorContext EstimatorTrial EstimatorTrialContext", _NO_ESTIMATOR)
     ),

@@ -86,14 +86,14 @@ def share_loaders(
 
     DetcloudError for another thing than a loader, and for torch's own where `checked`.
     """
-    ours = _checked_loader(training, "build_training_data_loader", checked)
+    ours = checked_loader(training, "build_training_data_loader", checked)
     if isinstance(ours, DataLoader) and distributed.can_exchange:
         ours = ours.share(distributed.rank, distributed.size)
     epoch_length = _epoch_length(ours)
     if distributed.size > 1 and distributed.can_exchange:
         epoch_length = distributed.broadcast(epoch_length)
     return Loaders(
-        ours, _checked_loader(validation, "build_validation_data_loader", checked), epoch_length
+        ours, checked_loader(validation, "build_validation_data_loader", checked), epoch_length
     )
 
 
@@ -105,7 +105,7 @@ def _epoch_length(loader: Loader) -> int:
         return ENDLESS_EPOCH
 
 
-def _checked_loader(loader: object, method: str, checked: bool) -> Loader:
+def checked_loader(loader: object, method: str, checked: bool) -> Loader:
     if isinstance(loader, DataLoader):
         return loader
     if isinstance(loader, TorchDataLoader) and checked:

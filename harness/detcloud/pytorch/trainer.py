@@ -24,6 +24,8 @@ CheckpointPolicy = Literal["best", "all", "none"]
 class Trainer:
     """Trains one trial with its context."""
 
+    training_class: type[Training] = Training
+
     def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
         """DetcloudError for anything but a PyTorchTrial that defines exactly one evaluation."""
         if not isinstance(trial, PyTorchTrial):
@@ -99,7 +101,7 @@ class Trainer:
                 initial_validation=validate_first and not testing,
                 test_mode=testing,
             )
-            Training(self._trial, self._context, hooks, loaders, plan).run()
+            self.training_class(self._trial, self._context, hooks, loaders, plan).run()
         finally:
             hooks.call(PyTorchCallback.on_trial_shutdown)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -33,6 +33,9 @@ class PyTorchTrial(ABC):
     (`detcloud.pytorch.DataLoader`) and define exactly one of `evaluate_batch` and
     `evaluate_full_dataset`.
     """
+
+    framework: ClassVar[str] = "detcloud.pytorch"
+    """The module whose `init` and `Trainer` train the class."""
 
     @abstractmethod
     def __init__(self, context: PyTorchTrialContext) -> None: ...

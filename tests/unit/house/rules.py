@@ -100,6 +100,12 @@ SDK_HOMES = {
     "botocore": ("aws/", "harness/detcloud/shared/aws.py", "harness/detcloud/shared/s3.py"),
     "optuna": ("control_plane/suggestions/model.py",),
     "google": ("gcp/",),
+    # A framework of training code has one adapter.
+    "keras": ("harness/detcloud/keras.py",),
+    "transformers": ("harness/detcloud/transformers.py",),
+    "lightning": ("harness/detcloud/lightning.py",),
+    "pytorch_lightning": ("harness/detcloud/lightning.py",),
+    "deepspeed": ("detcloud/deepspeed/",),
 }
 # A cloud is one folder of its name in each root; on a machine of one's own there is none.
 CLOUDS = tuple(

@@ -105,7 +105,6 @@ def _trial_class_names(module_name: str) -> str:
 
 
 def _train(trial_class: type[PyTorchTrial]) -> None:
-    from detcloud import pytorch
-
-    with pytorch.init() as context:
-        pytorch.Trainer(trial_class(context), context).fit()
+    framework = import_module(trial_class.framework)
+    with framework.init() as context:
+        framework.Trainer(trial_class(context), context).fit()

@@ -1,0 +1,23 @@
+"""DeepSpeed: write a DeepSpeedTrial; its engines train, the Trainer and the cluster do the rest."""
+
+from detcloud.deepspeed.context import (
+    DeepSpeedTrialContext,
+    ModelParallelUnit,
+    init,
+    make_data_parallel_mpu,
+    make_deepspeed_mpu,
+    overwrite_deepspeed_config,
+)
+from detcloud.deepspeed.trainer import Trainer
+from detcloud.deepspeed.trial import DeepSpeedTrial
+
+__all__ = [
+    "DeepSpeedTrial",
+    "DeepSpeedTrialContext",
+    "ModelParallelUnit",
+    "Trainer",
+    "init",
+    "make_data_parallel_mpu",
+    "make_deepspeed_mpu",
+    "overwrite_deepspeed_config",
+]

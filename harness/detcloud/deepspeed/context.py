@@ -1,0 +1,162 @@
+"""The context of a DeepSpeedTrial: its engines, and which part of the model a process has."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+from deepspeed.accelerator import get_accelerator
+from deepspeed.runtime.config_utils import dict_raise_error_on_duplicate_keys
+
+from detcloud import core, pytorch
+from detcloud.pytorch.generators import seed_all
+from detcloud.shared.errors import DetcloudError
+
+
+@dataclass
+class ModelParallelUnit:
+    """A process's place: its share of the data, and what it does with it."""
+
+    data_parallel_rank: int
+    data_parallel_world_size: int
+    should_report_metrics: bool
+    should_build_data_loader: bool
+
+
+def make_data_parallel_mpu(dist_context: core.DistributedContext) -> ModelParallelUnit:
+    """The place of a process that has the whole model."""
+    return ModelParallelUnit(dist_context.rank, dist_context.size, True, True)
+
+
+def make_deepspeed_mpu(topology: Any) -> ModelParallelUnit:
+    """The place of a process in a pipeline: its first and last stages take data."""
+    stage, last = topology.get_pipe_parallel_rank(), topology.get_pipe_parallel_world_size() - 1
+    takes_data = topology.get_slice_parallel_rank() == 0 and stage in (0, last)
+    rank, size = topology.get_data_parallel_rank(), topology.get_data_parallel_world_size()
+    return ModelParallelUnit(rank, size, True, takes_data)
+
+
+def overwrite_deepspeed_config(
+    base_ds_config: str | dict[str, Any], source_ds_dict: dict[str, Any]
+) -> dict[str, Any]:
+    """DeepSpeed's configuration, or that of a file, with the values of another one laid over it."""
+    if isinstance(base_ds_config, str):
+        text = Path(base_ds_config).read_text(encoding="utf-8")
+        base_ds_config = json.loads(text, object_pairs_hook=dict_raise_error_on_duplicate_keys)
+    if not isinstance(base_ds_config, dict):
+        raise TypeError(f"base_ds_config is {base_ds_config!r:.80}: a path or a dict was expected")
+    merged = copy.deepcopy(base_ds_config)
+    for name, value in source_ds_dict.items():
+        is_section = isinstance(value, dict) and isinstance(merged.get(name), dict)
+        merged[name] = overwrite_deepspeed_config(merged[name], value) if is_section else value
+    return merged
+
+
+class DeepSpeedTrialContext(pytorch.PyTorchTrialContext):
+    """One trial's hyperparameters, engines and position in its training."""
+
+    def __init__(self, core_context: core.Context) -> None:
+        options = core_context.info.config.get("optimizations") or {}
+        for name, neutral in (("mixed_precision", "O0"), ("aggregation_frequency", 1)):
+            if options.get(name, neutral) != neutral:
+                raise DetcloudError(
+                    f"optimizations.{name} is {options[name]!r}: of a DeepSpeedTrial DeepSpeed's "
+                    "own configuration says so"
+                )
+        super().__init__(core_context)
+        self.mpu = make_data_parallel_mpu(core_context.distributed)
+        self.use_pipeline_parallel = self.accumulates_itself = self.is_warm_start = False
+        self._has_own_mpu = False
+
+    @property
+    def models(self) -> list[Any]:
+        """The engines, in the order in which they were wrapped."""
+        return self.optimization.wrapped_models
+
+    def wrap_model_engine(self, model: Any) -> Any:
+        """Keep an engine's state in checkpoints; the first one's batch sizes and pipeline count."""
+        if isinstance(model, deepspeed.PipelineEngine) and not self.models:
+            self.use_pipeline_parallel = True
+            self.mpu = make_deepspeed_mpu(model.mpu)
+        self.optimization.wrapped_models.append(model)
+        return model
+
+    def set_mpu(self, mpu: ModelParallelUnit) -> None:
+        """Say which part of a model this process has that is split by other means than ours."""
+        if self._has_own_mpu or not self.models:
+            raise DetcloudError("set_mpu is called once, after wrap_model_engine")
+        self._has_own_mpu, self.mpu = True, mpu
+
+    def disable_auto_grad_accumulation(self) -> None:
+        """Call train_batch once for a batch, not for each of its micro-batches."""
+        self.accumulates_itself = True
+
+    def disable_dataset_reproducibility_checks(self) -> None:
+        """Take loaders of any kind, which repeat themselves and share the data by themselves."""
+        self.experimental.disable_dataset_reproducibility_checks()
+
+    @property
+    def train_micro_batch_size_per_gpu(self) -> int:
+        """The records in a micro-batch of one process."""
+        return int(self._first_engine().train_micro_batch_size_per_gpu())
+
+    @property
+    def num_micro_batches_per_slot(self) -> int:
+        """The micro-batches that a process trains for one batch."""
+        return int(self._first_engine().gradient_accumulation_steps())
+
+    def _first_engine(self) -> Any:
+        if not self.models:
+            raise DetcloudError("the trial has no engine yet: give one to wrap_model_engine")
+        return self.models[0]
+
+
+@contextmanager
+def init(
+    *,
+    hparams: dict[str, Any] | None = None,
+    exp_conf: dict[str, Any] | None = None,
+    checkpoint_dir: str | Path | None = None,
+    distributed: core.DistributedContext | None = None,
+    enable_tensorboard_logging: bool = True,
+) -> Iterator[DeepSpeedTrialContext]:
+    """A trial's context, with the generators seeded and DeepSpeed's process group joined.
+
+    DET_MANUAL_INIT_DISTRIBUTED in the environment leaves the group to the trial. The arguments are
+    those of `detcloud.pytorch.init`.
+    """
+    seed = ((exp_conf or {}).get("reproducibility") or {}).get("experiment_seed") or 0
+    with core.init(
+        hparams=hparams,
+        config=exp_conf,
+        checkpoint_dir=checkpoint_dir,
+        seed=seed,
+        distributed=distributed,
+    ) as core_context:
+        if not os.environ.get("DET_MANUAL_INIT_DISTRIBUTED"):
+            _join_process_group(core_context.distributed)
+        seed_all(core_context.info.trial_seed)
+        context = DeepSpeedTrialContext(core_context)
+        context.set_enable_tensorboard_logging(enable_tensorboard_logging)
+        try:
+            yield context
+        finally:
+            context.close()
+
+
+def _join_process_group(ranks: core.DistributedContext) -> None:
+    """Join the group; of a process alone too, which meets itself at a port that is free."""
+    place = {"RANK": ranks.rank, "WORLD_SIZE": ranks.size, "LOCAL_RANK": ranks.local_rank}
+    for name, value in {**place, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 0}.items():
+        os.environ.setdefault(name, str(value))
+    if get_accelerator().device_name() == "cpu":
+        # It would be compiled in every trial's own home, for minutes; Gloo does what it does.
+        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+    deepspeed.init_distributed(auto_mpi_discovery=False)

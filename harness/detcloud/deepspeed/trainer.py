@@ -1,0 +1,168 @@
+"""The Trainer of a DeepSpeedTrial: the loop of a PyTorchTrial, over engines."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+from detcloud import pytorch
+from detcloud.deepspeed.context import DeepSpeedTrialContext
+from detcloud.deepspeed.trial import DeepSpeedTrial
+from detcloud.pytorch import generators, snapshot
+from detcloud.pytorch.callback import PyTorchCallback
+from detcloud.pytorch.loaders import Loader, Loaders, PlainLoader, checked_loader
+from detcloud.pytorch.metrics import BatchMetrics, named_metrics
+from detcloud.pytorch.stored_code import write_code
+from detcloud.pytorch.training import Training
+from detcloud.pytorch.workloads import Position
+from detcloud.shared.errors import DetcloudError
+
+STATE_PARTS = ("callbacks", "average", "position", "generators")
+
+
+class MicroBatches(PlainLoader):
+    """The loader of one process, or none, of whose batches `per_batch` make one of the trial."""
+
+    def __init__(self, loader: Loader | None, per_batch: int, count: int) -> None:
+        super().__init__(loader, count)
+        self._per_batch = per_batch
+
+    def __len__(self) -> int:
+        assert self._count is not None
+        return self._count
+
+    def first_batches(self, count: int) -> MicroBatches:
+        return MicroBatches(self.loader, self._per_batch, count)
+
+    def batches_from(self, first: int, seed: int) -> Any:
+        loader = self.loader
+        return None if loader is None else loader.batches_from(first * self._per_batch, seed)
+
+
+class DeepSpeedTraining(Training):
+    """The training loop over engines: each process has its part of the batches and of the state."""
+
+    _trial: DeepSpeedTrial
+    _context: DeepSpeedTrialContext
+
+    def _train_batch(self, batch_idx: int, epoch_length: int) -> None:
+        context, (epoch_idx, number) = self._context, divmod(batch_idx, epoch_length)
+        context.set_position(batch_idx, epoch_length)
+        if number == 0:
+            self._hooks.call(PyTorchCallback.on_training_epoch_start, epoch_idx)
+        takes_all = context.use_pipeline_parallel or context.accumulates_itself
+        for _ in range(1 if takes_all else context.num_micro_batches_per_slot):
+            metrics = self._trial.train_batch(self._batches, epoch_idx, batch_idx)
+            if context.mpu.should_report_metrics:
+                self._average.add(metrics)
+                if self._batch_metrics is not None:
+                    self._batch_metrics.append(named_metrics(metrics))
+        context.finish_batch()
+        if number + 1 == epoch_length:
+            self._hooks.call(PyTorchCallback.on_training_epoch_end, epoch_idx)
+
+    def _evaluate_batches(self, loader: Any) -> dict[str, Any] | None:
+        batch_metrics = BatchMetrics(self._trial)
+        batches = None if loader.loader is None else iter(loader.loader)
+        self._hooks.call(PyTorchCallback.on_validation_epoch_start)
+        for batch_idx in range(len(loader)):
+            if self._context.mpu.should_report_metrics:
+                batch_metrics.add(batches, batch_idx)
+            else:
+                self._trial.evaluate_batch(batches, batch_idx)
+            if self._core.preempt.must_stop_at_next_batch():
+                return None
+        self._hooks.call(PyTorchCallback.on_validation_epoch_end, batch_metrics.batches)
+        if self._is_gang:
+            batch_metrics.merge(self._core.distributed)
+        return batch_metrics.reduce()
+
+    def _save_checkpoint(self) -> None:
+        steps, ranks = self.position.steps, self._core.distributed
+        self.position = replace(self.position, saved=steps)
+        callbacks = self._hooks.callbacks.items()
+        state = {
+            "callbacks": {name: callback.state_dict() for name, callback in callbacks},
+            "average": self._average.state_dict(),
+            "position": asdict(self.position),
+            "generators": generators.capture_state(),
+        }
+        self._hooks.call(PyTorchCallback.on_checkpoint_save_start, state)
+        metadata = {"steps_completed": steps, "framework": "deepspeed"}
+        with self._core.checkpoint.store_path(metadata, shard=self._is_gang) as (folder, uuid):
+            own = folder / f"rank{ranks.rank}"
+            own.mkdir()
+            snapshot.save_state(state, own)
+            if self._is_chief:
+                write_code(folder, self._trial, self._core)
+            self._trial.save(self._context, folder)
+            self._hooks.call(PyTorchCallback.on_checkpoint_write_end, folder)
+        self._observed_validation = False
+        self._hooks.call(PyTorchCallback.on_checkpoint_upload_end, uuid)
+
+    def _restore_checkpoint(self) -> dict[str, Any] | None:
+        assert self._plan.checkpoint is not None
+        self._context.is_warm_start = self._plan.warm_start
+        rank = self._core.distributed.rank
+        with self._core.checkpoint.restore_path(self._plan.checkpoint) as folder:
+            own = (
+                {}
+                if self._plan.warm_start
+                else snapshot.load_state(folder / f"rank{rank}", STATE_PARTS)
+            )
+            self._hooks.call(PyTorchCallback.on_checkpoint_load_start, own)
+            self._trial.load(self._context, folder)
+        if self._plan.warm_start:
+            return None
+        self._average.load_state_dict(own["average"], self._context.device)
+        for name, callback in self._hooks.callbacks.items():
+            if name in own["callbacks"]:
+                callback.load_state_dict(own["callbacks"][name])
+        answered = self._from_chief(self._core.read_directives().answered)
+        known, position = self._core.info.validated_steps, Position(**own["position"])
+        self.position = position.after_restart(self._plan.schedule, answered, known)
+        return own
+
+
+class Trainer(pytorch.Trainer):
+    """Trains one DeepSpeedTrial with its context; `fit` is that of a PyTorchTrial's Trainer."""
+
+    training_class = DeepSpeedTraining
+    _context: DeepSpeedTrialContext
+
+    def __init__(self, trial: DeepSpeedTrial, context: DeepSpeedTrialContext) -> None:
+        if not isinstance(trial, DeepSpeedTrial):
+            raise DetcloudError(f"{trial!r:.80} is no DeepSpeedTrial")
+        super().__init__(trial, context)
+
+    def _loaders(self) -> Loaders:
+        """The loaders of this process; all have as many batches as the one with the fewest."""
+        context, own = self._context, None
+        training: Loader | None = None
+        validation: Loader | None = None
+        per_batch = context.num_micro_batches_per_slot
+        per_evaluation = per_batch if context.use_pipeline_parallel else 1
+        if context.mpu.should_build_data_loader:
+            training, records = self._share("build_training_data_loader")
+            validation, validated = self._share("build_validation_data_loader")
+            own = records // per_batch, validated // per_evaluation
+        lengths = [it for it in context.distributed.allgather(own) if it is not None]
+        epoch, count = (min(it) for it in zip(*lengths, strict=True))
+        if epoch == 0 or count == 0:
+            raise DetcloudError(
+                f"a process has {epoch} whole batches to train on and {count} to validate: both "
+                f"sets need {per_batch} micro-batches for each process, or smaller ones"
+            )
+        return Loaders(
+            MicroBatches(training, per_batch, epoch), MicroBatches(validation, 1, count), epoch
+        )
+
+    def _share(self, method: str) -> tuple[Loader, int]:
+        """The share of this process in what a loader of the trial gives, and its batches."""
+        mpu, checks = self._context.mpu, self._context.experimental.checks_data_sets
+        loader = checked_loader(getattr(self._trial, method)(), method, checks)
+        if isinstance(loader, PlainLoader):
+            # DeepSpeed's RepeatingLoader keeps one that has a length.
+            return loader, len(getattr(loader.loader, "loader", loader.loader))
+        rank, size = mpu.data_parallel_rank, mpu.data_parallel_world_size
+        return loader.share(rank, size), len(range(rank, len(loader), size))

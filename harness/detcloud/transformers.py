@@ -1,0 +1,187 @@
+"""The Hugging Face Trainer: `DetCallback` makes a call of its `train` a trial's training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import transformers
+from transformers.trainer_callback import TrainerState
+from transformers.trainer_utils import get_last_checkpoint
+
+from detcloud import core
+from detcloud.core.framework_loop import FrameworkLoop
+from detcloud.shared.errors import DetcloudError
+
+USER_DATA = "my_data.json"
+STATE = "trainer_state.json"
+# What a checkpoint has beside the weights.
+TRAINING_STATE = ("optimizer.*", "scheduler.pt", "scaler.pt", "rng_state*.pth")
+
+
+class DetCallback(transformers.TrainerCallback):
+    """Reports and stops one Trainer, stores each of its checkpoints, and has it go on where it was:
+    `trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)`.
+
+    Every process of the Trainer makes one.
+    """
+
+    def __init__(
+        self,
+        core_context: core.Context,
+        args: transformers.TrainingArguments,
+        filter_metrics: list[str] | None = None,
+        user_data: dict[str, Any] | None = None,
+    ) -> None:
+        """Fetch the latest checkpoint into `args.output_dir` for `args.resume_from_checkpoint`.
+
+        With `filter_metrics` those metrics alone are reported whose names contain one of these, and
+        the searcher's. Checkpoints have `user_data` in `my_data.json`.
+        """
+        super().__init__()
+        self.core_context = core_context
+        self.filter_metrics, self.user_data = filter_metrics, user_data
+        self._continued_steps = 0
+        self._metrics: dict[str, Any] = {}
+        self._metrics_step = -1
+        self._is_due = self._is_leaving = False
+        self._loop = FrameworkLoop(core_context)
+        self._check_arguments(args)
+        self.load_last_checkpoint(args)
+
+    @property
+    def current_op(self) -> core.SearcherOperation | None:
+        """The searcher's operation; None where the arguments alone say how long to train."""
+        return self._loop.operation
+
+    def load_last_checkpoint(self, args: transformers.TrainingArguments) -> None:
+        """Fetch the trial's latest checkpoint; of another trial's the weights alone are taken."""
+        checkpoint = self.core_context.info.latest_checkpoint
+        if checkpoint is None:
+            return
+        if getattr(args, "overwrite_output_dir", False):
+            print("[detcloud] overwrite_output_dir is set: the trial begins anew", flush=True)
+            return
+        ranks = self.core_context.distributed
+        self.core_context.checkpoint.download(checkpoint, args.output_dir)
+        folder = Path(args.output_dir) / f"checkpoint-{checkpoint.steps_completed}"
+        if not folder.is_dir():
+            folder = Path(get_last_checkpoint(args.output_dir) or folder)
+        if checkpoint.trial_id == self.core_context.info.trial_id:
+            self._continued_steps = checkpoint.steps_completed
+        else:
+            if ranks.local_rank == 0:
+                _keep_weights_alone(folder)
+            ranks.allgather(None)
+        args.resume_from_checkpoint = str(folder)
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._continued_steps and state.global_step == 0:
+            raise DetcloudError(
+                f"the trial was trained for {self._continued_steps} steps, and the Trainer begins "
+                "anew: call trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)"
+            )
+        if self._loop.is_due(state.global_step, state.epoch or 0):
+            # It was saved, and then this process ended before the searcher heard of it.
+            known = [it for it in state.log_history if it.get("step") == state.global_step]
+            metrics = {name: value for entry in known for name, value in entry.items()}
+            if self.core_context.info.metric in metrics:
+                self._loop.complete(metrics)
+        control.should_training_stop = self._loop.has_ended
+
+    def on_log(
+        self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        logs, step = logs or {}, state.global_step
+        if self._metrics_step != step:
+            self._metrics_step, self._metrics = step, {}
+        self._metrics.update(logs)
+        metric = self.core_context.info.metric
+        metrics = {
+            name: value
+            for name, value in logs.items()
+            if not self.filter_metrics
+            or name == metric
+            or any(part in name for part in self.filter_metrics)
+        }
+        if any(name.startswith("eval_") for name in logs):
+            self._loop.report_validation(step, metrics)
+        else:
+            group = "test" if any(name.startswith("test_") for name in logs) else "training"
+            self.core_context.train.report_new_metrics(group, step, metrics)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self._loop.report_progress(state.global_step, state.global_step / max(1, state.max_steps))
+        if not self._loop.counts_epochs:
+            self._note_due(state, control)
+        if self.core_context.preempt.should_preempt():
+            self._is_leaving = control.should_save = control.should_training_stop = True
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._loop.counts_epochs:
+            self._note_due(state, control)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        step, ranks = state.global_step, self.core_context.distributed
+        name = f"checkpoint-{step}"
+        if self.user_data is not None and state.is_world_process_zero:
+            (Path(args.output_dir) / name / USER_DATA).write_text(json.dumps(self.user_data))
+        # Each rank has written its part by now, and the first of each node stores all of it.
+        ranks.allgather(None)
+        metadata = {"steps_completed": step, "trial_id": self.core_context.info.trial_id}
+        self.core_context.checkpoint.upload(
+            args.output_dir if ranks.local_rank == 0 else None,
+            {**metadata, "framework": f"transformers-{transformers.__version__}"},
+            shard=ranks.size > 1,
+            selector=lambda path: path.startswith((f"{name}/", "runs/")),
+        )
+        if self._is_due:
+            self._is_due = False
+            control.should_training_stop |= not self._loop.complete(self._metrics)
+        if self._is_leaving or self._loop.has_ended:
+            self._leave_unfinished()
+
+    def _note_due(self, state: Any, control: Any) -> None:
+        """Have the Trainer validate and save where the operation ends."""
+        if self._loop.is_due(state.global_step, state.epoch or 0):
+            self._is_due = True
+            control.should_log = control.should_evaluate = control.should_save = True
+
+    def _leave_unfinished(self) -> None:
+        """End the process, so that nothing that follows training is done before its end."""
+        if self._loop.is_unfinished:
+            print("[detcloud] the trial leaves, and goes on from this checkpoint", flush=True)
+            raise SystemExit(0)
+
+    def _check_arguments(self, args: transformers.TrainingArguments) -> None:
+        """DetcloudError for another length than the configuration's, and where nothing is saved."""
+        if self._loop.operation is None:
+            return
+        if str(getattr(args.save_strategy, "value", args.save_strategy)) == "best":
+            raise DetcloudError(
+                'save_strategy="best" saves nothing where the searcher asks for it: use "steps", '
+                '"epoch" or "no"'
+            )
+        max_length = (self.core_context.info.config.get("searcher") or {}).get("max_length")
+        by_steps = args.max_steps > 0
+        given = {"batches": args.max_steps} if by_steps else {"epochs": args.num_train_epochs}
+        for unit, length in max_length.items() if isinstance(max_length, dict) else ():
+            if unit in ("batches", "epochs") and given.get(unit) != length:
+                raise DetcloudError(
+                    f"searcher.max_length is {length} {unit}, and the Trainer's arguments have "
+                    f"max_steps {args.max_steps} and num_train_epochs {args.num_train_epochs:g}: "
+                    "give both the same length, max_steps for batches or num_train_epochs for "
+                    "epochs"
+                )
+
+
+def _keep_weights_alone(folder: Path) -> None:
+    """Leave the weights of a checkpoint, and a Trainer's state that has no step."""
+    for pattern in TRAINING_STATE:
+        for file in folder.glob(pattern):
+            file.unlink()
+    state = TrainerState.load_from_json(str(folder / STATE))
+    state.global_step, state.epoch, state.total_flos, state.log_history = 0, 0.0, 0, []
+    state.best_metric = state.best_global_step = state.best_model_checkpoint = None
+    state.save_to_json(str(folder / STATE))

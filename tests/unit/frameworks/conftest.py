@@ -1,0 +1,75 @@
+"""Trials of frameworks: one process runs a trial several times, each time from where it was."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud import core
+from detcloud.shared.trial_directory import ENDLESS
+from tests.unit.core.trial_files import direct, enter, make_trial, reports
+
+# Read when they are first imported.
+os.environ.setdefault("KERAS_BACKEND", "torch")
+os.environ.setdefault("DS_ACCELERATOR", "cpu")
+
+
+class TrialRuns:
+    """The runs of a trial below `folder`, whose searcher says no length unless a run is given one.
+
+    Each begins from the latest checkpoint of those before.
+    """
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, **spec: Any) -> None:
+        self.folder, self._monkeypatch = folder, monkeypatch
+        self._spec = {"metric": "loss", "threads": 1, **spec}
+        self._epoch = 0
+
+    @contextmanager
+    def run(self, **directives: Any) -> Iterator[core.Context]:
+        """One more run, in this process."""
+        self._epoch += 1
+        latest = self.latest_checkpoint() if self._epoch > 1 else None
+        spec = {
+            "latest_checkpoint": latest,
+            "steps_completed": (latest or {}).get("steps_completed", 0),
+        }
+        trial = make_trial(self.folder, **{**spec, **self._spec}, epoch=self._epoch)
+        direct(trial, revision=self._epoch, **{"length": ENDLESS, **directives})
+        enter(trial, self._monkeypatch)
+        with core.init() as context:
+            yield context
+
+    def lines(self, kind: str) -> list[dict[str, Any]]:
+        return reports(self.folder / "trial", kind)
+
+    def steps(self, kind: str, group: str | None = None) -> list[int]:
+        """The batches at which lines of a kind were reported, of one group of metrics."""
+        return [
+            line["steps_completed"]
+            for line in self.lines(kind)
+            if group is None or line["group"] == group
+        ]
+
+    def exits(self) -> list[str]:
+        return [line["reason"] for line in self.lines("exit")]
+
+    def latest_checkpoint(self) -> dict[str, Any] | None:
+        stored = self.lines("checkpoint")
+        if not stored:
+            return None
+        names = ("uuid", "path", "steps_completed", "manifest_sha256")
+        return {"trial_id": 4, **{name: stored[-1][name] for name in names}}
+
+
+@pytest.fixture
+def trial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Makes trials, each in a folder of its own."""
+
+    def make(name: str, **spec: Any) -> TrialRuns:
+        return TrialRuns(tmp_path / name, monkeypatch, **spec)
+
+    return make

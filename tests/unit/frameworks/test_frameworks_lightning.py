@@ -1,0 +1,174 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from detcloud import DetcloudError, core
+from detcloud.shared.trial_directory import Preemption
+from tests.conftest import require
+from tests.unit.core.trial_files import direct
+from tests.unit.frameworks.conftest import TrialRuns
+
+# What frameworks warn of is theirs.
+pytestmark = pytest.mark.filterwarnings("ignore")
+Runs = Callable[..., TrialRuns]
+
+
+@pytest.fixture(autouse=True)
+def lightning() -> Any:
+    require("lightning")
+    return require("lightning.pytorch")
+
+
+def fit(
+    context: core.Context, epochs: int, stop_at: int = 0, deadline: int | None = 1, **options: Any
+) -> list[torch.Tensor]:
+    """Trains on 40 shuffled records in 5 batches; a request to stop comes in batch `stop_at`."""
+    import lightning.pytorch as pl
+
+    from detcloud.lightning import DetLogger, TrialCallback
+
+    class Network(pl.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.Sequential(
+                torch.nn.Linear(6, 8), torch.nn.Dropout(0.4), torch.nn.Linear(8, 1)
+            )
+
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            if stop_at and callback._steps + 1 == stop_at:
+                context.preempt.request(Preemption(deadline, "test"))
+            loss = self._loss(batch)
+            self.log("train_loss", loss)
+            return loss
+
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.log("loss", self._loss(batch))
+
+        def _loss(self, batch: Any) -> torch.Tensor:
+            values, sums = batch
+            return torch.nn.functional.mse_loss(self.layers(values)[:, 0], sums)
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.Adam(self.parameters(), lr=options.pop("learning_rate", 0.01))
+
+    pl.seed_everything(3, verbose=False)
+    values = torch.rand(40, 6, generator=torch.Generator().manual_seed(5))
+    records = TensorDataset(values, values.sum(1))
+    resumes = options.pop("resumes", True)
+    callback = TrialCallback(context)
+    module = Network()
+    validation = DataLoader(records, batch_size=40) if options.pop("validates", True) else None
+    trainer = pl.Trainer(
+        max_epochs=epochs,
+        accelerator="cpu",
+        callbacks=[callback],
+        logger=DetLogger(context),
+        log_every_n_steps=2,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    checkpoint = callback.latest_checkpoint()
+    loader = DataLoader(records, batch_size=8, shuffle=True)
+    trainer.fit(module, loader, validation, ckpt_path=checkpoint if resumes else None)
+    return list(module.state_dict().values())
+
+
+def test_a_training_that_was_stopped_ends_with_the_weights_of_one_that_was_not(
+    trial_runs: Runs,
+) -> None:
+    unbroken, broken = trial_runs("unbroken"), trial_runs("broken", checkpoint_policy="none")
+    with unbroken.run() as context:
+        expected = fit(context, 3)
+    # Without a deadline it stops at the epoch's end.
+    with broken.run() as context:
+        fit(context, 3, stop_at=8, deadline=None)
+    with broken.run() as context:
+        weights = fit(context, 3)
+    assert all(map(torch.equal, weights, expected))
+    assert broken.steps("checkpoint") == [10, 15]
+    assert broken.exits() == ["preempted", "completed"]
+    assert unbroken.steps("metrics", "validation") == [5, 10, 15]
+    assert broken.steps("metrics", "validation") == [5, 10, 15]
+    # Every second batch; what is validated is no training metric.
+    assert unbroken.steps("metrics", "training") == [2, 4, 6, 8, 10, 12, 14]
+    names = {name for line in unbroken.lines("metrics") for name in line["metrics"]}
+    assert names == {"train_loss", "epoch", "loss"}
+
+
+def test_a_deadline_stops_within_an_epoch_which_goes_on_from_there(trial_runs: Runs) -> None:
+    runs = trial_runs("trial", checkpoint_policy="none")
+    with runs.run() as context:
+        fit(context, 3, stop_at=8)
+    assert runs.steps("checkpoint") == [8]
+    with runs.run() as context:
+        fit(context, 3)
+    assert runs.steps("checkpoint") == [8, 15]
+    assert runs.steps("metrics", "validation") == [5, 10, 15]
+    assert runs.exits() == ["preempted", "completed"]
+
+
+def test_the_searcher_is_answered_after_the_checkpoint_or_by_the_next_process(
+    trial_runs: Runs,
+) -> None:
+    runs = trial_runs("trial", checkpoint_policy="none")
+    # 7 batches end within the second epoch, so that its validation is the answer.
+    with runs.run(length=7) as context:
+        direct(runs.folder / "trial", revision=2, length=7, closed=True)
+        fit(context, 100)
+    (answer,) = runs.lines("completed")
+    validations = [line for line in runs.lines("metrics") if line["group"] == "validation"]
+    assert (answer["length"], answer["metric"]) == (7, validations[-1]["metrics"]["loss"])
+    assert runs.steps("checkpoint") == [10]
+    assert runs.exits() == ["completed"]
+    with runs.run(length=7, closed=True) as context:
+        fit(context, 100)
+    assert [line["metric"] for line in runs.lines("completed")] == [answer["metric"]] * 2
+    assert runs.steps("checkpoint") == [10]
+
+
+def test_without_a_validation_the_epochs_metrics_are_the_answer(trial_runs: Runs) -> None:
+    runs = trial_runs("trial", metric="train_loss", checkpoint_policy="best")
+    with runs.run(length=5, closed=True) as context:
+        fit(context, 100, validates=False)
+    assert runs.steps("checkpoint") == [5]
+    assert runs.lines("completed")[0]["length"] == 5
+
+
+def test_a_trainer_that_begins_anew_is_an_error(trial_runs: Runs) -> None:
+    runs = trial_runs("trial")
+    with runs.run() as context:
+        fit(context, 1)
+    with (
+        pytest.raises(DetcloudError, match=r"trained for 5 batches.*callback\.latest_checkpoint"),
+        runs.run() as context,
+    ):
+        fit(context, 2, resumes=False)
+
+
+def test_another_trials_checkpoint_gives_its_weights_alone(trial_runs: Runs) -> None:
+    first = trial_runs("first")
+    with first.run() as context:
+        expected = fit(context, 1)
+    storage = {"type": "directory", "path": str(first.folder / "store")}
+    latest = {**(first.latest_checkpoint() or {}), "trial_id": 3}
+    second = trial_runs("second", latest_checkpoint=latest, trial_id=5, storage=storage)
+    with second.run() as context:
+        weights = fit(context, 1, learning_rate=0.0)
+    assert all(map(torch.equal, weights, expected))
+    assert second.steps("metrics", "validation") == [5]
+
+
+def test_a_logger_needs_the_trials_context(trial_runs: Runs) -> None:
+    from detcloud.lightning import DetLogger
+
+    with pytest.raises(DetcloudError, match=r"with detcloud\.core\.init\(\) as context"):
+        DetLogger()
+    with (
+        trial_runs("trial").run() as context,
+        pytest.raises(DetcloudError, match="the context alone"),
+    ):
+        DetLogger(context, config={})
