@@ -1,20 +1,19 @@
 """Trials of frameworks: one process runs a trial several times, each time from where it was."""
 
-import os
+import runpy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from detcloud import core
 from detcloud.shared.trial_directory import ENDLESS
 from tests.unit.core.trial_files import direct, enter, make_trial, reports
 
-# Read when they are first imported.
-os.environ.setdefault("KERAS_BACKEND", "torch")
-os.environ.setdefault("DS_ACCELERATOR", "cpu")
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 
 class TrialRuns:
@@ -43,6 +42,14 @@ class TrialRuns:
         with core.init() as context:
             yield context
 
+    def run_example(self, name: str, **directives: Any) -> None:
+        """Run the script of an example as this trial's."""
+        self._epoch += 1
+        trial = make_trial(self.folder, **self._spec, epoch=self._epoch)
+        direct(trial, revision=self._epoch, **{"length": ENDLESS, **directives})
+        enter(trial, self._monkeypatch)
+        runpy.run_path(str(EXAMPLES / name / "train.py"), run_name="__main__")
+
     def lines(self, kind: str) -> list[dict[str, Any]]:
         return reports(self.folder / "trial", kind)
 
@@ -66,10 +73,13 @@ class TrialRuns:
 
 
 @pytest.fixture
-def trial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes trials, each in a folder of its own."""
+def trial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Makes trials, each in a folder of its own; they share one thread, as small models want."""
 
     def make(name: str, **spec: Any) -> TrialRuns:
         return TrialRuns(tmp_path / name, monkeypatch, **spec)
 
-    return make
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield make
+    torch.set_num_threads(threads)

@@ -1,4 +1,3 @@
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,9 @@ Runs = Callable[..., TrialRuns]
 
 
 @pytest.fixture(autouse=True)
-def keras() -> Any:
+def keras(monkeypatch: pytest.MonkeyPatch) -> Any:
+    # Keras reads it as it is imported.
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
     return require("keras")
 
 
@@ -147,4 +148,13 @@ def test_determined_has_it_at_its_place() -> None:
 
     find: Any = module_namespace("determined.keras")["__getattr__"]
     assert find("DeterminedCallback") is DeterminedCallback
-    assert os.environ["KERAS_BACKEND"] == "torch"
+
+
+def test_the_example_learns(trial_runs: Runs) -> None:
+    require("sklearn")
+    runs = trial_runs("trial", metric="val_accuracy", hparams={"epochs": 3, "learning_rate": 0.01})
+    runs.run_example("keras_digits")
+    last = [line for line in runs.lines("metrics") if line["group"] == "validation"][-1]
+    # A tenth is chance.
+    assert last["metrics"]["val_accuracy"] > 0.7
+    assert runs.exits() == ["completed"]

@@ -172,3 +172,13 @@ def test_a_logger_needs_the_trials_context(trial_runs: Runs) -> None:
         pytest.raises(DetcloudError, match="the context alone"),
     ):
         DetLogger(context, config={})
+
+
+def test_the_example_learns(trial_runs: Runs) -> None:
+    require("sklearn")
+    runs = trial_runs("trial", metric="val_accuracy", hparams={"epochs": 3, "learning_rate": 0.01})
+    runs.run_example("lightning_digits")
+    last = [line for line in runs.lines("metrics") if line["group"] == "validation"][-1]
+    # A tenth is chance.
+    assert last["metrics"]["val_accuracy"] > 0.7
+    assert runs.exits() == ["completed"]

@@ -135,6 +135,16 @@ def test_another_trials_checkpoint_gives_its_weights_alone(trial_runs: Runs) -> 
     assert second.steps("metrics", "training") == [1]
 
 
+def test_the_example_learns(trial_runs: Runs) -> None:
+    require("sklearn")
+    config = {"searcher": {"max_length": {"batches": 40}}}
+    runs = trial_runs("trial", metric="eval_loss", config=config, hparams={"max_steps": 40})
+    runs.run_example("transformers_text", length=40, closed=True)
+    # The loss of a guess among 256 tokens is log(256) = 5.55.
+    assert runs.lines("completed")[0]["metric"] < 5.2
+    assert runs.exits() == ["completed"]
+
+
 def test_two_processes_store_one_checkpoint_and_report_once(tmp_path: Path) -> None:
     trial = make_trial(
         tmp_path, metric="eval_loss", slots=[0, 1], config=BATCHES, hosts=["127.0.0.1"]

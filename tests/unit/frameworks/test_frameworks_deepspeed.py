@@ -1,0 +1,102 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.conftest import require
+from tests.patience import PROCESS_SECONDS_MAX
+from tests.unit.core.trial_files import reports
+
+ROOT = Path(__file__).resolve().parents[3]
+SCRIPT = str(ROOT / "tests" / "unit" / "frameworks" / "engine_training.py")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(autouse=True)
+def deepspeed(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    return require("deepspeed")
+
+
+def run(*command: str) -> None:
+    path = os.pathsep.join([str(ROOT), str(ROOT / "harness")])
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", *command],
+        env={**os.environ, "PYTHONPATH": path, "DETCLOUD_SLOTS": "2", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_SECONDS_MAX,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_training_that_was_stopped_ends_with_the_weights_of_one_that_was_not(
+    tmp_path: Path,
+) -> None:
+    from tests.unit.frameworks.engine_training import prepare
+
+    unbroken = prepare(tmp_path, "unbroken")
+    broken = prepare(tmp_path, "broken", hparams={"stop_at": 4})
+    hparams = {
+        "deepspeed_config": "ds_config.json",
+        "overwrite_deepspeed_args": {"optimizer": {"params": {"lr": 0.03}}},
+        "width": 32,
+        "dropout": 0.0,
+    }
+    example = prepare(tmp_path, "example", metric="validation_accuracy", hparams=hparams)
+    require("sklearn")
+    run(SCRIPT, str(tmp_path), "unbroken", "broken", "broken", "example")
+    expected = torch.load(unbroken / "weights-0.pth")
+    ended = torch.load(broken / "weights-0.pth")
+    for name, weight in expected["weights"].items():
+        assert torch.equal(weight, ended["weights"][name]), name
+    # Two micro-batches for each of 10 batches, and of the 6 after the stop.
+    assert (expected["calls"], ended["calls"]) == (20, 12)
+    ours, theirs = (
+        [(line["group"], line["steps_completed"]) for line in reports(trial, "metrics")]
+        for trial in (broken, unbroken)
+    )
+    assert ours == theirs
+    assert [line["steps_completed"] for line in reports(broken, "checkpoint")] == [4, 10]
+    assert [line["reason"] for line in reports(broken, "exit")] == ["preempted", "completed"]
+    # Of the example 10 batches of 32 records; a tenth is chance.
+    assert reports(example, "completed")[0]["metric"] > 0.3
+
+
+def test_each_stage_of_a_pipeline_has_its_part_of_the_checkpoint(tmp_path: Path) -> None:
+    from tests.unit.frameworks.engine_training import prepare
+
+    trial = prepare(tmp_path, "pipeline", slots=[0, 1], hparams={"pipeline": True})
+    run("-m", "detcloud.launch.torch_distributed", SCRIPT, str(tmp_path), "pipeline")
+    (stored,) = reports(trial, "checkpoint")
+    folder = tmp_path / "pipeline" / "store" / stored["path"]
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*.pt*")}
+    assert {
+        "rank0/state_dict.pth",
+        "rank1/state_dict.pth",
+        "model0/layer_00-model_states.pt",
+    } <= names
+    assert "model0/layer_02-model_states.pt" in names
+    calls = [torch.load(trial / f"weights-{rank}.pth")["calls"] for rank in (0, 1)]
+    # A pipeline takes the micro-batches of a batch by itself.
+    assert calls == [10, 10]
+    # The last stage alone has the loss, which all get.
+    losses = [line["metrics"]["loss"] for line in reports(trial, "metrics")]
+    assert all(0 < loss < 100 for loss in losses)
+    assert len(reports(trial, "completed")) == 1
+
+
+def test_determineds_configuration_is_laid_over_another(tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text('{"a": {"b": 1, "c": 2}, "d": 3}')
+    from detcloud.deepspeed import overwrite_deepspeed_config
+
+    base = {"a": {"b": 1}}
+    assert overwrite_deepspeed_config(base, {"a": {"b": 2}}) == {"a": {"b": 2}}
+    assert base == {"a": {"b": 1}}
+    laid = overwrite_deepspeed_config(str(tmp_path / "ds.json"), {"a": {"c": 5}, "d": {"e": 6}})
+    assert laid == {"a": {"b": 1, "c": 5}, "d": {"e": 6}}
