@@ -8,10 +8,12 @@ from zlib import crc32
 from control_plane.actors.agent.actor import AgentState, DesiredAllocation
 from control_plane.actors.experiment.state import Definition, ExperimentState
 from control_plane.actors.records import Status
+from control_plane.actors.trial.gang import is_broken
 from control_plane.actors.trial.state import DesiredState, TrialState
 from control_plane.agents.sessions import Session
 
 GRACE_MS = 15_000
+BROKEN_GANG_GRACE_MS = 4_000
 # Below the ports that systems assign to connections, and above those of well-known services.
 PORT_FIRST = 20_480
 PORT_BLOCKS = 1_024
@@ -154,8 +156,9 @@ def _allocation_entry(allocation: str, trial: TrialState) -> dict[str, Any]:
         "state": "kill" if killed else "run",
         "directives": trial_directives(trial),
     }
-    if killed:
-        entry["grace_ms"] = GRACE_MS
+    if held is not None and killed:
+        # Processes that wait for one that is gone have nothing to save.
+        entry["grace_ms"] = BROKEN_GANG_GRACE_MS if is_broken(held) else GRACE_MS
     return entry
 
 

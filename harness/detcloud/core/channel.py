@@ -7,6 +7,7 @@ connects has to know the trial's allocation.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import pickle
@@ -90,10 +91,7 @@ def _accept(
         # A process of an earlier try may have left it.
         Path(address).unlink(missing_ok=True)
     found: dict[tuple[int, int], Connection[Any, Any]] = {}
-    try:
-        listener = Listener(address, backlog=size * count, authkey=key)
-    except OSError as error:
-        raise DetcloudError(f"the chief cannot listen at {address}: {error}") from None
+    listener = _listen(address, size * count, key)
     give_up_at = time.monotonic() + JOIN_SECONDS_MAX
     with listener:
         _limit_waiting(listener)
@@ -109,6 +107,17 @@ def _accept(
                 other, star = connection.recv()
                 found[other, star] = connection
     return found
+
+
+def _listen(address: Address, backlog: int, key: bytes) -> Listener:
+    """Listen at the address, or on all of this machine's where it is another one's name for it."""
+    try:
+        return Listener(address, backlog=backlog, authkey=key)
+    except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL and not isinstance(address, str):
+            with contextlib.suppress(OSError):
+                return Listener(("", address[1]), backlog=backlog, authkey=key)
+        raise DetcloudError(f"the chief cannot listen at {address}: {error}") from None
 
 
 def _limit_waiting(listener: Listener) -> None:

@@ -305,8 +305,13 @@ def _report_failed_exit(error: BaseException, directory: TrialDirectory, context
 
 def _report_exit(directory: TrialDirectory, context: Context, error: BaseException | None) -> None:
     reason = _exit_reason(context, error)
-    if directory.is_worker and reason != "errored" and not directory.has_report:
-        # The chief speaks for all that end well, but where an earlier try of this rank failed.
+    # The chief speaks for all that end well, but where an earlier try of this rank failed.
+    if reason == "errored" or not directory.is_worker or directory.has_report:
+        report = directory.report
+    elif context.distributed.local_rank == 0:
+        # One worker tells its node's agent, which hears of no other node.
+        report = directory.open_node_report()
+    else:
         return
     message = {}
     if reason in ("errored", "invalid_hp"):
@@ -315,7 +320,7 @@ def _report_exit(directory: TrialDirectory, context: Context, error: BaseExcepti
     if reason == "invalid_hp" and context.train.early_exit is not EarlyExitReason.INVALID_HP:
         context.train.report_early_exit(EarlyExitReason.INVALID_HP)
     revision = directory.directives.latest.revision
-    directory.report.append("exit", reason=reason, directive_revision=revision, **message)
+    report.append("exit", reason=reason, directive_revision=revision, **message)
 
 
 def _exit_reason(context: Context, error: BaseException | None) -> str:

@@ -72,7 +72,9 @@ class PreemptContext:
         return self._see(pending is not None and pending.deadline_ms is not None)
 
     def is_requested(self) -> bool:
-        """Whether this process has seen a request; the others need not have."""
+        """Whether this process knows of a request; the others need not."""
+        if self._agreement is not None and self._agreement.request is not None:
+            return True
         self._read_directives()
         return self._pending() is not None
 

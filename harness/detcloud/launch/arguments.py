@@ -31,7 +31,7 @@ def parse_launcher_arguments(
     cut = words.index("--") if "--" in words else None
     overrides = words[:cut] if cut is not None else []
     rest = words[cut + 1 :] if cut is not None else words
-    if any(word in HELP_OPTIONS for word in (*overrides, *rest[:1])):
+    if any(word in HELP_OPTIONS for word in (*overrides, *_own_options(rest))):
         print(_usage_text(name, takes_overrides) + "\n\n" + description, flush=True)
         sys.exit(0)
     if overrides and not takes_overrides:
@@ -43,6 +43,13 @@ def parse_launcher_arguments(
         text = f"--trial {trial} and the script {script[0]!r} were given: give one of them"
         _refuse(name, takes_overrides, text)
     return LauncherArguments(overrides, _worker_command(trial, script))
+
+
+def _own_options(rest: list[str]) -> list[str]:
+    """The words that may be options of the launcher: a script's own stand behind its name."""
+    if rest[:1] == ["--trial"]:
+        return rest[2:3]
+    return rest[:2] if rest and rest[0].startswith("--trial=") else rest[:1]
 
 
 def _split_trial(name: str, rest: list[str], takes_overrides: bool) -> tuple[str | None, list[str]]:

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from detcloud.launch import horovod, torch_distributed
 from detcloud.launch.arguments import parse_launcher_arguments
 from detcloud.launch.gang import Gang
+from detcloud.launch.program import end_with_trial
 
 NAME = "autohorovod"
 DESCRIPTION = (
@@ -25,6 +26,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parse_launcher_arguments(NAME, words, DESCRIPTION)
     gang = Gang.from_environment()
     if gang.slots * gang.nodes == 1:
+        end_with_trial()
         os.execvp(arguments.command[0], arguments.command)
     if shutil.which("horovodrun") and find_spec("horovod") and gang.nodes == 1:
         return horovod.main(words)

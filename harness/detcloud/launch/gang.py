@@ -40,3 +40,9 @@ class Gang:
     def chief(self) -> str:
         """The address of the first node; alone a node needs no network."""
         return self.hosts[0] if self.nodes > 1 else "127.0.0.1"
+
+    @property
+    def own_host(self) -> str:
+        """The address at which the other nodes reach this one; alone a node needs no network."""
+        known = self.nodes > 1 and self.node_rank < len(self.hosts)
+        return self.hosts[self.node_rank] if known else "127.0.0.1"

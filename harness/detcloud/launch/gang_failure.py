@@ -1,8 +1,8 @@
-"""The failure of a gang: a mark by which workers know of it, and the launcher's exit line.
+"""The failure of a gang: marks by which workers know of it, and the launcher's exit line.
 
 A worker that gets SIGTERM because another one died would save its work and report that it was
 preempted. The launcher's line comes after that, so that the trial's run counts as the failure that
-it is.
+it is. Each attempt of torch's launcher, which may restart its workers, has a mark of its own.
 """
 
 from __future__ import annotations
@@ -16,25 +16,35 @@ from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_directory import TrialDirectory
 
 GANG_FOLDER_VARIABLE = "DETCLOUD_GANG_FOLDER"
-_MARK = "failed"
+ATTEMPT_VARIABLE = "TORCHELASTIC_RESTART_COUNT"
+_MARK = "failed-"
 _MESSAGE_CHARACTERS_MAX = 2000
 
 
 def mark_failure(text: str) -> None:
-    """Mark the gang as failed, with why; the first mark stays."""
-    folder = os.environ.get(GANG_FOLDER_VARIABLE)
-    if folder:
-        with contextlib.suppress(OSError), Path(folder, _MARK).open("x") as file:
+    """Mark this worker's attempt as failed, with why; the first mark stays."""
+    mark = _own_mark()
+    if mark is not None:
+        with contextlib.suppress(OSError), mark.open("x") as file:
             file.write(text)
 
 
-def failure_text() -> str | None:
-    """The reason of the gang's failure, or None while it has none."""
+def has_failed() -> bool:
+    """Whether another worker of this one's attempt has failed."""
+    mark = _own_mark()
+    return mark is not None and mark.exists()
+
+
+def list_failures(folder: str) -> dict[int, str]:
+    """The failures that workers of this node have marked: the reason by attempt, in their order."""
+    marks = {int(mark.name.removeprefix(_MARK)): mark for mark in Path(folder).glob(f"{_MARK}*")}
+    return {attempt: marks[attempt].read_text() for attempt in sorted(marks)}
+
+
+def _own_mark() -> Path | None:
     folder = os.environ.get(GANG_FOLDER_VARIABLE)
-    try:
-        return Path(folder, _MARK).read_text() if folder else None
-    except OSError:
-        return None
+    attempt = os.environ.get(ATTEMPT_VARIABLE, "0")
+    return Path(folder, f"{_MARK}{attempt}") if folder else None
 
 
 def report_failure(text: str) -> None:

@@ -9,12 +9,24 @@ from collections.abc import Sequence
 
 from detcloud.launch.arguments import LauncherArguments
 from detcloud.launch.gang import Gang
+from detcloud.shared.parent_death import end_with_parent
+from detcloud.shared.trial_directory import TRIAL_DIRECTORY_VARIABLE
 
 INSTEAD = "python3 -m detcloud.launch.torch_distributed"
 
 
+def end_with_trial() -> None:
+    """Have the system end this launcher when the process of the trial above it ends.
+
+    Off a cluster a launcher may outlive the terminal that started it.
+    """
+    if os.environ.get(TRIAL_DIRECTORY_VARIABLE):
+        end_with_parent(os.getppid())
+
+
 def become_program(argv: Sequence[str], package: str) -> int:
     """Become the program; returns an exit code only where it is not installed."""
+    end_with_trial()
     if shutil.which(argv[0]) is not None:
         os.execvp(argv[0], list(argv))
     text = f"{argv[0]} is not on the PATH: install {package}, or use `{INSTEAD}`"

@@ -13,9 +13,14 @@ from collections.abc import Sequence
 
 from detcloud.launch.arguments import LauncherArguments, parse_launcher_arguments
 from detcloud.launch.gang import CHANNEL_PORT_OFFSET, CHANNEL_PORT_VARIABLE, Gang
-from detcloud.launch.gang_failure import GANG_FOLDER_VARIABLE, failure_text, report_failure
+from detcloud.launch.gang_failure import GANG_FOLDER_VARIABLE, list_failures, report_failure
+from detcloud.launch.interfaces import interface_of
+from detcloud.launch.program import end_with_trial
+from detcloud.launch.rendezvous import rendezvous_arguments, rendezvous_variables
+from detcloud.launch.stragglers import StragglerWatch
 
 NAME = "torch_distributed"
+WORKER_THREADS_VARIABLE = "DETCLOUD_WORKER_THREADS"
 DESCRIPTION = (
     "Starts one worker for each slot with torch.distributed.run, whose options may stand\n"
     "before --. "
@@ -27,9 +32,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the workers until all have ended well or one has failed; the exit code."""
     arguments = parse_launcher_arguments(NAME, sys.argv[1:] if argv is None else argv, DESCRIPTION)
     gang = Gang.from_environment()
+    end_with_trial()
     with tempfile.TemporaryDirectory(prefix="detcloud-gang-") as folder:
         os.environ.update(worker_variables(gang, folder))
-        return _run_workers(torch_arguments(gang, arguments))
+        os.environ.update(rendezvous_variables(arguments.overrides))
+        return _run_workers(torch_arguments(gang, arguments), folder)
 
 
 def worker_variables(gang: Gang, folder: str) -> dict[str, str]:
@@ -38,37 +45,50 @@ def worker_variables(gang: Gang, folder: str) -> dict[str, str]:
         "USE_TORCH_DISTRIBUTED": "True",
         "DET_CHIEF_IP": gang.chief,
         GANG_FOLDER_VARIABLE: folder,
-        # Torch's own default, which it would set with a warning.
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+        **_thread_variables(),
     }
     if gang.port is not None:
         variables[CHANNEL_PORT_VARIABLE] = str(gang.port - CHANNEL_PORT_OFFSET)
-    if gang.nodes == 1 and sys.platform == "linux":
-        # Gloo would look for the address of the machine's name.
-        variables["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
+    interface = interface_of(gang.own_host)
+    if interface is not None:
+        # Gloo would look for the address of the machine's name, which may be any.
+        variables["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME", interface)
+        if gang.nodes > 1:
+            variables["NCCL_SOCKET_IFNAME"] = os.environ.get("NCCL_SOCKET_IFNAME", interface)
     return variables
+
+
+def _thread_variables() -> dict[str, str]:
+    """The threads of each worker: as torch's launcher has it one, unless the user set another."""
+    configured = os.environ.get(WORKER_THREADS_VARIABLE)
+    if configured is not None:
+        return {"OMP_NUM_THREADS": configured, "MKL_NUM_THREADS": configured}
+    return {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
 
 
 def torch_arguments(gang: Gang, arguments: LauncherArguments) -> list[str]:
     """The arguments of torch.distributed.run; overrides come after ours, which they replace."""
-    place = ["--master_addr", gang.chief, "--master_port", str(gang.port)] if gang.port else []
+    before, after = rendezvous_arguments(gang, arguments.overrides)
     return [
         *("--nnodes", str(gang.nodes), "--nproc_per_node", str(gang.slots)),
-        *("--node_rank", str(gang.node_rank), "--max_restarts", "0"),
-        *place,
+        *("--max_restarts", "0"),
+        *before,
         *arguments.overrides,
+        *after,
         *("--module", "detcloud.launch.wrap_rank", "RANK", "--"),
         *arguments.command,
     ]
 
 
-def _run_workers(torch_argv: list[str]) -> int:
+def _run_workers(torch_argv: list[str], folder: str) -> int:
     # After the arguments were read: the import takes seconds (docs/benchmarks.md, `starts`).
     from detcloud.pytorch.elastic import run_workers
 
+    watch = StragglerWatch(folder)
     end = run_workers(torch_argv)
+    watch.close()
     if end.failure:
-        text = failure_text() or end.failure
+        text = next(reversed(list_failures(folder).values()), end.failure)
         print(f"[detcloud] {text}: the other workers were ended", file=sys.stderr, flush=True)
         report_failure(text)
     return end.code

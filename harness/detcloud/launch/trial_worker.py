@@ -5,15 +5,21 @@ from __future__ import annotations
 import sys
 import traceback
 
+from detcloud.launch.arguments import HELP_OPTIONS
 from detcloud.launch.fast_exit import exit_process, install_fast_exit
 from detcloud.launch.launchers.trial_class import train_class
 from detcloud.shared.errors import DetcloudError
 
+USAGE = "usage: python3 -m detcloud.launch.trial_worker FILE:CLASS"
+
 
 def main() -> int:
     """Train the class in this process; the exit code."""
+    if sys.argv[1:2] and sys.argv[1] in HELP_OPTIONS:
+        print(f"{USAGE}\n\nTrains the class as the worker of a launcher, or alone.")
+        return 0
     if len(sys.argv) != 2 or ":" not in sys.argv[1]:
-        print("usage: python3 -m detcloud.launch.trial_worker FILE:CLASS", file=sys.stderr)
+        print(USAGE, file=sys.stderr)
         return 1
     try:
         train_class(sys.argv[1])

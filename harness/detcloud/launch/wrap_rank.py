@@ -18,13 +18,13 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
-from detcloud.launch.gang_failure import failure_text, mark_failure
+from detcloud.launch.gang_failure import has_failed, mark_failure
 from detcloud.shared.parent_death import adopt_orphans, end_with_parent
 from detcloud.shared.processes import list_descendants
 
 LINE_BYTES_MAX = 8 * 1024
 PIPE_BYTES = 64 * 1024
-FAILED_GRACE_SECONDS = 5.0
+FAILED_GRACE_SECONDS = 4.0
 POLL_SECONDS = 0.5
 # A grandchild may hold the pipes open for as long as it lives.
 DRAIN_SECONDS_MAX = 2.0
@@ -42,14 +42,20 @@ class LinePrefixer:
     def __init__(self, rank: int) -> None:
         self._prefix = f"[rank={rank}] ".encode()
         self._rest = b""
+        self._is_after_return = False
 
     def feed(self, content: bytes) -> bytes:
         """The lines that `content` completes."""
+        if self._is_after_return and content.startswith(b"\n"):
+            # The second half of an end whose first half came with the content before.
+            content = content[1:]
+        self._is_after_return = content.endswith(b"\r")
         text = (self._rest + content).replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         *lines, self._rest = text.split(b"\n")
         while len(self._rest) > LINE_BYTES_MAX:
-            lines.append(self._rest[:LINE_BYTES_MAX])
-            self._rest = self._rest[LINE_BYTES_MAX:]
+            piece = _first_piece(self._rest)
+            lines.append(piece)
+            self._rest = self._rest[len(piece) :]
         return b"".join(map(self._render_line, lines))
 
     def flush(self) -> bytes:
@@ -58,8 +64,18 @@ class LinePrefixer:
         return self._render_line(rest) if rest else b""
 
     def _render_line(self, line: bytes) -> bytes:
-        pieces = [line[at : at + LINE_BYTES_MAX] for at in range(0, len(line), LINE_BYTES_MAX)]
-        return b"".join(self._prefix + piece + b"\n" for piece in pieces or [b""])
+        pieces = [_first_piece(line)]
+        while line := line[len(pieces[-1]) :]:
+            pieces.append(_first_piece(line))
+        return b"".join(self._prefix + piece + b"\n" for piece in pieces)
+
+
+def _first_piece(line: bytes) -> bytes:
+    """The first 8 KiB of a line, or less, so that no character of UTF-8 is cut."""
+    end = LINE_BYTES_MAX
+    while end < len(line) and end > LINE_BYTES_MAX - 4 and line[end] & 0xC0 == 0x80:
+        end -= 1
+    return line[:end]
 
 
 def parse_rank(text: str, environment: Mapping[str, str]) -> int | None:
@@ -140,7 +156,7 @@ def _watch(worker: subprocess.Popen[bytes], rank: int, terminated: Sequence[floa
         if not streams.get_map() and worker.poll() is None:
             _wait_briefly(worker)
         now = time.monotonic()
-        if terminated and now - terminated[0] > FAILED_GRACE_SECONDS and failure_text():
+        if terminated and now - terminated[0] > FAILED_GRACE_SECONDS and has_failed():
             worker.kill()
         if worker.poll() is not None:
             ended_at = ended_at or now

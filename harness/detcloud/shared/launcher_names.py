@@ -8,7 +8,7 @@ from collections.abc import Sequence
 LAUNCHERS = ("torch_distributed", "horovod", "deepspeed", "tensorflow", "autohorovod", "wrap_rank")
 _TRIAL_CLASS = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_.]+")
 _TRIAL_OPTION = re.compile(r"\s--trial(?:\s+|=)(\S+:\S+)")
-_LAUNCHER = re.compile(r"(?:^|\s)-m\s*(?:detcloud|determined)\.launch\.([A-Za-z0-9_.]+)")
+_LAUNCHER = re.compile(r"""(?:^|\s)-m\s*["']?(?:detcloud|determined)\.launch\.([A-Za-z0-9_.]+)""")
 
 
 def unknown_launcher(entrypoint: str | Sequence[str]) -> str | None:

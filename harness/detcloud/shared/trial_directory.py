@@ -213,23 +213,30 @@ class TrialDirectory:
         self.rank = self.spec.rank
         self.is_worker = False
         self._report: ReportFile | None = None
+        self._node_report: ReportFile | None = None
         self._claim: int | None = None
 
     @property
     def report(self) -> ReportFile:
         """The report file of this process's rank, made at its first use."""
         if self._report is None:
-            self._report = ReportFile(self._report_path)
+            self._report = ReportFile(self._path_of(self.rank))
         return self._report
+
+    def open_node_report(self) -> ReportFile:
+        """The report file of this node's own process, which stands above its workers."""
+        if self.rank == self.spec.rank:
+            return self.report
+        self._node_report = self._node_report or ReportFile(self._path_of(self.spec.rank))
+        return self._node_report
 
     @property
     def has_report(self) -> bool:
         """Whether a process of this rank has made its report file."""
-        return self._report_path.exists()
+        return self._path_of(self.rank).exists()
 
-    @property
-    def _report_path(self) -> Path:
-        return self.path / "out" / f"report-{self.rank}.jsonl"
+    def _path_of(self, rank: int) -> Path:
+        return self.path / "out" / f"report-{rank}.jsonl"
 
     def set_rank(self, rank: int) -> None:
         """Set the rank among the workers of a launcher; of those the chief alone reports."""
@@ -258,9 +265,9 @@ class TrialDirectory:
             return
 
     def close(self) -> None:
-        """Close the report file and give the rank back."""
-        if self._report is not None:
-            self._report.close()
+        """Close the report files and give the rank back."""
+        for report in filter(None, (self._report, self._node_report)):
+            report.close()
         if self._claim is not None:
             os.close(self._claim)
             self._claim = None

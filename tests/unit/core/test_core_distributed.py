@@ -46,6 +46,21 @@ def test_all_ranks_stop_at_the_same_check_though_one_alone_hears_of_it(run_ranks
     assert counts == [counts[0]] * len(counts)
 
 
+def test_the_chief_knows_of_a_request_that_another_rank_alone_has_seen(run_ranks: Any) -> None:
+    def stop(ranks: DistributedContext) -> bool:
+        def read() -> Directives:
+            return Directives(preempt=Preemption(1, "a notice") if ranks.rank == 1 else None)
+
+        preempt = PreemptContext(read, ranks)
+        while not preempt.should_preempt():
+            pass
+        preempt.close()
+        # Without it the operation that was cut short would count as left without its metric.
+        return preempt.is_requested()
+
+    assert run_ranks(stop) == [True, True, True]
+
+
 def test_modes_say_who_may_ask(run_ranks: Any) -> None:
     def ask(ranks: DistributedContext) -> Any:
         def read() -> Directives:

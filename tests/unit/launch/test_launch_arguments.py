@@ -4,6 +4,7 @@ import pytest
 
 from detcloud.launch.arguments import parse_launcher_arguments
 from detcloud.launch.gang import Gang
+from detcloud.launch.rendezvous import rendezvous_arguments, rendezvous_variables
 from detcloud.launch.tensorflow import tensorflow_config
 from detcloud.launch.torch_distributed import torch_arguments, worker_variables
 from detcloud.shared.launcher_names import LAUNCHERS, unknown_launcher
@@ -61,26 +62,100 @@ def test_what_cannot_be_launched_prints_the_usage_and_ends_with_one(
     assert message in error
 
 
-def test_help_prints_the_usage_and_ends_with_zero(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "words", ["-h", "--help", "--x -h -- run", "-- -h", "--trial a:B -h", "--trial=a:B --help"]
+)
+def test_help_prints_the_usage_and_ends_with_zero(
+    words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
-        parse_launcher_arguments("deepspeed", ["-h"], "What it does.")
+        parse_launcher_arguments("deepspeed", words.split(), "What it does.")
     assert ended.value.code == 0
     assert "What it does." in capsys.readouterr().out
+    # A script has a help of its own.
+    arguments = parse_launcher_arguments("deepspeed", ["train.py", "-h"], "")
+    assert arguments.command[1:] == ["train.py", "-h"]
 
 
 def test_workers_meet_where_the_assignment_says_unless_overridden() -> None:
-    arguments = parse_launcher_arguments("torch_distributed", ["--max_restarts=2", "--", "run"], "")
+    arguments = parse_launcher_arguments(
+        "torch_distributed", ["--monitor-interval=2", "--", "run"], ""
+    )
     gang = Gang.from_environment(TWO_NODES)
     words = " ".join(torch_arguments(gang, arguments))
     assert words == (
-        "--nnodes 2 --nproc_per_node 4 --node_rank 1 --max_restarts 0 --master_addr 10.0.0.1 "
-        "--master_port 20500 --max_restarts=2 --module detcloud.launch.wrap_rank RANK -- run"
+        "--nnodes 2 --nproc_per_node 4 --max_restarts 0 --node_rank 1 --master_addr 10.0.0.1 "
+        "--master_port 20500 --monitor-interval=2 --module detcloud.launch.wrap_rank RANK -- run"
     )
     variables = worker_variables(gang, "/folder")
     # 20500 - 8192: the processes' own channel has a port of its own on the same host.
     assert variables["DETCLOUD_CHANNEL_PORT"] == "12308"
     assert variables["DET_CHIEF_IP"] == "10.0.0.1"
     assert Gang.from_environment({"DETCLOUD_HOSTS": "10.0.0.7"}).chief == "127.0.0.1"
+
+
+STATIC = ["--node_rank", "1", "--master_addr", "10.0.0.1", "--master_port", "20500"]
+ELASTIC = ["--rdzv_backend", "c10d", "--local_addr", "10.0.0.2"]
+ELASTIC += ["--rdzv_endpoint", "10.0.0.1:20500", "--rdzv_id", "4.1"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "before", "after"),
+    [
+        ("--rdzv_endpoint=elsewhere:1", STATIC, []),
+        ("--max-restarts=0 --nnodes 2", STATIC, []),
+        ("--max-restarts 3", ELASTIC, ["--rdzv_conf", "is_host=false"]),
+        ("--max_restarts=3", ELASTIC, ["--rdzv_conf", "is_host=false"]),
+        ("--nnodes=1:2", ELASTIC, ["--rdzv_conf", "is_host=false"]),
+        (
+            "--nnodes 1:2 --rdzv-conf join_timeout=9",
+            ELASTIC,
+            ["--rdzv_conf", "join_timeout=9,is_host=false"],
+        ),
+        ("--max-restarts 3 --rdzv-conf is_host=true", ELASTIC, []),
+        # Who holds the store at a place of the user's own is torch's to find out.
+        ("--rdzv-backend c10d --rdzv-endpoint elsewhere:1", ELASTIC, []),
+        ("--max-restarts 3 --rdzv-backend static", STATIC, []),
+        ("--standalone --max-restarts 3", [], []),
+    ],
+)
+def test_workers_that_may_be_started_again_meet_by_another_rendezvous(
+    overrides: str, before: list[str], after: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DETCLOUD_TRIAL_DIR", "/work/allocations/4.1")
+    gang = Gang.from_environment(TWO_NODES)
+    assert rendezvous_arguments(gang, overrides.split()) == (before, after)
+    assert bool(rendezvous_variables(overrides.split())) is (before == ELASTIC)
+
+
+def test_gloo_is_given_the_interface_by_which_the_other_nodes_reach_this_one() -> None:
+    hosts = {"DETCLOUD_NODES": "2", "DETCLOUD_HOSTS": "127.0.0.2,127.0.0.3"}
+    local = worker_variables(Gang.from_environment({**hosts, "DETCLOUD_NODE_RANK": "1"}), "/f")
+    assert (local["GLOO_SOCKET_IFNAME"], local["NCCL_SOCKET_IFNAME"]) == ("lo", "lo")
+    # An address behind a gateway is no interface's: torch looks by itself.
+    unknown = worker_variables(Gang.from_environment(TWO_NODES), "/f")
+    assert "GLOO_SOCKET_IFNAME" not in unknown
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        # As torch's own launcher has it, though the agent gives each slot more.
+        ({"OMP_NUM_THREADS": "8", "DETCLOUD_WORKER_THREADS": "1"}, "1"),
+        ({"OMP_NUM_THREADS": "3", "DETCLOUD_WORKER_THREADS": "3"}, "3"),
+        ({"OMP_NUM_THREADS": "8"}, "8"),
+        ({}, "1"),
+    ],
+)
+def test_a_worker_has_one_thread_unless_the_user_gives_it_more(
+    environment: dict[str, str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OMP_NUM_THREADS", "DETCLOUD_WORKER_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    found = worker_variables(Gang.from_environment({}), "/folder")
+    assert found["OMP_NUM_THREADS"] == expected
 
 
 def test_tensorflow_hears_of_the_workers_of_all_nodes() -> None:
@@ -96,4 +171,5 @@ def test_launchers_that_do_not_exist_are_found_in_entrypoints() -> None:
     assert unknown_launcher("dlprof python -m detcloud.launch.mpi -- x.py") == "mpi"
     assert unknown_launcher(["python3", "-m", "determined.launch.slurm", "x.py"]) == "slurm"
     assert unknown_launcher("model_def:Trial") is None
+    assert unknown_launcher("sh -c 'python3 -u -m \"determined.launch.mpi\" x.py'") == "mpi"
     assert unknown_launcher("python3 train.py --m detcloud.launch.x") is None

@@ -1,9 +1,12 @@
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+from detcloud.shared.processes import is_alive, list_descendants, read_process
 from tests.patience import PROCESS_SECONDS_MAX, wait_until
 from tests.unit.core.trial_files import direct, make_trial, reports
 
@@ -27,19 +30,48 @@ with core.init() as context:
             print("counting", flush=True)
     context.train.report_validation_metrics(steps, {"same": len(set(ranks.allgather(steps)))})
 """
-# Rank 1 dies, and rank 0 takes no notice of being asked to end.
+# Rank 1 dies. Rank 0 takes no notice of being asked to end, and rank 2 is stopped with its wrapper.
 DIE = """
 import os, signal, sys, time
 from pathlib import Path
-if os.environ["RANK"] == "1":
-    while not Path("pid").exists():
+rank = os.environ["RANK"]
+if rank == "1":
+    while len(list(Path().glob("pid-*"))) < 2:
         time.sleep(0.05)
+    Path("dies").touch()
     sys.exit(3)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-Path("pid.new").write_text(str(os.getpid()))
-Path("pid.new").rename("pid")
+Path(f"new-{rank}").write_text(f"{os.getpid()} {os.getppid()}")
+Path(f"new-{rank}").rename(f"pid-{rank}")
 while True:
+    if rank == "2":
+        os.killpg(0, signal.SIGSTOP)
     time.sleep(1)
+"""
+# Each rank tells who it is, with a child of its own, and waits.
+STAY = """
+import os, subprocess, sys, time
+from pathlib import Path
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+rank = os.environ["RANK"]
+Path(f"new-{rank}").write_text(f"{os.getpid()} {os.getppid()} {child.pid}")
+Path(f"new-{rank}").rename(f"pid-{rank}")
+child.wait()
+"""
+# Rank 1 fails in its first run, and all are started again.
+RECOVER = """
+import os, sys
+from pathlib import Path
+from detcloud import core
+
+with core.init() as context:
+    ranks = context.distributed
+    ranks.allgather("ready")
+    if ranks.rank == 1 and not Path("failed").exists():
+        Path("failed").touch()
+        sys.exit(3)
+    sizes = ranks.allgather(os.environ["GROUP_WORLD_SIZE"])
+    context.train.report_validation_metrics(1, {"sizes": sizes})
 """
 
 
@@ -97,12 +129,74 @@ def test_workers_of_two_nodes_stop_together_where_one_of_them_hears_of_it(tmp_pa
     assert "metrics" not in (other / "out" / "report-1.jsonl").read_text()
 
 
-def test_one_dead_worker_ends_the_gang_though_another_one_hangs(tmp_path: Path) -> None:
+def test_one_dead_worker_ends_the_gang_though_others_hang(tmp_path: Path) -> None:
     trial = make_trial(tmp_path, entrypoint=[*LAUNCHER, "die.py"])
     (tmp_path / "die.py").write_text(DIE)
-    process = start(trial, tmp_path, DETCLOUD_SLOTS="2", DETCLOUD_RENDEZVOUS_PORT="28616")
+    process = start(trial, tmp_path, DETCLOUD_SLOTS="3", DETCLOUD_RENDEZVOUS_PORT="28616")
+    dies = wait_until((tmp_path / "dies").exists, what="the death of a worker") and time.time()
     assert process.wait(PROCESS_SECONDS_MAX) == 1
+    # 5 s, and some for the end of the launcher; torch's own launcher would wait for 30 s.
+    assert time.time() - dies < 20
     lines = (trial / "out" / "report-0.jsonl").read_text().splitlines()
     (end,) = map(json.loads, lines)
     assert (end["reason"], end["message"]) == ("errored", "rank 1 ended with exit code 3")
-    assert not Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists()
+    assert [pid for pid in pids(tmp_path, 0, 2) if read_process(pid)] == []
+
+
+def test_workers_do_not_outlive_their_launchers(tmp_path: Path) -> None:
+    trial = make_trial(tmp_path, entrypoint=f"true && {' '.join(LAUNCHER)} stay.py")
+    (tmp_path / "stay.py").write_text(STAY)
+    process = start(trial, tmp_path, DETCLOUD_SLOTS="2", DETCLOUD_RENDEZVOUS_PORT="28624")
+    wait_until(lambda: len(list(tmp_path.glob("pid-*"))) == 2)
+    started = list_descendants(process.pid)
+    # A shell, the launcher, and for each rank the wrapper, the worker and its child.
+    assert len(started) == 2 + 2 * 3
+    assert {pid for rank in (0, 1) for pid in pids(tmp_path, rank)} <= {one.pid for one in started}
+    # What each of them is the parent of has nobody else to end it.
+    process.kill()
+    process.wait(PROCESS_SECONDS_MAX)
+    children = [one for one in started if "sleep(1000)" in one.command]
+    workers = [one for one in started if one not in children]
+    try:
+        wait_until(lambda: not any(map(is_alive, workers)))
+    finally:
+        # On a cluster the supervisor ends what a worker started.
+        for child in filter(is_alive, children):
+            os.kill(child.pid, signal.SIGKILL)
+
+
+def test_a_launcher_may_start_the_workers_of_all_nodes_again(tmp_path: Path) -> None:
+    nodes = []
+    for rank in range(2):
+        command = [*LAUNCHER, "--max-restarts", "1", "--", "recover.py"]
+        fields = {"rank": rank, "size": 2, "node_rank": rank, "nodes": 2}
+        trial = make_trial(tmp_path / str(rank), entrypoint=command, **fields)
+        direct(trial, revision=1, length=LENGTH, closed=True, answered=LENGTH)
+        (trial.parent / "recover.py").write_text(RECOVER)
+        gang = {
+            "DETCLOUD_NODES": "2",
+            "DETCLOUD_NODE_RANK": str(rank),
+            # The second one comes first in torch's order: the chief is there.
+            "DETCLOUD_HOSTS": "127.0.0.3,127.0.0.2",
+            "DETCLOUD_RENDEZVOUS_PORT": "28632",
+            "DETCLOUD_SLOTS": "1",
+        }
+        nodes.append((trial, start(trial, trial.parent, **gang)))
+    codes = [process.wait(PROCESS_SECONDS_MAX) for _, process in nodes]
+    logs = [(trial.parent / "log").read_text() for trial, _ in nodes]
+    assert codes == [0, 0], "".join(logs)
+    written = [path for path in sorted(tmp_path.glob("*/trial/out/report-*.jsonl"))]
+    assert [str(path.relative_to(tmp_path)) for path in written] == [
+        "0/trial/out/report-0.jsonl",
+        "0/trial/out/report-1.jsonl",
+        "1/trial/out/report-0.jsonl",
+        "1/trial/out/report-1.jsonl",
+    ]
+    reported = [json.loads(line) for path in written for line in path.read_text().splitlines()]
+    found = [line["metrics"] for line in reported if line["kind"] == "metrics"]
+    assert found == [{"sizes": ["2", "2"]}]
+
+
+def pids(folder: Path, *ranks: int) -> list[int]:
+    """The processes that the ranks have told of."""
+    return [int(pid) for rank in ranks for pid in (folder / f"pid-{rank}").read_text().split()]

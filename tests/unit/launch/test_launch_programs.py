@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from detcloud.launch.wrap_rank import LinePrefixer
+from detcloud.shared.launcher_names import LAUNCHERS
 from tests.patience import PROCESS_SECONDS_MAX
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -73,6 +75,30 @@ def test_a_nested_launcher_of_one_slot_runs_its_worker_alone(tmp_path: Path) -> 
     for words in (("autohorovod",), ("horovod", "--autohorovod")):
         done = launch(tmp_path, *words, "sh", "-c", "echo alone; exit 4")
         assert (done.returncode, done.stdout) == (4, "alone\n")
+
+
+@pytest.mark.parametrize(
+    ("pieces", "lines"),
+    [
+        # A progress bar draws over its line; one end of a line may come in two pieces.
+        ([b"\r 1%", b"\r 2%\r", b"\nend"], [b"", b" 1%", b" 2%", b"end"]),
+        ([b"a\r\n", b"\r", b"\n", b"b"], [b"a", b"", b"b"]),
+        # 8 KiB and 3 bytes more, of which the middle one is in a character of two bytes.
+        ([b"x" * 8191, b"\xc3\xa9y\n"], [b"x" * 8191, b"\xc3\xa9y"]),
+        ([b"z" * 20_000], [b"z" * 8192, b"z" * 8192, b"z" * 3616]),
+    ],
+)
+def test_output_is_cut_into_lines_however_it_comes(pieces: list[bytes], lines: list[bytes]) -> None:
+    prefixer = LinePrefixer(3)
+    found = b"".join(map(prefixer.feed, pieces)) + prefixer.flush()
+    assert found == b"".join(b"[rank=3] " + line + b"\n" for line in lines)
+
+
+def test_every_launcher_explains_itself() -> None:
+    for name in (*LAUNCHERS, "trial_worker"):
+        done = launch(Path("/"), name, "-h")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout.startswith(f"usage: python3 -m detcloud.launch.{name} ")
 
 
 def test_every_line_of_a_worker_has_its_rank() -> None:

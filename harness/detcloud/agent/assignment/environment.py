@@ -84,6 +84,7 @@ def trial_environment(
     environment |= {name: value for name, value in configured.items() if not is_reserved(name)}
     if "PYTHONPATH" in configured:
         environment["PYTHONPATH"] = f"{base['PYTHONPATH']}{os.pathsep}{configured['PYTHONPATH']}"
+    environment["DETCLOUD_WORKER_THREADS"] = configured.get("OMP_NUM_THREADS", "1")
     environment["HOME"] = str(directory.home)
     environment["DETCLOUD_TRIAL_DIR"] = str(directory.path)
     environment["CUDA_VISIBLE_DEVICES"] = ",".join(slot.uuid for slot in devices)

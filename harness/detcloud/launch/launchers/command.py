@@ -23,9 +23,13 @@ class CommandLauncher:
         # Trials of a class never need it: docs/benchmarks.md, "a trial's process, plain".
         import subprocess
 
+        from detcloud.shared.parent_death import end_with_parent
+
         arguments = command_arguments(entrypoint)
+        trial = os.getpid()
         try:
-            process = subprocess.Popen(arguments)
+            # Where the supervisor dies too, nobody else would end it.
+            process = subprocess.Popen(arguments, preexec_fn=lambda: end_with_parent(trial))
         except (OSError, ValueError) as error:
             raise DetcloudError(f"entrypoint {arguments!r} cannot be started: {error}") from None
 

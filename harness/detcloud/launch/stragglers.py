@@ -1,0 +1,62 @@
+"""The end of workers that hang while their gang has failed, whatever keeps them from ending."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+
+from detcloud.launch.gang_failure import ATTEMPT_VARIABLE, list_failures
+from detcloud.shared.processes import PROC, Process, is_alive, list_descendants
+
+# Wrappers kill their workers a second before; one that was stopped itself cannot.
+STRAGGLER_SECONDS = 5.0
+POLL_SECONDS = 0.25
+
+
+class StragglerWatch:
+    """A thread of a launcher that kills what is left of an attempt some seconds after its failure.
+
+    Torch's launcher waits half a minute for workers that it has asked to end.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="straggler-watch", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread."""
+        self._is_over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        seen: set[int] = set()
+        while not self._is_over.wait(POLL_SECONDS):
+            for attempt in list_failures(self._folder).keys() - seen:
+                seen.add(attempt)
+                self._end_attempt(attempt)
+
+    def _end_attempt(self, attempt: int) -> None:
+        """Kill the workers of the attempt that have not ended when their time is over."""
+        left = [one for one in list_descendants(os.getpid()) if _attempt_of(one) == attempt]
+        kill_at = time.monotonic() + STRAGGLER_SECONDS
+        while time.monotonic() < kill_at:
+            if self._is_over.wait(POLL_SECONDS) or not any(map(is_alive, left)):
+                return
+        for process in filter(is_alive, left):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process.pid, signal.SIGKILL)
+
+
+def _attempt_of(process: Process) -> int | None:
+    """The attempt that a process of a worker belongs to, None where it cannot be seen."""
+    with contextlib.suppress(OSError):
+        for variable in (PROC / str(process.pid) / "environ").read_bytes().split(b"\0"):
+            name, _, value = variable.partition(b"=")
+            if name == ATTEMPT_VARIABLE.encode() and value.isdigit():
+                return int(value)
+    return None
