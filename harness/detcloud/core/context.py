@@ -306,12 +306,12 @@ def _report_failed_exit(error: BaseException, directory: TrialDirectory, context
 def _report_exit(directory: TrialDirectory, context: Context, error: BaseException | None) -> None:
     reason = _exit_reason(context, error)
     # The chief speaks for all that end well, but where an earlier try of this rank failed.
-    if reason == "errored" or not directory.is_worker or directory.has_report:
-        report = directory.report
-    elif context.distributed.local_rank == 0:
+    speaks = reason == "errored" or not directory.is_worker or directory.has_report
+    reports = [directory.report] if speaks else []
+    if directory.is_worker and reason != "errored" and context.distributed.local_rank == 0:
         # One worker tells its node's agent, which hears of no other node.
-        report = directory.open_node_report()
-    else:
+        reports.append(directory.open_node_report())
+    if not reports:
         return
     message = {}
     if reason in ("errored", "invalid_hp"):
@@ -320,7 +320,8 @@ def _report_exit(directory: TrialDirectory, context: Context, error: BaseExcepti
     if reason == "invalid_hp" and context.train.early_exit is not EarlyExitReason.INVALID_HP:
         context.train.report_early_exit(EarlyExitReason.INVALID_HP)
     revision = directory.directives.latest.revision
-    report.append("exit", reason=reason, directive_revision=revision, **message)
+    for report in reports:
+        report.append("exit", reason=reason, directive_revision=revision, **message)
 
 
 def _exit_reason(context: Context, error: BaseException | None) -> str:

@@ -52,7 +52,7 @@ def _choose_backend(overrides: Sequence[str]) -> str:
 
 
 def _host_option(gang: Gang, overrides: Sequence[str]) -> list[str]:
-    """Who holds the store, the first node, unless the user says where or who that is."""
+    """The option that has the first node hold the store, unless the user says where it is."""
     settings = _last_value(overrides, "rdzv_conf") or ""
     if gang.port is None or _last_value(overrides, "rdzv_endpoint") or "is_host" in settings:
         return []
