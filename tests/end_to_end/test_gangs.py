@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from detcloud.shared.processes import read_process
 from tests.conftest import require
+from tests.end_to_end.agents import Agents
 from tests.end_to_end.laptop import Laptop
-from tests.patience import PROCESS_SECONDS_MAX, wait_until
+from tests.patience import wait_until
 
 pytestmark = pytest.mark.end_to_end
 
@@ -70,45 +65,6 @@ with core.init() as context:
 """
 
 
-class Agents:
-    """Agents beside the one that a server starts by itself, each with a work directory."""
-
-    def __init__(self, laptop: Laptop) -> None:
-        self._laptop = laptop
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
-
-    def start(self, name: str) -> None:
-        home = self._laptop.home
-        command = [sys.executable, "-P", "-m", "detcloud.agent", "--name", name]
-        command += ["--url", self._laptop.record()["url"], "--pool", "default"]
-        command += ["--token-file", str(home / "agent.token"), "--slots", str(SLOTS)]
-        command += ["--work-dir", str(home / name), "--stop-seconds", "2"]
-        with (home / f"{name}.log").open("wb") as log:
-            self._processes[name] = subprocess.Popen(
-                command, env=self._laptop.environment, cwd=home, stderr=log
-            )
-
-    def strike(self, name: str) -> None:
-        """Kill agent, supervisors and trials at one moment, as a power cut does."""
-        hit = [self._processes[name].pid]
-        for path in self._laptop.home.glob(f"{name}/allocations/*/agent/process.json"):
-            fields = json.loads(path.read_text())
-            hit += [fields["supervisor"], -fields["pid"]]
-        for pid in hit:
-            with contextlib.suppress(ProcessLookupError):
-                if pid > 0:
-                    os.kill(pid, signal.SIGKILL)
-                elif read_process(-pid) is not None:
-                    os.killpg(-pid, signal.SIGKILL)
-        self._processes.pop(name).wait()
-
-    def end(self) -> None:
-        for process in self._processes.values():
-            process.terminate()
-        for process in self._processes.values():
-            process.wait(PROCESS_SECONDS_MAX)
-
-
 @pytest.fixture
 def agents(laptop: Laptop) -> Iterator[Agents]:
     made = Agents(laptop)
@@ -138,9 +94,9 @@ def test_a_trial_over_two_agents_begins_again_when_one_of_them_dies(
     require("torch")
     laptop.run("up", "--slots", SLOTS)
     # Three, so that one that is silent is no more than a third, which might be our own outage.
-    agents.start("b")
-    agents.start("c")
-    wait_until(lambda: _alive(laptop) == {"local", "b", "c"})
+    agents.start("b", SLOTS)
+    agents.start("c", SLOTS)
+    wait_until(lambda: agents.alive() == {"local", "b", "c"})
     laptop.run("create", *write_model(tmp_path))
 
     first = wait_until(lambda: _places(laptop, "RUNNING"))
@@ -185,7 +141,3 @@ def _places(laptop: Laptop, state: str) -> list[str]:
     if not allocation or allocation["state"] != state:
         return []
     return [place["agent_id"] for place in allocation["places"]]
-
-
-def _alive(laptop: Laptop) -> set[str]:
-    return {agent["id"] for agent in laptop.json("agent", "list") if agent["state"] == "ALIVE"}

@@ -1,0 +1,103 @@
+"""A model directory whose training draws random numbers, and which can be held in the middle.
+
+The last rank of its first run waits before one batch while a file is there, so that a test can
+disturb it at a known place; a request to stop, once all ranks have agreed on it, ends that too.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+LENGTH = 60
+HELD_AT = 25
+# A checkpoint after batches 10, 20 and so on: what is killed at 25 begins again at 20.
+PERIOD = 10
+TRIAL = """
+import time
+from pathlib import Path
+
+import torch
+from torch.utils.data import TensorDataset
+
+from detcloud import pytorch
+
+
+class NoisyTrial(pytorch.PyTorchTrial):
+    def __init__(self, context):
+        self.context = context
+        layers = [torch.nn.Linear(4, 16), torch.nn.Tanh(), torch.nn.Dropout(0.2)]
+        self.model = context.wrap_model(torch.nn.Sequential(*layers, torch.nn.Linear(16, 1)))
+        self.optimizer = context.wrap_optimizer(
+            torch.optim.SGD(self.model.parameters(), lr=0.05, momentum=0.9)
+        )
+        ranks = context.distributed
+        print(f"rank {ranks.rank} of {ranks.size} on node {ranks.cross_rank}", flush=True)
+
+    def build_training_data_loader(self):
+        return pytorch.DataLoader(
+            _points(96), batch_size=self.context.get_per_slot_batch_size(), shuffle=True
+        )
+
+    def build_validation_data_loader(self):
+        return pytorch.DataLoader(_points(16), batch_size=4)
+
+    def train_batch(self, batch, epoch_idx, batch_idx):
+        if batch_idx == self.context.get_hparam("held_at"):
+            self._hold()
+        loss = torch.nn.functional.mse_loss(self.model(batch[0]), batch[1])
+        self.context.backward(loss)
+        self.context.step_optimizer(self.optimizer)
+        return {"loss": loss}
+
+    def evaluate_batch(self, batch):
+        return {"loss": torch.nn.functional.mse_loss(self.model(batch[0]), batch[1])}
+
+    def _hold(self):
+        ranks, info = self.context.distributed, self.context.core.info
+        hold = Path(self.context.get_hparam("hold"))
+        if ranks.rank < ranks.size - 1 or info.epoch > 1 or not hold.exists():
+            return
+        print(f"rank {ranks.rank} holds", flush=True)
+        preempt = self.context.core.preempt
+        while hold.exists() and not self._is_stop_known(preempt):
+            time.sleep(0.02)
+
+    def _is_stop_known(self, preempt):
+        # The few batches that are left take less time than to agree on where to stop.
+        agreement = preempt._agreement
+        return preempt.is_requested() if agreement is None else agreement.request is not None
+
+
+def _points(count):
+    x = torch.linspace(-1, 1, 4 * count).reshape(count, 4)
+    return TensorDataset(x, (x * x).sum(1, keepdim=True))
+"""
+
+
+def write_noisy_model(folder: Path, slots: int) -> tuple[Path, Path]:
+    """Write CONFIG and MODEL_DIR of a trial on so many slots; `folder/hold` is the file."""
+    model = folder / "model"
+    model.mkdir(parents=True)
+    (model / "model_def.py").write_text(TRIAL)
+    config: dict[str, Any] = {
+        "name": "noisy",
+        "entrypoint": "model_def:NoisyTrial",
+        "resources": {"slots_per_trial": slots},
+        "hyperparameters": {
+            "global_batch_size": 8,
+            "held_at": HELD_AT,
+            "hold": str(folder / "hold"),
+        },
+        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": LENGTH}},
+        "min_checkpoint_period": {"batches": PERIOD},
+        "min_validation_period": {"batches": PERIOD},
+        "scheduling_unit": 5,
+        "checkpoint_policy": "none",
+        "reproducibility": {"experiment_seed": 11},
+        "max_restarts": 1,
+    }
+    path = folder / "config.yaml"
+    path.write_text(json.dumps(config, indent=1))
+    return path, model
