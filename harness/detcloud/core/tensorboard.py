@@ -11,11 +11,15 @@ import math
 import os
 import struct
 import sys
+import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+PAUSE_SECONDS = 0.2
+CLOSE_SECONDS_MAX = 5.0
 _VERSION = b"brain.Event:2"
 # The Castagnoli polynomial, its bits reversed.
 _POLYNOMIAL = 0x82F63B78
@@ -27,8 +31,10 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 class EventWriter:
     """Appends the scalars of reports to an event file in `folder`, which the first one creates.
 
-    `name` tells the writers of a folder apart. Nothing here raises: a report that cannot be written
-    is left out, with one warning, and training goes on.
+    `name` tells the writers of a folder apart. A thread writes, soon after: the folder may be on
+    another machine, and a report costs a training no more than it has to (docs/benchmarks.md,
+    `gangs`). Nothing here raises: a report that cannot be written is left out, with one warning,
+    and training goes on.
     """
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -36,24 +42,59 @@ class EventWriter:
         self._name = name
         self._descriptor: int | None = None
         self._has_warned = False
+        self._pending: deque[tuple[float, int, dict[str, float]]] = deque()
+        self._has_pending = threading.Event()
+        self._is_closing = threading.Event()
+        self._writing = threading.Lock()
+        self._thread: threading.Thread | None = None
 
     def add_scalars(self, group: str, step: int, metrics: Mapping[str, Any]) -> None:
-        """Write every number of `metrics` under the tag GROUP/NAME; leave other values out."""
+        """Take every number of `metrics`, with the tag GROUP/NAME; leave other values out."""
         scalars = {f"{group}/{name}": value for name, value in metrics.items() if _is_number(value)}
         if not scalars:
             return
-        wall_time = time.time()
+        self._pending.append((time.time(), step, scalars))
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="event-writer", daemon=True)
+            self._thread.start()
+        if not self._has_pending.is_set():
+            self._has_pending.set()
+
+    def flush(self) -> None:
+        """Write what has been taken so far."""
+        with self._writing:
+            while self._pending:
+                self._write(*self._pending.popleft())
+
+    def close(self) -> None:
+        """Write what is left; what takes longer than some seconds is given up."""
+        self._is_closing.set()
+        self._has_pending.set()
+        if self._thread is not None:
+            self._thread.join(CLOSE_SECONDS_MAX)
+            if self._thread.is_alive():
+                return
+            self._thread = None
+        self.flush()
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _run(self) -> None:
+        while not self._is_closing.is_set():
+            self._has_pending.wait()
+            self._has_pending.clear()
+            self.flush()
+            # One wake-up for all that is reported meanwhile.
+            self._is_closing.wait(PAUSE_SECONDS)
+
+    def _write(self, wall_time: float, step: int, scalars: Mapping[str, float]) -> None:
         try:
             if self._descriptor is None:
                 self._descriptor = self._open(wall_time)
             self._append(scalar_event(wall_time, step, scalars))
         except (OSError, OverflowError) as error:
             self._warn(error)
-
-    def close(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
 
     def _open(self, wall_time: float) -> int:
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -20,6 +20,7 @@ from detcloud.shared.json_depth import JSON_DEPTH_MAX
 
 TRIAL_DIRECTORY_VARIABLE = "DETCLOUD_TRIAL_DIR"
 LINE_BYTES_MAX = 256 * 1024
+_encode_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 Record = TypeVar("Record", bound="CheckpointReference | TrialSpec | Preemption | Directives")
 
@@ -136,7 +137,11 @@ class DirectivesFile:
 
 
 class ReportFile:
-    """A report file; each line is one write on a descriptor opened O_APPEND. Thread-safe."""
+    """A report file; each line is one write on a descriptor opened O_APPEND. Thread-safe.
+
+    A report is to take no more than 50 us (docs/benchmarks.md, `gangs`), so what can be known
+    before is not asked for.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -144,6 +149,8 @@ class ReportFile:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self._descriptor = os.open(path, flags, 0o644)
         self._offset = os.fstat(self._descriptor).st_size
+        # Whether the file may end with half a line, which a whole one of ours rules out.
+        self._may_be_torn = True
 
     def append(self, kind: str, **fields: object) -> None:
         """Append one report with the present time.
@@ -153,15 +160,18 @@ class ReportFile:
         """
         time_ms = time.time_ns() // 1_000_000
         entry = {"kind": kind, "time_ms": time_ms, **_to_json_object(fields, kind)}
-        line = json.dumps(entry, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+        line = _encode_json(entry).encode() + b"\n"
         if len(line) > LINE_BYTES_MAX:
             raise DetcloudError(
                 f"a {kind!r} report of {len(line)} bytes was refused, the limit is "
                 f"{LINE_BYTES_MAX}: report fewer or smaller values, keep large ones in a checkpoint"
             )
         try:
-            line = self._separator_after_torn_line() + line
+            if self._may_be_torn:
+                line = self._separator_after_torn_line() + line
+            self._may_be_torn = True
             written = os.write(self._descriptor, line)
+            self._may_be_torn = written != len(line)
         except OSError as error:
             raise DetcloudError(
                 f"a {kind!r} report could not be written to {self.path}: {error.strerror}; free "
@@ -324,6 +334,8 @@ def to_json_value(value: object, place: str, depth: int = 2) -> Any:
 
 def to_json_text(text: str) -> str:
     """The text with a "?" for each half of a surrogate pair."""
+    if text.isascii():
+        return text
     return text.encode("utf-8", "replace").decode()
 
 

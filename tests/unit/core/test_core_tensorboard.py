@@ -8,6 +8,7 @@ import pytest
 from detcloud import core
 from detcloud.core.tensorboard import EventWriter, crc32c, scalar_event, tfrecord
 from tests.conftest import require
+from tests.patience import wait_until
 from tests.unit.core.full_disk import files_of_at_most
 from tests.unit.core.trial_files import enter, make_trial, reports
 
@@ -94,6 +95,7 @@ def test_a_folder_that_cannot_be_written_is_warned_of_once(
     writer = EventWriter(tmp_path / "taken", "x")
     for step in (1, 2):
         writer.add_scalars("training", step, {"loss": 1.0})
+    writer.close()
     warning = capsys.readouterr().err
     assert warning.count("could not be written for TensorBoard") == 1
 
@@ -103,14 +105,28 @@ def test_a_record_that_a_full_disk_cut_is_taken_back(
 ) -> None:
     writer = EventWriter(tmp_path, "x")
     writer.add_scalars("training", 1, {"loss": 1.0})
+    writer.flush()
     (path,) = tmp_path.iterdir()
     size = path.stat().st_size
     with files_of_at_most(size + 20):
         writer.add_scalars("training", 2, {"loss": 2.0})
+        writer.flush()
     assert path.stat().st_size == size
     writer.add_scalars("training", 3, {"loss": 3.0})
+    writer.close()
     assert [event[2] for event in events(path)[1:]] == [[1], [3]]
     assert "for TensorBoard" in capsys.readouterr().err
+
+
+def test_what_was_reported_is_written_soon_and_in_its_order(tmp_path: Path) -> None:
+    writer = EventWriter(tmp_path, "x")
+    for step in range(5):
+        writer.add_scalars("training", step, {"loss": step})
+    # The version of the format comes first.
+    wait_until(lambda: [len(list(events(path))) for path in tmp_path.iterdir()] == [6])
+    (path,) = tmp_path.iterdir()
+    assert [event[2] for event in events(path)[1:]] == [[step] for step in range(5)]
+    writer.close()
 
 
 def test_tensorboard_itself_reads_the_file(tmp_path: Path) -> None:
