@@ -12,6 +12,7 @@ from bench.deadlines import deadlines
 from bench.deployed_figures import DEPLOYED
 from bench.fan_in import fan_in
 from bench.figures import FULL, QUICK, Figure, Row, Scale, row_without_value
+from bench.gangs import gangs
 from bench.halving import halving
 from bench.machine import header, this_machine
 from bench.pools import pools
@@ -45,6 +46,7 @@ FIGURES: dict[str, Figure] = {
     "sleepers": sleepers,
     "starts": starts,
     "training": training,
+    "gangs": gangs,
     **DEPLOYED,
 }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.figures import Row, Scale, at_most, progress
 
-OVERHEAD_MAX_PERCENT = 3
+OVERHEAD_MAX_PERCENT = 2
 REPORTED = 100
 
 

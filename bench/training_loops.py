@@ -1,4 +1,8 @@
-"""One training in two forms: with the Trainer, and in plain PyTorch as one would write it."""
+"""One training in two forms: with the Trainer, and in plain PyTorch as one would write it.
+
+In a process of torch's group both share each step's batch with the other processes: the first
+batches of the data go to rank 0, the next ones to rank 1, and so on.
+"""
 
 import contextlib
 import io
@@ -7,14 +11,15 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, count, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, TensorDataset
 
 from detcloud import pytorch
 
@@ -75,14 +80,17 @@ def plain(workload: Workload, batches: int) -> tuple[list[float], Weights]:
     torch.set_num_threads(THREADS)
     torch.use_deterministic_algorithms(False)
     torch.manual_seed(SEED)
-    model = workload.network()
+    network = workload.network()
+    model = DistributedDataParallel(network) if distributed.is_initialized() else network
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
-    source = torch.Generator()
-    loader = DataLoader(workload.data(), batch_size=workload.batch_size, generator=source)
+    source, data = torch.Generator(), workload.data()
+    loader: DataLoader[Any] = DataLoader(
+        data, batch_sampler=_OwnBatches(len(data), workload.batch_size), generator=source
+    )
     model.train()
     began: list[float] = []
     total = torch.zeros(())
-    for number, (inputs, targets) in enumerate(islice(_batches_for_ever(loader), batches), 1):
+    for number, (inputs, targets) in enumerate(islice(loader, batches), 1):
         began.append(time.thread_time())
         loss = nn.functional.cross_entropy(model(inputs), targets)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -90,14 +98,24 @@ def plain(workload: Workload, batches: int) -> tuple[list[float], Weights]:
         optimizer.zero_grad()
         total += loss.detach()
         if number % REPORTED_BATCHES == 0:
-            (total / REPORTED_BATCHES).item()
+            if distributed.is_initialized():
+                distributed.all_reduce(total)
+            (total / REPORTED_BATCHES / _size()).item()
             total = torch.zeros(())
-    return began, model.state_dict()
+    return began, network.state_dict()
 
 
-def with_trainer(workload: Workload, batches: int) -> tuple[list[float], Weights]:
-    """Batch times and final weights of the workload trained by the Trainer, as on a cluster."""
-    with TemporaryDirectory(prefix="detcloud-bench-") as name, _trial(Path(name), batches):
+def with_trainer(
+    workload: Workload, batches: int, folder: Path | None = None
+) -> tuple[list[float], Weights]:
+    """Batch times and final weights of the workload trained by the Trainer, as on a cluster.
+
+    What is written goes to `folder`, whose name all processes of a trial share.
+    """
+    if folder is None:
+        with TemporaryDirectory(prefix="detcloud-bench-") as name:
+            return with_trainer(workload, batches, Path(name))
+    with trial_directory(folder, batches):
         torch.set_num_threads(THREADS)
         with contextlib.redirect_stdout(io.StringIO()), pytorch.init() as context:
             trial = _Trial(context, workload)
@@ -145,7 +163,7 @@ class _Trial(pytorch.PyTorchTrial):
 
 
 @contextlib.contextmanager
-def _trial(folder: Path, batches: int) -> Iterator[None]:
+def trial_directory(folder: Path, batches: int) -> Iterator[None]:
     """A trial directory of so many batches, as an agent would write it."""
     spec = {
         "version": 1,
@@ -156,7 +174,7 @@ def _trial(folder: Path, batches: int) -> Iterator[None]:
         "metric": "loss",
         "storage": {"type": "directory", "path": str(folder / "store")},
     }
-    (folder / "in").mkdir()
+    (folder / "in").mkdir(parents=True)
     (folder / "in" / "spec.json").write_text(json.dumps(spec))
     directives = {"revision": 1, "length": batches, "closed": True, "answered": 0}
     (folder / "in" / "directives.json").write_text(json.dumps(directives))
@@ -173,6 +191,17 @@ def _trial(folder: Path, batches: int) -> Iterator[None]:
             os.environ["DETCLOUD_TRIAL_DIR"] = before
 
 
-def _batches_for_ever(loader: DataLoader[Any]) -> Iterator[Any]:
-    while True:
-        yield from loader
+class _OwnBatches(BatchSampler):
+    """The batches of this process, over the epochs' ends and without one of its own."""
+
+    def __init__(self, records: int, batch_size: int) -> None:
+        super().__init__(SequentialSampler(range(records)), batch_size, drop_last=False)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        epochs = (super(_OwnBatches, self).__iter__() for _ in count())
+        rank = distributed.get_rank() if distributed.is_initialized() else 0
+        return islice(chain.from_iterable(epochs), rank, None, _size())
+
+
+def _size() -> int:
+    return distributed.get_world_size() if distributed.is_initialized() else 1

@@ -87,13 +87,20 @@ class Agents:
             return {agent.id for agent in cluster.agents() if agent.state == "ALIVE"}
 
     def workers(self) -> dict[int, Process]:
-        """The workers of the trial that runs, by rank: what runs the user's code."""
+        """The workers of the trial that runs, by rank: what runs the user's code.
+
+        A trial on one slot has no launcher, so its own process is the one.
+        """
         found = {}
         for entry in PROC.iterdir():
             rank = _rank_of(entry, self.laptop.home) if entry.name.isdigit() else None
             process = read_process(int(entry.name)) if rank is not None else None
             if process is not None and rank is not None:
                 found[rank] = process
+        if not found:
+            for path in self.laptop.home.glob("*/allocations/*/agent/process.json"):
+                leader = read_process(json.loads(path.read_text())["pid"])
+                found = {0: leader} if leader is not None else found
         return found
 
     def end(self) -> None:

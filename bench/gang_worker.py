@@ -1,0 +1,40 @@
+"""One of two processes that train the same in two forms: `python -m bench.gang_worker FOLDER RUNS
+BATCHES`, with the variables of torch's launcher.
+
+Rank 0 writes FOLDER/times.json: the seconds of each batch by workload and form.
+"""
+
+import json
+import sys
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+from torch import distributed
+
+from bench.training_loops import WORKLOADS, plain, with_trainer
+
+
+def main() -> None:
+    """Take turns of both forms; both must end with the same weights, bit by bit."""
+    folder, runs, batches = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    distributed.init_process_group("gloo")
+    own = folder / str(distributed.get_rank())
+    times: dict[str, dict[str, list[float]]] = {}
+    for workload in WORKLOADS:
+        taken = times.setdefault(workload.name, {"plain": [], "trainer": []})
+        # The processes share a batch, so each has half of it.
+        shared = replace(workload, batch_size=workload.batch_size // 2)
+        for turn in range(runs):
+            began, ours = with_trainer(shared, batches, own / f"{workload.records}-{turn}")
+            taken["trainer"] += [end - start for start, end in pairwise(began)]
+            began, theirs = plain(shared, batches)
+            taken["plain"] += [end - start for start, end in pairwise(began)]
+            if not all(ours[name].equal(theirs[name]) for name in ours):
+                raise AssertionError("the two trainings ended with different weights")
+    if distributed.get_rank() == 0:
+        (folder / "times.json").write_text(json.dumps(times))
+
+
+if __name__ == "__main__":
+    main()
