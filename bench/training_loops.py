@@ -124,9 +124,14 @@ def with_trainer(
 
 
 class _AwaitDescription(pytorch.PyTorchCallback):
-    """Begins once the trial has described its machine, which it does beside its first batches."""
+    """Begins once the trial has described its machine, which it does beside its first batches.
+
+    The chief alone does that, and the others wait for it at the first exchange.
+    """
 
     def on_training_start(self) -> None:
+        if distributed.is_initialized() and distributed.get_rank():
+            return
         report = Path(os.pardir) / "out" / "report-0.jsonl"
         while not report.exists() or '"environment"' not in report.read_text():
             time.sleep(0.01)
