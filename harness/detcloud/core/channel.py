@@ -11,6 +11,7 @@ import errno
 import hashlib
 import os
 import pickle
+import socket
 import tempfile
 import time
 from collections.abc import Sequence
@@ -88,10 +89,12 @@ def _accept(
 ) -> dict[tuple[int, int], Connection[Any, Any]]:
     """Wait for the other ranks; their connections by rank and star."""
     if isinstance(address, str):
+        if _is_listening(address):
+            raise DetcloudError(_two_say(0, size))
         # A process of an earlier try may have left it.
         Path(address).unlink(missing_ok=True)
     found: dict[tuple[int, int], Connection[Any, Any]] = {}
-    listener = _listen(address, size * count, key)
+    listener = _listen(address, size, count, key)
     give_up_at = time.monotonic() + JOIN_SECONDS_MAX
     with listener:
         _limit_waiting(listener)
@@ -105,19 +108,47 @@ def _accept(
             with contextlib.suppress(AuthenticationError, EOFError, OSError):
                 connection = listener.accept()
                 other, star = connection.recv()
+                if (other, star) in found and not _is_gone(found[other, star]):
+                    raise DetcloudError(_two_say(other, size))
                 found[other, star] = connection
     return found
 
 
-def _listen(address: Address, backlog: int, key: bytes) -> Listener:
+def _listen(address: Address, size: int, count: int, key: bytes) -> Listener:
     """Listen at the address, or on all of this machine's where it is another one's name for it."""
+    backlog = size * count
     try:
         return Listener(address, backlog=backlog, authkey=key)
     except OSError as error:
         if error.errno == errno.EADDRNOTAVAIL and not isinstance(address, str):
             with contextlib.suppress(OSError):
                 return Listener(("", address[1]), backlog=backlog, authkey=key)
-        raise DetcloudError(f"the chief cannot listen at {address}: {error}") from None
+        hint = f"; perhaps {_two_say(0, size)}" if error.errno == errno.EADDRINUSE else ""
+        raise DetcloudError(f"the chief cannot listen at {address}: {error}{hint}") from None
+
+
+def _two_say(rank: int, size: int) -> str:
+    return (
+        f"two processes of this trial say that they are rank {rank} of {size}: give each a rank of "
+        "its own, as `python3 -m detcloud.launch.torch_distributed` does"
+    )
+
+
+def _is_listening(path: str) -> bool:
+    """Whether a process listens at a socket file; it hears no more than that somebody came."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        return probe.connect_ex(path) == 0
+
+
+def _is_gone(connection: Connection[Any, Any]) -> bool:
+    """Whether the other end is closed; what it has sent stays unread."""
+    with socket.socket(fileno=os.dup(connection.fileno())) as end:
+        try:
+            return end.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
 
 def _limit_waiting(listener: Listener) -> None:

@@ -1,4 +1,5 @@
 import os
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -6,9 +7,11 @@ from typing import Any
 import pytest
 
 from detcloud import DetcloudError, core
+from detcloud.core.channel import connect_stars
 from detcloud.core.distributed_context import DistributedContext
 from detcloud.core.preempt import PreemptContext, PreemptMode
 from detcloud.shared.trial_directory import Directives, Preemption, TrialDirectory
+from tests.patience import PATIENCE
 from tests.unit.core.trial_files import enter, make_trial
 
 
@@ -59,6 +62,39 @@ def test_the_chief_knows_of_a_request_that_another_rank_alone_has_seen(run_ranks
         return preempt.is_requested()
 
     assert run_ranks(stop) == [True, True, True]
+
+
+@pytest.mark.parametrize("address", [None, ("127.0.0.1", 0)], ids=["file", "port"])
+def test_two_processes_that_say_the_same_rank_are_an_error_at_once(
+    address: tuple[str, int] | None, tmp_path: Path
+) -> None:
+    place: Any = str(tmp_path / "chief.sock")
+    if address is not None:
+        with socket.create_server(address) as probe:
+            place = probe.getsockname()
+    failures: list[str] = []
+    # A connection that nobody keeps is closed.
+    stars: list[Any] = []
+
+    def join(rank: int) -> None:
+        try:
+            stars.extend(connect_stars(rank, 3, place, b"key", count=1))
+        except DetcloudError as error:
+            failures.append(str(error))
+
+    chief = threading.Thread(target=join, args=(0,), daemon=True)
+    chief.start()
+    join_seconds = 5.0
+    first = threading.Thread(target=join, args=(1,), daemon=True)
+    first.start()
+    first.join(join_seconds * PATIENCE)
+    # The chief waits for rank 2 now, and neither another chief nor another rank 1 is it.
+    join(0)
+    assert "two processes of this trial say that they are rank 0 of 3" in failures[0]
+    join(1)
+    chief.join(join_seconds * PATIENCE)
+    assert not chief.is_alive()
+    assert failures[1].startswith("two processes of this trial say that they are rank 1 of 3")
 
 
 def test_modes_say_who_may_ask(run_ranks: Any) -> None:
