@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from control_plane.checkpoint_stores.checkpoint_files import FileContent, NoSuchFile
 from control_plane.checkpoint_stores.folder_files import check_parts
 from control_plane.checkpoint_stores.store_type import StorageFields
-from detcloud.shared.s3 import Bucket, BucketPlace, NoSuchKey, bucket_of
+from detcloud.shared.bucket_place import BucketPlace
+from detcloud.shared.s3 import Bucket, NoSuchKey, bucket_of
 
 
 def open_bucket_files(fields: StorageFields) -> "BucketFiles":

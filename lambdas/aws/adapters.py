@@ -63,7 +63,8 @@ class AwsAdapters(Adapters):
     @cached_property
     def object_store(self) -> S3ObjectStore:
         from control_plane.aws.object_store import S3ObjectStore
-        from detcloud.shared.s3 import Bucket, BucketPlace, new_client
+        from detcloud.shared.bucket_place import BucketPlace
+        from detcloud.shared.s3 import Bucket, new_client
 
         # The buckets are made where the functions are: nobody needs to ask where.
         region = os.environ.get("AWS_REGION")

@@ -19,11 +19,11 @@ from botocore.response import StreamingBody
 import detcloud.shared.s3
 from control_plane.aws.object_store import S3ObjectStore
 from control_plane.objects.store import ObjectKey, SignedUrl
+from detcloud.shared.bucket_place import BucketPlace
 from detcloud.shared.s3 import (
     ATTEMPTS_MAX,
     Bucket,
     BucketError,
-    BucketPlace,
     NoSuchBucket,
     NoSuchKey,
     WriteConflict,

@@ -1,22 +1,25 @@
-"""S3 on this machine: SeaweedFS, which checks signatures, conditions and checksums."""
+"""S3 on this machine: SeaweedFS, which checks signatures, conditions, checksums and rights."""
 
 import json
 import secrets
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from detcloud.shared.s3 import Bucket, BucketPlace, new_client
+from detcloud.shared.bucket_place import BucketPlace
+from detcloud.shared.s3 import Bucket, new_client
 from tests.emulators.server import free_port, require_program, serving
 from tests.patience import poll_until
 
 REGION = "us-east-1"
 ACCESS_KEY = "AKIAOFTHETESTS"
 SECRET_KEY = "secret-key-of-the-tests"
+# Identities who may do everything in the buckets of their name, and nothing in others.
+GUESTS = ("checkpoints", "data")
 
 _PORTS = ("s3.port", "master.port", "volume.port", "filer.port")
 _READY_SECONDS_MAX = 30.0
@@ -24,7 +27,7 @@ _READY_SECONDS_MAX = 30.0
 
 @dataclass(frozen=True)
 class SeaweedFs:
-    """A store at `url` with one identity, who may do everything."""
+    """A store at `url` with an identity who may do everything, and guests."""
 
     url: str
 
@@ -33,9 +36,14 @@ class SeaweedFs:
         """The client that our code makes itself, which takes a while, so all tests use one."""
         return new_client(self._place(""))
 
-    def place(self, prefix: str = "") -> BucketPlace:
+    def guest_place(self, guest: str) -> BucketPlace:
+        """A new, empty bucket of one of the guests, with the keys of that guest."""
+        place = self.place(kind=guest)
+        return replace(place, access_key=f"AKIA{guest.upper()}", secret_key=f"secret of {guest}")
+
+    def place(self, prefix: str = "", kind: str = "bucket") -> BucketPlace:
         """A new, empty bucket."""
-        name = f"bucket-{secrets.token_hex(8)}"
+        name = f"{kind}-{secrets.token_hex(8)}"
         self.client.create_bucket(Bucket=name)
         return self._place(name, prefix)
 
@@ -54,7 +62,7 @@ def seaweedfs(folder: Path) -> Iterator[SeaweedFs]:
     credentials = [{"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}]
     identity = {"name": "tests", "credentials": credentials, "actions": ["Admin", "Read", "Write"]}
     config = folder / "s3.json"
-    config.write_text(json.dumps({"identities": [identity]}))
+    config.write_text(json.dumps({"identities": [identity, *map(_guest_identity, GUESTS)]}))
     # Those for gRPC would be 10,000 above the others, which may be more than there are.
     ports = {name: free_port() for port in _PORTS for name in (port, f"{port}.grpc")}
     options = {
@@ -79,6 +87,12 @@ def seaweedfs(folder: Path) -> Iterator[SeaweedFs]:
         store = SeaweedFs(url)
         _wait_until_it_stores(store)
         yield store
+
+
+def _guest_identity(guest: str) -> dict[str, object]:
+    keys = {"accessKey": f"AKIA{guest.upper()}", "secretKey": f"secret of {guest}"}
+    actions = [f"{action}:{guest}-*" for action in ("Read", "Write", "List", "Tagging")]
+    return {"name": guest, "credentials": [keys], "actions": actions}
 
 
 def _wait_until_it_stores(store: SeaweedFs) -> None:

@@ -22,16 +22,18 @@ from control_plane.findings import Finding
 class S3(CheckpointStorage):
     """Amazon S3, or a store that speaks its protocol at `endpoint_url`.
 
-    Trials write there and the cluster removes what is not kept, both with `access_key` or else with
-    credentials of their own environment. Both need boto3 (`pip install 'detcloud[aws]'`), and leave
-    to read, write, list and delete below the prefix.
+    Trials write there and the cluster removes what is not kept, both with `access_key`. Without it
+    the cluster uses its own environment's credentials, and trials those that the cluster issues, or
+    the role of their machine: variables like AWS_ACCESS_KEY_ID are for their code alone. Both need
+    boto3 (`pip install 'detcloud[aws]'`), and leave to read, write, list and delete below the
+    prefix.
     """
 
     type: Literal["s3"]
     bucket: Text
     """The bucket."""
     access_key: Secret | None = None
-    """Instead of the environment's credentials."""
+    """Instead of the cluster's credentials and of those that it issues."""
     secret_key: Secret | None = Field(default=None, validate_default=True)
     """Belongs to access_key."""
     endpoint_url: Url | None = None

@@ -19,6 +19,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from detcloud.agent.assignment.environment import REGION_VARIABLES
+from detcloud.shared import storage_variables
 from detcloud.shared.files import read_json_object, write_atomically
 from detcloud.shared.http import ApiError, Transport
 
@@ -89,17 +91,23 @@ class CredentialServer:
         self._server.server_close()
 
     def variables(self, allocation: str) -> dict[str, str]:
-        """The environment variables by which AWS's clients in the trial find this server."""
+        """The environment variables by which the trial's store of checkpoints finds this server,
+        and those by which AWS's clients do in code that has no keys of its own.
+        """
+        uri = f"http://{HOST}:{self._server.server_port}/{allocation}"
+        token = self.token(allocation)
         variables = {
-            "AWS_CONTAINER_CREDENTIALS_FULL_URI": (
-                f"http://{HOST}:{self._server.server_port}/{allocation}"
-            ),
-            "AWS_CONTAINER_AUTHORIZATION_TOKEN": self.token(allocation),
+            storage_variables.CREDENTIALS_URI: uri,
+            storage_variables.CREDENTIALS_TOKEN: token,
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI": uri,
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN": token,
             # The machine's own role is not the trial's, and its address is closed to it.
             "AWS_EC2_METADATA_DISABLED": "true",
         }
         region = os.environ.get("AWS_DEFAULT_REGION")
-        return {**variables, **({"AWS_DEFAULT_REGION": region} if region else {})}
+        if region:
+            variables |= dict.fromkeys((storage_variables.REGION, *REGION_VARIABLES), region)
+        return variables
 
     def token(self, allocation: str) -> str:
         """The token that the allocation's trial must present."""

@@ -16,12 +16,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from detcloud.shared.bucket_place import BucketPlace
 from detcloud.shared.http import backoff_seconds
 
 PART_BYTES = 16 << 20
@@ -48,6 +49,11 @@ _REMEDIES = {
     "NoCredentialsError": "give access_key and secret_key, or set AWS_ACCESS_KEY_ID and"
     " AWS_SECRET_ACCESS_KEY in the environment",
 }
+# The same where a trial's own environment does not count.
+_CHECKPOINT_REMEDIES = {
+    "NoCredentialsError": "give access_key and secret_key in checkpoint_storage: variables of the"
+    " environment are for your own code",
+}
 
 
 class BucketError(OSError):
@@ -64,43 +70,6 @@ class WriteConflict(BucketError):
 
 class NoSuchKey(FileNotFoundError):
     """There is nothing under the key."""
-
-
-@dataclass(frozen=True)
-class BucketPlace:
-    """A bucket's address and the way to it. Keys lie below `prefix`; credentials that are not given
-    here are those of the environment. A login in `endpoint_url`, which nobody would use, is left
-    out: addresses of files, errors and logs are made of it.
-    """
-
-    name: str
-    prefix: str = ""
-    endpoint_url: str | None = None
-    region: str | None = None
-    access_key: str | None = field(default=None, repr=False)
-    secret_key: str | None = field(default=None, repr=False)
-
-    def __post_init__(self) -> None:
-        if self.endpoint_url is not None:
-            object.__setattr__(self, "endpoint_url", _without_login(self.endpoint_url))
-
-    def __str__(self) -> str:
-        whole = "/".join(filter(None, ("s3:/", self.name, self.prefix.strip("/"))))
-        return f"{whole} at {self.endpoint_url}" if self.endpoint_url else whole
-
-    @classmethod
-    def from_storage(cls, storage: Mapping[str, Any]) -> BucketPlace:
-        """The place that a `storage` object of type s3 describes."""
-        names = ("prefix", "endpoint_url", "access_key", "secret_key")
-        options = {name: str(storage[name]) for name in names if storage.get(name) is not None}
-        return cls(str(storage["bucket"]), **options)
-
-
-def _without_login(url: str) -> str:
-    """The URL without what stands before the @ of its host."""
-    scheme, separator, rest = url.partition("://")
-    host, slash, path = rest.partition("/")
-    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
 
 
 class Bucket:
@@ -386,13 +355,17 @@ def bucket_of(place: BucketPlace) -> Bucket:
     return Bucket(place)
 
 
-def new_client(place: BucketPlace) -> Any:
-    """A client of botocore for the place. Raises BucketError as a Bucket does."""
+def new_client(place: BucketPlace, *, for_checkpoints: bool = False) -> Any:
+    """A client of botocore for the place. Raises BucketError as a Bucket does.
+
+    That of a trial's checkpoints has none of the settings that the user's code finds in its
+    environment.
+    """
     try:
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError, NoCredentialsError
 
-        from detcloud.shared.aws import new_session
+        from detcloud.shared.aws import new_session, new_storage_session
     except ImportError:
         text = f"{place} cannot be used without boto3; install it with pip install 'detcloud[aws]'"
         raise BucketError(text) from None
@@ -410,12 +383,13 @@ def new_client(place: BucketPlace) -> Any:
         connect_timeout=CONNECT_SECONDS_MAX,
         read_timeout=READ_SECONDS_MAX,
         max_pool_connections=CONNECTIONS_MAX,
+        ignore_configured_endpoint_urls=for_checkpoints,
         **(others if place.endpoint_url else amazon),
     )
     if (place.access_key is None) != (place.secret_key is None):
         raise BucketError(f"{place} cannot be used: access_key and secret_key belong together")
     try:
-        session = new_session()
+        session = new_storage_session() if for_checkpoints else new_session()
         if place.access_key is not None:
             session.set_credentials(place.access_key, place.secret_key)
         if session.get_credentials() is None:
@@ -427,7 +401,8 @@ def new_client(place: BucketPlace) -> Any:
             client.meta.events.register_first("needs-retry.s3", _refuse_redirect)
         return client
     except (BotoCoreError, ValueError) as error:
-        remedy = _REMEDIES.get(type(error).__name__, "")
+        remedies = {**_REMEDIES, **(_CHECKPOINT_REMEDIES if for_checkpoints else {})}
+        remedy = remedies.get(type(error).__name__, "")
         raise BucketError(f"{place} cannot be used: {error}; {remedy}".rstrip("; ")) from None
 
 

@@ -75,6 +75,17 @@ def test_awss_own_client_finds_the_keys(
     )
 
 
+def test_a_region_is_offered_to_the_store_and_to_the_users_code(
+    server: CredentialServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-3")
+    offered = server.variables("4.1")
+    names = {name for name, value in offered.items() if value == "eu-west-3"}
+    assert names == {"AWS_DEFAULT_REGION", "AWS_REGION", "DETCLOUD_STORAGE_REGION"}
+    monkeypatch.delenv("AWS_DEFAULT_REGION")
+    assert not names & set(server.variables("4.1"))
+
+
 def test_another_trials_token_opens_nothing(server: CredentialServer, cluster: Cluster) -> None:
     own, other = server.variables("4.1"), server.variables("5.1")
     for token in (other[TOKEN], "", None, own[TOKEN][:-1]):

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from detcloud.shared.s3 import Bucket, BucketError, BucketPlace
+from detcloud.shared.bucket_place import BucketPlace
+from detcloud.shared.s3 import Bucket, BucketError
 from tests.conftest import require
 
 require("botocore")

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from detcloud.agent.assignment.environment import gang_variables, trial_environment
+from detcloud.agent.assignment.environment import (
+    gang_variables,
+    trial_environment,
+    without_what_the_user_sets,
+)
 from detcloud.agent.assignment.startup_hook import HOOK_FILE, hook_command
 from detcloud.compatibility.variables import determined_variables
 
@@ -68,6 +72,9 @@ class Assignment:
 
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """The trial's variables, over those in `base`."""
-        reserved = {**gang_variables(self.spec), **self.storage}
-        base = {**determined_variables(self.spec), **base}
+        storage = without_what_the_user_sets(self.storage, self.variables, cuda=self.uses_cuda)
+        base, reserved = (
+            {**determined_variables(self.spec), **base, **storage},
+            gang_variables(self.spec),
+        )
         return trial_environment(base, self.variables, self.directory, self.slots, reserved)

@@ -18,6 +18,7 @@ INHERITED = ("LANG", "LANGUAGE", "LD_LIBRARY_PATH", "SSL_CERT_DIR", "SSL_CERT_FI
 # The address of a socket ends after 103 bytes on some systems, and Python's processes append up to
 # 32 to this folder for theirs: the workers of a data loader would hang.
 TMPDIR_BYTES_MAX = 70
+REGION_VARIABLES = ("AWS_DEFAULT_REGION", "AWS_REGION")
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 PACKAGES = str(Path(__file__).resolve().parents[3])
 # The folder of a container in which this package alone is mounted.
@@ -91,6 +92,21 @@ def trial_environment(
     if devices and "NVIDIA_VISIBLE_DEVICES" in base:
         environment["NVIDIA_VISIBLE_DEVICES"] = environment["CUDA_VISIBLE_DEVICES"]
     return {**environment, **reserved}
+
+
+def without_what_the_user_sets(
+    offered: Mapping[str, str], variables: object, *, cuda: bool
+) -> dict[str, str]:
+    """The offered variables for AWS's clients, but for those that the configuration's exclude.
+
+    A region of the user's own goes before ours, and so do the user's own keys: with them the code
+    gets none of ours to fall back on.
+    """
+    own = {name for name in variables_by_name(variables, cuda=cuda) if name.startswith("AWS_")}
+    excluded = set(REGION_VARIABLES if own.intersection(REGION_VARIABLES) else ())
+    if own.difference(REGION_VARIABLES):
+        excluded |= {name for name in offered if name.startswith("AWS_CONTAINER_")}
+    return {name: value for name, value in offered.items() if name not in excluded}
 
 
 def gang_variables(spec: Mapping[str, Any]) -> dict[str, str]:

@@ -7,15 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from detcloud.shared.bucket_place import BucketPlace
 from detcloud.shared.http import backoff_seconds
-from detcloud.shared.s3 import (
-    PART_BYTES,
-    PARTS_MAX,
-    Bucket,
-    BucketPlace,
-    NoSuchKey,
-    WriteConflict,
-)
+from detcloud.shared.s3 import PART_BYTES, PARTS_MAX, Bucket, NoSuchKey, WriteConflict, new_client
 from detcloud.storage.store import (
     KeyExists,
     KeyNotFound,
@@ -29,11 +23,16 @@ _BLOCK_BYTES = 1 << 20
 
 
 def build_store(config: Mapping[str, Any]) -> S3Store:
-    """The store in the configuration's `bucket`. Raises StorageError for one that cannot be."""
+    """The store in the configuration's `bucket`, for checkpoints, with keys that are the
+    configuration's, the agent's or the machine's, never those of the user's own environment.
+
+    Raises StorageError for one that cannot be.
+    """
     if not config.get("bucket"):
         raise StorageError(f"storage bucket is {config.get('bucket')!r}: a name is needed")
     with translate_errors("using the checkpoint storage"):
-        return S3Store(Bucket(BucketPlace.from_storage(config)))
+        place = BucketPlace.from_storage(config)
+        return S3Store(Bucket(place, new_client(place, for_checkpoints=True)))
 
 
 class S3Store:

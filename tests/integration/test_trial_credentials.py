@@ -1,0 +1,176 @@
+"""The keys of a trial's own code and those of its checkpoints never stand in for each other.
+
+Each has a bucket that the store opens to its own keys alone, so that a request with the other's is
+refused.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud.agent.assignment.environment import without_what_the_user_sets
+from detcloud.agent.storage_credentials import CredentialServer, StorageKeys
+from detcloud.shared.bucket_place import BucketPlace
+from detcloud.storage import StorageError, build_store
+from tests.conftest import require
+from tests.emulators.seaweedfs import SeaweedFs
+
+WRONG = "http://127.0.0.1:9"
+
+
+@pytest.fixture(autouse=True)
+def nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+
+
+@pytest.fixture
+def checkpoints(s3: SeaweedFs) -> BucketPlace:
+    return s3.guest_place("checkpoints")
+
+
+@pytest.fixture
+def data(s3: SeaweedFs) -> BucketPlace:
+    return s3.guest_place("data")
+
+
+def users_variables(data: BucketPlace, folder: Path) -> dict[str, str]:
+    """Everything by which the code of a trial may say how its own data is reached."""
+    files = {"config": "[profile own]\nregion = eu-west-3\n", "credentials": "[own]\n"}
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return {
+        "AWS_ACCESS_KEY_ID": str(data.access_key),
+        "AWS_SECRET_ACCESS_KEY": str(data.secret_key),
+        "AWS_DEFAULT_REGION": "eu-west-3",
+        "AWS_PROFILE": "own",
+        "AWS_CONFIG_FILE": str(folder / "config"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(folder / "credentials"),
+        "AWS_ENDPOINT_URL": str(data.endpoint_url),
+    }
+
+
+def storage(place: BucketPlace) -> dict[str, Any]:
+    names = ("endpoint_url", "access_key", "secret_key")
+    fields = {"type": "s3", "bucket": place.name, **{it: getattr(place, it) for it in names}}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def check_store(fields: dict[str, Any], folder: Path) -> None:
+    """Stores a checkpoint's file and reads it."""
+    (folder / "weights").write_bytes(b"weights")
+    store = build_store(fields)
+    store.put("1/1/1/u/weights", folder / "weights")
+    store.get("1/1/1/u/weights", folder / "copy")
+    assert (folder / "copy").read_bytes() == b"weights"
+
+
+def check_users_code(data: BucketPlace) -> None:
+    """Reads and writes the data as code of any user would."""
+    client: Any = require("boto3").Session().client("s3")
+    assert client.meta.region_name == "eu-west-3"
+    client.put_object(Bucket=data.name, Key="sample", Body=b"sample")
+    assert client.get_object(Bucket=data.name, Key="sample")["Body"].read() == b"sample"
+
+
+def test_keys_of_the_configuration_are_the_checkpoints_and_the_variables_the_codes(
+    checkpoints: BucketPlace, data: BucketPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in users_variables(data, tmp_path).items():
+        monkeypatch.setenv(name, value)
+    check_store(storage(checkpoints), tmp_path)
+    check_users_code(data)
+
+
+def test_an_endpoint_of_the_codes_own_is_not_the_checkpoints(
+    checkpoints: BucketPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from detcloud.shared.s3 import new_client
+
+    place = replace(checkpoints, endpoint_url=None, region=None)
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"):
+        monkeypatch.setenv(name, WRONG)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-3")
+    assert new_client(place, for_checkpoints=True).meta.endpoint_url == "https://s3.amazonaws.com"
+    monkeypatch.setenv("DETCLOUD_STORAGE_REGION", "us-west-2")
+    client = new_client(place, for_checkpoints=True)
+    assert client.meta.endpoint_url == "https://s3.us-west-2.amazonaws.com"
+    assert new_client(place).meta.endpoint_url == WRONG
+
+
+def test_variables_of_the_code_are_no_keys_of_checkpoints(
+    checkpoints: BucketPlace, data: BucketPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in users_variables(data, tmp_path).items():
+        monkeypatch.setenv(name, value)
+    keyless = replace(checkpoints, access_key=None, secret_key=None)
+    with pytest.raises(StorageError, match="give access_key and secret_key in checkpoint_storage"):
+        build_store(storage(keyless))
+
+
+@pytest.fixture
+def server(tmp_path: Path, checkpoints: BucketPlace) -> Iterator[CredentialServer]:
+    """An agent's server of keys, whose cluster issues those of the checkpoints."""
+
+    def fetch(allocation: str) -> StorageKeys:
+        keys = str(checkpoints.access_key), str(checkpoints.secret_key)
+        return StorageKeys(*keys, "", int(time.time() * 1000) + 3_600_000)
+
+    folder = tmp_path / "agent"
+    folder.mkdir()
+    running = CredentialServer(folder, fetch, print)
+    yield running
+    running.close()
+
+
+def test_keys_that_the_agent_hands_out_are_the_checkpoints_alone(
+    server: CredentialServer,
+    checkpoints: BucketPlace,
+    data: BucketPlace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = users_variables(data, tmp_path)
+    offered = without_what_the_user_sets(server.variables("4.1"), own, cuda=False)
+    for name, value in {**offered, **own}.items():
+        monkeypatch.setenv(name, value)
+    given = replace(checkpoints, access_key=None, secret_key=None)
+    check_store({**storage(given), "credentials": "given"}, tmp_path)
+    check_users_code(data)
+    # Without its keys the code does not get those of the checkpoints instead.
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    exceptions = require("botocore.exceptions")
+    with pytest.raises(exceptions.NoCredentialsError):
+        require("boto3").Session().client("s3").list_buckets()
+
+
+@pytest.mark.parametrize(
+    ("own", "hidden"),
+    [
+        ({}, set()),
+        ({"TOKEN": "x"}, set()),
+        ({"AWS_REGION": "x"}, {"AWS_DEFAULT_REGION", "AWS_REGION"}),
+        ({"AWS_PROFILE": "x"}, {"AWS_CONTAINER_CREDENTIALS_FULL_URI"}),
+        ({"AWS_ACCESS_KEY_ID": "x"}, {"AWS_CONTAINER_CREDENTIALS_FULL_URI"}),
+    ],
+)
+def test_what_a_user_sets_goes_before_what_the_agent_offers(
+    own: dict[str, str], hidden: set[str]
+) -> None:
+    names = (
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        "AWS_DEFAULT_REGION",
+        "AWS_REGION",
+        "DETCLOUD_STORAGE_CREDENTIALS_URI",
+    )
+    left = without_what_the_user_sets(dict.fromkeys(names, "ours"), own, cuda=False)
+    assert set(names) - set(left) == hidden
