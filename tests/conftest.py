@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
+    from tests.emulators.fake_gcs import FakeGcs
     from tests.emulators.ministack import Ministack
     from tests.emulators.seaweedfs import SeaweedFs
 
@@ -44,6 +45,23 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedFs]:
 
     with seaweedfs(tmp_path_factory.mktemp("seaweedfs")) as store:
         yield store
+
+
+@pytest.fixture(scope="session")
+def gcs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeGcs]:
+    """A store that speaks to Google's client, for all tests of a process."""
+    require("google.cloud.storage")
+    from tests.emulators.fake_gcs import fake_gcs
+
+    with fake_gcs(tmp_path_factory.mktemp("fake-gcs")) as store:
+        yield store
+
+
+@pytest.fixture
+def gcs(gcs_server: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> FakeGcs:
+    """The store, named in the environment as Google's client wants it."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_server.url)
+    return gcs_server
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,10 @@ KEYS = {"type": "s3", "bucket": "b", "access_key": "a", "secret_key": "of ours"}
     [
         ({"type": "tape"}, "storage type 'tape' is unknown"),
         ({}, "storage type None is unknown"),
-        *(({"type": name}, "is unknown; known: directory, s3, shared_fs") for name in ELSEWHERE),
+        *(
+            ({"type": name}, "is unknown; known: directory, gcs, s3, shared_fs")
+            for name in ELSEWHERE
+        ),
         ({"type": "directory"}, "storage path is None: an absolute path was expected"),
         ({"type": "shared_fs", "path": "here"}, "storage path is 'here'"),
         ({"type": "s3"}, "storage bucket is None: a name is needed"),
@@ -32,17 +35,18 @@ def test_a_store_that_cannot_be_built_says_why(config: dict[str, Any], message: 
         build_store(config)
 
 
-def test_without_boto3_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_package_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
-    def without(name: str, *others: Any) -> Any:
-        if name.partition(".")[0] in ("boto3", "botocore"):
+    def without(name: str, *others: Any, **named: Any) -> Any:
+        if name.partition(".")[0] in ("boto3", "botocore", "google"):
             raise ModuleNotFoundError(name)
-        return real(name, *others)
+        return real(name, *others, **named)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(StorageError, match=r"pip install 'detcloud\[aws\]'"):
-        build_store({"type": "s3", "bucket": "b"})
+    for storage_type, extra in (("s3", "aws"), ("gcs", "gcs")):
+        with pytest.raises(StorageError, match=rf"pip install 'detcloud\[{extra}\]'"):
+            build_store({"type": storage_type, "bucket": "b"})
 
 
 def test_a_store_from_outside_is_one_registration(
@@ -66,5 +70,5 @@ def test_a_store_from_outside_is_one_registration(
         # A store without a folder keeps no event files either.
         assert context.train.get_tensorboard_path().is_relative_to(tmp_path)
     assert {"checkpoint_intent", "checkpoint", "exit"} <= set(kinds(trial))
-    with pytest.raises(StorageError, match="known: directory, memory, s3, shared_fs"):
+    with pytest.raises(StorageError, match="known: directory, gcs, memory, s3, shared_fs"):
         build_store({"type": "tape"})
