@@ -42,6 +42,7 @@ def spec_builder(cluster_id: str, checkpoints: CheckpointStorage) -> SpecBuilder
             "entrypoint": _entrypoint(config),
             "latest_checkpoint": _checkpoint_reference(checkpoint) if checkpoint else None,
             "storage": storage_fields(config.checkpoint_storage, checkpoints),
+            "data_layer": _data_layer(config),
             "steps_completed": own.steps_completed if own else 0,
             "validated_steps": trial.metric_steps,
             "threads": max(1, trial.settings.slots),
@@ -73,6 +74,10 @@ def _entrypoint(config: ExperimentConfig) -> str | list[str]:
 def _registry_auth(config: ExperimentConfig) -> dict[str, Any] | None:
     login = config.environment.registry_auth
     return login.model_dump(mode="json", context=REVEAL) if login else None
+
+
+def _data_layer(config: ExperimentConfig) -> dict[str, Any]:
+    return config.data_layer.model_dump(mode="json", context=REVEAL, exclude_none=True)
 
 
 def _checkpoint_reference(checkpoint: CheckpointRef) -> dict[str, Any]:

@@ -307,7 +307,8 @@ def _storage_lines() -> Iterator[str]:
         yield from _table(_rows(model, storage.CheckpointStorage))
     yield "## Data layer"
     yield ""
-    yield "`data_layer`, kept and shown; its `type` is `shared_fs` by default."
+    yield "`data_layer`: where `cache_train_dataset` and `cache_validation_dataset` keep data sets"
+    yield "of PyTorch trials ([data](data.md)); its `type` is `shared_fs` by default."
     yield ""
     for name, layer in storage.LAYERS.items():
         yield f"### {name} layer"

@@ -82,17 +82,19 @@ Storage = Annotated[SerializeAsAny[CheckpointStorage], PlainValidator(_parse_sto
 
 
 class DataLayer(Section):
-    """The data layer, which caches data."""
+    """The place of the data sets that training code caches."""
 
     type: str = "shared_fs"
 
 
 class SharedFsLayer(DataLayer):
-    """A directory of the agent's host."""
+    """A directory of the agent's host, which several machines may mount."""
 
     type: Literal["shared_fs"] = "shared_fs"
     host_storage_path: AbsolutePath | None = None
-    """The folder on the host."""
+    """The folder on the host; without it one that belongs to the agent, or in a container one that
+    ends with the run.
+    """
     container_storage_path: AbsolutePath | None = Field(default=None, validate_default=True)
     """Where it appears in the container."""
 
@@ -110,7 +112,7 @@ class BucketLayer(DataLayer):
     bucket_directory_path: Text
     """A folder in it."""
     local_cache_host_path: AbsolutePath | None = None
-    """A cache on the host."""
+    """The folder of the host for the copies that are read; without it as for shared_fs."""
     local_cache_container_path: AbsolutePath | None = Field(default=None, validate_default=True)
     """Where that appears in the container."""
 
@@ -131,7 +133,7 @@ class S3Layer(BucketLayer):
 
     type: Literal["s3"]
     access_key: Secret | None = None
-    """Instead of the environment's credentials."""
+    """Instead of what the trial's own environment has."""
     secret_key: Secret | None = None
     """Belongs to access_key."""
     endpoint_url: Url | None = None

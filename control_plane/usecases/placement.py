@@ -154,6 +154,9 @@ def _host_paths(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
         yield f"bind_mounts[{number}].host_path", mount.host_path
     for number, device in enumerate(config.resources.devices):
         yield f"resources.devices[{number}].host_path", device.host_path
+    for name in ("host_storage_path", "local_cache_host_path"):
+        if path := getattr(config.data_layer, name, None):
+            yield f"data_layer.{name}", path
     if spec := find_usable_type(config.checkpoint_storage.type):
         for name, path in spec.host_paths(config.checkpoint_storage).items():
             yield f"checkpoint_storage.{name}", path

@@ -319,8 +319,8 @@ def _note_file(home: Path, path: Path, transcript: Transcript) -> None:
     except OSError:
         return
     if name.endswith("in/spec.json"):
-        # The trial's own data are for it to read.
-        content = json.dumps({**json.loads(content), "config": {}}).encode()
+        # The trial's own data and the keys to them are for it to read.
+        content = json.dumps({**json.loads(content), "config": {}, "data_layer": {}}).encode()
     transcript.note(
         f"file {name}", gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content
     )

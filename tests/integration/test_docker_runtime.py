@@ -129,9 +129,13 @@ try:
 except OSError as error:
     print(error.strerror)
 """
-    trial = run(node, program + LEAVE, config=container_spec(bind_mounts=mounts)["config"])
+    program += 'open(os.environ["DETCLOUD_DATA_LAYER_PATH"] + "/cached", "w").close()\n'
+    layer = {"host_storage_path": str(tmp_path / "sets"), "container_storage_path": "/sets"}
+    spec = container_spec(bind_mounts=mounts, data_layer=layer)
+    trial = run(node, "import os\n" + program + LEAVE, config=spec["config"])
     assert log_text(trial).splitlines()[-2:] == ["1 2 3", "Read-only file system"]
     assert sorted(one.name for one in data.iterdir()) == ["found", "rows"]
+    assert [one.name for one in (tmp_path / "sets").iterdir()] == ["cached"]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from detcloud.agent.address import local_address
 from detcloud.agent.agent import Agent, NoticeSource
 from detcloud.agent.allocation.agent_report import AgentReport
+from detcloud.agent.assignment.data_layer import DEFAULT_FOLDER
 from detcloud.agent.assignment.environment import shared_environment
 from detcloud.agent.assignment.model_code import CodeCache
 from detcloud.agent.clouds import CLOUDS, load_instance
@@ -138,7 +139,8 @@ def _container_runtime(
         raise ConfigurationError(f"{CONTAINER_RUNTIME} must be {known}, not {unknown!r}")
     _check_no_other_runtime(options.container_runtime, work)
     if options.container_runtime == "process":
-        return ProcessRuntime(None if options.plain_starts else _fork_server(work, slots))
+        fork_server = None if options.plain_starts else _fork_server(work, slots)
+        return ProcessRuntime(fork_server, work / DEFAULT_FOLDER)
     from detcloud.agent.docker.container import ContainerRules
     from detcloud.agent.docker.engine import (
         EngineClient,

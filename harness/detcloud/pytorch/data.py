@@ -19,13 +19,13 @@ from torch.utils.data import (
 )
 from torch.utils.data import DataLoader as TorchDataLoader
 
-from detcloud.pytorch.generators import preserve_state, seed_all
-from detcloud.pytorch.samplers import adapt_batch_sampler
+from detcloud.pytorch.generators import preserve_state, seed_all, seed_worker
+from detcloud.pytorch.samplers import FixedShuffleSampler, adapt_batch_sampler
 from detcloud.shared.errors import DetcloudError
 
 _RESERVED_OPTIONS = ("generator",)
 # Samplers that draw from their `generator` or not at all, so that an epoch need not be listed.
-_SEEDED_SAMPLERS = (RandomSampler, SequentialSampler)
+_SEEDED_SAMPLERS = (RandomSampler, SequentialSampler, FixedShuffleSampler)
 _PLAIN_BATCHES = (BatchSampler, list)
 
 
@@ -228,14 +228,20 @@ class _WorkerDataset(Dataset[Any]):
         return _length(self.dataset)
 
     def __getitems__(self, batch: _Batch) -> Any:
-        seed_all(batch.seed % 2**32)
+        seed_worker(batch.seed % 2**32)
         get_items: Callable[[list[int]], Any] | None = getattr(self.dataset, "__getitems__", None)
         return get_items(batch) if get_items else [self.dataset[index] for index in batch]
 
 
 def _default_sampler(dataset: Dataset[Any], shuffle: bool) -> Sampler[int]:
     sized: Any = dataset
-    return RandomSampler(sized) if shuffle else SequentialSampler(sized)
+    if shuffle:
+        return RandomSampler(sized)
+    # A cached data set may have an order of its own.
+    sampler_of: Callable[[], Sampler[int] | None] = getattr(
+        dataset, "default_sampler", lambda: None
+    )
+    return sampler_of() or SequentialSampler(sized)
 
 
 def _length(dataset: Dataset[Any]) -> int:

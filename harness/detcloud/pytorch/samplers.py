@@ -7,10 +7,11 @@ shard, skip, so that what is skipped is what this worker has seen.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
+import torch
 from torch.utils.data import BatchSampler, Sampler
 
 from detcloud.shared.errors import DetcloudError
@@ -86,6 +87,20 @@ class ReproducibleShuffleSampler(Sampler[Any]):
         items = list(self._sampler)
         self._random.shuffle(items)
         return iter(items)
+
+
+class FixedShuffleSampler(Sampler[int]):
+    """The numbers of a dataset's samples in an order that `seed` decides, the same in each pass."""
+
+    def __init__(self, dataset: Sized, seed: int) -> None:
+        self._dataset, self._seed = dataset, seed
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __iter__(self) -> Iterator[int]:
+        generator = torch.Generator().manual_seed(self._seed)
+        return iter(torch.randperm(len(self._dataset), generator=generator).tolist())
 
 
 class _BatchWise(BatchSampler):

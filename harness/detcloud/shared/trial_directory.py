@@ -60,6 +60,7 @@ class TrialSpec:
     latest_checkpoint: CheckpointReference | None = None
     # It may hold secret keys, so it is not printed with the specification.
     storage: dict[str, Any] | None = field(default=None, repr=False)
+    data_layer: dict[str, Any] | None = field(default=None, repr=False)
     steps_completed: int = 0
     validated_steps: int | None = None
     slots: list[int] = field(default_factory=list)
@@ -82,6 +83,8 @@ class TrialSpec:
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
+DATA_LAYER_PATH = "DETCLOUD_DATA_LAYER_PATH"
+"""The variable by which an agent tells where in the trial's file system cached data sets lie."""
 ENDLESS = 1 << 53
 """The length of a training that ends when its code does, or when the searcher stops it."""
 

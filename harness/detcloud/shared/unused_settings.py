@@ -55,7 +55,6 @@ UNUSED_SETTINGS = (
     UnusedSetting(("profiling", "begin_on_batch"), WHOLE_RUN),
     UnusedSetting(("profiling", "end_after_batch"), WHOLE_RUN),
     UnusedSetting(("profiling", "sync_timings"), WHOLE_RUN, (True, False)),
-    UnusedSetting(("data_layer", "type"), "nothing caches data sets", ("shared_fs",)),
     UnusedSetting(("tensorboard_storage",), EVENT_FILES),
     UnusedSetting(("security",), OF_THE_MASTER),
     UnusedSetting(("internal",), OF_THE_MASTER),

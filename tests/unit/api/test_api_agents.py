@@ -60,6 +60,7 @@ def test_an_enrolled_agent_gets_its_trials(cluster: Cluster) -> None:
     spec = first["spec"]
     checkpoints = str(cluster.checkpoints)
     assert spec["storage"] == {"type": "directory", "path": checkpoints}
+    assert spec["data_layer"] == {"type": "shared_fs"}
     assert spec["entrypoint"] == "python train.py"
     assert (spec["allocation_id"], spec["epoch"], spec["trial_id"]) == ("1.1", 1, 1)
     assert (spec["metric"], spec["smaller_is_better"]) == ("loss", True)

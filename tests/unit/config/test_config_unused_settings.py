@@ -23,7 +23,7 @@ def test_what_the_reference_calls_kept_and_shown_is_what_has_a_notice() -> None:
     said = set(names_without_effect())
     assert said - noticed == set()
     # The reference tells of these in other words.
-    assert noticed - said == {"ports", "type", "mixed_precision"} - said
+    assert noticed - said == {"ports", "mixed_precision"} - said
 
 
 @pytest.mark.parametrize("setting", UNUSED_SETTINGS, ids=lambda it: ".".join(it.path))

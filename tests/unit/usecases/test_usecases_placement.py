@@ -179,6 +179,7 @@ def test_a_job_moves_to_no_pool_where_it_could_never_run(cluster: Cluster) -> No
 INSTANCES = "provider: {type: aws, instance_type: m5.large, cpu_slots_allowed: true"
 MOUNT = "bind_mounts=[{{host_path: {0}, container_path: d}}]"
 DEVICE = "resources.devices=[{{host_path: {0}, container_path: /dev/x}}]"
+LAYER = "data_layer={{host_storage_path: {0}, container_storage_path: /d}}"
 STORAGE = "checkpoint_storage={{type: shared_fs, host_path: {0}}}"
 
 
@@ -188,6 +189,7 @@ STORAGE = "checkpoint_storage={{type: shared_fs, host_path: {0}}}"
         (MOUNT, "bind_mounts[0].host_path"),
         (DEVICE, "resources.devices[0].host_path"),
         (STORAGE, "checkpoint_storage.host_path"),
+        (LAYER, "data_layer.host_storage_path"),
     ],
 )
 def test_instances_mount_nothing_but_what_their_pool_allows(

@@ -70,11 +70,11 @@ class Assignment:
             return [("trial", trial)]
         return [("hook", hook_command(self.directory.code, records, trial)), ("trial", trial)]
 
-    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """The trial's variables, over those in `base`."""
+    def environment(
+        self, base: Mapping[str, str], reserved: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        """The trial's variables, over those in `base` and below those of the runtime's own."""
         storage = without_what_the_user_sets(self.storage, self.variables, cuda=self.uses_cuda)
-        base, reserved = (
-            {**determined_variables(self.spec), **base, **storage},
-            gang_variables(self.spec),
-        )
+        base = {**determined_variables(self.spec), **base, **storage}
+        reserved = {**gang_variables(self.spec), **(reserved or {})}
         return trial_environment(base, self.variables, self.directory, self.slots, reserved)

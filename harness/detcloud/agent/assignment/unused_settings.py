@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.assignment.bind_mounts import bind_mounts, mount_notices
+from detcloud.agent.assignment.data_layer import data_layer_notices
 from detcloud.agent.assignment.environment import (
     configured_variables,
     is_reserved,
@@ -45,6 +46,7 @@ def _unused_by_processes(config: Mapping[str, Any], *, cuda: bool) -> Iterator[s
         yield f"{name} is not used: {PROCESSES}"
     yield from unused_setting_notices(config)
     yield from mount_notices(bind_mounts(config))
+    yield from data_layer_notices(config)
     yield from _reserved_variables(config, cuda=cuda)
     yield from _overlong_variables(config)
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.assignment.assignment import LaunchImpossible
 from detcloud.agent.assignment.bind_mounts import MountImpossible, bind_mounts
+from detcloud.agent.assignment.data_layer import data_layer_mount
 from detcloud.agent.assignment.environment import CONTAINER_PACKAGES
 
 if TYPE_CHECKING:
@@ -122,6 +123,10 @@ def _mounts(assignment: Assignment, rules: ContainerRules) -> list[dict[str, Any
                 "checkpoint_storage:", str(checkpoints), rules, may_be_made=True
             )
         mounts.append(_bind(real, str(checkpoints)))
+    if data_layer := data_layer_mount(assignment.config):
+        field = "data_layer:"
+        real = _resolve_allowed(field, data_layer.host_path, rules, may_be_made=True)
+        mounts.append(_bind(real, data_layer.container_path))
     for mount in bind_mounts(assignment.config):
         target = posixpath.normpath(posixpath.join(directory.code, mount.container_path))
         if mount.is_link and not target.startswith(f"{directory.code}/"):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detcloud.agent.assignment.assignment import LaunchImpossible
+from detcloud.agent.assignment.data_layer import data_layer_mount
 from detcloud.agent.assignment.environment import container_environment
 from detcloud.agent.assignment.unused_settings import container_notices
 from detcloud.agent.docker.container import (
@@ -30,6 +31,7 @@ from detcloud.agent.docker.images import image_request
 from detcloud.agent.docker.launch import KILL_FILE, REQUEST_FILE, ContainerLaunch
 from detcloud.agent.runtime import Launch, Phase, Status
 from detcloud.shared.files import write_atomically
+from detcloud.shared.trial_directory import DATA_LAYER_PATH
 from detcloud.storage.types.directory import STAGING_FOLDER, TENSORBOARD_FOLDER
 
 if TYPE_CHECKING:
@@ -94,10 +96,14 @@ class DockerRuntime:
         base = container_environment(assignment.threads)
         if image.python_path:
             base["PYTHONPATH"] += f":{image.python_path}"
-        environment = assignment.environment(base)
+        mount = data_layer_mount(assignment.config)
+        place = {DATA_LAYER_PATH: mount.container_path} if mount is not None else {}
+        environment = assignment.environment(base, place)
         variables = [f"{name}={value}" for name, value in environment.items()]
         directory.give_to_owner()
         self._open_checkpoint_folder(assignment)
+        if mount is not None:
+            self._make_folder(Path(mount.host_path))
         return Launch(
             assignment.stages(PYTHON, directory.agent / RECORDS),
             environment,
@@ -173,6 +179,14 @@ class DockerRuntime:
         for place in (folder / name for name in (STAGING_FOLDER, *places, *events)):
             place.mkdir(exist_ok=True)
             os.chown(place, *self.owner, follow_symlinks=False)
+
+    def _make_folder(self, folder: Path) -> None:
+        """Make a folder for trials to write into; one that is there is its owner's to open."""
+        if folder.exists():
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        if self.owner is not None and os.getuid() == 0:
+            os.chown(folder, *self.owner, follow_symlinks=False)
 
     def _write_records(self, directory: Path, launch: Launch) -> None:
         """Write the supervisor's folder, which belongs to the container's user."""

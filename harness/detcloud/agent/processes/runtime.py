@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from detcloud.agent.assignment.bind_mounts import bind_mounts, make_links
+from detcloud.agent.assignment.data_layer import data_layer_variables
 from detcloud.agent.assignment.environment import shared_environment
 from detcloud.agent.assignment.startup_hook import PASSED_FILE
 from detcloud.agent.assignment.unused_settings import process_notices
@@ -42,8 +43,11 @@ STAGE_CHARACTERS_MAX = 16
 class ProcessRuntime:
     """Runs each launch under a supervisor process of its own, which survives the agent."""
 
-    def __init__(self, fork_server: ForkServer | None = None) -> None:
-        self._fork_server = fork_server
+    def __init__(
+        self, fork_server: ForkServer | None = None, data_layer: Path | None = None
+    ) -> None:
+        """`data_layer` is the folder of cached data sets whose configuration names none."""
+        self._fork_server, self._data_layer = fork_server, data_layer
         self._supervisors: dict[Path, int] = {}
         self._children: set[int] = set()
         # Children that a signal ended: what lies where they record an end is not theirs.
@@ -67,7 +71,7 @@ class ProcessRuntime:
         plain = assignment.has_hook or assignment.uses_cuda or several
         launch = Launch(
             assignment.stages(sys.executable, directory.agent),
-            assignment.environment(base),
+            assignment.environment(base, data_layer_variables(assignment.config, self._data_layer)),
             str(directory.code),
             str(directory.log),
             assignment.log_bytes_max,

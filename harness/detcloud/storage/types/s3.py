@@ -35,6 +35,14 @@ def build_store(config: Mapping[str, Any]) -> S3Store:
         return S3Store(Bucket(place, new_client(place, for_checkpoints=True)))
 
 
+def build_data_store(config: Mapping[str, Any]) -> S3Store:
+    """A store for data of the user's: without keys in the configuration it uses those, and the
+    region, that the user's own environment has. Raises StorageError for one that cannot be.
+    """
+    with translate_errors("using the data layer"):
+        return S3Store(Bucket(BucketPlace.from_storage(config)))
+
+
 class S3Store:
     """A store whose keys lie below the prefix of the bucket's place."""
 

@@ -13,6 +13,7 @@ from detcloud.agent.assignment.bind_mounts import (
     bind_mounts,
     make_links,
 )
+from detcloud.agent.assignment.data_layer import data_layer_variables
 from detcloud.agent.assignment.unused_settings import container_notices
 from detcloud.agent.assignment.unused_settings import process_notices as notices
 
@@ -193,3 +194,22 @@ def test_the_image_of_a_configuration_that_names_none_is_silent(cuda: bool) -> N
 def test_a_configuration_that_no_variable_holds_is_told() -> None:
     (line,) = notices({"data": "x" * (120 * 1024)}, cuda=False)
     assert "variable DET_EXPERIMENT_CONFIG is not set: the configuration has more than" in line
+
+
+def test_a_process_finds_cached_data_sets_where_the_host_has_them(tmp_path: Path) -> None:
+    paths = {"host_storage_path": "/data/sets", "container_storage_path": "/sets"}
+    config = {"data_layer": {"type": "shared_fs", **paths}}
+    default = tmp_path / "own"
+    assert data_layer_variables(config, default) == {"DETCLOUD_DATA_LAYER_PATH": "/data/sets"}
+    assert data_layer_variables({}, default) == {"DETCLOUD_DATA_LAYER_PATH": str(default)}
+    assert data_layer_variables({}, None) == {}
+    assert notices(config, cuda=False) == [
+        f"[detcloud] data_layer.container_storage_path is not used: {REASON}, which find the folder"
+        " at /data/sets"
+    ]
+    # Of the settings of another type none is meant.
+    bucket = {"type": "s3", "local_cache_host_path": "/c", "local_cache_container_path": "/c/"}
+    assert data_layer_variables({"data_layer": {**bucket, **paths}}, default) == {
+        "DETCLOUD_DATA_LAYER_PATH": "/c"
+    }
+    assert notices({"data_layer": bucket}, cuda=False) == []

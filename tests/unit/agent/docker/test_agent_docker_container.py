@@ -414,3 +414,15 @@ def test_settings_that_containers_have_no_use_for_are_told() -> None:
         "[detcloud] environment variable HOME: the runtime's value is used instead",
     ]
     assert container_notices({}, "ours:1", cuda=True) == []
+
+
+def test_cached_data_sets_are_mounted_if_they_may_be(tmp_path: Path) -> None:
+    paths = {"host_storage_path": str(tmp_path / "sets"), "container_storage_path": "/sets"}
+    config = {"data_layer": {"type": "shared_fs", **paths}}
+    mount = body_of(tmp_path, **config)["HostConfig"]["Mounts"][-1]
+    assert (mount["Source"], mount["Target"]) == (str(tmp_path / "sets"), "/sets")
+    assert mount["ReadOnly"] is False
+    rules = ContainerRules(tmp_path, "node", 1000, 1000, mounts_allowed=(Path("/data"),))
+    with pytest.raises(LaunchImpossible, match=r"data_layer: .* is not allowed on this agent"):
+        container_body(assignment(tmp_path, **config), rules, lambda _: -1)
+    assert "/sets" not in {it["Target"] for it in body_of(tmp_path)["HostConfig"]["Mounts"]}

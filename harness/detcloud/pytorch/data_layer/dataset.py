@@ -1,0 +1,136 @@
+"""The data set that a trial gets from a cache: map-style, with an order for each epoch."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import Dataset, RandomSampler, Sampler, Subset
+
+from detcloud.pytorch.data import derived_seed
+from detcloud.pytorch.data_layer.manifest import Manifest
+from detcloud.pytorch.data_layer.sample import DamagedSample, decode_sample
+from detcloud.pytorch.data_layer.shard import DamagedShard, ShardReader
+from detcloud.pytorch.samplers import FixedShuffleSampler
+from detcloud.shared.errors import DetcloudError
+
+
+class CachedDataset(Dataset[Any]):
+    """The samples of a cache in the order of the data set that it was made of.
+
+    `detcloud.pytorch.DataLoader` shuffles it if it `is_shuffled`, shares it out over the processes
+    of the trial and goes on where training stopped. For other loaders there is `shard`.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        manifest: Manifest,
+        *,
+        seed: int = 0,
+        is_shuffled: bool = False,
+        is_shuffled_once: bool = False,
+    ) -> None:
+        """`folder` has the manifest's files; with `is_shuffled_once` all epochs have one order."""
+        self.folder, self.manifest, self.seed = folder, manifest, seed
+        self.is_shuffled, self.is_shuffled_once = is_shuffled, is_shuffled_once
+        self._open()
+
+    def __len__(self) -> int:
+        return self.manifest.samples
+
+    def __getitem__(self, index: int) -> Any:
+        """The sample of that number. Raises DetcloudError where its bytes are damaged."""
+        number = index + len(self) if index < 0 else index
+        if not 0 <= number < len(self):
+            raise IndexError(f"sample {index} of {len(self)}")
+        shard = bisect_right(self._firsts, number) - 1
+        try:
+            return decode_sample(self._readers[shard].read(number - self._firsts[shard]))
+        except (DamagedShard, DamagedSample, OSError) as error:
+            self._suspect_damage()
+            raise DetcloudError(
+                f"sample {index} of the cached data set {self.manifest.name} cannot be read: "
+                f"{error}. All of it is checked when the trial starts again, and made again if it "
+                "is damaged"
+            ) from error
+
+    def map(self, function: Callable[[Any], Any]) -> Dataset[Any]:
+        """The data set with `function` applied to each sample when it is read: for augmentation,
+        which a cache would repeat alike in every epoch.
+        """
+        return _MappedDataset(self, function)
+
+    def shard(self, rank: int, size: int, epoch: int = 0) -> Dataset[Any]:
+        """The samples of one of `size` workers in an epoch: of all in the epoch's order, each
+        `size`th. Of one seed the shares are the same everywhere.
+        """
+        if size < 1 or not 0 <= rank < size:
+            raise DetcloudError(f"shard {rank} of {size}: a rank from 0 to size - 1 was expected")
+        return Subset(self, self._order(epoch)[rank::size])
+
+    def default_sampler(self) -> Sampler[int] | None:
+        """The sampler of a loader that is told no order; None for the samples' own."""
+        return _sampler_of(self, self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state for another process, which opens the files itself."""
+        return {k: v for k, v in self.__dict__.items() if k not in ("_readers", "_firsts")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._open()
+
+    def _open(self) -> None:
+        build, shards = self.folder / self.manifest.build, self.manifest.shards
+        self._readers = [ShardReader(build, shard) for shard in shards]
+        self._firsts = [0, *accumulate(shard.samples for shard in shards[:-1])]
+
+    def _order(self, epoch: int) -> list[int]:
+        if not self.is_shuffled:
+            return list(range(len(self)))
+        if self.is_shuffled_once:
+            return list(FixedShuffleSampler(self, self.seed))
+        generator = torch.Generator().manual_seed(derived_seed(self.seed, "epoch", epoch))
+        return list(RandomSampler(self, generator=generator))
+
+    def _suspect_damage(self) -> None:
+        """Have the next trial that opens the cache check all of it."""
+        try:
+            suspicion_file(self.folder, self.manifest).touch()
+        except OSError:
+            # The folder may be one to read alone; then it is checked by whoever may write there.
+            return
+
+
+class _MappedDataset(Dataset[Any]):
+    """A cached data set, each of whose samples a function changes as it is read."""
+
+    def __init__(self, cached: CachedDataset, function: Callable[[Any], Any]) -> None:
+        self.cached, self.function = cached, function
+
+    def __len__(self) -> int:
+        return len(self.cached)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.function(self.cached[index])
+
+    def default_sampler(self) -> Sampler[int] | None:
+        return _sampler_of(self.cached, self)
+
+
+def suspicion_file(folder: Path, manifest: Manifest) -> Path:
+    """The file that says that a build has shown damage and is to be checked whole."""
+    return folder / f"{manifest.build}.suspect"
+
+
+def _sampler_of(cached: CachedDataset, dataset: Any) -> Sampler[int] | None:
+    if not cached.is_shuffled:
+        return None
+    if cached.is_shuffled_once:
+        return FixedShuffleSampler(dataset, cached.seed)
+    return RandomSampler(dataset)

@@ -1,0 +1,146 @@
+"""The decorators by which training code caches its data sets, and where the caches lie."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from detcloud import core
+from detcloud.pytorch.data_layer.cache import DatasetCache
+from detcloud.pytorch.data_layer.dataset import CachedDataset
+from detcloud.pytorch.data_layer.source import encode_source
+from detcloud.shared.errors import DetcloudError
+from detcloud.shared.trial_directory import DATA_LAYER_PATH
+from detcloud.storage import CheckpointStore
+from detcloud.storage.types.directory import DirectoryStore
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., CachedDataset]]
+NAME_BYTES_MAX = 200
+_LOCAL_PATHS = {
+    "shared_fs": "host_storage_path",
+    "s3": "local_cache_host_path",
+    "gcs": "local_cache_host_path",
+}
+
+
+class DataLayer:
+    """The data layer of one trial, as its configuration's `data_layer` says."""
+
+    def __init__(self, context: core.Context) -> None:
+        self._context = context
+
+    def cache_train_dataset(
+        self,
+        dataset_id: str,
+        dataset_version: str,
+        shuffle: bool = False,
+        skip_shuffle_at_epoch_end: bool = False,
+        *,
+        num_workers: int = 0,
+    ) -> Decorator:
+        """A decorator of a function that makes the training data set, a map-style one.
+
+        The function is called where the cache has no set of that id and version, and the samples
+        are stored; after that they are read from there. With `shuffle` each epoch has an order of
+        its own that the trial's seed decides, and with `skip_shuffle_at_epoch_end` all have the
+        first one's. `num_workers` processes beside each of the trial compute the samples.
+        """
+        return self._decorator(
+            ("train", dataset_id, dataset_version),
+            num_workers,
+            is_shuffled=shuffle,
+            is_shuffled_once=shuffle and skip_shuffle_at_epoch_end,
+        )
+
+    def cache_validation_dataset(
+        self,
+        dataset_id: str,
+        dataset_version: str,
+        shuffle: bool = False,
+        *,
+        num_workers: int = 0,
+    ) -> Decorator:
+        """A decorator like that for the validation data set, of which `shuffle` makes one order."""
+        return self._decorator(
+            ("val", dataset_id, dataset_version),
+            num_workers,
+            is_shuffled=shuffle,
+            is_shuffled_once=shuffle,
+        )
+
+    def _decorator(self, key: tuple[str, str, str], num_workers: int, **order: bool) -> Decorator:
+        split, dataset_id, dataset_version = key
+        name = cache_name(dataset_id, dataset_version, split)
+
+        def decorate(make_dataset: Callable[..., Any]) -> Callable[..., CachedDataset]:
+            @functools.wraps(make_dataset)
+            def make_cached_dataset(*arguments: Any, **named: Any) -> CachedDataset:
+                make = partial(make_dataset, *arguments, **named)
+                return self._open(name, make, num_workers, **order)
+
+            return make_cached_dataset
+
+        return decorate
+
+    def _open(
+        self, name: str, make: Callable[[], Any], num_workers: int, **order: bool
+    ) -> CachedDataset:
+        info, group = self._context.info, self._context.distributed
+        layer = info.data_layer or info.config.get("data_layer") or {}
+        store, root = open_place(layer)
+
+        def log_line(text: str) -> None:
+            print(f"[detcloud] data set {name}: {text}", flush=True)
+
+        if self._context.on_cluster and DATA_LAYER_PATH not in os.environ:
+            log_line(f"{root} ends with this run: data_layer names no folder of the machine")
+        cache = DatasetCache(store, root, name, group, log_line)
+        manifest = cache.prepare(partial(encode_source, make, name, num_workers))
+        return CachedDataset(cache.folder, manifest, seed=info.trial_seed, **order)
+
+
+def cache_name(dataset_id: str, dataset_version: str, split: str) -> str:
+    """The folder of a cache below its root. Raises DetcloudError for what names none."""
+    for what, text in (("dataset_id", dataset_id), ("dataset_version", dataset_version)):
+        if not isinstance(text, str) or not text or text.startswith("."):
+            raise DetcloudError(
+                f"{what} is {text!r:.80}: a text was expected that does not begin with a dot"
+            )
+        if len(quote(text, safe="")) > NAME_BYTES_MAX:
+            raise DetcloudError(f"{what} {text!r:.80} is too long for the name of a folder")
+    return f"{quote(dataset_id, safe=' ')}/{quote(dataset_version, safe=' ')}_{split}"
+
+
+def open_place(layer: Mapping[str, Any]) -> tuple[CheckpointStore, Path]:
+    """The store that a `data_layer` describes, and the folder of this machine to read from.
+
+    Raises StorageError for a store that cannot be used.
+    """
+    kind = str(layer.get("type") or "shared_fs")
+    if kind not in _LOCAL_PATHS:
+        known = ", ".join(sorted(_LOCAL_PATHS))
+        raise DetcloudError(f"data_layer.type is {kind!r:.80}: one of {known} was expected")
+    root = _local_folder(layer.get(_LOCAL_PATHS[kind]))
+    if kind == "shared_fs":
+        return DirectoryStore(root), root
+    place = {**layer, "prefix": layer.get("bucket_directory_path")}
+    if kind == "gcs":
+        from detcloud.storage.types.gcs import build_store
+
+        return build_store(place), root
+    from detcloud.storage.types.s3 import build_data_store
+
+    return build_data_store(place), root
+
+
+def _local_folder(configured: Any) -> Path:
+    """The folder that the agent names, else the configuration, else one of the user's cache."""
+    if named := os.environ.get(DATA_LAYER_PATH) or configured:
+        return Path(named).absolute()
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "detcloud" / "data-layer"

@@ -1,0 +1,73 @@
+"""The manifest of a cached data set: what makes its shards a cache that may be believed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from detcloud.pytorch.data_layer.shard import Shard
+from detcloud.shared.errors import DetcloudError
+
+FORMAT = 1
+
+
+class DamagedManifest(ValueError):
+    """A manifest cannot be read, or is another data set's."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A cache that is complete: its name (`ID/VERSION_SPLIT`), its generation, the folder `build`
+    beside the manifest that holds its files, and these in the order of the samples.
+
+    A generation that was found damaged is followed by another one.
+    """
+
+    name: str
+    generation: int
+    build: str
+    shards: tuple[Shard, ...]
+
+    @property
+    def samples(self) -> int:
+        return sum(shard.samples for shard in self.shards)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(shard.size_bytes for shard in self.shards)
+
+    def to_json(self) -> bytes:
+        """The manifest as it is stored."""
+        fields: dict[str, Any] = {
+            "format": FORMAT,
+            "name": self.name,
+            "generation": self.generation,
+            "build": self.build,
+            "shards": [shard.to_json() for shard in self.shards],
+        }
+        return json.dumps(fields).encode()
+
+    @classmethod
+    def parse(cls, text: bytes, name: str, generation: int) -> Manifest:
+        """The manifest of that data set. Raises DamagedManifest, and DetcloudError for one that
+        only a newer version can read.
+        """
+        try:
+            fields = json.loads(text)
+            if fields["format"] > FORMAT:
+                raise DetcloudError(
+                    f"data set {name} was cached by a newer version of detcloud: use that, or "
+                    "another dataset_version"
+                )
+            if (fields["name"], fields["generation"]) != (name, generation):
+                raise ValueError("it is another data set's")
+            build = str(fields["build"])
+            if not build or "/" in build or build.startswith("."):
+                raise ValueError(f"{build!r} is no folder")
+            shards = tuple(Shard.parse(shard) for shard in fields["shards"])
+            if not shards:
+                raise ValueError("it names no files")
+        except (ValueError, TypeError, LookupError, RecursionError) as error:
+            raise DamagedManifest(f"the manifest of {name}: {error!r:.200}") from error
+        return cls(name, generation, build, shards)

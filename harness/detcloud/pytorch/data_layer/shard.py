@@ -1,0 +1,184 @@
+"""Shards: files of many samples, with where each begins and its checksum at the end of the file.
+
+After the samples come their ends as 64-bit numbers and their CRC-32 as 32-bit numbers, in little
+endian. The cache's manifest has the digest of that index, so that it vouches for every sample.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import mmap
+import os
+import sys
+import zlib
+from array import array
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from detcloud.storage.store import translate_errors
+
+SHARD_BYTES = 64 << 20
+_ENDS, _SUMS = "Q", "I"
+_INDEX_BYTES = array(_ENDS).itemsize + array(_SUMS).itemsize
+
+
+class DamagedShard(ValueError):
+    """A file is not the shard that the manifest describes."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A shard as its manifest has it: its file, its number of samples and its index's SHA-256."""
+
+    file: str
+    samples: int
+    size_bytes: int
+    index_sha256: str
+
+    @classmethod
+    def parse(cls, fields: dict[str, Any]) -> Shard:
+        """The shard of a manifest. Raises ValueError."""
+        file, samples, size = fields["file"], int(fields["samples"]), int(fields["size_bytes"])
+        if not isinstance(file, str) or Path(file).name != file or samples < 1:
+            raise ValueError(f"{fields!r:.200} is no shard")
+        if size < samples * _INDEX_BYTES:
+            raise ValueError(f"{size} bytes are too few for {samples} samples")
+        return cls(file, samples, size, str(fields["index_sha256"]))
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def write_shards(
+    samples: Iterable[bytes],
+    folder: Path,
+    prefix: str,
+    finish: Callable[[Shard], None],
+    shard_bytes: int = SHARD_BYTES,
+) -> list[Shard]:
+    """Write the samples to files `PREFIX-NUMBER.bin` in the folder, which is durable then, and call
+    `finish` for each that is complete.
+    """
+    shards: list[Shard] = []
+    pending: list[bytes] = []
+    size = 0
+
+    def write() -> None:
+        with translate_errors(f"writing to {folder}"):
+            shard = _write_shard(folder, f"{prefix}-{len(shards):05}.bin", pending)
+        finish(shard)
+        shards.append(shard)
+        pending.clear()
+
+    for sample in samples:
+        pending.append(sample)
+        size += len(sample)
+        if size >= shard_bytes:
+            write()
+            size = 0
+    if pending:
+        write()
+    with translate_errors(f"writing to {folder}"):
+        _sync_folder(folder)
+    return shards
+
+
+def _write_shard(folder: Path, name: str, samples: list[bytes]) -> Shard:
+    ends, sums = array(_ENDS), array(_SUMS)
+    with (folder / name).open("xb") as file:
+        for sample in samples:
+            file.write(sample)
+            ends.append((ends[-1] if ends else 0) + len(sample))
+            sums.append(zlib.crc32(sample))
+        index = _little_endian(ends) + _little_endian(sums)
+        file.write(index)
+        file.flush()
+        os.fsync(file.fileno())
+        size = file.tell()
+    return Shard(name, len(samples), size, hashlib.sha256(index).hexdigest())
+
+
+class ShardReader:
+    """The samples of one file, which is mapped into memory when the first is read."""
+
+    def __init__(self, folder: Path, shard: Shard) -> None:
+        self._path, self._shard = folder / shard.file, shard
+        self._content: memoryview | None = None
+        self._ends = array(_ENDS)
+        self._sums = array(_SUMS)
+        self._is_checked = bytearray()
+
+    def check_file(self) -> None:
+        """Raise DamagedShard unless size and index are what the manifest says, or OSError."""
+        with self._path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            if size != self._shard.size_bytes:
+                raise DamagedShard(f"{self._path} has {size} bytes, not {self._shard.size_bytes}")
+            file.seek(size - self._index_bytes)
+            self._check_index(file.read())
+
+    def check_samples(self) -> None:
+        """Raise DamagedShard unless every sample is what was written."""
+        self.check_file()
+        for number in range(self._shard.samples):
+            self.read(number)
+
+    def read(self, number: int) -> memoryview:
+        """The bytes of a sample, whose checksum is compared at its first reading by this process.
+
+        Raises DamagedShard and OSError.
+        """
+        content = self._content if self._content is not None else self._open()
+        sample = content[self._ends[number - 1] if number else 0 : self._ends[number]]
+        if not self._is_checked[number]:
+            if zlib.crc32(sample) != self._sums[number]:
+                raise DamagedShard(f"{self._path}: sample {number} is not what was written")
+            self._is_checked[number] = 1
+        return sample
+
+    @property
+    def _index_bytes(self) -> int:
+        return self._shard.samples * _INDEX_BYTES
+
+    def _open(self) -> memoryview:
+        with self._path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size != self._shard.size_bytes:
+                raise DamagedShard(f"{self._path} has another size than its manifest says")
+            content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        index = bytes(content[-self._index_bytes :])
+        self._check_index(index)
+        ends_bytes = self._shard.samples * self._ends.itemsize
+        self._ends = _from_little_endian(_ENDS, index[:ends_bytes])
+        self._sums = _from_little_endian(_SUMS, index[ends_bytes:])
+        self._is_checked = bytearray(self._shard.samples)
+        self._content = content
+        return content
+
+    def _check_index(self, index: bytes) -> None:
+        if hashlib.sha256(index).hexdigest() != self._shard.index_sha256:
+            raise DamagedShard(f"{self._path}: the index at its end is not what was written")
+
+
+def _little_endian(numbers: array[int]) -> bytes:
+    if sys.byteorder == "big":
+        numbers = array(numbers.typecode, numbers)
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+def _from_little_endian(typecode: str, data: bytes) -> array[int]:
+    numbers = array(typecode)
+    numbers.frombytes(data)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

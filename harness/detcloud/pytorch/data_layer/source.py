@@ -1,0 +1,76 @@
+"""The samples of a user's data set as a cache stores them: in order, seeded, maybe by workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sized
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from detcloud.pytorch.data import derived_seed
+from detcloud.pytorch.data_layer.sample import UnsupportedSample, encode_sample
+from detcloud.pytorch.generators import preserve_state, seed_worker
+from detcloud.shared.errors import DetcloudError
+
+_CHUNK = 16
+
+
+def encode_source(
+    make_source: Callable[[], Any], name: str, num_workers: int, rank: int, size: int
+) -> tuple[int, Iterable[bytes]]:
+    """The length of the data set that the function makes, and one rank's part of it as bytes.
+
+    Chance in the function and in each sample is seeded by the name and the number, so that the same
+    is stored whoever builds it; the generators of training are as they were afterwards.
+    """
+    with preserve_state():
+        seed_worker(derived_seed(name, "source") % 2**32)
+        source = make_source()
+    length = _checked_length(source, name)
+    numbers = range(length * rank // size, length * (rank + 1) // size)
+    return length, _encode_samples(_EncodedSamples(source, name, numbers), num_workers)
+
+
+class _EncodedSamples(Dataset[bytes]):
+    """The samples of some numbers as bytes."""
+
+    def __init__(self, source: Any, name: str, numbers: range) -> None:
+        self._source, self._name, self._numbers = source, name, numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, place: int) -> bytes:
+        number = self._numbers[place]
+        seed_worker(derived_seed(self._name, number) % 2**32)
+        try:
+            return encode_sample(self._source[number])
+        except UnsupportedSample as error:
+            raise DetcloudError(f"data set {self._name}, sample {number}: {error}") from None
+
+
+def _encode_samples(samples: _EncodedSamples, num_workers: int) -> Iterator[bytes]:
+    with preserve_state():
+        if num_workers == 0:
+            yield from (samples[place] for place in range(len(samples)))
+            return
+        loader: DataLoader[Any] = DataLoader(
+            samples,
+            batch_size=_CHUNK,
+            num_workers=num_workers,
+            collate_fn=list,
+            generator=torch.Generator().manual_seed(0),
+        )
+        for chunk in loader:
+            yield from chunk
+
+
+def _checked_length(source: Any, name: str) -> int:
+    is_map_style = isinstance(source, Sized) and hasattr(source, "__getitem__")
+    if isinstance(source, (IterableDataset, dict)) or not is_map_style:
+        raise DetcloudError(
+            f"data set {name}: the function gave a {type(source).__name__}: a data set with "
+            "__len__ and __getitem__ was expected, whose samples have the numbers from 0"
+        )
+    return len(source)

@@ -1,0 +1,278 @@
+"""Cached data sets: computed once, published whole, checked, and made again where they are bad."""
+
+import os
+import random
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import IterableDataset
+
+from detcloud import DetcloudError, core
+from detcloud.pytorch import DataLoader
+from detcloud.pytorch.data_layer import CachedDataset, DataLayer, cache
+from detcloud.pytorch.data_layer.manifest import FORMAT
+from tests.emulators.server import free_port
+from tests.unit.pytorch.squares import (
+    COUNT,
+    VALUES,
+    Squares,
+    layer_of,
+    open_cached,
+    shards,
+    small_shards,
+    values,
+)
+
+
+@pytest.fixture
+def folder_layer(tmp_path: Path) -> dict[str, Any]:
+    return {"type": "shared_fs", "host_storage_path": str(tmp_path / "folder_layer")}
+
+
+def test_training_and_validation_and_versions_are_sets_of_their_own(
+    folder_layer: dict[str, Any],
+) -> None:
+    with layer_of(**folder_layer) as layer:
+        decorators = [
+            layer.cache_train_dataset("a", "1"),
+            layer.cache_validation_dataset("a", "1"),
+            layer.cache_train_dataset("a", "2"),
+            layer.cache_train_dataset("b/c", "1"),
+        ]
+        sets = [one(lambda number=n: [number])() for n, one in enumerate(decorators)]
+    assert [one[0] for one in sets] == [0, 1, 2, 3]
+    root = Path(folder_layer["host_storage_path"])
+    assert {str(it.parent.relative_to(root)) for it in root.rglob("manifest-*")} == {
+        "a/1_train",
+        "a/1_val",
+        "a/2_train",
+        "b%2Fc/1_train",
+    }
+
+
+class Endless(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return iter(())
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (Endless(), "gave a Endless: a data set with __len__ and __getitem__"),
+        (iter([1]), "a data set with __len__ and __getitem__ was expected"),
+        ({"a": 1}, "gave a dict"),
+        ([], "a data set without samples"),
+        ([1, {2}], "squares/v1_train, sample 1: the sample is a builtins.set"),
+    ],
+)
+def test_what_cannot_be_cached_is_refused(
+    folder_layer: dict[str, Any], source: Any, message: str
+) -> None:
+    with pytest.raises(DetcloudError, match=message):
+        open_cached(folder_layer, source)
+    assert shards(Path(folder_layer["host_storage_path"])) == []
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", ".hidden", 3, "x" * 201])
+def test_names_that_are_no_folders_are_refused(folder_layer: dict[str, Any], name: Any) -> None:
+    with layer_of(**folder_layer) as layer, pytest.raises(DetcloudError, match="dataset_id"):
+        layer.cache_train_dataset(name, "v1")
+
+
+def test_an_unknown_type_is_refused() -> None:
+    with pytest.raises(
+        DetcloudError, match=r"data_layer\.type is 'hdfs': one of gcs, s3, shared_fs"
+    ):
+        open_cached({"type": "hdfs"}, Squares())
+
+
+def test_a_build_that_was_killed_is_believed_by_nobody(
+    folder_layer: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(folder_layer["host_storage_path"])
+    pid = os.fork()
+    if pid == 0:
+        # Dies with three shards written, and all others on their way.
+        try:
+            monkeypatch.setattr(cache, "write_shards", small_shards)
+            open_cached(folder_layer, Squares(wait=lambda: len(shards(folder)) < 3 or die()))
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+    assert len(shards(folder)) == 3
+    source = Squares()
+    cached = open_cached(folder_layer, source)
+    assert values(cached) == VALUES
+    assert source.computed == list(range(COUNT))
+    # It is kept for a day, since its builder may only be slow, and then goes.
+    assert len({path.parent for path in shards(folder)}) == 2
+    monkeypatch.setattr(cache, "ABANDONED_SECONDS", -1)
+    with layer_of(**folder_layer) as layer:
+        layer.cache_train_dataset("squares", "v2")(lambda: [1])()
+    assert len({path.parent for path in shards(cached.folder)}) == 2
+    (cached.folder / "manifest-000001.json").unlink()
+    assert values(open_cached(folder_layer, Squares())) == VALUES
+    assert len({path.parent for path in shards(cached.folder)}) == 1
+
+
+def die() -> bool:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return True
+
+
+def test_a_suspicion_that_was_wrong_is_dropped(folder_layer: dict[str, Any]) -> None:
+    cached = open_cached(folder_layer, Squares())
+    cached._suspect_damage()
+    again = open_cached(folder_layer, Squares())
+    assert again.manifest == cached.manifest
+    assert not list(cached.folder.glob("*.suspect"))
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b'{"format": 1}', b"\xff", b"[" * 100_000])
+def test_a_manifest_that_is_none_is_followed_by_another(
+    folder_layer: dict[str, Any], text: bytes
+) -> None:
+    cached = open_cached(folder_layer, Squares())
+    manifest = cached.folder / "manifest-000001.json"
+    manifest.write_bytes(text)
+    again = open_cached(folder_layer, Squares())
+    assert (again.manifest.generation, values(again)) == (2, VALUES)
+
+
+def test_a_newer_format_is_refused(folder_layer: dict[str, Any]) -> None:
+    cached = open_cached(folder_layer, Squares())
+    manifest = cached.folder / "manifest-000001.json"
+    newer = manifest.read_text().replace(f'"format": {FORMAT}', f'"format": {FORMAT + 1}')
+    manifest.write_text(newer)
+    with pytest.raises(DetcloudError, match="by a newer version of detcloud"):
+        open_cached(folder_layer, Squares())
+
+
+def test_a_manifest_leads_to_no_other_folder(folder_layer: dict[str, Any]) -> None:
+    cached = open_cached(folder_layer, Squares())
+    manifest = cached.folder / "manifest-000001.json"
+    text = manifest.read_text()
+    for build in ("../v0", "/etc", ".."):
+        manifest.write_text(text.replace(cached.manifest.build, build))
+        assert open_cached(folder_layer, Squares()).manifest.build != build
+        for later in cached.folder.glob("manifest-*[2-9].json"):
+            later.unlink()
+
+
+class Noise:
+    """Samples of chance, from the generators that user code draws from."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, number: int) -> tuple[float, float]:
+        return random.random(), torch.rand(()).item()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_is_stored_depends_on_nothing_but_the_name_and_training_on_nothing_stored(
+    tmp_path: Path, workers: int
+) -> None:
+    def noise(name: str, folder: str, workers: int = 0) -> list[Any]:
+        with layer_of(type="shared_fs", host_storage_path=str(tmp_path / folder)) as layer:
+            cached = layer.cache_train_dataset(name, "v1", num_workers=workers)(Noise)()
+            return [cached[number] for number in range(len(cached))]
+
+    torch.manual_seed(1)
+    random.seed(1)
+    before = torch.get_rng_state(), random.getstate()
+    first = noise("a", "one", workers)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert random.getstate() == before[1]
+    torch.manual_seed(2)
+    assert noise("a", "two") == first
+    assert len(set(first)) == 6
+    assert noise("b", "two") != first
+
+
+def test_a_second_node_with_folders_of_its_own_builds_after_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = [Squares(), Squares()]
+
+    def run(node: int, folder: str) -> CachedDataset:
+        group = core.DistributedContext(node, 2, 0, 1, chief_ip="127.0.0.1")
+        layer = {"type": "shared_fs", "host_storage_path": str(tmp_path / folder)}
+        with core.init(config={"data_layer": layer}, distributed=group) as context:
+            make = DataLayer(context).cache_train_dataset("squares", "v1")
+            return make(lambda: sources[node])()
+
+    for number, folders in enumerate((("own-0", "own-1"), ("both", "both"))):
+        monkeypatch.setenv("DETCLOUD_CHANNEL_PORT", str(free_port()))
+        for source in sources:
+            source.computed.clear()
+        with ThreadPoolExecutor(2) as pool:
+            found = list(pool.map(run, range(2), folders))
+        assert [values(one) for one in found] == [VALUES, VALUES]
+        computed = [len(source.computed) for source in sources]
+        assert computed == [[COUNT, COUNT], [COUNT, 0]][number]
+
+
+def test_the_order_is_the_seeds_and_another_in_each_epoch(folder_layer: dict[str, Any]) -> None:
+    cached = open_cached(folder_layer, Squares(), shuffle=True)
+    epochs = [values(cached.shard(0, 1, epoch)) for epoch in (0, 1)]
+    assert sorted(epochs[0]) == sorted(epochs[1]) == VALUES
+    assert epochs[0] != epochs[1]
+    assert values(cached.shard(0, 1, 1)) == epochs[1]
+    parts = [values(cached.shard(rank, 3, 1)) for rank in range(3)]
+    assert parts == [epochs[1][rank::3] for rank in range(3)]
+    # As the loader of a trial with that seed has it.
+    batches = DataLoader(cached, batch_size=5).batches_from(0, cached.seed)
+    assert [next(batches)[1].tolist() for _ in range(4)] == [
+        part for epoch in epochs for part in (epoch[:5], epoch[5:])
+    ]
+    other = CachedDataset(cached.folder, cached.manifest, seed=cached.seed + 1, is_shuffled=True)
+    assert values(other.shard(0, 1)) != epochs[0]
+    assert values(open_cached(folder_layer, Squares()).shard(1, 2)) == VALUES[1::2]
+    with pytest.raises(DetcloudError, match="a rank from 0 to size - 1"):
+        cached.shard(2, 2)
+
+
+def test_an_order_may_stay_the_same(folder_layer: dict[str, Any]) -> None:
+    cached = open_cached(folder_layer, Squares(), shuffle=True, skip_shuffle_at_epoch_end=True)
+    assert values(cached.shard(0, 1, 0)) == values(cached.shard(0, 1, 7)) != VALUES
+    batches = DataLoader(cached, batch_size=COUNT).batches_from(0, 99)
+    first, second = (next(batches)[1].tolist() for _ in range(2))
+    assert first == second == values(cached.shard(0, 1))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_augmentation_goes_around_the_cache_and_training_goes_on_in_an_epoch(
+    folder_layer: dict[str, Any], workers: int
+) -> None:
+    def jitter(sample: tuple[torch.Tensor, int]) -> tuple[torch.Tensor, int]:
+        return sample[0] + torch.rand(1), sample[1]
+
+    mapped = open_cached(folder_layer, Squares(), shuffle=True).map(jitter)
+    loader = DataLoader(mapped, batch_size=4, num_workers=workers)
+
+    def labels(first: int, count: int, rank: int, size: int) -> list[list[int]]:
+        batches = loader.share(rank, size).batches_from(first, 3)
+        return [next(batches)[1].tolist() for _ in range(count)]
+
+    # 3 batches an epoch: number 4 is the second epoch's second.
+    whole = labels(0, 8, 0, 1)
+    assert sorted(label for batch in whole[:3] for label in batch) == VALUES
+    assert labels(4, 4, 0, 1) == whole[4:]
+    assert [labels(1, 3, rank, 2) for rank in range(2)] == [whole[2::2], whole[3::2]]
+
+
+def test_off_a_cluster_the_cache_is_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    cached = open_cached({}, Squares())
+    assert cached.folder == tmp_path / "detcloud/data-layer/squares/v1_train"
+    monkeypatch.setenv("DETCLOUD_DATA_LAYER_PATH", str(tmp_path / "given"))
+    configured = {"host_storage_path": str(tmp_path / "configured")}
+    assert open_cached(configured, Squares()).folder.is_relative_to(tmp_path / "given")
