@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from bench.cluster import cluster
 from bench.commands import commands
+from bench.data import data
 from bench.deadlines import deadlines
 from bench.deployed_figures import DEPLOYED
 from bench.fan_in import fan_in
@@ -47,6 +48,7 @@ FIGURES: dict[str, Figure] = {
     "starts": starts,
     "training": training,
     "gangs": gangs,
+    "data": data,
     **DEPLOYED,
 }
 

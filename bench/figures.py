@@ -44,6 +44,8 @@ class Scale:
     gang_starts: int = 7
     gang_notices: int = 5
     calls: int = 5_000
+    data_samples: int = 800
+    data_runs: int = 7
     command_runs: int = 15
     create_runs: int = 5
     start_runs: int = 9
@@ -93,6 +95,8 @@ QUICK = Scale(
     gang_starts=1,
     gang_notices=1,
     calls=100,
+    data_samples=40,
+    data_runs=1,
     command_runs=1,
     create_runs=1,
     start_runs=1,

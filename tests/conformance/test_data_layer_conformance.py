@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from detcloud import DetcloudError, core
-from detcloud.pytorch.data_layer import CachedDataset, DataLayer, cache
+from detcloud.pytorch.data_layer import CachedDataset, DataLayer, cache, source
 from detcloud.pytorch.data_layer.dataset import suspicion_file
 from tests.emulators.fake_gcs import FakeGcs
 from tests.emulators.seaweedfs import SeaweedFs
@@ -119,12 +119,12 @@ def test_a_bad_file_is_noticed_at_the_start_and_made_good(place: dict[str, Any],
         damage(path, -1)
     else:
         path.write_bytes(path.read_bytes()[:-1])
-    source = Squares()
-    again = open_cached(place, source)
+    squares = Squares()
+    again = open_cached(place, squares)
     assert values(again) == VALUES
     # The copy of a bucket is fetched again, the only one is made again.
     is_copy = place["type"] != "shared_fs"
-    assert source.computed == ([] if is_copy else list(range(COUNT)))
+    assert squares.computed == ([] if is_copy else list(range(COUNT)))
     assert again.manifest.generation == (1 if is_copy else 2)
 
 
@@ -153,11 +153,11 @@ def test_what_is_bad_in_the_bucket_itself_is_built_again(s3: SeaweedFs, tmp_path
     content = bytearray(b"".join(bucket.read(key)))
     content[5] ^= 0xFF
     bucket.write(key, [bytes(content)])
-    source = Squares()
-    again = open_cached({**place, "local_cache_host_path": str(tmp_path / "b")}, source)
+    squares = Squares()
+    again = open_cached({**place, "local_cache_host_path": str(tmp_path / "b")}, squares)
     assert values(again) == VALUES
     assert again.manifest.generation == 2
-    assert source.computed == list(range(COUNT))
+    assert squares.computed == list(range(COUNT))
     # Who has a good copy of the first still reads it.
     assert values(first) == VALUES
 
@@ -166,6 +166,7 @@ def test_processes_build_a_share_each(
     place: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MASTER_PORT", str(os.getpid()))
+    monkeypatch.setattr(source, "CHUNK_SAMPLES", 1)
     sources = [Squares(), Squares(), Squares()]
 
     def run(rank: int) -> list[CachedDataset]:

@@ -14,7 +14,7 @@ from torch.utils.data import IterableDataset
 
 from detcloud import DetcloudError, core
 from detcloud.pytorch import DataLoader
-from detcloud.pytorch.data_layer import CachedDataset, DataLayer, cache
+from detcloud.pytorch.data_layer import CachedDataset, DataLayer, cache, source
 from detcloud.pytorch.data_layer.manifest import FORMAT
 from tests.emulators.server import free_port
 from tests.unit.pytorch.squares import (
@@ -100,15 +100,16 @@ def test_a_build_that_was_killed_is_believed_by_nobody(
         # Dies with three shards written, and all others on their way.
         try:
             monkeypatch.setattr(cache, "write_shards", small_shards)
+            monkeypatch.setattr(source, "CHUNK_SAMPLES", 1)
             open_cached(folder_layer, Squares(wait=lambda: len(shards(folder)) < 3 or die()))
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
     assert len(shards(folder)) == 3
-    source = Squares()
-    cached = open_cached(folder_layer, source)
+    squares = Squares()
+    cached = open_cached(folder_layer, squares)
     assert values(cached) == VALUES
-    assert source.computed == list(range(COUNT))
+    assert squares.computed == list(range(COUNT))
     # It is kept for a day, since its builder may only be slow, and then goes.
     assert len({path.parent for path in shards(folder)}) == 2
     monkeypatch.setattr(cache, "ABANDONED_SECONDS", -1)
@@ -168,7 +169,7 @@ class Noise:
     """Samples of chance, from the generators that user code draws from."""
 
     def __len__(self) -> int:
-        return 6
+        return 40
 
     def __getitem__(self, number: int) -> tuple[float, float]:
         return random.random(), torch.rand(()).item()
@@ -191,7 +192,7 @@ def test_what_is_stored_depends_on_nothing_but_the_name_and_training_on_nothing_
     assert random.getstate() == before[1]
     torch.manual_seed(2)
     assert noise("a", "two") == first
-    assert len(set(first)) == 6
+    assert len(set(first)) == 40
     assert noise("b", "two") != first
 
 
@@ -209,12 +210,12 @@ def test_a_second_node_with_folders_of_its_own_builds_after_the_first(
 
     for number, folders in enumerate((("own-0", "own-1"), ("both", "both"))):
         monkeypatch.setenv("DETCLOUD_CHANNEL_PORT", str(free_port()))
-        for source in sources:
-            source.computed.clear()
+        for one in sources:
+            one.computed.clear()
         with ThreadPoolExecutor(2) as pool:
             found = list(pool.map(run, range(2), folders))
         assert [values(one) for one in found] == [VALUES, VALUES]
-        computed = [len(source.computed) for source in sources]
+        computed = [len(one.computed) for one in sources]
         assert computed == [[COUNT, COUNT], [COUNT, 0]][number]
 
 

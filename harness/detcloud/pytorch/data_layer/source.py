@@ -13,7 +13,8 @@ from detcloud.pytorch.data_layer.sample import UnsupportedSample, encode_sample
 from detcloud.pytorch.generators import preserve_state, seed_worker
 from detcloud.shared.errors import DetcloudError
 
-_CHUNK = 16
+# Samples that are seeded together, and that one process computes.
+CHUNK_SAMPLES = 16
 
 
 def encode_source(
@@ -21,49 +22,57 @@ def encode_source(
 ) -> tuple[int, Iterable[bytes]]:
     """The length of the data set that the function makes, and one rank's part of it as bytes.
 
-    Chance in the function and in each sample is seeded by the name and the number, so that the same
-    is stored whoever builds it; the generators of training are as they were afterwards.
+    Chance in the function and in each chunk of samples is seeded by the name and the number, so
+    that the same is stored whoever builds it; the generators of training are as they were
+    afterwards.
     """
     with preserve_state():
         seed_worker(derived_seed(name, "source") % 2**32)
         source = make_source()
     length = _checked_length(source, name)
-    numbers = range(length * rank // size, length * (rank + 1) // size)
-    return length, _encode_samples(_EncodedSamples(source, name, numbers), num_workers)
+    chunks = -(-length // CHUNK_SAMPLES)
+    numbers = range(chunks * rank // size, chunks * (rank + 1) // size)
+    return length, _encode_samples(_EncodedChunks(source, name, length, numbers), num_workers)
 
 
-class _EncodedSamples(Dataset[bytes]):
-    """The samples of some numbers as bytes."""
+class _EncodedChunks(Dataset[list[bytes]]):
+    """The samples of some chunks as bytes."""
 
-    def __init__(self, source: Any, name: str, numbers: range) -> None:
-        self._source, self._name, self._numbers = source, name, numbers
+    def __init__(self, source: Any, name: str, length: int, chunks: range) -> None:
+        self._source, self._name, self._length, self._chunks = source, name, length, chunks
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self._chunks)
 
-    def __getitem__(self, place: int) -> bytes:
-        number = self._numbers[place]
-        seed_worker(derived_seed(self._name, number) % 2**32)
+    def __getitem__(self, place: int) -> list[bytes]:
+        chunk = self._chunks[place]
+        seed_worker(derived_seed(self._name, chunk) % 2**32)
+        first = chunk * CHUNK_SAMPLES
+        numbers = range(first, min(first + CHUNK_SAMPLES, self._length))
+        return [self._encode(number) for number in numbers]
+
+    def _encode(self, number: int) -> bytes:
         try:
             return encode_sample(self._source[number])
         except UnsupportedSample as error:
             raise DetcloudError(f"data set {self._name}, sample {number}: {error}") from None
 
 
-def _encode_samples(samples: _EncodedSamples, num_workers: int) -> Iterator[bytes]:
+def _encode_samples(chunks: _EncodedChunks, num_workers: int) -> Iterator[bytes]:
     with preserve_state():
         if num_workers == 0:
-            yield from (samples[place] for place in range(len(samples)))
+            for place in range(len(chunks)):
+                yield from chunks[place]
             return
         loader: DataLoader[Any] = DataLoader(
-            samples,
-            batch_size=_CHUNK,
+            chunks,
+            batch_size=None,
             num_workers=num_workers,
             collate_fn=list,
             generator=torch.Generator().manual_seed(0),
         )
-        for chunk in loader:
-            yield from chunk
+        for encoded in loader:
+            yield from encoded
 
 
 def _checked_length(source: Any, name: str) -> int:

@@ -418,7 +418,7 @@ def test_settings_that_containers_have_no_use_for_are_told() -> None:
 
 def test_cached_data_sets_are_mounted_if_they_may_be(tmp_path: Path) -> None:
     paths = {"host_storage_path": str(tmp_path / "sets"), "container_storage_path": "/sets"}
-    config = {"data_layer": {"type": "shared_fs", **paths}}
+    config: dict[str, Any] = {"data_layer": {"type": "shared_fs", **paths}}
     mount = body_of(tmp_path, **config)["HostConfig"]["Mounts"][-1]
     assert (mount["Source"], mount["Target"]) == (str(tmp_path / "sets"), "/sets")
     assert mount["ReadOnly"] is False
