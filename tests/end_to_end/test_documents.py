@@ -20,6 +20,7 @@ HOME = "/home/ada/.detcloud"
 PLAYED = (
     "cost.md",
     "custom-search.md",
+    "data.md",
     "job-queue.md",
     "manage.md",
     "quickstart.md",
