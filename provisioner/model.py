@@ -21,8 +21,9 @@ class ProvisionerSettings:
     `offerings` are in the order of preference; empty: what the cloud itself offers. Spot offerings
     come before on-demand ones; `on_demand_fallback`: on-demand offerings are used while no spot
     offering is available; `on_demand_base`: the share of instances, 0 to 1, that are always on
-    demand. `launch_error_limit`: errors in a row, other than no capacity, after which an offering
-    is given up; 0: never. `kind` is the provider's type and `section` its own settings, as JSON.
+    demand. `launch_error_limit`: errors in a row, other than no capacity or quota, after which an
+    offering is tried with one instance, once an hour at most; 0: never. `kind` is the provider's
+    type and `section` its own settings, as JSON.
     """
 
     kind: str

@@ -1,23 +1,27 @@
 """The health of offerings: back-off after failures, and which offerings may be launched now.
 
-An offering that failed is not tried again before its back-off ends, with full jitter: evenly
-between nothing and a limit that doubles with each error in a row. After transient errors it is
-tried for ever; after enough other errors in a row it is given up.
+An offering that failed is not tried again before its back-off ends: a limit that doubles with each
+error in a row, half of it for certain and the rest drawn evenly. No offering is closed for ever.
+After errors that cost nothing, a lack of capacity or of quota, the limit has a ceiling; after
+enough others in a row the offering is given up: it is tried with one instance, once an hour at
+most, until the agent of one has enrolled.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from control_plane.fleet.records import ErrorKind, Market, Offering, OfferingHealth
-from provisioner.model import MINUTE_MS, ProvisionerSettings
+from provisioner.model import MINUTE_MS, Launch, ProvisionerSettings
 
 FRESH = OfferingHealth()
 # For so long an offering whose instance was interrupted comes after others of its market.
 AVOID_AFTER_INTERRUPTION_MS = 10 * MINUTE_MS
-BACKOFF_MS_MIN = 1_000
+# The longest time between two instances of an offering that is given up.
+PROBE_PERIOD_MS = 60 * MINUTE_MS
 
-_TRANSIENT_KINDS = frozenset({ErrorKind.CAPACITY, ErrorKind.THROTTLED})
+# An attempt that fails so costs nothing, and the cloud or its administrator may end it at any time.
+_TRANSIENT_KINDS = frozenset({ErrorKind.CAPACITY, ErrorKind.THROTTLED, ErrorKind.QUOTA})
 # The first and the longest back-off after each kind of error.
 _BACKOFF_MS = {
     ErrorKind.CAPACITY: (30_000, 10 * MINUTE_MS),
@@ -45,9 +49,13 @@ def health_after_failure(
     numbers from 0 to below 1.
     """
     first_ms, most_ms = _BACKOFF_MS[failure.kind]
-    ceiling_ms = min(most_ms, first_ms << min(health.errors, 20))
-    pause_ms = max(BACKOFF_MS_MIN, int(draw() * ceiling_ms))
     faults = health.faults + (failure.kind not in _TRANSIENT_KINDS)
+    given_up = 0 < limit <= faults
+    ceiling_ms = min(most_ms, first_ms << min(health.errors, 20))
+    if given_up:
+        ceiling_ms = PROBE_PERIOD_MS
+    pause_ms = ceiling_ms // 2 + int(draw() * (ceiling_ms // 2))
+    boot_failed_ms = failure.time_ms if failure.kind is ErrorKind.BOOT else health.boot_failed_ms
     return replace(
         health,
         errors=health.errors + 1,
@@ -56,12 +64,17 @@ def health_after_failure(
         message=failure.message,
         failed_ms=failure.time_ms,
         retry_ms=failure.time_ms + pause_ms,
-        given_up=0 < limit <= faults,
+        given_up=given_up,
+        boot_failed_ms=boot_failed_ms,
     )
 
 
-def health_after_launch(health: OfferingHealth) -> OfferingHealth:
-    """An offering's health after a launch succeeded. Boot errors stay until an agent connects."""
+def health_after_launch(health: OfferingHealth, now_ms: int) -> OfferingHealth:
+    """An offering's health after a launch succeeded. What it is given up for, and boot errors, stay
+    until an agent connects.
+    """
+    if health.given_up:
+        return replace(health, retry_ms=now_ms + PROBE_PERIOD_MS)
     if health.kind is ErrorKind.BOOT:
         return health
     return replace(health, errors=0, kind=None, message="", failed_ms=0, retry_ms=0)
@@ -79,6 +92,7 @@ def health_without_future(health: OfferingHealth, now_ms: int) -> OfferingHealth
         health,
         failed_ms=health.failed_ms - ahead_ms,
         retry_ms=health.retry_ms - ahead_ms,
+        boot_failed_ms=min(health.boot_failed_ms, now_ms),
         interrupted_ms=min(health.interrupted_ms, now_ms),
     )
 
@@ -130,12 +144,29 @@ def unavailability_text(
         known = health.get(offering.name, FRESH)
         if _can_try(known, now_ms):
             continue
-        until = f"tried again in {max(0, known.retry_ms - now_ms) // 1000} s"
+        wait = f"in {max(0, known.retry_ms - now_ms) // 1000} s"
+        until = f"tried again {wait}"
         if known.given_up:
-            until = f"given up after {known.faults} errors; it is tried again once the pool changes"
+            until = f"given up after {known.faults} errors; one instance is tried {wait}"
         reasons.append(f"{offering.name}: {known.kind}: {known.message} ({until})")
     return "; ".join(reasons)
 
 
+def limit_to_probes(
+    launches: Sequence[Launch], health: Mapping[str, OfferingHealth]
+) -> tuple[tuple[Launch, ...], str]:
+    """The launches with one instance of each offering that is given up, and why, "" if none is."""
+    limited, reasons = [], []
+    for launch in launches:
+        known = health.get(launch.offering.name, FRESH)
+        limited.append(replace(launch, count=1) if known.given_up else launch)
+        if known.given_up and launch.count > 1:
+            reasons.append(
+                f"{launch.offering.name} failed {known.faults} times: one instance is tried before "
+                "the others"
+            )
+    return tuple(limited), "; ".join(reasons)
+
+
 def _can_try(health: OfferingHealth, now_ms: int) -> bool:
-    return not health.given_up and health.retry_ms <= now_ms
+    return health.retry_ms <= now_ms

@@ -311,7 +311,7 @@ class _ReconcilePass:
         after = (
             self._health_after_error(health, error)
             if error
-            else offerings.health_after_launch(health)
+            else offerings.health_after_launch(health, self._reconciler._clock())
         )
         if error is not None:
             kind, text = error.kind, f"no {intent.offering.name}: {error}"

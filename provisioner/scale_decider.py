@@ -209,7 +209,7 @@ def _record_interruption(draft: _DraftPlan, row: InstanceRow) -> None:
 def _record_boot_failure(draft: _DraftPlan, row: InstanceRow, message: str) -> None:
     snapshot = draft.snapshot
     health = draft.offering_health(row.offering)
-    if health.kind is ErrorKind.BOOT and row.launched_ms <= health.failed_ms:
+    if row.launched_ms <= health.boot_failed_ms:
         # Launched before the error that is known already: it says nothing new of the offering.
         return
     failure = offerings.Failure(ErrorKind.BOOT, message, snapshot.now_ms)
@@ -249,7 +249,8 @@ def _terminate_silent(draft: _DraftPlan) -> None:
         if row.connected_ms is None:
             minutes += draft.snapshot.settings.starting_ms_max // MINUTE_MS
             reason = f"its agent has not enrolled for {minutes} min; look at the instance's log"
-        if draft.disrupt(row, InstanceState.TERMINATING, reason) and row.connected_ms is None:
+        is_fault = row.connected_ms is None and row.notice_ms is None
+        if draft.disrupt(row, InstanceState.TERMINATING, reason) and is_fault:
             _record_boot_failure(draft, row, f"instance {row.id}: {reason}")
 
 
@@ -442,7 +443,8 @@ def _plan_launches(draft: _DraftPlan) -> tuple[tuple[Launch, ...], str]:
         sum(it.market is Market.ON_DEMAND for it in [*pending, *(row.offering for row in there)]),
     )
     launches = sizing.apply_on_demand_base(launches, settings, need.on_demand, mix)
-    why = _fewer_launches_reason(draft, need.demand, need.is_short)
+    launches, probe_reason = offerings.limit_to_probes(launches, draft.health)
+    why = _fewer_launches_reason(draft, need.demand, need.is_short) or probe_reason
     if not why and len(need.demand.jobs) < len(need.waiting.jobs):
         why = "there is time until the deadline to wait for spot instances"
     return launches, why

@@ -60,8 +60,9 @@ class Provider(Section):
     max_agent_starting_period: PositiveDuration = 20 * 60_000
     """How long an instance may take until its agent enrols."""
     launch_error_limit: CountOrZero | None = None
-    """Failures in a row, other than a lack of capacity, after which an offering is given up until
-    the pool's settings change; 0 for never. 10, or launch_error_retries + 1 if those are given.
+    """Failures in a row, other than a lack of capacity or quota, after which an offering is tried
+    with one instance, once an hour at most, until one boots; 0 for never. 10, or
+    launch_error_retries + 1 if those are given.
     """
     launch_error_retries: CountOrZero = 0
     """The original's name for one less; 0 says nothing."""

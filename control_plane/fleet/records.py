@@ -109,10 +109,11 @@ class ErrorKind(StrEnum):
 @dataclass(frozen=True, slots=True)
 class OfferingHealth:
     """The recent failures of an offering. `errors` launches failed in a row, the last as told by
-    `kind` and `message`; it is not tried before `retry_ms`, and not again once `given_up`.
+    `kind` and `message`; it is not tried before `retry_ms`, and with one instance if `given_up`.
 
     `faults`: errors that time alone does not heal, since an agent of it last connected;
-    `interrupted_ms`: when an instance of it was last taken away.
+    `boot_failed_ms`, `interrupted_ms`: when an instance of it last failed to boot, and when one was
+    last taken away.
     """
 
     errors: int = 0
@@ -123,6 +124,7 @@ class OfferingHealth:
     retry_ms: int = 0
     given_up: bool = False
     interrupted_ms: int = 0
+    boot_failed_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ from provisioner.clouds.provider import (
 )
 
 MESSAGE_CHARACTERS_MAX = 400
+# Of the quotas those that count the vCPUs of a family.
+VCPU_QUOTA_CODES: Final = ("VcpuLimitExceeded", "MaxSpotInstanceCountExceeded")
 
 # A code with a point that is not listed counts as what comes before the point.
 _CLASSES: Final[tuple[tuple[type[CloudError], str], ...]] = (

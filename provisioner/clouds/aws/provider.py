@@ -13,6 +13,7 @@ from typing import Any
 
 import botocore.exceptions as sdk
 
+from control_plane.aws.vcpu_quotas import quota_advice
 from control_plane.fleet.records import IntentRow, Offering
 from provisioner.clouds.aws.ec2_api import (
     PAGE_SIZE,
@@ -26,7 +27,7 @@ from provisioner.clouds.aws.ec2_api import (
     tag_filters,
     translate_errors,
 )
-from provisioner.clouds.aws.errors import fleet_error, is_caller_refused
+from provisioner.clouds.aws.errors import VCPU_QUOTA_CODES, fleet_error, is_caller_refused
 from provisioner.clouds.aws.launch_request import (
     Ec2Settings,
     Subnet,
@@ -40,8 +41,10 @@ from provisioner.clouds.provider import (
     CLUSTER_TAG,
     INTENT_TAG,
     POOL_TAG,
+    CloudError,
     CloudInstance,
     OutcomeUnknown,
+    QuotaExceeded,
 )
 from provisioner.model import MINUTE_MS, InstanceStatus, ProvisionerSettings
 
@@ -140,7 +143,7 @@ class Ec2Cloud:
                 starting = InstanceStatus.STARTING
                 return tuple(CloudInstance(name, starting, now_ms, tags) for name in ids)
             if answer.get("Errors"):
-                raise fleet_error(answer["Errors"])
+                raise _with_quota_advice(fleet_error(answer["Errors"]), request, settings.region)
             return self._find_launched(request, str(answer.get("FleetId")))
 
     def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
@@ -237,6 +240,14 @@ class Ec2Cloud:
             subnets = [Subnet(it["SubnetId"], it["AvailabilityZone"]) for it in described]
             self._subnets[named] = (self._clock() + SUBNETS_TTL_MS, subnets)
         return subnets
+
+
+def _with_quota_advice(error: CloudError, request: IntentRow, region: str) -> CloudError:
+    """The error, with the quota to raise where it is about one that counts vCPUs."""
+    if not str(error).startswith(VCPU_QUOTA_CODES):
+        return error
+    advice = quota_advice(request.offering.instance_type, request.offering.market, region)
+    return QuotaExceeded(f"{error}; {advice}") if advice else error
 
 
 def _to_cloud_instance(described: dict[str, Any]) -> CloudInstance:

@@ -213,12 +213,6 @@ def test_a_fleet_without_instances_says_why(
     assert not ec2.region.machines
 
 
-def test_a_quota_of_vcpus_gives_what_fits(ec2: Account) -> None:
-    # 48 vCPUs each: three would be 144.
-    ec2.region.quota = {"on-demand": 100}
-    assert len(ec2.cloud().launch(request(count=3))) == 2
-
-
 FAULTS: list[tuple[str, type[CloudError]]] = [
     ("RequestLimitExceeded", ThrottlingError),
     ("UnauthorizedOperation", NotAllowed),

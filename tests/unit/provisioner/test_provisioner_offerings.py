@@ -124,43 +124,64 @@ def test_nobody_is_asked_while_the_cloud_throttles() -> None:
     assert scale_plan([], job_demand(4), offerings=ALL, health=health).launches == ()
 
 
-def test_the_back_off_doubles_to_a_limit_with_full_jitter() -> None:
-    # 30 s, 60 s, 120 s ... at most 10 minutes, each times what is drawn.
+def test_the_back_off_doubles_to_a_limit_and_half_of_it_is_drawn() -> None:
+    # 30 s, 60 s, 120 s ... at most 10 minutes: half of each for certain, of the rest what is drawn.
     pauses = [_health_after_failures(ErrorKind.CAPACITY, n).retry_ms - NOW_MS for n in (1, 2, 3, 6)]
     assert pauses == [30_000, 60_000, 120_000, 10 * MINUTE_MS]
-    assert _health_after_failures(ErrorKind.CAPACITY, 3, draw=0.25).retry_ms - NOW_MS == 30_000
-    assert _health_after_failures(ErrorKind.CAPACITY, 3, draw=0.0).retry_ms - NOW_MS == 1_000
+    assert _health_after_failures(ErrorKind.CAPACITY, 3, draw=0.5).retry_ms - NOW_MS == 90_000
+    assert _health_after_failures(ErrorKind.CAPACITY, 3, draw=0.0).retry_ms - NOW_MS == 60_000
 
 
-def test_no_capacity_is_never_given_up() -> None:
+def test_no_capacity_and_no_quota_are_never_given_up() -> None:
     assert not _health_after_failures(ErrorKind.CAPACITY, 50).given_up
     assert not _health_after_failures(ErrorKind.THROTTLED, 50).given_up
+    quota = _health_after_failures(ErrorKind.QUOTA, 50)
+    # The ceiling of a quota is half an hour.
+    assert (quota.given_up, quota.retry_ms - NOW_MS) == (False, 30 * MINUTE_MS)
 
 
-def test_other_errors_are_given_up_by_the_limit() -> None:
-    for kind in (ErrorKind.QUOTA, ErrorKind.AUTH, ErrorKind.CONFIGURATION, ErrorKind.BOOT):
+def test_by_the_limit_of_other_errors_an_offering_is_tried_once_an_hour() -> None:
+    for kind in (ErrorKind.AUTH, ErrorKind.CONFIGURATION, ErrorKind.BOOT):
         assert not _health_after_failures(kind, 9).given_up
-        assert _health_after_failures(kind, 10).given_up
+        health = _health_after_failures(kind, 10)
+        assert (health.given_up, health.retry_ms - NOW_MS) == (True, 60 * MINUTE_MS)
+        # Half an hour at least, whatever is drawn.
+        assert _health_after_failures(kind, 10, draw=0.0).retry_ms - NOW_MS == 30 * MINUTE_MS
     assert not _health_after_failures(ErrorKind.AUTH, 50, limit=0).given_up
 
 
-def test_what_was_given_up_is_told_and_not_tried() -> None:
-    health = {SMALL.name: exhausted_health(ErrorKind.AUTH, retry_ms=0, given_up=True)}
-    plan = scale_plan([], job_demand(4), health=health)
+def test_what_was_given_up_is_told_and_tried_with_one_instance() -> None:
+    health = {SMALL.name: exhausted_health(ErrorKind.BOOT, given_up=True)}
+    plan = scale_plan([], job_demand(4, 4, 4), health=health)
     assert plan.launches == ()
     assert plan.fleet.waits == (
-        f"no instance can be had: {SMALL.name}: auth: none is left "
-        "(given up after 2 errors; it is tried again once the pool changes)"
+        f"no instance can be had: {SMALL.name}: boot: none is left "
+        "(given up after 2 errors; one instance is tried in 40 s)"
+    )
+    health = {SMALL.name: exhausted_health(ErrorKind.BOOT, retry_ms=NOW_MS, given_up=True)}
+    plan = scale_plan([], job_demand(4, 4, 4), health=health)
+    assert launch_counts(plan) == {SMALL.name: 1}
+    assert plan.fleet.waits == (
+        f"{SMALL.name} failed 2 times: one instance is tried before the others"
     )
 
 
+def test_an_instance_that_is_tried_is_the_only_one_until_its_agent_enrols() -> None:
+    given_up = _health_after_failures(ErrorKind.BOOT, 10)
+    later_ms = given_up.retry_ms + 5_000
+    after = health_after_launch(given_up, later_ms)
+    # As long as the one that failed last, an hour at most.
+    assert (after.given_up, after.retry_ms - later_ms) == (True, 60 * MINUTE_MS)
+    assert health_after_connection(after) == FRESH
+
+
 def test_an_instance_clears_the_errors_and_its_agent_the_faults() -> None:
-    health = _health_after_failures(ErrorKind.QUOTA, 3)
-    after = health_after_launch(health)
+    health = _health_after_failures(ErrorKind.AUTH, 3)
+    after = health_after_launch(health, NOW_MS)
     assert (after.errors, after.faults, after.kind) == (0, 3, None)
     assert health_after_connection(after) == FRESH
 
 
 def test_an_instance_alone_does_not_clear_failed_boots() -> None:
     health = _health_after_failures(ErrorKind.BOOT, 3)
-    assert health_after_launch(health) == health
+    assert health_after_launch(health, NOW_MS) == health

@@ -168,25 +168,36 @@ def test_what_comes_of_a_part_of_a_launch_is_asked_for_elsewhere() -> None:
     assert offerings == [ON_DEMAND.name, ON_DEMAND.name, SPOT.name]
 
 
-def test_a_quota_is_told_and_given_up_on_until_the_pool_changes() -> None:
+def test_a_quota_is_told_and_an_instance_comes_soon_after_it_is_raised() -> None:
     world = _world(work=1, launch_error_limit=3)
     world.cloud.quota = {Market.ON_DEMAND: 0}
-    # Back-offs of at most 2, 4 and 8 minutes.
-    world.run(15 * 60)
+    # At least 1, 2, 4, 8 and 15 minutes lie between two attempts, then 15 to 30: eight hours are
+    # enough for more than ten of them.
+    world.run(8 * 3_600)
     fleet = _fleet(world)
-    assert fleet.health[ON_DEMAND.name].given_up
-    assert fleet.waits == (
+    health = fleet.health[ON_DEMAND.name]
+    assert (health.errors > 10, health.given_up) == (True, False)
+    assert fleet.waits.startswith(
         f"no instance can be had: {ON_DEMAND.name}: quota: the quota of 0 on_demand slots is used "
-        "up (given up after 3 errors; it is tried again once the pool changes)"
+        "up (tried again in "
     )
     world.cloud.quota = {}
-    world.run(3_600)
-    assert _states(world) == []
-    assert world.pool.settings is not None
-    world.pool.settings = replace(world.pool.settings, max_instances=2)
-    world.run(10)
+    world.run(30 * 60 + 30)
     assert _states(world) == [InstanceState.RUNNING]
     assert _fleet(world).waits == ""
+
+
+def test_what_was_given_up_opens_with_one_instance_once_it_boots() -> None:
+    world = _world(work=3, launch_error_limit=1, starting_ms_max=60_000)
+    world.cloud.rules = replace(CALM, never_boots_share=1.0)
+    # Three that never enrol: one error, which is the limit.
+    world.run(15 * 60)
+    assert _fleet(world).health[ON_DEMAND.name].given_up
+    world.run(3 * 3_600)
+    # Half an hour to an hour between two: at most six in three hours.
+    assert 3 + 3 <= len(world.cloud.machines) <= 3 + 6
+    world.cloud.rules = CALM
+    world.run_until(lambda: _states(world).count(InstanceState.RUNNING) == 3, 3_700)
 
 
 def test_a_cloud_that_cannot_be_asked_ends_and_begins_nothing() -> None:

@@ -212,15 +212,15 @@ class TestLostInstances:
         assert plan.fleet.health[SMALL.name].kind is ErrorKind.BOOT
 
     def test_one_that_ends_before_it_connects_counts_against_its_offering(self) -> None:
-        # Draw 0.5 of the first 30 s: not again for 15 s.
+        # Half of the first 30 s, and 0.5 of the other half: not again for 22.5 s.
         plan = scale_plan([(starting_instance("a"), cloud_lists(TERMINATED))], job_demand(4))
         health = plan.fleet.health[SMALL.name]
         assert (health.kind, health.faults) == (ErrorKind.BOOT, 1)
-        assert health.retry_ms == NOW_MS + 15_000
+        assert health.retry_ms == NOW_MS + 22_500
         assert plan.launches == ()
         assert plan.fleet.waits == (
             f"no instance can be had: {SMALL.name}: boot: instance a ended before its agent "
-            "enrolled (tried again in 15 s)"
+            "enrolled (tried again in 22 s)"
         )
 
     def test_a_connected_agent_clears_what_was_held_against_its_offering(self) -> None:

@@ -27,7 +27,7 @@ def _scheduler_text(pool: Item) -> str:
 
 def _offering_text(offering: Item) -> str:
     failed = f"{offering['offering']} failed {count_text(offering['errors'], 'time')}"
-    given_up = ", given up" if offering["given_up"] else ""
+    given_up = ", tried with one instance an hour" if offering["given_up"] else ""
     return f"{failed}{given_up}: {offering['message']}"
 
 

@@ -1,0 +1,46 @@
+"""The quota that EC2 counts an instance against, by its family and market."""
+
+import pytest
+
+from control_plane.aws.instance_types import CPU_FAMILIES, GPU_TYPES
+from control_plane.aws.vcpu_quotas import quota_advice, vcpu_quota
+from control_plane.fleet.records import Market
+
+SPOT, ON_DEMAND = Market.SPOT, Market.ON_DEMAND
+
+
+@pytest.mark.parametrize(
+    ("name", "market", "code"),
+    [
+        ("g5.12xlarge", SPOT, "L-3819A6DF"),
+        ("g4dn.xlarge", ON_DEMAND, "L-DB2E81BA"),
+        ("gr6.4xlarge", SPOT, "L-3819A6DF"),
+        ("p4d.24xlarge", SPOT, "L-7212CCBC"),
+        ("p5en.48xlarge", SPOT, "L-C4BD4855"),
+        ("p5.48xlarge", ON_DEMAND, "L-417A185B"),
+        ("m7i-flex.large", ON_DEMAND, "L-1216C47A"),
+        ("c6i.large", SPOT, "L-34B43A08"),
+        ("x2idn.16xlarge", SPOT, "L-E3A00192"),
+        ("trn1.2xlarge", SPOT, "L-6B0D517C"),
+    ],
+)
+def test_a_type_counts_against_the_quota_of_its_family(
+    name: str, market: Market, code: str
+) -> None:
+    quota = vcpu_quota(name, market)
+    assert quota is not None
+    assert quota.code == code
+
+
+def test_every_type_of_the_catalogue_has_a_quota_in_both_markets() -> None:
+    names = [*GPU_TYPES, *(f"{family}.large" for family in CPU_FAMILIES)]
+    assert not [(it, market) for it in names for market in Market if not vcpu_quota(it, market)]
+
+
+def test_the_advice_says_which_and_where() -> None:
+    assert quota_advice("g5.12xlarge", SPOT, "eu-central-1") == (
+        'the quota "All G and VT Spot Instance Requests" (L-3819A6DF) counts vCPUs; raise it at '
+        "https://eu-central-1.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/"
+        "L-3819A6DF"
+    )
+    assert quota_advice("quantum.large", SPOT, "eu-central-1") == ""
