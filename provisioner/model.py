@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from math import ceil
 
-from control_plane.fleet.records import FleetRow, InstanceRow, Market, Offering
+from control_plane.fleet.records import ErrorKind, FleetRow, InstanceRow, Market, Offering
 
 MINUTE_MS = 60_000
 
@@ -136,16 +136,36 @@ class InstanceStatus(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class EndReason:
+    """Why an instance ended, as its cloud says: `text`, and what that means where its agent had not
+    enrolled yet; `taken_back`: the cloud took a spot instance back.
+    """
+
+    text: str
+    kind: ErrorKind = ErrorKind.BOOT
+    taken_back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedInstance:
     """An instance as the cloud and the pool report it. `status` None: the cloud does not list it;
     `agent` None: its agent is not connected; `notice_ms`: when it is taken away, as announced;
-    `rebalance`: the cloud advises to leave it.
+    `rebalance`: the cloud advises to leave it; `end`: why it ends or has ended; `boot_report`: what
+    it says itself of a boot that failed.
     """
 
     status: InstanceStatus | None
     agent: ConnectedAgent | None = None
     notice_ms: int | None = None
     rebalance: bool = False
+    end: EndReason | None = None
+    boot_report: str = ""
+
+    @property
+    def boot_error(self) -> str:
+        """The last line of the report, in which the boot script says what failed."""
+        lines = [line for line in self.boot_report.splitlines() if line.strip()]
+        return lines[-1].strip() if lines else "it says nothing"
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,6 @@ def health_after_failure(
     if given_up:
         ceiling_ms = PROBE_PERIOD_MS
     pause_ms = ceiling_ms // 2 + int(draw() * (ceiling_ms // 2))
-    boot_failed_ms = failure.time_ms if failure.kind is ErrorKind.BOOT else health.boot_failed_ms
     return replace(
         health,
         errors=health.errors + 1,
@@ -65,8 +64,15 @@ def health_after_failure(
         failed_ms=failure.time_ms,
         retry_ms=failure.time_ms + pause_ms,
         given_up=given_up,
-        boot_failed_ms=boot_failed_ms,
     )
+
+
+def health_after_failed_boot(
+    health: OfferingHealth, failure: Failure, limit: int, draw: Callable[[], float]
+) -> OfferingHealth:
+    """An offering's health after an instance of it failed before its agent came."""
+    failed = health_after_failure(health, failure, limit, draw)
+    return replace(failed, boot_failed_ms=failure.time_ms)
 
 
 def health_after_launch(health: OfferingHealth, now_ms: int) -> OfferingHealth:
@@ -75,7 +81,7 @@ def health_after_launch(health: OfferingHealth, now_ms: int) -> OfferingHealth:
     """
     if health.given_up:
         return replace(health, retry_ms=now_ms + PROBE_PERIOD_MS)
-    if health.kind is ErrorKind.BOOT:
+    if health.boot_failed_ms and health.boot_failed_ms == health.failed_ms:
         return health
     return replace(health, errors=0, kind=None, message="", failed_ms=0, retry_ms=0)
 

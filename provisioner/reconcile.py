@@ -27,6 +27,7 @@ from control_plane.fleet.records import (
 from control_plane.fleet.rows import CLOUDS, read_fleets
 from control_plane.state.table import Check, Conflict, Expect, Key, Put, StateTable
 from provisioner import offerings
+from provisioner.boot_logs import BootLogs
 from provisioner.clouds.provider import (
     INTENT_TAG,
     CloudError,
@@ -162,6 +163,7 @@ class _ReconcilePass:
         self._termination_requested: set[str] = set()
         self._reasons: list[str] = []
         self._trouble = ""
+        self._boot_logs = BootLogs()
 
     def run(self) -> tuple[str, ...]:
         """Run the whole pass; return its reasons. Raises Conflict when another one took over."""
@@ -212,7 +214,9 @@ class _ReconcilePass:
             number = self._ledger.fleet.launches + len(intents)
             self._ledger.commit(
                 replace(plan.fleet, launches=number),
-                changed_rows=plan.changed_rows,
+                changed_rows=self._boot_logs.add_logs(
+                    cloud, plan.changed_rows, self._ledger.instances, self._listed
+                ),
                 new_intents=intents,
                 checks=_disconnection_checks(self._ledger.fleet.pool, plan, snapshot),
             )
@@ -234,7 +238,14 @@ class _ReconcilePass:
             observed[name] = (
                 ObservedInstance(None, agent)
                 if listed is None
-                else ObservedInstance(listed.status, agent, listed.notice_ms, listed.rebalance)
+                else ObservedInstance(
+                    listed.status,
+                    agent,
+                    listed.notice_ms,
+                    listed.rebalance,
+                    listed.end,
+                    listed.boot_report,
+                )
             )
         settings = self._settings
         return FleetSnapshot(
@@ -377,13 +388,15 @@ def instances_with_notices(
 ) -> list[CloudInstance]:
     """Return the instances with the notices added to what the cloud says of them itself."""
     told = list(notices)
+    reports = {it.instance: it.boot_report for it in told if it.boot_report}
     ends = {it.instance: it.deadline_ms for it in told if it.deadline_ms is not None}
-    advised = {it.instance for it in told if it.deadline_ms is None}
+    advised = {it.instance for it in told if it.deadline_ms is None and not it.boot_report}
     return [
         replace(
             it,
             notice_ms=ends.get(it.id, it.notice_ms),
             rebalance=it.rebalance or it.id in advised,
+            boot_report=reports.get(it.id, it.boot_report),
         )
         for it in instances
     ]

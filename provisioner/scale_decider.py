@@ -30,6 +30,7 @@ from provisioner.consolidation import SpareMarks
 from provisioner.model import (
     MINUTE_MS,
     Demand,
+    EndReason,
     FleetSnapshot,
     InstanceStatus,
     JobDemand,
@@ -138,19 +139,24 @@ def _apply_observation(draft: _DraftPlan, row: InstanceRow) -> None:
         )
     if marked.notice_ms is not None and row.notice_ms is None:
         _record_interruption(draft, row)
+    why = f": {observed.end.text}" if observed.end else ""
     if observed.status is InstanceStatus.TERMINATED:
         _record_unrequested_end(draft, marked)
-        draft.set_state(marked, InstanceState.ENDED, "the cloud ended it")
+        draft.set_state(marked, InstanceState.ENDED, f"the cloud ended it{why}")
     elif _has_vanished(draft, marked):
         draft.set_state(marked, InstanceState.ENDED, "the cloud does not know it any more")
     elif marked.state is InstanceState.TERMINATING:
         return
     elif observed.status is InstanceStatus.STOPPED:
         _record_unrequested_end(draft, marked)
-        draft.set_state(marked, InstanceState.TERMINATING, "it was stopped")
+        draft.set_state(marked, InstanceState.TERMINATING, f"it was stopped{why}")
     elif observed.status in _ENDING:
         _record_unrequested_end(draft, marked)
-        draft.set_state(marked, InstanceState.TERMINATING, "the cloud ends it")
+        draft.set_state(marked, InstanceState.TERMINATING, f"the cloud ends it{why}")
+    elif observed.boot_report and marked.connected_ms is None:
+        _record_unrequested_end(draft, marked)
+        error = f"its boot failed: {observed.boot_error}"
+        draft.set_state(marked, InstanceState.TERMINATING, error)
 
 
 def _row_with_marks(draft: _DraftPlan, row: InstanceRow, observed: ObservedInstance) -> InstanceRow:
@@ -195,10 +201,17 @@ def _record_unrequested_end(draft: _DraftPlan, row: InstanceRow) -> None:
     """Record that an instance ends without our request."""
     if row.state is InstanceState.TERMINATING:
         return
-    if row.connected_ms is None and row.notice_ms is None:
-        _record_boot_failure(draft, row, f"instance {row.id} ended before its agent enrolled")
-    else:
+    observed = draft.observation(row)
+    is_taken_back = row.notice_ms is not None or (observed.end and observed.end.taken_back)
+    if row.connected_ms is not None or is_taken_back:
         _record_interruption(draft, row)
+    elif observed.boot_report:
+        _record_boot_failure(draft, row, f"instance {row.id} failed to boot: {observed.boot_error}")
+    else:
+        message = f"instance {row.id} ended before its agent enrolled"
+        end = observed.end or EndReason("")
+        message += f": {end.text}" if end.text else ""
+        _record_boot_failure(draft, row, message, end.kind)
 
 
 def _record_interruption(draft: _DraftPlan, row: InstanceRow) -> None:
@@ -206,14 +219,16 @@ def _record_interruption(draft: _DraftPlan, row: InstanceRow) -> None:
     draft.health[row.offering.name] = health
 
 
-def _record_boot_failure(draft: _DraftPlan, row: InstanceRow, message: str) -> None:
+def _record_boot_failure(
+    draft: _DraftPlan, row: InstanceRow, message: str, kind: ErrorKind = ErrorKind.BOOT
+) -> None:
     snapshot = draft.snapshot
     health = draft.offering_health(row.offering)
     if row.launched_ms <= health.boot_failed_ms:
         # Launched before the error that is known already: it says nothing new of the offering.
         return
-    failure = offerings.Failure(ErrorKind.BOOT, message, snapshot.now_ms)
-    draft.health[row.offering.name] = offerings.health_after_failure(
+    failure = offerings.Failure(kind, message, snapshot.now_ms)
+    draft.health[row.offering.name] = offerings.health_after_failed_boot(
         health,
         failure,
         snapshot.settings.launch_error_limit,
@@ -242,13 +257,16 @@ def _disrupt_instances(draft: _DraftPlan) -> None:
 
 def _terminate_silent(draft: _DraftPlan) -> None:
     for row in draft.rows_in(*_ACTIVE, InstanceState.DRAINING):
-        if draft.elapsed_ms(row.silent_ms) < SILENT_MS_MAX:
+        # One that never came has had its time to start before it counts as silent.
+        is_fresh = row.connected_ms is None
+        if row.silent_ms is None or draft.elapsed_ms(row.silent_ms) < SILENT_MS_MAX * (
+            not is_fresh
+        ):
             continue
-        minutes = SILENT_MS_MAX // MINUTE_MS
-        reason = f"its agent has been away for {minutes} min"
-        if row.connected_ms is None:
-            minutes += draft.snapshot.settings.starting_ms_max // MINUTE_MS
-            reason = f"its agent has not enrolled for {minutes} min; look at the instance's log"
+        reason = f"its agent has been away for {SILENT_MS_MAX // MINUTE_MS} min"
+        if is_fresh:
+            minutes = draft.snapshot.settings.starting_ms_max // MINUTE_MS
+            reason = f"its agent has not enrolled for {minutes} min"
         is_fault = row.connected_ms is None and row.notice_ms is None
         if draft.disrupt(row, InstanceState.TERMINATING, reason) and is_fault:
             _record_boot_failure(draft, row, f"instance {row.id}: {reason}")

@@ -27,12 +27,15 @@ IDENTITIES = "identities"
 class Proof:
     """The proof of an instance, made with the help of its cloud.
 
-    It covers `token_sha256` (hexadecimal) and the cluster's id. `fields` are what the instance sent
-    besides: which there are is the cloud's, and whether they are right its verifier's.
+    It covers `token_sha256` (hexadecimal) and the cluster's id, with the `purpose` behind it where
+    the digest is of something else than a join token: so that no proof serves for two things.
+    `fields` are what the instance sent besides: which there are is the cloud's, and whether they
+    are right its verifier's.
     """
 
     token_sha256: str
     fields: Mapping[str, str]
+    purpose: str = ""
 
 
 class InvalidProof(Exception):
@@ -89,6 +92,12 @@ def is_active_instance(table: StateTable, pool: str, instance: str) -> bool:
     """Whether the cluster has launched the instance for the pool and is not ending it."""
     row = table.get(Key(instances_partition(pool), instance))
     return row is not None and is_active_row(row)
+
+
+def is_booting_instance(table: StateTable, pool: str, instance: str) -> bool:
+    """Whether the pool has the instance, and its agent has not connected yet."""
+    row = table.get(Key(instances_partition(pool), instance))
+    return row is not None and is_active_row(row) and decode_instance(row).connected_ms is None
 
 
 def is_active_row(row: Row) -> bool:

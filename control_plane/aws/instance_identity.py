@@ -16,7 +16,13 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from control_plane.agents.identity import InvalidProof, Proof
-from detcloud.shared.aws_identity import CLUSTER_HEADER, CONTENT_TYPE, REQUEST_BODY, TOKEN_HEADER
+from detcloud.shared.aws_identity import (
+    CLUSTER_HEADER,
+    CONTENT_TYPE,
+    REQUEST_BODY,
+    TOKEN_HEADER,
+    signed_cluster,
+)
 
 SIGNED_HEADERS = ("content-type", "host", CLUSTER_HEADER, TOKEN_HEADER, "x-amz-date")
 ANSWER_SECONDS_MAX = 5.0
@@ -72,7 +78,7 @@ class AwsIdentityVerifier:
         if missing := [name for name in SIGNED_HEADERS if name not in signed]:
             raise InvalidProof(f"the signature does not cover {', '.join(missing)}")
         try:
-            answer = self._send(self._request(proof.token_sha256, fields))
+            answer = self._send(self._request(proof, fields))
         except urllib.error.HTTPError as error:
             if error.code in (400, 403):
                 raise InvalidProof("AWS does not accept the signature") from None
@@ -82,12 +88,12 @@ class AwsIdentityVerifier:
             raise InvalidProof("the signature is not one of an instance of this cluster")
         return arn[4].decode()
 
-    def _request(self, token_sha256: str, fields: AwsProof) -> urllib.request.Request:
+    def _request(self, proof: Proof, fields: AwsProof) -> urllib.request.Request:
         headers = {
             "Content-Type": CONTENT_TYPE,
             "Host": urllib.parse.urlsplit(self._url).netloc,
-            CLUSTER_HEADER: self._cluster,
-            TOKEN_HEADER: token_sha256,
+            CLUSTER_HEADER: signed_cluster(self._cluster, proof.purpose),
+            TOKEN_HEADER: proof.token_sha256,
             "X-Amz-Date": fields.date,
             "X-Amz-Security-Token": fields.security_token,
             "Authorization": fields.authorization,

@@ -54,7 +54,7 @@ class InstanceRow:
 
     `connected_ms`: its agent first connected; `notice_ms`: the cloud announced that it takes it
     away; `idle_ms`, `silent_ms`, `missed_ms`: since when the agent has nothing to do, is not
-    connected, and the cloud does not list it.
+    connected, and the cloud does not list it. `boot_log`: the last lines of a boot that failed.
     """
 
     id: str
@@ -70,6 +70,7 @@ class InstanceRow:
     idle_ms: int | None = None
     silent_ms: int | None = None
     missed_ms: int | None = None
+    boot_log: str = ""
 
     def cost(self, now_ms: int) -> float:
         """The cost in dollars by `now_ms`."""

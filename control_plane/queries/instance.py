@@ -5,6 +5,10 @@ from control_plane.fleet.records import ErrorKind, InstanceRow, InstanceState
 from control_plane.queries.answer import Answer
 from control_plane.services import Services
 
+FAILED_BOOT_MS = 86_400_000
+FAILED_BOOTS_MAX = 3
+PAST_INSTANCES_MAX = 100
+
 
 class InstanceView(Answer):
     """An instance. `id` is also its agent's; `notice_ms`: when the cloud takes it away, as
@@ -34,14 +38,25 @@ class OfferingHealthView(Answer):
     given_up: bool
 
 
+class FailedBoot(Answer):
+    """An instance that ended before its agent came: why, and the last lines that it wrote."""
+
+    id: str
+    instance_type: str
+    ended_ms: int
+    reason: str
+    boot_log: str
+
+
 class FleetView(Answer):
     """The instances of a pool as a whole. `waits`: why work that waits gets no instance; `trouble`:
-    why the cloud cannot be asked.
+    why the cloud cannot be asked; `failed_boots`: the last ones, the latest first.
     """
 
     waits: str = ""
     trouble: str = ""
     offerings: list[OfferingHealthView] = []
+    failed_boots: list[FailedBoot] = []
 
 
 def list_instances(services: Services, pool: str) -> list[InstanceView]:
@@ -66,7 +81,30 @@ def describe_fleet(services: Services, pool: str) -> FleetView:
         for name, known in sorted(row.health.items())
         if known.errors
     ]
-    return FleetView(waits=row.waits, trouble=row.trouble, offerings=health)
+    return FleetView(
+        waits=row.waits,
+        trouble=row.trouble,
+        offerings=health,
+        failed_boots=_failed_boots(services, pool),
+    )
+
+
+def _failed_boots(services: Services, pool: str) -> list[FailedBoot]:
+    """The pool's failed boots of the last day whose logs are known."""
+    since_ms = services.now_ms() - FAILED_BOOT_MS
+    past, _ = rows.read_past_instances(services.table, pool, since_ms, PAST_INSTANCES_MAX)
+    failed = [
+        FailedBoot(
+            id=row.id,
+            instance_type=row.offering.instance_type,
+            ended_ms=row.ended_ms or 0,
+            reason=row.reason,
+            boot_log=row.boot_log,
+        )
+        for row in past
+        if row.boot_log
+    ]
+    return failed[:FAILED_BOOTS_MAX]
 
 
 def _instance_answer(row: InstanceRow) -> InstanceView:

@@ -1,7 +1,7 @@
 #!/bin/bash
 # The first boot of an instance: what makes it an agent of its cluster. Nothing in here is secret: the
 # instance proves who it is by its role. A name between two @ is replaced before it is launched.
-set -euo pipefail
+set -Eeuo pipefail
 
 root="${DETCLOUD_ROOT:-}"
 url='@URL@'
@@ -15,6 +15,28 @@ work="$root/var/lib/detcloud"
 code="$root/opt/detcloud"
 units="$root/etc/systemd/system"
 alive="$root/run/detcloud/alive"
+boot_log="$root/var/log/detcloud-boot.log"
+
+# What is written goes to the console, too, whose output EC2 keeps. A boot that fails says why and
+# ends the machine at once: nobody pays for one that waits to be noticed.
+failed='its end'
+trap 'failed="line $LINENO: $BASH_COMMAND"' ERR
+trap 'status=$?; [ "$status" = 0 ] || end_failed_boot "$status"' EXIT
+end_failed_boot() {
+  trap - ERR EXIT
+  set +e
+  echo "detcloud: the boot failed with $1 at $failed"
+  sleep 1
+  if [ -d "$code/detcloud" ]; then
+    as=()
+    id detcloud > /dev/null 2>&1 && as=(runuser -u detcloud --)
+    tail -c 3000 "$boot_log" | "${as[@]}" env PYTHONSAFEPATH=1 PYTHONPATH="$code" timeout 60 \
+      python3 -m detcloud.agent.aws.boot_report --url "$url" --cluster "$cluster" --pool "$pool"
+  fi
+  systemctl poweroff
+}
+mkdir -p "${boot_log%/*}"
+exec > >(tee "$boot_log") 2>&1
 
 # The machine ends itself once its agent has not reached the cluster for a while, and ends means
 # terminates. This comes before all that may fail: whatever goes wrong, it cannot stay for ever.
@@ -63,14 +85,15 @@ chown -R detcloud "${alive%/*}"
 token="$(curl -fsS --retry 5 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' "$metadata/api/token")"
 name="$(curl -fsS --retry 5 -H "X-aws-ec2-metadata-token: $token" "$metadata/meta-data/instance-id")"
 
-@INSTALL@
-usermod -aG docker detcloud
-
+# First what reports failures of the rest.
 mkdir -p "$code" "$work"
 curl -fsS --retry 10 --retry-all-errors --retry-delay 3 -o "$code/agent.tar.gz" \
   "$url/api/v1/agent-code/$code_sha256"
 echo "$code_sha256  $code/agent.tar.gz" | sha256sum --check --quiet
 tar -xzf "$code/agent.tar.gz" -C "$code"
+
+@INSTALL@
+usermod -aG docker detcloud
 chown detcloud "$work"
 chmod 700 "$work"
 
@@ -102,4 +125,14 @@ UNIT
 @STARTUP_SCRIPT@
 systemctl daemon-reload
 systemctl enable --now detcloud-firewall.service
+began="$root/run/detcloud/began"
+touch "$began"
 systemctl enable --now detcloud-agent.service
+# The agent touches the file with each answer of the cluster.
+for ((waited = 0; waited < @BOOT_SECONDS@; waited += 5)); do
+  [ "$alive" -nt "$began" ] && exit 0
+  sleep 5
+done
+journalctl --unit detcloud-agent --lines 30 --no-pager --output cat || true
+failed='the agent, which did not reach the cluster'
+exit 1

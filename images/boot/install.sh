@@ -1,7 +1,7 @@
 #!/bin/bash
 # What an instance needs beside the agent's code, as far as its machine image lacks it: the boot
 # script holds these lines, and the build of a machine image runs them before.
-set -euo pipefail
+set -Eeuo pipefail
 
 lacking=()
 command -v docker > /dev/null || lacking+=(docker.io)

@@ -64,6 +64,9 @@ def tick(names: Names, network: Network | None) -> Document:
         *_rows(names),
         *_stream(names),
         *_objects("Objects", names.objects, "s3:GetObject", below="config/"),
+        _statement(
+            "KeepAgentCode", ["s3:PutObject"], [bucket_arn(f"{names.objects}/agent-code/*")]
+        ),
         _statement("Wake", ["lambda:InvokeFunction"], [*map(names.function_arn, INVOKED_BY_TICK)]),
         *_instances(names, network),
     )
@@ -230,6 +233,13 @@ def _instances(names: Names, network: Network | None) -> list[Statement]:
             "End",
             ["ec2:DeleteLaunchTemplate", "ec2:TerminateInstances"],
             [*_arns(names, "instance/*"), *templates],
+            owned,
+        ),
+        _statement(
+            # What one wrote whose boot failed.
+            "ReadConsoles",
+            ["ec2:GetConsoleOutput"],
+            _arns(names, "instance/*"),
             owned,
         ),
         _statement(

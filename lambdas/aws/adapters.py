@@ -5,6 +5,7 @@ cluster of a function there.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -23,11 +24,14 @@ if TYPE_CHECKING:
     from control_plane.aws.storage_credentials import StsCredentialIssuer
     from control_plane.checkpoint_stores.types.s3 import S3
     from control_plane.fleet.notices import InstanceNotice
+    from control_plane.fleet.records import IntentRow
     from control_plane.objects.signing import HmacUrlSigner
     from provisioner.clouds.aws.launch_request import Ec2Settings
     from provisioner.clouds.aws.provider import Ec2Clouds
     from provisioner.clouds.provider import CloudProvider
     from provisioner.model import ProvisionerSettings
+
+log = logging.getLogger(__name__)
 
 # Whoever deploys; the first token is theirs.
 ADMINISTRATOR = "administrator"
@@ -39,6 +43,7 @@ class AwsAdapters(Adapters):
     """DynamoDB, S3, STS, EC2 and Lambda, in the environment's region and with its credentials."""
 
     provider_types = frozenset({"aws"})
+    _has_kept_agent_code = False
     checks_endpoints = True
     has_suggest_function = True
 
@@ -122,11 +127,31 @@ class AwsAdapters(Adapters):
         from provisioner.clouds.aws.provider import Ec2Clouds
 
         network: Mapping[str, Any] = json.loads(_setting("NETWORK"))
+        script = user_data(_setting("API_URL"), self.cluster_id)
+
+        def render_script(request: IntentRow) -> bytes:
+            self._keep_agent_code()
+            return script(request)
+
         return Ec2Clouds(
-            user_data(_setting("API_URL"), self.cluster_id),
+            render_script,
             self.clock,
             complete_settings=lambda settings: complete_network(settings, network),
         )
+
+    def _keep_agent_code(self) -> None:
+        """Keep the code of the instances that are launched for those who deploy anew meanwhile."""
+        from control_plane.agents.agent_code import keep_agent_code
+
+        if self._has_kept_agent_code:
+            return
+        try:
+            keep_agent_code(self.object_store)
+        except Exception:
+            # Nothing lacks it yet, and the next launch tries again.
+            log.exception("the agent's code is not kept in the bucket")
+        else:
+            self._has_kept_agent_code = True
 
     def invoke_function(self, name: str) -> None:
         """Start a function of the cluster, and wait for nothing."""

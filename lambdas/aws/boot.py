@@ -13,6 +13,8 @@ from control_plane.fleet.records import IntentRow
 from provisioner.clouds.provider import ConfigurationError
 
 SILENT_MINUTES = 30
+# Within the 20 minutes that a pool gives an instance to start.
+BOOT_SECONDS = 600
 
 _BOOT = Path(__file__).resolve().parents[2] / "images" / "boot"
 # Text that may stand between single quotes, and in a unit of systemd.
@@ -33,6 +35,7 @@ def user_data(url: str, cluster: str) -> Callable[[IntentRow], bytes]:
             "POOL": request.pool,
             "CODE_SHA256": agent_code().sha256,
             "SILENT_MINUTES": str(SILENT_MINUTES),
+            "BOOT_SECONDS": str(BOOT_SECONDS),
             # As the provisioner counts a type without GPUs; see instance_types.slots_of.
             "CPU_SLOTS": str(int(section.get("cpu_slots_allowed") is True)),
         }
@@ -53,11 +56,17 @@ def user_data(url: str, cluster: str) -> Callable[[IntentRow], bytes]:
 
 
 def _isolated_command(script: str) -> str:
-    """Return a command that runs the script, whatever is in it, and goes on if it fails."""
+    """Return a command that runs the script, whatever is in it, and goes on if it fails. What it
+    writes stays on the machine, where root alone reads it: secrets may be in it.
+    """
     if not script:
         return ""
     encoded = base64.b64encode(script.encode()).decode()
-    return f"echo {shlex.quote(encoded)} | base64 --decode | bash || true"
+    log = '"$root/var/log/detcloud-startup.log"'
+    return (
+        f"(umask 077; echo {shlex.quote(encoded)} | base64 --decode | bash > {log} 2>&1)"
+        ' || echo "the startup script ended with $?"'
+    )
 
 
 @cache

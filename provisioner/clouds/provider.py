@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from control_plane.fleet.records import ErrorKind, IntentRow, Offering
-from provisioner.model import InstanceStatus
+from provisioner.model import EndReason, InstanceStatus
 
 CLUSTER_TAG = "detcloud-cluster"
 POOL_TAG = "detcloud-pool"
@@ -19,7 +19,8 @@ INTENT_TAG = "detcloud-intent"
 @dataclass(frozen=True, slots=True)
 class CloudInstance:
     """An instance as its cloud lists it. `notice_ms`: when it is taken away, as announced;
-    `rebalance`: the cloud says that this has become likely.
+    `rebalance`: the cloud says that this has become likely; `end`: why it ends or has ended, where
+    the cloud says; `boot_report`: what it says itself of a boot that failed.
     """
 
     id: str
@@ -28,6 +29,8 @@ class CloudInstance:
     tags: Mapping[str, str]
     notice_ms: int | None = None
     rebalance: bool = False
+    end: EndReason | None = None
+    boot_report: str = ""
 
 
 class CloudError(Exception):
@@ -112,4 +115,12 @@ class CloudProvider(Protocol):
 
         Repeating it is harmless. An unknown id is no error: the instance may be gone, or be so
         fresh that the cloud does not see it yet, and is to be terminated again while it is listed.
+        """
+
+    def boot_log(self, instance: str) -> str:
+        """Return what an instance wrote while it booted, the end of it at least; "" where the cloud
+        has nothing of it, as of one that is unknown.
+
+        There for as long as the instance, and for a while after its end. It may hold what its
+        machine image and its pool's own script wrote: whoever shows it masks secrets.
         """

@@ -129,6 +129,12 @@ class CloudProviderContract:
         assert ids(cloud.launch(request(cloud, "one"))) == [one.id]
         wait(lambda: status(cloud, one.id) in ENDED)
 
+    def test_what_nobody_wrote_is_empty(self, cloud: CloudProvider, wait: Wait) -> None:
+        (one,) = cloud.launch(request(cloud, "one"))
+        wait(lambda: status(cloud, one.id) is not None)
+        assert isinstance(cloud.boot_log(one.id), str)
+        assert cloud.boot_log("i-0123456789abcdef0") == ""
+
     def test_instances_outlive_who_launched_them(
         self, cloud: CloudProvider, reopen: Callable[[], CloudProvider], wait: Wait
     ) -> None:

@@ -20,7 +20,10 @@ BOOT_SECONDS_MAX = 60.0 * PATIENCE
 QUIET = ("apt-get", "chown", "docker", "useradd", "usermod")
 METADATA = "http://169.254.169.254"
 
-_QUIET = '#!/bin/sh\necho "$(basename "$0") $*" >> "$DETCLOUD_ROOT/commands.log"\n'
+_QUIET = """#!/bin/sh
+echo "$(basename "$0") $*" >> "$DETCLOUD_ROOT/commands.log"
+[ "$(basename "$0")" != "$FAILING_COMMAND" ] || { echo "$FAILING_COMMAND: it is broken"; exit 6; }
+"""
 _ID = "#!/bin/sh\nexit 1\n"
 # The metadata address is not this machine's, and curl need not be here.
 _CURL = """#!{python}
@@ -78,6 +81,8 @@ class Machines:
         self._folder = folder
         self._environment = environment
         self._booting: dict[str, threading.Thread] = {}
+        # One each for the next machines that boot.
+        self.failing_commands: list[str] = []
         self._bin = folder / "bin"
         self._bin.mkdir(parents=True)
         self._install()
@@ -90,16 +95,22 @@ class Machines:
 
     def end(self, machine: Machine) -> None:
         """End everything on the machine, as Region.on_terminated has it."""
-        thread = self._booting.get(machine.id)
-        if thread is not None:
-            thread.join(BOOT_SECONDS_MAX)
-        self._kill(self.disk(machine.id))
+        if machine.id in self._booting:
+            self._end(machine.id)
 
     def end_all(self) -> None:
         """End every machine that was ever booted."""
-        for name, thread in self._booting.items():
-            thread.join(BOOT_SECONDS_MAX)
-            self._kill(self.disk(name))
+        for name in list(self._booting):
+            self._end(name)
+
+    def _end(self, name: str) -> None:
+        """End a machine, which may be booting still."""
+        thread = self._booting[name]
+        if thread is not threading.current_thread():
+            while thread.is_alive():
+                self._kill(self.disk(name))
+                thread.join(0.2)
+        self._kill(self.disk(name))
 
     def disk(self, name: str) -> Path:
         """The machine's disk."""
@@ -121,6 +132,7 @@ class Machines:
             "LANG": "C.UTF-8",
             "DETCLOUD_ROOT": str(root),
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": self._ec2.metadata_url(machine.id),
+            "FAILING_COMMAND": self.failing_commands.pop() if self.failing_commands else "",
             **self._environment,
         }
         with (root / "boot.log").open("wb") as log:
@@ -133,10 +145,14 @@ class Machines:
                 timeout=BOOT_SECONDS_MAX,
                 check=False,
             )
+        commands = root / "commands.log"
+        if commands.exists() and "systemctl poweroff\n" in commands.read_text():
+            self._ec2.region.shut_down(machine.id)
 
     def _install(self) -> None:
         scripts = {name: _QUIET for name in QUIET} | {
             "id": _ID,
+            "journalctl": _QUIET,
             "curl": _CURL.format(metadata=METADATA, python=sys.executable),
             "systemctl": _SYSTEMCTL.format(python=sys.executable),
             # The image's own Python has torch; ours is in this environment.

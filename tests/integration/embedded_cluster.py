@@ -62,7 +62,9 @@ class EmbeddedCluster:
     def start(self, slots: int = 2) -> Client:
         """Starts the server and returns a client once it listens."""
         self.process = subprocess.Popen(
-            [*self.command(), "--slots", str(slots)], env=environment(), stderr=subprocess.DEVNULL
+            [*self.command(), "--slots", str(slots)],
+            env=self.environment(),
+            stderr=subprocess.DEVNULL,
         )
         pid = self.process.pid
         wait_until(lambda: self.record().get("pid") == pid, what="the server's record")
@@ -71,6 +73,9 @@ class EmbeddedCluster:
 
     def command(self) -> list[str]:
         return [sys.executable, "-P", "-m", "lambdas.local", "--home", str(self.home)]
+
+    def environment(self) -> dict[str, str]:
+        return environment()
 
     def client(self) -> Client:
         client = Client(self.record()["url"], (self.home / "token").read_text().strip())

@@ -185,6 +185,7 @@ WITHOUT_TOKEN = {
     "/api/v1/health": 200,
     "/api/v1/objects/{key}": 422,
     "/api/v1/agent-code/{sha256}": 422,
+    "/api/v1/instances/{instance_id}/boot-report": 422,
     "/api/v1/instances/{instance_id}/identity": 422,
 }
 

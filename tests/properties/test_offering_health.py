@@ -132,6 +132,8 @@ def _health_after(health: OfferingHealth, event: Event, limit: int, now_ms: int)
     if event.what == "CONNECTION":
         return offerings.health_after_connection(health)
     failure = offerings.Failure(ErrorKind(event.what), "no", now_ms)
+    if failure.kind is ErrorKind.BOOT:
+        return offerings.health_after_failed_boot(health, failure, limit, lambda: event.draw)
     return offerings.health_after_failure(health, failure, limit, lambda: event.draw)
 
 

@@ -148,6 +148,9 @@ class CrashingCloud:
     def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
         return self._call_or_crash(lambda: self.cloud.list_instances(cluster, pool))
 
+    def boot_log(self, instance: str) -> str:
+        return self._call_or_crash(lambda: self.cloud.boot_log(instance))
+
     def terminate(self, ids: Sequence[str]) -> None:
         self.on_terminate(ids)
         self._call_or_crash(lambda: self.cloud.terminate(ids))

@@ -165,12 +165,34 @@ def test_a_machine_that_never_boots_is_replaced(lasting: Account) -> None:
     world.pool.waiting = 1
     world.run(5)
     (sleeper,) = world.living()
-    # Believed in for a minute, counted as silent for ten; then it ends, and its replacement boots.
-    world.run_until(lambda: sleeper not in world.living(), 780)
+    world.ec2.machine(sleeper).console = "\x1b[0mubuntu login: E: no space left, token=hunter2\r\n"
+    # Believed in for a minute; then it ends, and its replacement boots.
+    world.run_until(lambda: sleeper not in world.living(), 70)
     fleet = read_fleet(world.table, POOL)
     assert fleet is not None
     assert fleet.health["on-demand"].kind is ErrorKind.BOOT
     world.run_until(lambda: bool(world.pool.busy) and sleeper not in world.states(), 300)
+    past, _ = read_past_instances(world.table, POOL)
+    assert [row.boot_log for row in past] == ["ubuntu login: E: no space left, token=********"]
+    assert world.ec2.call_count("GetConsoleOutput") == 1
+
+
+def test_an_instance_that_ec2_could_not_start_says_why(lasting: Account) -> None:
+    world = World(lasting, ON_DEMAND)
+    world.pool.waiting = 1
+    world.run(5)
+    (name,) = world.living()
+    code = "Client.InternalError"
+    world.ec2.machine(name).end(world.ec2.now_ms, code, f"{code}: Client error on launch")
+    world.run(25)
+    fleet = read_fleet(world.table, POOL)
+    assert fleet is not None
+    health = fleet.health["on-demand"]
+    assert (health.kind, health.message) == (
+        ErrorKind.CONFIGURATION,
+        f"instance {name} ended before its agent enrolled: Client.InternalError: Client error on "
+        "launch (often a key of KMS for its disk that EC2 may not use)",
+    )
 
 
 def test_a_replacement_starts_at_the_notice(lasting: Account) -> None:

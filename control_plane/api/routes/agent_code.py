@@ -4,7 +4,8 @@ from typing import Annotated
 
 from fastapi import Path, Response
 
-from control_plane.agents.agent_code import agent_code
+from control_plane.agents.agent_code import read_agent_code
+from control_plane.api.dependencies import ServicesParameter
 from control_plane.api.route_guards import allow_anyone, guarded_router
 from control_plane.errors import Code, RequestError
 
@@ -15,13 +16,11 @@ Digest = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
 
 @router.get("/agent-code/{sha256}", response_class=Response)
 @allow_anyone
-def download(sha256: Digest) -> Response:
+def download(sha256: Digest, services: ServicesParameter) -> Response:
     """Download the code. It is no secret, and an instance that boots can prove nothing yet."""
-    code = agent_code()
-    if sha256 != code.sha256:
-        raise RequestError(
-            Code.NOT_FOUND, "there is no such code here; the cluster was deployed anew"
-        )
+    code = read_agent_code(services.objects, sha256)
+    if code is None:
+        raise RequestError(Code.NOT_FOUND, "no version of this cluster had such code")
     # The digest in its path names this content for ever.
     headers = {"Cache-Control": "public, max-age=31536000, immutable"}
-    return Response(code.content, media_type="application/gzip", headers=headers)
+    return Response(code, media_type="application/gzip", headers=headers)

@@ -1,5 +1,6 @@
-"""The route where an instance of a cloud proves its identity."""
+"""The routes where an instance of a cloud proves its identity, and tells why its boot failed."""
 
+import hashlib
 from typing import Annotated
 
 from fastapi import Path
@@ -9,12 +10,21 @@ from pydantic_core import PydanticCustomError
 
 from control_plane.access.principals import Principal, Role
 from control_plane.access.tokens import token_put
-from control_plane.agents.identity import InvalidProof, Proof, register_instance_token
+from control_plane.agents.identity import (
+    InvalidProof,
+    Proof,
+    is_booting_instance,
+    register_instance_token,
+)
 from control_plane.api.dependencies import ServicesParameter
 from control_plane.api.request_body import RequestBody
 from control_plane.api.route_guards import allow_anyone, guarded_router
 from control_plane.errors import Code, RequestError
+from control_plane.fleet.notices import InstanceNotice, record_notice
 from control_plane.queries.answer import Answer
+from control_plane.services import Services
+from detcloud.shared.aws_identity import BOOT_REPORT
+from detcloud.shared.boot_log import BOOT_LOG_CHARACTERS_MAX, clean_boot_log
 
 router = guarded_router("instances")
 
@@ -24,8 +34,8 @@ ProofText = Annotated[str, Field(pattern=r"^[\x20-\x7e]+$", max_length=4096)]
 FIELDS_MAX = 16
 
 
-class IdentityProof(RequestBody):
-    """The proof that an instance sends. Its other fields are those of the instance's cloud, which
+class CloudProof(RequestBody):
+    """The signed part of a body. Its other fields are those of the instance's cloud, which
     docs/agent-protocol.md has.
     """
 
@@ -33,7 +43,6 @@ class IdentityProof(RequestBody):
     __pydantic_extra__: dict[str, ProofText]
 
     resource_pool: Annotated[str, Field(min_length=1, max_length=100)]
-    token_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
     @model_validator(mode="before")
     @classmethod
@@ -43,6 +52,24 @@ class IdentityProof(RequestBody):
             text = "must have at most {most} fields"
             raise PydanticCustomError("too_many_fields", text, {"most": FIELDS_MAX})
         return body
+
+
+class IdentityProof(CloudProof):
+    """The proof that an instance made a join token."""
+
+    token_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class BootReport(CloudProof):
+    """The last lines of a boot that failed, with a proof that covers their digest."""
+
+    report: Annotated[str, Field(min_length=1, max_length=BOOT_LOG_CHARACTERS_MAX)]
+
+
+class BootReportAnswer(Answer):
+    """The instance whose report was taken."""
+
+    instance_id: str
 
 
 class IdentityAnswer(Answer):
@@ -60,10 +87,40 @@ def prove(
     instance_id: InstanceId, body: IdentityProof, services: ServicesParameter
 ) -> IdentityAnswer:
     """Prove an instance's identity. The proof stands for a token: the instance has none before."""
+    proof = Proof(body.token_sha256, body.model_extra or {})
+    _check_signer(services, instance_id, proof)
+    pool = body.resource_pool
+    holder = Principal(f"instance {instance_id}", Role.JOIN, pool, agent=instance_id)
+    token = token_put(body.token_sha256, holder)
+    register_instance_token(services.table, instance_id, pool, proof, token, services.now_ms())
+    return IdentityAnswer(instance_id=instance_id, resource_pool=pool)
+
+
+@router.put("/instances/{instance_id}/boot-report")
+@allow_anyone
+def report_boot(
+    instance_id: InstanceId, body: BootReport, services: ServicesParameter
+) -> BootReportAnswer:
+    """Tell why an instance's boot failed. The signature covers the report's digest, for this
+    purpose alone: it lets nobody in. The first report counts, of an instance without an agent.
+    """
+    digest = hashlib.sha256(body.report.encode()).hexdigest()
+    _check_signer(services, instance_id, Proof(digest, body.model_extra or {}, BOOT_REPORT))
+    if not is_booting_instance(services.table, body.resource_pool, instance_id):
+        text = f"pool {body.resource_pool} has no instance {instance_id} that boots"
+        raise RequestError(Code.NOT_FOUND, text)
+    # Lines of nothing but what is masked or left out are a report all the same.
+    report = clean_boot_log(body.report) or "it wrote nothing"
+    notice = InstanceNotice(instance_id, boot_report=report)
+    record_notice(services.table, notice, services.now_ms())
+    return BootReportAnswer(instance_id=instance_id)
+
+
+def _check_signer(services: Services, instance_id: str, proof: Proof) -> None:
+    """Check that the proof is one of the instance."""
     verifier = services.identity_verifier
     if verifier is None:
         raise RequestError(Code.NOT_FOUND, "this cluster has no instances that prove who they are")
-    proof = Proof(body.token_sha256, body.model_extra or {})
     try:
         signer = verifier.verify_proof(proof)
     except ValidationError as error:
@@ -75,11 +132,6 @@ def prove(
         raise RequestError(Code.UNAVAILABLE, text) from None
     if signer != instance_id:
         raise RequestError(Code.FORBIDDEN, f"the signature is not one of {instance_id}")
-    pool = body.resource_pool
-    holder = Principal(f"instance {instance_id}", Role.JOIN, pool, agent=instance_id)
-    token = token_put(body.token_sha256, holder)
-    register_instance_token(services.table, instance_id, pool, proof, token, services.now_ms())
-    return IdentityAnswer(instance_id=instance_id, resource_pool=pool)
 
 
 def _body_error(error: ValidationError) -> RequestValidationError:

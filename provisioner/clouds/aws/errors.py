@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from control_plane.fleet.records import ErrorKind
 from provisioner.clouds.provider import (
     CloudError,
     ConfigurationError,
@@ -19,6 +20,7 @@ from provisioner.clouds.provider import (
     ThrottlingError,
     TokenReused,
 )
+from provisioner.model import EndReason
 
 MESSAGE_CHARACTERS_MAX = 400
 # Of the quotas those that count the vCPUs of a family.
@@ -92,6 +94,23 @@ _MOST_HOPEFUL_FIRST: Final = (
     CloudError,
 )
 
+# Why an instance ended, by the code of EC2's StateReason, where that was no failure of its boot.
+_END_KINDS: Final = MappingProxyType(
+    {
+        "Server.InsufficientInstanceCapacity": ErrorKind.CAPACITY,
+        "Client.VolumeLimitExceeded": ErrorKind.QUOTA,
+        "Client.InvalidSnapshot.NotFound": ErrorKind.CONFIGURATION,
+        "Client.InternalError": ErrorKind.CONFIGURATION,
+    }
+)
+_TAKEN_BACK: Final = frozenset({"Server.SpotInstanceTermination", "Server.SpotInstanceShutdown"})
+_END_ADVICE: Final = MappingProxyType(
+    {
+        "Client.InternalError": "often a key of KMS for its disk that EC2 may not use",
+        "Client.VolumeLimitExceeded": "raise the quota of EBS storage",
+    }
+)
+
 _BLOB: Final = re.compile(r"\s*Encoded authorization failure message:.*", re.DOTALL)
 _ACCESS_KEY: Final = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{12,}\b")
 
@@ -131,6 +150,20 @@ def error_text(code: str, message: str) -> str:
     if len(text) > MESSAGE_CHARACTERS_MAX:
         text = text[:MESSAGE_CHARACTERS_MAX] + "..."
     return f"{code}: {text}" if text else code
+
+
+def end_reason(code: str, message: str) -> EndReason | None:
+    """Why an instance ended, by its StateReason; None where EC2 says nothing."""
+    if not code:
+        return None
+    # Messages begin with their code.
+    text = error_text(code, message.removeprefix(code).removeprefix(":").strip())
+    advice = _END_ADVICE.get(code)
+    return EndReason(
+        f"{text} ({advice})" if advice else text,
+        _END_KINDS.get(code, ErrorKind.BOOT),
+        code in _TAKEN_BACK,
+    )
 
 
 def _without_fault_prefix(code: str) -> str:

@@ -27,7 +27,12 @@ from provisioner.clouds.aws.ec2_api import (
     tag_filters,
     translate_errors,
 )
-from provisioner.clouds.aws.errors import VCPU_QUOTA_CODES, fleet_error, is_caller_refused
+from provisioner.clouds.aws.errors import (
+    VCPU_QUOTA_CODES,
+    end_reason,
+    fleet_error,
+    is_caller_refused,
+)
 from provisioner.clouds.aws.launch_request import (
     Ec2Settings,
     Subnet,
@@ -64,6 +69,7 @@ _LIVE = frozenset({InstanceStatus.STARTING, InstanceStatus.RUNNING})
 _TEMPLATE_MISSING = "InvalidLaunchTemplateName.NotFoundException"
 _ID = re.compile(r"\bi-[0-9a-f]{8}(?:[0-9a-f]{9})?\b")
 _UNKNOWN_ID = frozenset({"InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed"})
+_NOT_SUPPORTED = frozenset({"UnsupportedOperation", "InvalidParameterCombination"})
 
 SettingsCompletion = Callable[[Ec2Settings], Ec2Settings]
 """Adds to a pool's settings what the deployment knows and pools do not."""
@@ -165,6 +171,24 @@ class Ec2Cloud:
                     raise
                 self._terminate_each(known)
 
+    def boot_log(self, instance: str) -> str:
+        """Return the console's output, the latest where the type has that: those of Xen have only
+        what was there some minutes after their boot.
+        """
+        with translate_errors():
+            try:
+                return self._console_output(instance, Latest=True)
+            except sdk.ClientError as error:
+                if error_code(error) in _UNKNOWN_ID:
+                    return ""
+                if error_code(error) not in _NOT_SUPPORTED:
+                    raise
+            return self._console_output(instance)
+
+    def _console_output(self, instance: str, **options: Any) -> str:
+        answer = self._api.get_console_output(InstanceId=instance, **options)
+        return str(answer.get("Output") or "")
+
     def _terminate_together(self, ids: Sequence[str]) -> None:
         """Terminate those that EC2 knows; where it refuses, maybe none of them."""
         while ids:
@@ -251,9 +275,11 @@ def _with_quota_advice(error: CloudError, request: IntentRow, region: str) -> Cl
 
 
 def _to_cloud_instance(described: dict[str, Any]) -> CloudInstance:
+    reason = described.get("StateReason") or {}
     return CloudInstance(
         id=described["InstanceId"],
         status=_STATUS.get(described["State"]["Name"], InstanceStatus.UNKNOWN),
         launched_ms=epoch_ms(described["LaunchTime"]),
         tags={tag["Key"]: tag["Value"] for tag in described.get("Tags", ())},
+        end=end_reason(reason.get("Code", ""), reason.get("Message", "")),
     )

@@ -123,6 +123,8 @@ class FakeCloud:
     quota: dict[Market, int] = field(default_factory=dict)
     machines: dict[str, FakeMachine] = field(default_factory=dict)
     failing: CloudError | None = None
+    boot_logs: dict[str, str] = field(default_factory=dict)
+    boot_log_calls: list[str] = field(default_factory=list)
     _answers: dict[str, tuple[IntentRow, tuple[str, ...]]] = field(default_factory=dict)
 
     def offerings(self) -> tuple[Offering, ...]:
@@ -169,6 +171,12 @@ class FakeCloud:
             machine = self.machines.get(name)
             if machine is not None and now_ms >= machine.visible_ms:
                 self.shut_down(name)
+
+    def boot_log(self, instance: str) -> str:
+        """Return what tests say that it wrote."""
+        self._throttle_by_chance()
+        self.boot_log_calls.append(instance)
+        return self.boot_logs.get(instance, "")
 
     def shut_down(self, name: str) -> None:
         """End a machine, whoever wants it to: its user, its own timer, the cloud."""

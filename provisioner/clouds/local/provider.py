@@ -43,6 +43,7 @@ NOTICE_FILE = "preemption-notice.json"
 STOP_MS_MAX = 17_000
 ENDED_INSTANCE_TTL_MS = 3_600_000
 SLOTS_MAX = 1024
+BOOT_LOG_BYTES_MAX = 64 * 1024
 
 # One server at a time works in a folder, with several threads and objects.
 _CHANGING = threading.RLock()
@@ -134,6 +135,16 @@ class LocalProcesses:
                 if record is not None and record.asked_ms is None and record.ended_ms is None:
                     self._write_record(name, replace(record, asked_ms=self._clock()))
                     _send_signal(_agent_process(record), signal.SIGTERM)
+
+    def boot_log(self, instance: str) -> str:
+        """Return the end of the agent's log."""
+        try:
+            with (self._folder / instance / "agent.log").open("rb") as log_file:
+                size = log_file.seek(0, os.SEEK_END)
+                log_file.seek(max(0, size - BOOT_LOG_BYTES_MAX))
+                return log_file.read().decode(errors="replace")
+        except OSError:
+            return ""
 
     def _ensure_started(self, name: str, request: IntentRow) -> _Record:
         """The instance's record, after its agent was started unless it was before."""

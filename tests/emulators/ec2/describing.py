@@ -1,5 +1,6 @@
 """The descriptions of the simulated EC2, page by page, and the end of its machines."""
 
+import base64
 import re
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -49,6 +50,18 @@ def describe_instances(region: Region, params: Params) -> Result:
         ],
         **more,
     }
+
+
+def get_console_output(region: Region, params: Params) -> Result:
+    """Return what a machine wrote, also after its end; the latest only of types of Nitro."""
+    name = params["InstanceId"]
+    _check_ids(region, [name])
+    machine = region.machines[name]
+    if params.get("Latest") and types()[machine.instance_type]["Hypervisor"] != "nitro":
+        text = "This instance type does not support retrieving the latest console output."
+        raise Ec2Error("UnsupportedOperation", text)
+    written = base64.b64encode(machine.console.encode()).decode()
+    return {"InstanceId": name, "Timestamp": moment(region.clock()), "Output": written}
 
 
 def terminate_instances(region: Region, params: Params) -> Result:

@@ -36,7 +36,7 @@ class Machine:
     """An instance. `data`: what its launch template and its launch said of it; `boots`: the hook
     `on_running` is called for it; `protected`: calls do not end it. Times are epoch
     ms; `asked_ms`: it began to end; `notice_ms`: when it is taken away, as announced at
-    `noticed_ms`.
+    `noticed_ms`. `console`: what it wrote there.
     """
 
     id: str
@@ -63,6 +63,7 @@ class Machine:
     notice_ms: int | None = None
     advised_ms: int | None = None
     heard: set[str] = field(default_factory=set)
+    console: str = ""
 
     def state(self, now_ms: int) -> str:
         """Return the state, as EC2 names it."""

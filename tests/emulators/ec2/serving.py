@@ -36,6 +36,7 @@ ACTIONS: Mapping[str, Callable[[Region, Params], Result]] = {
     "DescribeSpotInstanceRequests": describing.describe_spot_instance_requests,
     "DescribeSpotPriceHistory": describing.describe_spot_price_history,
     "DescribeSubnets": describing.describe_subnets,
+    "GetConsoleOutput": describing.get_console_output,
     "RunInstances": launching.run_instances,
     "TerminateInstances": describing.terminate_instances,
 }

@@ -6,7 +6,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ from control_plane.actors.agent.actor import leases_partition
 from control_plane.agents.leases import BRAKE_SORT, Lease, read_leases
 from control_plane.aws.state_table import DynamoDbTable
 from control_plane.fleet.records import instances_partition
-from control_plane.fleet.rows import decode_instance, encode_row
-from control_plane.state.table import Conflict, Delete, Key, Put
+from control_plane.state.table import Delete, Key
 from detcloud.agent.aws.instance_identity import sign_identity
 from detcloud.agent.aws.metadata import Ec2Metadata
 from detcloud.agent.join_token import IdentityProof, obtain_join_token
@@ -231,23 +229,3 @@ def forget_passes(deployed: Deployment) -> None:
     row = table.get(Key(leases_partition(POOL), BRAKE_SORT))
     if row is not None:
         table.commit((Delete(row.key, row.revision),))
-
-
-def let_ten_minutes_pass(deployed: Deployment, pool: str, machine: Machine) -> None:
-    """In the cluster's books, since the instance's agent should have come."""
-    table = DynamoDbTable(deployed.aws.client("dynamodb"), deployed.outputs["table"])
-
-    def is_written() -> bool:
-        row = table.get(Key(instances_partition(pool), machine.id))
-        assert row is not None
-        found = decode_instance(row)
-        if found.silent_ms is None:
-            return False
-        before = replace(found, silent_ms=found.silent_ms - 600_000)
-        try:
-            table.commit((Put(row.key, row.revision + 1, encode_row(before), row.revision),))
-        except Conflict:
-            return False
-        return True
-
-    wait_until(is_written, 30, f"{machine.id} to be missed")

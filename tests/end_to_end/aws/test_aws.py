@@ -15,6 +15,7 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from control_plane.agents.agent_code import agent_code
 from tests.emulators.deployment import Deployment, wait_until
 from tests.emulators.ec2.machine import Machine
 from tests.end_to_end.aws.cluster import (
@@ -53,6 +54,11 @@ def test_a_trial_runs_from_create_to_an_empty_pool(
     assert checkpoints(deployment, trial["id"])
     assert "validation at batch" in person.run("trial", "logs", trial["id"]).stdout
     assert not any(mapping.lost for mapping in deployment.pump.mappings.values())
+    # Whoever deploys anew still has the code that it boots with.
+    kept = deployment.aws.client("s3").list_objects_v2(
+        Bucket=deployment.outputs["objects"], Prefix="agent-code/"
+    )
+    assert [it["Key"] for it in kept["Contents"]] == [f"agent-code/{agent_code().sha256}"]
     commands = (deployment.account.machines.disk(machine.id) / "commands.log").read_text()
     # The machine would end itself, and its credentials are closed, before anything else runs.
     order = [commands.index(f"--now detcloud-{it}") for it in ("watchdog", "firewall", "agent")]

@@ -16,7 +16,6 @@ from tests.end_to_end.aws.cluster import (
     first_checkpoint,
     forget_passes,
     lease_of,
-    let_ten_minutes_pass,
     minutes_stopped,
     running,
     status_of,
@@ -26,24 +25,32 @@ from tests.end_to_end.aws.cluster import (
 from tests.end_to_end.laptop import Laptop
 
 
-def test_an_instance_that_never_boots_is_replaced_and_ends(
+def test_instances_that_fail_to_boot_say_why_and_are_replaced(
     deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
-    region = deployment.account.ec2.region
-    region.sleepers = 1
-    experiment = create(person, SHORT, tmp_path, IMPATIENT)
-    (sleeper,) = running(deployment)
-    assert not sleeper.boots
-    described = wait_for(deployment, person, experiment)
-    assert (described["restarts"], described["losses"]) == (0, 0)
-    # Its time to start is over, so another one did the work; it has ten minutes more to come back.
-    assert sleeper in deployment.billed_instances()
-    let_ten_minutes_pass(deployment, IMPATIENT, sleeper)
-    wait_until(lambda: sleeper not in deployment.billed_instances(), 60, "its end")
+    region, machines = deployment.account.ec2.region, deployment.account.machines
+    region.sleepers, machines.failing_commands = 1, ["usermod"]
+    experiments = [create(person, SHORT, tmp_path, IMPATIENT) for _ in range(2)]
+    both = running(deployment, 2)[:2]
+    (sleeper,) = (it for it in both if not it.boots)
+    (broken,) = (it for it in both if it.boots)
+    for experiment in experiments:
+        described = wait_for(deployment, person, experiment)
+        assert (described["restarts"], described["losses"]) == (0, 0)
+    # One was silent for the 15 s that it had, and the other ended itself and told of it.
+    assert not {sleeper.id, broken.id} & {it.id for it in deployment.billed_instances()}
     assert sleeper.reason is not None
     assert sleeper.reason[0] == "Client.UserInitiatedShutdown"
+    (boot,) = (
+        it
+        for it in person.json("resource-pool", "describe", IMPATIENT)["fleet"]["failed_boots"]
+        if it["id"] == broken.id
+    )
+    assert boot["boot_log"].splitlines()[-2] == "usermod: it is broken"
+    assert "detcloud: the boot failed with 6 at line" in boot["reason"]
+    assert "usermod -aG docker detcloud" in boot["reason"]
     with deployment.client() as client:
-        assert sleeper.id not in [agent.id for agent in client.agents()]
+        assert not {sleeper.id, broken.id} & {agent.id for agent in client.agents()}
 
 
 def test_a_throttled_table_delays_everybody_and_nothing_runs_twice(

@@ -22,6 +22,7 @@ OPEN = {
     # Code that everybody may have.
     ("GET", "/api/v1/agent-code/{sha256}"),
     # The proof in its body stands for a token.
+    ("PUT", "/api/v1/instances/{instance_id}/boot-report"),
     ("PUT", "/api/v1/instances/{instance_id}/identity"),
 }
 SIGNED = {("GET", "/api/v1/objects/{key:path}"), ("PUT", "/api/v1/objects/{key:path}")}

@@ -7,7 +7,9 @@ import sys
 import tarfile
 from pathlib import Path
 
-from control_plane.agents.agent_code import agent_code
+import pytest
+
+from control_plane.agents.agent_code import AgentCode, agent_code, keep_agent_code
 from tests.patience import PROCESS_SECONDS_MAX
 from tests.unit.api.cluster import V1, Cluster
 from tests.unit.api.exchange import call
@@ -23,6 +25,21 @@ def test_the_code_is_what_its_name_says(cluster: Cluster) -> None:
 def test_other_code_is_not_there(cluster: Cluster) -> None:
     assert call(cluster.app, "GET", f"{V1}/agent-code/{'0' * 64}").code == "not_found"
     assert call(cluster.app, "GET", f"{V1}/agent-code/abc").code == "invalid"
+
+
+def test_the_code_of_another_version_that_launched_instances_stays(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_agent_code(cluster.objects)
+    keep_agent_code(cluster.objects)
+    before = agent_code()
+    # Deployed anew, with other code.
+    content = b"another version"
+    other = AgentCode(content, hashlib.sha256(content).hexdigest())
+    monkeypatch.setattr("control_plane.agents.agent_code.agent_code", lambda: other)
+    for code in (before, other):
+        answer = call(cluster.app, "GET", f"{V1}/agent-code/{code.sha256}")
+        assert (answer.status, answer.body) == (200, code.content)
 
 
 def test_an_agent_runs_from_it_without_any_package(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """An instance proves who it is once, and its token lets itself in and nobody else."""
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,10 @@ class FakeIdentityVerifier:
 
     fails: Exception | None = None
     cloud: str = "AWS"
+    proofs: list[Proof] = field(default_factory=list)
 
     def verify_proof(self, proof: Proof) -> str:
+        self.proofs.append(proof)
         fields = AwsProof.model_validate(proof.fields)
         if self.fails is not None:
             raise self.fails

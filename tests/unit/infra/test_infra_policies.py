@@ -51,6 +51,7 @@ TICK = {
     **STREAM,
     "Objects": "s3:GetObject",
     "ObjectsList": "s3:ListBucket",
+    "KeepAgentCode": "s3:PutObject",
     "Wake": "lambda:InvokeFunction",
     "Look": "ec2:DescribeImages ec2:DescribeInstances ec2:DescribeLaunchTemplates "
     "ec2:DescribeSpotInstanceRequests ec2:DescribeSpotPriceHistory ec2:DescribeSubnets",
@@ -60,6 +61,7 @@ TICK = {
     "MakeTemplates": "ec2:CreateLaunchTemplate",
     "TagWhatIsMade": "ec2:CreateTags",
     "End": "ec2:DeleteLaunchTemplate ec2:TerminateInstances",
+    "ReadConsoles": "ec2:GetConsoleOutput",
     "GiveInstancesTheirRole": "iam:PassRole",
     "FindImages": "ssm:GetParameters",
     "StartWithSpot": "iam:CreateServiceLinkedRole",

@@ -79,15 +79,34 @@ def test_a_machine_without_gpus_has_the_slots_that_its_pool_counts(
 
 
 @pytest.mark.parametrize("fails", ["useradd", "curl", "chown"])
-def test_a_boot_that_fails_is_watched(fails: str, tmp_path: Path) -> None:
+def test_a_boot_that_fails_is_watched_and_ends_at_once(fails: str, tmp_path: Path) -> None:
     said = commands_of_boot(tmp_path, fails)
     assert said[:2] == [
         "systemctl daemon-reload",
         "systemctl enable --now detcloud-watchdog.service",
     ]
-    assert said[-1].split()[0] == fails
+    assert said[-2].split()[0] == fails
+    assert said[-1] == "systemctl poweroff"
     unit = tmp_path / "etc/systemd/system/detcloud-watchdog.service"
     assert "systemctl poweroff" in unit.read_text()
+    log = (tmp_path / "var/log/detcloud-boot.log").read_text()
+    assert re.search(rf"detcloud: the boot failed with 1 at line \d+: {fails} ", log) or (
+        # In the substitution it is the assignment that fails.
+        fails == "curl" and "the boot failed with 1 at line" in log
+    )
+
+
+def test_a_boot_that_fails_once_the_agents_code_is_there_is_reported(tmp_path: Path) -> None:
+    folder = tmp_path / "opt/detcloud/detcloud"
+    folder.mkdir(parents=True)
+    said = commands_of_boot(tmp_path, "useradd")
+    command = (
+        "env PYTHONSAFEPATH=1 PYTHONPATH={} timeout 60 python3 -m detcloud.agent.aws.boot_report"
+    )
+    assert said[-2] == (
+        command.format(tmp_path / "opt/detcloud") + f" --url {URL} --cluster {CLUSTER} --pool gpus"
+    )
+    assert said[-1] == "systemctl poweroff"
 
 
 def test_the_agent_may_touch_what_the_watchdog_looks_at(tmp_path: Path) -> None:
@@ -98,12 +117,12 @@ def test_the_agent_may_touch_what_the_watchdog_looks_at(tmp_path: Path) -> None:
 
 
 def commands_of_boot(root: Path, fails: str) -> list[str]:
-    """Run the script on a machine whose disk is `root`, and return its commands up to the one that
-    fails.
+    """Run the script on a machine whose disk is `root`, and return its commands: up to the one that
+    fails, and what is done then.
     """
     programs = root / "bin"
     programs.mkdir()
-    for name in ("chown", "curl", "id", "systemctl", "useradd"):
+    for name in ("chown", "curl", "env", "id", "systemctl", "useradd"):
         code = int(name in ("id", fails))
         (programs / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {root}/said\nexit {code}\n')
         (programs / name).chmod(0o755)
@@ -126,5 +145,5 @@ def test_a_startup_script_runs_by_itself_whatever_is_in_it() -> None:
     own = "echo 'hello'; exit 3\n@POOL@ $HOME"
     text = script(replace(REQUEST, section=json.dumps({"startup_script": own})))
     encoded = base64.b64encode(own.encode()).decode()
-    assert f"echo {encoded} | base64 --decode | bash || true" in text
+    assert f"echo {encoded} | base64 --decode | bash > " in text
     assert own not in text

@@ -416,6 +416,7 @@ def test_the_protocol_names_every_call_that_is_made(ec2: Account) -> None:
     ec2.now_ms += 25 * HOUR_MS
     ec2.cloud(user_data=lambda it: b"new").launch(request("two", image_id=AMI))
     cloud.list_instances("c1")
+    cloud.boot_log(one.id)
     cloud.terminate([one.id])
     named = {name.title().replace("_", "") for name in vars(Ec2Api) if not name.startswith("_")}
     assert set(ec2.region.calls) == named

@@ -7,6 +7,7 @@ from provisioner.offerings import (
     FRESH,
     Failure,
     health_after_connection,
+    health_after_failed_boot,
     health_after_failure,
     health_after_launch,
     offerings_with_prices,
@@ -39,8 +40,9 @@ def _health_after_failures(
     kind: ErrorKind, times: int, *, draw: float = 1.0, limit: int = 10
 ) -> OfferingHealth:
     health = FRESH
+    after = health_after_failed_boot if kind is ErrorKind.BOOT else health_after_failure
     for _ in range(times):
-        health = health_after_failure(health, Failure(kind, "no", NOW_MS), limit, lambda: draw)
+        health = after(health, Failure(kind, "no", NOW_MS), limit, lambda: draw)
     return health
 
 

@@ -17,6 +17,7 @@ from detcloud.client.records import AppliedConfiguration
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError
 
+BOOT_LINES_MAX = 15
 ACTIONS = {"create": "created", "change": "changed", "remove": "removed", "keep": "unchanged"}
 
 
@@ -92,6 +93,10 @@ def describe_pool(arguments: Namespace) -> int:
     if arguments.form == "text" and pool.data["instance_list"]:
         print()
         print_items(INSTANCE_COLUMNS, pool.data["instance_list"], arguments)
+    # A cluster of an older version has none.
+    for boot in pool.data["fleet"].get("failed_boots", ()) if arguments.form == "text" else ():
+        print(f"\nInstance {boot['id']} ({boot['instance_type']}) did not boot; it wrote last:")
+        print("\n".join(f"  {line}" for line in boot["boot_log"].splitlines()[-BOOT_LINES_MAX:]))
     return 0
 
 

@@ -1,0 +1,129 @@
+"""Instances whose agent never came: what is held against their offering, and what they wrote."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from control_plane.fleet.records import ErrorKind, InstanceState
+from control_plane.fleet.rows import read_past_instances
+from provisioner.boot_logs import FETCHES_MAX, BootLogs
+from provisioner.clouds.fake.provider import FakeCloud, FakeRules
+from provisioner.clouds.provider import CloudInstance, NotAllowed
+from provisioner.model import EndReason, InstanceStatus, ObservedInstance, ProvisionerSettings
+from tests.simulation.fleet import POOL, FleetWorld, Work
+from tests.unit.provisioner.fleet_table import (
+    BUSY,
+    MINUTE_MS,
+    NOW_MS,
+    SMALL,
+    SPOT,
+    cloud_lists,
+    instance,
+    running_with,
+    scale_plan,
+    starting_instance,
+)
+
+TERMINATED = InstanceStatus.TERMINATED
+SETTINGS = ProvisionerSettings("fake", max_instances=3, starting_ms_max=60_000)
+
+
+def test_a_launch_of_ten_that_does_not_boot_is_one_error() -> None:
+    silent_ms = NOW_MS - 10 * MINUTE_MS
+    rows = [starting_instance(f"i{n}", 31, silent_ms=silent_ms) for n in range(5)]
+    plan = scale_plan([(row, running_with(None)) for row in rows])
+    health = plan.fleet.health[SMALL.name]
+    assert (health.kind, health.faults, health.given_up) == (ErrorKind.BOOT, 1, False)
+
+
+def test_what_is_taken_back_with_notice_while_it_boots_is_no_error() -> None:
+    row = starting_instance("a", 2, offering=SPOT, notice_ms=NOW_MS - MINUTE_MS)
+    plan = scale_plan([(row, cloud_lists(TERMINATED))], offerings=(SPOT,))
+    health = plan.fleet.health[SPOT.name]
+    assert (health.faults, health.interrupted_ms) == (0, NOW_MS)
+
+
+def test_what_is_taken_back_before_a_notice_was_seen_is_no_error() -> None:
+    end = EndReason("Server.SpotInstanceTermination", taken_back=True)
+    row = starting_instance("a", 2, offering=SPOT)
+    plan = scale_plan([(row, ObservedInstance(TERMINATED, end=end))], offerings=(SPOT,))
+    health = plan.fleet.health[SPOT.name]
+    assert (health.faults, health.interrupted_ms) == (0, NOW_MS)
+
+
+def test_a_batch_that_the_cloud_has_no_room_for_is_one_error_of_capacity() -> None:
+    end = EndReason("Server.InsufficientInstanceCapacity: none", ErrorKind.CAPACITY)
+    rows = [starting_instance(f"i{n}", 2) for n in range(5)]
+    plan = scale_plan([(row, ObservedInstance(TERMINATED, end=end)) for row in rows])
+    health = plan.fleet.health[SMALL.name]
+    assert (health.kind, health.errors, health.faults) == (ErrorKind.CAPACITY, 1, 0)
+    assert [row.reason for row in plan.changed_rows][:1] == [
+        "the cloud ended it: Server.InsufficientInstanceCapacity: none"
+    ]
+
+
+def test_one_that_reports_its_failed_boot_ends_at_once() -> None:
+    report = "E: no route to host\ndetcloud: the boot failed with 100 at line 9: apt-get"
+    row = starting_instance("a", 1)
+    plan = scale_plan([(row, running_with(None, boot_report=report))])
+    (changed,) = plan.changed_rows
+    text = "detcloud: the boot failed with 100 at line 9: apt-get"
+    assert (changed.state, changed.reason) == (
+        InstanceState.TERMINATING,
+        f"its boot failed: {text}",
+    )
+    assert plan.fleet.health[SMALL.name].message == f"instance a failed to boot: {text}"
+    # A late one of an instance whose agent came after all says nothing.
+    plan = scale_plan([(instance("a"), running_with(BUSY, boot_report=report))])
+    assert not plan.changed_rows
+
+
+def test_of_a_batch_that_fails_the_first_logs_are_kept() -> None:
+    world = FleetWorld(SETTINGS, FakeRules(never_boots_share=1.0))
+    world.pool.work = [Work(4, 10_000) for _ in range(3)]
+    world.step()
+    names = sorted(world.cloud.machines)
+    world.cloud.boot_logs = {name: f"{name}: kernel panic" for name in names}
+    # Seen each five seconds until the minute is over, and asked once for what it wrote.
+    world.run(65)
+    assert world.cloud.boot_log_calls == names[:FETCHES_MAX]
+    world.run(30)
+    assert world.cloud.boot_log_calls == names[:FETCHES_MAX]
+    past, _ = read_past_instances(world.table, POOL)
+    assert sorted(row.boot_log for row in past) == [
+        "",
+        *(f"{it}: kernel panic" for it in names[:2]),
+    ]
+
+
+def test_what_an_instance_reports_itself_is_asked_of_nobody() -> None:
+    cloud = FakeCloud(lambda: NOW_MS, Random(1), (SMALL,))
+    row = starting_instance("a", state=InstanceState.TERMINATING)
+    listed = {"a": CloudInstance("a", InstanceStatus.RUNNING, NOW_MS, {}, boot_report="no disk")}
+    (found,) = BootLogs().add_logs(cloud, [row], {"a": starting_instance("a")}, listed)
+    assert (found.boot_log, cloud.boot_log_calls) == ("no disk", [])
+
+
+def test_a_log_that_the_cloud_keeps_to_itself_holds_up_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cloud = FakeCloud(lambda: NOW_MS, Random(1), (SMALL,))
+
+    def refuse(instance: str) -> str:
+        raise NotAllowed("UnauthorizedOperation")
+
+    monkeypatch.setattr(cloud, "boot_log", refuse)
+    row = starting_instance("a", state=InstanceState.ENDED)
+    assert BootLogs().add_logs(cloud, [row], {"a": starting_instance("a")}, {}) == (row,)
+
+
+def test_nothing_is_asked_of_those_that_booted_or_were_taken_back() -> None:
+    cloud = FakeCloud(lambda: NOW_MS, Random(1), (SMALL,))
+    ended = instance("a", state=InstanceState.ENDED)
+    taken = starting_instance("b", state=InstanceState.ENDED, notice_ms=NOW_MS)
+    starting = starting_instance("c")
+    rows = (ended, taken, starting)
+    before = {row.id: replace(row, state=InstanceState.STARTING) for row in rows}
+    assert BootLogs().add_logs(cloud, rows, before, {}) == rows
+    assert cloud.boot_log_calls == []
