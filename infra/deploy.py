@@ -63,6 +63,8 @@ def _deploy(options: argparse.Namespace) -> dict[str, Any]:
         raise DeployFailed(NO_ENGINE)
     program = load_program(options.how)
     config = _stack_config(program, options, Path.home() / ".detcloud" / "functions")
+    for line in program.complete_config(options.team, config):
+        _print_progress(f"warning: {line}")
     stack = automation.create_or_select_stack(options.team, PROJECT, program.run)
     stack.set_all_config({name: automation.ConfigValue(text) for name, text in config.items()})
     if options.preview:

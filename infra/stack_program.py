@@ -54,9 +54,12 @@ class StackProgram:
         check_config: looks at the configuration of a team's stack; raises SettingsInvalid.
         archives: what its functions run from.
         terraform: Terraform's provider of the cloud.
+        complete_config: adds to a configuration that is right what the cloud has to be asked for,
+            and returns lines for the one who deploys. It is not asked where it may not be.
     """
 
     run: Callable[[], None]
     check_config: Callable[[str, Mapping[str, object]], ConfigReport]
     archives: FunctionArchives
     terraform: TerraformProvider
+    complete_config: Callable[[str, dict[str, str]], list[str]] = lambda team, config: []

@@ -189,10 +189,14 @@ class FleetSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A number of instances of one offering to launch."""
+    """A number of instances of one offering to launch. `together`: for one gang, so all or none of
+    them, close to each other; `zone`: where the rest of that gang is, "" for any.
+    """
 
     offering: Offering
     count: int
+    together: bool = False
+    zone: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,7 +165,7 @@ def limit_to_probes(
     limited, reasons = [], []
     for launch in launches:
         known = health.get(launch.offering.name, FRESH)
-        limited.append(replace(launch, count=1) if known.given_up else launch)
+        limited.append(Launch(launch.offering, 1) if known.given_up else launch)
         if known.given_up and launch.count > 1:
             reasons.append(
                 f"{launch.offering.name} failed {known.faults} times: one instance is tried before "

@@ -277,6 +277,8 @@ class _ReconcilePass:
                     token=hashlib.sha256(token.encode()).hexdigest()[:40],
                     created_ms=now_ms,
                     section=self._settings.section,
+                    together=launch.together,
+                    zone=launch.zone,
                 )
             )
         return intents
@@ -456,4 +458,5 @@ def _starting_row(intent: IntentRow, instance: CloudInstance) -> InstanceRow:
         state=InstanceState.STARTING,
         launched_ms=intent.created_ms,
         intent=intent.id,
+        zone=instance.zone,
     )

@@ -140,6 +140,8 @@ def _apply_observation(draft: _DraftPlan, row: InstanceRow) -> None:
     if marked.notice_ms is not None and row.notice_ms is None:
         _record_interruption(draft, row)
     why = f": {observed.end.text}" if observed.end else ""
+    if observed.boot_report and marked.connected_ms is None:
+        why = f" when its boot failed: {observed.boot_error}"
     if observed.status is InstanceStatus.TERMINATED:
         _record_unrequested_end(draft, marked)
         draft.set_state(marked, InstanceState.ENDED, f"the cloud ended it{why}")
@@ -429,11 +431,10 @@ def _assess_need(draft: _DraftPlan) -> _Need:
     waiting = _demand_with_replacements(draft)
     demand = markets.assign_markets(waiting, snapshot.offerings, able, snapshot.now_ms)
     pending = [it for it, count in snapshot.pending for _ in range(count)]
-    starting = [row.offering for row in _capacity_rows(draft) if _is_starting(row)]
-    idle = [row.offering for row in _idle_capacity_rows(draft)]
     capacity = [
-        *(sizing.FreeCapacity(it.slots, it.slots, it.market) for it in (*starting, *pending)),
-        *(sizing.FreeCapacity(it.slots, it.slots, it.market, is_connected=True) for it in idle),
+        *(_free_capacity(row) for row in _capacity_rows(draft) if _is_starting(row)),
+        *(sizing.FreeCapacity(it.slots, it.slots, it.market, zone=it.zone) for it in pending),
+        *(replace(_free_capacity(row), is_connected=True) for row in _idle_capacity_rows(draft)),
     ]
     there = sum(map(_counts_against_max, draft.rows.values()))
     most = settings.max_instances - there - len(pending)
@@ -466,6 +467,11 @@ def _plan_launches(draft: _DraftPlan) -> tuple[tuple[Launch, ...], str]:
     if not why and len(need.demand.jobs) < len(need.waiting.jobs):
         why = "there is time until the deadline to wait for spot instances"
     return launches, why
+
+
+def _free_capacity(row: InstanceRow) -> sizing.FreeCapacity:
+    slots, zone = row.offering.slots, row.zone or row.offering.zone
+    return sizing.FreeCapacity(slots, slots, row.offering.market, zone=zone)
 
 
 def _counts_against_max(row: InstanceRow) -> bool:

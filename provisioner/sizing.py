@@ -50,13 +50,15 @@ class MarketCounts:
 class FreeCapacity:
     """Slots of an instance that are not yet assigned to any request; `size` is all it has.
 
-    `is_connected`: its agent is there, and the scheduler has used it for what fits on it alone.
+    `is_connected`: its agent is there, and the scheduler has used it for what fits on it alone;
+    `zone`: where it is, "" where that is not known.
     """
 
     size: int
     slots: int
     market: Market
     is_connected: bool = False
+    zone: str = ""
 
     def may_serve(self, market: Market | None) -> bool:
         """Whether a request of a market may run here; spot requests may run on demand too."""
@@ -117,10 +119,11 @@ def launches_for_demand(
             and (need.market is offering.market or (need.market is None and offering in order))
         }
         left -= needs
-        fresh, lacks_some = _instances_for_spanning(demand, needs, offering, capacity, room)
+        gangs, lacks_some = _launches_for_spanning(demand, needs, offering, capacity, room)
         is_short = is_short or lacks_some
-        fresh += _instances_for_single(demand, needs, offering.slots, offering.market, capacity)
-        room = max(0, room - fresh)
+        fresh = _instances_for_single(demand, needs, offering.slots, offering.market, capacity)
+        room = max(0, room - fresh - sum(it.count for it in gangs))
+        launches += gangs
         if fresh:
             launches.append(Launch(offering, fresh))
     starting = sum(not it.is_connected for it in capacity)
@@ -168,7 +171,9 @@ def clamp_launches(
     left = max(0, bounds.most)
     for launch in launches:
         count = min(left, launch.count)
-        kept += [Launch(launch.offering, count)] if count else []
+        if launch.together and count < launch.count:
+            continue
+        kept += [replace(launch, count=count)] if count else []
         left -= count
     total = sum(launch.count for launch in kept)
     lacking = min(left, bounds.least - total)
@@ -193,11 +198,14 @@ def apply_on_demand_base(
         instead = next((it for it in on_demand if it.slots == slots), None)
         swaps = launch.offering.market is Market.SPOT and instead is not None
         count = min(launch.count, max(0, lacking)) if swaps else 0
+        if launch.together and count:
+            # A gang is on one market.
+            count = launch.count
         if instead is not None and count:
-            done.append(Launch(instead, count))
+            done.append(replace(launch, offering=instead, count=count))
             lacking -= count
         if launch.count > count:
-            done.append(Launch(launch.offering, launch.count - count))
+            done.append(replace(launch, count=launch.count - count))
     return tuple(_merge_launches(done))
 
 
@@ -245,17 +253,18 @@ def _ordered_requests(demand: Demand, needs: set[RequestShape]) -> list[tuple[Re
     )
 
 
-def _instances_for_spanning(
+def _launches_for_spanning(
     demand: Demand,
     needs: set[RequestShape],
     offering: Offering,
     capacity: Sequence[FreeCapacity],
     room: int,
-) -> tuple[int, bool]:
-    """Fresh instances for the requests that need several whole ones, of which `room` may be had,
-    and whether that is too few for one of them.
+) -> tuple[list[Launch], bool]:
+    """A launch for each request that needs several whole instances, of which `room` may be had, and
+    whether that is too few for one of them.
     """
-    fresh, is_short = 0, False
+    launches: list[Launch] = []
+    is_short = False
     spanning = {need for need in needs if need.slots > offering.slots}
     for need, count in _ordered_requests(demand, spanning):
         for _ in range(count):
@@ -265,13 +274,18 @@ def _instances_for_spanning(
                 for it in capacity
                 if it.size == offering.slots and it.is_empty and it.may_serve(need.market)
             ][:wanted]
-            if wanted - len(usable) > room - fresh:
+            fresh = wanted - len(usable)
+            if fresh > room:
                 is_short = True
                 break
-            fresh += wanted - len(usable)
+            room -= fresh
+            if fresh:
+                zones = Counter(it.zone for it in usable if it.zone)
+                zone = zones.most_common(1)[0][0] if zones else ""
+                launches.append(Launch(offering, fresh, together=True, zone=zone))
             for instance in usable:
                 instance.slots = 0
-    return fresh, is_short
+    return launches, is_short
 
 
 def _instances_for_single(
@@ -316,7 +330,10 @@ def _add_zero_slot_launches(
 
 
 def _merge_launches(launches: Sequence[Launch]) -> Iterator[Launch]:
+    """The launches with those of one offering as one, but each gang's by itself."""
     counts: dict[Offering, int] = {}
     for launch in launches:
-        counts[launch.offering] = counts.get(launch.offering, 0) + launch.count
-    return (Launch(offering, count) for offering, count in counts.items())
+        if not launch.together:
+            counts[launch.offering] = counts.get(launch.offering, 0) + launch.count
+    yield from (launch for launch in launches if launch.together)
+    yield from (Launch(offering, count) for offering, count in counts.items())

@@ -17,6 +17,15 @@ class InstanceType(NamedTuple):
     price_per_hour: float = 0.0
 
 
+class NetworkCards(NamedTuple):
+    """The network cards of an instance type, and the Elastic Fabric Adapters it may have: one on
+    each card, or where there is one card more, on all but the first.
+    """
+
+    adapters: int
+    cards: int = 1
+
+
 def _sizes(
     family: str, *sizes: tuple[str, int] | tuple[str, int, float]
 ) -> dict[str, InstanceType]:
@@ -106,6 +115,39 @@ GPU_TYPES: Final[Mapping[str, InstanceType]] = MappingProxyType(
         **_sizes("p5en", ("48xlarge", 8, 63.296)),
         **_sizes("p6-b200", ("48xlarge", 8, 113.9328)),
         **_sizes("p6-b300", ("48xlarge", 8)),
+    }
+)
+# The types with an Elastic Fabric Adapter (EFA).
+_ONE_ADAPTER_SIZES: Final = {
+    "g4dn": "8xlarge 12xlarge 16xlarge metal",
+    "g5": "8xlarge 12xlarge 16xlarge 24xlarge 48xlarge",
+    "g6": "8xlarge 12xlarge 16xlarge 24xlarge 48xlarge",
+    "gr6": "8xlarge",
+    "g6e": "8xlarge 12xlarge 16xlarge",
+    "g7": "8xlarge 12xlarge 24xlarge",
+    "g7e": "8xlarge 12xlarge",
+    "p3dn": "24xlarge",
+    "p5": "4xlarge",
+}
+NETWORK_CARDS: Final[Mapping[str, NetworkCards]] = MappingProxyType(
+    {
+        **{
+            f"{family}.{size}": NetworkCards(1)
+            for family, sizes in _ONE_ADAPTER_SIZES.items()
+            for size in sizes.split()
+        },
+        "g6e.24xlarge": NetworkCards(2, 2),
+        "g6e.48xlarge": NetworkCards(4, 4),
+        "g7.48xlarge": NetworkCards(2, 2),
+        "g7e.24xlarge": NetworkCards(2, 2),
+        "g7e.48xlarge": NetworkCards(4, 4),
+        "p4d.24xlarge": NetworkCards(4, 4),
+        "p4de.24xlarge": NetworkCards(4, 4),
+        "p5.48xlarge": NetworkCards(32, 32),
+        "p5e.48xlarge": NetworkCards(32, 32),
+        "p5en.48xlarge": NetworkCards(16, 16),
+        "p6-b200.48xlarge": NetworkCards(8, 8),
+        "p6-b300.48xlarge": NetworkCards(16, 17),
     }
 )
 # Families of which no size has an accelerator of any kind.

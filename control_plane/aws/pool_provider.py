@@ -24,6 +24,9 @@ _PRICE: Final = re.compile(r"\d+(\.\d*)?\Z|\.\d+\Z")
 _TAG_KEY: Final = re.compile(r"(?!aws:|detcloud-)[A-Za-z0-9+\-=.,_:@]{1,128}\Z")
 # Folders become part of the command of an instance's agent.
 _FOLDER: Final = re.compile(r"(/[A-Za-z0-9._-]+)+\Z")
+_RESERVATION: Final = re.compile(
+    r"cr-[0-9a-f]{8,17}\Z|arn:aws[a-z-]*:resource-groups:[a-z0-9-]+:\d{12}:group/[\w.-]{1,128}\Z"
+)
 TAGS_MAX: Final = 40
 
 
@@ -115,6 +118,18 @@ class AwsProvider(Provider):
     """More tags; see Tags."""
     allowed_mounts: Folders = ()
     """Folders of its instances of which trials may mount parts and use devices; none if empty."""
+    efa: bool = True
+    """Whether instances that are launched for a trial on several have Elastic Fabric Adapters,
+    where their type has such. Without public addresses they have one on each network card.
+    """
+    cluster_placement: bool = True
+    """Whether those instances are placed close to each other, in a cluster placement group."""
+    capacity_reservation: str = ""
+    """The capacity reservation, cr-..., that on-demand instances are launched into, or the ARN of
+    a resource group of such; what a group does not have is bought on demand.
+    """
+    capacity_block: bool = False
+    """Whether the reservation is a capacity block, beyond which nothing is bought."""
     log_group: str = ""
     """The CloudWatch group of the agents' logs."""
     log_stream: str = ""
@@ -127,11 +142,24 @@ class AwsProvider(Provider):
             refuse(f"must be digits with at most one point, not {value_text(price)}")
         return price
 
+    @field_validator("capacity_reservation")
+    @classmethod
+    def _check_reservation(cls, name: str) -> str:
+        if name and not _RESERVATION.match(name):
+            refuse(
+                "must be the id of a capacity reservation, cr-..., or the ARN of a resource group"
+                f" of some, not {value_text(name)}"
+            )
+        return name
+
     @model_validator(mode="after")
     def _check_types(self) -> AwsProvider:
         """Give every offering the slots of its type; refuse an unknown type without slots, and
         slots that are not the GPUs of a known one.
         """
+        if self.capacity_block and not self.capacity_reservation:
+            text = "needs the reservation of the block"
+            refuse_at(("capacity_block",), text, "say its capacity_reservation", True)
         if not self.offerings and self._slots is None:
             _refuse_type(("instance_type",), self.instance_type, "say its instance_slots")
         if not self.offerings and self.instance_slots is not None:

@@ -54,7 +54,8 @@ class InstanceRow:
 
     `connected_ms`: its agent first connected; `notice_ms`: the cloud announced that it takes it
     away; `idle_ms`, `silent_ms`, `missed_ms`: since when the agent has nothing to do, is not
-    connected, and the cloud does not list it. `boot_log`: the last lines of a boot that failed.
+    connected, and the cloud does not list it. `boot_log`: the last lines of a boot that failed;
+    `zone`: where it is, as its cloud says.
     """
 
     id: str
@@ -71,6 +72,7 @@ class InstanceRow:
     silent_ms: int | None = None
     missed_ms: int | None = None
     boot_log: str = ""
+    zone: str = ""
 
     def cost(self, now_ms: int) -> float:
         """The cost in dollars by `now_ms`."""
@@ -82,7 +84,8 @@ class InstanceRow:
 @dataclass(frozen=True, slots=True)
 class IntentRow:
     """One attempt to launch `count` instances, immutable: it is sent as it is, however often, until
-    an answer closes it. `section`: the provider's settings at that time, as JSON.
+    an answer closes it. `section`: the provider's settings at that time, as JSON; `together`: all
+    or none of them, close to each other, for a gang; `zone`: where else than its offering says.
     """
 
     id: str
@@ -93,6 +96,8 @@ class IntentRow:
     token: str
     created_ms: int
     section: str = ""
+    together: bool = False
+    zone: str = ""
 
 
 class ErrorKind(StrEnum):

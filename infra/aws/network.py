@@ -3,6 +3,7 @@ runs, and a security group that lets nobody from outside open a connection.
 """
 
 import ipaddress
+from collections.abc import Iterable
 from typing import Any
 
 import pulumi
@@ -29,8 +30,24 @@ def make_network(scope: Scope, instance_profile: Any) -> pulumi.Output[str]:
         "subnets": subnets,
         "security_group": group,
         "instance_profile": instance_profile.arn,
+        "placement_groups": _make_placement_groups(scope, subnets),
     }
     return pulumi.Output.json_dumps(description)
+
+
+def _make_placement_groups(scope: Scope, zones: Iterable[str]) -> dict[str, Any]:
+    """Make a cluster placement group for each zone, which costs nothing, and return their names."""
+    groups = {
+        zone: aws.ec2.PlacementGroup(
+            f"gangs-{zone}",
+            name=scope.names.part(f"gangs-{zone}"),
+            strategy="cluster",
+            tags=scope.tags(f"gangs-{zone}"),
+            opts=scope.options(),
+        )
+        for zone in zones
+    }
+    return {zone: group.name for zone, group in groups.items()}
 
 
 def _make_vpc(scope: Scope) -> tuple[dict[str, Any], Any]:
@@ -44,9 +61,10 @@ def _make_vpc(scope: Scope) -> tuple[dict[str, Any], Any]:
     )
     routes = _make_routes(scope, vpc)
     subnets = {}
-    for zone, block in zip(
-        scope.settings.zones, CIDR.subnets(new_prefix=SUBNET_BITS), strict=False
-    ):
+    blocks = list(CIDR.subnets(new_prefix=SUBNET_BITS))
+    for zone in scope.settings.zones:
+        # By its letter, so that a zone that is added or left out moves no other subnet.
+        block = blocks[ord(zone[-1]) - ord("a")]
         subnet = aws.ec2.Subnet(
             zone,
             vpc_id=vpc.id,
@@ -105,6 +123,15 @@ def _make_security_group(scope: Scope, vpc: Any) -> Any:
         referenced_security_group_id=group.id,
         ip_protocol="-1",
         tags=scope.tags("within"),
+        opts=scope.options(),
+    )
+    # Traffic between Elastic Fabric Adapters is let through by rules between members alone.
+    aws.vpc.SecurityGroupEgressRule(
+        "among",
+        security_group_id=group.id,
+        referenced_security_group_id=group.id,
+        ip_protocol="-1",
+        tags=scope.tags("among"),
         opts=scope.options(),
     )
     aws.vpc.SecurityGroupEgressRule(

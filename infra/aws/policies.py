@@ -271,8 +271,15 @@ _DESCRIBE = (
 def _launch_resources(names: Names) -> list[str]:
     """Return the resources that an instance is launched with, which cost and change nothing."""
     public = [f"arn:aws:ec2:{names.region}::{kind}/*" for kind in ("image", "snapshot")]
-    own = ("key-pair/*", "network-interface/*", "spot-instances-request/*")
-    return [*public, *_arns(names, *own)]
+    own = (
+        "key-pair/*",
+        "network-interface/*",
+        "spot-instances-request/*",
+        "capacity-reservation/*",
+        f"placement-group/{names.cluster}-gangs-*",
+    )
+    reservations = f"arn:aws:resource-groups:{names.region}:{names.account}:group/*"
+    return [*public, *_arns(names, *own), reservations]
 
 
 def _network_statement(

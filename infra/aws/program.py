@@ -1,5 +1,6 @@
 """The program of a team's stack: its settings and its cluster configuration in, the stack out."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from infra.aws import bundle
 from infra.aws.settings import Settings, parse_settings
 from infra.aws.stack import TeamStack
 from infra.aws.terraform import PROVIDER
+from infra.aws.zones import default_zones, pool_types
 from infra.sources import REPOSITORY
 from infra.stack_program import (
     PROJECT,
@@ -80,6 +82,18 @@ def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigR
     return ConfigReport(settings.architecture, (warning,) if pools else ())
 
 
+def complete_stack_config(team: str, stack_config: dict[str, str]) -> list[str]:
+    """Set the zones, where neither they nor a network are: all that offer a type of the pools."""
+    settings, text = read_stack_config(team, stack_config)
+    zones = f"{PROJECT}:zones"
+    if settings.network is not None or zones in stack_config:
+        return []
+    found, trouble = default_zones(settings.region, pool_types(check_cluster(text)))
+    if found:
+        stack_config[zones] = json.dumps(found)
+    return [f"{trouble}; instances may be in {' and '.join(settings.zones)}"] if trouble else []
+
+
 def _pools_without_image(cluster: ClusterConfig) -> list[str]:
     """Return the pools whose instances would look for images that are built where they are used."""
     return [
@@ -122,4 +136,4 @@ def _build_archive(kind: str, architecture: str, folder: Path) -> Path:
 
 
 ARCHIVES = FunctionArchives(ARCHIVE_KINDS, bundle.archive_name, _build_archive)
-PROGRAM = StackProgram(run, check_stack_config, ARCHIVES, PROVIDER)
+PROGRAM = StackProgram(run, check_stack_config, ARCHIVES, PROVIDER, complete_stack_config)

@@ -170,7 +170,12 @@ def complete_network(settings: Ec2Settings, deployed: Mapping[str, Any]) -> Ec2S
         security_group_id=pool.security_group_id or deployed["security_group"],
     )
     profile = settings.iam_instance_profile_arn or deployed["instance_profile"]
-    return replace(settings, network_interface=network, iam_instance_profile_arn=profile)
+    return replace(
+        settings,
+        network_interface=network,
+        iam_instance_profile_arn=profile,
+        placement_groups=deployed.get("placement_groups", {}),
+    )
 
 
 def _setting(name: str) -> str:

@@ -20,7 +20,8 @@ INTENT_TAG = "detcloud-intent"
 class CloudInstance:
     """An instance as its cloud lists it. `notice_ms`: when it is taken away, as announced;
     `rebalance`: the cloud says that this has become likely; `end`: why it ends or has ended, where
-    the cloud says; `boot_report`: what it says itself of a boot that failed.
+    the cloud says; `boot_report`: what it says itself of a boot that failed;
+    `zone`: where it is, "" where the cloud has no zones.
     """
 
     id: str
@@ -31,6 +32,7 @@ class CloudInstance:
     rebalance: bool = False
     end: EndReason | None = None
     boot_report: str = ""
+    zone: str = ""
 
 
 class CloudError(Exception):
@@ -92,7 +94,8 @@ class CloudProvider(Protocol):
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
         """Launch at least one and at most `request.count` instances, tagged with the request's
-        cluster, pool and intent from their first moment; they may become visible later.
+        cluster, pool and intent from their first moment; they may become visible later. Where the
+        request is `together` it is all of them or none, and all in one zone.
 
         `request.token` makes it safe to repeat: the same request with the same token returns the
         same instances, also those that have ended since, and launches none. Another request with

@@ -59,6 +59,12 @@ def _security_group(ec2: Any, inputs: Inputs) -> Made:
     return ec2.create_security_group(**_request("security-group", given))["GroupId"], {}
 
 
+def _placement_group(ec2: Any, inputs: Inputs) -> Made:
+    """Return its name, which is all that launches need: instances are simulated elsewhere."""
+    assert inputs["strategy"] == "cluster"
+    return inputs["name"], {}
+
+
 def _rule(direction: str) -> Callable[[Any, Inputs], Made]:
     def make(ec2: Any, inputs: Inputs) -> Made:
         group, who = inputs.pop("securityGroupId"), {}
@@ -76,6 +82,7 @@ def _rule(direction: str) -> Callable[[Any, Inputs], Made]:
 
 NETWORK: dict[str, Callable[[Any, Inputs], Made]] = {
     "aws:ec2/internetGateway:InternetGateway": _gateway,
+    "aws:ec2/placementGroup:PlacementGroup": _placement_group,
     "aws:ec2/route:Route": _route,
     "aws:ec2/routeTable:RouteTable": _routes,
     "aws:ec2/routeTableAssociation:RouteTableAssociation": _association,

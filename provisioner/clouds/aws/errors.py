@@ -58,7 +58,7 @@ _CLASSES: Final[tuple[tuple[type[CloudError], str], ...]] = (
         "InvalidIamInstanceProfile InvalidIamInstanceProfileArn InvalidID InvalidInput "
         "InvalidInstanceType InvalidInterface InvalidKeyPair InvalidLaunchTemplate "
         "InvalidLaunchTemplateId InvalidLaunchTemplateName InvalidNetworkInterface "
-        "InvalidParameter InvalidParameterCombination InvalidParameterValue "
+        "InvalidParameter InvalidPlacementGroup InvalidParameterCombination InvalidParameterValue "
         "InvalidSecurityGroupID InvalidSnapshot InvalidSpotFleetRequestConfig InvalidSubnet "
         "InvalidSubnetID InvalidTagKey InvalidUserData InvalidVolume InvalidVpcID InvalidZone "
         "MalformedQueryString MissingInput MissingParameter ParameterNotFound "

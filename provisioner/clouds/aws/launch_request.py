@@ -8,13 +8,13 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from control_plane.adapters import lazy_adapter
-from control_plane.aws.instance_types import slots_of
+from control_plane.aws.instance_types import NETWORK_CARDS, NetworkCards, slots_of
 from control_plane.fleet.records import IntentRow, Market, Offering
 from provisioner.clouds.provider import CLUSTER_TAG, INTENT_TAG, POOL_TAG, ConfigurationError
 
@@ -25,6 +25,7 @@ IMAGE_DEFAULT = (
     "base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
 )
 ROOT_DEVICE_DEFAULT = "/dev/sda1"
+CAPACITY_BLOCK = "capacity-block"
 # From the zones where machines are least likely to be taken away again, the cheapest.
 SPOT_ALLOCATION = "price-capacity-optimized"
 
@@ -71,6 +72,12 @@ class Ec2Settings:
     network_interface: Network = Network()
     iam_instance_profile_arn: str = ""
     custom_tags: tuple[Tag, ...] = ()
+    efa: bool = True
+    cluster_placement: bool = True
+    capacity_reservation: str = ""
+    capacity_block: bool = False
+    placement_groups: Mapping[str, str] = field(default_factory=dict)
+    """The names of cluster placement groups by their zones; the deployment has them, no pool."""
 
     def default_offering(self) -> Offering:
         """The offering of pools that name none. Raises ConfigurationError."""
@@ -104,20 +111,14 @@ def parse_section(section: str) -> Ec2Settings:
 
 
 def launch_template_data(
-    settings: Ec2Settings, user_data: bytes, root_device: str
+    request: IntentRow, settings: Ec2Settings, user_data: bytes, root_device: str
 ) -> dict[str, Any]:
-    """The launch template of all instances of the pool. Raises ConfigurationError."""
+    """The launch template of a request's instances: that of all others of its pool, but for gangs
+    on types with EFA and for capacity that is reserved. Raises ConfigurationError.
+    """
     if len(user_data) > USER_DATA_BYTES_MAX:
         text = f"the boot script has {len(user_data)} bytes; EC2 takes {USER_DATA_BYTES_MAX}"
         raise ConfigurationError(f"{text}: shorten provider.startup_script")
-    network = settings.network_interface
-    interface: dict[str, Any] = {
-        "DeviceIndex": 0,
-        "AssociatePublicIpAddress": network.public_ip,
-        "DeleteOnTermination": True,
-    }
-    if network.security_group_id:
-        interface["Groups"] = [network.security_group_id]
     disk = {
         "VolumeSize": settings.root_volume_size,
         "VolumeType": "gp3",
@@ -128,7 +129,7 @@ def launch_template_data(
         "ImageId": settings.image_id or IMAGE_DEFAULT,
         "UserData": base64.b64encode(user_data).decode(),
         "BlockDeviceMappings": [{"DeviceName": root_device, "Ebs": disk}],
-        "NetworkInterfaces": [interface],
+        "NetworkInterfaces": _interfaces(request, settings),
         # Its own shutdown timer ends it: a machine that stopped would still cost its disk.
         "InstanceInitiatedShutdownBehavior": "terminate",
         # One hop: what trials run in containers is one further, and is not to be the agent.
@@ -144,7 +145,53 @@ def launch_template_data(
         data["IamInstanceProfile"] = {"Arn": settings.iam_instance_profile_arn}
     if settings.ssh_key_name:
         data["KeyName"] = settings.ssh_key_name
+    if settings.capacity_reservation and request.offering.market is Market.ON_DEMAND:
+        data["CapacityReservationSpecification"] = {
+            "CapacityReservationTarget": _reservation(settings.capacity_reservation)
+        }
+        if settings.capacity_block:
+            data["InstanceMarketOptions"] = {"MarketType": CAPACITY_BLOCK}
     return data
+
+
+def fabric_of(request: IntentRow, settings: Ec2Settings) -> NetworkCards | None:
+    """The cards with Elastic Fabric Adapters of a request's instances; None without such."""
+    uses_efa = request.together and settings.efa
+    return NETWORK_CARDS.get(request.offering.instance_type) if uses_efa else None
+
+
+def _interfaces(request: IntentRow, settings: Ec2Settings) -> list[dict[str, Any]]:
+    """The network interfaces. EC2 gives a public address to an instance with a single one alone, so
+    that gangs with such addresses have a single adapter.
+    """
+    network, fabric = settings.network_interface, fabric_of(request, settings)
+    groups = {"Groups": [network.security_group_id]} if network.security_group_id else {}
+    first: dict[str, Any] = {
+        "DeviceIndex": 0,
+        "AssociatePublicIpAddress": network.public_ip,
+        "DeleteOnTermination": True,
+        **groups,
+    }
+    if fabric is None:
+        return [first]
+    is_first_plain = fabric.cards > fabric.adapters
+    if network.public_ip:
+        return [first if is_first_plain else {**first, "InterfaceType": "efa"}]
+    del first["AssociatePublicIpAddress"]
+    first |= {"NetworkCardIndex": 0} if is_first_plain else _card(0, "efa")
+    # The others need no address: what goes over them is no IP.
+    more = {"DeviceIndex": 1, "DeleteOnTermination": True, **groups}
+    others = [{**more, **_card(index, "efa-only")} for index in range(1, fabric.cards)]
+    return [first, *others]
+
+
+def _card(index: int, kind: str) -> dict[str, Any]:
+    return {"NetworkCardIndex": index, "InterfaceType": kind}
+
+
+def _reservation(name: str) -> dict[str, str]:
+    is_group = name.startswith("arn:")
+    return {"CapacityReservationResourceGroupArn" if is_group else "CapacityReservationId": name}
 
 
 def launch_template_name(request: IntentRow, data: Mapping[str, Any]) -> str:
@@ -175,13 +222,20 @@ def fleet_request(
     Raises ConfigurationError where there is none.
     """
     offering, is_spot = request.offering, request.offering.market is Market.SPOT
-    able = [it for it in subnets if offering.zone in ("", it.zone)]
+    zone = offering.zone or request.zone
+    able = [it for it in subnets if zone in ("", it.zone)]
     if not able:
         known = ", ".join(sorted({it.zone for it in subnets})) or "none"
-        text = f"no subnet is in zone {offering.zone or 'any'!r:.40}; there are subnets in: {known}"
+        text = f"no subnet is in zone {zone or 'any'!r:.40}; there are subnets in: {known}"
         raise ConfigurationError(f"{text}: set provider.network_interface.subnet_id")
+    groups = _placement_groups(request, settings)
     overrides: list[dict[str, Any]] = [
-        {"InstanceType": offering.instance_type, "SubnetId": it.id} for it in sorted(able)
+        {
+            "InstanceType": offering.instance_type,
+            "SubnetId": it.id,
+            **({"Placement": {"GroupName": groups[it.zone]}} if it.zone in groups else {}),
+        }
+        for it in sorted(able)
     ]
     if is_spot and settings.spot_max_price:
         overrides = [{**it, "MaxPrice": settings.spot_max_price} for it in overrides]
@@ -197,13 +251,48 @@ def fleet_request(
         ],
         "TargetCapacitySpecification": {
             "TotalTargetCapacity": request.count,
-            "DefaultTargetCapacityType": "spot" if is_spot else "on-demand",
+            "DefaultTargetCapacityType": _capacity_type(request, settings),
         },
-        **({"SpotOptions": {"AllocationStrategy": SPOT_ALLOCATION}} if is_spot else {}),
+        **_market_options(request, settings),
         "TagSpecifications": [
             {"ResourceType": kind, "Tags": tags} for kind in ("fleet", "instance", "volume")
         ],
     }
+
+
+def _capacity_type(request: IntentRow, settings: Ec2Settings) -> str:
+    if request.offering.market is Market.SPOT:
+        return "spot"
+    return CAPACITY_BLOCK if settings.capacity_block else "on-demand"
+
+
+def _market_options(request: IntentRow, settings: Ec2Settings) -> dict[str, Any]:
+    """The options of the request's market. A gang is in one zone, and all of it or nothing."""
+    is_spot = request.offering.market is Market.SPOT
+    if settings.capacity_block and not is_spot:
+        # A block is in one zone, and EC2 takes no options with it.
+        return {}
+    options: dict[str, Any] = {"AllocationStrategy": SPOT_ALLOCATION} if is_spot else {}
+    if request.together:
+        # EC2 takes a least capacity only with one of the other two.
+        options |= {
+            "SingleInstanceType": True,
+            "SingleAvailabilityZone": True,
+            "MinTargetCapacity": request.count,
+        }
+    if settings.capacity_reservation and not is_spot:
+        strategy = {"UsageStrategy": "use-capacity-reservations-first"}
+        options["CapacityReservationOptions"] = strategy
+    if not options:
+        return {}
+    return {"SpotOptions" if is_spot else "OnDemandOptions": options}
+
+
+def _placement_groups(request: IntentRow, settings: Ec2Settings) -> Mapping[str, str]:
+    """The cluster placement groups by zone of a gang on a type with EFA."""
+    wants = request.together and settings.cluster_placement
+    has_fabric = request.offering.instance_type in NETWORK_CARDS
+    return settings.placement_groups if wants and has_fabric else {}
 
 
 def ec2_tags(tags: Mapping[str, str]) -> list[dict[str, str]]:

@@ -45,7 +45,7 @@ class LaunchTemplates:
     def ensure_template(self, request: IntentRow, settings: Ec2Settings) -> str:
         """Create the pool's launch template unless it exists; return its name."""
         data = launch_template_data(
-            settings, self._user_data(request), self._root_device(settings.image_id)
+            request, settings, self._user_data(request), self._root_device(settings.image_id)
         )
         name = launch_template_name(request, data)
         if name in self._known:

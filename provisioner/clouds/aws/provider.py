@@ -145,12 +145,30 @@ class Ec2Cloud:
                 raise OutcomeUnknown(f"launch template {template} is not there yet") from None
             ids = [name for it in answer.get("Instances", ()) for name in it["InstanceIds"]]
             if ids:
-                tags, now_ms = instance_tags(request, settings), self._clock()
-                starting = InstanceStatus.STARTING
-                return tuple(CloudInstance(name, starting, now_ms, tags) for name in ids)
+                return self._launched_instances(answer["Instances"], request, settings, subnets)
             if answer.get("Errors"):
                 raise _with_quota_advice(fleet_error(answer["Errors"]), request, settings.region)
             return self._find_launched(request, str(answer.get("FleetId")))
+
+    def _launched_instances(
+        self,
+        groups: Sequence[dict[str, Any]],
+        request: IntentRow,
+        settings: Ec2Settings,
+        subnets: Sequence[Subnet],
+    ) -> tuple[CloudInstance, ...]:
+        """The instances of an answer, in the zones of the subnets that it names."""
+        tags, now_ms = instance_tags(request, settings), self._clock()
+        zones = {it.id: it.zone for it in subnets}
+        found = []
+        for group in groups:
+            chosen = group.get("LaunchTemplateAndOverrides", {}).get("Overrides", {})
+            zone = zones.get(chosen.get("SubnetId", ""), "")
+            found += [
+                CloudInstance(name, InstanceStatus.STARTING, now_ms, tags, zone=zone)
+                for name in group["InstanceIds"]
+            ]
+        return tuple(found)
 
     def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
         """List instances by their tags, spot instances with the notices of EC2."""
@@ -282,4 +300,5 @@ def _to_cloud_instance(described: dict[str, Any]) -> CloudInstance:
         launched_ms=epoch_ms(described["LaunchTime"]),
         tags={tag["Key"]: tag["Value"] for tag in described.get("Tags", ())},
         end=end_reason(reason.get("Code", ""), reason.get("Message", "")),
+        zone=described.get("Placement", {}).get("AvailabilityZone", ""),
     )

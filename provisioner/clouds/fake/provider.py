@@ -215,6 +215,8 @@ class FakeCloud:
         count = min(request.count, self._available_count(offering))
         if count > 1 and self._happens(self.rules.partial_share):
             count = self.random.randint(1, count - 1)
+        if request.together and count < request.count:
+            raise NoCapacity(f"there are {count} of {request.count} {offering.instance_type}")
         machines = [self._new_machine(request, n) for n in range(count)]
         self.machines.update((machine.id, machine) for machine in machines)
         return tuple(machine.id for machine in machines)
@@ -296,4 +298,5 @@ def _to_cloud_instance(machine: FakeMachine, now_ms: int) -> CloudInstance:
         machine.tags,
         machine.gone_ms if noticed else None,
         advised,
+        zone=machine.offering.zone,
     )

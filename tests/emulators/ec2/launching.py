@@ -78,7 +78,9 @@ def create_fleet(region: Region, params: Params) -> Result:
 def _fleet(region: Region, params: Params) -> Result:
     capacity = params["TargetCapacitySpecification"]
     is_spot = capacity["DefaultTargetCapacityType"] == "spot"
-    strategy = (params.get("SpotOptions") or {}).get("AllocationStrategy", "lowest-price")
+    options = params.get("SpotOptions" if is_spot else "OnDemandOptions") or {}
+    _check_options(params, options)
+    strategy = options.get("AllocationStrategy", "lowest-price")
     left, errors, groups = int(capacity["TotalTargetCapacity"]), list[Result](), list[Result]()
     for config in params["LaunchTemplateConfigs"]:
         specification = config["LaunchTemplateSpecification"]
@@ -90,6 +92,8 @@ def _fleet(region: Region, params: Params) -> Result:
         order = Order(template.data, is_spot, params.get("ClientToken", ""), tags)
         overrides = config.get("Overrides") or [{}]
         places = [_place(region, {**template.data, **it}, it) for it in overrides]
+        if options.get("SingleAvailabilityZone"):
+            places = _places_of_one_zone(region, places, order, left)
         for place in _by_preference(region, places, is_spot, strategy):
             found = list[Machine]()
             while left and (refusal := _refusal(region, place, order)) is None:
@@ -107,8 +111,33 @@ def _fleet(region: Region, params: Params) -> Result:
                 groups.append({**about, "InstanceIds": ids, "InstanceType": place.instance_type})
             if left and refusal is not None:
                 errors.append({**about, "ErrorCode": refusal.code, "ErrorMessage": refusal.message})
+    launched = [region.machines[name] for group in groups for name in group["InstanceIds"]]
+    if len(launched) < int(options.get("MinTargetCapacity") or 0):
+        for machine in launched:
+            del region.machines[machine.id]
+        groups = []
     fleet = f"fleet-{region.number():08x}"
     return {"FleetId": fleet, "Errors": errors, "Instances": groups}
+
+
+def _check_options(params: Params, options: Mapping[str, Any]) -> None:
+    kind = params["TargetCapacitySpecification"]["DefaultTargetCapacityType"]
+    if kind == "capacity-block" and (params.get("OnDemandOptions") or params.get("SpotOptions")):
+        text = "no options of a market go with a target capacity type of capacity-block"
+        raise Ec2Error("InvalidParameterCombination", text)
+    single = options.get("SingleAvailabilityZone") or options.get("SingleInstanceType")
+    if options.get("MinTargetCapacity") and not single:
+        text = "MinTargetCapacity needs SingleInstanceType or SingleAvailabilityZone"
+        raise Ec2Error("InvalidParameterCombination", text)
+
+
+def _places_of_one_zone(
+    region: Region, places: list[Place], order: Order, count: int
+) -> list[Place]:
+    """Return the places of the zone that has the most room, as far as that matters."""
+    room = {it.zone: min(count, _room(region, it, order.market)) for it in reversed(places)}
+    best = max(dict.fromkeys(it.zone for it in places), key=lambda zone: room[zone])
+    return [it for it in places if it.zone == best]
 
 
 def run_instances(region: Region, params: Params) -> Result:
@@ -183,6 +212,8 @@ def _refusal(region: Region, place: Place, order: Order) -> Ec2Error | None:
     if (kind, zone) in region.not_offered:
         text = f"Your requested instance type ({kind}) is not supported in your requested "
         return Ec2Error("InvalidFleetConfiguration", f"{text}Availability Zone ({zone}).")
+    if refusal := _network_refusal(region, place, order):
+        return refusal
     if _is_over_quota(region, kind, order):
         return _over_quota(order)
     if order.is_spot and place.price_max is not None:
@@ -193,6 +224,28 @@ def _refusal(region: Region, place: Place, order: Order) -> Ec2Error | None:
     if _room(region, place, order.market) <= 0:
         text = f"We currently do not have sufficient {kind} capacity in the Availability Zone you"
         return Ec2Error("InsufficientInstanceCapacity", f"{text} requested ({zone}).")
+    return None
+
+
+def _network_refusal(region: Region, place: Place, order: Order) -> Ec2Error | None:
+    """Return why a machine cannot have the interfaces or the placement group that it is to have."""
+    interfaces = order.data.get("NetworkInterfaces") or []
+    if len(interfaces) > 1 and any("AssociatePublicIpAddress" in it for it in interfaces):
+        text = "The associatePublicIPAddress parameter cannot be specified when launching with "
+        return Ec2Error("InvalidParameterCombination", f"{text}multiple network interfaces.")
+    network = types()[place.instance_type]["NetworkInfo"]
+    adapters = [it for it in interfaces if it.get("InterfaceType", "").startswith("efa")]
+    most = (network.get("EfaInfo") or {}).get("MaximumEfaInterfaces", 0)
+    cards = {int(it.get("NetworkCardIndex") or 0) for it in interfaces}
+    if len(adapters) > most or not cards <= set(range(network["MaximumNetworkCards"])):
+        text = f"{place.instance_type} supports {most} EFA interfaces"
+        return Ec2Error("InvalidParameterCombination", text)
+    group = (place.override.get("Placement") or {}).get("GroupName")
+    known = region.placement_groups
+    if group is not None and known is not None and group not in known:
+        return Ec2Error(
+            "InvalidPlacementGroup.Unknown", f"The Placement Group '{group}' is unknown."
+        )
     return None
 
 

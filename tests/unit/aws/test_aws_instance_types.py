@@ -3,6 +3,8 @@
 from control_plane.aws.instance_types import (
     CPU_FAMILIES,
     GPU_TYPES,
+    NETWORK_CARDS,
+    NetworkCards,
     on_demand_price,
     slots_of,
 )
@@ -26,6 +28,16 @@ def test_every_type_has_the_gpus_that_ec2_says() -> None:
 def test_no_type_with_gpus_is_missing() -> None:
     missing = {name for name, found in types().items() if _cuda_gpus(found)} - GPU_TYPES.keys()
     assert not missing
+
+
+def test_every_type_has_the_network_cards_that_ec2_says() -> None:
+    found = {}
+    for name in GPU_TYPES.keys() & types().keys():
+        network = types()[name]["NetworkInfo"]
+        if network["EfaSupported"]:
+            adapters = network["EfaInfo"]["MaximumEfaInterfaces"]
+            found[name] = NetworkCards(adapters, network["MaximumNetworkCards"])
+    assert found == NETWORK_CARDS
 
 
 def test_cpu_families_exist_and_have_no_accelerators() -> None:

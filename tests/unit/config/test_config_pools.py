@@ -259,6 +259,20 @@ resource_pools:
     assert json.loads(found.section)["ssh_key_name"] == "key"
 
 
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ("capacity_reservation: lt-1", "must be the id of a capacity reservation"),
+        ("capacity_block: true", "needs the reservation of the block"),
+    ],
+)
+def test_a_reservation_that_cannot_be_one_is_refused(fields: str, problem: str) -> None:
+    text = "resource_pools: [{pool_name: default, provider: {type: aws, %s}}]"
+    with pytest.raises(ConfigInvalid, match=problem):
+        check_cluster(text % fields)
+    check_cluster(text % "capacity_reservation: cr-0123456789abcdef0, capacity_block: true")
+
+
 def test_defaults_of_tasks_lie_below_what_users_write() -> None:
     text = """
 task_container_defaults: {preemption_timeout: 9, shm_size_bytes: 7}

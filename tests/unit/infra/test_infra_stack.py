@@ -50,6 +50,7 @@ FREE_WHILE_IDLE = UNTAGGED | {
     "InternetGateway",
     "LogGroup",
     "MetricAlarm",
+    "PlacementGroup",
     "Queue",
     "Role",
     "RouteTable",
@@ -157,6 +158,10 @@ def test_functions_know_what_they_need(vision: Graph) -> None:
         "subnets": {"us-east-1a": "Subnet.us-east-1a.id", "us-east-1b": "Subnet.us-east-1b.id"},
         "security_group": "SecurityGroup.instances.id",
         "instance_profile": "InstanceProfile.instance.arn",
+        "placement_groups": {
+            "us-east-1a": "detcloud-vision-gangs-us-east-1a",
+            "us-east-1b": "detcloud-vision-gangs-us-east-1b",
+        },
     }
     own["tick"] |= {
         "DETCLOUD_GC_FUNCTION": "detcloud-vision-checkpoint-gc",
@@ -306,6 +311,14 @@ def test_nobody_outside_opens_a_connection_to_an_instance(vision: Graph) -> None
     [ingress] = vision.inputs_of("SecurityGroupIngressRule").values()
     assert ingress["referencedSecurityGroupId"] == ingress["securityGroupId"]
     assert not {"cidrIpv4", "cidrIpv6", "prefixListId"} & set(ingress)
+
+
+def test_members_of_a_gang_reach_each_other_by_rules_between_members(vision: Graph) -> None:
+    # As adapters (EFA) need it: a rule that lets out to anywhere is none for them.
+    egress = vision.inputs_of("SecurityGroupEgressRule")["among"]
+    assert egress["referencedSecurityGroupId"] == egress["securityGroupId"]
+    assert egress["ipProtocol"] == "-1"
+    assert {it["strategy"] for it in vision.inputs_of("PlacementGroup").values()} == {"cluster"}
 
 
 def test_each_zone_has_a_subnet_of_its_own(vision: Graph) -> None:

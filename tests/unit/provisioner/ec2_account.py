@@ -7,7 +7,7 @@ from typing import Any
 
 from control_plane.fleet.records import IntentRow, Market, Offering
 from provisioner.clouds.aws.launch_templates import UserData
-from provisioner.clouds.aws.provider import Ec2Cloud
+from provisioner.clouds.aws.provider import Ec2Cloud, SettingsCompletion, unchanged_settings
 from provisioner.model import ProvisionerSettings
 from tests.emulators.ec2.machine import Machine
 from tests.emulators.ec2.region import Region
@@ -37,10 +37,11 @@ class Account:
         self,
         *offerings: Offering,
         user_data: UserData = lambda request: b"#!/bin/sh\n",
+        complete_settings: SettingsCompletion = unchanged_settings,
         **section: Any,
     ) -> Ec2Cloud:
         settings = ProvisionerSettings("aws", offerings=offerings, section=json.dumps(section))
-        return Ec2Cloud(settings, user_data, lambda: self.now_ms, self.api)
+        return Ec2Cloud(settings, user_data, lambda: self.now_ms, self.api, complete_settings)
 
     def machine(self, name: str) -> Machine:
         return self.region.machines[name]

@@ -74,6 +74,10 @@ def test_one_that_reports_its_failed_boot_ends_at_once() -> None:
         f"its boot failed: {text}",
     )
     assert plan.fleet.health[SMALL.name].message == f"instance a failed to boot: {text}"
+    # One that has ended itself meanwhile, too.
+    plan = scale_plan([(row, ObservedInstance(TERMINATED, boot_report=report))])
+    (changed,) = plan.changed_rows
+    assert changed.reason == f"the cloud ended it when its boot failed: {text}"
     # A late one of an instance whose agent came after all says nothing.
     plan = scale_plan([(instance("a"), running_with(BUSY, boot_report=report))])
     assert not plan.changed_rows

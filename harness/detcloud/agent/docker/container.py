@@ -30,6 +30,7 @@ SHM_BYTES = 4 << 30
 LABEL = "ai.detcloud."
 # For collective communication over RDMA, deep recursion, and the files of data loaders.
 ULIMITS = {"memlock": -1, "stack": 64 << 20, "nofile": 65_536}
+FABRIC_DEVICES = Path("/dev/infiniband")
 # The supervisor writes the log; the engine keeps only what is printed before that starts.
 ENGINE_LOG = {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}}
 
@@ -64,7 +65,10 @@ def container_body(
     host = {
         "NetworkMode": "host",
         "Mounts": _mounts(assignment, rules),
-        "Devices": [_device(device, rules) for device in resources.get("devices") or ()],
+        "Devices": [
+            *(_device(device, rules) for device in resources.get("devices") or ()),
+            *_fabric_adapters(assignment),
+        ],
         "DeviceRequests": _gpus(assignment),
         "ShmSize": SHM_BYTES if shm_bytes is None else int(shm_bytes),
         "Ulimits": [_ulimit(name, limit_of(name)) for name in ULIMITS],
@@ -171,6 +175,18 @@ def _device(device: Mapping[str, Any], rules: ContainerRules) -> dict[str, str]:
         "PathInContainer": str(device.get("container_path") or host),
         "CgroupPermissions": str(device.get("mode") or "mrw"),
     }
+
+
+def _fabric_adapters(assignment: Assignment) -> list[dict[str, str]]:
+    """The machine's adapters for RDMA, such as Elastic Fabric Adapters, for a trial on several
+    machines, in which it has whole ones.
+    """
+    if int(assignment.spec.get("nodes", 1)) < 2:
+        return []
+    return [
+        {"PathOnHost": str(path), "PathInContainer": str(path), "CgroupPermissions": "rw"}
+        for path in sorted(FABRIC_DEVICES.glob("uverbs*"))
+    ]
 
 
 def _resolve_allowed(

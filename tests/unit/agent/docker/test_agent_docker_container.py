@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,20 @@ def assignment(folder: Path, slots: list[Slot] | None = None, **config: Any) -> 
 def body_of(folder: Path, *, limit: int = -1, **config: Any) -> dict[str, Any]:
     rules = ContainerRules(folder, "node", 1000, 1001)
     return container_body(assignment(folder, **config), rules, lambda _: limit)
+
+
+def test_a_trial_on_several_machines_gets_their_adapters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("uverbs1", "uverbs0", "rdma_cm"):
+        (tmp_path / name).touch()
+    monkeypatch.setattr("detcloud.agent.docker.container.FABRIC_DEVICES", tmp_path)
+    given, rules = assignment(tmp_path), ContainerRules(tmp_path, "node", 1000, 1000)
+    assert container_body(given, rules, lambda _: -1)["HostConfig"]["Devices"] == []
+    several = replace(given, spec={**given.spec, "nodes": 2})
+    devices = container_body(several, rules, lambda _: -1)["HostConfig"]["Devices"]
+    assert [it["PathOnHost"] for it in devices] == [f"{tmp_path}/uverbs0", f"{tmp_path}/uverbs1"]
+    assert {it["CgroupPermissions"] for it in devices} == {"rw"}
 
 
 def test_a_trial_gets_its_own_gpus_and_no_others(tmp_path: Path) -> None:

@@ -1,0 +1,162 @@
+"""Gangs on EC2: one zone, all or nothing, close to each other; and capacity that is reserved."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from control_plane.fleet.records import IntentRow, Market, Offering
+from provisioner.clouds.aws.launch_request import (
+    Subnet,
+    fleet_request,
+    launch_template_data,
+    parse_section,
+)
+from provisioner.clouds.provider import ConfigurationError, NoCapacity
+from tests.unit.provisioner.ec2_account import G5, ON_DEMAND, SPOT, Account, request
+
+A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"
+GROUPS = {A: "gangs-a", B: "gangs-b", C: "gangs-c"}
+SUBNETS = [Subnet("subnet-a", A), Subnet("subnet-b", B)]
+P5 = Offering("p5", "p5.48xlarge", "", Market.ON_DEMAND, 8)
+B300 = Offering("b300", "p6-b300.48xlarge", "", Market.ON_DEMAND, 8)
+SMALL = Offering("small", "g5.xlarge", "", Market.ON_DEMAND, 1)
+PRIVATE: dict[str, Any] = {"network_interface": {"public_ip": False, "security_group_id": "sg-1"}}
+
+
+def gang(
+    offering: Offering = ON_DEMAND, count: int = 4, zone: str = "", **section: Any
+) -> IntentRow:
+    return replace(request("gang", offering, count=count, **section), together=True, zone=zone)
+
+
+def interfaces(launch: IntentRow) -> list[dict[str, Any]]:
+    data = launch_template_data(launch, parse_section(launch.section), b"boot", "/dev/sda1")
+    found: list[dict[str, Any]] = data["NetworkInterfaces"]
+    return found
+
+
+def fleet(launch: IntentRow) -> dict[str, Any]:
+    settings = replace(parse_section(launch.section), placement_groups=GROUPS)
+    return fleet_request(launch, settings, "template", SUBNETS)
+
+
+@pytest.mark.parametrize("offering", [SPOT, ON_DEMAND])
+def test_a_gang_is_in_the_zone_that_has_room_for_all(ec2: Account, offering: Offering) -> None:
+    market = "spot" if offering is SPOT else "on-demand"
+    ec2.region.capacity = {(G5, A, market): 3, (G5, B, market): 4, (G5, C, market): 2}
+    found = ec2.cloud().launch(gang(offering))
+    assert [ec2.machine(it.id).zone for it in found] == [B] * 4
+    assert {it.zone for it in found} == {B}
+    assert {it.zone for it in ec2.cloud().list_instances("c1")} == {B}
+
+
+@pytest.mark.parametrize("offering", [SPOT, ON_DEMAND])
+def test_a_gang_that_no_zone_has_room_for_gets_nothing(ec2: Account, offering: Offering) -> None:
+    market = "spot" if offering is SPOT else "on-demand"
+    ec2.region.capacity = {(G5, zone, market): 3 for zone in (A, B, C)}
+    with pytest.raises(NoCapacity):
+        ec2.cloud().launch(gang(offering))
+    assert not ec2.region.machines
+    # Without a gang nine of them are there.
+    assert len(ec2.cloud().launch(request("nine", offering, count=9))) == 9
+
+
+def test_what_joins_a_gang_comes_to_its_zone(ec2: Account) -> None:
+    (one,) = ec2.cloud().launch(gang(count=1, zone=C))
+    assert ec2.machine(one.id).zone == C
+
+
+def test_a_least_capacity_comes_with_one_zone_and_one_type() -> None:
+    # EC2 takes MinTargetCapacity of instant fleets only, and only with one of the other two.
+    asked = fleet(gang())
+    assert asked["Type"] == "instant"
+    least = {"SingleInstanceType": True, "SingleAvailabilityZone": True, "MinTargetCapacity": 4}
+    assert asked["OnDemandOptions"] == least
+    assert fleet(gang(SPOT))["SpotOptions"] == {
+        "AllocationStrategy": "price-capacity-optimized",
+        **least,
+    }
+    assert "OnDemandOptions" not in fleet(request())
+
+
+def test_gangs_on_types_with_adapters_are_placed_together() -> None:
+    (config,) = fleet(gang())["LaunchTemplateConfigs"]
+    places = {it["SubnetId"]: it["Placement"]["GroupName"] for it in config["Overrides"]}
+    assert places == {"subnet-a": "gangs-a", "subnet-b": "gangs-b"}
+    for launch in (gang(SMALL), request(), gang(cluster_placement=False)):
+        (config,) = fleet(launch)["LaunchTemplateConfigs"]
+        assert not [it for it in config["Overrides"] if "Placement" in it]
+
+
+def test_a_placement_group_that_is_gone_is_told_of(ec2: Account) -> None:
+    ec2.region.placement_groups = set()
+    cloud = ec2.cloud(complete_settings=lambda it: replace(it, placement_groups=GROUPS))
+    with pytest.raises(ConfigurationError, match="Placement Group 'gangs-a' is unknown"):
+        cloud.launch(gang())
+
+
+def test_with_public_addresses_a_gang_has_one_adapter(ec2: Account) -> None:
+    # EC2 gives such an address to instances with a single interface alone.
+    for offering in (ON_DEMAND, P5):
+        (one,) = interfaces(gang(offering))
+        assert (one["InterfaceType"], one["AssociatePublicIpAddress"]) == ("efa", True)
+        assert len(ec2.cloud().launch(gang(offering, 2))) == 2
+        ec2.reset()
+
+
+def test_without_public_addresses_each_card_has_an_adapter(ec2: Account) -> None:
+    first, *others = interfaces(gang(P5, **PRIVATE))
+    # 32 cards, of which the first has the address.
+    assert len(others) == 31
+    assert (first["DeviceIndex"], first["NetworkCardIndex"], first["InterfaceType"]) == (
+        0,
+        0,
+        "efa",
+    )
+    assert {(it["DeviceIndex"], it["InterfaceType"]) for it in others} == {(1, "efa-only")}
+    assert [it["NetworkCardIndex"] for it in others] == list(range(1, 32))
+    assert {tuple(it["Groups"]) for it in (first, *others)} == {("sg-1",)}
+    assert len(ec2.cloud().launch(gang(P5, 2, **PRIVATE))) == 2
+
+
+def test_the_first_card_of_some_types_has_no_adapter(ec2: Account) -> None:
+    # 17 cards and 16 adapters.
+    first, *others = interfaces(gang(B300, **PRIVATE))
+    assert "InterfaceType" not in first
+    assert len(others) == 16
+    assert len(ec2.cloud().launch(gang(B300, 2, **PRIVATE))) == 2
+
+
+def test_only_gangs_have_adapters_and_a_pool_may_go_without() -> None:
+    plain = interfaces(request())
+    assert interfaces(gang(SMALL)) == interfaces(gang(efa=False)) == plain
+    assert "InterfaceType" not in plain[0]
+
+
+def test_a_reservation_is_for_on_demand_instances() -> None:
+    group = "arn:aws:resource-groups:us-east-1:123456789012:group/ours"
+    for name, target in (
+        ("cr-0123456789abcdef0", {"CapacityReservationId": "cr-0123456789abcdef0"}),
+        (group, {"CapacityReservationResourceGroupArn": group}),
+    ):
+        launch = request(capacity_reservation=name)
+        data = launch_template_data(launch, parse_section(launch.section), b"", "/dev/sda1")
+        wanted = {"CapacityReservationTarget": target}
+        assert data["CapacityReservationSpecification"] == wanted
+        strategy = {"UsageStrategy": "use-capacity-reservations-first"}
+        assert fleet(launch)["OnDemandOptions"] == {"CapacityReservationOptions": strategy}
+        spot = request(offering=SPOT, capacity_reservation=name)
+        data = launch_template_data(spot, parse_section(spot.section), b"", "/dev/sda1")
+        assert "CapacityReservationSpecification" not in data
+
+
+def test_a_capacity_block_is_a_market_of_its_own_without_options(ec2: Account) -> None:
+    launch = gang(P5, capacity_reservation="cr-0123456789abcdef0", capacity_block=True)
+    data = launch_template_data(launch, parse_section(launch.section), b"", "/dev/sda1")
+    assert data["InstanceMarketOptions"] == {"MarketType": "capacity-block"}
+    asked = fleet(launch)
+    capacity = {"TotalTargetCapacity": 4, "DefaultTargetCapacityType": "capacity-block"}
+    assert asked["TargetCapacitySpecification"] == capacity
+    assert not {"OnDemandOptions", "SpotOptions"} & set(asked)
+    assert len(ec2.cloud().launch(launch)) == 4
