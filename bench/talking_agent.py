@@ -105,6 +105,7 @@ class TalkingAgent:
         self._session: Mapping[str, Any] = {}
         self._seen = 0
         self._calls = 0
+        self._patient_ms = self._pause_ms = 0
 
     def call_once(self) -> None:
         """One call, and when the next one is."""
@@ -119,22 +120,30 @@ class TalkingAgent:
         for name, run in self.runs.items():
             run.acked = answer["acked"].get(name, {})
             run.log_acked = answer["logs_acked"].get(name, 0)
-        patient_ms = int(answer.get("patient_ms", DEFER_SECONDS * 1000))
-        self.due_ms = now_ms + answer["next_sync_ms"]
+        self._patient_ms = int(answer.get("patient_ms", DEFER_SECONDS * 1000))
+        self._pause_ms = answer["next_sync_ms"]
+        self.due_ms = now_ms + self._pause_ms
         for at_ms, is_urgent in self._event_times():
-            wait_ms = 0 if is_urgent else patient_ms
-            self.due_ms = min(self.due_ms, max(at_ms, now_ms) + wait_ms)
+            wait_ms = 0 if is_urgent else self._patient_ms
+            self.due_ms = min(self.due_ms, max(at_ms + wait_ms, now_ms))
+
+    def _can_wait(self) -> bool:
+        """Whether all that there is to send may wait for the call after this one."""
+        now_ms = self._api.now_ms
+        written = [it for it in self._event_times() if it[0] <= now_ms]
+        if not written or any(is_urgent for _, is_urgent in written):
+            return False
+        oldest_ms = min(at_ms for at_ms, _ in written)
+        return self._pause_ms > 0 and oldest_ms + self._patient_ms - now_ms >= self._pause_ms
 
     def _event_times(self) -> Iterator[tuple[int, bool]]:
         """When the agent has or will have something to send, and whether it is urgent."""
-        now_ms = self._api.now_ms
         for run in self.runs.values():
             for said in run.said:
                 if said.line.offset > run.acked.get(said.writer, 0):
                     yield said.at_ms, said.writer == "agent" or said.line.is_urgent
-            if run.log(now_ms):
-                yield now_ms, False
-            yield from ((at_ms, False) for at_ms in run.logged_ms if at_ms > now_ms)
+            sent = run.log_acked // len(LOG_LINE)
+            yield from ((at_ms, False) for at_ms in run.logged_ms[sent:])
 
     def _enrol(self) -> None:
         """Join as an instance of AWS does: prove who it is, then enrol."""
@@ -157,6 +166,7 @@ class TalkingAgent:
     def _sync(self) -> Any:
         now_ms = self._api.now_ms
         self._calls += 1
+        runs = {} if self._can_wait() else self.runs
         reports = [
             {
                 "allocation": name,
@@ -164,12 +174,12 @@ class TalkingAgent:
                 "offset": said.line.offset,
                 "line": said.line.fields,
             }
-            for name, run in self.runs.items()
+            for name, run in runs.items()
             for said in run.unsent(now_ms)
         ]
         logs = [
             {"allocation": name, "offset": run.log_acked, "text": text, "marks": [[0, now_ms]]}
-            for name, run in self.runs.items()
+            for name, run in runs.items()
             if (text := run.log(now_ms))
         ]
         body = {

@@ -46,8 +46,19 @@ def test_a_machine_that_trains_keeps_to_its_share_of_the_bill() -> None:
     # As many as if its trial said nothing, but for what is urgent.
     assert used.requests <= 330
     assert used.puts == 0
+    # 0.15 % of 40 % of 5.672 $.
+    assert list_price_dollars(used) <= 0.0034
+
+
+def test_a_machine_with_four_trials_keeps_to_its_share_of_the_bill() -> None:
+    # The ticks are those of one machine: of a thousand each has next to none.
+    used = machine_hour_usage("g5.12xlarge", 4, machines=1).without("tick")
+    assert used.requests <= 330
     # 0.2 % of 40 % of 5.672 $.
     assert list_price_dollars(used) <= 0.00454
+    # A hundred and a few rows of metrics and as many of logs for each trial, of two units each, and
+    # the end of the former.
+    assert used.write_units <= 5_500
 
 
 def test_an_idle_cluster_does_nothing_but_tick() -> None:

@@ -41,6 +41,11 @@ class SyncSchedule:
             self._due_at = at if self._due_at is None else min(at, self._due_at)
             self._changed.notify_all()
 
+    def can_defer(self, seconds: float) -> bool:
+        """Whether news wait, and may wait for another call in so many seconds as well."""
+        with self._changed:
+            return self._due_at is not None and self._due_at - time.monotonic() >= seconds
+
     def begin_packing(self) -> None:
         """Clear the requests made so far, which the payload that is packed now satisfies."""
         with self._changed:

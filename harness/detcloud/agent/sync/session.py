@@ -86,6 +86,8 @@ class Session:
         self._calls = 0
         self._stalls = 0
         self._refusals = 0
+        # How long the cluster asks to wait between two calls.
+        self._pause_seconds = 0.0
         self._fault_search = FaultSearch()
         self._packer = FairPacker()
         self.refusal: str | None = None
@@ -151,11 +153,14 @@ class Session:
 
     def _sync_once(self, enrolment: Enrolment) -> None:
         """Pack, call, apply, and wait as long as the cluster asks or until a sync is due."""
-        self._schedule.begin_packing()
-        payload = self._pack_payload()
-        began = time.monotonic()
         # The first call brings the acknowledged offsets: nothing may be packed before.
         first = any(allocation.acked is None for allocation in self._node.allocations())
+        if self._can_stay_behind(first):
+            payload = SyncPayload()
+        else:
+            self._schedule.begin_packing()
+            payload = self._pack_payload()
+        began = time.monotonic()
         idle = payload.is_empty and not first and not self._fault_search.is_probing
         hold_ms = min(HOLD_MS, enrolment.lease_ms // 3) if idle else 0
         answer = self._send_payload(enrolment, payload, hold_ms)
@@ -164,6 +169,14 @@ class Session:
         changed = self._apply_answer(answer)
         quick = bool(hold_ms) and not changed and time.monotonic() - began < QUIET_SECONDS
         self._wait_for_next_sync(answer, payload, quick=quick)
+
+    def _can_stay_behind(self, first: bool) -> bool:
+        """Whether all that is new may wait for the next call that is made anyway: a cluster that is
+        paid for each row gets a few larger ones then.
+        """
+        if first or self._fault_search.is_probing or self._pause_seconds <= 0:
+            return False
+        return self._schedule.can_defer(self._pause_seconds)
 
     def _pack_payload(self) -> SyncPayload:
         ready = [a for a in self._node.allocations() if a.acked is not None]
@@ -287,7 +300,7 @@ class Session:
         self._stalls = 0
         if payload.more:
             return
-        seconds = max(0.0, float(answer.get("next_sync_ms", 0)) / 1000)
+        seconds = self._pause_seconds = max(0.0, float(answer.get("next_sync_ms", 0)) / 1000)
         if "patient_ms" in answer:
             self._schedule.defer_seconds = max(0.0, float(answer["patient_ms"]) / 1000)
         if payload.is_empty and quick:

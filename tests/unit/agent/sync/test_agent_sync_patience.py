@@ -1,0 +1,133 @@
+"""What may wait stays behind while another call comes in time that is made anyway."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from detcloud.agent.allocation.allocation import Allocation
+from detcloud.agent.allocation.directory import AllocationDirectory
+from detcloud.agent.assignment.model_code import CodeCache
+from detcloud.agent.node import Node
+from detcloud.agent.processes.runtime import ProcessRuntime
+from detcloud.agent.sync import session as session_module
+from detcloud.agent.sync.schedule import SyncSchedule
+from detcloud.agent.sync.session import AgentIdentity, Session
+
+
+class Clock:
+    """The time in seconds, which only tests move."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", clock.monotonic)
+    return clock
+
+
+def test_news_wait_as_long_as_another_call_comes_before_they_are_due(clock: Clock) -> None:
+    schedule = SyncSchedule()
+    assert not schedule.can_defer(15)
+    schedule.defer_seconds = 36
+    schedule.request_sync(urgent=False)
+    # They are due 36 s after they came: at 0 and at 20 s another call comes in time, 15 s later.
+    found = []
+    for seconds in (0, 20, 21, 22, 36):
+        clock.now = 1000.0 + seconds
+        found.append(schedule.can_defer(15))
+    assert found == [True, True, True, False, False]
+
+
+def test_urgent_news_take_along_what_waits(clock: Clock) -> None:
+    schedule = SyncSchedule()
+    schedule.defer_seconds = 36
+    schedule.request_sync(urgent=False)
+    schedule.request_sync(urgent=True)
+    assert not schedule.can_defer(15)
+
+
+class PatientSchedule(SyncSchedule):
+    """A schedule that waits for nothing; `defers` says what each call is told."""
+
+    def __init__(self, *defers: bool) -> None:
+        super().__init__()
+        self.defers = list(defers)
+        self.asked: list[float] = []
+
+    def can_defer(self, seconds: float) -> bool:
+        self.asked.append(seconds)
+        return self.defers.pop(0)
+
+    def wait_until_due(self, seconds: float) -> None:
+        pass
+
+
+class Cluster:
+    """A cluster that is called every `pause_ms` and ends the session with the first lines."""
+
+    def __init__(self, schedule: SyncSchedule, pause_ms: int) -> None:
+        self.schedule = schedule
+        self.pause_ms = pause_ms
+        self.counts: list[int] = []
+
+    def request(self, method: str, path: str, body: Any, **_: object) -> dict[str, Any]:
+        if path.endswith("/agents"):
+            return {"agent_id": "node", "epoch": 1, "lease_ms": 30_000, "token": "dct_x"}
+        reports = json.loads(body)["reports"]
+        self.counts.append(len(reports))
+        if reports or len(self.counts) > 5:
+            self.schedule.stop()
+        acked = {"4.1": {"0": max((it["offset"] for it in reports), default=0)}}
+        answer = {"acked": acked, "logs_acked": {}, "revision": 1, "desired": []}
+        return {**answer, "next_sync_ms": self.pause_ms, "patient_ms": 36_000}
+
+    def close(self) -> None:
+        pass
+
+
+def line_counts(
+    directory: AllocationDirectory,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    schedule: PatientSchedule,
+    pause_ms: int,
+) -> list[int]:
+    """The numbers of lines in the calls of an agent that has three lines of metrics."""
+    text = '{"kind":"metrics","group":"training"}\n'
+    (directory.out / "report-0.jsonl").write_text(text * 3)
+    cluster = Cluster(schedule, pause_ms)
+    monkeypatch.setattr(session_module, "Transport", lambda url, token: cluster)
+    monkeypatch.setattr(Allocation, "is_throttled", False)
+    node = Node(folder, [], ProcessRuntime(), cast(CodeCache, None), lambda line: None)
+    node.adopt()
+    identity = AgentIdentity("node", "default", [], "1", "", "127.0.0.1")
+    Session("http://cluster", "dct_join", identity, node, schedule, lambda line: None).run()
+    return cluster.counts
+
+
+def test_a_call_that_only_renews_the_lease_carries_no_lines(
+    directory: AllocationDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule = PatientSchedule(True, True, False)
+    # The first call brings the offsets; then two are made without lines, and the third has all.
+    assert line_counts(directory, tmp_path, monkeypatch, schedule, 15_000) == [0, 0, 0, 3]
+    assert schedule.asked == [15.0] * 3
+
+
+def test_a_cluster_that_names_no_pause_gets_all_with_each_call(
+    directory: AllocationDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schedule = PatientSchedule(True)
+    assert line_counts(directory, tmp_path, monkeypatch, schedule, 0) == [0, 3]
+    assert schedule.asked == []
