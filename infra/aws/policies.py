@@ -265,6 +265,7 @@ _DESCRIBE = (
     "ec2:DescribeSpotInstanceRequests",
     "ec2:DescribeSpotPriceHistory",
     "ec2:DescribeSubnets",
+    "pricing:GetProducts",
 )
 
 

@@ -124,6 +124,7 @@ class AwsAdapters(Adapters):
     @cached_property
     def _ec2_clouds(self) -> Ec2Clouds:
         from lambdas.aws.boot import user_data
+        from provisioner.clouds.aws.price_list import PriceList
         from provisioner.clouds.aws.provider import Ec2Clouds
 
         network: Mapping[str, Any] = json.loads(_setting("NETWORK"))
@@ -137,6 +138,7 @@ class AwsAdapters(Adapters):
             render_script,
             self.clock,
             complete_settings=lambda settings: complete_network(settings, network),
+            prices=PriceList(_create_price_client, self.clock),
         )
 
     def _keep_agent_code(self) -> None:
@@ -172,10 +174,22 @@ def complete_network(settings: Ec2Settings, deployed: Mapping[str, Any]) -> Ec2S
     profile = settings.iam_instance_profile_arn or deployed["instance_profile"]
     return replace(
         settings,
+        region=settings.region or os.environ.get("AWS_REGION", ""),
         network_interface=network,
         iam_instance_profile_arn=profile,
         placement_groups=deployed.get("placement_groups", {}),
     )
+
+
+def _create_price_client() -> Any:
+    """Make a client of the Price List API that holds up no tick for long."""
+    from botocore.config import Config
+
+    from detcloud.shared.aws import new_session
+    from provisioner.clouds.aws.price_list import PRICE_LIST_REGION
+
+    config = Config(retries={"total_max_attempts": 1}, connect_timeout=2, read_timeout=4)
+    return new_session().create_client("pricing", PRICE_LIST_REGION, config=config)
 
 
 def _setting(name: str) -> str:

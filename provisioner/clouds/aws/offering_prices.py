@@ -1,10 +1,11 @@
-"""The prices of a pool's offerings on EC2: list prices, and the spot market's."""
+"""The prices of a pool's offerings on EC2: list prices or the spot market's, and what an instance
+costs beside them, its disk and its public address.
+"""
 
 import logging
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 
-from control_plane.aws.instance_types import on_demand_price
 from control_plane.fleet.records import Market, Offering
 from provisioner.clouds.aws.ec2_api import (
     PAGE_SIZE,
@@ -12,6 +13,12 @@ from provisioner.clouds.aws.ec2_api import (
     epoch_ms,
     read_pages,
     translate_errors,
+)
+from provisioner.clouds.aws.launch_request import Ec2Settings, Subnet
+from provisioner.clouds.aws.price_list import (
+    HOURS_PER_MONTH,
+    PUBLIC_ADDRESS_HOUR,
+    PriceSource,
 )
 from provisioner.clouds.provider import CloudError
 from provisioner.model import MINUTE_MS
@@ -24,14 +31,24 @@ UNKNOWN_PRICES_TTL_MS = MINUTE_MS
 PRICE_HISTORY_SECONDS = 3600
 
 
+@dataclass(frozen=True, slots=True)
+class PricedPool:
+    """What the prices of a pool depend on, each read when prices are."""
+
+    offerings: Callable[[], tuple[Offering, ...]]
+    settings: Callable[[], Ec2Settings]
+    subnets: Callable[[], Sequence[Subnet]]
+
+
 class OfferingPrices:
     """Adds prices to offerings that have none, and caches them. `clock` gives epoch ms."""
 
     def __init__(
-        self, api: Ec2Api, offerings: Callable[[], tuple[Offering, ...]], clock: Callable[[], int]
+        self, api: Ec2Api, pool: PricedPool, prices: PriceSource, clock: Callable[[], int]
     ) -> None:
         self._api = api
-        self._offerings = offerings
+        self._pool = pool
+        self._prices = prices
         self._clock = clock
         self._cached: tuple[int, tuple[Offering, ...]] = (0, ())
 
@@ -47,14 +64,52 @@ class OfferingPrices:
 
     def _read_prices(self) -> tuple[int, tuple[Offering, ...]]:
         """For how long the prices hold (ms), and the offerings with them."""
-        offerings = self._offerings()
+        offerings = self._pool.offerings()
         unknown = [it for it in offerings if not it.price_per_hour]
         spot = self._spot_prices({it.instance_type for it in unknown if it.market is Market.SPOT})
+        settings, zones = self._pool.settings(), self._zones_in_use() if spot else frozenset()
         with_prices = tuple(
-            it if it.price_per_hour else replace(it, price_per_hour=_price(it, spot or {}))
+            it
+            if it.price_per_hour
+            else replace(it, price_per_hour=self._price(it, settings, spot or {}, zones))
             for it in offerings
         )
         return UNKNOWN_PRICES_TTL_MS if spot is None else PRICES_TTL_MS, with_prices
+
+    def _zones_in_use(self) -> frozenset[str]:
+        """The zones of the pool's subnets; none where EC2 does not say."""
+        try:
+            return frozenset(it.zone for it in self._pool.subnets())
+        except CloudError as error:
+            log.info("the spot prices of all zones count: %s", error)
+            return frozenset()
+
+    def _price(
+        self,
+        offering: Offering,
+        settings: Ec2Settings,
+        spot: dict[tuple[str, str], float],
+        zones: Collection[str],
+    ) -> float:
+        """Dollars an hour, with the disk and the address; 0 where the instance's are not known.
+        Where the zone is open, the highest of those in use: no bill comes as a surprise.
+        """
+        price = self._prices.instance_hour(offering.instance_type, settings.region)
+        if offering.market is Market.SPOT:
+            usable = {offering.zone} if offering.zone else zones
+            known = [
+                it
+                for (instance_type, zone), it in spot.items()
+                if instance_type == offering.instance_type and (not usable or zone in usable)
+            ]
+            price = max(known, default=price)
+        return round(price + self._beside(settings), 6) if price else 0.0
+
+    def _beside(self, settings: Ec2Settings) -> float:
+        """Dollars an hour of an instance's disk and its public address."""
+        month = settings.root_volume_size * self._prices.disk_gib_month(settings.region)
+        address = PUBLIC_ADDRESS_HOUR if settings.network_interface.public_ip else 0.0
+        return month / HOURS_PER_MONTH + address
 
     def _spot_prices(self, types: set[str]) -> dict[tuple[str, str], float] | None:
         """Current spot prices by type and zone; None where EC2 does not give any."""
@@ -79,16 +134,3 @@ class OfferingPrices:
         return {
             (it["InstanceType"], it["AvailabilityZone"]): float(it["SpotPrice"]) for it in history
         }
-
-
-def _price(offering: Offering, spot: dict[tuple[str, str], float]) -> float:
-    """Dollars an hour. Where the zone is open, the highest of any: no bill comes as a surprise."""
-    most = on_demand_price(offering.instance_type)
-    if offering.market is Market.ON_DEMAND:
-        return most
-    zones = [
-        price
-        for (instance_type, zone), price in spot.items()
-        if instance_type == offering.instance_type and offering.zone in ("", zone)
-    ]
-    return max(zones, default=most)

@@ -41,7 +41,8 @@ from provisioner.clouds.aws.launch_request import (
     parse_section,
 )
 from provisioner.clouds.aws.launch_templates import LaunchTemplates, UserData
-from provisioner.clouds.aws.offering_prices import OfferingPrices
+from provisioner.clouds.aws.offering_prices import OfferingPrices, PricedPool
+from provisioner.clouds.aws.price_list import PriceSource, PriceTable
 from provisioner.clouds.provider import (
     CLUSTER_TAG,
     INTENT_TAG,
@@ -71,6 +72,8 @@ _ID = re.compile(r"\bi-[0-9a-f]{8}(?:[0-9a-f]{9})?\b")
 _UNKNOWN_ID = frozenset({"InvalidInstanceID.NotFound", "InvalidInstanceID.Malformed"})
 _NOT_SUPPORTED = frozenset({"UnsupportedOperation", "InvalidParameterCombination"})
 
+TABLE = PriceTable()
+
 SettingsCompletion = Callable[[Ec2Settings], Ec2Settings]
 """Adds to a pool's settings what the deployment knows and pools do not."""
 
@@ -91,17 +94,21 @@ class Ec2Clouds:
         clock: Callable[[], int],
         api: Callable[[str], Ec2Api] = create_ec2_client,
         complete_settings: SettingsCompletion = unchanged_settings,
+        prices: PriceSource = TABLE,
     ) -> None:
         self._user_data = user_data
         self._clock = clock
         self._complete_settings = complete_settings
+        self._prices = prices
         # A client is safe to share between threads, and costs a third of a second.
         self._api = lru_cache(maxsize=PROVIDERS_MAX)(api)
         self.cloud = lru_cache(maxsize=PROVIDERS_MAX)(self._new_cloud)
 
     def _new_cloud(self, settings: ProvisionerSettings) -> "Ec2Cloud":
         api = self._api(parse_section(settings.section).region)
-        return Ec2Cloud(settings, self._user_data, self._clock, api, self._complete_settings)
+        return Ec2Cloud(
+            settings, self._user_data, self._clock, api, self._complete_settings, self._prices
+        )
 
 
 class Ec2Cloud:
@@ -114,13 +121,15 @@ class Ec2Cloud:
         clock: Callable[[], int],
         api: Ec2Api,
         complete_settings: SettingsCompletion = unchanged_settings,
+        prices: PriceSource = TABLE,
     ) -> None:
         self._settings = settings
         self._complete_settings = complete_settings
         self._clock = clock
         self._api = api
         self._templates = LaunchTemplates(api, user_data, clock)
-        self._prices = OfferingPrices(api, self._offerings_of_settings, clock)
+        pool = PricedPool(self._offerings_of_settings, self._pool_settings, self._find_pool_subnets)
+        self._prices = OfferingPrices(api, pool, prices, clock)
         self._subnets: dict[tuple[str, ...], tuple[int, list[Subnet]]] = {}
 
     def offerings(self) -> tuple[Offering, ...]:
@@ -235,6 +244,13 @@ class Ec2Cloud:
     def _offerings_of_settings(self) -> tuple[Offering, ...]:
         section = parse_section(self._settings.section)
         return self._settings.offerings or (section.default_offering(),)
+
+    def _pool_settings(self) -> Ec2Settings:
+        return self._complete_settings(parse_section(self._settings.section))
+
+    def _find_pool_subnets(self) -> Sequence[Subnet]:
+        with translate_errors():
+            return self._find_subnets(self._pool_settings())
 
     def _find_launched(self, request: IntentRow, fleet: str) -> tuple[CloudInstance, ...]:
         tags = {CLUSTER_TAG: request.cluster, POOL_TAG: request.pool, INTENT_TAG: request.id}

@@ -54,7 +54,8 @@ TICK = {
     "KeepAgentCode": "s3:PutObject",
     "Wake": "lambda:InvokeFunction",
     "Look": "ec2:DescribeImages ec2:DescribeInstances ec2:DescribeLaunchTemplates "
-    "ec2:DescribeSpotInstanceRequests ec2:DescribeSpotPriceHistory ec2:DescribeSubnets",
+    "ec2:DescribeSpotInstanceRequests ec2:DescribeSpotPriceHistory ec2:DescribeSubnets "
+    "pricing:GetProducts",
     "LaunchTagged": LAUNCH,
     "LaunchFromOwnTemplates": LAUNCH,
     "LaunchWith": LAUNCH,

@@ -1,21 +1,28 @@
 """Offerings and prices of EC2, from the simulated one."""
 
+import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from botocore.exceptions import EndpointConnectionError
 
 from control_plane.fleet.records import Market, Offering
+from provisioner.clouds.aws.price_list import PriceList
 from provisioner.clouds.provider import ConfigurationError
 from tests.unit.provisioner.ec2_account import G5, ON_DEMAND, SPOT, Account
 
 A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
+# 200 GiB of a root disk for 0.08 $ a month of 730 hours, and 0.005 $ for a public address.
+BESIDE = 0.021918 + 0.005
 
 
 def test_without_offerings_the_type_is_the_offering(ec2: Account) -> None:
     (found,) = ec2.cloud(instance_type="g6.xlarge").offerings()
     # 0.8048 is the list price.
-    assert found == Offering("g6.xlarge/on_demand", "g6.xlarge", "", Market.ON_DEMAND, 1, 0.8048)
+    price = round(0.8048 + BESIDE, 6)
+    assert found == Offering("g6.xlarge/on_demand", "g6.xlarge", "", Market.ON_DEMAND, 1, price)
     (cpu,) = ec2.cloud(instance_type="m5.large", cpu_slots_allowed=True).offerings()
     assert (cpu.slots, cpu.price_per_hour) == (1, 0.0)
     with pytest.raises(
@@ -32,7 +39,90 @@ def test_spot_prices_are_those_of_the_zone(ec2: Account) -> None:
     said = replace(SPOT, name="said", price_per_hour=0.7)
     cloud = ec2.cloud(at_a, anywhere, said, ON_DEMAND)
     prices = {it.name: it.price_per_hour for it in cloud.offerings()}
-    assert prices == {"a": 1.5, "any": 2.5, "said": 0.7, "g5/on_demand": 5.672}
+    assert prices == {
+        "a": pytest.approx(1.5 + BESIDE),
+        "any": pytest.approx(2.5 + BESIDE),
+        # What the configuration says is all of it.
+        "said": 0.7,
+        "g5/on_demand": pytest.approx(5.672 + BESIDE),
+    }
+
+
+def test_the_spot_prices_of_zones_that_are_not_used_do_not_count(ec2: Account) -> None:
+    ec2.region.spot_prices = {(G5, A): 1.5, (G5, B): 9.5, (G5, C): 2.0}
+    first, _, last = ec2.region.subnets
+    network = {"subnet_ids": [first, last]}
+    (found,) = ec2.cloud(SPOT, network_interface=network).offerings()
+    assert found.price_per_hour == pytest.approx(2.0 + BESIDE)
+    # Where EC2 does not say which zones those are, all count.
+    ec2.region.fail("DescribeSubnets", "RequestLimitExceeded")
+    (found,) = ec2.cloud(SPOT, network_interface=network).offerings()
+    assert found.price_per_hour == pytest.approx(9.5 + BESIDE)
+
+
+def test_a_larger_disk_and_no_address_are_in_the_price(ec2: Account) -> None:
+    section: dict[str, Any] = {"root_volume_size": 730, "network_interface": {"public_ip": False}}
+    (found,) = ec2.cloud(ON_DEMAND, **section).offerings()
+    # 730 GiB for 0.08 $ in 730 hours.
+    assert found.price_per_hour == pytest.approx(5.672 + 0.08)
+
+
+def product(dollars: str, unit: str) -> str:
+    """A product as the Price List API writes it."""
+    dimension = {"unit": unit, "pricePerUnit": {"USD": dollars}}
+    terms = {"OnDemand": {"SKU.TERM": {"priceDimensions": {"SKU.TERM.RATE": dimension}}}}
+    return json.dumps({"product": {"sku": "SKU"}, "terms": terms})
+
+
+class PriceApi:
+    """The Price List API with the prices of one region."""
+
+    def __init__(self) -> None:
+        self.calls: list[dict[str, str]] = []
+        self.error: Exception | None = None
+
+    def get_products(self, **request: Any) -> dict[str, Any]:
+        assert request["ServiceCode"] == "AmazonEC2"
+        wanted = {it["Field"]: it["Value"] for it in request["Filters"]}
+        self.calls.append(wanted)
+        if self.error is not None:
+            raise self.error
+        found = []
+        if wanted["regionCode"] == "eu-central-1" and wanted.get("instanceType") == G5:
+            found = [product("7.0940000000", "Hrs"), product("0.0000000000", "Quantity")]
+        elif wanted["regionCode"] == "eu-central-1" and wanted.get("volumeApiName") == "gp3":
+            found = [product("0.0952000000", "GB-Mo")]
+        return {"PriceList": found}
+
+
+def test_list_prices_are_those_of_the_region_and_read_once_a_day(ec2: Account) -> None:
+    api = PriceApi()
+    prices = PriceList(lambda: api, lambda: ec2.now_ms)
+    assert prices.instance_hour(G5, "eu-central-1") == 7.094
+    assert prices.disk_gib_month("eu-central-1") == 0.0952
+    assert api.calls[0]["operatingSystem"] == "Linux"
+    ec2.now_ms += 24 * HOUR_MS - 1
+    assert prices.instance_hour(G5, "eu-central-1") == 7.094
+    assert len(api.calls) == 2
+    ec2.now_ms += 1
+    prices.instance_hour(G5, "eu-central-1")
+    assert len(api.calls) == 3
+
+
+def test_without_the_price_list_the_table_is_an_estimate(ec2: Account) -> None:
+    api = PriceApi()
+    prices = PriceList(lambda: api, lambda: ec2.now_ms)
+    api.error = EndpointConnectionError(endpoint_url="https://api.pricing.us-east-1.amazonaws.com")
+    assert prices.instance_hour(G5, "eu-central-1") == 5.672
+    assert prices.disk_gib_month("eu-central-1") == 0.08
+    # An hour later it is asked again.
+    api.error = None
+    assert prices.instance_hour(G5, "eu-central-1") == 5.672
+    ec2.now_ms += HOUR_MS
+    assert prices.instance_hour(G5, "eu-central-1") == 7.094
+    # What it does not know is the table's, too.
+    assert prices.instance_hour("g6.xlarge", "eu-central-1") == 0.8048
+    assert prices.instance_hour(G5, "") == 5.672
 
 
 @pytest.mark.parametrize("code", ["RequestLimitExceeded", "InternalError"])
@@ -40,11 +130,11 @@ def test_prices_that_were_not_told_are_asked_for_a_minute_later(ec2: Account, co
     ec2.region.spot_prices = {(G5, A): 1.5, (G5, B): 1.5, (G5, C): 1.5}
     ec2.region.fail("DescribeSpotPriceHistory", code)
     cloud = ec2.cloud(SPOT)
-    assert [it.price_per_hour for it in cloud.offerings()] == [5.672]
+    assert [it.price_per_hour for it in cloud.offerings()] == [pytest.approx(5.672 + BESIDE)]
     ec2.now_ms += MINUTE_MS - 1
-    assert [it.price_per_hour for it in cloud.offerings()] == [5.672]
+    assert [it.price_per_hour for it in cloud.offerings()] == [pytest.approx(5.672 + BESIDE)]
     ec2.now_ms += 1
-    assert [it.price_per_hour for it in cloud.offerings()] == [1.5]
+    assert [it.price_per_hour for it in cloud.offerings()] == [pytest.approx(1.5 + BESIDE)]
     ec2.now_ms += HOUR_MS - 1
     cloud.offerings()
     assert ec2.call_count("DescribeSpotPriceHistory") == 2
@@ -64,4 +154,4 @@ def test_prices_are_asked_for_once_an_hour(ec2: Account) -> None:
 def test_who_may_not_see_prices_takes_those_on_demand(ec2: Account) -> None:
     ec2.region.fail("DescribeSpotPriceHistory", "UnauthorizedOperation")
     (found,) = ec2.cloud(SPOT).offerings()
-    assert found.price_per_hour == 5.672
+    assert found.price_per_hour == pytest.approx(5.672 + BESIDE)
