@@ -62,7 +62,9 @@ class SumTrial(detcloud.deepspeed.DeepSpeedTrial):
         self.engine.step()
         return {"loss": loss}
 
-    def evaluate_batch(self, dataloader_iter: Any, batch_idx: int) -> dict[str, Any]:  # type: ignore[override]
+    def evaluate_batch(  # type: ignore[override]
+        self, dataloader_iter: Any, batch_idx: int
+    ) -> dict[str, Any]:
         if self.is_pipeline:
             return {"loss": self.engine.eval_batch(dataloader_iter)}
         return {"loss": self._loss(dataloader_iter)}
