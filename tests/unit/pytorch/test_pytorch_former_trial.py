@@ -194,7 +194,7 @@ def test_a_method_build_model_may_be_a_trials_own(
 
 
 class ModelTakingLine(FormerLine):
-    """The same line with a model that the trial wraps, under the names of a release before."""
+    """A trial that wraps and steps its own model, under the names of a release before."""
 
     def __init__(self, context: Any) -> None:
         super().__init__(context)
