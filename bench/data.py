@@ -36,7 +36,7 @@ def data(scale: Scale) -> Iterator[Row]:
             for _ in range(scale.data_runs):
                 plain.append(_two_epochs(lambda: images, consume))
                 with TemporaryDirectory(prefix="detcloud-bench-") as folder:
-                    cached.append(_two_epochs(_cached(images, Path(folder)), consume))
+                    cached.append(_two_epochs(_make_cached_opener(images, Path(folder)), consume))
         yield from _rows(what, plain, cached, scale.data_samples)
 
 
@@ -79,7 +79,7 @@ def _two_epochs(
     return first, epochs[1]
 
 
-def _cached(images: Any, folder: Path) -> Callable[[], Any]:
+def _make_cached_opener(images: Any, folder: Path) -> Callable[[], Any]:
     import contextlib
 
     from detcloud import core

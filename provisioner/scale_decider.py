@@ -10,48 +10,37 @@ launched for pending work, between a minimum and a maximum. It differs where tha
   with an interruption notice is neither, so that its replacement may start at the notice;
 - slots that a job may not have are no demand; what runs on an instance with a notice is;
 - terminations are limited by a token bucket, launches by the back-off after failures;
-- a mark from before a time without passes begins anew.
+- a mark from before a time without passes begins anew (draft_plan.py).
 """
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from math import ceil
 
-from control_plane.fleet.records import (
-    ErrorKind,
-    InstanceRow,
-    InstanceState,
-    Market,
-    Offering,
-    OfferingHealth,
-)
+from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offering
 from provisioner import consolidation, markets, offerings, sizing
-from provisioner.consolidation import SpareMarks
+from provisioner.draft_plan import DraftPlan
 from provisioner.model import (
     MINUTE_MS,
     Demand,
-    EndReason,
     FleetSnapshot,
     InstanceStatus,
     JobDemand,
     Launch,
-    ObservedInstance,
     ScalePlan,
 )
+from provisioner.observations import apply_observation, record_boot_failure
 
-# A fresh instance may be missing from the cloud's lists for 40 s.
-INVISIBLE_MS = MINUTE_MS
 SILENT_MS_MAX = 10 * MINUTE_MS
 
 _ACTIVE = frozenset({InstanceState.STARTING, InstanceState.RUNNING})
-_ENDING = frozenset({InstanceStatus.STOPPING, InstanceStatus.TERMINATING})
 
 
 def plan_scaling(snapshot: FleetSnapshot) -> ScalePlan:
     """Plan one pass over a pool."""
-    draft = _DraftPlan(snapshot)
+    draft = DraftPlan(snapshot)
     for row in snapshot.rows:
-        _apply_observation(draft, row)
+        apply_observation(draft, row)
     _disrupt_instances(draft)
     launches, wait_reason = _plan_launches(draft)
     fleet = replace(
@@ -71,174 +60,7 @@ def plan_scaling(snapshot: FleetSnapshot) -> ScalePlan:
     return ScalePlan(fleet, changed, launches, tuple(draft.disconnected), tuple(reasons))
 
 
-@dataclass
-class _DraftPlan:
-    """The plan while it is made. `disconnected`: see ScalePlan."""
-
-    snapshot: FleetSnapshot
-    rows: dict[str, InstanceRow] = field(default_factory=dict)
-    health: dict[str, OfferingHealth] = field(default_factory=dict)
-    tokens: float = 0.0
-    tokens_used: int = 0
-    spare_ms: SpareMarks = field(default_factory=dict)
-    disconnected: list[str] = field(default_factory=list)
-    reasons: list[str] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        fleet, cap = self.snapshot.fleet, self.snapshot.settings.terminations_max
-        now_ms = self.snapshot.now_ms
-        self.health = {
-            name: offerings.health_without_future(it, now_ms) for name, it in fleet.health.items()
-        }
-        elapsed_ms = max(0, self.snapshot.now_ms - fleet.tokens_ms)
-        self.tokens = min(float(cap), fleet.tokens + cap * elapsed_ms / MINUTE_MS)
-
-    def observation(self, row: InstanceRow) -> ObservedInstance:
-        return self.snapshot.observed[row.id]
-
-    def rows_in(self, *states: InstanceState) -> list[InstanceRow]:
-        return [row for row in self.rows.values() if row.state in states]
-
-    def offering_health(self, offering: Offering) -> OfferingHealth:
-        return self.health.get(offering.name, offerings.FRESH)
-
-    def elapsed_ms(self, mark_ms: int | None) -> int:
-        """The time since a mark was set, without times in which no pass ran."""
-        now_ms = self.snapshot.now_ms
-        return 0 if mark_ms is None else now_ms - max(mark_ms, self.snapshot.fleet.resumed_ms)
-
-    def set_state(self, row: InstanceRow, state: InstanceState, reason: str) -> None:
-        """Move an instance to another state; its first reason stays."""
-        reason = row.reason or reason
-        ended_ms = self.snapshot.now_ms if state is InstanceState.ENDED else None
-        self.rows[row.id] = replace(row, state=state, reason=reason, ended_ms=ended_ms)
-        self.reasons.append(f"instance {row.id} is {state.lower()}: {reason}")
-
-    def disrupt(self, row: InstanceRow, state: InstanceState, reason: str) -> bool:
-        """Drain or terminate a live instance if the token bucket allows it; return whether so."""
-        if self.tokens < 1:
-            return False
-        self.tokens -= 1
-        self.tokens_used += 1
-        if self.observation(row).agent is None:
-            self.disconnected.append(row.id)
-        self.set_state(row, state, reason)
-        return True
-
-
-def _apply_observation(draft: _DraftPlan, row: InstanceRow) -> None:
-    """Apply what the cloud and the agent report of an instance: marks, and ends that we did not ask
-    for.
-    """
-    observed = draft.observation(row)
-    marked = _row_with_marks(draft, row, observed)
-    draft.rows[row.id] = marked
-    if marked.connected_ms is not None and row.connected_ms is None:
-        draft.health[row.offering.name] = offerings.health_after_connection(
-            draft.offering_health(row.offering)
-        )
-    if marked.notice_ms is not None and row.notice_ms is None:
-        _record_interruption(draft, row)
-    why = f": {observed.end.text}" if observed.end else ""
-    if observed.boot_report and marked.connected_ms is None:
-        why = f" when its boot failed: {observed.boot_error}"
-    if observed.status is InstanceStatus.TERMINATED:
-        _record_unrequested_end(draft, marked)
-        draft.set_state(marked, InstanceState.ENDED, f"the cloud ended it{why}")
-    elif _has_vanished(draft, marked):
-        draft.set_state(marked, InstanceState.ENDED, "the cloud does not know it any more")
-    elif marked.state is InstanceState.TERMINATING:
-        return
-    elif observed.status is InstanceStatus.STOPPED:
-        _record_unrequested_end(draft, marked)
-        draft.set_state(marked, InstanceState.TERMINATING, f"it was stopped{why}")
-    elif observed.status in _ENDING:
-        _record_unrequested_end(draft, marked)
-        draft.set_state(marked, InstanceState.TERMINATING, f"the cloud ends it{why}")
-    elif observed.boot_report and marked.connected_ms is None:
-        _record_unrequested_end(draft, marked)
-        error = f"its boot failed: {observed.boot_error}"
-        draft.set_state(marked, InstanceState.TERMINATING, error)
-
-
-def _row_with_marks(draft: _DraftPlan, row: InstanceRow, observed: ObservedInstance) -> InstanceRow:
-    now_ms, agent = draft.snapshot.now_ms, observed.agent
-    if row.state is InstanceState.TERMINATING:
-        return replace(row, missed_ms=_mark_while(row.missed_ms, now_ms, observed.status is None))
-    is_fresh = now_ms - row.launched_ms < INVISIBLE_MS
-    missing = observed.status is None and agent is None and not is_fresh
-    age_ms = now_ms - max(row.launched_ms, draft.snapshot.fleet.resumed_ms)
-    state = row.state
-    is_late = row.connected_ms is not None or age_ms >= draft.snapshot.settings.starting_ms_max
-    if agent is not None and state is InstanceState.STARTING:
-        state = InstanceState.RUNNING
-    return replace(
-        row,
-        state=state,
-        launched_ms=min(row.launched_ms, now_ms),
-        connected_ms=_mark_once(row.connected_ms, now_ms, agent is not None),
-        notice_ms=row.notice_ms if row.notice_ms is not None else observed.notice_ms,
-        idle_ms=_mark_while(row.idle_ms, now_ms, agent is not None and agent.idle),
-        silent_ms=_mark_while(row.silent_ms, now_ms, agent is None and is_late),
-        missed_ms=_mark_while(row.missed_ms, now_ms, missing),
-    )
-
-
-def _mark_once(mark_ms: int | None, now_ms: int, holds: bool) -> int | None:
-    """The mark, set now if it is not yet; one that a clock which was ahead has set is of now."""
-    if mark_ms is None:
-        return now_ms if holds else None
-    return min(mark_ms, now_ms)
-
-
-def _mark_while(mark_ms: int | None, now_ms: int, holds: bool) -> int | None:
-    return _mark_once(mark_ms, now_ms, holds) if holds else None
-
-
-def _has_vanished(draft: _DraftPlan, row: InstanceRow) -> bool:
-    return row.missed_ms is not None and draft.elapsed_ms(row.missed_ms) >= INVISIBLE_MS
-
-
-def _record_unrequested_end(draft: _DraftPlan, row: InstanceRow) -> None:
-    """Record that an instance ends without our request."""
-    if row.state is InstanceState.TERMINATING:
-        return
-    observed = draft.observation(row)
-    is_taken_back = row.notice_ms is not None or (observed.end and observed.end.taken_back)
-    if row.connected_ms is not None or is_taken_back:
-        _record_interruption(draft, row)
-    elif observed.boot_report:
-        _record_boot_failure(draft, row, f"instance {row.id} failed to boot: {observed.boot_error}")
-    else:
-        message = f"instance {row.id} ended before its agent enrolled"
-        end = observed.end or EndReason("")
-        message += f": {end.text}" if end.text else ""
-        _record_boot_failure(draft, row, message, end.kind)
-
-
-def _record_interruption(draft: _DraftPlan, row: InstanceRow) -> None:
-    health = replace(draft.offering_health(row.offering), interrupted_ms=draft.snapshot.now_ms)
-    draft.health[row.offering.name] = health
-
-
-def _record_boot_failure(
-    draft: _DraftPlan, row: InstanceRow, message: str, kind: ErrorKind = ErrorKind.BOOT
-) -> None:
-    snapshot = draft.snapshot
-    health = draft.offering_health(row.offering)
-    if row.launched_ms <= health.boot_failed_ms:
-        # Launched before the error that is known already: it says nothing new of the offering.
-        return
-    failure = offerings.Failure(kind, message, snapshot.now_ms)
-    draft.health[row.offering.name] = offerings.health_after_failed_boot(
-        health,
-        failure,
-        snapshot.settings.launch_error_limit,
-        snapshot.random,
-    )
-
-
-def _disrupt_instances(draft: _DraftPlan) -> None:
+def _disrupt_instances(draft: DraftPlan) -> None:
     """Drain and terminate instances, in this order: drained ones, silent ones, those that the cloud
     advises to leave, idle ones, excess ones.
     """
@@ -257,7 +79,7 @@ def _disrupt_instances(draft: _DraftPlan) -> None:
     _disrupt_excess(draft)
 
 
-def _terminate_silent(draft: _DraftPlan) -> None:
+def _terminate_silent(draft: DraftPlan) -> None:
     for row in draft.rows_in(*_ACTIVE, InstanceState.DRAINING):
         # One that never came has had its time to start before it counts as silent.
         is_fresh = row.connected_ms is None
@@ -271,10 +93,10 @@ def _terminate_silent(draft: _DraftPlan) -> None:
             reason = f"its agent has not enrolled for {minutes} min"
         is_fault = row.connected_ms is None and row.notice_ms is None
         if draft.disrupt(row, InstanceState.TERMINATING, reason) and is_fault:
-            _record_boot_failure(draft, row, f"instance {row.id}: {reason}")
+            record_boot_failure(draft, row, f"instance {row.id}: {reason}")
 
 
-def _drain_idle(draft: _DraftPlan) -> None:
+def _drain_idle(draft: DraftPlan) -> None:
     """Drain agents without work: those that were idle for too long, and as many others as the
     pool could have done without for as long.
     """
@@ -298,7 +120,7 @@ def _drain_idle(draft: _DraftPlan) -> None:
             draft.spare_ms = consolidation.marks_after_end(draft.spare_ms, size)
 
 
-def _count_unneeded_idle(draft: _DraftPlan) -> Counter[int]:
+def _count_unneeded_idle(draft: DraftPlan) -> Counter[int]:
     """How many idle instances of each size no pending request fits."""
     snapshot = draft.snapshot
     idle = Counter(row.offering.slots for row in _idle_capacity_rows(draft))
@@ -322,7 +144,7 @@ def _count_unneeded_idle(draft: _DraftPlan) -> Counter[int]:
     )
 
 
-def _sizes_in_the_way(draft: _DraftPlan) -> set[int]:
+def _sizes_in_the_way(draft: DraftPlan) -> set[int]:
     """The sizes of instances that serve none of the waiting requests while the maximum leaves too
     little room for those that would: even the minimum is not held with them.
     """
@@ -334,7 +156,7 @@ def _sizes_in_the_way(draft: _DraftPlan) -> set[int]:
     return {size for size in sizes if not sizing.needs_instances(need.demand, {size}, most)}
 
 
-def _mark_spare(draft: _DraftPlan) -> None:
+def _mark_spare(draft: DraftPlan) -> None:
     """Mark since when instances are spare; none is while anything waits or starts."""
     snapshot, rows = draft.snapshot, _capacity_rows(draft)
     agents = [(row.offering.slots, draft.observation(row).agent) for row in rows]
@@ -348,19 +170,19 @@ def _mark_spare(draft: _DraftPlan) -> None:
     draft.spare_ms = consolidation.updated_marks(snapshot.fleet.spare_ms, counts, snapshot.now_ms)
 
 
-def _may_shrink(draft: _DraftPlan) -> bool:
+def _may_shrink(draft: DraftPlan) -> bool:
     """Whether the pool has more than the minimum of instances."""
     return len(_capacity_rows(draft)) > draft.snapshot.settings.min_instances
 
 
-def _keeps_on_demand_base(draft: _DraftPlan, row: InstanceRow) -> bool:
+def _keeps_on_demand_base(draft: DraftPlan, row: InstanceRow) -> bool:
     """Whether without this instance the share on demand is still what it is to be."""
     left = [it.offering.market for it in _capacity_rows(draft) if it.id != row.id]
     base = ceil(draft.snapshot.settings.on_demand_base * len(left))
     return row.offering.market is Market.SPOT or left.count(Market.ON_DEMAND) >= base
 
 
-def _disrupt_excess(draft: _DraftPlan) -> None:
+def _disrupt_excess(draft: DraftPlan) -> None:
     """End what exceeds the maximum: instances without work first, of these the newest; busy agents
     finish what they have.
     """
@@ -378,7 +200,7 @@ def _disrupt_excess(draft: _DraftPlan) -> None:
         excess -= draft.disrupt(row, state, reason)
 
 
-def _keep_priority(draft: _DraftPlan, row: InstanceRow) -> int:
+def _keep_priority(draft: DraftPlan, row: InstanceRow) -> int:
     observed = draft.observation(row)
     if observed.status is InstanceStatus.PENDING:
         return 0
@@ -387,7 +209,7 @@ def _keep_priority(draft: _DraftPlan, row: InstanceRow) -> int:
     return 2 if row.silent_ms is not None else 3
 
 
-def _is_capacity(draft: _DraftPlan, row: InstanceRow) -> bool:
+def _is_capacity(draft: DraftPlan, row: InstanceRow) -> bool:
     """Whether work can be placed on the instance, now or once it has started."""
     observed = draft.observation(row)
     is_leaving = row.notice_ms is not None or observed.rebalance
@@ -395,11 +217,11 @@ def _is_capacity(draft: _DraftPlan, row: InstanceRow) -> bool:
     return row.state in _ACTIVE and not is_leaving and takes_work
 
 
-def _capacity_rows(draft: _DraftPlan) -> list[InstanceRow]:
+def _capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
     return [row for row in draft.rows.values() if _is_capacity(draft, row)]
 
 
-def _idle_capacity_rows(draft: _DraftPlan) -> list[InstanceRow]:
+def _idle_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
     """The instances whose agents are there and have no work."""
     agents = ((row, draft.observation(row).agent) for row in _capacity_rows(draft))
     return [row for row, agent in agents if agent is not None and agent.idle]
@@ -422,7 +244,7 @@ class _Need:
     lacks_gang: bool = False
 
 
-def _assess_need(draft: _DraftPlan) -> _Need:
+def _assess_need(draft: DraftPlan) -> _Need:
     snapshot, settings = draft.snapshot, draft.snapshot.settings
     order, on_demand = offerings.usable_offerings(
         settings, snapshot.offerings, draft.health, snapshot.now_ms
@@ -444,7 +266,7 @@ def _assess_need(draft: _DraftPlan) -> _Need:
     return _Need(waiting, demand, order, on_demand, launches, most, is_short, lacks_gang)
 
 
-def _plan_launches(draft: _DraftPlan) -> tuple[tuple[Launch, ...], str]:
+def _plan_launches(draft: DraftPlan) -> tuple[tuple[Launch, ...], str]:
     """The launches, and why pending work gets none, "" if it does."""
     snapshot, settings, need = draft.snapshot, draft.snapshot.settings, _assess_need(draft)
     pending = [it for it, count in snapshot.pending for _ in range(count)]
@@ -484,7 +306,7 @@ def _is_starting(row: InstanceRow) -> bool:
     return row.connected_ms is None and row.silent_ms is None
 
 
-def _demand_with_replacements(draft: _DraftPlan) -> Demand:
+def _demand_with_replacements(draft: DraftPlan) -> Demand:
     """The pending work, and what runs on instances with a notice: it will be requested again."""
     demand = draft.snapshot.demand
     if demand.hold_reason:
@@ -497,7 +319,7 @@ def _demand_with_replacements(draft: _DraftPlan) -> Demand:
     return replace(demand, jobs=(*demand.jobs, JobDemand(sizes)))
 
 
-def _no_launch_reason(draft: _DraftPlan, demand: Demand, least: int) -> str:
+def _no_launch_reason(draft: DraftPlan, demand: Demand, least: int) -> str:
     if not (demand.has_pending or least > 0):
         return demand.hold_reason if draft.snapshot.demand.has_pending else ""
     snapshot = draft.snapshot
@@ -505,7 +327,7 @@ def _no_launch_reason(draft: _DraftPlan, demand: Demand, least: int) -> str:
     return f"no instance can be had: {told}" if told else "the pool has no offerings"
 
 
-def _fewer_launches_reason(draft: _DraftPlan, demand: Demand, capped: bool) -> str:
+def _fewer_launches_reason(draft: DraftPlan, demand: Demand, capped: bool) -> str:
     snapshot = draft.snapshot
     if demand.hold_reason and snapshot.demand.has_pending:
         return demand.hold_reason

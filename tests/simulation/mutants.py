@@ -23,7 +23,7 @@ from lambdas.simulation.world import WorldSize
 from provisioner import consolidation, engine_pools, reconcile, scale_decider, sizing
 from provisioner.clouds.provider import CloudProvider
 from provisioner.consolidation import SpareMarks
-from provisioner.model import ConnectedAgent
+from provisioner.model import ConnectedAgent, Launch
 from tests.simulation.conditions import Family, WithoutCondition
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -113,15 +113,15 @@ def ignore_pending_launches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def launch_for_gangs_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Agents that are there without work do not count for a gang."""
-    size_gangs = sizing._instances_for_spanning
+    size_gangs = sizing._launches_for_spanning
 
     def size_without_agents(
         demand: Any, needs: Any, offering: Any, capacity: Any, room: int
-    ) -> tuple[int, bool]:
+    ) -> tuple[list[Launch], bool]:
         starting = [it for it in capacity if not it.is_connected]
         return size_gangs(demand, needs, offering, starting, room)
 
-    monkeypatch.setattr(sizing, "_instances_for_spanning", size_without_agents)
+    monkeypatch.setattr(sizing, "_launches_for_spanning", size_without_agents)
 
 
 def serve_own_market_only(self: sizing.FreeCapacity, market: Market | None) -> bool:

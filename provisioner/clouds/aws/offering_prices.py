@@ -33,7 +33,7 @@ PRICE_HISTORY_SECONDS = 3600
 
 @dataclass(frozen=True, slots=True)
 class PricedPool:
-    """What the prices of a pool depend on, each read when prices are."""
+    """The facts that the prices of a pool depend on, each read when prices are."""
 
     offerings: Callable[[], tuple[Offering, ...]]
     settings: Callable[[], Ec2Settings]
@@ -103,9 +103,9 @@ class OfferingPrices:
                 if instance_type == offering.instance_type and (not usable or zone in usable)
             ]
             price = max(known, default=price)
-        return round(price + self._beside(settings), 6) if price else 0.0
+        return round(price + self._disk_and_address_hour(settings), 6) if price else 0.0
 
-    def _beside(self, settings: Ec2Settings) -> float:
+    def _disk_and_address_hour(self, settings: Ec2Settings) -> float:
         """Dollars an hour of an instance's disk and its public address."""
         month = settings.root_volume_size * self._prices.disk_gib_month(settings.region)
         address = PUBLIC_ADDRESS_HOUR if settings.network_interface.public_ip else 0.0

@@ -38,7 +38,7 @@ _DISK: Final = {"productFamily": "Storage", "volumeApiName": "gp3"}
 
 
 class PriceSource(Protocol):
-    """Where list prices come from, in dollars."""
+    """A source of list prices, in dollars."""
 
     def instance_hour(self, instance_type: str, region: str) -> float:
         """An hour of a type on demand, 0 where it is not known."""
@@ -59,7 +59,7 @@ class PriceTable:
         return DISK_GIB_MONTH
 
 
-class _Cached(NamedTuple):
+class _CachedPrice(NamedTuple):
     until_ms: int
     price: float
 
@@ -74,7 +74,7 @@ class PriceList:
         self._api: Any = None
         self._clock = clock
         self._table = PriceTable()
-        self._known: dict[tuple[str, str], _Cached] = {}
+        self._known: dict[tuple[str, str], _CachedPrice] = {}
 
     def instance_hour(self, instance_type: str, region: str) -> float:
         """Return an hour of a type on demand, 0 where it is not known."""
@@ -93,7 +93,7 @@ class PriceList:
         if known is None or self._clock() >= known.until_ms:
             price = self._read_price({**wanted, "regionCode": region}, unit) if region else 0.0
             ttl_ms = PRICES_TTL_MS if price else UNKNOWN_TTL_MS
-            known = _Cached(self._clock() + ttl_ms, price or fallback)
+            known = _CachedPrice(self._clock() + ttl_ms, price or fallback)
             self._known[name, region] = known
         return known.price
 

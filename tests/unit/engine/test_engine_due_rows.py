@@ -242,7 +242,7 @@ def test_what_is_due_first_comes_first_whatever_its_shard() -> None:
 
 
 def test_an_actor_with_much_to_do_leaves_time_for_the_others() -> None:
-    """Its mail of minutes does not hold up the timers and the mail of others, in any pass."""
+    """Mail of minutes for one actor holds up no timers and no mail of others, in any pass."""
     slow = SlowClock(0.05)
     engine = Engine(MemoryTable(), lambda: NOW_MS + 1_000_000, EngineTiming(slow))
     busy, *others = late_pools(engine, 10)

@@ -242,7 +242,7 @@ def test_a_row_that_went_and_is_written_again_in_one_fold_is_written() -> None:
 def test_the_room_for_a_step_is_what_a_commit_has_once_it_is_added(
     before: PoolState | None, after: PoolState | None, consumed: int
 ) -> None:
-    """What the step writes again takes no more, a fold of no actor deletes and notes each mail."""
+    """A row written again takes no more room; a fold of no actor deletes and notes each mail."""
     for filled in range(FOLD_OPERATIONS_MAX):
         fold = Fold(before, sends=sent_messages(filled), parts={"queue": b""})
         for number in range(consumed):

@@ -52,6 +52,8 @@ PURE_FILES = (
     "harness/detcloud/shared/registries.py",
     "harness/detcloud/shared/unused_settings.py",
     "provisioner/consolidation.py",
+    "provisioner/draft_plan.py",
+    "provisioner/observations.py",
     "provisioner/scale_decider.py",
     "provisioner/markets.py",
     "provisioner/model.py",

@@ -1,4 +1,4 @@
-"""What may wait stays behind while another call comes in time that is made anyway."""
+"""News that may wait stays behind while another call, made anyway, comes in time."""
 
 from __future__ import annotations
 
