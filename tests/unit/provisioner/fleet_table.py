@@ -1,5 +1,6 @@
 """Fleet snapshots for the scale decider; whatever a test does not mention has a quiet default."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -115,8 +116,11 @@ def scale_plan(*arguments: Any, **settings: Any) -> ScalePlan:
 
 
 def launch_counts(plan: ScalePlan) -> dict[str, int]:
-    """The number of launches, by offering."""
-    return {launch.offering.name: launch.count for launch in plan.launches}
+    """The number of instances that are launched, by offering."""
+    counts: Counter[str] = Counter()
+    for launch in plan.launches:
+        counts[launch.offering.name] += launch.count
+    return dict(counts)
 
 
 def state_changes(plan: ScalePlan) -> dict[str, str]:
