@@ -48,6 +48,7 @@ def test_an_enrolled_agent_gets_its_trials(cluster: Cluster) -> None:
     assert first["directives"] == {
         "revision": 1,
         "length": 10,
+        "length_units": 10,
         "closed": True,
         "answered": 0,
         "best_validation": None,
