@@ -1,6 +1,7 @@
 """Agents: their states, and the answers that describe them."""
 
 from collections import Counter
+from collections.abc import Container
 from typing import Literal
 
 from control_plane.actors import addresses
@@ -63,12 +64,15 @@ def list_agents(services: Services, page: PageRequest) -> Page[Agent]:
     return Page(items=items, next_cursor=cursor)
 
 
-def agent_sizes_in_pool(services: Services, pool: str) -> dict[str, Counter[int]]:
+def agent_sizes_in_pool(
+    services: Services, pool: str, without: Container[str] = ()
+) -> dict[str, Counter[int]]:
     """The sizes of the pool's living agents, disabled ones too, by label: how many have how many
-    slots.
+    slots. The agents `without` do not count.
     """
     rows = read_rows(services.table, AGENTS, " ", "\x7f")
-    names = [row.key.sort for row in rows if row.body.decode() == pool]
+    inside = [row.key.sort for row in rows if row.body.decode() == pool]
+    names = [name for name in inside if name not in without]
     sizes: dict[str, Counter[int]] = {}
     for state in services.engine.read_states([addresses.agent(name) for name in names]):
         if isinstance(state, AgentState) and not state.lost:

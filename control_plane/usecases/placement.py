@@ -11,6 +11,7 @@ from control_plane.config import ExperimentConfig
 from control_plane.config.pools import ClusterConfig, ResourcePool
 from control_plane.config.resources import Resources
 from control_plane.errors import invalid
+from control_plane.fleet.rows import read_instances
 from control_plane.queries import agent as agents
 from control_plane.queries import pool as pools
 from control_plane.queries.cluster_configuration import cluster_config
@@ -99,8 +100,12 @@ def check_fits(services: Services, to: Destination, needs: TrialNeeds, place: st
         text = f"no agent of pool {to.name} has the label {needs.label!r:.60}; known: {known}"
         raise invalid("resources.agent_label", text)
     mixed = to.settings.scheduler.heterogeneous
-    # Agents that are there may be mixed; instances are launched of one size for a trial.
+    # Fixed agents may be mixed. Instances are launched of one size for a trial, and may end.
     there = present.get(needs.label, Counter())
+    if mixed and provider is not None:
+        instances = {row.id for row in read_instances(services.table, to.name)}
+        fixed = agents.agent_sizes_in_pool(services, to.name, without=instances)
+        there = fixed.get(needs.label, Counter())
     if not can_hold(needs.slots, sizes, needs.single_agent) and not (
         mixed and can_hold(needs.slots, there, needs.single_agent, mixed)
     ):

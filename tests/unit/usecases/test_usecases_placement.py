@@ -9,6 +9,9 @@ import pytest
 from control_plane.access.principals import Role
 from control_plane.actors import addresses
 from control_plane.actors.messages.agent import AgentEnrolled
+from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offering
+from control_plane.fleet.rows import encode_row, instance_key
+from control_plane.state.table import Expect, Put
 from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
 
@@ -119,6 +122,23 @@ def test_what_a_pool_may_launch_counts(cluster_with_local: Cluster) -> None:
     configure(cluster, "resource-pools/default", f"provider: {provider}")
     for slots, status in ((4, 201), (12, 201), (6, 422), (16, 422)):
         assert submit(cluster, slots_per_trial=slots).status == status, slots
+
+
+def test_instances_make_no_gang_of_different_sizes(cluster_with_local: Cluster) -> None:
+    # Only instances of one size are launched for a trial, and those that are there may end.
+    cluster = cluster_with_local
+    provider = "{type: local, max_instances: 3, instance_slots: 4}"
+    rules = "scheduler: {allow_heterogeneous_fits: true}"
+    configure(cluster, "resource-pools/default", f"provider: {provider}\n{rules}")
+    offering = Offering("local", "local", "", Market.ON_DEMAND, 4)
+    row = InstanceRow("i-1", "default", offering, InstanceState.RUNNING, 0, "intent")
+    put = Put(instance_key(row), 1, encode_row(row), Expect.ABSENT)
+    cluster.services.table.commit((put,))
+    enrol(cluster, "fixed-1", 6)
+    enrol(cluster, "i-1", 4)
+    assert problem(submit(cluster, slots_per_trial=10))[0] == "resources.slots_per_trial"
+    enrol(cluster, "fixed-2", 4)
+    assert submit(cluster, slots_per_trial=10).status == 201
 
 
 def test_trials_without_slots_need_places_beside_them(cluster: Cluster) -> None:
