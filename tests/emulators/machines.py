@@ -11,6 +11,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+from provisioner.clouds.provider import POOL_TAG
 from tests.emulators.ec2.machine import Machine
 from tests.emulators.ec2.serving import Ec2Server
 from tests.patience import PATIENCE
@@ -81,8 +82,8 @@ class Machines:
         self._folder = folder
         self._environment = environment
         self._booting: dict[str, threading.Thread] = {}
-        # One each for the next machines that boot.
-        self.failing_commands: list[str] = []
+        # By its pool, a command that fails on the next machine that boots.
+        self.failing_commands: dict[str, str] = {}
         self._bin = folder / "bin"
         self._bin.mkdir(parents=True)
         self._install()
@@ -132,7 +133,7 @@ class Machines:
             "LANG": "C.UTF-8",
             "DETCLOUD_ROOT": str(root),
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": self._ec2.metadata_url(machine.id),
-            "FAILING_COMMAND": self.failing_commands.pop() if self.failing_commands else "",
+            "FAILING_COMMAND": self.failing_commands.pop(machine.tags[POOL_TAG], ""),
             **self._environment,
         }
         with (root / "boot.log").open("wb") as log:
