@@ -20,7 +20,13 @@ from lambdas.simulation import world as worlds
 from lambdas.simulation.fault_rates import NO_FAULTS, FaultRates
 from lambdas.simulation.state_checker import CheckedTable, StateChecker
 from lambdas.simulation.world import WorldSize
-from provisioner import consolidation, engine_pools, reconcile, scale_decider, sizing
+from provisioner import (
+    consolidation,
+    engine_pools,
+    observations,
+    reconcile,
+    sizing,
+)
 from provisioner.clouds.provider import CloudProvider
 from provisioner.consolidation import SpareMarks
 from provisioner.model import ConnectedAgent, Launch
@@ -301,7 +307,7 @@ MUTANTS = (
     Mutant(
         "no end of marks ahead",
         combine_patches(
-            patch_attribute(scale_decider, "_mark_once", trust_marks),
+            patch_attribute(observations, "_mark_once", trust_marks),
             patch_attribute(consolidation, "updated_marks", forget_spare),
         ),
         AHEAD,
