@@ -172,6 +172,8 @@ class Supervisor:
                 break
             if status != 0:
                 break
+        # The trial is over: a late request must not end what records that, nor Python's own end.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         _kill_descendants()
         os.close(self._output_end)
         while self._drain_output():
