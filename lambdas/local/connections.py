@@ -21,6 +21,8 @@ WAITING_MAX = 192
 STRANGERS_MAX = 96
 WRITE_SECONDS_MAX = 30.0
 WRITE_BYTES_PER_SECOND = 16 * 1024
+# The parser bounds lines that have not ended: one that comes at once as those that come in parts.
+PIECE_BYTES = 16 * 1024
 
 
 class Connection(H11Protocol):
@@ -44,7 +46,9 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         was_answering = self._is_answering()
-        super().data_received(data)
+        for begin in range(0, len(data), PIECE_BYTES):
+            if not self.transport.is_closing():
+                super().data_received(data[begin : begin + PIECE_BYTES])
         if self._is_answering():
             self._stop_waiting()
             if not was_answering:

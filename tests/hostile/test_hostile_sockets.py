@@ -118,7 +118,7 @@ def test_a_request_with_two_ends_carries_out_nothing_that_is_hidden_in_it(
     [
         b"zz\r\n{}\r\n0\r\n\r\n",
         b"-2\r\n{}\r\n0\r\n\r\n",
-        b"2;" + b"x" * 70_000 + b"\r\n{}\r\n0\r\n\r\n",
+        b"2;" + b"x" * 100_000 + b"\r\n{}\r\n0\r\n\r\n",
         b"ffffffffffffffffffffff\r\n{}",
         b"2\r\n{}XX0\r\n\r\n",
         b"2\n{}\n0\n\n" * 3,
