@@ -20,9 +20,10 @@ from tests.unit.api.exchange import Answer, call
 
 OPEN = {
     ("get", f"{V1}/health"),
-    # Code that everybody may have, and a proof that stands for a token.
+    # Code that everybody may have, and proofs that stand for a token.
     ("get", f"{V1}/agent-code/{{sha256}}"),
     ("put", f"{V1}/instances/{{instance_id}}/identity"),
+    ("put", f"{V1}/instances/{{instance_id}}/boot-report"),
 }
 SIGNED = re.compile(rf"{V1}/objects/")
 JOINS = {("post", f"{V1}/agents")}

@@ -182,9 +182,10 @@ def test_two_types_of_a_name_are_refused(shelves: Shelves) -> None:
 
 
 def test_whatever_the_server_can_use_a_trial_can() -> None:
-    known = ", ".join(registry.usable_type_names())
-    with pytest.raises(StorageError, match=f"known: {known}$"):
+    with pytest.raises(StorageError, match="known: ") as refused:
         build_store({"type": "tape"})
+    known = str(refused.value).partition("known: ")[2].split(", ")
+    assert set(registry.usable_type_names()) <= set(known)
 
 
 def test_the_options_of_a_type_take_its_name_alone() -> None:

@@ -146,6 +146,7 @@ def test_numbers_for_tensorboard_may_be_left_to_the_code(
     enter(make_trial(tmp_path / "auto"), monkeypatch)
     with core.init() as context:
         context.train.report_training_metrics(1, {"loss": 1.0})
-        assert len(list(context.train.get_tensorboard_path().iterdir())) == 1
+        # A thread writes them.
+        wait_until(lambda: len(list(context.train.get_tensorboard_path().iterdir())) == 1)
         with pytest.raises(DetcloudError, match="MANUAL"):
             context.train.upload_tensorboard_files()
