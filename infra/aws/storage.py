@@ -58,7 +58,7 @@ def put_configuration(scope: Scope, bucket: Any, text: str) -> None:
 
 
 def _make_bucket(scope: Scope, name: str, bucket_name: str) -> Any:
-    bucket = aws.s3.BucketV2(
+    bucket = aws.s3.Bucket(
         name,
         bucket=bucket_name,
         force_destroy=not scope.settings.protect,
@@ -80,13 +80,13 @@ def _make_bucket(scope: Scope, name: str, bucket_name: str) -> Any:
         rule={"object_ownership": "BucketOwnerEnforced"},
         opts=scope.options(),
     )
-    aws.s3.BucketServerSideEncryptionConfigurationV2(
+    aws.s3.BucketServerSideEncryptionConfiguration(
         name,
         bucket=bucket.id,
         rules=[{"apply_server_side_encryption_by_default": {"sse_algorithm": "AES256"}}],
         opts=scope.options(),
     )
-    aws.s3.BucketLifecycleConfigurationV2(
+    aws.s3.BucketLifecycleConfiguration(
         name,
         bucket=bucket.id,
         # Uploads in parts whose writer died take up room that no listing of objects shows.

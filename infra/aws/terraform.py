@@ -7,7 +7,8 @@ from infra.terraform.provider import TerraformProvider
 PROVIDER = TerraformProvider(
     name="aws",
     source="hashicorp/aws",
-    version="~> 5.100",
+    # Names are of both: Pulumi refuses what 6 lacks, and Terraform itself looks at 5.100 in tests.
+    version=">= 5.100, < 7",
     schema_file=Path(__file__).with_name("terraform_schema.json"),
     types={"aws:s3/bucketObjectv2:BucketObjectv2": "aws_s3_object"},
     attributes={

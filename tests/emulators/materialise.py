@@ -337,17 +337,17 @@ RECIPES: dict[str, Callable[[EmulatorMaker, Inputs], Made]] = {
     "aws:lambda/function:Function": _function,
     "aws:lambda/functionEventInvokeConfig:FunctionEventInvokeConfig": _invoke_config,
     "aws:lambda/permission:Permission": _permission,
-    "aws:s3/bucketLifecycleConfigurationV2:BucketLifecycleConfigurationV2": _lifecycle,
+    "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration": _lifecycle,
     "aws:s3/bucketObjectv2:BucketObjectv2": _object,
     "aws:s3/bucketOwnershipControls:BucketOwnershipControls": _ownership,
     "aws:s3/bucketPolicy:BucketPolicy": _bucket_policy,
     "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock": _of_bucket(
         "put_public_access_block", "PublicAccessBlockConfiguration"
     ),
-    "aws:s3/bucketServerSideEncryptionConfigurationV2:BucketServerSideEncryptionConfigurationV2": (
+    "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration": (
         _encryption
     ),
-    "aws:s3/bucketV2:BucketV2": _bucket,
+    "aws:s3/bucket:Bucket": _bucket,
     "aws:sns/topic:Topic": _topic,
     "aws:sns/topicPolicy:TopicPolicy": _topic_policy,
     "aws:sns/topicSubscription:TopicSubscription": _subscription,

@@ -20,12 +20,12 @@ from tests.unit.infra.graphs import POOLS, VISION, Graph, alarm_metrics, files, 
 TAG = "detcloud-cluster"
 # What has tags, of all that a stack is made of.
 UNTAGGED = {
-    "BucketLifecycleConfigurationV2",
+    "BucketLifecycleConfiguration",
     "BucketObjectv2",
     "BucketOwnershipControls",
     "BucketPolicy",
     "BucketPublicAccessBlock",
-    "BucketServerSideEncryptionConfigurationV2",
+    "BucketServerSideEncryptionConfiguration",
     "EventTarget",
     "FunctionEventInvokeConfig",
     "Integration",
@@ -41,7 +41,7 @@ UNTAGGED = {
 # Whose month costs nothing while nothing runs, but for alarms, which are counted.
 FREE_WHILE_IDLE = UNTAGGED | {
     "Api",
-    "BucketV2",
+    "Bucket",
     "Budget",
     "EventRule",
     "EventSourceMapping",
@@ -95,28 +95,28 @@ def test_the_table_is_the_one_that_the_state_needs(vision: Graph) -> None:
 def test_what_is_protected_refuses_to_go(vision: Graph, speech: Graph) -> None:
     for found, is_protected in ((vision, True), (speech, False)):
         assert found.inputs_of("Table")["table"]["deletionProtectionEnabled"] is is_protected
-        for bucket in found.inputs_of("BucketV2").values():
+        for bucket in found.inputs_of("Bucket").values():
             assert bucket["forceDestroy"] is not is_protected
 
 
 def test_every_bucket_is_private_and_encrypted_and_speaks_tls_only(vision: Graph) -> None:
-    buckets = vision.inputs_of("BucketV2")
+    buckets = vision.inputs_of("Bucket")
     assert {it["bucket"] for it in buckets.values()} == {
         "detcloud-vision-objects-111111111111",
         "detcloud-vision-checkpoints-111111111111",
     }
     for name, bucket in buckets.items():
         closed = dict(vision.inputs_of("BucketPublicAccessBlock")[name])
-        assert closed.pop("bucket") == f"BucketV2.{name}.id"
+        assert closed.pop("bucket") == f"Bucket.{name}.id"
         assert set(closed.values()) == {True}
         assert len(closed) == 4
         owned = vision.inputs_of("BucketOwnershipControls")[name]["rule"]
         assert owned == {"objectOwnership": "BucketOwnerEnforced"}
-        [rule] = vision.inputs_of("BucketServerSideEncryptionConfigurationV2")[name]["rules"]
+        [rule] = vision.inputs_of("BucketServerSideEncryptionConfiguration")[name]["rules"]
         assert rule["applyServerSideEncryptionByDefault"] == {"sseAlgorithm": "AES256"}
         policy = json.loads(vision.inputs_of("BucketPolicy")[name]["policy"])
         assert f"arn:aws:s3:::{bucket['bucket']}" in policy["Statement"][0]["Resource"]
-        [kept] = vision.inputs_of("BucketLifecycleConfigurationV2")[name]["rules"]
+        [kept] = vision.inputs_of("BucketLifecycleConfiguration")[name]["rules"]
         assert kept["abortIncompleteMultipartUpload"] == {"daysAfterInitiation": 1}
 
 
@@ -124,7 +124,7 @@ def test_the_cluster_configuration_is_an_object_whose_digest_the_functions_know(
     vision: Graph,
 ) -> None:
     kept = vision.inputs_of("BucketObjectv2")["cluster-configuration"]
-    assert (kept["bucket"], kept["key"]) == ("BucketV2.objects.id", "config/cluster.yaml")
+    assert (kept["bucket"], kept["key"]) == ("Bucket.objects.id", "config/cluster.yaml")
     assert kept["content"] == POOLS
     digest = hashlib.sha256(POOLS.encode()).hexdigest()
     assert {env["DETCLOUD_CONFIG_SHA256"] for env in environments(vision).values()} == {digest}
@@ -139,8 +139,8 @@ def environments(found: Graph) -> dict[str, Mapping[str, Any]]:
 def test_functions_know_what_they_need(vision: Graph) -> None:
     common = {
         "DETCLOUD_TABLE": "detcloud-vision",
-        "DETCLOUD_OBJECTS": "BucketV2.objects.id",
-        "DETCLOUD_CHECKPOINTS": "BucketV2.checkpoints.id",
+        "DETCLOUD_OBJECTS": "Bucket.objects.id",
+        "DETCLOUD_CHECKPOINTS": "Bucket.checkpoints.id",
         "DETCLOUD_CLUSTER": "detcloud-vision",
         "DETCLOUD_API_URL": "Api.api.apiEndpoint",
         "DETCLOUD_ADMIN_SHA256": "a" * 64,
@@ -395,7 +395,7 @@ def test_two_teams_share_no_name_no_role_and_no_tag(vision: Graph, speech: Graph
             it.name for it in found.resources if any(other in text for text in texts(it.inputs))
         ]
     called = {it.inputs["name"] for it in vision.resources if "name" in it.inputs}
-    called |= {it["bucket"] for it in vision.inputs_of("BucketV2").values()}
+    called |= {it["bucket"] for it in vision.inputs_of("Bucket").values()}
     # The name of an API's stage is the API's own.
     assert all("vision" in name for name in called - {"$default"})
 
@@ -410,8 +410,8 @@ def test_what_people_need_to_know_is_exported(vision: Graph) -> None:
         "cluster": "detcloud-vision",
         "region": "us-east-1",
         "table": "detcloud-vision",
-        "objects": "BucketV2.objects.id",
-        "checkpoints": "BucketV2.checkpoints.id",
+        "objects": "Bucket.objects.id",
+        "checkpoints": "Bucket.checkpoints.id",
         "deadLetters": "Queue.dead-letters.url",
         "alarms": "Topic.alarms.arn",
     }

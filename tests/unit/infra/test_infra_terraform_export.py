@@ -137,7 +137,7 @@ def test_types_are_found_by_the_likeliest_name_first() -> None:
         "aws_ec2_route_table",
         "aws_route_table",
     )
-    assert PROVIDER.type_names("aws:s3/bucketV2:BucketV2") == ("aws_s3_bucket", "aws_bucket")
+    assert PROVIDER.type_names("aws:s3/bucket:Bucket") == ("aws_s3_bucket", "aws_bucket")
     assert PROVIDER.type_names("aws:s3/bucketObjectv2:BucketObjectv2") == ("aws_s3_object",)
 
 
