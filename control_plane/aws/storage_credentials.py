@@ -12,12 +12,13 @@ class StsCredentialIssuer:
     """Issues credentials with AWS's token service (STS).
 
     `client` is boto3's client of it; `role` is the ARN of a role that allows all that any trial may
-    do.
+    do; `key` is that of a key of one's own which encrypts the bucket, where there is one.
     """
 
-    def __init__(self, client: Any, role: str) -> None:
+    def __init__(self, client: Any, role: str, key: str = "") -> None:
         self._client = client
         self._role = role
+        self._key = key
 
     def issue_credentials(self, name: str, access: StorageAccess) -> StorageCredentials:
         """Issue credentials for a session called `name`; OSError if AWS does not issue them."""
@@ -26,7 +27,7 @@ class StsCredentialIssuer:
                 RoleArn=self._role,
                 RoleSessionName=name,
                 DurationSeconds=SECONDS_MAX,
-                Policy=json.dumps(session_policy(access), separators=(",", ":")),
+                Policy=json.dumps(session_policy(access, self._key), separators=(",", ":")),
             )["Credentials"]
         except (BotoCoreError, ClientError) as error:
             raise OSError(f"no keys for {name}: {type(error).__name__}") from error
@@ -38,8 +39,10 @@ class StsCredentialIssuer:
         )
 
 
-def session_policy(access: StorageAccess) -> dict[str, Any]:
-    """The policy document of a session that has this access and no other."""
+def session_policy(access: StorageAccess, key: str = "") -> dict[str, Any]:
+    """The policy document of a session that has this access and no other, to objects that S3
+    encrypts with `key` where there is one.
+    """
     objects = f"arn:aws:s3:::{access.bucket}"
     reads = [f"{place}/*" for place in access.reads]
     return {
@@ -61,5 +64,16 @@ def session_policy(access: StorageAccess) -> dict[str, Any]:
                 "Resource": objects,
                 "Condition": {"StringLike": {"s3:prefix": reads}},
             },
+            *([_key_statement(key)] if key else []),
         ],
+    }
+
+
+def _key_statement(key: str) -> dict[str, Any]:
+    """Let a session use the key through S3, for the objects that it may read and write anyway."""
+    return {
+        "Effect": "Allow",
+        "Action": ["kms:Decrypt", "kms:GenerateDataKey"],
+        "Resource": key,
+        "Condition": {"StringLike": {"kms:ViaService": "s3.*.amazonaws.com"}},
     }

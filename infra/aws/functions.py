@@ -86,6 +86,7 @@ def _make_function(
         name,
         name=names.log_group(name),
         retention_in_days=settings.log_days,
+        kms_key_id=settings.kms_key or None,
         tags=scope.tags(),
         opts=scope.options(),
     )

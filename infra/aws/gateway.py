@@ -33,8 +33,14 @@ def make_api(scope: Scope) -> Any:
     )
 
 
-def route_requests(scope: Scope, api: Any, function: Any) -> None:
-    """Route all requests of the API to the function."""
+def api_url(scope: Scope, api: Any) -> Any:
+    """Return the address of the API: of the settings' domain, or the one that AWS gives it."""
+    domain = scope.settings.domain
+    return f"https://{domain}" if domain else api.api_endpoint
+
+
+def route_requests(scope: Scope, api: Any, function: Any) -> Any:
+    """Route all requests of the API to the function; return its stage."""
     integration = aws.apigatewayv2.Integration(
         "api",
         api_id=api.id,
@@ -52,19 +58,20 @@ def route_requests(scope: Scope, api: Any, function: Any) -> None:
     )
     source = api.execution_arn.apply(lambda arn: f"{arn}/*/$default")
     make_permission(scope, "api", function, "apigateway.amazonaws.com", source)
-    _make_stage(scope, api, route)
+    return _make_stage(scope, api, route)
 
 
-def _make_stage(scope: Scope, api: Any, route: Any) -> None:
+def _make_stage(scope: Scope, api: Any, route: Any) -> Any:
     group = aws.cloudwatch.LogGroup(
         "access",
         # Groups of this prefix share one permission, whose length is limited.
         name=f"/aws/vendedlogs/{scope.names.part('access')}",
         retention_in_days=scope.settings.log_days,
+        kms_key_id=scope.settings.kms_key or None,
         tags=scope.tags(),
         opts=scope.options(),
     )
-    aws.apigatewayv2.Stage(
+    return aws.apigatewayv2.Stage(
         "api",
         api_id=api.id,
         name="$default",
@@ -77,3 +84,37 @@ def _make_stage(scope: Scope, api: Any, route: Any) -> None:
         tags=scope.tags(),
         opts=scope.options([route]),
     )
+
+
+def make_domain(scope: Scope, api: Any, stage: Any) -> Any:
+    """Make the settings' domain the API's, and return the name that its DNS record points to.
+
+    The address that AWS gave the API goes on: instances that run know no other.
+    """
+    settings = scope.settings
+    domain = aws.apigatewayv2.DomainName(
+        "domain",
+        domain_name=settings.domain,
+        domain_name_configuration={
+            "certificate_arn": settings.certificate,
+            "endpoint_type": "REGIONAL",
+            "security_policy": "TLS_1_2",
+        },
+        tags=scope.tags(),
+        opts=scope.options(),
+    )
+    aws.apigatewayv2.ApiMapping(
+        "domain", api_id=api.id, domain_name=domain.id, stage=stage.id, opts=scope.options()
+    )
+    target = domain.domain_name_configuration
+    if settings.hosted_zone:
+        alias = {"name": target.target_domain_name, "zone_id": target.hosted_zone_id}
+        aws.route53.Record(
+            "domain",
+            zone_id=settings.hosted_zone,
+            name=settings.domain,
+            type="A",
+            aliases=[{**alias, "evaluate_target_health": False}],
+            opts=scope.options(),
+        )
+    return target.target_domain_name

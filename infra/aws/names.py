@@ -16,6 +16,8 @@ class Names:
     team: str
     account: str
     region: str
+    iam_path: str = "/"
+    iam_prefix: str = ""
 
     @property
     def cluster(self) -> str:
@@ -58,8 +60,18 @@ class Names:
     def log_group_arn(self, function: str) -> str:
         return self._regional("logs", f"log-group:{self.log_group(function)}")
 
+    def role(self, name: str) -> str:
+        """Return the name of a role or an instance profile."""
+        return f"{self.iam_prefix}{self.part(name)}"
+
     def role_arn(self, name: str) -> str:
-        return f"arn:aws:iam::{self.account}:role/{self.part(name)}"
+        return f"arn:aws:iam::{self.account}:role{self.iam_path}{self.role(name)}"
+
+    @property
+    def instance_profile_arn(self) -> str:
+        """The profile of instances, with the role `instance`."""
+        name = f"{self.iam_path}{self.role('instance')}"
+        return f"arn:aws:iam::{self.account}:instance-profile{name}"
 
     def ec2_arn(self, resource: str) -> str:
         """Return the ARN of a `resource` like `subnet/subnet-1`."""

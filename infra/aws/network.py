@@ -1,5 +1,6 @@
 """The network of instances: public subnets, so that there is no gateway to pay for while nothing
-runs, and a security group that lets nobody from outside open a connection.
+runs, and a security group that lets nobody from outside open a connection. With private subnets
+instances have no public address, and go out through one gateway that translates theirs.
 """
 
 import ipaddress
@@ -31,6 +32,7 @@ def make_network(scope: Scope, instance_profile: Any) -> pulumi.Output[str]:
         "security_group": group,
         "instance_profile": instance_profile.arn,
         "placement_groups": _make_placement_groups(scope, subnets),
+        **_instance_defaults(scope),
     }
     return pulumi.Output.json_dumps(description)
 
@@ -50,6 +52,16 @@ def _make_placement_groups(scope: Scope, zones: Iterable[str]) -> dict[str, Any]
     return {zone: group.name for zone, group in groups.items()}
 
 
+def _instance_defaults(scope: Scope) -> dict[str, Any]:
+    """Return what else the settings say of every instance; nothing where they say nothing."""
+    settings = scope.settings
+    return {
+        **({"public_ip": False} if settings.private_subnets else {}),
+        **({"kms_key": settings.kms_key} if settings.kms_key else {}),
+        **({"tags": dict(settings.tags)} if settings.tags else {}),
+    }
+
+
 def _make_vpc(scope: Scope) -> tuple[dict[str, Any], Any]:
     vpc = aws.ec2.Vpc(
         "network",
@@ -59,42 +71,76 @@ def _make_vpc(scope: Scope) -> tuple[dict[str, Any], Any]:
         tags=scope.tags("network"),
         opts=scope.options(),
     )
-    routes = _make_routes(scope, vpc)
-    subnets = {}
-    blocks = list(CIDR.subnets(new_prefix=SUBNET_BITS))
-    for zone in scope.settings.zones:
-        # By its letter, so that a zone that is added or left out moves no other subnet.
-        block = blocks[ord(zone[-1]) - ord("a")]
-        subnet = aws.ec2.Subnet(
-            zone,
-            vpc_id=vpc.id,
-            availability_zone=zone,
-            cidr_block=str(block),
-            map_public_ip_on_launch=True,
-            tags=scope.tags(zone),
-            opts=scope.options(),
-        )
-        aws.ec2.RouteTableAssociation(
-            zone, subnet_id=subnet.id, route_table_id=routes.id, opts=scope.options()
-        )
-        subnets[zone] = subnet.id
-    return subnets, _make_security_group(scope, vpc).id
-
-
-def _make_routes(scope: Scope, vpc: Any) -> Any:
+    settings, blocks = scope.settings, list(CIDR.subnets(new_prefix=SUBNET_BITS))
     gateway = aws.ec2.InternetGateway(
         "gateway", vpc_id=vpc.id, tags=scope.tags("gateway"), opts=scope.options()
     )
-    routes = aws.ec2.RouteTable(
-        "routes", vpc_id=vpc.id, tags=scope.tags("routes"), opts=scope.options()
-    )
-    aws.ec2.Route(
-        "out",
-        route_table_id=routes.id,
-        destination_cidr_block=ANYWHERE,
-        gateway_id=gateway.id,
+    is_public = not settings.private_subnets
+    way_out = {"gateway_id": gateway.id} if is_public else {}
+    # By its letter, so that a zone that is added or left out moves no other subnet.
+    places = {zone: blocks[ord(zone[-1]) - ord("a")] for zone in settings.zones}
+    if not is_public:
+        way_out = {"nat_gateway_id": _make_nat_gateway(scope, vpc, gateway, blocks[-1]).id}
+    routes = _make_routes(scope, vpc, "routes", way_out)
+    _make_s3_endpoint(scope, vpc, routes)
+    subnets = {
+        zone: _make_subnet(scope, vpc, zone, zone, block, routes, is_public=is_public).id
+        for zone, block in places.items()
+    }
+    group = _make_security_group(scope, vpc)
+    for service in settings.endpoints:
+        _make_endpoint(scope, vpc, service, list(subnets.values()), group)
+    return subnets, group.id
+
+
+def _make_subnet(
+    scope: Scope, vpc: Any, name: str, zone: str, block: Any, routes: Any, *, is_public: bool
+) -> Any:
+    subnet = aws.ec2.Subnet(
+        name,
+        vpc_id=vpc.id,
+        availability_zone=zone,
+        cidr_block=str(block),
+        map_public_ip_on_launch=is_public,
+        tags=scope.tags(name),
         opts=scope.options(),
     )
+    aws.ec2.RouteTableAssociation(
+        name, subnet_id=subnet.id, route_table_id=routes.id, opts=scope.options()
+    )
+    return subnet
+
+
+def _make_nat_gateway(scope: Scope, vpc: Any, gateway: Any, block: Any) -> Any:
+    """Make the way out of private subnets, in a public one of the first zone."""
+    routes = _make_routes(scope, vpc, "public-routes", {"gateway_id": gateway.id})
+    zone = scope.settings.zones[0]
+    subnet = _make_subnet(scope, vpc, "way-out", zone, block, routes, is_public=True)
+    address = aws.ec2.Eip(
+        "way-out", domain="vpc", tags=scope.tags("way-out"), opts=scope.options([gateway])
+    )
+    return aws.ec2.NatGateway(
+        "way-out",
+        subnet_id=subnet.id,
+        allocation_id=address.id,
+        tags=scope.tags("way-out"),
+        opts=scope.options([gateway]),
+    )
+
+
+def _make_routes(scope: Scope, vpc: Any, name: str, way_out: dict[str, Any]) -> Any:
+    routes = aws.ec2.RouteTable(name, vpc_id=vpc.id, tags=scope.tags(name), opts=scope.options())
+    aws.ec2.Route(
+        "out" if name == "routes" else name,
+        route_table_id=routes.id,
+        destination_cidr_block=ANYWHERE,
+        **way_out,
+        opts=scope.options(),
+    )
+    return routes
+
+
+def _make_s3_endpoint(scope: Scope, vpc: Any, routes: Any) -> None:
     # Checkpoints go through this endpoint, which is free.
     aws.ec2.VpcEndpoint(
         "s3",
@@ -105,7 +151,22 @@ def _make_routes(scope: Scope, vpc: Any) -> Any:
         tags=scope.tags("s3"),
         opts=scope.options(),
     )
-    return routes
+
+
+def _make_endpoint(scope: Scope, vpc: Any, service: str, subnets: list[Any], group: Any) -> None:
+    """Make a service's own addresses in the subnets, which instances find by its usual name."""
+    aws.ec2.VpcEndpoint(
+        service,
+        vpc_id=vpc.id,
+        vpc_endpoint_type="Interface",
+        service_name=f"com.amazonaws.{scope.settings.region}.{service}",
+        subnet_ids=subnets,
+        # Instances, which are in it too, may open any connection within it.
+        security_group_ids=[group.id],
+        private_dns_enabled=True,
+        tags=scope.tags(service.replace(".", "-")),
+        opts=scope.options(),
+    )
 
 
 def _make_security_group(scope: Scope, vpc: Any) -> Any:

@@ -18,6 +18,42 @@ Condition = Mapping[str, Mapping[str, object]]
 VERSION = "2012-10-17"
 STORAGE_SECONDS_MAX = 3600
 
+# Of a key of one's own: what DynamoDB and S3 do with it in the name of whoever calls them, EC2 for
+# whoever launches, EC2's spot market by a grant, and CloudWatch by the key's policy.
+KEY_ACTIONS = (
+    "kms:Decrypt",
+    "kms:DescribeKey",
+    "kms:Encrypt",
+    "kms:GenerateDataKey",
+    "kms:ReEncryptFrom",
+    "kms:ReEncryptTo",
+)
+DISK_KEY_ACTIONS = (
+    "kms:Decrypt",
+    "kms:DescribeKey",
+    "kms:GenerateDataKeyWithoutPlaintext",
+    "kms:ReEncryptFrom",
+    "kms:ReEncryptTo",
+)
+SPOT_GRANT = (
+    "CreateGrant",
+    "Decrypt",
+    "DescribeKey",
+    "Encrypt",
+    "GenerateDataKey",
+    "GenerateDataKeyWithoutPlaintext",
+    "ReEncryptFrom",
+    "ReEncryptTo",
+)
+LOG_KEY_ACTIONS = (
+    "kms:Decrypt*",
+    "kms:Describe*",
+    "kms:Encrypt*",
+    "kms:GenerateDataKey*",
+    "kms:ReEncrypt*",
+)
+_SPOT_ROLES = {"spot": "AWSServiceRoleForEC2Spot", "ec2fleet": "AWSServiceRoleForEC2Fleet"}
+
 _READ_ROWS = ("dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query")
 # A transaction needs the permissions of its operations.
 _WRITE_ROWS = ("dynamodb:ConditionCheckItem", "dynamodb:DeleteItem", "dynamodb:PutItem")
@@ -135,6 +171,35 @@ def logs(names: Names, function: str, *, is_traced: bool) -> list[Statement]:
     # Neither action is about a resource.
     actions = ["xray:PutTelemetryRecords", "xray:PutTraceSegments"]
     return [log, *([_statement("Trace", actions, ["*"])] if is_traced else [])]
+
+
+def key_use(names: Names, key: str) -> list[Statement]:
+    """Return what a role needs for rows and objects that a key of one's own encrypts, which the
+    table and the buckets use in the caller's name.
+    """
+    through = [f"{service}.{names.region}.amazonaws.com" for service in ("dynamodb", "s3")]
+    condition = {"StringEquals": {"kms:ViaService": through}}
+    return [_statement("Key", KEY_ACTIONS, [key], condition)]
+
+
+def disk_encryption(names: Names, key: str) -> list[Statement]:
+    """Return what whoever launches instances needs for disks that the key encrypts."""
+    through = {"kms:ViaService": f"ec2.{names.region}.amazonaws.com"}
+    resource = {"Bool": {"kms:GrantIsForAWSResource": "true"}}
+    return [
+        _statement("DiskKey", DISK_KEY_ACTIONS, [key], {"StringEquals": through}),
+        _statement("DiskKeyGrants", ["kms:CreateGrant"], [key], resource),
+    ]
+
+
+def log_key(names: Names) -> Statement:
+    """Return the statement that the policy of a key needs before logs can be encrypted with it: a
+    service of AWS that no grant can be made for.
+    """
+    groups = f"arn:aws:logs:{names.region}:{names.account}:log-group:*{names.cluster}-*"
+    context = {"ArnLike": {"kms:EncryptionContext:aws:logs:arn": groups}}
+    service = {"Service": f"logs.{names.region}.amazonaws.com"}
+    return _statement("DetcloudLogs", LOG_KEY_ACTIONS, ["*"], context, Principal=service)
 
 
 def tls_only(bucket: str) -> Document:
@@ -302,12 +367,14 @@ def _spot_roles(names: Names) -> list[Statement]:
     """Return the statement on the roles that the account's first spot instance, or fleet,
     creates.
     """
-    roles = {"spot": "AWSServiceRoleForEC2Spot", "ec2fleet": "AWSServiceRoleForEC2Fleet"}
-    arns = [
-        f"arn:aws:iam::{names.account}:role/aws-service-role/{service}.amazonaws.com/{role}"
-        for service, role in roles.items()
-    ]
+    arns = [service_role_arn(names, service) for service in _SPOT_ROLES]
     return [_statement("StartWithSpot", ["iam:CreateServiceLinkedRole"], arns)]
+
+
+def service_role_arn(names: Names, service: str) -> str:
+    """Return the ARN of the role of EC2's spot market, `spot`, or of its fleets, `ec2fleet`."""
+    path = f"aws-service-role/{service}.amazonaws.com/{_SPOT_ROLES[service]}"
+    return f"arn:aws:iam::{names.account}:role/{path}"
 
 
 def _arns(names: Names, *resources: str) -> list[str]:

@@ -39,19 +39,26 @@ def make_roles(scope: Scope) -> Roles:
     }
     trust = policies.service_trust("lambda.amazonaws.com")
     functions = {name: _make_role(scope, name, trust) for name in FUNCTIONS}
+    key = settings.kms_key
     granted = {}
     for name, role in functions.items():
-        log_statements = policies.logs(names, name, is_traced=settings.tracing)
+        more = policies.logs(names, name, is_traced=settings.tracing)
+        more += policies.key_use(names, key) if key else []
+        more += policies.disk_encryption(names, key) if key and name == "tick" else []
         granted[name] = _make_policy(
-            scope, name, role, policies.add_statements(documents[name], log_statements)
+            scope, name, role, policies.add_statements(documents[name], more)
         )
     api_trust = policies.storage_trust(names)
     storage = _make_role(scope, "storage", api_trust, after=functions["api"])
-    _make_policy(scope, "storage", storage, policies.storage(names))
+    stored = policies.add_statements(
+        policies.storage(names), policies.key_use(names, key) if key else []
+    )
+    _make_policy(scope, "storage", storage, stored)
     instance = _make_role(scope, "instance", policies.service_trust("ec2.amazonaws.com"))
     profile = aws.iam.InstanceProfile(
         "instance",
-        name=names.part("instance"),
+        name=names.role("instance"),
+        path=names.iam_path,
         role=instance.name,
         tags=scope.tags(),
         opts=scope.options(),
@@ -62,7 +69,9 @@ def make_roles(scope: Scope) -> Roles:
 def _make_role(scope: Scope, name: str, trust: Document, after: Any = None) -> Any:
     return aws.iam.Role(
         name,
-        name=scope.names.part(name),
+        name=scope.names.role(name),
+        path=scope.names.iam_path,
+        permissions_boundary=scope.settings.permissions_boundary or None,
         assume_role_policy=json.dumps(trust),
         max_session_duration=policies.STORAGE_SECONDS_MAX,
         tags=scope.tags(),

@@ -22,9 +22,9 @@ class Scope:
         return self.settings.names
 
     def tags(self, name: str = "") -> dict[str, str]:
-        """Return the cluster's tag, and a part's name where it has no other."""
+        """Return the settings' tags, the cluster's, and a part's name where it has no other."""
         name_tag = {"Name": self.names.part(name)} if name else {}
-        return {CLUSTER_TAG: self.names.cluster, **name_tag}
+        return {**self.settings.tags, CLUSTER_TAG: self.names.cluster, **name_tag}
 
     def options(self, after: Sequence[pulumi.Resource] = ()) -> pulumi.ResourceOptions:
         """Return options of a part that is made after others, although it uses nothing of them."""

@@ -6,9 +6,10 @@ Settings come as Pulumi keeps them: texts, and JSON where there is more to a val
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final
 
+from infra.aws import company_settings as company
 from infra.aws.names import Names
 from infra.stack_program import SettingsInvalid
 
@@ -64,10 +65,29 @@ class Settings:
     alarm_email: str = ""
     monthly_budget: int = 0
     """Dollars that the team's tagged resources may cost before somebody is told; 0: no budget."""
+    kms_key: str = ""
+    """The ARN of a key of one's own for table, buckets, logs and disks; AWS's own if empty."""
+    permissions_boundary: str = ""
+    """The ARN of the policy that bounds every role of the stack."""
+    iam_path: str = "/"
+    iam_prefix: str = ""
+    """What the names of roles and of the instance profile begin with."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """Tags of everything, instances included, besides the cluster's own."""
+    private_subnets: bool = False
+    """Whether instances of the stack's own network have no public address."""
+    endpoints: tuple[str, ...] = ()
+    """Services that private subnets reach by endpoints of their own."""
+    domain: str = ""
+    """The API's own host name."""
+    certificate: str = ""
+    """The ARN of the domain's certificate."""
+    hosted_zone: str = ""
+    """The zone of Route 53 that gets the domain's record; whoever deploys makes it if empty."""
 
     @property
     def names(self) -> Names:
-        return Names(self.team, self.account, self.region)
+        return Names(self.team, self.account, self.region, self.iam_path, self.iam_prefix)
 
 
 def parse_settings(team: str, texts: Mapping[str, str]) -> Settings:
@@ -79,12 +99,12 @@ def parse_settings(team: str, texts: Mapping[str, str]) -> Settings:
     problems = [] if _TEAM.fullmatch(team) else [_problem("the team's name", team, _TEAM_EXPECTED)]
     values: dict[str, Any] = {"team": team}
     for name, text in texts.items():
-        field = _FIELDS.get(name)
-        if field is None:
+        parse = _FIELDS.get(name)
+        if parse is None:
             problems.append(f"detcloud:{name}: there is no such setting; there are {_KNOWN}")
             continue
         try:
-            values[_snake(name)] = field(text)
+            values[_snake(name)] = parse(text)
         except ValueError as error:
             problems.append(_problem(f"detcloud:{name}", text, str(error)))
     missing = [name for name in _REQUIRED if name not in texts]
@@ -109,7 +129,7 @@ def _inconsistencies(values: Mapping[str, Any]) -> list[str]:
             found.append(_problem(f"detcloud:{place}", zone, f"a zone of {region}, as {region}a"))
     if values.get("monthly_budget") and not values.get("alarm_email"):
         found.append("detcloud:alarmEmail is missing: a budget needs somebody who is told")
-    return found
+    return [*found, *company.find_inconsistencies(values)]
 
 
 def _problem(place: str, value: object, expected: str) -> str:
@@ -227,10 +247,12 @@ _FIELDS: Final[dict[str, Callable[[str], object]]] = {
     "tickConcurrency": _parse_concurrency,
     "alarmEmail": _parse_email,
     "monthlyBudget": _number_parser(1, 10_000_000),
+    "privateSubnets": _parse_bool,
+    **company.PARSERS,
 }
 _KNOWN: Final = ", ".join(_FIELDS)
 _REQUIRED: Final = tuple(
-    _camel(field.name)
-    for field in fields(Settings)
-    if field.default is MISSING and field.name != "team"
+    _camel(it.name)
+    for it in fields(Settings)
+    if it.default is MISSING and it.default_factory is MISSING and it.name != "team"
 )

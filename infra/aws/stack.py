@@ -8,12 +8,17 @@ import pulumi
 from infra.aws.alarms import make_alarms, make_dead_letters
 from infra.aws.events import connect_events
 from infra.aws.functions import make_functions
-from infra.aws.gateway import make_api, route_requests
+from infra.aws.gateway import api_url, make_api, make_domain, route_requests
 from infra.aws.network import make_network
 from infra.aws.roles import Roles, make_roles
 from infra.aws.scope import Scope
 from infra.aws.settings import Settings
-from infra.aws.storage import make_buckets, make_table, put_configuration
+from infra.aws.storage import (
+    grant_key_to_spot_market,
+    make_buckets,
+    make_table,
+    put_configuration,
+)
 
 
 class TeamStack(pulumi.ComponentResource):
@@ -29,24 +34,28 @@ class TeamStack(pulumi.ComponentResource):
         scope = Scope(settings, self)
         table, buckets, api = make_table(scope), make_buckets(scope), make_api(scope)
         put_configuration(scope, buckets["objects"], cluster_config)
+        grant_key_to_spot_market(scope)
         roles = make_roles(scope)
         common = {
             "DETCLOUD_TABLE": table.name,
             "DETCLOUD_OBJECTS": buckets["objects"].id,
             "DETCLOUD_CHECKPOINTS": buckets["checkpoints"].id,
             "DETCLOUD_CLUSTER": scope.names.cluster,
-            "DETCLOUD_API_URL": api.api_endpoint,
+            "DETCLOUD_API_URL": api_url(scope, api),
             "DETCLOUD_ADMIN_SHA256": settings.admin_sha256,
             "DETCLOUD_CONFIG_SHA256": hashlib.sha256(cluster_config.encode()).hexdigest(),
             "POWERTOOLS_TRACE_DISABLED": "false" if settings.tracing else "true",
+            # Who knows the API by the address that it had before goes on using it.
+            **({"DETCLOUD_API_FORMER_URL": api.api_endpoint} if settings.domain else {}),
         }
         functions = make_functions(scope, roles, common, _function_settings(scope, roles))
-        route_requests(scope, api, functions["api"])
+        stage = route_requests(scope, api, functions["api"])
+        domain = make_domain(scope, api, stage) if settings.domain else None
         dead_letters = make_dead_letters(scope)
         connect_events(scope, functions, roles, table, dead_letters)
         topic = make_alarms(scope, dead_letters, functions, table)
         self.outputs = {
-            "url": api.api_endpoint,
+            "url": api_url(scope, api),
             "cluster": scope.names.cluster,
             "region": settings.region,
             "table": table.name,
@@ -54,6 +63,7 @@ class TeamStack(pulumi.ComponentResource):
             "checkpoints": buckets["checkpoints"].id,
             "deadLetters": dead_letters.url,
             "alarms": topic.arn,
+            **({"domainTarget": domain} if domain is not None else {}),
         }
         self.register_outputs(self.outputs)
 
@@ -64,6 +74,7 @@ def _function_settings(scope: Scope, roles: Roles) -> dict[str, dict[str, Any]]:
         "api": {
             "DETCLOUD_STORAGE_ROLE": roles.storage.arn,
             "DETCLOUD_INSTANCE_ROLE": roles.instance.arn,
+            **({"DETCLOUD_KMS_KEY": key} if (key := scope.settings.kms_key) else {}),
         },
         "tick": {
             "DETCLOUD_GC_FUNCTION": scope.names.part("checkpoint_gc"),

@@ -28,7 +28,10 @@ def make_table(scope: Scope) -> Any:
         ],
         stream_enabled=True,
         stream_view_type="KEYS_ONLY",
-        server_side_encryption={"enabled": True},
+        server_side_encryption={
+            "enabled": True,
+            **({"kms_key_arn": scope.settings.kms_key} if scope.settings.kms_key else {}),
+        },
         point_in_time_recovery={"enabled": True},
         deletion_protection_enabled=scope.settings.protect,
         tags=scope.tags(),
@@ -83,7 +86,7 @@ def _make_bucket(scope: Scope, name: str, bucket_name: str) -> Any:
     aws.s3.BucketServerSideEncryptionConfiguration(
         name,
         bucket=bucket.id,
-        rules=[{"apply_server_side_encryption_by_default": {"sse_algorithm": "AES256"}}],
+        rules=[_encryption_rule(scope.settings.kms_key)],
         opts=scope.options(),
     )
     aws.s3.BucketLifecycleConfiguration(
@@ -108,3 +111,24 @@ def _make_bucket(scope: Scope, name: str, bucket_name: str) -> Any:
         opts=scope.options([access_block]),
     )
     return bucket
+
+
+def _encryption_rule(key: str) -> dict[str, Any]:
+    if not key:
+        return {"apply_server_side_encryption_by_default": {"sse_algorithm": "AES256"}}
+    # With a key of the bucket, which lives for a while, KMS is not asked about each object.
+    default = {"sse_algorithm": "aws:kms", "kms_master_key_id": key}
+    return {"apply_server_side_encryption_by_default": default, "bucket_key_enabled": True}
+
+
+def grant_key_to_spot_market(scope: Scope) -> None:
+    """Let EC2's spot market, which launches in its own name, make disks with the settings' key."""
+    if scope.settings.kms_key:
+        aws.kms.Grant(
+            "spot",
+            name=scope.names.part("spot"),
+            key_id=scope.settings.kms_key,
+            grantee_principal=policies.service_role_arn(scope.names, "spot"),
+            operations=policies.SPOT_GRANT,
+            opts=scope.options(),
+        )

@@ -14,6 +14,7 @@ PROVIDER = TerraformProvider(
     attributes={
         "aws_cloudwatch_metric_alarm": {"name": "alarm_name"},
         "aws_lambda_function": {"name": "function_name", "code": "filename"},
+        "aws_route53_record": {"aliases": "alias"},
         "aws_lambda_permission": {"function": "function_name"},
         "aws_sns_topic_subscription": {"topic": "topic_arn"},
     },

@@ -22,7 +22,7 @@ from infra.terraform.recorder import Resource, is_provider, run_program
 
 FILE = "main.tf.json"
 # A reference on its way through the program, in signs that JSON leaves as they are.
-_REFERENCE = re.compile(r"<<(\w+\.\w+\.\w+)>>")
+_REFERENCE = re.compile(r"<<(\w+\.\w+\.\w+(?:\[0\]\.\w+)?)>>")
 
 
 class NoCounterpart(Exception):
@@ -91,11 +91,24 @@ class EntryMaker:
             pulumi_names.get(name) or to_camel_case(name): f"<<{kind}.{label}.{name}>>"
             for name in schema["text"]
         }
+        outputs |= self._block_outputs(f"{kind}.{label}", schema, resource.inputs)
         # An archive stays what the program knows it as.
         archives = {
             key for key, it in resource.inputs.items() if isinstance(it, pulumi.FileArchive)
         }
         return outputs["id"], {key: it for key, it in outputs.items() if key not in archives}
+
+    def _block_outputs(
+        self, place: str, schema: Schema, inputs: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Return single blocks of the inputs with what the provider will tell in them."""
+        found = {}
+        for name, block in schema["blocks"].items():
+            given = inputs.get(to_camel_case(name))
+            told = {to_camel_case(it): f"<<{place}.{name}[0].{it}>>" for it in block["text"]}
+            if isinstance(given, dict) and told:
+                found[to_camel_case(name)] = {**told, **given}
+        return found
 
     def _type_name(self, token: str) -> str:
         names = self._provider.type_names(token)

@@ -55,7 +55,9 @@ class AwsAdapters(Adapters):
     def api_hosts(self) -> frozenset[str]:
         from urllib.parse import urlsplit
 
-        return frozenset({urlsplit(_setting("API_URL")).hostname or ""})
+        former = os.environ.get("DETCLOUD_API_FORMER_URL")
+        urls = [_setting("API_URL"), *([former] if former else [])]
+        return frozenset(urlsplit(url).hostname or "" for url in urls)
 
     @cached_property
     def configuration_sha256(self) -> str:
@@ -101,7 +103,8 @@ class AwsAdapters(Adapters):
     def credential_issuer(self) -> StsCredentialIssuer:
         from control_plane.aws.storage_credentials import StsCredentialIssuer
 
-        return StsCredentialIssuer(lazy_client("sts"), _setting("STORAGE_ROLE"))
+        key = os.environ.get("DETCLOUD_KMS_KEY", "")
+        return StsCredentialIssuer(lazy_client("sts"), _setting("STORAGE_ROLE"), key)
 
     def administrator_tokens(self) -> StaticTokens:
         """Return the token of whoever deployed the cluster."""
@@ -162,22 +165,29 @@ class AwsAdapters(Adapters):
 
 
 def complete_network(settings: Ec2Settings, deployed: Mapping[str, Any]) -> Ec2Settings:
-    """Return the settings with the network that was deployed, as far as the pool names none."""
-    from provisioner.clouds.aws.launch_request import Network
+    """Return the settings with the network that was deployed, as far as the pool names none, and
+    with the tags and the key of the stack.
+    """
+    from provisioner.clouds.aws.launch_request import Network, Tag
 
     pool = settings.network_interface
     network = Network(
-        public_ip=pool.public_ip,
+        # In private subnets a public address would lead nowhere.
+        public_ip=pool.public_ip and deployed.get("public_ip", True),
         subnet_ids=pool.subnets or tuple(deployed["subnets"].values()),
         security_group_id=pool.security_group_id or deployed["security_group"],
     )
     profile = settings.iam_instance_profile_arn or deployed["instance_profile"]
+    tags = tuple(Tag(key, value) for key, value in deployed.get("tags", {}).items())
     return replace(
         settings,
         region=settings.region or os.environ.get("AWS_REGION", ""),
         network_interface=network,
         iam_instance_profile_arn=profile,
         placement_groups=deployed.get("placement_groups", {}),
+        # A pool's own come later, and so take precedence.
+        custom_tags=(*tags, *settings.custom_tags),
+        kms_key=deployed.get("kms_key", ""),
     )
 
 

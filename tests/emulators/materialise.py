@@ -70,6 +70,8 @@ def _table(on: EmulatorMaker, inputs: Inputs) -> Made:
         for index in map(dict, inputs.pop("globalSecondaryIndexes"))
     ]
     recovery = inputs.pop("pointInTimeRecovery")
+    encryption = capitalize_names(inputs.pop("serverSideEncryption"))
+    encryption = rename_keys(encryption, KmsKeyArn="KMSMasterKeyId")
     types = inputs.pop("attributes")
     request = {
         "TableName": inputs.pop("name"),
@@ -82,7 +84,7 @@ def _table(on: EmulatorMaker, inputs: Inputs) -> Made:
             "StreamEnabled": inputs.pop("streamEnabled"),
             "StreamViewType": inputs.pop("streamViewType"),
         },
-        "SSESpecification": capitalize_names(inputs.pop("serverSideEncryption")),
+        "SSESpecification": encryption,
         "Tags": tag_list(inputs.pop("tags")),
         **capitalize_names(inputs),
     }
@@ -126,13 +128,10 @@ def _ownership(on: EmulatorMaker, inputs: Inputs) -> Made:
 
 
 def _encryption(on: EmulatorMaker, inputs: Inputs) -> Made:
+    names = {"sseAlgorithm": "SSEAlgorithm", "kmsMasterKeyId": "KMSMasterKeyID"}
+    default = "applyServerSideEncryptionByDefault"
     inputs["rules"] = [
-        {
-            "applyServerSideEncryptionByDefault": rename_keys(
-                rule["applyServerSideEncryptionByDefault"], sseAlgorithm="SSEAlgorithm"
-            )
-        }
-        for rule in inputs["rules"]
+        {**rule, default: rename_keys(rule[default], **names)} for rule in inputs["rules"]
     ]
     parameter = "ServerSideEncryptionConfiguration"
     return _of_bucket("put_bucket_encryption", parameter)(on, inputs)
@@ -258,6 +257,32 @@ def _of_api(operation: str, answer: str, **names: str) -> Callable[..., Made]:
     return make
 
 
+def _domain(on: EmulatorMaker, inputs: Inputs) -> Made:
+    configuration = inputs.pop("domainNameConfiguration")
+    request = capitalize_names({**inputs, "domainNameConfigurations": [configuration]})
+    made = on.call("apigatewayv2", "create_domain_name", request)
+    [told] = made["DomainNameConfigurations"]
+    names = {"targetDomainName": told["ApiGatewayDomainName"], "hostedZoneId": told["HostedZoneId"]}
+    return inputs["domainName"], {"domainNameConfiguration": {**configuration, **names}}
+
+
+def _record(on: EmulatorMaker, inputs: Inputs) -> Made:
+    [alias] = inputs.pop("aliases")
+    target = rename_keys(alias, name="DNSName", zoneId="HostedZoneId")
+    record = {"Name": inputs.pop("name"), "Type": inputs.pop("type")}
+    record["AliasTarget"] = capitalize_names(target)
+    zone = inputs.pop("zoneId")
+    change = {"Action": "CREATE", "ResourceRecordSet": record, **inputs}
+    asked = {"HostedZoneId": zone, "ChangeBatch": {"Changes": [change]}}
+    on.call("route53", "change_resource_record_sets", asked)
+    return f"{zone}_{record['Name']}_{record['Type']}", {}
+
+
+def _grant(on: EmulatorMaker, inputs: Inputs) -> Made:
+    made = on.call("kms", "create_grant", capitalize_names(inputs))
+    return made["GrantId"], {}
+
+
 def _queue(on: EmulatorMaker, inputs: Inputs) -> Made:
     name, tags = inputs.pop("name"), inputs.pop("tags")
     # Here boto3 takes whatever it is given.
@@ -321,6 +346,8 @@ def _in_ec2(make: Callable[[Any, Inputs], Made]) -> Callable[[EmulatorMaker, Inp
 
 RECIPES: dict[str, Callable[[EmulatorMaker, Inputs], Made]] = {
     "aws:apigatewayv2/api:Api": _api,
+    "aws:apigatewayv2/apiMapping:ApiMapping": _of_api("create_api_mapping", "ApiMappingId"),
+    "aws:apigatewayv2/domainName:DomainName": _domain,
     "aws:apigatewayv2/integration:Integration": _of_api("create_integration", "IntegrationId"),
     "aws:apigatewayv2/route:Route": _of_api("create_route", "RouteId"),
     "aws:apigatewayv2/stage:Stage": _of_api("create_stage", "StageName", name="stageName"),
@@ -330,6 +357,7 @@ RECIPES: dict[str, Callable[[EmulatorMaker, Inputs], Made]] = {
     "aws:cloudwatch/logMetricFilter:LogMetricFilter": _metric_filter,
     "aws:cloudwatch/metricAlarm:MetricAlarm": _alarm,
     "aws:dynamodb/table:Table": _table,
+    "aws:kms/grant:Grant": _grant,
     "aws:iam/instanceProfile:InstanceProfile": _instance_profile,
     "aws:iam/role:Role": _role,
     "aws:iam/rolePolicy:RolePolicy": _role_policy,
@@ -337,6 +365,7 @@ RECIPES: dict[str, Callable[[EmulatorMaker, Inputs], Made]] = {
     "aws:lambda/function:Function": _function,
     "aws:lambda/functionEventInvokeConfig:FunctionEventInvokeConfig": _invoke_config,
     "aws:lambda/permission:Permission": _permission,
+    "aws:route53/record:Record": _record,
     "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration": _lifecycle,
     "aws:s3/bucketObjectv2:BucketObjectv2": _object,
     "aws:s3/bucketOwnershipControls:BucketOwnershipControls": _ownership,

@@ -54,6 +54,15 @@ def _endpoint(ec2: Any, inputs: Inputs) -> Made:
     return answer["VpcEndpoint"]["VpcEndpointId"], {}
 
 
+def _address(ec2: Any, inputs: Inputs) -> Made:
+    return ec2.allocate_address(**_request("elastic-ip", inputs))["AllocationId"], {}
+
+
+def _nat_gateway(ec2: Any, inputs: Inputs) -> Made:
+    answer = ec2.create_nat_gateway(**_request("natgateway", inputs))
+    return answer["NatGateway"]["NatGatewayId"], {}
+
+
 def _security_group(ec2: Any, inputs: Inputs) -> Made:
     given = rename_keys(inputs, name="groupName")
     return ec2.create_security_group(**_request("security-group", given))["GroupId"], {}
@@ -81,7 +90,9 @@ def _rule(direction: str) -> Callable[[Any, Inputs], Made]:
 
 
 NETWORK: dict[str, Callable[[Any, Inputs], Made]] = {
+    "aws:ec2/eip:Eip": _address,
     "aws:ec2/internetGateway:InternetGateway": _gateway,
+    "aws:ec2/natGateway:NatGateway": _nat_gateway,
     "aws:ec2/placementGroup:PlacementGroup": _placement_group,
     "aws:ec2/route:Route": _route,
     "aws:ec2/routeTable:RouteTable": _routes,

@@ -78,6 +78,8 @@ class Ec2Settings:
     capacity_block: bool = False
     placement_groups: Mapping[str, str] = field(default_factory=dict)
     """The names of cluster placement groups by their zones; the deployment has them, no pool."""
+    kms_key: str = ""
+    """The key of disks; the deployment has it, no pool."""
 
     def default_offering(self) -> Offering:
         """The offering of pools that name none. Raises ConfigurationError."""
@@ -119,12 +121,14 @@ def launch_template_data(
     if len(user_data) > USER_DATA_BYTES_MAX:
         text = f"the boot script has {len(user_data)} bytes; EC2 takes {USER_DATA_BYTES_MAX}"
         raise ConfigurationError(f"{text}: shorten provider.startup_script")
-    disk = {
+    disk: dict[str, Any] = {
         "VolumeSize": settings.root_volume_size,
         "VolumeType": "gp3",
         "Encrypted": True,
         "DeleteOnTermination": True,
     }
+    if settings.kms_key:
+        disk["KmsKeyId"] = settings.kms_key
     data: dict[str, Any] = {
         "ImageId": settings.image_id or IMAGE_DEFAULT,
         "UserData": base64.b64encode(user_data).decode(),

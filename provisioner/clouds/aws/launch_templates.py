@@ -51,7 +51,8 @@ class LaunchTemplates:
         if name in self._known:
             return name
         pool = {CLUSTER_TAG: request.cluster, POOL_TAG: request.pool}
-        tags = {"ResourceType": "launch-template", "Tags": ec2_tags(pool)}
+        custom = {tag.key: tag.value for tag in settings.custom_tags}
+        tags = {"ResourceType": "launch-template", "Tags": ec2_tags({**custom, **pool})}
         try:
             # Its name is token enough: a client token would also be that of one since deleted.
             self._api.create_launch_template(

@@ -26,3 +26,12 @@ def speech(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     from tests.unit.infra.graphs import SPEECH, graph
 
     return graph("speech", SPEECH, tmp_path_factory.mktemp("speech"))
+
+
+@pytest.fixture(scope="session")
+def bank(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """A team whose company has rules: a key, bounds, tags, private subnets and a domain."""
+    require("pulumi_aws")
+    from tests.unit.infra.graphs import BANK, graph
+
+    return graph("bank", BANK, tmp_path_factory.mktemp("bank"))

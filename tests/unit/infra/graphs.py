@@ -24,6 +24,22 @@ SPEECH = {
     "detcloud:protect": "false",
     "detcloud:tickConcurrency": "-1",
 }
+KEY = "arn:aws:kms:us-east-1:111111111111:key/1234abcd-12ab"
+BANK = {
+    "detcloud:account": "111111111111",
+    "detcloud:region": "us-east-1",
+    "detcloud:adminSha256": "c" * 64,
+    "detcloud:kmsKey": KEY,
+    "detcloud:permissionsBoundary": "arn:aws:iam::111111111111:policy/boundary",
+    "detcloud:iamPath": "/teams/",
+    "detcloud:iamPrefix": "corp-",
+    "detcloud:tags": '{"cost-center": "42"}',
+    "detcloud:privateSubnets": "true",
+    "detcloud:endpoints": '["ecr.api", "ecr.dkr"]',
+    "detcloud:domain": "ml.example.com",
+    "detcloud:certificate": "arn:aws:acm:us-east-1:111111111111:certificate/1",
+    "detcloud:hostedZone": "Z123",
+}
 POOLS = "resource_pools:\n  - pool_name: default\n    description: ${not} %{ours}\n"
 OUTPUTS = ("arn", "apiEndpoint", "executionArn", "invokeArn", "streamArn", "url")
 
@@ -38,7 +54,11 @@ class Graph:
     def make(self, resource: Resource) -> tuple[str, Mapping[str, Any]]:
         self.resources.append(resource)
         place = f"{resource.type.rpartition(':')[2]}.{resource.name}"
-        outputs = {name: f"{place}.{name}" for name in OUTPUTS}
+        outputs: dict[str, Any] = {name: f"{place}.{name}" for name in OUTPUTS}
+        if resource.type.endswith(":DomainName"):
+            told = {it: f"{place}.{it}" for it in ("targetDomainName", "hostedZoneId")}
+            given = resource.inputs["domainNameConfiguration"]
+            outputs["domainNameConfiguration"] = {**given, **told}
         return f"{place}.id", outputs
 
     def inputs_of(self, kind: str) -> dict[str, Mapping[str, Any]]:

@@ -40,7 +40,7 @@ def _holds(condition: Mapping[str, Mapping[str, Any]], context: Context) -> bool
 def _condition_holds(operator: str, wanted: Any, given: Any) -> bool:
     patterns = [wanted] if isinstance(wanted, str) else wanted
     match operator.split(":"):
-        case ["StringEquals"]:
+        case ["StringEquals"] | ["Bool"]:
             return given in patterns
         case ["ForAllValues", "StringEquals"]:
             return all(value in patterns for value in given or ())

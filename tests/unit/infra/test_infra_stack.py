@@ -20,6 +20,7 @@ from tests.unit.infra.graphs import POOLS, VISION, Graph, alarm_metrics, files, 
 TAG = "detcloud-cluster"
 # What has tags, of all that a stack is made of.
 UNTAGGED = {
+    "ApiMapping",
     "BucketLifecycleConfiguration",
     "BucketObjectv2",
     "BucketOwnershipControls",
@@ -28,9 +29,11 @@ UNTAGGED = {
     "BucketServerSideEncryptionConfiguration",
     "EventTarget",
     "FunctionEventInvokeConfig",
+    "Grant",
     "Integration",
     "LogMetricFilter",
     "Permission",
+    "Record",
     "RolePolicy",
     "Route",
     "RouteTableAssociation",

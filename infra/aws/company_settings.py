@@ -1,0 +1,125 @@
+"""The settings of accounts with rules of their own: keys, bounds of roles, tags, private subnets,
+domains. Each parser returns a value or raises ValueError with what was expected.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from provisioner.clouds.provider import CLUSTER_TAG
+
+# EC2 allows 50 tags: the cluster adds six to an instance's, and a pool up to 40.
+TAGS_MAX: Final = 20
+# A role's name has at most 64 characters: 64 - len("detcloud-" + 20 + "-checkpoint-gc") = 21.
+PREFIX_CHARACTERS_MAX: Final = 20
+# Those of AWS's services that an instance itself, or what boots it, may call; see docs/aws.md.
+ENDPOINTS: Final = ("ecr.api", "ecr.dkr", "logs", "ssm", "ssmmessages", "sts")
+# An instance reads its tags from its metadata, which allows these characters in keys.
+_TAG_KEY: Final = re.compile(r"(?!aws:|detcloud-)[A-Za-z0-9+\-=.,_:@]{1,128}")
+_DOMAIN: Final = re.compile(r"(?=.{4,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
+
+
+def find_inconsistencies(values: Mapping[str, Any]) -> list[str]:
+    """Return the problems of settings that are right by themselves and wrong together."""
+    account, region = values["account"], values["region"]
+    found = []
+    for name, places in (
+        ("kms_key", f":kms:{region}:{account}:"),
+        ("certificate", f":acm:{region}:{account}:"),
+        ("permissions_boundary", f":iam::{account}:"),
+    ):
+        if values.get(name) and places not in values[name]:
+            where = f"account {account}" + ("" if "iam" in places else f" and region {region}")
+            found.append(f"detcloud:{_camel(name)} is {values[name]}: expected one of {where}")
+    if bool(values.get("domain")) != bool(values.get("certificate")):
+        found.append("detcloud:domain and detcloud:certificate belong together: say both or none")
+    if values.get("hosted_zone") and not values.get("domain"):
+        found.append("detcloud:domain is missing: detcloud:hostedZone gets its record")
+    if values.get("private_subnets") and values.get("network") is not None:
+        found.append(
+            "detcloud:privateSubnets is for the stack's own network: leave it out, and set "
+            "provider.network_interface.public_ip: false in the pools"
+        )
+    if values.get("endpoints") and not values.get("private_subnets"):
+        found.append("detcloud:endpoints are for private subnets: set detcloud:privateSubnets too")
+    return found
+
+
+def _text_parser(pattern: str, expected: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(expected)
+        return text
+
+    return parse
+
+
+def _parse_tags(text: str) -> dict[str, str]:
+    tags = _decode_json(text)
+    if not isinstance(tags, dict) or len(tags) > TAGS_MAX:
+        raise ValueError(f"a map of at most {TAGS_MAX} tags, each a text")
+    for key, value in tags.items():
+        if not _TAG_KEY.fullmatch(key) or key in ("Name", CLUSTER_TAG):
+            raise ValueError(
+                "keys of 1 to 128 letters, digits and +-=.,_:@, which are not Name and begin "
+                "neither with aws: nor with detcloud-"
+            )
+        if not isinstance(value, str) or not re.fullmatch(r"[\w\s+\-=.:/@]{0,256}", value):
+            raise ValueError("values of at most 256 letters, digits, spaces and +-=._:/@")
+    return tags
+
+
+def _parse_endpoints(text: str) -> tuple[str, ...]:
+    names = _decode_json(text)
+    if isinstance(names, list) and "execute-api" in names:
+        # Its private names take those of every HTTP API, and answer 403 for them.
+        raise ValueError("no execute-api: HTTP APIs have no endpoints, instances need a way out")
+    if not isinstance(names, list) or not set(map(str, names)) <= set(ENDPOINTS):
+        raise ValueError(f"a list of some of {', '.join(ENDPOINTS)}")
+    return tuple(dict.fromkeys(names))
+
+
+def _parse_domain(text: str) -> str:
+    if not _DOMAIN.fullmatch(text):
+        raise ValueError("a host name in small letters, such as detcloud.example.com")
+    return text
+
+
+def _decode_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+PARSERS: Final[dict[str, Callable[[str], object]]] = {
+    "kmsKey": _text_parser(
+        r"arn:aws:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+",
+        "the ARN of a key, arn:aws:kms:REGION:ACCOUNT:key/..., and no alias",
+    ),
+    "permissionsBoundary": _text_parser(
+        r"arn:aws:iam::[0-9]{12}:policy/[\w+=,.@/-]{1,512}",
+        "the ARN of a policy, arn:aws:iam::ACCOUNT:policy/...",
+    ),
+    "iamPath": _text_parser(
+        r"/([A-Za-z0-9._+=@-]+/){0,20}", "a path that begins and ends with /, such as /teams/ml/"
+    ),
+    "iamPrefix": _text_parser(
+        rf"[A-Za-z0-9+=,.@_-]{{1,{PREFIX_CHARACTERS_MAX}}}",
+        f"1 to {PREFIX_CHARACTERS_MAX} letters, digits and +=,.@_-",
+    ),
+    "tags": _parse_tags,
+    "endpoints": _parse_endpoints,
+    "domain": _parse_domain,
+    "certificate": _text_parser(
+        r"arn:aws:acm:[a-z0-9-]+:[0-9]{12}:certificate/[a-z0-9-]+",
+        "the ARN of a certificate, arn:aws:acm:REGION:ACCOUNT:certificate/...",
+    ),
+    "hostedZone": _text_parser(r"Z[A-Z0-9]{1,31}", "the id of a hosted zone, such as Z0123ABC"),
+}
