@@ -61,7 +61,7 @@ _WRITE_ROWS = ("dynamodb:ConditionCheckItem", "dynamodb:DeleteItem", "dynamodb:P
 
 def service_trust(service: str) -> Document:
     """Return the trust of a role that a service may assume, for what it runs."""
-    return _document(_statement("Trust", ["sts:AssumeRole"], Principal={"Service": service}))
+    return _document(make_statement("Trust", ["sts:AssumeRole"], Principal={"Service": service}))
 
 
 def storage_trust(names: Names) -> Document:
@@ -69,7 +69,7 @@ def storage_trust(names: Names) -> Document:
     trial.
     """
     return _document(
-        _statement("Trust", ["sts:AssumeRole"], Principal={"AWS": names.role_arn("api")})
+        make_statement("Trust", ["sts:AssumeRole"], Principal={"AWS": names.role_arn("api")})
     )
 
 
@@ -83,7 +83,7 @@ def api(names: Names) -> Document:
             "Objects", names.objects, "s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"
         ),
         *_objects("Checkpoints", names.checkpoints, "s3:GetObject"),
-        _statement("VendStorage", ["sts:AssumeRole"], [names.role_arn("storage")]),
+        make_statement("VendStorage", ["sts:AssumeRole"], [names.role_arn("storage")]),
     )
 
 
@@ -100,10 +100,12 @@ def tick(names: Names, network: Network | None) -> Document:
         *_rows(names),
         *_stream(names),
         *_objects("Objects", names.objects, "s3:GetObject", below="config/"),
-        _statement(
+        make_statement(
             "KeepAgentCode", ["s3:PutObject"], [bucket_arn(f"{names.objects}/agent-code/*")]
         ),
-        _statement("Wake", ["lambda:InvokeFunction"], [*map(names.function_arn, INVOKED_BY_TICK)]),
+        make_statement(
+            "Wake", ["lambda:InvokeFunction"], [*map(names.function_arn, INVOKED_BY_TICK)]
+        ),
         *_instances(names, network),
     )
 
@@ -112,13 +114,13 @@ def spot_notice(names: Names) -> Document:
     """Return the permissions of `spot_notice`: to write notices, and read the rows of instances."""
     table = [names.table_arn]
     return _document(
-        _statement(
+        make_statement(
             "WriteNotices",
             ["dynamodb:PutItem"],
             table,
             {"ForAllValues:StringEquals": {"dynamodb:LeadingKeys": ["notices"]}},
         ),
-        _statement(
+        make_statement(
             "ReadBooks",
             ["dynamodb:GetItem", "dynamodb:Query"],
             table,
@@ -140,7 +142,9 @@ def checkpoint_gc(names: Names) -> Document:
             "s3:DeleteObject",
             "s3:AbortMultipartUpload",
         ),
-        _statement("Uploads", ["s3:ListBucketMultipartUploads"], [bucket_arn(names.checkpoints)]),
+        make_statement(
+            "Uploads", ["s3:ListBucketMultipartUploads"], [bucket_arn(names.checkpoints)]
+        ),
     )
 
 
@@ -167,10 +171,10 @@ def storage(names: Names) -> Document:
 def logs(names: Names, function: str, *, is_traced: bool) -> list[Statement]:
     """Return what a function needs to write logs and traces."""
     group = names.log_group_arn(function)
-    log = _statement("Log", ["logs:CreateLogStream", "logs:PutLogEvents"], [f"{group}:*"])
+    log = make_statement("Log", ["logs:CreateLogStream", "logs:PutLogEvents"], [f"{group}:*"])
     # Neither action is about a resource.
     actions = ["xray:PutTelemetryRecords", "xray:PutTraceSegments"]
-    return [log, *([_statement("Trace", actions, ["*"])] if is_traced else [])]
+    return [log, *([make_statement("Trace", actions, ["*"])] if is_traced else [])]
 
 
 def key_use(names: Names, key: str) -> list[Statement]:
@@ -179,7 +183,7 @@ def key_use(names: Names, key: str) -> list[Statement]:
     """
     through = [f"{service}.{names.region}.amazonaws.com" for service in ("dynamodb", "s3")]
     condition = {"StringEquals": {"kms:ViaService": through}}
-    return [_statement("Key", KEY_ACTIONS, [key], condition)]
+    return [make_statement("Key", KEY_ACTIONS, [key], condition)]
 
 
 def disk_encryption(names: Names, key: str) -> list[Statement]:
@@ -187,8 +191,8 @@ def disk_encryption(names: Names, key: str) -> list[Statement]:
     through = {"kms:ViaService": f"ec2.{names.region}.amazonaws.com"}
     resource = {"Bool": {"kms:GrantIsForAWSResource": "true"}}
     return [
-        _statement("DiskKey", DISK_KEY_ACTIONS, [key], {"StringEquals": through}),
-        _statement("DiskKeyGrants", ["kms:CreateGrant"], [key], resource),
+        make_statement("DiskKey", DISK_KEY_ACTIONS, [key], {"StringEquals": through}),
+        make_statement("DiskKeyGrants", ["kms:CreateGrant"], [key], resource),
     ]
 
 
@@ -199,7 +203,7 @@ def log_key(names: Names) -> Statement:
     groups = f"arn:aws:logs:{names.region}:{names.account}:log-group:*{names.cluster}-*"
     context = {"ArnLike": {"kms:EncryptionContext:aws:logs:arn": groups}}
     service = {"Service": f"logs.{names.region}.amazonaws.com"}
-    return _statement("DetcloudLogs", LOG_KEY_ACTIONS, ["*"], context, Principal=service)
+    return make_statement("DetcloudLogs", LOG_KEY_ACTIONS, ["*"], context, Principal=service)
 
 
 def tls_only(bucket: str) -> Document:
@@ -207,7 +211,7 @@ def tls_only(bucket: str) -> Document:
     arns = [bucket_arn(bucket), bucket_arn(f"{bucket}/*")]
     unsafe = {"Bool": {"aws:SecureTransport": "false"}}
     return _document(
-        _statement("TlsOnly", ["s3:*"], arns, unsafe, Effect="Deny", Principal={"AWS": "*"})
+        make_statement("TlsOnly", ["s3:*"], arns, unsafe, Effect="Deny", Principal={"AWS": "*"})
     )
 
 
@@ -216,7 +220,7 @@ def alarms(names: Names) -> Document:
     services = {"Service": ["budgets.amazonaws.com", "cloudwatch.amazonaws.com"]}
     own = {"StringEquals": {"aws:SourceAccount": names.account}}
     return _document(
-        _statement("Tell", ["sns:Publish"], [names.alarms_arn], own, Principal=services)
+        make_statement("Tell", ["sns:Publish"], [names.alarms_arn], own, Principal=services)
     )
 
 
@@ -229,13 +233,14 @@ def _document(*statements: Statement) -> Document:
     return {"Version": VERSION, "Statement": list(statements)}
 
 
-def _statement(
+def make_statement(
     sid: str,
     actions: Sequence[str],
     resources: Sequence[str] = (),
     condition: Condition | None = None,
     **more: object,
 ) -> Statement:
+    """Return a statement that allows the actions, unless `more` says otherwise."""
     return {
         "Sid": sid,
         "Effect": "Allow",
@@ -247,8 +252,8 @@ def _statement(
 
 
 def _rows(names: Names) -> list[Statement]:
-    rows = _statement("Rows", [*_READ_ROWS, *_WRITE_ROWS], [names.table_arn])
-    due = _statement("Due", ["dynamodb:Query"], [f"{names.table_arn}/index/due"])
+    rows = make_statement("Rows", [*_READ_ROWS, *_WRITE_ROWS], [names.table_arn])
+    due = make_statement("Due", ["dynamodb:Query"], [f"{names.table_arn}/index/due"])
     return [rows, due]
 
 
@@ -256,12 +261,12 @@ def _stream(names: Names) -> list[Statement]:
     # A stream is named by the time at which it began.
     actions = ("DescribeStream", "GetRecords", "GetShardIterator", "ListStreams")
     streams = [f"{names.table_arn}/stream/*"]
-    read = _statement("Stream", [f"dynamodb:{name}" for name in actions], streams)
+    read = make_statement("Stream", [f"dynamodb:{name}" for name in actions], streams)
     return [read, *_dead_letters(names)]
 
 
 def _dead_letters(names: Names) -> list[Statement]:
-    return [_statement("DeadLetters", ["sqs:SendMessage"], [names.dead_letters_arn])]
+    return [make_statement("DeadLetters", ["sqs:SendMessage"], [names.dead_letters_arn])]
 
 
 def _objects(sid: str, bucket: str, *actions: str, below: str = "") -> list[Statement]:
@@ -269,8 +274,8 @@ def _objects(sid: str, bucket: str, *actions: str, below: str = "") -> list[Stat
     `forbidden` for an object that is missing.
     """
     return [
-        _statement(sid, actions, [bucket_arn(f"{bucket}/{below}*")]),
-        _statement(f"{sid}List", ["s3:ListBucket"], [bucket_arn(bucket)]),
+        make_statement(sid, actions, [bucket_arn(f"{bucket}/{below}*")]),
+        make_statement(f"{sid}List", ["s3:ListBucket"], [bucket_arn(bucket)]),
     ]
 
 
@@ -282,38 +287,38 @@ def _instances(names: Names, network: Network | None) -> list[Statement]:
     templates = _arns(names, "launch-template/*")
     creators = {"ec2:CreateAction": ["CreateFleet", "CreateLaunchTemplate", "RunInstances"]}
     return [
-        _statement("Look", _DESCRIBE, ["*"]),
-        _statement("LaunchTagged", launch, created, requested),
-        _statement("LaunchFromOwnTemplates", launch, templates, owned),
-        _statement("LaunchWith", launch, _launch_resources(names)),
+        make_statement("Look", _DESCRIBE, ["*"]),
+        make_statement("LaunchTagged", launch, created, requested),
+        make_statement("LaunchFromOwnTemplates", launch, templates, owned),
+        make_statement("LaunchWith", launch, _launch_resources(names)),
         _network_statement(names, network, launch, owned),
-        _statement("MakeTemplates", ["ec2:CreateLaunchTemplate"], templates, requested),
-        _statement(
+        make_statement("MakeTemplates", ["ec2:CreateLaunchTemplate"], templates, requested),
+        make_statement(
             "TagWhatIsMade",
             ["ec2:CreateTags"],
             [*created, *templates],
             {"StringEquals": {**requested["StringEquals"], **creators}},
         ),
-        _statement(
+        make_statement(
             "End",
             ["ec2:DeleteLaunchTemplate", "ec2:TerminateInstances"],
             [*_arns(names, "instance/*"), *templates],
             owned,
         ),
-        _statement(
+        make_statement(
             # What one wrote whose boot failed.
             "ReadConsoles",
             ["ec2:GetConsoleOutput"],
             _arns(names, "instance/*"),
             owned,
         ),
-        _statement(
+        make_statement(
             "GiveInstancesTheirRole",
             ["iam:PassRole"],
             [names.role_arn("instance")],
             {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
         ),
-        _statement(
+        make_statement(
             "FindImages",
             ["ssm:GetParameters"],
             [f"arn:aws:ssm:{names.region}::parameter/aws/service/*"],
@@ -355,12 +360,12 @@ def _network_statement(
     own, by their tag, or those of `network`.
     """
     if network is None:
-        return _statement(
+        return make_statement(
             "LaunchInOwnNetwork", launch, _arns(names, "security-group/*", "subnet/*"), owned
         )
     subnets = [f"subnet/{subnet}" for subnet in network.subnets.values()]
     places = _arns(names, f"security-group/{network.security_group}", *subnets)
-    return _statement("LaunchInGivenNetwork", launch, places)
+    return make_statement("LaunchInGivenNetwork", launch, places)
 
 
 def _spot_roles(names: Names) -> list[Statement]:
@@ -368,7 +373,7 @@ def _spot_roles(names: Names) -> list[Statement]:
     creates.
     """
     arns = [service_role_arn(names, service) for service in _SPOT_ROLES]
-    return [_statement("StartWithSpot", ["iam:CreateServiceLinkedRole"], arns)]
+    return [make_statement("StartWithSpot", ["iam:CreateServiceLinkedRole"], arns)]
 
 
 def service_role_arn(names: Names, service: str) -> str:

@@ -22,25 +22,27 @@ ACCOUNT = "000000000000"
 
 @dataclass(frozen=True)
 class Ministack:
-    """One account at `url`. Any credentials are those of its root."""
+    """One account at `url`. Any credentials that it did not issue are those of its root."""
 
     url: str
+    key: str = "test"
+    secret: str = "test"
 
     def client(self, service: str, **named: Any) -> Any:
         """A client of boto3, which repeats nothing by itself."""
-        return _client(self.url, service, **named)
+        return _client(self.url, self.key, self.secret, service, **named)
 
 
 # To make one takes longer than a call of it does.
 @lru_cache(maxsize=100)
-def _client(url: str, service: str, **named: Any) -> Any:
+def _client(url: str, key: str, secret: str, service: str, **named: Any) -> Any:
     options = {"read_timeout": ANSWER_SECONDS_MAX, **named}
     return boto3.client(
         service,
         endpoint_url=url,
         region_name=REGION,
-        aws_access_key_id="test",
-        aws_secret_access_key="test",
+        aws_access_key_id=key,
+        aws_secret_access_key=secret,
         config=Config(retries={"total_max_attempts": 1}, **options),
     )
 

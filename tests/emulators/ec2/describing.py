@@ -198,7 +198,8 @@ def describe_instance_types(region: Region, params: Params) -> Result:
         if name not in types():
             text = f"The following supplied instance types do not exist: [{name}]"
             raise Ec2Error("InvalidInstanceType", text)
-    page, more = _page(wanted, params)
+    fields: Fields[str] = {"instance-type": lambda it: it}
+    page, more = _page(_apply_filters(wanted, params, fields, lambda it: {}), params)
     return {"InstanceTypes": [types()[it] for it in page], **more}
 
 

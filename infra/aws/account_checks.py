@@ -1,0 +1,308 @@
+"""The judgement of an account's facts: whether the stack and its pools can run there, a finding for
+each fact, with what to do. Facts in, findings out.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from control_plane.aws.pool_provider import AwsProvider
+from control_plane.config.pools import ClusterConfig
+from infra.aws import default_image
+from infra.aws.account_facts import (
+    AccountFacts,
+    Caller,
+    Concurrency,
+    DiskKey,
+    DryRun,
+    KeyFacts,
+    TypeFacts,
+    Unknown,
+)
+from infra.aws.pool_checks import aws_pools, offerings_of, zones_in_use
+from infra.aws.quotas import Quota, quota_of
+from infra.aws.settings import Settings
+from infra.findings import Finding, Level
+
+T = TypeVar("T")
+
+# Lambda keeps so many for functions that reserve none, and refuses to reserve those.
+UNRESERVED_MIN = 100
+# One each of checkpoint_gc and suggest, beside the ticks.
+RESERVED_BESIDE_TICKS = 2
+MARKETS = {"spot": "spot", "on_demand": "on-demand"}
+# Said by EC2 of a launch that it would have carried out.
+WOULD_WORK = "DryRunOperation"
+_BY_ORGANIZATION = re.compile(r"explicit deny in a (service|resource) control policy")
+
+
+class Purchase(NamedTuple):
+    """One way in which a pool gets instances."""
+
+    pool: str
+    provider: AwsProvider
+    instance_type: str
+    market: str
+    zone: str
+
+
+def judge(settings: Settings, cluster: ClusterConfig, facts: AccountFacts) -> list[Finding]:
+    """Return the findings, in the order in which they are worth reading."""
+    found = [
+        *_read(facts.caller, "credentials", lambda it: _caller(settings, it)),
+        *_read(facts.denied, "permissions", _permissions),
+    ]
+    purchases = list(_purchases(cluster))
+    for purchase in purchases:
+        found += _type_findings(settings, purchase, facts)
+    found += _quota_findings(settings, purchases, facts)
+    if any(not it.provider.image_id for it in purchases):
+        found += _read(facts.image, "image", lambda it: _image(settings, it))
+    found += _read(facts.image_architectures, "images", lambda it: _own_images(purchases, it))
+    found += _read(facts.disk_key, "disks", lambda it: _disk_key(settings, it))
+    if settings.kms_key:
+        if facts.key is not None:
+            found += _read(facts.key, "key", lambda it: _own_key(settings, it))
+        found += _read(facts.has_spot_role, "spot role", _spot_role)
+    found += _read(facts.concurrency, "concurrency", lambda it: _concurrency(settings, it))
+    if purchases:
+        found += _read(facts.dry_run, "launch", _launch)
+    return found
+
+
+def _read(
+    fact: T | Unknown, subject: str, look: Callable[[T], Iterator[Finding]]
+) -> Iterator[Finding]:
+    """Yield what there is to say of a fact, or that it could not be read."""
+    if isinstance(fact, Unknown):
+        text = f"could not be checked: {fact.why}"
+        yield Finding(Level.WARNING, subject, text, f"the check needs {fact.needs}")
+    else:
+        yield from look(fact)
+
+
+def _fine(subject: str, text: str) -> Finding:
+    return Finding(Level.FINE, subject, text)
+
+
+def _caller(settings: Settings, caller: Caller) -> Iterator[Finding]:
+    if caller.account != settings.account:
+        text = f"they are of account {caller.account}, and detcloud:account is {settings.account}"
+        yield Finding(Level.ERROR, "credentials", text, "use those of the account of the settings")
+    else:
+        yield _fine("credentials", f"{caller.arn} deploys")
+
+
+def _permissions(denied: tuple[str, ...]) -> Iterator[Finding]:
+    if denied:
+        shown = ", ".join(denied[:8]) + (f" and {len(denied) - 8} more" if denied[8:] else "")
+        text = f"whoever deploys may not {shown}"
+        remedy = "`detcloud deploy policy aws` prints the policy that a deployer needs"
+        yield Finding(Level.ERROR, "permissions", text, remedy)
+    else:
+        yield _fine("permissions", "whoever deploys may do all that a deployment does")
+
+
+def _purchases(cluster: ClusterConfig) -> Iterator[Purchase]:
+    for name, provider in aws_pools(cluster):
+        for it in offerings_of(provider):
+            yield Purchase(name, provider, it.instance_type, it.market, it.zone)
+
+
+def _type_findings(
+    settings: Settings, purchase: Purchase, facts: AccountFacts
+) -> Iterator[Finding]:
+    subject = f"pool {purchase.pool}, {purchase.instance_type} {MARKETS[purchase.market]}"
+    if isinstance(facts.types, Unknown):
+        yield from _read(facts.types, subject, lambda it: iter(()))
+        return
+    kind = facts.types.get(purchase.instance_type)
+    if kind is None:
+        text = f"{settings.region} has no such type"
+        yield Finding(Level.ERROR, subject, text, "take another type, or another region")
+        return
+    problem = _why_not(settings, purchase, kind)
+    if problem:
+        yield Finding(Level.ERROR, subject, problem, "take another type or another image")
+        return
+    yield from _read(facts.zones, subject, lambda it: _zones(settings, subject, purchase, it))
+
+
+def _why_not(settings: Settings, purchase: Purchase, kind: TypeFacts) -> str:
+    """Return why the type cannot run what the pool's instances boot, "" if it can."""
+    if MARKETS[purchase.market] not in kind.markets:
+        return f"it is sold only as {', '.join(sorted(kind.markets))}"
+    if purchase.provider.image_id:
+        return ""
+    if default_image.ARCHITECTURE not in kind.architectures:
+        has = ", ".join(sorted(kind.architectures))
+        return f"its processor is {has}, and AWS's image is for {default_image.ARCHITECTURE}"
+    for maker, model in kind.gpus:
+        if maker != "NVIDIA":
+            return f"its accelerator is {maker}'s, and AWS's image has NVIDIA's driver alone"
+        if model in default_image.GPUS_WITHOUT_DRIVER:
+            return f"its GPU, {model}, is older than those that the driver of AWS's image knows"
+    return ""
+
+
+def _zones(
+    settings: Settings, subject: str, purchase: Purchase, zones: Mapping[str, frozenset[str]]
+) -> Iterator[Finding]:
+    offered = zones.get(purchase.instance_type, frozenset())
+    used = [purchase.zone] if purchase.zone else list(zones_in_use(settings))
+    without = [zone for zone in used if zone not in offered]
+    elsewhere = f"it is offered in {', '.join(sorted(offered)) or 'no zone'}"
+    where = "detcloud:network" if settings.network else "detcloud:zones"
+    if len(without) == len(used):
+        text = f"none of {', '.join(used)} has it; {elsewhere}"
+        yield Finding(Level.ERROR, subject, text, f"add one of those zones to {where}")
+    elif without:
+        text = f"{', '.join(without)} has none of it; {elsewhere}"
+        yield Finding(Level.WARNING, subject, text, f"more zones in {where} are more machines")
+    else:
+        yield _fine(subject, f"offered in {', '.join(used)}")
+
+
+def _quota_findings(
+    settings: Settings, purchases: list[Purchase], facts: AccountFacts
+) -> Iterator[Finding]:
+    """Yield a finding for each quota: whether it is enough for one instance, and for the pools."""
+    if isinstance(facts.types, Unknown):
+        return
+    users: dict[Quota, list[Purchase]] = {}
+    for purchase in purchases:
+        quota = quota_of(purchase.instance_type, purchase.market)
+        if quota is not None and purchase.instance_type in facts.types:
+            users.setdefault(quota, []).append(purchase)
+    for quota, those in users.items():
+        fact = facts.quotas.get(quota.code, Unknown("servicequotas:GetServiceQuota", "not asked"))
+        subject = f"quota {quota.code}"
+        one = {it: facts.types[it.instance_type].vcpus for it in those}
+        yield from _read(fact, subject, partial(_quota, settings, quota, one))
+
+
+def _quota(
+    settings: Settings, quota: Quota, vcpus_of: dict[Purchase, int], vcpus: float
+) -> Iterator[Finding]:
+    subject, remedy = f"quota {quota.code}", f"ask for more at {quota.url(settings.region)}"
+    smallest = min(vcpus_of, key=lambda it: vcpus_of[it])
+    pools: dict[str, int] = {}
+    for it, each in vcpus_of.items():
+        pools[it.pool] = max(pools.get(it.pool, 0), each * it.provider.max_instances)
+    wanted = sum(pools.values())
+    known = f"{quota.name}: {vcpus:g} vCPUs"
+    too_large = [it.instance_type for it, each in vcpus_of.items() if each > vcpus]
+    if vcpus < vcpus_of[smallest]:
+        text = f"{known}, and one {smallest.instance_type} has {vcpus_of[smallest]}"
+        yield Finding(Level.ERROR, subject, text, remedy)
+    elif too_large:
+        text = f"{known}, too few for one {', '.join(sorted(set(too_large)))}"
+        yield Finding(Level.WARNING, subject, text, remedy)
+    elif vcpus < wanted:
+        text = f"{known}, and the pools {', '.join(pools)} may want {wanted}"
+        yield Finding(Level.WARNING, subject, text, remedy)
+    else:
+        yield _fine(subject, f"{known}, enough for the {wanted} of {', '.join(pools)}")
+
+
+def _image(settings: Settings, image: str) -> Iterator[Finding]:
+    if image:
+        yield _fine("image", f"AWS's Deep Learning Base AMI is {image}")
+    else:
+        text = f"{settings.region} has no parameter of AWS's Deep Learning Base AMI"
+        yield Finding(Level.ERROR, "image", text, "name an image in provider.image_id of the pools")
+
+
+def _own_images(purchases: list[Purchase], images: Mapping[str, str]) -> Iterator[Finding]:
+    named = {it.provider.image_id for it in purchases if it.provider.image_id}
+    for image in sorted(named):
+        if image.startswith("resolve:"):
+            continue
+        if image not in images:
+            text = "it is not there, or not to be used by this account"
+            yield Finding(Level.ERROR, f"image {image}", text, "name another in provider.image_id")
+            continue
+        kinds = sorted({it.instance_type for it in purchases if it.provider.image_id == image})
+        wrong = [
+            kind for kind in kinds if default_image.architecture_by_name(kind) != images[image]
+        ]
+        if wrong:
+            text = f"it is for {images[image]}, which {', '.join(wrong)} is not"
+            yield Finding(Level.ERROR, f"image {image}", text, "take another type or image")
+        else:
+            yield _fine(f"image {image}", f"for {images[image]}, as {', '.join(kinds)}")
+
+
+def _disk_key(settings: Settings, disk_key: DiskKey) -> Iterator[Finding]:
+    if settings.kms_key:
+        yield _fine("disks", "encrypted with detcloud:kmsKey")
+    elif disk_key.is_own:
+        text = (
+            f"this account's default key, {disk_key.key}, is its own: spot instances end as they "
+            "start unless EC2's spot market may use it"
+        )
+        remedy = "name it in detcloud:kmsKey, which gives the tick and the market their grants"
+        yield Finding(Level.ERROR, "disks", text, remedy)
+    else:
+        yield _fine("disks", "encrypted with AWS's own key")
+
+
+def _own_key(settings: Settings, key: KeyFacts) -> Iterator[Finding]:
+    service = f"logs.{settings.region}.amazonaws.com"
+    if key.state != "Enabled":
+        text = f"detcloud:kmsKey is {key.state}"
+        yield Finding(Level.ERROR, "key", text, "enable it, or name another")
+    elif service not in key.services:
+        text = f"the policy of detcloud:kmsKey does not let {service} use it, so no log group can"
+        remedy = "`detcloud deploy policy aws --key` prints the statement to add to it"
+        yield Finding(Level.ERROR, "key", text, remedy)
+    else:
+        yield _fine("key", "enabled, and the logs may use it")
+
+
+def _spot_role(is_there: bool) -> Iterator[Finding]:
+    if is_there:
+        yield _fine("spot role", "AWSServiceRoleForEC2Spot is there for the key's grant")
+    else:
+        remedy = "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
+        text = "AWSServiceRoleForEC2Spot is missing, which the key's grant is for"
+        yield Finding(Level.ERROR, "spot role", text, remedy)
+
+
+def _concurrency(settings: Settings, found: Concurrency) -> Iterator[Finding]:
+    if settings.tick_concurrency == -1:
+        yield _fine("concurrency", f"nothing is reserved of {found.limit}")
+        return
+    wanted = settings.tick_concurrency + RESERVED_BESIDE_TICKS
+    left = found.unreserved + found.reserved_here - wanted
+    if left < UNRESERVED_MIN:
+        text = (
+            f"functions may run {found.limit} times at once; reserving {wanted} would leave {left} "
+            f"to others, and Lambda insists on {UNRESERVED_MIN}"
+        )
+        remedy = "set detcloud:tickConcurrency: -1, or ask for more of quota L-B99A9384"
+        yield Finding(Level.ERROR, "concurrency", text, remedy)
+    else:
+        yield _fine("concurrency", f"{wanted} are reserved, and {left} are left to others")
+
+
+def _launch(answer: DryRun) -> Iterator[Finding]:
+    """Yield what EC2 says of a launch by the deployer, who need not be allowed to launch: only a
+    denial for the whole account, or a request that is wrong, says something of the tick's.
+    """
+    if _BY_ORGANIZATION.search(answer.message):
+        text = "a policy of the organization denies launches in this account and region"
+        yield Finding(Level.ERROR, "launch", text, "ask whoever keeps the organization's policies")
+    elif answer.code == WOULD_WORK:
+        yield _fine("launch", "EC2 would launch, said CreateFleet with DryRun")
+    elif answer.code in ("UnauthorizedOperation", "AccessDenied"):
+        text = "could not be checked: these credentials may not launch, which they need not"
+        remedy = "the check needs ec2:CreateFleet; the tick has it by its own role"
+        yield Finding(Level.WARNING, "launch", text, remedy)
+    elif answer.code.startswith("InvalidLaunchTemplate"):
+        # Permissions are looked at first; the first launch makes the template.
+        yield _fine("launch", "allowed, as far as EC2 tells without a launch template")
+    else:
+        text = f"EC2 answered {answer.code} to CreateFleet with DryRun"
+        yield Finding(Level.WARNING, "launch", text, "look the code up in EC2's API reference")

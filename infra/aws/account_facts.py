@@ -1,0 +1,100 @@
+"""The facts of an AWS account that a deployment depends on, as `account_reader` reads them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A fact that could not be read: `needs` is the permission for it, `why` what AWS answered."""
+
+    needs: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Whoever deploys."""
+
+    account: str
+    arn: str
+
+
+@dataclass(frozen=True)
+class TypeFacts:
+    """An instance type as EC2 describes it. `gpus`: the maker and the model of each kind;
+    `markets`: `spot`, `on-demand`, `capacity-block`.
+    """
+
+    vcpus: int
+    architectures: frozenset[str]
+    gpus: tuple[tuple[str, str], ...] = ()
+    markets: frozenset[str] = frozenset({"on-demand", "spot"})
+
+
+@dataclass(frozen=True)
+class DiskKey:
+    """The key with which EC2 encrypts disks for which no other is named; `is_own`: not AWS's."""
+
+    key: str
+    is_own: bool
+
+
+@dataclass(frozen=True)
+class Concurrency:
+    """How many functions may run at once: in the account, of those for which none are reserved, and
+    as many as this stack has reserved already.
+    """
+
+    limit: int
+    unreserved: int
+    reserved_here: int = 0
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """EC2's answer to a launch that was not to be carried out: the code and the message."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class KeyFacts:
+    """A key of the account's own: its state, and the services that its policy lets use it."""
+
+    state: str
+    services: frozenset[str]
+
+
+@dataclass(frozen=True)
+class AccountFacts:
+    """What an account in a region has and allows; each fact may be Unknown.
+
+    Attributes:
+        caller: whoever deploys.
+        denied: of the deployer's policy, the actions that the caller may not do.
+        quotas: vCPUs by the code of a quota.
+        types: of the instance types of the pools, those that the region has.
+        zones: by type, the zones that offer it.
+        disk_key: the key of disks.
+        concurrency: of functions.
+        image: the default image, "" if the parameter is not there.
+        image_architectures: of the images that pools name, those that are there.
+        dry_run: of a launch.
+        key: of `kmsKey`, None where there is none.
+        has_spot_role: whether EC2's spot market has its role in the account.
+    """
+
+    caller: Caller | Unknown
+    denied: tuple[str, ...] | Unknown
+    quotas: Mapping[str, float | Unknown]
+    types: Mapping[str, TypeFacts] | Unknown
+    zones: Mapping[str, frozenset[str]] | Unknown
+    disk_key: DiskKey | Unknown
+    concurrency: Concurrency | Unknown
+    image: str | Unknown
+    image_architectures: Mapping[str, str] | Unknown
+    dry_run: DryRun | Unknown
+    key: KeyFacts | Unknown | None = None
+    has_spot_role: bool | Unknown = True

@@ -1,0 +1,301 @@
+"""The facts of an account, asked of AWS with the credentials of whoever deploys. Nothing that is
+asked costs or changes anything.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+import botocore.exceptions as sdk
+
+from control_plane.config.pools import ClusterConfig
+from detcloud.shared.aws import new_session
+from infra.aws.account_facts import (
+    AccountFacts,
+    Caller,
+    Concurrency,
+    DiskKey,
+    DryRun,
+    KeyFacts,
+    TypeFacts,
+    Unknown,
+)
+from infra.aws.deployer import deployer_policy
+from infra.aws.names import INVOKED_BY_TICK
+from infra.aws.pool_checks import aws_pools, offerings_of
+from infra.aws.quotas import SERVICE, quota_of
+from infra.aws.settings import Settings
+from provisioner.clouds.aws.launch_request import IMAGE_DEFAULT
+
+T = TypeVar("T")
+Clients = Callable[[str], Any]
+"""Returns the client of a service in the stack's region, as boto3 has it."""
+
+# EC2 filters for at most 200 values, and IAM simulates at most 100 actions in a call.
+FILTER_VALUES_MAX = 200
+SIMULATED_MAX = 100
+_MISSING = frozenset(
+    {"NoSuchEntity", "ResourceNotFoundException", "InvalidAMIID.NotFound", "NotFoundException"}
+)
+
+
+def aws_clients(region: str) -> Clients:
+    """Return the clients of a region, with the environment's credentials."""
+    session, made = new_session(), dict[str, Any]()
+
+    def client(service: str) -> Any:
+        if service not in made:
+            made[service] = session.create_client(service, region)
+        return made[service]
+
+    return client
+
+
+def read_account(settings: Settings, cluster: ClusterConfig, clients: Clients) -> AccountFacts:
+    """Read all facts that the settings and the pools depend on."""
+    bought = [
+        (offering.instance_type, offering.market)
+        for _, provider in aws_pools(cluster)
+        for offering in offerings_of(provider)
+    ]
+    types = sorted({name for name, _ in bought})
+    images = {it.image_id for _, it in aws_pools(cluster)} - {""}
+    codes = {quota.code for name, market in bought if (quota := quota_of(name, market))}
+    caller = _ask("sts:GetCallerIdentity", lambda: _caller(clients))
+    return AccountFacts(
+        caller=caller,
+        denied=_ask(
+            "iam:SimulatePrincipalPolicy", lambda: _denied_actions(settings, caller, clients)
+        ),
+        quotas={code: _quota(clients, code) for code in sorted(codes)},
+        types=_ask("ec2:DescribeInstanceTypes", lambda: _types(clients, types)),
+        zones=_ask("ec2:DescribeInstanceTypeOfferings", lambda: _zones(clients, types)),
+        disk_key=_ask("ec2:GetEbsDefaultKmsKeyId", lambda: _disk_key(clients)),
+        concurrency=_ask("lambda:GetAccountSettings", lambda: _concurrency(settings, clients)),
+        image=_ask("ssm:GetParameters", lambda: _default_image(clients)),
+        image_architectures=_ask("ec2:DescribeImages", lambda: _architectures(clients, images)),
+        dry_run=_dry_run(settings, clients, types),
+        key=_ask("kms:GetKeyPolicy", lambda: _key(settings, clients)) if settings.kms_key else None,
+        has_spot_role=(
+            _ask("iam:GetRole", lambda: _has_spot_role(clients)) if settings.kms_key else True
+        ),
+    )
+
+
+def _ask(needs: str, read: Callable[[], T]) -> T | Unknown:
+    """Return a fact, or that AWS gave no answer and why."""
+    try:
+        return read()
+    except sdk.ClientError as error:
+        return Unknown(needs, f"AWS answered {_code(error)}")
+    except sdk.BotoCoreError as error:
+        return Unknown(needs, f"AWS could not be asked: {type(error).__name__}")
+
+
+def _code(error: sdk.ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", "")) or "an error"
+
+
+def _caller(clients: Clients) -> Caller:
+    answer = clients("sts").get_caller_identity()
+    return Caller(answer["Account"], answer["Arn"])
+
+
+def _denied_actions(
+    settings: Settings, caller: Caller | Unknown, clients: Clients
+) -> tuple[str, ...]:
+    """Return the actions of the deployer's policy that IAM says the caller may not do."""
+    if isinstance(caller, Unknown):
+        raise sdk.NoCredentialsError
+    if caller.arn.endswith(":root"):
+        return ()
+    source, iam = _principal(caller, clients), clients("iam")
+    denied = set()
+    for statement in deployer_policy(settings)["Statement"]:
+        if statement["Effect"] != "Allow":
+            continue
+        for actions in _chunks(statement["Action"], SIMULATED_MAX):
+            request = {
+                "PolicySourceArn": source,
+                "ActionNames": actions,
+                # One resource of each statement stands for all that match it.
+                "ResourceArns": [statement["Resource"][0].replace("*", "x") or "*"],
+                "ContextEntries": _context(statement.get("Condition", {})),
+            }
+            if statement["Resource"] == ["*"]:
+                del request["ResourceArns"]
+            for page in iam.get_paginator("simulate_principal_policy").paginate(**request):
+                denied |= {
+                    it["EvalActionName"]
+                    for it in page["EvaluationResults"]
+                    if it["EvalDecision"] != "allowed"
+                }
+    return tuple(sorted(denied))
+
+
+def _context(condition: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return a request's context in which the condition holds."""
+    return [
+        {
+            "ContextKeyName": key,
+            "ContextKeyType": "string",
+            "ContextKeyValues": [values] if isinstance(values, str) else values[:1],
+        }
+        for keys in condition.values()
+        for key, values in keys.items()
+    ]
+
+
+def _principal(caller: Caller, clients: Clients) -> str:
+    """Return the ARN of the user or the role of the caller; a session is of a role."""
+    if ":assumed-role/" not in caller.arn:
+        return caller.arn
+    role = caller.arn.split("/")[1]
+    try:
+        # Its path is not in a session's ARN.
+        arn: str = clients("iam").get_role(RoleName=role)["Role"]["Arn"]
+    except sdk.ClientError:
+        return f"arn:aws:iam::{caller.account}:role/{role}"
+    return arn
+
+
+def _quota(clients: Clients, code: str) -> float | Unknown:
+    def read() -> float:
+        asked = {"ServiceCode": SERVICE, "QuotaCode": code}
+        value: float = clients("service-quotas").get_service_quota(**asked)["Quota"]["Value"]
+        return value
+
+    return _ask("servicequotas:GetServiceQuota", read)
+
+
+def _types(clients: Clients, names: list[str]) -> dict[str, TypeFacts]:
+    """Return the types that the region has. A filter is no error where there is none."""
+    described = _describe(clients, "describe_instance_types", "InstanceTypes", names)
+    return {
+        it["InstanceType"]: TypeFacts(
+            it["VCpuInfo"]["DefaultVCpus"],
+            frozenset(it["ProcessorInfo"]["SupportedArchitectures"]),
+            tuple(
+                (gpu.get("Manufacturer", ""), gpu.get("Name", ""))
+                for gpu in it.get("GpuInfo", {}).get("Gpus", ())
+            ),
+            frozenset(it.get("SupportedUsageClasses", ("on-demand",))),
+        )
+        for it in described
+    }
+
+
+def _zones(clients: Clients, names: list[str]) -> dict[str, frozenset[str]]:
+    where = {"LocationType": "availability-zone"}
+    operation = "describe_instance_type_offerings"
+    found: dict[str, set[str]] = {}
+    for it in _describe(clients, operation, "InstanceTypeOfferings", names, **where):
+        found.setdefault(it["InstanceType"], set()).add(it["Location"])
+    return {name: frozenset(zones) for name, zones in found.items()}
+
+
+def _describe(
+    clients: Clients, operation: str, result: str, types: list[str], **more: Any
+) -> list[dict[str, Any]]:
+    """Return what an operation of EC2 describes of instance types."""
+    pages = clients("ec2").get_paginator(operation)
+    return [
+        it
+        for values in _chunks(types, FILTER_VALUES_MAX)
+        for page in pages.paginate(Filters=[{"Name": "instance-type", "Values": values}], **more)
+        for it in page[result]
+    ]
+
+
+def _disk_key(clients: Clients) -> DiskKey:
+    key = clients("ec2").get_ebs_default_kms_key_id()["KmsKeyId"]
+    return DiskKey(key, is_own=not key.endswith("alias/aws/ebs"))
+
+
+def _concurrency(settings: Settings, clients: Clients) -> Concurrency:
+    limits = clients("lambda").get_account_settings()["AccountLimit"]
+    here = sum(_reserved(clients, settings.names.part(name)) for name in ("tick", *INVOKED_BY_TICK))
+    return Concurrency(
+        limits["ConcurrentExecutions"], limits["UnreservedConcurrentExecutions"], here
+    )
+
+
+def _reserved(clients: Clients, function: str) -> int:
+    """Return how many are reserved for a function, which may not be there or may not be seen."""
+    try:
+        answer = clients("lambda").get_function_concurrency(FunctionName=function)
+    except sdk.ClientError:
+        return 0
+    return int(answer.get("ReservedConcurrentExecutions", 0))
+
+
+def _default_image(clients: Clients) -> str:
+    name = IMAGE_DEFAULT.removeprefix("resolve:ssm:")
+    found = clients("ssm").get_parameters(Names=[name])["Parameters"]
+    return str(found[0]["Value"]) if found else ""
+
+
+def _architectures(clients: Clients, images: Iterable[str]) -> dict[str, str]:
+    """Return the architectures of those images that are there; each is asked for by itself, for one
+    that is missing fails the call.
+    """
+    found: dict[str, str] = {}
+    for image in sorted(it for it in images if it.startswith("ami-")):
+        try:
+            described = clients("ec2").describe_images(ImageIds=[image])["Images"]
+        except sdk.ClientError as error:
+            if _code(error) not in _MISSING and not _code(error).startswith("InvalidAMIID"):
+                raise
+            continue
+        found |= {it["ImageId"]: it["Architecture"] for it in described}
+    return found
+
+
+def _dry_run(settings: Settings, clients: Clients, types: list[str]) -> DryRun | Unknown:
+    """Return what EC2 says of a launch of the first type."""
+    template = {"LaunchTemplateName": f"{settings.names.cluster}-check", "Version": "1"}
+    config: dict[str, Any] = {"LaunchTemplateSpecification": template}
+    if types:
+        config["Overrides"] = [{"InstanceType": types[0]}]
+    try:
+        clients("ec2").create_fleet(
+            DryRun=True,
+            Type="instant",
+            LaunchTemplateConfigs=[config],
+            TargetCapacitySpecification={
+                "TotalTargetCapacity": 1,
+                "DefaultTargetCapacityType": "on-demand",
+            },
+        )
+    except sdk.ClientError as error:
+        return DryRun(_code(error), str(error.response.get("Error", {}).get("Message", "")))
+    except sdk.BotoCoreError as error:
+        return Unknown("ec2:CreateFleet", f"AWS could not be asked: {type(error).__name__}")
+    return DryRun("DryRunOperation", "")
+
+
+def _key(settings: Settings, clients: Clients) -> KeyFacts:
+    kms, key = clients("kms"), settings.kms_key
+    state = kms.describe_key(KeyId=key)["KeyMetadata"]["KeyState"]
+    text = kms.get_key_policy(KeyId=key, PolicyName="default")["Policy"]
+    services: set[str] = set()
+    for statement in json.loads(text)["Statement"]:
+        principal = statement.get("Principal", {})
+        named = principal.get("Service", ()) if isinstance(principal, dict) else ()
+        if statement["Effect"] == "Allow":
+            services |= {named} if isinstance(named, str) else set(named)
+    return KeyFacts(state, frozenset(services))
+
+
+def _has_spot_role(clients: Clients) -> bool:
+    try:
+        clients("iam").get_role(RoleName="AWSServiceRoleForEC2Spot")
+    except sdk.ClientError as error:
+        if _code(error) in _MISSING:
+            return False
+        raise
+    return True
+
+
+def _chunks(values: list[str], size: int) -> Iterable[list[str]]:
+    return (values[at : at + size] for at in range(0, len(values), size))

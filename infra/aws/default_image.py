@@ -1,0 +1,34 @@
+"""What AWS's Deep Learning Base AMI runs on, the image of pools that name none.
+
+Sources: DLAMI developer guide, "Important NVIDIA driver changes to DLAMIs" (its open driver knows
+GPUs from Turing on) and the release notes of "Deep Learning Base OSS Nvidia Driver GPU AMI
+(Ubuntu 24.04)"; EC2 instance types guide, "Instance type naming conventions".
+"""
+
+import re
+
+ARCHITECTURE = "x86_64"
+# Kepler, Maxwell, Pascal and Volta.
+GPUS_WITHOUT_DRIVER = frozenset({"K80", "M60", "V100"})
+_FAMILIES_WITHOUT_DRIVER = frozenset({"p2", "p3", "p3dn", "g3", "g3s"})
+# Letters after the generation say what is special: g is AWS's own processor, of ARM's architecture.
+_ARM_FAMILY = re.compile(r"a1|[a-z]+\d+[a-z]*g[a-z]*|[a-z]+\d+[a-z]*-gb\d+")
+
+
+def architecture_by_name(instance_type: str) -> str:
+    """Return the architecture of an instance type as far as its name tells."""
+    is_arm = _ARM_FAMILY.fullmatch(_family(instance_type))
+    return "arm64" if is_arm else "x86_64"
+
+
+def why_not_by_name(instance_type: str) -> str:
+    """Return why the image cannot run on a type, as far as its name tells, and "" if it can."""
+    if architecture_by_name(instance_type) != ARCHITECTURE:
+        return f"its processor is ARM's, and AWS's image is for {ARCHITECTURE}"
+    if _family(instance_type) in _FAMILIES_WITHOUT_DRIVER:
+        return "its GPU is older than those that the driver of AWS's image knows"
+    return ""
+
+
+def _family(instance_type: str) -> str:
+    return instance_type.partition(".")[0]

@@ -1,0 +1,353 @@
+"""The least that whoever deploys a team's stack may do, as a policy: what each type of resource in
+a stack needs to be made, looked at, changed and removed, and what `check` and `destroy` ask.
+
+`infra/aws/deployer_policy.json` is the policy of the team `TEAM`; `detcloud deploy policy aws`
+prints a team's own. `python -m infra.aws.deployer` writes the file again.
+"""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from infra.aws import policies
+from infra.aws.names import Names, bucket_arn
+from infra.aws.policies import Document, Statement
+from infra.aws.settings import Settings
+from provisioner.clouds.provider import CLUSTER_TAG
+
+POLICY_FILE: Final = Path(__file__).with_name("deployer_policy.json")
+EXAMPLE: Final = Settings("TEAM", "ACCOUNT", "REGION", "pools.yaml", "")
+
+# What types of resources need, as SERVICE: ACTION ACTION.
+_API = "apigateway: DELETE GET PATCH POST PUT"
+_RULE = "ec2: DescribeSecurityGroupRules ModifySecurityGroupRules"
+_BUCKET_PART = "s3: ListBucket"
+NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "aws:apigatewayv2/api:Api": (_API,),
+    "aws:apigatewayv2/apiMapping:ApiMapping": (_API,),
+    "aws:apigatewayv2/domainName:DomainName": (_API, "iam: CreateServiceLinkedRole"),
+    "aws:apigatewayv2/integration:Integration": (_API,),
+    "aws:apigatewayv2/route:Route": (_API,),
+    # Its log of requests is a delivery; the service asks in the caller's name.
+    "aws:apigatewayv2/stage:Stage": (
+        _API,
+        "logs: CreateLogDelivery DeleteLogDelivery DescribeLogGroups DescribeResourcePolicies "
+        "GetLogDelivery ListLogDeliveries PutResourcePolicy UpdateLogDelivery",
+    ),
+    "aws:budgets/budget:Budget": (
+        "budgets: ListTagsForResource ModifyBudget TagResource UntagResource ViewBudget",
+    ),
+    "aws:cloudwatch/eventRule:EventRule": (
+        "events: DeleteRule DescribeRule ListTagsForResource PutRule TagResource UntagResource",
+    ),
+    "aws:cloudwatch/eventTarget:EventTarget": (
+        "events: ListTargetsByRule PutTargets RemoveTargets",
+    ),
+    "aws:cloudwatch/logGroup:LogGroup": (
+        "logs: AssociateKmsKey CreateLogGroup DeleteLogGroup DeleteRetentionPolicy "
+        "DescribeLogGroups DisassociateKmsKey ListTagsForResource PutRetentionPolicy TagResource "
+        "UntagResource",
+    ),
+    "aws:cloudwatch/logMetricFilter:LogMetricFilter": (
+        "logs: DeleteMetricFilter DescribeMetricFilters PutMetricFilter",
+    ),
+    "aws:cloudwatch/metricAlarm:MetricAlarm": (
+        "cloudwatch: DeleteAlarms DescribeAlarms ListTagsForResource PutMetricAlarm TagResource "
+        "UntagResource",
+    ),
+    "aws:dynamodb/table:Table": (
+        "dynamodb: CreateTable DeleteTable DescribeContinuousBackups DescribeTable "
+        "DescribeTimeToLive ListTagsOfResource TagResource UntagResource UpdateContinuousBackups "
+        "UpdateTable",
+    ),
+    "aws:ec2/eip:Eip": (
+        "ec2: AllocateAddress CreateTags DeleteTags DescribeAddresses DescribeAddressesAttribute "
+        "DisassociateAddress ReleaseAddress",
+    ),
+    "aws:ec2/internetGateway:InternetGateway": (
+        "ec2: AttachInternetGateway CreateInternetGateway CreateTags DeleteInternetGateway "
+        "DeleteTags DescribeInternetGateways DetachInternetGateway",
+    ),
+    "aws:ec2/natGateway:NatGateway": (
+        "ec2: CreateNatGateway CreateTags DeleteNatGateway DeleteTags DescribeNatGateways",
+    ),
+    "aws:ec2/route:Route": ("ec2: CreateRoute DeleteRoute DescribeRouteTables ReplaceRoute",),
+    "aws:ec2/routeTable:RouteTable": (
+        "ec2: CreateRouteTable CreateTags DeleteRouteTable DeleteTags DescribeRouteTables",
+    ),
+    "aws:ec2/routeTableAssociation:RouteTableAssociation": (
+        "ec2: AssociateRouteTable DescribeRouteTables DisassociateRouteTable "
+        "ReplaceRouteTableAssociation",
+    ),
+    "aws:ec2/securityGroup:SecurityGroup": (
+        # A new group lets everything out until its own rule is there; a removed one is waited for.
+        "ec2: CreateSecurityGroup CreateTags DeleteSecurityGroup DeleteTags "
+        "DescribeNetworkInterfaces DescribeSecurityGroups RevokeSecurityGroupEgress",
+    ),
+    "aws:ec2/subnet:Subnet": (
+        "ec2: CreateSubnet CreateTags DeleteSubnet DeleteTags DescribeNetworkInterfaces "
+        "DescribeSubnets ModifySubnetAttribute",
+    ),
+    "aws:ec2/vpc:Vpc": (
+        "ec2: CreateTags CreateVpc DeleteTags DeleteVpc DescribeNetworkAcls DescribeRouteTables "
+        "DescribeSecurityGroups DescribeVpcAttribute DescribeVpcs ModifyVpcAttribute",
+    ),
+    "aws:ec2/vpcEndpoint:VpcEndpoint": (
+        "ec2: CreateTags CreateVpcEndpoint DeleteTags DeleteVpcEndpoints DescribePrefixLists "
+        "DescribeVpcEndpoints ModifyVpcEndpoint",
+    ),
+    "aws:iam/instanceProfile:InstanceProfile": (
+        "iam: AddRoleToInstanceProfile CreateInstanceProfile DeleteInstanceProfile "
+        "GetInstanceProfile PassRole RemoveRoleFromInstanceProfile TagInstanceProfile "
+        "UntagInstanceProfile",
+    ),
+    "aws:iam/role:Role": (
+        "iam: CreateRole DeleteRole DeleteRolePermissionsBoundary GetRole "
+        "ListAttachedRolePolicies ListInstanceProfilesForRole ListRolePolicies "
+        "PutRolePermissionsBoundary TagRole UntagRole UpdateAssumeRolePolicy UpdateRole",
+    ),
+    "aws:iam/rolePolicy:RolePolicy": ("iam: DeleteRolePolicy GetRolePolicy PutRolePolicy",),
+    "aws:kms/grant:Grant": ("kms: CreateGrant DescribeKey ListGrants RevokeGrant",),
+    "aws:lambda/eventSourceMapping:EventSourceMapping": (
+        "lambda: CreateEventSourceMapping DeleteEventSourceMapping GetEventSourceMapping ListTags "
+        "TagResource UntagResource UpdateEventSourceMapping",
+    ),
+    "aws:lambda/function:Function": (
+        "iam: PassRole",
+        "lambda: CreateFunction DeleteFunction DeleteFunctionConcurrency GetFunction "
+        "GetFunctionCodeSigningConfig GetFunctionConcurrency GetFunctionConfiguration ListTags "
+        "ListVersionsByFunction PutFunctionConcurrency TagResource UntagResource "
+        "UpdateFunctionCode UpdateFunctionConfiguration",
+    ),
+    "aws:lambda/functionEventInvokeConfig:FunctionEventInvokeConfig": (
+        "lambda: DeleteFunctionEventInvokeConfig GetFunctionEventInvokeConfig "
+        "PutFunctionEventInvokeConfig UpdateFunctionEventInvokeConfig",
+    ),
+    "aws:lambda/permission:Permission": ("lambda: AddPermission GetPolicy RemovePermission",),
+    "aws:route53/record:Record": (
+        "route53: ChangeResourceRecordSets GetChange GetHostedZone ListResourceRecordSets",
+    ),
+    "aws:s3/bucket:Bucket": (
+        # The provider looks at all that a bucket can have, and a removal empties it first.
+        "s3: CreateBucket DeleteBucket DeleteObject DeleteObjectVersion GetAccelerateConfiguration "
+        "GetBucketAcl GetBucketCORS GetBucketLocation GetBucketLogging "
+        "GetBucketObjectLockConfiguration GetBucketPolicy GetBucketRequestPayment "
+        "GetBucketTagging GetBucketVersioning GetBucketWebsite GetEncryptionConfiguration "
+        "GetLifecycleConfiguration GetReplicationConfiguration ListBucket ListBucketVersions "
+        "PutBucketTagging",
+    ),
+    "aws:s3/bucketLifecycleConfiguration:BucketLifecycleConfiguration": (
+        "s3: GetLifecycleConfiguration PutLifecycleConfiguration",
+    ),
+    "aws:s3/bucketObjectv2:BucketObjectv2": (
+        "s3: DeleteObject GetObject GetObjectTagging PutObject",
+    ),
+    "aws:s3/bucketOwnershipControls:BucketOwnershipControls": (
+        "s3: GetBucketOwnershipControls PutBucketOwnershipControls",
+    ),
+    "aws:s3/bucketPolicy:BucketPolicy": ("s3: DeleteBucketPolicy GetBucketPolicy PutBucketPolicy",),
+    "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock": (
+        "s3: GetBucketPublicAccessBlock PutBucketPublicAccessBlock",
+    ),
+    "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration": (
+        "s3: GetEncryptionConfiguration PutEncryptionConfiguration",
+    ),
+    "aws:sns/topic:Topic": (
+        "sns: CreateTopic DeleteTopic GetTopicAttributes ListTagsForResource SetTopicAttributes "
+        "TagResource UntagResource",
+    ),
+    "aws:sns/topicPolicy:TopicPolicy": ("sns: GetTopicAttributes SetTopicAttributes",),
+    "aws:sns/topicSubscription:TopicSubscription": (
+        "sns: GetSubscriptionAttributes Subscribe Unsubscribe",
+    ),
+    "aws:sqs/queue:Queue": (
+        "sqs: CreateQueue DeleteQueue GetQueueAttributes GetQueueUrl ListQueueTags "
+        "SetQueueAttributes TagQueue UntagQueue",
+    ),
+    "aws:vpc/securityGroupEgressRule:SecurityGroupEgressRule": (
+        _RULE,
+        "ec2: AuthorizeSecurityGroupEgress CreateTags DeleteTags RevokeSecurityGroupEgress",
+    ),
+    "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule": (
+        _RULE,
+        "ec2: AuthorizeSecurityGroupIngress CreateTags DeleteTags RevokeSecurityGroupIngress",
+    ),
+}
+CHECK_NEEDS: Final = (
+    "ec2: DescribeImages DescribeInstanceTypeOfferings DescribeInstanceTypes GetEbsDefaultKmsKeyId",
+    "iam: GetRole SimulatePrincipalPolicy",
+    "kms: DescribeKey GetKeyPolicy",
+    "lambda: GetAccountSettings GetFunctionConcurrency",
+    "servicequotas: GetServiceQuota",
+    "ssm: GetParameters",
+)
+DESTROY_NEEDS: Final = (
+    "ec2: DeleteLaunchTemplate DescribeInstances DescribeLaunchTemplates TerminateInstances",
+    "lambda: DeleteFunctionConcurrency PutFunctionConcurrency",
+    "tag: GetResources",
+)
+# Of AWS's services, the actions that are about nothing that could be named.
+_ABOUT_NOTHING: Final = (
+    "cloudwatch: DescribeAlarms",
+    "ec2: GetEbsDefaultKmsKeyId",
+    "iam: SimulatePrincipalPolicy",
+    "lambda: CreateEventSourceMapping GetAccountSettings GetEventSourceMapping",
+    "logs: CreateLogDelivery DeleteLogDelivery DescribeLogGroups DescribeResourcePolicies "
+    "GetLogDelivery ListLogDeliveries PutResourcePolicy UpdateLogDelivery",
+    "servicequotas: GetServiceQuota",
+    "sns: GetSubscriptionAttributes Unsubscribe",
+    "tag: GetResources",
+)
+# What has a statement of its own.
+_SPECIAL: Final = frozenset({"iam:CreateServiceLinkedRole", "iam:PassRole"})
+_CREATORS: Final = ("Create", "Allocate", "Authorize")
+
+
+def split_actions(needs: Iterable[str]) -> Iterator[str]:
+    """Yield SERVICE:ACTION for each action of texts like `SERVICE: ACTION ACTION`."""
+    for text in needs:
+        service, _, actions = text.partition(": ")
+        yield from (f"{service}:{action}" for action in actions.split())
+
+
+def actions_needed() -> frozenset[str]:
+    """Return all that a deployment, its check and its end may have to do."""
+    texts = [text for needs in NEEDS.values() for text in needs]
+    return frozenset(split_actions((*texts, *CHECK_NEEDS, *DESTROY_NEEDS)))
+
+
+def deployer_policy(settings: Settings) -> Document:
+    """Return the policy of whoever deploys the stack of these settings.
+
+    Its size is below the 10,240 characters that the inline policies of a role may have.
+    """
+    names = settings.names
+    services: dict[str, list[str]] = {}
+    anywhere, about_nothing = [], frozenset(split_actions(_ABOUT_NOTHING))
+    for action in sorted(actions_needed() - _SPECIAL):
+        service, _, name = action.partition(":")
+        if action in about_nothing or (service == "ec2" and name.startswith("Describe")):
+            anywhere.append(action)
+        else:
+            services.setdefault(service, []).append(action)
+    ec2, key, dns = (services.pop(name) for name in ("ec2", "kms", "route53"))
+    places = _places(names)
+    statements = [
+        _statement(service.capitalize(), actions, places[service])
+        for service, actions in services.items()
+    ]
+    statements += [_statement("Look", anywhere, ["*"]), *_network(names, ec2)]
+    statements += _roles(settings)
+    if settings.kms_key:
+        statements += _key(settings, key)
+    if settings.hosted_zone:
+        zone = f"arn:aws:route53:::hostedzone/{settings.hosted_zone}"
+        statements.append(_statement("Dns", dns, [zone, "arn:aws:route53:::change/*"]))
+    return {"Version": policies.VERSION, "Statement": statements}
+
+
+def render_policy(settings: Settings) -> str:
+    """Return the policy as the text of a file."""
+    return json.dumps(deployer_policy(settings), indent=1) + "\n"
+
+
+def _statement(
+    sid: str,
+    actions: Iterable[str],
+    resources: Iterable[str],
+    condition: policies.Condition | None = None,
+) -> Statement:
+    return policies.make_statement(sid, list(actions), list(resources), condition)
+
+
+def _places(names: Names) -> Mapping[str, list[str]]:
+    """Return the resources of a team by their service; all have the cluster's name."""
+    account, region, name = names.account, names.region, names.cluster
+    own = f"{region}:{account}"
+    buckets = [names.objects, names.checkpoints]
+    gateway = f"arn:aws:apigateway:{region}::"
+    kinds = ("role", "instance-profile")
+    roles = [f"arn:aws:iam::{account}:{it}{names.iam_path}{names.role('')}*" for it in kinds]
+    return {
+        # The ids of APIs are AWS's own, so that a name says nothing there.
+        "apigateway": [f"{gateway}/{it}" for it in ("apis*", "domainnames*", "tags/*")],
+        "budgets": [f"arn:aws:budgets::{account}:budget/{name}-*"],
+        "cloudwatch": [f"arn:aws:cloudwatch:{own}:alarm:{name}-*"],
+        "dynamodb": [names.table_arn],
+        "events": [f"arn:aws:events:{own}:rule/{name}-*"],
+        "iam": [*roles, policies.service_role_arn(names, "spot")],
+        "lambda": [
+            f"arn:aws:lambda:{own}:function:{name}-*",
+            f"arn:aws:lambda:{own}:event-source-mapping:*",
+        ],
+        "logs": [
+            f"arn:aws:logs:{own}:log-group:/aws/{it}/{name}-*" for it in ("lambda", "vendedlogs")
+        ],
+        "s3": [bucket_arn(f"{it}{below}") for it in buckets for below in ("", "/*")],
+        "sns": [f"arn:aws:sns:{own}:{name}-*"],
+        "sqs": [f"arn:aws:sqs:{own}:{name}-*"],
+        "ssm": [f"arn:aws:ssm:{region}::parameter/aws/service/*"],
+    }
+
+
+def _network(names: Names, actions: list[str]) -> list[Statement]:
+    """Return the statements on networks and instances: what is new gets the cluster's tag, and
+    nothing without it is touched.
+    """
+    everything = [names.ec2_arn("*")]
+    tag, value = f"aws:RequestTag/{CLUSTER_TAG}", names.cluster
+    creating = [it for it in actions if it.partition(":")[2].startswith(_CREATORS)]
+    creating.remove("ec2:CreateRoute")
+    owned = {"StringEquals": {f"ec2:ResourceTag/{CLUSTER_TAG}": value}}
+    return [
+        _statement("MakeTagged", creating, everything, {"StringEquals": {tag: value}}),
+        # Something new in something that is there needs both.
+        _statement("ChangeTagged", actions, everything, owned),
+    ]
+
+
+def _roles(settings: Settings) -> list[Statement]:
+    """Return the statements on roles: who may be given which, and within which bounds."""
+    names = settings.names
+    role = [f"arn:aws:iam::{names.account}:role{names.iam_path}{names.role('')}*"]
+    services = ["ec2.amazonaws.com", "lambda.amazonaws.com"]
+    service_role = "arn:aws:iam::*:role/aws-service-role/ops.apigateway.amazonaws.com/*"
+    found = [
+        _statement(
+            "GiveRoles",
+            ["iam:PassRole"],
+            role,
+            {"StringEquals": {"iam:PassedToService": services}},
+        ),
+        _statement("StartWithApis", ["iam:CreateServiceLinkedRole"], [service_role]),
+    ]
+    if settings.permissions_boundary:
+        unbounded = {"StringNotEquals": {"iam:PermissionsBoundary": settings.permissions_boundary}}
+        creating = ["iam:CreateRole", "iam:PutRolePermissionsBoundary", "iam:PutRolePolicy"]
+        removing = ["iam:DeleteRolePermissionsBoundary"]
+        found += [
+            _statement("WithinBounds", creating, role, unbounded) | {"Effect": "Deny"},
+            _statement("KeepBounds", removing, role) | {"Effect": "Deny"},
+        ]
+    return found
+
+
+def _key(settings: Settings, actions: list[str]) -> list[Statement]:
+    """Return the statements on a key of one's own: its grants, and its use by the stores."""
+    key = [settings.kms_key]
+    return [
+        _statement("KeyGrants", actions, key),
+        *policies.key_use(settings.names, settings.kms_key),
+    ]
+
+
+def main() -> int:
+    """Write the policy of the team TEAM again."""
+    POLICY_FILE.write_text(render_policy(EXAMPLE), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

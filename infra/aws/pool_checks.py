@@ -1,0 +1,95 @@
+"""Checks of the resource pools against the stack that their instances are to run in, which need
+nobody's answer.
+"""
+
+from collections.abc import Iterator
+
+from control_plane.aws.pool_provider import AwsProvider
+from control_plane.config.pools import ClusterConfig
+from control_plane.config.providers import OfferingConfig
+from infra.aws.default_image import why_not_by_name
+from infra.aws.settings import Settings
+
+
+def aws_pools(cluster: ClusterConfig) -> Iterator[tuple[str, AwsProvider]]:
+    """Yield the name and the provider of each pool whose instances are EC2's."""
+    for pool in cluster.resource_pools:
+        if isinstance(pool.provider, AwsProvider):
+            yield pool.pool_name, pool.provider
+
+
+def offerings_of(provider: AwsProvider) -> tuple[OfferingConfig, ...]:
+    """Return the offerings of a pool, or the one that its type describes."""
+    return provider.offerings or (
+        OfferingConfig(
+            instance_type=provider.instance_type, market="spot" if provider.spot else "on_demand"
+        ),
+    )
+
+
+def find_pool_problems(settings: Settings, cluster: ClusterConfig) -> list[str]:
+    """Return what pools say that cannot run in the stack, a line each."""
+    return [
+        f"{settings.cluster_config}: pool {name}: {problem}"
+        for name, provider in aws_pools(cluster)
+        for problem in (
+            *_place_problems(settings, provider),
+            *_type_problems(settings, provider),
+        )
+    ]
+
+
+def _place_problems(settings: Settings, provider: AwsProvider) -> Iterator[str]:
+    if provider.region not in ("", settings.region):
+        yield (
+            f"provider.region is {provider.region}: expected {settings.region}, where the stack "
+            "is; leave it out, and make another stack for another region"
+        )
+    profile = settings.names.instance_profile_arn
+    if provider.iam_instance_profile_arn not in ("", profile):
+        yield (
+            f"provider.iam_instance_profile_arn is {provider.iam_instance_profile_arn}: expected "
+            "none, for instances prove who they are by the stack's own, and the tick may give "
+            "them no other; leave it out"
+        )
+    yield from _network_problems(settings, provider)
+
+
+def _network_problems(settings: Settings, provider: AwsProvider) -> Iterator[str]:
+    network, interface = settings.network, provider.network_interface
+    known = set(network.subnets.values()) if network else set()
+    for subnet in filter(None, (interface.subnet_id, *interface.subnet_ids)):
+        if subnet not in known:
+            yield _foreign("subnet", subnet, ", ".join(sorted(known)))
+    group = network.security_group if network else ""
+    if interface.security_group_id not in ("", group):
+        yield _foreign("security group", interface.security_group_id, group)
+
+
+def _foreign(kind: str, name: str, known: str) -> str:
+    expected = f"one of {known}" if known else "none, for the stack makes its own"
+    return (
+        f"provider.network_interface names the {kind} {name}: expected {expected}; leave it out, "
+        "or name it in detcloud:network, so that the tick may use it"
+    )
+
+
+def _type_problems(settings: Settings, provider: AwsProvider) -> Iterator[str]:
+    zones = zones_in_use(settings)
+    for offering in offerings_of(provider):
+        if offering.zone and offering.zone not in zones:
+            yield (
+                f"an offering is in the zone {offering.zone}: expected one of {', '.join(zones)}, "
+                "where the stack has subnets; add it to detcloud:zones"
+            )
+        why_not = "" if provider.image_id else why_not_by_name(offering.instance_type)
+        if why_not:
+            yield (
+                f"{offering.instance_type} cannot boot: {why_not}; take another type, or name an "
+                "image for it in provider.image_id"
+            )
+
+
+def zones_in_use(settings: Settings) -> tuple[str, ...]:
+    """Return the zones in which instances are launched."""
+    return tuple(settings.network.subnets) if settings.network else settings.zones

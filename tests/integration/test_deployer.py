@@ -1,0 +1,107 @@
+"""A stack made by somebody who may do what the deployer's policy says and no more, in an account
+that looks: the emulator checks signatures, and actions and resources of most services.
+
+It does not know the tags of requests and resources, so conditions on them are taken away, as are
+those on whom roles are passed to; nor which resource the calls in UNPLACED are about. Unit tests
+read those statements.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from botocore.exceptions import ClientError
+
+from control_plane.config.pools import check_cluster
+from infra.aws.account_checks import judge
+from infra.aws.account_reader import read_account
+from infra.aws.deployer import deployer_policy
+from infra.aws.policies import make_statement
+from infra.aws.program import run
+from infra.aws.settings import Settings
+from infra.findings import Level
+from tests.emulators.ec2.region import Region
+from tests.emulators.ec2.serving import ec2_server
+from tests.emulators.materialise import EmulatorMaker, materialise
+from tests.emulators.ministack import ACCOUNT, REGION, Ministack, ministack
+from tests.integration.team_stack import team_config
+
+ZONES = (f"{REGION}a", f"{REGION}b")
+SETTINGS = Settings("vision", ACCOUNT, REGION, "pools.yaml", "a" * 64, zones=ZONES)
+UNPLACED = re.compile("(ec2|events|lambda|ssm):|iam:.*InstanceProfile")
+
+
+@pytest.fixture(scope="module")
+def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ministack]:
+    with ministack(tmp_path_factory.mktemp("account"), enforces_iam=True) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def bob(account: Ministack) -> Ministack:
+    """The account as somebody sees it who deploys the team vision."""
+    return deployer(account, "bob", SETTINGS)
+
+
+def deployer(account: Ministack, name: str, settings: Settings) -> Ministack:
+    """The account as a new user of it sees it, who has the policy for these settings."""
+    iam = account.client("iam")
+    iam.create_user(UserName=name)
+    policy = deployer_policy(settings)
+    for statement in policy["Statement"]:
+        statement.pop("Condition", None)
+    actions = {action for statement in policy["Statement"] for action in statement["Action"]}
+    unplaced = sorted(filter(UNPLACED.match, actions))
+    policy["Statement"].append(make_statement("Unplaced", unplaced, ["*"]))
+    text = json.dumps(policy)
+    iam.put_user_policy(UserName=name, PolicyName="deployer", PolicyDocument=text)
+    keys = iam.create_access_key(UserName=name)["AccessKey"]
+    return Ministack(account.url, keys["AccessKeyId"], keys["SecretAccessKey"])
+
+
+def test_the_deployers_policy_is_enough_for_the_stack(bob: Ministack, tmp_path: Path) -> None:
+    outputs = materialise(run, "vision", team_config(tmp_path), EmulatorMaker(bob))
+    assert outputs["cluster"] == "detcloud-vision"
+
+
+@pytest.mark.parametrize(
+    ("service", "operation", "asked"),
+    [
+        ("sqs", "create_queue", {"QueueName": "detcloud-speech-dead-letters"}),
+        ("s3", "create_bucket", {"Bucket": f"detcloud-speech-objects-{ACCOUNT}"}),
+        ("iam", "delete_role", {"RoleName": "detcloud-speech-api"}),
+        ("dynamodb", "delete_table", {"TableName": "detcloud-speech"}),
+    ],
+)
+def test_it_is_not_enough_for_another_teams(
+    service: str, operation: str, asked: dict[str, str], bob: Ministack
+) -> None:
+    with pytest.raises(ClientError, match=r"AccessDenied"):
+        getattr(bob.client(service), operation)(**asked)
+
+
+def test_an_account_is_checked_with_those_credentials(bob: Ministack) -> None:
+    cluster = check_cluster(
+        "resource_pools: [{pool_name: default, provider: {type: aws, offerings: "
+        "[{instance_type: g5.xlarge, market: spot}]}}]\n"
+    )
+    region = Region(lambda: 0)
+    # A zone that has none of the type.
+    region.not_offered.add(("g5.xlarge", ZONES[1]))
+    with ec2_server(region) as ec2:
+
+        def clients(service: str) -> object:
+            return ec2.client() if service == "ec2" else bob.client(service)
+
+        found = judge(SETTINGS, cluster, read_account(SETTINGS, cluster, clients))
+    said = {it.subject: it for it in found}
+    assert said["credentials"].level is Level.FINE
+    assert said["permissions"].level is Level.FINE, said["permissions"]
+    # The emulator has none of AWS's public parameters, and no Service Quotas.
+    assert said["image"].level is Level.ERROR
+    pool = said["pool default, g5.xlarge spot"]
+    assert pool.level is Level.WARNING
+    assert pool.text.startswith(f"{ZONES[1]} has none of it; it is offered in {ZONES[0]}")
+    assert said["quota L-3819A6DF"].text.startswith("could not be checked: AWS answered")

@@ -1,0 +1,344 @@
+"""The check of an account: facts in, a finding for each out."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from control_plane.config.pools import ClusterConfig, check_cluster
+from infra.aws.account_checks import judge
+from infra.aws.account_facts import (
+    AccountFacts,
+    Caller,
+    Concurrency,
+    DiskKey,
+    DryRun,
+    KeyFacts,
+    TypeFacts,
+    Unknown,
+)
+from infra.aws.default_image import architecture_by_name
+from infra.aws.pool_checks import find_pool_problems
+from infra.aws.quotas import quota_of
+from infra.aws.settings import Network, Settings
+from infra.findings import Finding, Level
+
+SETTINGS = Settings(
+    "vision",
+    "111111111111",
+    "us-east-1",
+    "pools.yaml",
+    "a" * 64,
+    zones=("us-east-1a", "us-east-1b"),
+)
+BOTH = frozenset(SETTINGS.zones)
+GOOD = AccountFacts(
+    caller=Caller("111111111111", "arn:aws:iam::111111111111:user/ann"),
+    denied=(),
+    quotas={"L-3819A6DF": 64.0, "L-DB2E81BA": 64.0},
+    types={"g5.xlarge": TypeFacts(4, frozenset({"x86_64"}), (("NVIDIA", "A10G"),))},
+    zones={"g5.xlarge": BOTH},
+    disk_key=DiskKey("alias/aws/ebs", is_own=False),
+    concurrency=Concurrency(1000, 1000),
+    image="ami-1",
+    image_architectures={},
+    dry_run=DryRun("DryRunOperation", ""),
+)
+
+
+def pools(kind: str = "g5.xlarge", market: str = "spot", more: str = "") -> ClusterConfig:
+    offering = f"{{instance_type: {kind}, market: {market}, slots: 1}}"
+    return check_cluster(
+        "resource_pools: [{pool_name: default, provider: {type: aws, cpu_slots_allowed: true, "
+        f"max_instances: 4, offerings: [{offering}]{more}}}}}]\n"
+    )
+
+
+def findings(
+    cluster: ClusterConfig | None = None, settings: Settings = SETTINGS, **facts: Any
+) -> list[Finding]:
+    return judge(settings, cluster or pools(), replace(GOOD, **facts))
+
+
+def worst(found: list[Finding]) -> Finding:
+    [only] = [it for it in found if it.level is not Level.FINE]
+    return only
+
+
+def test_an_account_that_has_everything_is_fine() -> None:
+    found = findings()
+    assert {it.level for it in found} == {Level.FINE}
+    subjects = [it.subject for it in found]
+    assert subjects == [
+        "credentials",
+        "permissions",
+        "pool default, g5.xlarge spot",
+        "quota L-3819A6DF",
+        "image",
+        "disks",
+        "concurrency",
+        "launch",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("facts", "level", "said", "remedy"),
+    [
+        (
+            {"caller": Caller("222222222222", "arn:aws:iam::222222222222:user/ann")},
+            Level.ERROR,
+            "they are of account 222222222222",
+            "the account of the settings",
+        ),
+        (
+            {"denied": ("iam:CreateRole", "s3:CreateBucket")},
+            Level.ERROR,
+            "may not iam:CreateRole, s3:CreateBucket",
+            "deploy policy aws",
+        ),
+        # A new account has none.
+        (
+            {"quotas": {"L-3819A6DF": 0.0}},
+            Level.ERROR,
+            "All G and VT Spot Instance Requests: 0 vCPUs, and one g5.xlarge has 4",
+            "us-east-1.console.aws.amazon.com/servicequotas/home/services/ec2/quotas/L-3819A6DF",
+        ),
+        # Four instances of four vCPUs are wanted, and three would fit.
+        (
+            {"quotas": {"L-3819A6DF": 12.0}},
+            Level.WARNING,
+            "12 vCPUs, and the pools default may want 16",
+            "ask for more",
+        ),
+        ({"types": {}}, Level.ERROR, "us-east-1 has no such type", "another region"),
+        (
+            {"zones": {"g5.xlarge": frozenset({"us-east-1a", "us-east-1d"})}},
+            Level.WARNING,
+            "us-east-1b has none of it; it is offered in us-east-1a, us-east-1d",
+            "more zones",
+        ),
+        (
+            {"zones": {"g5.xlarge": frozenset({"us-east-1d"})}},
+            Level.ERROR,
+            "none of us-east-1a, us-east-1b has it; it is offered in us-east-1d",
+            "detcloud:zones",
+        ),
+        (
+            {"disk_key": DiskKey("arn:aws:kms:us-east-1:111111111111:key/1", is_own=True)},
+            Level.ERROR,
+            "is its own",
+            "detcloud:kmsKey",
+        ),
+        # 10 in all: 2 ticks and 2 others would leave 6, and Lambda insists on 100.
+        (
+            {"concurrency": Concurrency(10, 10)},
+            Level.ERROR,
+            "reserving 4 would leave 6 to others, and Lambda insists on 100",
+            "tickConcurrency: -1",
+        ),
+        ({"image": ""}, Level.ERROR, "no parameter", "provider.image_id"),
+        (
+            {"dry_run": DryRun("UnauthorizedOperation", "You are not authorized")},
+            Level.WARNING,
+            "could not be checked",
+            "needs ec2:CreateFleet",
+        ),
+        (
+            {
+                "dry_run": DryRun(
+                    "UnauthorizedOperation", "explicit deny in a service control policy"
+                )
+            },
+            Level.ERROR,
+            "a policy of the organization denies launches",
+            "policies",
+        ),
+        ({"dry_run": DryRun("InvalidParameterValue", "")}, Level.WARNING, "InvalidParam", "code"),
+    ],
+)
+def test_what_is_wrong_is_told_with_what_to_do(
+    facts: dict[str, Any], level: Level, said: str, remedy: str
+) -> None:
+    found = worst(findings(**facts))
+    assert found.level is level
+    assert said in found.text
+    assert remedy in found.remedy
+
+
+@pytest.mark.parametrize(
+    "name", ["caller", "denied", "zones", "disk_key", "concurrency", "image", "dry_run"]
+)
+def test_what_could_not_be_read_is_a_warning_with_the_permission_for_it(name: str) -> None:
+    found = worst(findings(**{name: Unknown("some:Permission", "AWS answered AccessDenied")}))
+    assert found.level is Level.WARNING
+    assert found.text == "could not be checked: AWS answered AccessDenied"
+    assert found.remedy == "the check needs some:Permission"
+
+
+def test_a_quota_that_could_not_be_read_is_a_warning() -> None:
+    found = worst(findings(quotas={"L-3819A6DF": Unknown("servicequotas:GetServiceQuota", "no")}))
+    assert (found.subject, found.level) == ("quota L-3819A6DF", Level.WARNING)
+
+
+@pytest.mark.parametrize(
+    ("kind", "facts", "said"),
+    [
+        ("g5.xlarge", TypeFacts(4, frozenset({"arm64"})), "its processor is arm64"),
+        (
+            "g5.xlarge",
+            TypeFacts(8, frozenset({"x86_64"}), (("NVIDIA", "V100"),)),
+            "its GPU, V100, is older",
+        ),
+        ("g5.xlarge", TypeFacts(8, frozenset({"x86_64"}), (("AMD", "Radeon"),)), "is AMD's"),
+        (
+            "g5.xlarge",
+            TypeFacts(8, frozenset({"x86_64"}), markets=frozenset({"capacity-block"})),
+            "sold only as capacity-block",
+        ),
+    ],
+)
+def test_a_type_that_cannot_boot_the_image_is_an_error(
+    kind: str, facts: TypeFacts, said: str
+) -> None:
+    found = [it for it in findings(types={kind: facts}) if it.level is Level.ERROR]
+    assert said in found[0].text
+
+
+def test_an_image_of_ones_own_must_be_there_and_of_the_types_architecture() -> None:
+    own = pools(more=", image_id: ami-0123456789abcdef0")
+    missing = worst(findings(own))
+    assert (missing.subject, missing.level) == ("image ami-0123456789abcdef0", Level.ERROR)
+    other = worst(findings(own, image_architectures={"ami-0123456789abcdef0": "arm64"}))
+    assert "it is for arm64, which g5.xlarge is not" in other.text
+    right = findings(own, image_architectures={"ami-0123456789abcdef0": "x86_64"})
+    assert {it.level for it in right} == {Level.FINE}
+    # Nobody boots AWS's.
+    assert "image" not in [it.subject for it in right]
+
+
+def test_what_this_stack_reserved_already_counts_for_it() -> None:
+    # 104 - 4 are left to others, before and after: 100, which is enough.
+    assert {it.level for it in findings(concurrency=Concurrency(104, 100, 4))} == {Level.FINE}
+
+
+def test_nothing_is_reserved_where_the_settings_say_so() -> None:
+    settings = replace(SETTINGS, tick_concurrency=-1)
+    assert {it.level for it in findings(settings=settings, concurrency=Concurrency(10, 10))} == {
+        Level.FINE
+    }
+
+
+def test_a_key_needs_a_policy_for_the_logs_and_the_role_of_the_spot_market() -> None:
+    settings = replace(SETTINGS, kms_key="arn:aws:kms:us-east-1:111111111111:key/1")
+    key = KeyFacts("Enabled", frozenset({"logs.us-east-1.amazonaws.com"}))
+    assert {it.level for it in findings(settings=settings, key=key)} == {Level.FINE}
+    found = worst(findings(settings=settings, key=KeyFacts("Enabled", frozenset())))
+    assert "does not let logs.us-east-1.amazonaws.com use it" in found.text
+    found = worst(findings(settings=settings, key=replace(key, state="Disabled")))
+    assert found.text == "detcloud:kmsKey is Disabled"
+    found = worst(findings(settings=settings, key=key, has_spot_role=False))
+    assert "create-service-linked-role" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (", region: eu-west-1", "provider.region is eu-west-1: expected us-east-1"),
+        (", iam_instance_profile_arn: 'arn:x'", "instances prove who they are by the stack's own"),
+        (", network_interface: {subnet_id: subnet-9}", "names the subnet subnet-9: expected none"),
+        (
+            ", network_interface: {security_group_id: sg-9}",
+            "names the security group sg-9: expected none",
+        ),
+    ],
+)
+def test_a_pool_that_is_elsewhere_is_refused(more: str, said: str) -> None:
+    [problem] = find_pool_problems(SETTINGS, pools(more=more))
+    assert problem.startswith("pools.yaml: pool default: ")
+    assert said in problem
+
+
+def test_a_pool_may_name_what_is_the_stacks_own() -> None:
+    network = Network({"us-east-1a": "subnet-1"}, "sg-1")
+    settings = replace(SETTINGS, network=network)
+    named = "network_interface: {subnet_id: subnet-1, security_group_id: sg-1}"
+    profile = "arn:aws:iam::111111111111:instance-profile/detcloud-vision-instance"
+    more = f", region: us-east-1, iam_instance_profile_arn: '{profile}', {named}"
+    assert find_pool_problems(settings, pools(more=more)) == []
+    [problem] = find_pool_problems(
+        settings, pools(more=", network_interface: {subnet_id: subnet-2}")
+    )
+    assert "expected one of subnet-1" in problem
+
+
+@pytest.mark.parametrize("kind", ["g5g.xlarge", "m7g.large", "a1.large", "c8gd.large"])
+def test_a_type_of_arm_is_refused_with_awss_image(kind: str) -> None:
+    [problem] = find_pool_problems(SETTINGS, pool_of(kind))
+    assert f"{kind} cannot boot: its processor is ARM's" in problem
+
+
+def pool_of(kind: str, more: str = "") -> ClusterConfig:
+    return check_cluster(
+        "resource_pools: [{pool_name: default, provider: {type: aws, offerings: "
+        f"[{{instance_type: {kind}, slots: 1}}]{more}}}}}]\n"
+    )
+
+
+def test_a_type_of_arm_may_boot_an_image_of_ones_own() -> None:
+    assert find_pool_problems(SETTINGS, pool_of("g5g.xlarge", ", image_id: ami-1")) == []
+
+
+@pytest.mark.parametrize("kind", ["p2.xlarge", "p3.2xlarge", "g3.4xlarge"])
+def test_a_gpu_without_a_driver_is_refused(kind: str) -> None:
+    [problem] = find_pool_problems(SETTINGS, pool_of(kind))
+    assert "older than those that the driver" in problem
+
+
+def test_an_offering_in_a_zone_without_a_subnet_is_refused() -> None:
+    cluster = check_cluster(
+        "resource_pools: [{pool_name: default, provider: {type: aws, offerings: "
+        "[{instance_type: g5.xlarge, zone: us-east-1f}]}}]\n"
+    )
+    [problem] = find_pool_problems(SETTINGS, cluster)
+    assert "zone us-east-1f: expected one of us-east-1a, us-east-1b" in problem
+
+
+@pytest.mark.parametrize(
+    ("kind", "architecture"),
+    [
+        ("g5.xlarge", "x86_64"),
+        ("g5g.xlarge", "arm64"),
+        ("g6e.xlarge", "x86_64"),
+        ("gr6.4xlarge", "x86_64"),
+        ("p6-b200.48xlarge", "x86_64"),
+        ("p6e-gb200.36xlarge", "arm64"),
+        ("m7i-flex.large", "x86_64"),
+        ("x2gd.large", "arm64"),
+        ("im4gn.large", "arm64"),
+        ("t3.micro", "x86_64"),
+    ],
+)
+def test_a_types_name_tells_its_architecture(kind: str, architecture: str) -> None:
+    assert architecture_by_name(kind) == architecture
+
+
+@pytest.mark.parametrize(
+    ("kind", "market", "code"),
+    [
+        ("g4dn.xlarge", "spot", "L-3819A6DF"),
+        ("gr6.4xlarge", "on_demand", "L-DB2E81BA"),
+        ("p4d.24xlarge", "spot", "L-7212CCBC"),
+        ("p5en.48xlarge", "spot", "L-C4BD4855"),
+        ("p5.48xlarge", "on_demand", "L-417A185B"),
+        ("p6-b200.48xlarge", "spot", None),
+        ("m5.large", "on_demand", "L-1216C47A"),
+        ("c7a.large", "spot", "L-34B43A08"),
+        ("inf2.xlarge", "spot", None),
+        ("x2gd.large", "spot", None),
+    ],
+)
+def test_a_type_counts_against_the_quota_of_its_family(
+    kind: str, market: str, code: str | None
+) -> None:
+    quota = quota_of(kind, market)
+    assert (quota.code if quota else None) == code

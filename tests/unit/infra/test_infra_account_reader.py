@@ -1,0 +1,228 @@
+"""The reading of an account's facts: what is asked of AWS, and what becomes of answers and refusals.
+
+The answers pass botocore's own descriptions of the services, which refuse what AWS does not send.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, UnStubbedResponseError
+from botocore.stub import ANY, Stubber
+
+from control_plane.config.pools import check_cluster
+from detcloud.shared.aws import new_session
+from infra.aws.account_facts import (
+    Caller,
+    Concurrency,
+    DiskKey,
+    DryRun,
+    KeyFacts,
+    TypeFacts,
+    Unknown,
+)
+from infra.aws.account_reader import aws_clients, read_account
+from infra.aws.deployer import deployer_policy
+from infra.aws.settings import Settings
+
+SETTINGS = Settings("vision", "111111111111", "us-east-1", "pools.yaml", "a" * 64)
+KEY = "arn:aws:kms:us-east-1:111111111111:key/1"
+CLUSTER = check_cluster(
+    "resource_pools: [{pool_name: default, provider: {type: aws, image_id: ami-7, offerings: "
+    "[{instance_type: g5.xlarge, market: spot}, {instance_type: g5.xlarge}]}}]\n"
+)
+ROLE = "arn:aws:iam::111111111111:role/teams/deployer"
+SESSION = "arn:aws:sts::111111111111:assumed-role/deployer/ann"
+
+
+class Aws:
+    """Clients of AWS that answer what they are told, in order."""
+
+    def __init__(self) -> None:
+        self._stubs: dict[str, Stubber] = {}
+
+    def __call__(self, service: str) -> Any:
+        return self._stub(service).client
+
+    def answer(self, service: str, operation: str, answer: Any, asked: Any = None) -> None:
+        self._stub(service).add_response(operation, answer, asked)
+
+    def refuse(self, service: str, operation: str, code: str, message: str = "") -> None:
+        self._stub(service).add_client_error(operation, code, message)
+
+    def _stub(self, service: str) -> Stubber:
+        if service not in self._stubs:
+            client = new_session().create_client(
+                service, "us-east-1", aws_access_key_id="k", aws_secret_access_key="s"
+            )
+            self._stubs[service] = Stubber(client)
+            self._stubs[service].activate()
+        return self._stubs[service]
+
+
+def answer_everything(aws: Aws, denied: tuple[str, ...] = ()) -> None:
+    aws.answer("sts", "get_caller_identity", {"Account": "111111111111", "Arn": SESSION})
+    role = {"Path": "/teams/", "RoleName": "deployer", "RoleId": "A" * 16, "Arn": ROLE}
+    created = {"CreateDate": "2026-01-01T00:00:00Z"}
+    aws.answer("iam", "get_role", {"Role": {**role, **created}}, {"RoleName": "deployer"})
+    for statement in deployer_policy(SETTINGS)["Statement"]:
+        results = [
+            {
+                "EvalActionName": action,
+                "EvalDecision": "implicitDeny" if action in denied else "allowed",
+            }
+            for action in statement["Action"]
+        ]
+        asked = {"PolicySourceArn": ROLE, "ActionNames": statement["Action"]}
+        if statement["Resource"] != ["*"]:
+            asked["ResourceArns"] = ANY
+        asked["ContextEntries"] = ANY
+        answer = {"EvaluationResults": results, "IsTruncated": False}
+        aws.answer("iam", "simulate_principal_policy", answer, asked)
+    for code, vcpus in (("L-3819A6DF", 8.0), ("L-DB2E81BA", 0.0)):
+        asked = {"ServiceCode": "ec2", "QuotaCode": code}
+        aws.answer("service-quotas", "get_service_quota", {"Quota": {"Value": vcpus}}, asked)
+    wanted = [{"Name": "instance-type", "Values": ["g5.xlarge"]}]
+    described = {
+        "InstanceType": "g5.xlarge",
+        "VCpuInfo": {"DefaultVCpus": 4},
+        "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]},
+        "GpuInfo": {"Gpus": [{"Manufacturer": "NVIDIA", "Name": "A10G", "Count": 1}]},
+        "SupportedUsageClasses": ["on-demand", "spot"],
+    }
+    asked = {"Filters": wanted}
+    aws.answer("ec2", "describe_instance_types", {"InstanceTypes": [described]}, asked)
+    places = [{"InstanceType": "g5.xlarge", "Location": f"us-east-1{it}"} for it in "ab"]
+    asked = {"Filters": wanted, "LocationType": "availability-zone"}
+    offered = {"InstanceTypeOfferings": places}
+    aws.answer("ec2", "describe_instance_type_offerings", offered, asked)
+    aws.answer("ec2", "get_ebs_default_kms_key_id", {"KmsKeyId": "alias/aws/ebs"})
+    limits = {"ConcurrentExecutions": 1000, "UnreservedConcurrentExecutions": 996}
+    aws.answer("lambda", "get_account_settings", {"AccountLimit": limits})
+    aws.answer("lambda", "get_function_concurrency", {"ReservedConcurrentExecutions": 2})
+    aws.answer("lambda", "get_function_concurrency", {"ReservedConcurrentExecutions": 1})
+    aws.refuse("lambda", "get_function_concurrency", "ResourceNotFoundException")
+    aws.answer("ssm", "get_parameters", {"Parameters": [{"Value": "ami-1"}]})
+    images = {"Images": [{"ImageId": "ami-7", "Architecture": "x86_64"}]}
+    aws.answer("ec2", "describe_images", images, {"ImageIds": ["ami-7"]})
+    aws.refuse("ec2", "create_fleet", "DryRunOperation", "Request would have succeeded")
+
+
+def test_every_fact_is_read_with_one_call() -> None:
+    aws = Aws()
+    answer_everything(aws, denied=("s3:CreateBucket",))
+    facts = read_account(SETTINGS, CLUSTER, aws)
+    assert facts.caller == Caller("111111111111", SESSION)
+    assert facts.denied == ("s3:CreateBucket",)
+    assert facts.quotas == {"L-3819A6DF": 8.0, "L-DB2E81BA": 0.0}
+    assert facts.types == {
+        "g5.xlarge": TypeFacts(4, frozenset({"x86_64"}), (("NVIDIA", "A10G"),)),
+    }
+    assert facts.zones == {"g5.xlarge": frozenset({"us-east-1a", "us-east-1b"})}
+    assert facts.disk_key == DiskKey("alias/aws/ebs", is_own=False)
+    # Of tick and checkpoint_gc; suggest is not there yet.
+    assert facts.concurrency == Concurrency(1000, 996, 3)
+    assert facts.image == "ami-1"
+    assert facts.image_architectures == {"ami-7": "x86_64"}
+    assert facts.dry_run == DryRun("DryRunOperation", "Request would have succeeded")
+
+
+def test_a_refused_call_leaves_one_fact_unknown() -> None:
+    aws = Aws()
+    aws.refuse("sts", "get_caller_identity", "ExpiredToken")
+    for service, operation in (
+        ("service-quotas", "get_service_quota"),
+        ("service-quotas", "get_service_quota"),
+        ("ec2", "describe_instance_types"),
+        ("ec2", "describe_instance_type_offerings"),
+        ("ec2", "get_ebs_default_kms_key_id"),
+        ("lambda", "get_account_settings"),
+        ("ssm", "get_parameters"),
+        ("ec2", "describe_images"),
+        ("ec2", "create_fleet"),
+    ):
+        aws.refuse(service, operation, "AccessDenied")
+    facts = read_account(SETTINGS, CLUSTER, aws)
+    why = "AWS answered AccessDenied"
+    assert facts.caller == Unknown("sts:GetCallerIdentity", "AWS answered ExpiredToken")
+    assert isinstance(facts.denied, Unknown)
+    assert set(facts.quotas.values()) == {Unknown("servicequotas:GetServiceQuota", why)}
+    assert facts.types == Unknown("ec2:DescribeInstanceTypes", why)
+    assert facts.zones == Unknown("ec2:DescribeInstanceTypeOfferings", why)
+    assert facts.disk_key == Unknown("ec2:GetEbsDefaultKmsKeyId", why)
+    assert facts.concurrency == Unknown("lambda:GetAccountSettings", why)
+    assert facts.image == Unknown("ssm:GetParameters", why)
+    assert facts.image_architectures == Unknown("ec2:DescribeImages", why)
+    assert facts.dry_run == DryRun("AccessDenied", "")
+
+
+def test_the_root_of_an_account_may_do_everything() -> None:
+    aws = Aws()
+    root = {"Account": "111111111111", "Arn": "arn:aws:iam::111111111111:root"}
+    aws.answer("sts", "get_caller_identity", root)
+    assert read_quietly(aws).denied == ()
+
+
+def test_an_image_that_is_not_there_is_no_refusal() -> None:
+    aws = Aws()
+    aws.refuse("ec2", "describe_instance_types", "AccessDenied")
+    aws.refuse("ec2", "describe_instance_type_offerings", "AccessDenied")
+    aws.refuse("ec2", "get_ebs_default_kms_key_id", "AccessDenied")
+    aws.refuse("ec2", "describe_images", "InvalidAMIID.NotFound")
+    assert read_quietly(aws).image_architectures == {}
+
+
+def test_a_keys_policy_tells_which_services_may_use_it() -> None:
+    aws = Aws()
+    aws.answer("kms", "describe_key", {"KeyMetadata": {"KeyId": "1", "KeyState": "Enabled"}})
+    policy = (
+        '{"Statement": [{"Effect": "Allow", "Principal": {"AWS": "*"}, "Action": "kms:*"}, '
+        '{"Effect": "Allow", "Principal": {"Service": "logs.us-east-1.amazonaws.com"}}, '
+        '{"Effect": "Deny", "Principal": {"Service": "s3.amazonaws.com"}}]}'
+    )
+    aws.answer("kms", "get_key_policy", {"Policy": policy})
+    aws.refuse("iam", "get_role", "NoSuchEntity")
+    settings = Settings("vision", "1" * 12, "us-east-1", "pools.yaml", "a" * 64, kms_key=KEY)
+    facts = read_quietly(aws, settings)
+    assert facts.key == KeyFacts("Enabled", frozenset({"logs.us-east-1.amazonaws.com"}))
+    assert facts.has_spot_role is False
+
+
+def read_quietly(aws: Aws, settings: Settings = SETTINGS) -> Any:
+    """Read an account of which only that is known which the test told."""
+
+    def clients(service: str) -> Any:
+        client = aws(service)
+        return _Unanswered(client)
+
+    return read_account(settings, CLUSTER, clients)
+
+
+class _Unanswered:
+    """A client whose calls that nobody prepared are refused."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._client, name)
+
+        def call(*words: Any, **request: Any) -> Any:
+            try:
+                return method(*words, **request)
+            except UnStubbedResponseError:
+                raise ClientError({"Error": {"Code": "AccessDenied"}}, name) from None
+
+        return method if name == "get_paginator" else call
+
+
+@pytest.mark.parametrize("service", ["ec2", "iam", "lambda", "kms", "service-quotas", "ssm"])
+def test_every_client_is_of_the_stacks_region(
+    service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    clients = aws_clients("eu-west-1")
+    assert clients(service) is clients(service)
+    region = clients(service).meta.region_name
+    assert region == ("aws-global" if service == "iam" else "eu-west-1")

@@ -1,0 +1,197 @@
+"""The policy of whoever deploys: what the stack's resources need, and no more."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from detcloud.shared.aws import new_session
+from infra.aws.deployer import (
+    EXAMPLE,
+    NEEDS,
+    POLICY_FILE,
+    actions_needed,
+    deployer_policy,
+    render_policy,
+    split_actions,
+)
+from infra.aws.policies import Document
+from infra.aws.settings import Settings
+from tests.unit.infra.graphs import KEY, Graph
+from tests.unit.infra.iam import allows
+
+SETTINGS = Settings("vision", "111111111111", "us-east-1", "pools.yaml", "a" * 64)
+OTHER = replace(SETTINGS, team="speech")
+EC2 = "arn:aws:ec2:us-east-1:111111111111"
+TAG = "detcloud-cluster"
+# The names that IAM has for services, where botocore has another.
+SERVICES = {"servicequotas": "service-quotas", "tag": "resourcegroupstaggingapi"}
+# Permissions that are no operation of a service, by the service authorization reference.
+NO_OPERATIONS = {
+    "budgets:ModifyBudget",
+    "budgets:ViewBudget",
+    "iam:PassRole",
+    "logs:CreateLogDelivery",
+    "logs:DeleteLogDelivery",
+    "logs:GetLogDelivery",
+    "logs:ListLogDeliveries",
+    "logs:UpdateLogDelivery",
+    "s3:DeleteObjectVersion",
+    "s3:ListBucket",
+    "s3:ListBucketVersions",
+    "s3:GetBucketPublicAccessBlock",
+    "s3:PutBucketPublicAccessBlock",
+    "s3:GetLifecycleConfiguration",
+    "s3:PutLifecycleConfiguration",
+    "s3:GetBucketObjectLockConfiguration",
+    "s3:GetBucketCORS",
+    "s3:GetEncryptionConfiguration",
+    "s3:PutEncryptionConfiguration",
+    "s3:GetReplicationConfiguration",
+}
+VERBS = {"DELETE", "GET", "PATCH", "POST", "PUT"}
+
+
+def test_the_file_is_the_policy_of_the_example() -> None:
+    assert POLICY_FILE.read_text() == render_policy(EXAMPLE), "run python -m infra.aws.deployer"
+
+
+def test_each_type_of_the_stacks_says_what_it_needs(
+    vision: Graph, speech: Graph, bank: Graph
+) -> None:
+    types = {
+        it.type
+        for graph in (vision, speech, bank)
+        for it in graph.resources
+        if it.type.startswith("aws:")
+    }
+    assert types == set(NEEDS)
+
+
+def test_every_action_is_one_of_aws() -> None:
+    session = new_session()
+    unknown = []
+    for action in sorted(actions_needed() - NO_OPERATIONS):
+        service, _, name = action.partition(":")
+        if service == "apigateway":
+            assert name in VERBS
+            continue
+        model = session.get_service_model(SERVICES.get(service, service))
+        # S3's actions leave a word out of some operations.
+        names = {name, re.sub("^(Get|Put)(?=[A-Z])", r"\1Bucket", name)}
+        unknown += [] if names & set(model.operation_names) else [action]
+    assert unknown == []
+
+
+@pytest.mark.parametrize("kind", NEEDS)
+def test_whatever_a_type_needs_is_allowed(kind: str) -> None:
+    """With the resources of each statement, which the next tests look at."""
+    settings = replace(SETTINGS, kms_key=KEY, hosted_zone="Z1")
+    policy = deployer_policy(settings)
+    allowed = {it for found in policy["Statement"] for it in found["Action"]}
+    assert set(split_actions(NEEDS[kind])) <= allowed
+
+
+def test_nothing_is_allowed_that_nothing_needs() -> None:
+    settings = replace(SETTINGS, kms_key=KEY, hosted_zone="Z1", permissions_boundary="arn:b")
+    policy = deployer_policy(settings)
+    allowed = {it for found in policy["Statement"] for it in found["Action"]}
+    # What the stores do with a key in the caller's name, beside its grants.
+    stores = {
+        f"kms:{it}"
+        for it in ("Decrypt", "Encrypt", "GenerateDataKey", "ReEncryptFrom", "ReEncryptTo")
+    }
+    assert allowed - stores == set(actions_needed())
+
+
+def test_it_fits_into_a_role() -> None:
+    # IAM's quota for the inline policies of a role, white space not counted.
+    longest = replace(
+        SETTINGS, team="a" * 20, iam_prefix="b" * 20, kms_key=KEY, hosted_zone="Z" * 32
+    )
+    assert len(re.sub(r"\s", "", render_policy(longest))) < 10_240
+
+
+@pytest.mark.parametrize(
+    ("action", "own", "others"),
+    [
+        ("dynamodb:CreateTable", SETTINGS.names.table_arn, OTHER.names.table_arn),
+        ("iam:PutRolePolicy", SETTINGS.names.role_arn("api"), OTHER.names.role_arn("api")),
+        (
+            "lambda:UpdateFunctionCode",
+            SETTINGS.names.function_arn("api"),
+            OTHER.names.function_arn("api"),
+        ),
+        (
+            "s3:DeleteObject",
+            f"arn:aws:s3:::{SETTINGS.names.checkpoints}/1/x",
+            f"arn:aws:s3:::{OTHER.names.checkpoints}/1/x",
+        ),
+        ("sqs:DeleteQueue", SETTINGS.names.dead_letters_arn, OTHER.names.dead_letters_arn),
+        ("sns:CreateTopic", SETTINGS.names.alarms_arn, OTHER.names.alarms_arn),
+        (
+            "logs:CreateLogGroup",
+            SETTINGS.names.log_group_arn("api"),
+            OTHER.names.log_group_arn("api"),
+        ),
+    ],
+)
+def test_it_reaches_the_teams_own_and_no_others(action: str, own: str, others: str) -> None:
+    policy = deployer_policy(SETTINGS)
+    assert allows(policy, action, own)
+    assert not allows(policy, action, others)
+
+
+def network_calls(policy: Document, action: str, kind: str) -> tuple[bool, bool, bool]:
+    """Whether an action is allowed on something new with the tag, on something with it, and on what
+    is others'.
+    """
+    arn = f"{EC2}:{kind}/x"
+    asked = {f"aws:RequestTag/{TAG}": "detcloud-vision"}
+    owned = {f"ec2:ResourceTag/{TAG}": "detcloud-vision"}
+    others = {f"ec2:ResourceTag/{TAG}": "detcloud-speech"}
+    new, own, foreign = (allows(policy, action, arn, it) for it in (asked, owned, others))
+    return new, own, foreign
+
+
+@pytest.mark.parametrize(
+    ("action", "kind", "expected"),
+    [
+        ("ec2:CreateSubnet", "subnet", (True, True, False)),
+        ("ec2:CreateNatGateway", "natgateway", (True, True, False)),
+        ("ec2:AuthorizeSecurityGroupIngress", "security-group-rule", (True, True, False)),
+        ("ec2:CreateRoute", "route-table", (False, True, False)),
+        ("ec2:DeleteVpc", "vpc", (False, True, False)),
+        ("ec2:TerminateInstances", "instance", (False, True, False)),
+        ("ec2:DeleteLaunchTemplate", "launch-template", (False, True, False)),
+    ],
+)
+def test_networks_and_instances_of_others_are_not_touched(
+    action: str, kind: str, expected: tuple[bool, bool, bool]
+) -> None:
+    assert network_calls(deployer_policy(SETTINGS), action, kind) == expected
+
+
+def test_roles_are_given_to_functions_and_instances_alone() -> None:
+    policy, role = deployer_policy(SETTINGS), SETTINGS.names.role_arn("tick")
+    for service, is_allowed in (("lambda", True), ("ec2", True), ("glue", False)):
+        context = {"iam:PassedToService": f"{service}.amazonaws.com"}
+        assert allows(policy, "iam:PassRole", role, context) is is_allowed
+    assert not allows(policy, "iam:PassRole", OTHER.names.role_arn("tick"))
+
+
+def test_with_a_boundary_no_role_is_made_without_it() -> None:
+    boundary = "arn:aws:iam::111111111111:policy/b"
+    policy = deployer_policy(replace(SETTINGS, permissions_boundary=boundary))
+    within, keep = (it for it in policy["Statement"] if it["Effect"] == "Deny")
+    assert within["Condition"] == {"StringNotEquals": {"iam:PermissionsBoundary": boundary}}
+    assert "iam:CreateRole" in within["Action"]
+    assert keep["Action"] == ["iam:DeleteRolePermissionsBoundary"]
+    assert "Condition" not in keep
+
+
+def test_the_path_and_prefix_of_roles_are_the_settings() -> None:
+    settings = replace(SETTINGS, iam_path="/teams/", iam_prefix="corp-")
+    text = json.dumps(deployer_policy(settings))
+    assert "arn:aws:iam::111111111111:role/teams/corp-detcloud-vision-*" in text
