@@ -1,6 +1,11 @@
 """`python -m infra.deploy`: what `detcloud deploy` runs, with an answer in JSON.
 
-    CLOUD    through Pulumi's engine, which is a program that must be installed
+    deploy   through Pulumi's engine, which is a program that must be installed
+    preview  what a deployment would change, resource by resource
+    check    whether the stack can run in the account
+    policy   what whoever deploys may have to do
+    drain    the end of what the cluster made by itself, such as instances
+    destroy  that, and then the stack
     export   as Terraform's JSON, with the functions' archives in the same folder
 
 The settings are a file of Pulumi's, `Pulumi.TEAM.yaml`; paths in it begin at its folder.
@@ -9,40 +14,38 @@ The settings are a file of Pulumi's, `Pulumi.TEAM.yaml`; paths in it begin at it
 import argparse
 import json
 import re
-import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pulumi
 import yaml
 from pulumi import automation
 
+from infra import engine
 from infra.clouds import DEFAULT_CLOUD, PROGRAMS, load_program
-from infra.stack_program import PROJECT, SettingsInvalid, StackProgram
+from infra.engine import DeployFailed
+from infra.findings import error_lines, warning_lines
+from infra.stack_program import PROJECT, DrainFailed, SettingsInvalid, StackProgram
 from infra.terraform.export import FILE, export
 
 CLUSTER_CONFIG = "clusterConfig"
 ADMIN = f"{PROJECT}:adminSha256"
-NO_ENGINE = (
-    "Pulumi's engine is not installed; https://www.pulumi.com/docs/install says how. "
-    "`detcloud deploy export` writes the same stack for Terraform instead"
-)
+PROTECT = f"{PROJECT}:protect"
+BUILT: Final = Path.home() / ".detcloud" / "functions"
 
-
-class DeployFailed(Exception):
-    """The deployment cannot be done; the message is for users."""
+Answer = dict[str, Any]
 
 
 def main() -> int:
     """Print the outcome, or `error`, as JSON; 1 where it failed."""
     options = _options()
     try:
-        answer = _export(options) if options.how == "export" else _deploy(options)
+        answer = HOWS[options.how](load_program(options.cloud), options)
     except SettingsInvalid as error:
         return _print_error("\n".join([f"{options.settings} was refused", *error.problems]))
-    except (DeployFailed, pulumi.RunError) as error:
+    except (DeployFailed, DrainFailed, pulumi.RunError) as error:
         return _print_error(str(error))
     except automation.CommandError as error:
         return _print_error(f"Pulumi failed; it said:\n{str(error).strip()[-2000:]}")
@@ -58,33 +61,93 @@ def _print_error(why: str) -> int:
     return 1
 
 
-def _deploy(options: argparse.Namespace) -> dict[str, Any]:
-    if shutil.which("pulumi") is None:
-        raise DeployFailed(NO_ENGINE)
-    program = load_program(options.how)
-    config = _stack_config(program, options, Path.home() / ".detcloud" / "functions")
+def _deploy(program: StackProgram, options: argparse.Namespace) -> Answer:
+    engine.require_engine()
+    config = _checked_config(program, options)
+    stack = engine.open_stack(program, options.team)
+    engine.configure(stack, config)
+    if options.preview:
+        return {"changes": engine.count_changes(stack, _print_progress)}
+    _write_admin_digest(options)
+    return _answer(config, engine.make_stack(stack, _print_progress))
+
+
+def _preview(program: StackProgram, options: argparse.Namespace) -> Answer:
+    engine.require_engine()
+    config = _checked_config(program, options)
+    stack = engine.open_stack(program, options.team, is_new=False)
+    engine.configure(stack, config)
+    return {"changes": engine.find_changes(program, stack, _print_progress)}
+
+
+def _checked_config(program: StackProgram, options: argparse.Namespace) -> dict[str, str]:
+    """Return the stack's configuration, once the account has been looked at.
+
+    Raises:
+        DeployFailed: something in the account lets the stack or a pool not run.
+    """
+    config = _completed_config(program, options)
+    if not options.no_check:
+        findings = program.check_account(options.team, config)
+        for line in warning_lines(findings):
+            _print_progress(f"warning: {line}")
+        errors = error_lines(findings)
+        if options.preview:
+            for line in errors:
+                _print_progress(f"error: {line}")
+        elif errors:
+            first = "the account was checked, and nothing was deployed; --no-check deploys anyway"
+            raise DeployFailed("\n".join([first, *errors]))
+    return _stack_config(program, options, BUILT, config)
+
+
+def _completed_config(program: StackProgram, options: argparse.Namespace) -> dict[str, str]:
+    """Return what the settings say, and what the cloud says where they leave it open."""
+    config = _given_config(program, options)
     for line in program.complete_config(options.team, config):
         _print_progress(f"warning: {line}")
-    stack = automation.create_or_select_stack(options.team, PROJECT, program.run)
-    stack.set_all_config({name: automation.ConfigValue(text) for name, text in config.items()})
-    if options.preview:
-        changes = stack.preview(on_output=_print_progress, color="never").change_summary
-        return {"changes": {str(getattr(op, "value", op)): n for op, n in changes.items()}}
-    _write_admin_digest(options)
-    outputs = stack.up(on_output=_print_progress, color="never").outputs
-    return _answer(config, {name: it.value for name, it in outputs.items()})
+    return config
 
 
-def _export(options: argparse.Namespace) -> dict[str, Any]:
-    program = load_program(options.cloud)
-    config = _stack_config(program, options, options.output)
+def _check(program: StackProgram, options: argparse.Namespace) -> Answer:
+    findings = program.check_account(options.team, _completed_config(program, options))
+    return {"findings": [it.to_json() for it in findings]}
+
+
+def _policy(program: StackProgram, options: argparse.Namespace) -> Answer:
+    config = _given_config(program, options)
+    return {"policy": program.deployer_policy(options.team, config, options.key)}
+
+
+def _drain(program: StackProgram, options: argparse.Namespace) -> Answer:
+    config = _given_config(program, options)
+    if config.get(PROTECT) != "false":
+        # The table would refuse at the end, when nothing runs any more.
+        raise DrainFailed(
+            f"{options.settings}: the cluster is protected; set {PROTECT}: false and deploy first"
+        )
+    drained = program.drain(options.team, config, _print_progress)
+    return {"instances": drained.instances, "templates": drained.templates}
+
+
+def _destroy(program: StackProgram, options: argparse.Namespace) -> Answer:
+    engine.require_engine()
+    stack = engine.open_stack(program, options.team, is_new=False)
+    answer = _drain(program, options)
+    engine.remove_stack(stack, options.team, _print_progress)
+    left = program.find_leftovers(options.team, _given_config(program, options))
+    return {**answer, "leftovers": left}
+
+
+def _export(program: StackProgram, options: argparse.Namespace) -> Answer:
+    config = _stack_config(program, options, options.output, _given_config(program, options))
     export(program.run, program.terraform, options.team, config, options.output)
     _write_admin_digest(options)
     archives = [Path(config[f"{PROJECT}:{name}"]).name for name in program.archives.kinds]
     return _answer(config, {}) | {"files": [FILE, *archives]}
 
 
-def _answer(config: Mapping[str, str], outputs: Mapping[str, object]) -> dict[str, Any]:
+def _answer(config: Mapping[str, str], outputs: Mapping[str, object]) -> Answer:
     return {"admin_sha256": config[ADMIN], "outputs": dict(outputs)}
 
 
@@ -93,20 +156,16 @@ def _print_progress(line: str) -> None:
 
 
 def _stack_config(
-    program: StackProgram, options: argparse.Namespace, folder: Path
+    program: StackProgram, options: argparse.Namespace, folder: Path, given: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the stack's configuration with whole paths, an administrator, and archives, which are
-    built in `folder` where none are named.
+    """Return the stack's whole configuration: what is given, and archives, which are built in
+    `folder` where none are named.
 
     Raises:
         SettingsInvalid: something is wrong with it.
     """
-    config = _read_config(options.settings)
+    config = dict(given)
     archives = {f"{PROJECT}:{name}": kind for name, kind in program.archives.kinds.items()}
-    for key in (f"{PROJECT}:{CLUSTER_CONFIG}", *archives):
-        if key in config:
-            config[key] = str(options.settings.absolute().parent / config[key])
-    config.setdefault(ADMIN, options.admin_sha256)
     missing = {key: kind for key, kind in archives.items() if key not in config}
     # Everything else is looked at before half a minute goes into each.
     report = program.check_config(options.team, {**config, **dict.fromkeys(missing, __file__)})
@@ -116,6 +175,17 @@ def _stack_config(
         _print_progress(f"building {program.archives.name(kind, report.architecture)}")
         config[key] = str(program.archives.build(kind, report.architecture, folder))
     program.check_config(options.team, config)
+    return config
+
+
+def _given_config(program: StackProgram, options: argparse.Namespace) -> dict[str, str]:
+    """Return what the settings say, with whole paths and an administrator."""
+    config = _read_config(options.settings)
+    for name in (CLUSTER_CONFIG, *program.archives.kinds):
+        key = f"{PROJECT}:{name}"
+        if key in config:
+            config[key] = str(options.settings.absolute().parent / config[key])
+    config.setdefault(ADMIN, options.admin_sha256)
     return config
 
 
@@ -154,14 +224,27 @@ def _write_admin_digest(options: argparse.Namespace) -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m infra.deploy")
-    parser.add_argument("how", choices=(*PROGRAMS, "export"))
-    parser.add_argument("--cloud", choices=PROGRAMS, default=DEFAULT_CLOUD, help="of an export")
+    parser.add_argument("how", choices=tuple(HOWS))
+    parser.add_argument("--cloud", choices=PROGRAMS, default=DEFAULT_CLOUD)
     parser.add_argument("--team", required=True)
     parser.add_argument("--settings", type=Path, required=True)
     parser.add_argument("--admin-sha256", required=True)
     parser.add_argument("--output", type=Path)
     parser.add_argument("--preview", action="store_true")
+    parser.add_argument("--no-check", action="store_true")
+    parser.add_argument("--key", action="store_true")
     return parser.parse_args()
+
+
+HOWS: Final[Mapping[str, Callable[[StackProgram, argparse.Namespace], Answer]]] = {
+    "deploy": _deploy,
+    "preview": _preview,
+    "check": _check,
+    "policy": _policy,
+    "drain": _drain,
+    "destroy": _destroy,
+    "export": _export,
+}
 
 
 if __name__ == "__main__":

@@ -6,10 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from infra.findings import Finding
 from infra.terraform.provider import TerraformProvider
 
 # Pulumi's project, with whose name the settings of a stack begin.
 PROJECT = "detcloud"
+
+
+Progress = Callable[[str], None]
+"""Takes a line for whoever waits."""
 
 
 class SettingsInvalid(Exception):
@@ -18,6 +23,18 @@ class SettingsInvalid(Exception):
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
+
+
+class DrainFailed(Exception):
+    """Something of a cluster goes on; the message is for users."""
+
+
+@dataclass(frozen=True)
+class Drained:
+    """How much of what a cluster made by itself was removed."""
+
+    instances: int
+    templates: int
 
 
 @dataclass(frozen=True)
@@ -52,6 +69,14 @@ class StackProgram:
     Attributes:
         run: the program; it makes the stack that Pulumi's present one is named after.
         check_config: looks at the configuration of a team's stack; raises SettingsInvalid.
+        check_account: looks whether the configuration can run in the cloud's account, with the
+            credentials of whoever deploys; raises SettingsInvalid.
+        deployer_policy: returns the permissions that whoever deploys needs, or with True those that
+            a key of one's own must give; raises SettingsInvalid.
+        drain: ends what the cluster of a team made by itself, and lets it make nothing more; raises
+            DrainFailed, SettingsInvalid.
+        find_leftovers: returns what the cloud still has of a team's cluster.
+        stores: types of resources whose content is lost with them.
         archives: what its functions run from.
         terraform: Terraform's provider of the cloud.
         complete_config: adds to a configuration that is right what the cloud has to be asked for,
@@ -60,6 +85,11 @@ class StackProgram:
 
     run: Callable[[], None]
     check_config: Callable[[str, Mapping[str, object]], ConfigReport]
+    check_account: Callable[[str, Mapping[str, object]], list[Finding]]
+    deployer_policy: Callable[[str, Mapping[str, object], bool], str]
+    drain: Callable[[str, Mapping[str, object], Progress], Drained]
+    find_leftovers: Callable[[str, Mapping[str, object]], list[str]]
+    stores: frozenset[str]
     archives: FunctionArchives
     terraform: TerraformProvider
     complete_config: Callable[[str, dict[str, str]], list[str]] = lambda team, config: []

@@ -14,16 +14,23 @@ from control_plane.config import ConfigInvalid
 from control_plane.config.images import DEFAULT_IMAGES
 from control_plane.config.pool_settings import task_defaults
 from control_plane.config.pools import ClusterConfig, check_cluster
-from infra.aws import bundle
+from infra.aws import bundle, deployer, draining
+from infra.aws.account_checks import judge
+from infra.aws.account_reader import aws_clients, read_account
+from infra.aws.policies import log_key
+from infra.aws.pool_checks import find_pool_problems
 from infra.aws.settings import Settings, parse_settings
 from infra.aws.stack import TeamStack
 from infra.aws.terraform import PROVIDER
 from infra.aws.zones import default_zones, pool_types
+from infra.findings import Finding
 from infra.sources import REPOSITORY
 from infra.stack_program import (
     PROJECT,
     ConfigReport,
+    Drained,
     FunctionArchives,
+    Progress,
     SettingsInvalid,
     StackProgram,
 )
@@ -58,11 +65,7 @@ def read_stack_config(team: str, stack_config: Mapping[str, object]) -> tuple[Se
     Raises:
         SettingsInvalid: they are wrong, or what they name is not there or wrong.
     """
-    prefix = f"{PROJECT}:"
-    texts = {
-        name.removeprefix(prefix): str(it) for name, it in stack_config.items() if prefix in name
-    }
-    settings = parse_settings(team, texts)
+    settings = _read_settings(team, stack_config)
     text = _read_cluster_config(Path(settings.cluster_config))
     functions = _archive_path(settings, "archive", settings.archive)
     suggest = _archive_path(settings, "suggestArchive", settings.suggest_archive)
@@ -72,7 +75,10 @@ def read_stack_config(team: str, stack_config: Mapping[str, object]) -> tuple[Se
 def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigReport:
     """Check the configuration of a team's stack. Raises SettingsInvalid."""
     settings, text = read_stack_config(team, stack_config)
-    pools = _pools_without_image(check_cluster(text))
+    cluster = check_cluster(text)
+    if problems := find_pool_problems(settings, cluster):
+        raise SettingsInvalid(problems)
+    pools = _pools_without_image(cluster)
     warning = (
         f"{settings.cluster_config}: pools {', '.join(pools)}: neither "
         "provider.image_id nor task_container_defaults.image is said, so trials run in "
@@ -84,7 +90,8 @@ def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigR
 
 def complete_stack_config(team: str, stack_config: dict[str, str]) -> list[str]:
     """Set the zones, where neither they nor a network are: all that offer a type of the pools."""
-    settings, text = read_stack_config(team, stack_config)
+    settings = _read_settings(team, stack_config)
+    text = _read_cluster_config(Path(settings.cluster_config))
     zones = f"{PROJECT}:zones"
     if settings.network is not None or zones in stack_config:
         return []
@@ -92,6 +99,45 @@ def complete_stack_config(team: str, stack_config: dict[str, str]) -> list[str]:
     if found:
         stack_config[zones] = json.dumps(found)
     return [f"{trouble}; instances may be in {' and '.join(settings.zones)}"] if trouble else []
+
+
+def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding]:
+    """Check whether a team's stack can run in its account. Raises SettingsInvalid."""
+    settings = _read_settings(team, stack_config)
+    cluster = check_cluster(_read_cluster_config(Path(settings.cluster_config)))
+    if problems := find_pool_problems(settings, cluster):
+        raise SettingsInvalid(problems)
+    return judge(settings, cluster, read_account(settings, cluster, aws_clients(settings.region)))
+
+
+def deployer_policy(team: str, stack_config: Mapping[str, object], of_key: bool) -> str:
+    """Return the policy of whoever deploys, or the statement that `kmsKey` needs in its own.
+    Raises SettingsInvalid.
+    """
+    settings = _read_settings(team, stack_config)
+    if of_key:
+        return json.dumps(log_key(settings.names), indent=1) + "\n"
+    return deployer.render_policy(settings)
+
+
+def drain(team: str, stack_config: Mapping[str, object], progress: Progress) -> Drained:
+    """End the instances of a team's cluster. Raises DrainFailed, SettingsInvalid."""
+    settings = _read_settings(team, stack_config)
+    return draining.drain(settings.names, aws_clients(settings.region), progress)
+
+
+def find_leftovers(team: str, stack_config: Mapping[str, object]) -> list[str]:
+    """Return what AWS still has with a cluster's tag. Raises SettingsInvalid."""
+    settings = _read_settings(team, stack_config)
+    return draining.find_leftovers(settings.names, aws_clients(settings.region))
+
+
+def _read_settings(team: str, stack_config: Mapping[str, object]) -> Settings:
+    prefix = f"{PROJECT}:"
+    texts = {
+        name.removeprefix(prefix): str(it) for name, it in stack_config.items() if prefix in name
+    }
+    return parse_settings(team, texts)
 
 
 def _pools_without_image(cluster: ClusterConfig) -> list[str]:
@@ -136,4 +182,16 @@ def _build_archive(kind: str, architecture: str, folder: Path) -> Path:
 
 
 ARCHIVES = FunctionArchives(ARCHIVE_KINDS, bundle.archive_name, _build_archive)
-PROGRAM = StackProgram(run, check_stack_config, ARCHIVES, PROVIDER, complete_stack_config)
+STORES = frozenset({"aws:dynamodb/table:Table", "aws:s3/bucket:Bucket"})
+PROGRAM = StackProgram(
+    run=run,
+    check_config=check_stack_config,
+    check_account=check_account,
+    deployer_policy=deployer_policy,
+    drain=drain,
+    find_leftovers=find_leftovers,
+    stores=STORES,
+    archives=ARCHIVES,
+    terraform=PROVIDER,
+    complete_config=complete_stack_config,
+)

@@ -1,4 +1,4 @@
-"""The reading of an account's facts: what is asked of AWS, and what becomes of answers and refusals.
+"""The reading of an account's facts: what is asked of AWS, and what becomes of its answers.
 
 The answers pass botocore's own descriptions of the services, which refuse what AWS does not send.
 """

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,9 +16,11 @@ import pytest
 from pulumi import automation
 
 from infra import deploy
-from infra.aws import bundle
+from infra.aws import bundle, program
 from infra.aws.bundle import Target
+from infra.findings import Finding, Level
 from infra.sources import REPOSITORY
+from infra.stack_program import Drained
 from infra.terraform.export import FILE
 
 DIGEST = "c" * 64
@@ -62,7 +65,16 @@ def run(settings: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> "Engine":
+def account(monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
+    """What a check of the account finds; nothing at first."""
+    found: list[Finding] = []
+    standing_in = replace(program.PROGRAM, check_account=lambda team, config: found)
+    monkeypatch.setattr(program, "PROGRAM", standing_in)
+    return found
+
+
+@pytest.fixture
+def engine(account: list[Finding], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> "Engine":
     """A machine on which the engine is installed."""
     program = tmp_path / "pulumi"
     program.write_text("#!/bin/sh\nexit 1\n")
@@ -70,6 +82,7 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> "Engine":
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     stands_in = Engine()
     monkeypatch.setattr(automation, "create_or_select_stack", stands_in.select_stack)
+    monkeypatch.setattr(automation, "select_stack", stands_in.find_stack)
     return stands_in
 
 
@@ -80,6 +93,9 @@ class Engine:
         self.asked: list[str] = []
         self.config: dict[str, str] = {}
         self.error: Exception | None = None
+        self.is_there = True
+        self.events: list[automation.EngineEvent] = []
+        self.workspace = self
         # The name that Pulumi's engine has for it.
         self.up = self.deploy_stack
 
@@ -87,11 +103,30 @@ class Engine:
         self.asked.append(f"{project_name}/{stack_name}")
         return self
 
+    def find_stack(self, stack_name: str, project_name: str, program: object) -> "Engine":
+        if not self.is_there:
+            raise automation.StackNotFoundError(automation.CommandResult("", "", 255))
+        return self.select_stack(stack_name, project_name, program)
+
+    def destroy(self, *, on_output: Callable[[str], None], color: str) -> None:
+        self.asked.append("destroy")
+
+    def remove_stack(self, stack_name: str) -> None:
+        self.asked.append(f"forget {stack_name}")
+
     def set_all_config(self, config: Mapping[str, automation.ConfigValue]) -> None:
         self.config = {name: it.value for name, it in config.items()}
 
-    def preview(self, *, on_output: Callable[[str], None], color: str) -> SimpleNamespace:
+    def preview(
+        self,
+        *,
+        on_output: Callable[[str], None],
+        color: str,
+        on_event: Callable[[automation.EngineEvent], None] = lambda event: None,
+    ) -> SimpleNamespace:
         self.asked.append("preview")
+        for event in self.events:
+            on_event(event)
         return SimpleNamespace(change_summary={automation.OpType.CREATE: 79})
 
     def deploy_stack(self, *, on_output: Callable[[str], None], color: str) -> SimpleNamespace:
@@ -106,7 +141,7 @@ def test_without_the_engine_it_is_told_what_else_there_is(
     run: Run, settings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "")
-    code, found = run("aws")
+    code, found = run("deploy")
     assert code == 1
     assert found["error"].startswith("Pulumi's engine is not installed; https://www.pulumi.com/")
     assert "`detcloud deploy export`" in found["error"]
@@ -114,7 +149,7 @@ def test_without_the_engine_it_is_told_what_else_there_is(
 
 
 def test_the_engine_is_told_what_the_file_says(run: Run, engine: Engine, settings: Path) -> None:
-    code, found = run("aws")
+    code, found = run("deploy")
     assert (code, found) == (0, {"admin_sha256": DIGEST, "outputs": {"url": "https://x"}})
     assert engine.asked == ["detcloud/vision", "up"]
     assert engine.config == {
@@ -132,12 +167,12 @@ def test_the_engine_is_told_what_the_file_says(run: Run, engine: Engine, setting
 def test_the_first_administrator_stays_who_deploys_later_or_elsewhere(
     run: Run, engine: Engine, settings: Path
 ) -> None:
-    run("aws")
+    run("deploy")
     line = f'  detcloud:adminSha256: "{DIGEST}"\n'
     first, _, rest = SETTINGS.partition("  detcloud:account")
     assert settings.read_text() == f"{first}{line}  detcloud:account{rest}"
     settings.write_text(settings.read_text().replace(DIGEST, "d" * 64))
-    assert run("aws")[1]["admin_sha256"] == "d" * 64
+    assert run("deploy")[1]["admin_sha256"] == "d" * 64
     assert engine.config["detcloud:adminSha256"] == "d" * 64
 
 
@@ -147,14 +182,14 @@ def test_the_administrator_is_kept_before_the_cluster_knows_it(
     engine.error = automation.CommandError(
         automation.CommandResult(stdout="", stderr="error: no credentials", code=255)
     )
-    code, found = run("aws")
+    code, found = run("deploy")
     assert code == 1
     assert "error: no credentials" in found["error"]
     assert DIGEST in settings.read_text()
 
 
 def test_a_preview_changes_nothing(run: Run, engine: Engine, settings: Path) -> None:
-    assert run("aws", "--preview") == (0, {"changes": {"create": 79}})
+    assert run("deploy", "--preview") == (0, {"changes": {"create": 79}})
     assert engine.asked == ["detcloud/vision", "preview"]
     assert settings.read_text() == SETTINGS
 
@@ -190,7 +225,7 @@ AWS = "resource_pools: [{pool_name: default, provider: {type: aws}}, {pool_name:
 IMAGE = "task_container_defaults: {image: registry.example/trial:1}"
 
 
-@pytest.mark.parametrize("how", ["aws", "export"])
+@pytest.mark.parametrize("how", ["deploy", "export"])
 def test_pools_whose_images_nobody_has_are_told_of_once(
     how: str,
     run: Run,
@@ -220,7 +255,7 @@ def test_a_pool_that_says_where_its_image_is_needs_no_warning(
     text: str, run: Run, engine: Engine, settings: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings.with_name("pools.yaml").write_text(text + "\n")
-    assert run("aws")[0] == 0
+    assert run("deploy")[0] == 0
     assert "warning" not in capsys.readouterr().err
 
 
@@ -252,7 +287,7 @@ def test_a_file_that_is_wrong_is_refused_before_anything_is_done(
     text: str, said: str, run: Run, engine: Engine, settings: Path
 ) -> None:
     settings.write_text(text)
-    code, found = run("aws")
+    code, found = run("deploy")
     assert code == 1
     assert found["error"].startswith(f"{settings} was refused\n")
     assert said in found["error"]
@@ -274,3 +309,128 @@ def test_a_map_on_one_line_is_left_to_its_owner(run: Run, settings: Path, tmp_pa
     code, found = run("export", f"--output={tmp_path / 'out'}")
     assert code == 1
     assert found["error"].endswith(f'add to that map:   detcloud:adminSha256: "{DIGEST}"\n')
+
+
+NO_QUOTA = Finding(Level.ERROR, "quota", "0 vCPUs", "ask for more")
+NO_ANSWER = Finding(Level.WARNING, "disks", "could not be checked", "the check needs x")
+
+
+def test_a_deployment_is_refused_where_the_account_lets_it_not_run(
+    run: Run, engine: Engine, account: list[Finding], capsys: pytest.CaptureFixture[str]
+) -> None:
+    account += [NO_QUOTA, NO_ANSWER]
+    code, found = run("deploy")
+    assert code == 1
+    assert found["error"].splitlines() == [
+        "the account was checked, and nothing was deployed; --no-check deploys anyway",
+        "quota: 0 vCPUs; ask for more",
+    ]
+    assert "warning: disks: could not be checked; the check needs x" in capsys.readouterr().err
+    assert "up" not in engine.asked
+    assert run("deploy", "--no-check")[0] == 0
+    assert engine.asked[-1] == "up"
+
+
+def test_a_preview_tells_what_the_account_lets_not_run_and_goes_on(
+    run: Run, engine: Engine, account: list[Finding], capsys: pytest.CaptureFixture[str]
+) -> None:
+    account += [NO_QUOTA]
+    assert run("deploy", "--preview")[0] == 0
+    assert "error: quota: 0 vCPUs; ask for more" in capsys.readouterr().err
+
+
+def test_a_check_tells_everything(run: Run, account: list[Finding]) -> None:
+    account += [NO_QUOTA, NO_ANSWER]
+    code, found = run("check")
+    assert code == 0
+    assert [it["level"] for it in found["findings"]] == ["error", "warning"]
+    assert found["findings"][0] == {
+        "level": "error",
+        "subject": "quota",
+        "text": "0 vCPUs",
+        "remedy": "ask for more",
+    }
+
+
+def event(op: str, kind: str, name: str, *diffs: str) -> automation.EngineEvent:
+    """The engine's word of a resource, as `pulumi preview` has it."""
+    urn = f"urn:pulumi:vision::detcloud::detcloud:aws:TeamStack${kind}::{name}"
+    step = {"op": op, "urn": urn, "type": kind, "provider": "", "diffs": list(diffs)}
+    return automation.EngineEvent.from_json(
+        {"sequence": 1, "timestamp": 1, "resourcePreEvent": {"metadata": step}}
+    )
+
+
+def test_an_upgrade_names_each_resource_and_what_is_lost(run: Run, engine: Engine) -> None:
+    function, table = "aws:lambda/function:Function", "aws:dynamodb/table:Table"
+    engine.events += [
+        event("same", function, "tick"),
+        event("update", function, "api", "environment", "code"),
+        event("create-replacement", table, "table", "hashKey"),
+        event("replace", table, "table", "hashKey"),
+        event("update", "detcloud:aws:TeamStack", "vision"),
+    ]
+    code, found = run("preview")
+    assert code == 0
+    names = ("change", "type", "name", "properties", "loses_content")
+    assert [tuple(it[name] for name in names) for it in found["changes"]] == [
+        ("replace", table, "table", ["hashKey"], True),
+        ("update", function, "api", ["code", "environment"], False),
+    ]
+    assert "up" not in engine.asked
+
+
+def test_what_was_never_deployed_is_not_upgraded(run: Run, engine: Engine) -> None:
+    engine.is_there = False
+    code, found = run("preview")
+    assert code == 1
+    assert "there is no stack vision in Pulumi's state" in found["error"]
+
+
+def test_a_cluster_is_drained_before_its_stack_is_removed(
+    run: Run, engine: Engine, settings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drain(team: str, config: Mapping[str, object], progress: object) -> Drained:
+        engine.asked.append(f"drain {team}")
+        return Drained(instances=3, templates=2)
+
+    standing_in = replace(
+        program.PROGRAM, drain=drain, find_leftovers=lambda team, config: ["arn:x"]
+    )
+    monkeypatch.setattr(program, "PROGRAM", standing_in)
+    code, found = run("destroy")
+    # It is protected, as long as nobody says otherwise.
+    assert code == 1
+    assert "set detcloud:protect: false and deploy first" in found["error"]
+    settings.write_text(settings.read_text() + "  detcloud:protect: false\n")
+    engine.asked.clear()
+    code, found = run("destroy")
+    assert (code, found) == (0, {"instances": 3, "templates": 2, "leftovers": ["arn:x"]})
+    assert engine.asked == ["detcloud/vision", "drain vision", "destroy", "forget vision"]
+
+
+def test_whoever_has_no_engine_drains_all_the_same(
+    run: Run, settings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    standing_in = replace(program.PROGRAM, drain=lambda *_: Drained(1, 0))
+    monkeypatch.setattr(program, "PROGRAM", standing_in)
+    monkeypatch.setenv("PATH", "")
+    settings.write_text(settings.read_text() + "  detcloud:protect: false\n")
+    assert run("drain") == (0, {"instances": 1, "templates": 0})
+
+
+def test_the_policy_is_that_of_the_settings(run: Run) -> None:
+    policy = json.loads(run("policy")[1]["policy"])
+    [table] = [it for it in policy["Statement"] if it["Sid"] == "Dynamodb"]
+    assert table["Resource"] == ["arn:aws:dynamodb:us-east-1:111111111111:table/detcloud-vision"]
+    statement = json.loads(run("policy", "--key")[1]["policy"])
+    assert statement["Principal"] == {"Service": "logs.us-east-1.amazonaws.com"}
+
+
+def test_a_pool_that_cannot_run_is_refused_wherever_it_goes(run: Run, settings: Path) -> None:
+    pools = settings.with_name("pools.yaml")
+    pools.write_text(AWS.replace("aws}", "aws, region: eu-west-1}") + "]\n")
+    for how in ("check", "export"):
+        code, found = run(how, f"--output={settings.parent / 'out'}")
+        assert code == 1
+        assert "provider.region is eu-west-1: expected us-east-1" in found["error"]

@@ -13,8 +13,11 @@ from typing import Any
 from detcloud.cli.framework.argument_types import parse_team
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.deployable_clouds import CLOUDS, DeployableCloud, find_cloud
-from detcloud.cli.framework.options import add_cloud_option
+from detcloud.cli.framework.options import add_cloud_option, add_yes_option, confirm
 from detcloud.cli.local.server_modules import run_module
+from detcloud.cli.rendering.output import add_output_options, print_items
+from detcloud.cli.rendering.table import Column, field_column
+from detcloud.cli.rendering.terminal import sanitize
 from detcloud.client.endpoint import configured_url, store_credentials
 from detcloud.client.team import TeamToken, load_team_token
 from detcloud.shared.errors import DetcloudError
@@ -22,23 +25,140 @@ from detcloud.shared.errors import DetcloudError
 MODULE = "infra.deploy"
 
 
+CHANGES = {
+    "create": "make",
+    "update": "change",
+    "replace": "replace",
+    "delete": "remove",
+}
+FINDING_COLUMNS = (
+    field_column("Level", "level"),
+    field_column("Subject", "subject"),
+    field_column("Found", "text"),
+    field_column("To do", "remedy"),
+)
+CHANGE_COLUMNS = (
+    Column("Change", lambda it: CHANGES.get(it["change"], it["change"])),
+    field_column("Type", "type"),
+    field_column("Name", "name"),
+    Column("Of it", lambda it: ", ".join(it["properties"]) or None),
+    Column("Loses", lambda it: "its content" if it["loses_content"] else None),
+)
+
+
 def add_cloud_arguments(parser: ArgumentParser) -> None:
     _add_stack_options(parser)
     parser.add_argument(
         "--preview", action="store_true", help="show what would change, and change nothing"
     )
+    _add_no_check_option(parser)
 
 
 def deploy_to_cloud(cloud: DeployableCloud, arguments: Namespace) -> int:
-    preview = ["--preview"] if arguments.preview else []
-    token, answer = _run_deployment(cloud.name, cloud, arguments, *preview)
+    flags = [
+        f"--{it}" for it in ("preview", "no-check") if getattr(arguments, it.replace("-", "_"))
+    ]
+    token, answer = _run_deployment("deploy", cloud, arguments, *flags)
     if arguments.preview:
         changes = ", ".join(f"{n} to {what}" for what, n in sorted(answer["changes"].items()))
         print(f"nothing was changed; there would be {changes or 'nothing to do'}")
         return 0
-    url = answer["outputs"]["url"]
-    print(f"the cluster {answer['outputs']['cluster']} is up at {url}")
-    _print_token_hint(token, answer["admin_sha256"], url)
+    _print_cluster(token, answer)
+    return 0
+
+
+def add_check_arguments(parser: ArgumentParser) -> None:
+    _add_stack_options(parser)
+    add_output_options(parser)
+
+
+def check_account(cloud: DeployableCloud, arguments: Namespace) -> int:
+    """Print a line for each finding; return 1 where one of them is an error."""
+    _, answer = _run_deployment("check", cloud, arguments)
+    findings = answer["findings"]
+    if arguments.form == "text":
+        for it in findings:
+            print(sanitize(_finding_line(it)))
+    else:
+        print_items(FINDING_COLUMNS, findings, arguments)
+    return 1 if any(it["level"] == "error" for it in findings) else 0
+
+
+def _finding_line(finding: dict[str, str]) -> str:
+    remedy = f"; {finding['remedy']}" if finding["remedy"] else ""
+    return f"{finding['level']:<8} {finding['subject']}: {finding['text']}{remedy}"
+
+
+def add_upgrade_arguments(parser: ArgumentParser) -> None:
+    _add_stack_options(parser)
+    add_yes_option(parser)
+    _add_no_check_option(parser)
+    add_output_options(parser)
+
+
+def upgrade_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
+    """Print what would change, ask, and change it; return 1 where the answer was no."""
+    flags = ["--no-check"] if arguments.no_check else []
+    _, answer = _run_deployment("preview", cloud, arguments, *flags)
+    changes = answer["changes"]
+    if not changes and arguments.form == "text":
+        print("the cluster is as its settings have it")
+        return 0
+    print_items(CHANGE_COLUMNS, changes, arguments)
+    if not changes:
+        return 0
+    lost = sorted(
+        f"{it['type'].rpartition(':')[2]} {it['name']}" for it in changes if it["loses_content"]
+    )
+    loss = f", and lose what is in {', '.join(lost)}" if lost else ""
+    if not confirm(f"make {len(changes)} changes{loss}?", arguments):
+        return 1
+    # The account has been checked.
+    token, answer = _run_deployment("deploy", cloud, arguments, "--no-check")
+    if arguments.form == "text":
+        _print_cluster(token, answer)
+    return 0
+
+
+def add_destroy_arguments(parser: ArgumentParser) -> None:
+    _add_stack_options(parser)
+    add_yes_option(parser)
+    parser.add_argument(
+        "--drain-only",
+        action="store_true",
+        help="end its instances and let it launch no more; Terraform removes the rest",
+    )
+
+
+def destroy_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
+    """End the instances, and then the stack with all that it stores."""
+    team = arguments.team
+    lost = "" if arguments.drain_only else ", and remove it with its experiments and checkpoints"
+    if not confirm(f"end all instances of the cluster {team} on {cloud.title}{lost}?", arguments):
+        return 1
+    how = "drain" if arguments.drain_only else "destroy"
+    _, answer = _run_deployment(how, cloud, arguments)
+    instances, templates = answer["instances"], answer["templates"]
+    print(f"{instances} instances ended, and {templates} launch templates are gone")
+    if arguments.drain_only:
+        print("it launches nothing from now on")
+        return 0
+    for name in answer["leftovers"]:
+        print(f"still listed with the cluster's tag: {name}")
+    print(f"the cluster {team} is gone")
+    return 1 if answer["leftovers"] else 0
+
+
+def add_policy_arguments(parser: ArgumentParser) -> None:
+    _add_stack_options(parser)
+    parser.add_argument(
+        "--key", action="store_true", help="the statement that the policy of kmsKey needs instead"
+    )
+
+
+def print_policy(cloud: DeployableCloud, arguments: Namespace) -> int:
+    _, answer = _run_deployment("policy", cloud, arguments, *(["--key"] if arguments.key else []))
+    sys.stdout.write(answer["policy"])
     return 0
 
 
@@ -52,8 +172,7 @@ def add_export_arguments(parser: ArgumentParser) -> None:
 
 def export_to_terraform(arguments: Namespace) -> int:
     output, cloud = arguments.output.absolute(), find_cloud(arguments.cloud)
-    flags = f"--output={output}", f"--cloud={cloud.name}"
-    token, answer = _run_deployment("export", cloud, arguments, *flags)
+    token, answer = _run_deployment("export", cloud, arguments, f"--output={output}")
     print(f"{output} holds {' and '.join(answer['files'])}")
     print(f"`terraform -chdir={output} init`, then `terraform -chdir={output} apply` makes it")
     if answer["admin_sha256"] == token.sha256:
@@ -73,6 +192,12 @@ def _add_stack_options(parser: ArgumentParser) -> None:
     )
 
 
+def _add_no_check_option(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "--no-check", action="store_true", help="go on whatever a check of the account would find"
+    )
+
+
 def _run_deployment(
     how: str, cloud: DeployableCloud, arguments: Namespace, *flags: str
 ) -> tuple[TeamToken, dict[str, Any]]:
@@ -89,7 +214,8 @@ def _run_deployment(
         guide = f"docs/{cloud.name}.md"
         raise DetcloudError(f"there is no file {settings}; {guide} shows what is in one")
     token = load_team_token(arguments.team)
-    words = [how, f"--team={arguments.team}", f"--settings={settings}", *flags]
+    stack = f"--cloud={cloud.name}", f"--team={arguments.team}", f"--settings={settings}"
+    words = [how, *stack, *flags]
     done = run_module(MODULE, [*words, f"--admin-sha256={token.sha256}"], _echo_line)
     try:
         answer: dict[str, Any] = json.loads(done.stdout)
@@ -104,6 +230,15 @@ def _echo_line(line: str) -> bool:
     """Show what the child says while it works; it stays among the errors, for a failure."""
     sys.stderr.write(line)
     return False
+
+
+def _print_cluster(token: TeamToken, answer: dict[str, Any]) -> None:
+    """Print where a cluster is that was deployed, and what of it is left to people."""
+    outputs = answer["outputs"]
+    print(f"the cluster {outputs['cluster']} is up at {outputs['url']}")
+    if "domainTarget" in outputs:
+        print(f"its name in the DNS must point to {outputs['domainTarget']}")
+    _print_token_hint(token, answer["admin_sha256"], outputs["url"])
 
 
 def _print_token_hint(token: TeamToken, sha256: str, url: str) -> None:
@@ -125,6 +260,16 @@ HANDLERS: Handlers = {
     **{
         f"deploy {cloud.name}": Handler(add_cloud_arguments, partial(deploy_to_cloud, cloud))
         for cloud in CLOUDS
+    },
+    **{
+        f"deploy {verb} {cloud.name}": Handler(add_arguments, partial(run, cloud))
+        for cloud in CLOUDS
+        for verb, add_arguments, run in (
+            ("check", add_check_arguments, check_account),
+            ("upgrade", add_upgrade_arguments, upgrade_cluster),
+            ("policy", add_policy_arguments, print_policy),
+            ("destroy", add_destroy_arguments, destroy_cluster),
+        )
     },
     "deploy export": Handler(add_export_arguments, export_to_terraform),
 }

@@ -289,6 +289,16 @@ _CLUSTER = (
         )
         for cloud in CLOUDS
     ),
+    *(
+        Command("deploy", f"{verb} {cloud.name}", summary, "deploy", is_local=True)
+        for cloud in CLOUDS
+        for verb, summary in (
+            ("check", f"check whether a team's cluster can run in an account of {cloud.title}"),
+            ("upgrade", f"show what would change of a cluster on {cloud.title}, then change it"),
+            ("policy", f"print what whoever deploys to {cloud.title} may have to do"),
+            ("destroy", f"end a team's cluster on {cloud.title}, and leave nothing"),
+        )
+    ),
     Command(
         "deploy",
         "export",

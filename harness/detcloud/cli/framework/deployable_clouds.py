@@ -19,7 +19,7 @@ class DeployableCloud(NamedTuple):
     """What its deployment imports, of the extra `infra`."""
 
 
-CLOUDS: Final = (DeployableCloud("aws", "AWS", ("pulumi", "pulumi_aws")),)
+CLOUDS: Final = (DeployableCloud("aws", "AWS", ("pulumi", "pulumi_aws", "botocore")),)
 
 
 def find_cloud(name: str) -> DeployableCloud:

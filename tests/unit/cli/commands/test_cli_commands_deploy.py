@@ -26,6 +26,7 @@ class Child:
 
     def __init__(self) -> None:
         self.words: Words = []
+        self.hows: list[str] = []
         self.answer: dict[str, Any] = {}
         self.sha256 = ""
 
@@ -34,6 +35,7 @@ class Child:
     ) -> subprocess.CompletedProcess[str]:
         assert module == "infra.deploy"
         self.words = list(words)
+        self.hows.append(words[0])
         handle_line("creating\n")
         given = next(it.partition("=")[2] for it in words if it.startswith("--admin-sha256="))
         answer = {"admin_sha256": self.sha256 or given, "outputs": {}, **self.answer}
@@ -66,7 +68,8 @@ def test_who_deploys_first_is_its_administrator_from_then_on(
     assert stored_credentials(own_home) == {"url": "https://x", "token": token}
     digest = hashlib.sha256(token.encode()).hexdigest()
     assert child.words == [
-        "aws",
+        "deploy",
+        "--cloud=aws",
         "--team=vision",
         "--settings=Pulumi.vision.yaml",
         f"--admin-sha256={digest}",
@@ -104,7 +107,7 @@ def test_a_cluster_that_commands_speak_to_already_stays_the_one(
 def test_a_preview_tells_what_would_be_done(detcloud: Detcloud, child: Child) -> None:
     child.answer = {"changes": {"same": 2, "create": 77}}
     done = detcloud("deploy", "aws", "--team", "vision", "--preview", "--config", __file__)
-    assert child.words[2:4] == [f"--settings={__file__}", "--preview"]
+    assert child.words[3:5] == [f"--settings={__file__}", "--preview"]
     assert done.out == "nothing was changed; there would be 77 to create, 2 to same\n"
 
 
@@ -112,7 +115,13 @@ def test_an_export_tells_what_to_type_next(detcloud: Detcloud, child: Child) -> 
     child.answer = {"files": ["main.tf.json", "functions-arm64.zip"]}
     done = detcloud("deploy", "export", "--team", "vision", "--output", "out")
     out = Path("out").absolute()
-    assert child.words[3:5] == [f"--output={out}", "--cloud=aws"]
+    assert child.words[:5] == [
+        "export",
+        "--cloud=aws",
+        "--team=vision",
+        "--settings=Pulumi.vision.yaml",
+        f"--output={out}",
+    ]
     assert f"{out} holds main.tf.json and functions-arm64.zip" in done.out
     assert f"`terraform -chdir={out} apply`" in done.out
     assert "vision.token" in done.out
@@ -156,6 +165,94 @@ def test_a_file_that_holds_no_token_is_told(
     file.write_text("\n")
     done = detcloud("deploy", "aws", "--team", "vision")
     assert f"{file} must hold a token, dct_...; without the file one is made" in done.err
+
+
+FINE = {"level": "fine", "subject": "image", "text": "AWS's is ami-1", "remedy": ""}
+NO_QUOTA = {"level": "error", "subject": "quota", "text": "0 vCPUs", "remedy": "ask for more"}
+
+
+def test_a_check_is_a_line_for_each_finding(detcloud: Detcloud, child: Child) -> None:
+    child.answer = {"findings": [FINE, NO_QUOTA]}
+    done = detcloud("deploy", "check", "aws", "--team", "vision")
+    assert (child.hows, done.code) == (["check"], 1)
+    assert done.out.splitlines() == [
+        "fine     image: AWS's is ami-1",
+        "error    quota: 0 vCPUs; ask for more",
+    ]
+    done = detcloud("deploy", "check", "aws", "--team", "vision", "--json")
+    assert json.loads(done.out) == [FINE, NO_QUOTA]
+
+
+def test_a_check_without_errors_succeeds(detcloud: Detcloud, child: Child) -> None:
+    child.answer = {"findings": [FINE, {**NO_QUOTA, "level": "warning"}]}
+    assert detcloud("deploy", "check", "aws", "--team", "vision").code == 0
+
+
+TABLE = {
+    "change": "replace",
+    "type": "aws:dynamodb/table:Table",
+    "name": "table",
+    "properties": ["hashKey"],
+    "loses_content": True,
+}
+
+
+def test_an_upgrade_is_shown_before_it_is_made(detcloud: Detcloud, child: Child) -> None:
+    child.answer = {"changes": [TABLE], **child.answer}
+    done = detcloud("deploy", "upgrade", "aws", "--team", "vision")
+    assert (done.code, child.hows) == (1, ["preview"])
+    assert "make 1 changes, and lose what is in Table table: without a terminal" in done.err
+    done = detcloud("deploy", "upgrade", "aws", "--team", "vision", "--yes")
+    assert (done.code, child.hows) == (0, ["preview", "preview", "deploy"])
+    # The account was checked before the changes were shown.
+    assert child.words[-2] == "--no-check"
+    first, second = done.out.splitlines()[:3:2]
+    cells = [[cell.strip() for cell in line.split("|")] for line in (first, second)]
+    assert cells[0] == ["Change", "Type", "Name", "Of it", "Loses"]
+    assert cells[1] == ["replace", "aws:dynamodb/table:Table", "table", "hashKey", "its content"]
+
+
+def test_an_upgrade_of_what_is_right_changes_nothing(detcloud: Detcloud, child: Child) -> None:
+    child.answer = {"changes": []}
+    done = detcloud("deploy", "upgrade", "aws", "--team", "vision", "--yes")
+    assert (done.code, done.out) == (0, "the cluster is as its settings have it\n")
+    assert child.hows == ["preview"]
+
+
+def test_a_cluster_is_ended_when_somebody_said_so(detcloud: Detcloud, child: Child) -> None:
+    child.answer = {"instances": 2, "templates": 1, "leftovers": []}
+    done = detcloud("deploy", "destroy", "aws", "--team", "vision")
+    assert (done.code, child.hows) == (1, [])
+    assert "remove it with its experiments and checkpoints: without a terminal" in done.err
+    done = detcloud("deploy", "destroy", "aws", "--team", "vision", "--yes")
+    assert (done.code, child.hows) == (0, ["destroy"])
+    assert done.out.splitlines() == [
+        "2 instances ended, and 1 launch templates are gone",
+        "the cluster vision is gone",
+    ]
+
+
+def test_what_is_left_of_a_cluster_is_told(detcloud: Detcloud, child: Child) -> None:
+    child.answer = {"instances": 0, "templates": 0, "leftovers": ["arn:aws:sqs:x"]}
+    done = detcloud("deploy", "destroy", "aws", "--team", "vision", "--yes")
+    assert done.code == 1
+    assert "still listed with the cluster's tag: arn:aws:sqs:x" in done.out
+
+
+def test_instances_can_be_ended_for_somebody_else_to_remove_the_stack(
+    detcloud: Detcloud, child: Child
+) -> None:
+    child.answer = {"instances": 2, "templates": 1}
+    done = detcloud("deploy", "destroy", "aws", "--team", "vision", "--yes", "--drain-only")
+    assert (done.code, child.hows) == (0, ["drain"])
+    assert done.out.endswith("it launches nothing from now on\n")
+
+
+def test_the_deployers_policy_is_printed_as_it_is(detcloud: Detcloud, child: Child) -> None:
+    child.answer = {"policy": '{"Version": "2012-10-17"}\n'}
+    done = detcloud("deploy", "policy", "aws", "--team", "vision", "--key")
+    assert (done.code, done.out) == (0, '{"Version": "2012-10-17"}\n')
+    assert "--key" in child.words
 
 
 # A second cloud is one line of the registry, as the modules find it when they are imported.

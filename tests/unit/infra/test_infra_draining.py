@@ -1,0 +1,152 @@
+"""The end of a cluster's instances, on the simulated EC2 under a virtual clock."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from control_plane.fleet.records import IntentRow
+from infra.aws.draining import VISIBLE_SECONDS, Clock, drain, find_leftovers
+from infra.aws.functions import SIZES
+from infra.aws.names import Names
+from infra.stack_program import DrainFailed
+from tests.unit.provisioner.ec2_account import Account, open_account, request
+
+# The cluster of `request` is c1.
+OWN, OTHER = "detcloud-own", "detcloud-other"
+NAMES = Names("own", "123456789012", "us-east-1")
+
+
+class Aws:
+    """The account's EC2, and of other services what a drain asks of them."""
+
+    def __init__(self, account: Account) -> None:
+        self.account = account
+        self.stopped: list[str] = []
+        self.is_protected = self.has_functions = False
+        self.lines: list[str] = []
+
+    def __call__(self, service: str) -> Any:
+        return self.account.api if service == "ec2" else self
+
+    def describe_table(self, TableName: str) -> Any:
+        return {"Table": {"DeletionProtectionEnabled": self.is_protected}}
+
+    def put_function_concurrency(self, FunctionName: str, **asked: Any) -> None:
+        if not self.has_functions:
+            error = {"Error": {"Code": "ResourceNotFoundException"}}
+            raise ClientError(error, "PutFunctionConcurrency")  # type: ignore[arg-type]
+        assert asked == {"ReservedConcurrentExecutions": 0}
+        self.stopped.append(FunctionName)
+
+    @property
+    def clock(self) -> Clock:
+        def sleep(seconds: float) -> None:
+            self.account.now_ms += int(seconds * 1000)
+
+        return Clock(lambda: self.account.now_ms / 1000, sleep)
+
+    def drain(self) -> Any:
+        return drain(NAMES, self, self.lines.append, self.clock)
+
+
+@pytest.fixture(scope="module")
+def lasting() -> Iterator[Account]:
+    with open_account() as found:
+        yield found
+
+
+@pytest.fixture
+def aws(lasting: Account) -> Aws:
+    lasting.reset(ending_ms=8_000)
+    return Aws(lasting)
+
+
+def launch(aws: Aws, cluster: str, name: str, count: int = 1) -> None:
+    intent = request(name, count=count)
+    values = {field: getattr(intent, field) for field in IntentRow.__dataclass_fields__}
+    aws.account.cloud().launch(IntentRow(**{**values, "cluster": cluster}))
+
+
+def living(aws: Aws) -> set[str]:
+    region = aws.account.region
+    return {it.tags["detcloud-cluster"] for it in region.billed_machines()}
+
+
+def test_its_own_instances_and_templates_go_and_no_others(aws: Aws) -> None:
+    launch(aws, OWN, "a", count=2)
+    launch(aws, OTHER, "b")
+    drained = aws.drain()
+    assert (drained.instances, drained.templates) == (2, 1)
+    assert living(aws) == {OTHER}
+    [left] = aws.account.region.templates.values()
+    assert left.tags["detcloud-cluster"] == OTHER
+
+
+def test_a_launch_that_was_under_way_is_found(aws: Aws) -> None:
+    """A tick that runs when ticks are stopped may launch for as long as it has time."""
+    aws.has_functions = True
+    quiet_seconds = SIZES["tick"].seconds_max + VISIBLE_SECONDS
+    began_ms = aws.account.now_ms
+    sleep, launched = aws.clock.sleep, []
+
+    def sleep_while_a_tick_launches(seconds: float) -> None:
+        sleep(seconds)
+        if aws.account.now_ms - began_ms >= 55_000 and not launched:
+            launched.append(True)
+            launch(aws, OWN, "late")
+
+    clock = Clock(aws.clock.seconds, sleep_while_a_tick_launches)
+    drained = drain(NAMES, aws, aws.lines.append, clock)
+    assert (drained.instances, drained.templates) == (1, 1)
+    assert aws.stopped == ["detcloud-own-tick"]
+    assert aws.account.now_ms - began_ms >= quiet_seconds * 1000
+    assert living(aws) == set()
+
+
+def test_a_protected_table_stops_it_before_anything_ends(aws: Aws) -> None:
+    launch(aws, OWN, "a")
+    aws.is_protected = True
+    with pytest.raises(DrainFailed, match="detcloud-own is protected"):
+        aws.drain()
+    assert living(aws) == {OWN}
+
+
+def test_instances_that_do_not_end_are_named(aws: Aws) -> None:
+    aws.account.reset(ending_ms=3_600_000)
+    launch(aws, OWN, "a")
+    [machine] = aws.account.region.machines
+    with pytest.raises(DrainFailed, match=f"{machine} did not end in 900 s"):
+        aws.drain()
+
+
+def test_whoever_repeats_it_finds_nothing_more(aws: Aws) -> None:
+    launch(aws, OWN, "a")
+    aws.drain()
+    drained = aws.drain()
+    assert (drained.instances, drained.templates) == (0, 0)
+
+
+def test_what_is_left_is_told_but_for_instances_that_ended(aws: Aws) -> None:
+    launch(aws, OWN, "a")
+    launch(aws, OWN, "b")
+    first, second = sorted(aws.account.region.machines)
+    aws.account.api.terminate_instances(InstanceIds=[first])
+    aws.account.now_ms += 60_000
+    arns = [f"arn:aws:ec2:us-east-1:1:instance/{it}" for it in (first, second)]
+    pages = [{"ResourceTagMappingList": [{"ResourceARN": it} for it in (*arns, "arn:aws:sqs:x")]}]
+
+    class Tags:
+        def get_paginator(self, name: str) -> "Tags":
+            assert name == "get_resources"
+            return self
+
+        def paginate(self, TagFilters: Any) -> Any:
+            assert TagFilters == [{"Key": "detcloud-cluster", "Values": [OWN]}]
+            return pages
+
+    def clients(service: str) -> Any:
+        return aws.account.api if service == "ec2" else Tags()
+
+    assert find_leftovers(NAMES, clients) == [arns[1], "arn:aws:sqs:x"]
