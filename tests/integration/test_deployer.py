@@ -20,7 +20,7 @@ from infra.aws.account_reader import read_account
 from infra.aws.deployer import deployer_policy
 from infra.aws.policies import make_statement
 from infra.aws.program import run
-from infra.aws.settings import Settings
+from infra.aws.settings import Settings, parse_settings
 from infra.findings import Level
 from tests.emulators.ec2.region import Region
 from tests.emulators.ec2.serving import ec2_server
@@ -28,6 +28,15 @@ from tests.emulators.materialise import EmulatorMaker, materialise
 from tests.emulators.ministack import ACCOUNT, REGION, Ministack, ministack
 from tests.integration.team_stack import team_config
 
+COMPANY = {
+    "detcloud:permissionsBoundary": f"arn:aws:iam::{ACCOUNT}:policy/boundary",
+    "detcloud:iamPrefix": "corp-",
+    "detcloud:tags": '{"cost-center": "42"}',
+    "detcloud:privateSubnets": "true",
+    "detcloud:endpoints": '["ecr.api"]',
+    "detcloud:domain": "ml.example.com",
+    "detcloud:certificate": f"arn:aws:acm:{REGION}:{ACCOUNT}:certificate/1",
+}
 ZONES = (f"{REGION}a", f"{REGION}b")
 SETTINGS = Settings("vision", ACCOUNT, REGION, "pools.yaml", "a" * 64, zones=ZONES)
 UNPLACED = re.compile("(ec2|events|lambda|ssm):|iam:.*InstanceProfile")
@@ -50,6 +59,10 @@ def deployer(account: Ministack, name: str, settings: Settings) -> Ministack:
     iam = account.client("iam")
     iam.create_user(UserName=name)
     policy = deployer_policy(settings)
+    # A denial without its condition would deny everything.
+    policy["Statement"] = [
+        it for it in policy["Statement"] if it["Effect"] == "Allow" or "Condition" not in it
+    ]
     for statement in policy["Statement"]:
         statement.pop("Condition", None)
     actions = {action for statement in policy["Statement"] for action in statement["Action"]}
@@ -61,9 +74,35 @@ def deployer(account: Ministack, name: str, settings: Settings) -> Ministack:
     return Ministack(account.url, keys["AccessKeyId"], keys["SecretAccessKey"])
 
 
-def test_the_deployers_policy_is_enough_for_the_stack(bob: Ministack, tmp_path: Path) -> None:
-    outputs = materialise(run, "vision", team_config(tmp_path), EmulatorMaker(bob))
-    assert outputs["cluster"] == "detcloud-vision"
+def test_the_deployers_policy_is_enough_for_a_stack_with_a_companys_rules(
+    account: Ministack, tmp_path: Path
+) -> None:
+    """A key, bounded roles, private subnets and a domain, and what every stack has. The emulator
+    leaves paths out of the names of roles.
+    """
+    key = account.client("kms").create_key()["KeyMetadata"]["Arn"]
+    zone = account.client("route53").create_hosted_zone(Name="example.com", CallerReference="1")
+    everything = {"Effect": "Allow", "Action": "*", "Resource": "*"}
+    account.client("iam").create_policy(
+        PolicyName="boundary",
+        PolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [everything]}),
+    )
+    named = {
+        "detcloud:kmsKey": key,
+        "detcloud:hostedZone": zone["HostedZone"]["Id"].rpartition("/")[2],
+    }
+    config = {**team_config(tmp_path), **COMPANY, **named}
+    texts = {name.partition(":")[2]: text for name, text in config.items()}
+    ann = deployer(account, "ann", parse_settings("vision", texts))
+    outputs = materialise(run, "vision", config, EmulatorMaker(ann))
+    assert outputs["url"] == "https://ml.example.com"
+    table = account.client("dynamodb").describe_table(TableName="detcloud-vision")["Table"]
+    assert table["SSEDescription"]["KMSMasterKeyArn"] == key
+    role = account.client("iam").get_role(RoleName="corp-detcloud-vision-tick")["Role"]
+    bounds = role["PermissionsBoundary"]["PermissionsBoundaryArn"]
+    assert bounds == COMPANY["detcloud:permissionsBoundary"]
+    grants = account.client("kms").list_grants(KeyId=key)["Grants"]
+    assert [grant["Name"] for grant in grants] == ["detcloud-vision-spot"]
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from tests.emulators.ministack import Ministack, ministack
 from tests.emulators.server import missing, require_program
 from tests.integration.team_stack import team_config
 from tests.patience import ANSWER_SECONDS_MAX, PATIENCE
+from tests.unit.infra.graphs import BANK, files
 
 MIRRORS = (Path("/opt/tf-plugins"), Path("/usr/share/terraform/plugins"))
 SERVICES = (
@@ -64,9 +65,12 @@ def account(tmp_path: Path) -> Iterator[Ministack]:
 
 def test_terraform_makes_the_same_stack(tmp_path: Path, account: Ministack) -> None:
     terraform = Terraform(tmp_path)
+    # First all that a company may ask for, in names alone.
+    export(run, PROVIDER, "bank", {**BANK, **files(tmp_path / "given")}, tmp_path)
+    terraform("init")
+    terraform("validate")
     config = {**team_config(tmp_path), "detcloud:monthlyBudget": "50"}
     document = export(run, PROVIDER, "vision", config, tmp_path)
-    terraform("init")
     terraform("validate")
     del document["resource"][TOO_SLOW]
     (tmp_path / FILE).write_text(json.dumps(document))

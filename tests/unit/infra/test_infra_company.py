@@ -18,7 +18,7 @@ from infra.aws.settings import parse_settings
 from infra.aws.terraform import PROVIDER
 from infra.stack_program import SettingsInvalid
 from infra.terraform.export import export
-from lambdas.aws.adapters import complete_network
+from lambdas.aws.adapters import AwsAdapters, complete_network
 from provisioner.clouds.aws.launch_request import (
     Ec2Settings,
     Tag,
@@ -192,6 +192,18 @@ def test_the_domain_is_the_clusters_address_and_the_former_one_goes_on(bank: Gra
     assert mapping["stage"] == "Stage.api.id"
     [alias] = bank.inputs_of("Record")["domain"]["aliases"]
     assert alias["name"] == "DomainName.domain.targetDomainName"
+
+
+def test_the_api_answers_to_its_domain_and_to_its_former_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DETCLOUD_API_URL", "https://ml.example.com")
+    assert AwsAdapters().api_hosts == {"ml.example.com"}
+    monkeypatch.setenv("DETCLOUD_API_FORMER_URL", "https://a1.execute-api.us-east-1.amazonaws.com")
+    assert AwsAdapters().api_hosts == {
+        "ml.example.com",
+        "a1.execute-api.us-east-1.amazonaws.com",
+    }
 
 
 def test_terraform_gets_all_of_it(tmp_path: Path) -> None:
