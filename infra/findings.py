@@ -1,4 +1,4 @@
-"""What a check before a deployment found: a line each, with what to do."""
+"""The findings of a check before a deployment: a line each, with what to do."""
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass

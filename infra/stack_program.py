@@ -30,7 +30,7 @@ class DrainFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Drained:
+class DrainReport:
     """How much of what a cluster made by itself was removed."""
 
     instances: int
@@ -87,7 +87,7 @@ class StackProgram:
     check_config: Callable[[str, Mapping[str, object]], ConfigReport]
     check_account: Callable[[str, Mapping[str, object]], list[Finding]]
     deployer_policy: Callable[[str, Mapping[str, object], bool], str]
-    drain: Callable[[str, Mapping[str, object], Progress], Drained]
+    drain: Callable[[str, Mapping[str, object], Progress], DrainReport]
     find_leftovers: Callable[[str, Mapping[str, object]], list[str]]
     stores: frozenset[str]
     archives: FunctionArchives

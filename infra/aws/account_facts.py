@@ -69,7 +69,7 @@ class KeyFacts:
 
 @dataclass(frozen=True)
 class AccountFacts:
-    """What an account in a region has and allows; each fact may be Unknown.
+    """The facts of an account in a region, each of which may be Unknown.
 
     Attributes:
         caller: whoever deploys.

@@ -214,13 +214,16 @@ def _disk_key(clients: Clients) -> DiskKey:
 
 def _concurrency(settings: Settings, clients: Clients) -> Concurrency:
     limits = clients("lambda").get_account_settings()["AccountLimit"]
-    here = sum(_reserved(clients, settings.names.part(name)) for name in ("tick", *INVOKED_BY_TICK))
+    here = sum(
+        _reserved_concurrency(clients, settings.names.part(name))
+        for name in ("tick", *INVOKED_BY_TICK)
+    )
     return Concurrency(
         limits["ConcurrentExecutions"], limits["UnreservedConcurrentExecutions"], here
     )
 
 
-def _reserved(clients: Clients, function: str) -> int:
+def _reserved_concurrency(clients: Clients, function: str) -> int:
     """Return how many are reserved for a function, which may not be there or may not be seen."""
     try:
         answer = clients("lambda").get_function_concurrency(FunctionName=function)

@@ -1,4 +1,4 @@
-"""What AWS's Deep Learning Base AMI runs on, the image of pools that name none.
+"""The machines that AWS's Deep Learning Base AMI runs on, the image of pools that name none.
 
 Sources: DLAMI developer guide, "Important NVIDIA driver changes to DLAMIs" (its open driver knows
 GPUs from Turing on) and the release notes of "Deep Learning Base OSS Nvidia Driver GPU AMI

@@ -12,7 +12,7 @@ import botocore.exceptions as sdk
 from infra.aws.account_reader import Clients
 from infra.aws.functions import SIZES
 from infra.aws.names import Names
-from infra.stack_program import Drained, DrainFailed, Progress
+from infra.stack_program import DrainFailed, DrainReport, Progress
 from provisioner.clouds.provider import CLUSTER_TAG
 
 # EC2 may show an instance later than it answers with its id.
@@ -34,7 +34,7 @@ class Clock:
 
 def drain(
     names: Names, clients: Clients, progress: Progress, clock: Clock | None = None
-) -> Drained:
+) -> DrainReport:
     """End the cluster's instances and delete its launch templates; its tick is stopped, and stays
     so. Whoever repeats it goes on where it stopped.
 
@@ -47,7 +47,7 @@ def drain(
     instances = _end_instances(names, clients, progress, clock, quiet_at)
     templates = _delete_templates(names, clients)
     progress(f"{instances} instances ended, {templates} launch templates deleted")
-    return Drained(instances, templates)
+    return DrainReport(instances, templates)
 
 
 def find_leftovers(names: Names, clients: Clients) -> list[str]:

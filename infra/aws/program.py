@@ -28,7 +28,7 @@ from infra.sources import REPOSITORY
 from infra.stack_program import (
     PROJECT,
     ConfigReport,
-    Drained,
+    DrainReport,
     FunctionArchives,
     Progress,
     SettingsInvalid,
@@ -120,7 +120,7 @@ def deployer_policy(team: str, stack_config: Mapping[str, object], of_key: bool)
     return deployer.render_policy(settings)
 
 
-def drain(team: str, stack_config: Mapping[str, object], progress: Progress) -> Drained:
+def drain(team: str, stack_config: Mapping[str, object], progress: Progress) -> DrainReport:
     """End the instances of a team's cluster. Raises DrainFailed, SettingsInvalid."""
     settings = _read_settings(team, stack_config)
     return draining.drain(settings.names, aws_clients(settings.region), progress)

@@ -169,7 +169,8 @@ def test_what_is_wrong_is_told_with_what_to_do(
     "name", ["caller", "denied", "zones", "disk_key", "concurrency", "image", "dry_run"]
 )
 def test_what_could_not_be_read_is_a_warning_with_the_permission_for_it(name: str) -> None:
-    found = worst(findings(**{name: Unknown("some:Permission", "AWS answered AccessDenied")}))
+    facts: dict[str, Any] = {name: Unknown("some:Permission", "AWS answered AccessDenied")}
+    found = worst(findings(**facts))
     assert found.level is Level.WARNING
     assert found.text == "could not be checked: AWS answered AccessDenied"
     assert found.remedy == "the check needs some:Permission"

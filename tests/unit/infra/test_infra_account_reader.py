@@ -193,12 +193,12 @@ def read_quietly(aws: Aws, settings: Settings = SETTINGS) -> Any:
 
     def clients(service: str) -> Any:
         client = aws(service)
-        return _Unanswered(client)
+        return QuietClient(client)
 
     return read_account(settings, CLUSTER, clients)
 
 
-class _Unanswered:
+class QuietClient:
     """A client whose calls that nobody prepared are refused."""
 
     def __init__(self, client: Any) -> None:

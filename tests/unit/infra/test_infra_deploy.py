@@ -20,7 +20,7 @@ from infra.aws import bundle, program
 from infra.aws.bundle import Target
 from infra.findings import Finding, Level
 from infra.sources import REPOSITORY
-from infra.stack_program import Drained
+from infra.stack_program import DrainReport
 from infra.terraform.export import FILE
 
 DIGEST = "c" * 64
@@ -66,7 +66,7 @@ def run(settings: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 @pytest.fixture
 def account(monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
-    """What a check of the account finds; nothing at first."""
+    """The findings of a check of the account; none at first."""
     found: list[Finding] = []
     standing_in = replace(program.PROGRAM, check_account=lambda team, config: found)
     monkeypatch.setattr(program, "PROGRAM", standing_in)
@@ -390,9 +390,9 @@ def test_what_was_never_deployed_is_not_upgraded(run: Run, engine: Engine) -> No
 def test_a_cluster_is_drained_before_its_stack_is_removed(
     run: Run, engine: Engine, settings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def drain(team: str, config: Mapping[str, object], progress: object) -> Drained:
+    def drain(team: str, config: Mapping[str, object], progress: object) -> DrainReport:
         engine.asked.append(f"drain {team}")
-        return Drained(instances=3, templates=2)
+        return DrainReport(instances=3, templates=2)
 
     standing_in = replace(
         program.PROGRAM, drain=drain, find_leftovers=lambda team, config: ["arn:x"]
@@ -412,7 +412,7 @@ def test_a_cluster_is_drained_before_its_stack_is_removed(
 def test_whoever_has_no_engine_drains_all_the_same(
     run: Run, settings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    standing_in = replace(program.PROGRAM, drain=lambda *_: Drained(1, 0))
+    standing_in = replace(program.PROGRAM, drain=lambda *_: DrainReport(1, 0))
     monkeypatch.setattr(program, "PROGRAM", standing_in)
     monkeypatch.setenv("PATH", "")
     settings.write_text(settings.read_text() + "  detcloud:protect: false\n")

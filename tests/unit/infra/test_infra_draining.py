@@ -36,7 +36,7 @@ class Aws:
     def put_function_concurrency(self, FunctionName: str, **asked: Any) -> None:
         if not self.has_functions:
             error = {"Error": {"Code": "ResourceNotFoundException"}}
-            raise ClientError(error, "PutFunctionConcurrency")  # type: ignore[arg-type]
+            raise ClientError(error, "PutFunctionConcurrency")
         assert asked == {"ReservedConcurrentExecutions": 0}
         self.stopped.append(FunctionName)
 
@@ -89,7 +89,7 @@ def test_a_launch_that_was_under_way_is_found(aws: Aws) -> None:
     aws.has_functions = True
     quiet_seconds = SIZES["tick"].seconds_max + VISIBLE_SECONDS
     began_ms = aws.account.now_ms
-    sleep, launched = aws.clock.sleep, []
+    sleep, launched = aws.clock.sleep, list[bool]()
 
     def sleep_while_a_tick_launches(seconds: float) -> None:
         sleep(seconds)
