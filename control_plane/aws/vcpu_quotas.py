@@ -66,6 +66,11 @@ def quota_advice(instance_type: str, market: Market, region: str) -> str:
     quota = vcpu_quota(instance_type, market)
     if quota is None:
         return ""
-    host = f"{region}.console.aws.amazon.com" if region else "console.aws.amazon.com"
-    url = f"https://{host}/servicequotas/home/services/ec2/quotas/{quota.code}"
+    url = quota_url(quota, region)
     return f'the quota "{quota.name}" ({quota.code}) counts vCPUs; raise it at {url}'
+
+
+def quota_url(quota: VcpuQuota, region: str) -> str:
+    """The page of the console on which more of a quota is asked for."""
+    host = f"{region}.console.aws.amazon.com" if region else "console.aws.amazon.com"
+    return f"https://{host}/servicequotas/home/services/ec2/quotas/{quota.code}"

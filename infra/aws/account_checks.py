@@ -8,7 +8,9 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from control_plane.aws.pool_provider import AwsProvider
+from control_plane.aws.vcpu_quotas import VcpuQuota, quota_url, vcpu_quota
 from control_plane.config.pools import ClusterConfig
+from control_plane.fleet.records import Market
 from infra.aws import default_image
 from infra.aws.account_facts import (
     AccountFacts,
@@ -21,7 +23,6 @@ from infra.aws.account_facts import (
     Unknown,
 )
 from infra.aws.pool_checks import aws_pools, offerings_of, zones_in_use
-from infra.aws.quotas import Quota, quota_of
 from infra.aws.settings import Settings
 from infra.findings import Finding, Level
 
@@ -170,9 +171,9 @@ def _quota_findings(
     """Yield a finding for each quota: whether it is enough for one instance, and for the pools."""
     if isinstance(facts.types, Unknown):
         return
-    users: dict[Quota, list[Purchase]] = {}
+    users: dict[VcpuQuota, list[Purchase]] = {}
     for purchase in purchases:
-        quota = quota_of(purchase.instance_type, purchase.market)
+        quota = vcpu_quota(purchase.instance_type, Market(purchase.market))
         if quota is not None and purchase.instance_type in facts.types:
             users.setdefault(quota, []).append(purchase)
     for quota, those in users.items():
@@ -183,9 +184,9 @@ def _quota_findings(
 
 
 def _quota(
-    settings: Settings, quota: Quota, vcpus_of: dict[Purchase, int], vcpus: float
+    settings: Settings, quota: VcpuQuota, vcpus_of: dict[Purchase, int], vcpus: float
 ) -> Iterator[Finding]:
-    subject, remedy = f"quota {quota.code}", f"ask for more at {quota.url(settings.region)}"
+    subject, remedy = f"quota {quota.code}", f"ask for more at {quota_url(quota, settings.region)}"
     smallest = min(vcpus_of, key=lambda it: vcpus_of[it])
     pools: dict[str, int] = {}
     for it, each in vcpus_of.items():

@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 
 import botocore.exceptions as sdk
 
+from control_plane.aws.vcpu_quotas import vcpu_quota
 from control_plane.config.pools import ClusterConfig
+from control_plane.fleet.records import Market
 from detcloud.shared.aws import new_session
 from infra.aws.account_facts import (
     AccountFacts,
@@ -23,7 +25,6 @@ from infra.aws.account_facts import (
 from infra.aws.deployer import deployer_policy
 from infra.aws.names import INVOKED_BY_TICK
 from infra.aws.pool_checks import aws_pools, offerings_of
-from infra.aws.quotas import SERVICE, quota_of
 from infra.aws.settings import Settings
 from provisioner.clouds.aws.launch_request import IMAGE_DEFAULT
 
@@ -60,7 +61,7 @@ def read_account(settings: Settings, cluster: ClusterConfig, clients: Clients) -
     ]
     types = sorted({name for name, _ in bought})
     images = {it.image_id for _, it in aws_pools(cluster)} - {""}
-    codes = {quota.code for name, market in bought if (quota := quota_of(name, market))}
+    codes = {quota.code for name, market in bought if (quota := vcpu_quota(name, Market(market)))}
     caller = _ask("sts:GetCallerIdentity", lambda: _caller(clients))
     return AccountFacts(
         caller=caller,
@@ -161,7 +162,7 @@ def _principal(caller: Caller, clients: Clients) -> str:
 
 def _quota(clients: Clients, code: str) -> float | Unknown:
     def read() -> float:
-        asked = {"ServiceCode": SERVICE, "QuotaCode": code}
+        asked = {"ServiceCode": "ec2", "QuotaCode": code}
         value: float = clients("service-quotas").get_service_quota(**asked)["Quota"]["Value"]
         return value
 

@@ -73,6 +73,10 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "aws:ec2/natGateway:NatGateway": (
         "ec2: CreateNatGateway CreateTags DeleteNatGateway DeleteTags DescribeNatGateways",
     ),
+    "aws:ec2/placementGroup:PlacementGroup": (
+        "ec2: CreatePlacementGroup CreateTags DeletePlacementGroup DeleteTags "
+        "DescribePlacementGroups",
+    ),
     "aws:ec2/route:Route": ("ec2: CreateRoute DeleteRoute DescribeRouteTables ReplaceRoute",),
     "aws:ec2/routeTable:RouteTable": (
         "ec2: CreateRouteTable CreateTags DeleteRouteTable DeleteTags DescribeRouteTables",

@@ -19,7 +19,6 @@ from infra.aws.account_facts import (
 )
 from infra.aws.default_image import architecture_by_name
 from infra.aws.pool_checks import find_pool_problems
-from infra.aws.quotas import quota_of
 from infra.aws.settings import Network, Settings
 from infra.findings import Finding, Level
 
@@ -321,25 +320,3 @@ def test_an_offering_in_a_zone_without_a_subnet_is_refused() -> None:
 )
 def test_a_types_name_tells_its_architecture(kind: str, architecture: str) -> None:
     assert architecture_by_name(kind) == architecture
-
-
-@pytest.mark.parametrize(
-    ("kind", "market", "code"),
-    [
-        ("g4dn.xlarge", "spot", "L-3819A6DF"),
-        ("gr6.4xlarge", "on_demand", "L-DB2E81BA"),
-        ("p4d.24xlarge", "spot", "L-7212CCBC"),
-        ("p5en.48xlarge", "spot", "L-C4BD4855"),
-        ("p5.48xlarge", "on_demand", "L-417A185B"),
-        ("p6-b200.48xlarge", "spot", None),
-        ("m5.large", "on_demand", "L-1216C47A"),
-        ("c7a.large", "spot", "L-34B43A08"),
-        ("inf2.xlarge", "spot", None),
-        ("x2gd.large", "spot", None),
-    ],
-)
-def test_a_type_counts_against_the_quota_of_its_family(
-    kind: str, market: str, code: str | None
-) -> None:
-    quota = quota_of(kind, market)
-    assert (quota.code if quota else None) == code

@@ -135,12 +135,13 @@ def test_instances_are_private_encrypted_and_tagged(bank: Graph) -> None:
     environment = bank.inputs_of("Function")["tick"]["environment"]["variables"]
     pool = Ec2Settings(custom_tags=(Tag("cost-center", "43"), Tag("ours", "yes")))
     settings = complete_network(pool, json.loads(environment["DETCLOUD_NETWORK"]))
-    data = launch_template_data(settings, b"", "/dev/sda1")
+    offering = Offering("g5.xlarge/spot", "g5.xlarge", "", Market.SPOT, 1)
+    intent = IntentRow("1", "detcloud-bank", "gpus", offering, 1, "t", 0)
+    data = launch_template_data(intent, settings, b"", "/dev/sda1")
     assert data["NetworkInterfaces"][0]["AssociatePublicIpAddress"] is False
     assert data["BlockDeviceMappings"][0]["Ebs"]["KmsKeyId"] == KEY
     # What a pool says of a tag takes precedence over the stack.
-    offering = Offering("g5.xlarge/spot", "g5.xlarge", "", Market.SPOT, 1)
-    tags = instance_tags(IntentRow("1", "detcloud-bank", "gpus", offering, 1, "t", 0), settings)
+    tags = instance_tags(intent, settings)
     assert (tags["cost-center"], tags["ours"]) == ("43", "yes")
 
 
@@ -148,11 +149,11 @@ def test_private_subnets_go_out_through_one_gateway(bank: Graph) -> None:
     subnets = bank.inputs_of("Subnet")
     public = {name for name, it in subnets.items() if it["mapPublicIpOnLaunch"]}
     assert public == {"way-out"}
-    # The zones have the first two of sixteen blocks; the way out has the third.
+    # The zones have their letters' of sixteen blocks; the way out has the last, 15 x 16 = 240.
     assert {name: it["cidrBlock"] for name, it in subnets.items()} == {
         "us-east-1a": "10.77.0.0/20",
         "us-east-1b": "10.77.16.0/20",
-        "way-out": "10.77.32.0/20",
+        "way-out": "10.77.240.0/20",
     }
     routes = bank.inputs_of("Route")
     assert routes["out"]["natGatewayId"] == "NatGateway.way-out.id"
