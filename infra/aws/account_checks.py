@@ -50,8 +50,13 @@ class Purchase(NamedTuple):
 
 def judge(settings: Settings, cluster: ClusterConfig, facts: AccountFacts) -> list[Finding]:
     """Return the findings, in the order in which they are worth reading."""
+    if isinstance(facts.caller, Unknown):
+        # Nobody needs a permission to ask who they are.
+        text = f"there are none that AWS accepts: {facts.caller.why}"
+        remedy = "sign in, or name a profile in AWS_PROFILE"
+        return [Finding(Level.ERROR, "credentials", text, remedy)]
     found = [
-        *_read(facts.caller, "credentials", lambda it: _caller(settings, it)),
+        *_caller(settings, facts.caller),
         *_read(facts.denied, "permissions", _permissions),
     ]
     purchases = list(_purchases(cluster))

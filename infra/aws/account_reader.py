@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import botocore.exceptions as sdk
+from botocore.config import Config
 
 from control_plane.aws.vcpu_quotas import vcpu_quota
 from control_plane.config.pools import ClusterConfig
@@ -35,6 +36,8 @@ Clients = Callable[[str], Any]
 # EC2 filters for at most 200 values, and IAM simulates at most 100 actions in a call.
 FILTER_VALUES_MAX = 200
 SIMULATED_MAX = 100
+# Somebody waits, and where there is no way to AWS each call would wait for minutes.
+_PATIENCE = Config(connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 2})
 _MISSING = frozenset(
     {"NoSuchEntity", "ResourceNotFoundException", "InvalidAMIID.NotFound", "NotFoundException"}
 )
@@ -46,7 +49,7 @@ def aws_clients(region: str) -> Clients:
 
     def client(service: str) -> Any:
         if service not in made:
-            made[service] = session.create_client(service, region)
+            made[service] = session.create_client(service, region, config=_PATIENCE)
         return made[service]
 
     return client

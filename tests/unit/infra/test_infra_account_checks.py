@@ -164,15 +164,19 @@ def test_what_is_wrong_is_told_with_what_to_do(
     assert remedy in found.remedy
 
 
-@pytest.mark.parametrize(
-    "name", ["caller", "denied", "zones", "disk_key", "concurrency", "image", "dry_run"]
-)
+@pytest.mark.parametrize("name", ["denied", "zones", "disk_key", "concurrency", "image", "dry_run"])
 def test_what_could_not_be_read_is_a_warning_with_the_permission_for_it(name: str) -> None:
     facts: dict[str, Any] = {name: Unknown("some:Permission", "AWS answered AccessDenied")}
     found = worst(findings(**facts))
     assert found.level is Level.WARNING
     assert found.text == "could not be checked: AWS answered AccessDenied"
     assert found.remedy == "the check needs some:Permission"
+
+
+def test_without_credentials_nothing_else_is_worth_a_line() -> None:
+    [found] = findings(caller=Unknown("sts:GetCallerIdentity", "AWS answered ExpiredToken"))
+    assert (found.level, found.subject) == (Level.ERROR, "credentials")
+    assert found.text == "there are none that AWS accepts: AWS answered ExpiredToken"
 
 
 def test_a_quota_that_could_not_be_read_is_a_warning() -> None:
