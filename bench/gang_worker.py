@@ -1,18 +1,20 @@
 """One of two processes that train the same in two forms: `python -m bench.gang_worker FOLDER RUNS
 BATCHES`, with the variables of torch's launcher.
 
-Rank 0 writes FOLDER/times.json: the seconds of each batch by workload and form.
+Rank 0 writes FOLDER/times.json: by workload and form, for each run the seconds of its batches.
 """
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 from torch import distributed
 
-from bench.training_loops import WORKLOADS, plain, with_trainer
+from bench.training_loops import WORKLOADS, Weights, plain, with_trainer
 
 
 def main() -> None:
@@ -20,16 +22,21 @@ def main() -> None:
     folder, runs, batches = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     distributed.init_process_group("gloo")
     own = folder / str(distributed.get_rank())
-    times: dict[str, dict[str, list[float]]] = {}
+    times: dict[str, dict[str, list[list[float]]]] = {}
     for workload in WORKLOADS:
         taken = times.setdefault(workload.name, {"plain": [], "trainer": []})
         # The processes share a batch, so each has half of it.
         shared = replace(workload, batch_size=workload.batch_size // 2)
         for turn in range(runs):
-            began, ours = with_trainer(shared, batches, own / f"{workload.records}-{turn}")
-            taken["trainer"] += [end - start for start, end in pairwise(began)]
-            began, theirs = plain(shared, batches)
-            taken["plain"] += [end - start for start, end in pairwise(began)]
+            forms: dict[str, Callable[[], tuple[list[float], Weights]]] = {
+                "trainer": partial(with_trainer, shared, batches, own / f"{shared.records}-{turn}"),
+                "plain": partial(plain, shared, batches),
+            }
+            weights = {}
+            for form in sorted(forms, reverse=turn % 2 == 0):
+                began, weights[form] = forms[form]()
+                taken[form].append([end - start for start, end in pairwise(began)])
+            ours, theirs = weights["trainer"], weights["plain"]
             if not all(ours[name].equal(theirs[name]) for name in ours):
                 raise AssertionError("the two trainings ended with different weights")
     if distributed.get_rank() == 0:
