@@ -61,8 +61,10 @@ class FreeCapacity:
     zone: str = ""
 
     def may_serve(self, market: Market | None) -> bool:
-        """Whether a request of a market may run here; spot requests may run on demand too."""
-        return market in (None, Market.SPOT) or market is self.market
+        """Whether a request of a market may run here: on what is there, which the scheduler uses
+        however it was bought, or on a fresh one of the market. Spot requests may run on demand too.
+        """
+        return self.is_connected or market in (None, Market.SPOT) or market is self.market
 
     @property
     def is_empty(self) -> bool:

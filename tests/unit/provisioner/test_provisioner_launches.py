@@ -230,6 +230,14 @@ class TestGangs:
         plan = scale_plan(pairs, job_demand(8), pending=((SMALL, 1),), max_instances=2)
         assert not state_changes(plan)
 
+    def test_an_idle_one_of_another_market_completes_a_gang(self) -> None:
+        # 8 slots want 2 of at most 2. The scheduler uses what is there, however it was bought, so
+        # that one on demand is enough; with two, the spot one would have no room beside them.
+        pairs = [(idle_instance("a", 1, offering=SPOT), running_with(IDLE))]
+        demand = replace(job_demand(8), market=Market.ON_DEMAND)
+        plan = scale_plan(pairs, demand, offerings=(SPOT, SMALL), max_instances=2)
+        assert launch_counts(plan) == {SMALL.name: 1}
+
     def test_an_idle_one_stays_for_a_gang_with_one_of_another_offering(self) -> None:
         # 8 slots want 2 of at most 2: the scheduler does not mind where they were bought.
         pairs = [
