@@ -118,7 +118,7 @@ class World:
             self.searches,
             self._check_process_start,
         )
-        self.fleet_checker = FleetChecker(self.rows, self.checker, self.clock)
+        self.fleet_checker = FleetChecker(self.rows, self.checker, self.clock, START_MS)
         self.machines = Machines(environment, self.cloud, self.rows, START_MS)
         self.pools = {f"pool-{n}": self._sample_pool(n) for n in range(size.pools)}
         self._capacities = {name: _pool_capacity(settings) for name, settings in self.pools.items()}
