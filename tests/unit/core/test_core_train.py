@@ -20,7 +20,9 @@ class Train(TrainContext):
     def __init__(self, best: float | None = None) -> None:
         self.reports: list[dict[str, object]] = []
         directives = Directives(best_validation=best)
-        super().__init__(self._record, lambda: directives, EventWriter(Path("events"), "x"))
+        # The thread that writes may outlive the test, which is in this folder only for now.
+        events = EventWriter(Path("events").absolute(), "x")
+        super().__init__(self._record, lambda: directives, events)
 
     def _record(self, kind: str, **fields: object) -> None:
         self.reports.append({"kind": kind, **fields})
