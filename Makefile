@@ -1,7 +1,7 @@
 # Everything happens in .venv, from a checkout and four programs: python3.11, venv, make and git.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-core demo demo-processes check test nightly simulate crashes gangs soak bench bench-aws lambda lint clean distclean
+.PHONY: help setup setup-core demo demo-processes check test nightly simulate crashes gangs rare soak bench bench-aws lambda lint clean distclean
 
 PYTHON ?=
 VENV := .venv
@@ -26,8 +26,8 @@ help:
 	@echo "make demo       run a random search on a cluster on this machine, and stop the cluster"
 	@echo "make demo-processes  train one model in two processes on a cluster on this machine, and stop it"
 	@echo "make check      lint, types and the fast tests; AREA=searchers: those of one area only"
-	@echo "make test       run all tests; what is skipped is listed with its reason"
-	@echo "make nightly    the long sweeps: $(SEEDS) simulated clusters, every crash, gangs, $(SOAK_MINUTES) minutes of soak"
+	@echo "make test       run all tests but the nightly ones; what is skipped is listed with its reason"
+	@echo "make nightly    the long sweeps: $(SEEDS) simulated clusters, every crash, gangs, rare tests, $(SOAK_MINUTES) minutes of soak"
 	@echo "make lint       ruff, mypy and the import contracts"
 	@echo "make setup-core create $(VENV) with what the demo and make check need; the others ask for more"
 	@echo "make setup      install everything that any of the tests needs"
@@ -86,7 +86,7 @@ test: $(SETUP)
 	cat .deployed.log; wait $$soak || failed=1; cat .soak.log; \
 	rm -f .used.log .deployed.log .soak.log; exit $$failed
 
-nightly: simulate crashes gangs soak
+nightly: simulate crashes gangs rare soak
 
 simulate: $(CORE)
 	@mkdir -p $(dir $(OUTCOMES))
@@ -99,6 +99,11 @@ crashes: $(SETUP)
 # Every disturbance of trials on one, two and four processes, on one agent and on two.
 gangs: $(SETUP)
 	GANG_WORLDS=all $(BIN)/python -m pytest -ra tests/end_to_end/test_gang_weights.py
+
+# What is near to a test of the gate, and dear.
+rare: $(SETUP)
+	$(BIN)/python -m pytest -ra -m nightly tests/end_to_end/aws tests/unit/frameworks
+	CONTROL_SEEDS=16 $(BIN)/python -m pytest -ra -k with_everything_in_place tests/simulation/test_mutants.py
 
 soak: $(CORE)
 	$(BIN)/python -m tests.end_to_end.soak --minutes $(SOAK_MINUTES)

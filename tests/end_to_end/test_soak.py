@@ -1,4 +1,4 @@
-"""Five minutes of searches with a kill every 30 seconds lose nothing and leave memory flat."""
+"""Searches with a kill every 30 seconds lose nothing and leave memory flat."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.end_to_end.soak import report, soak
 
 pytestmark = pytest.mark.end_to_end
 
-SECONDS = 300.0
+SECONDS = 150.0
 
 
 def test_nothing_is_lost_and_memory_is_flat(tmp_path: Path) -> None:
@@ -20,5 +20,5 @@ def test_nothing_is_lost_and_memory_is_flat(tmp_path: Path) -> None:
     found = soak(tmp_path, SECONDS, seed)
     print(report(found))
     assert found.verdict() == []
-    # Kills may wait for a trial to hit, but most of the ten must have come.
-    assert len(found.struck) >= 6
+    # Kills may wait for a trial to hit, but most of the five must have come.
+    assert len(found.struck) >= 3

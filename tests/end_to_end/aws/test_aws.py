@@ -15,6 +15,8 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from control_plane.agents.agent_code import agent_code
 from tests.emulators.deployment import Deployment, wait_until
 from tests.emulators.ec2.machine import Machine
@@ -90,6 +92,7 @@ def test_a_spot_notice_ends_in_a_checkpoint_and_a_replacement(
     assert left[-1] < resumed[0] <= left[-1] + EPOCH_BATCHES
 
 
+@pytest.mark.nightly
 def test_a_model_is_asked_for_the_points_of_a_search(
     deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
@@ -116,6 +119,7 @@ def test_a_model_is_asked_for_the_points_of_a_search(
     assert ("suggestions", str(experiment)) not in deployment.rows()
 
 
+@pytest.mark.nightly
 def test_an_instance_that_is_better_left_finishes_what_it_has_and_gets_nothing_more(
     deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:

@@ -4,6 +4,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from control_plane.agents.leases import LEASE_MS
 from lambdas.clock import now_ms
 from tests.emulators.deployment import Deployment, wait_until
@@ -52,6 +54,7 @@ def test_instances_that_fail_to_boot_say_why_and_are_replaced(
         assert not ended & {agent.id for agent in client.agents()}
 
 
+@pytest.mark.nightly
 def test_a_throttled_table_delays_everybody_and_nothing_runs_twice(
     deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
@@ -109,6 +112,7 @@ def test_an_api_that_is_down_for_a_minute_stops_no_training_and_loses_no_report(
     assert validation_steps(deployment, trial) == [898]
 
 
+@pytest.mark.nightly
 def test_an_actor_that_cannot_be_read_goes_to_the_dead_letters_and_holds_up_nobody(
     deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:

@@ -68,6 +68,7 @@ def test_a_training_that_was_stopped_ends_with_the_weights_of_one_that_was_not(
     assert reports(example, "completed")[0]["metric"] > 0.3
 
 
+@pytest.mark.nightly
 def test_each_stage_of_a_pipeline_has_its_part_of_the_checkpoint(tmp_path: Path) -> None:
     from tests.unit.frameworks.engine_training import prepare
 

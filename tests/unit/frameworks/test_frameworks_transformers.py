@@ -145,6 +145,7 @@ def test_the_example_learns(trial_runs: Runs) -> None:
     assert runs.exits() == ["completed"]
 
 
+@pytest.mark.nightly
 def test_two_processes_store_one_checkpoint_and_report_once(tmp_path: Path) -> None:
     trial = make_trial(
         tmp_path, metric="eval_loss", slots=[0, 1], config=BATCHES, hosts=["127.0.0.1"]
