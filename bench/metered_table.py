@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from control_plane.state.faults import TableDecorator
 from control_plane.state.table import (
+    NEVER_MS,
     Check,
     Delete,
     Expect,
@@ -92,8 +93,10 @@ class MeteredTable(TableDecorator):
             self._on_read(_read_units(sum(map(_size, read.rows))))
         return super().query(partition, first, last, limit=limit, descending=descending)
 
-    def due_keys(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
-        keys = super().due_keys(shard, until_ms, limit=limit)
+    def due_keys(
+        self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
+    ) -> tuple[Key, ...]:
+        keys = super().due_keys(shard, until_ms, after_ms=after_ms, limit=limit)
         self._on_read(_read_units(sum(row_bytes(key, b"") for key in keys)) / 2)
         return keys
 

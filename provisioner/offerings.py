@@ -92,12 +92,14 @@ def health_after_connection(health: OfferingHealth) -> OfferingHealth:
 
 
 def health_without_future(health: OfferingHealth, now_ms: int) -> OfferingHealth:
-    """An offering's health with times that a clock which was ahead has set moved to now."""
+    """An offering's health with times that a clock which was ahead has set moved to now: no pause
+    is longer than that between probes.
+    """
     ahead_ms = max(0, health.failed_ms - now_ms)
     return replace(
         health,
         failed_ms=health.failed_ms - ahead_ms,
-        retry_ms=health.retry_ms - ahead_ms,
+        retry_ms=min(health.retry_ms - ahead_ms, now_ms + PROBE_PERIOD_MS),
         boot_failed_ms=min(health.boot_failed_ms, now_ms),
         interrupted_ms=min(health.interrupted_ms, now_ms),
     )

@@ -58,7 +58,8 @@ class OrphanSweeper:
     def _orphan_ids(self, listed: Iterable[CloudInstance]) -> list[str]:
         now_ms = self._clock()
         live = (it for it in listed if it.status not in _ENDED)
-        old = [it for it in live if now_ms - it.launched_ms >= GRACE_MS]
+        # A clock may have been ahead when it was launched.
+        old = [it for it in live if abs(now_ms - it.launched_ms) >= GRACE_MS]
         pools = sorted({it.tags.get(POOL_TAG, "") for it in old} - {""})
         under_way = {
             (pool, intent.id) for pool in pools for intent in read_intents(self._table, pool)

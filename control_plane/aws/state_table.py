@@ -26,6 +26,7 @@ from botocore.exceptions import (
 
 from control_plane.state.table import (
     EXPIRY_SHARDS,
+    NEVER_MS,
     Check,
     Conflict,
     Delete,
@@ -219,15 +220,18 @@ class DynamoDbTable:
             return Page(page, None)
         return Page(page, page[-1].key.sort if descending else rows[len(page)].key.sort)
 
-    def due_keys(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
+    def due_keys(
+        self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
+    ) -> tuple[Key, ...]:
         """Read keys of due rows of a shard, earliest first."""
         answer = self._send_read(
             "query",
             TableName=self._name,
             IndexName=INDEX,
-            KeyConditionExpression="h = :h and d <= :until",
+            KeyConditionExpression="h = :h and d between :first and :until",
             ExpressionAttributeValues={
                 ":h": _number_attribute(shard),
+                ":first": _number_attribute(after_ms + 1),
                 ":until": _number_attribute(until_ms),
             },
             Limit=limit,

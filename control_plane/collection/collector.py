@@ -65,7 +65,8 @@ class Collector:
             return False
         until = self._seconds() + budget_seconds
         now_ms = self._stores.engine.clock()
-        due = [job for job in self._jobs.values() if job.due_ms <= now_ms]
+        # One that is due later than any pause lasts was put off by a clock that was ahead.
+        due = [job for job in self._jobs.values() if not 0 < job.due_ms - now_ms <= PAUSE_MS_MAX]
         for job in due:
             # To the end of the line: whoever was not served in this pass is first in the next.
             self._jobs[job.experiment_id] = self._jobs.pop(job.experiment_id)

@@ -11,6 +11,10 @@ tried last, and those that only wait for one are due when that one is. An attemp
 because the table did not answer is withdrawn. A table throttles single actors, so the pass goes on
 with the next one.
 
+A host whose clock was ahead has written rows that are due when its time comes. No other row is due
+later than DUE_MS_MAX from now, so that these are found too: their mail is folded at once, and their
+timers wait from now on. Each pass looks for them in one of the shards.
+
 What is due first comes first. While others wait, an actor has a part of a pass, however much mail
 or outbox it has; what is left of the time is divided among those that need more.
 """
@@ -22,11 +26,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from control_plane.actors.step import CommandRefused
+from control_plane.clock_skew import SKEW_MS_MAX
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import PARTS
 from control_plane.engine.journal import JOURNAL
 from control_plane.engine.mailbox import (
     ATTEMPTS_MAX,
+    DUE_MS_MAX,
     ISOLATE_FROM_ATTEMPTS,
     MAIL,
     TIMERS,
@@ -35,6 +41,9 @@ from control_plane.engine.mailbox import (
     attempt_write,
     postponement,
     read_mail,
+    restarted_timer,
+    timer_continuation,
+    timer_due_ms,
 )
 from control_plane.engine.reader import TornRead
 from control_plane.state.table import (
@@ -60,6 +69,8 @@ POSTPONED_MS = 30_000
 # Keys of a shard that are read at once, with their rows.
 PAGE_KEYS = GET_MAX
 BUDGET_MS = 20_000
+_END_OF_TIME_MS = 1 << 52
+MINUTE_MS = 60_000
 # So many actors that never come to an end have a turn in each pass.
 TURNS_MIN = 8
 
@@ -90,10 +101,14 @@ def process_due_rows(
     until = engine.seconds() + budget_ms / 1000
     redrive = _Redrive(engine, until, budget_ms // TURNS_MIN)
     left: list[int] = list(shards)
+    if left:
+        minute = engine.clock() // MINUTE_MS
+        redrive.run_page(_find_future(engine, left[minute % len(left)]))
     while left and redrive.has_time():
-        late, left, expired = _find_due(engine, left)
-        redrive.expired += expired
-        if not redrive.run_page(late) and not expired:
+        page = _find_due(engine, left)
+        left = page.full_shards
+        redrive.expired += page.expired
+        if not redrive.run_page(page.late) and not page.put_off:
             break
     redrive.run_unfinished()
     if redrive.failures:
@@ -179,15 +194,25 @@ class _Redrive:
         return int((self._until - self._engine.seconds()) * 1000)
 
 
-def _find_due(
-    engine: Engine, shards: Iterable[int]
-) -> tuple[dict[str, list[Mail]], list[int], int]:
-    """Find late mail by actor, that due first ahead (an actor with only a due part has none), and
-    the shards that may have more. Rows that expire and were written before they had shards of their
-    own are deleted; the last item is how many.
+@dataclass(frozen=True, slots=True)
+class _DuePage:
+    """What a look at the index has found: late mail by actor, that due first ahead (an actor with
+    only a due part has none), and the shards that may have more. `put_off`: how many rows it has
+    deleted since they `expired`, or let wait on.
+    """
+
+    late: dict[str, list[Mail]]
+    full_shards: list[int]
+    expired: int
+    put_off: int
+
+
+def _find_due(engine: Engine, shards: Iterable[int]) -> _DuePage:
+    """Find what is due. Rows that expire and were written before they had shards of their own are
+    deleted.
     """
     now_ms = engine.clock()
-    due: list[tuple[int, Row]] = []
+    due: list[Row] = []
     full_shards: list[int] = []
     expired = 0
     for shard in shards:
@@ -199,13 +224,55 @@ def _find_due(
             expired += _delete_expired(engine, [key for key in keys if key not in work])
         for row in engine.table.get_many(work) if work else ():
             if row is not None and row.due_ms is not None and row.due_ms <= now_ms:
-                due.append((row.due_ms, row))
+                due.append(row)
+    waiting = [row for row in due if _is_waiting_timer(row, now_ms)]
+    put_off = expired + sum(_put_off_timer(engine, row, now_ms) for row in waiting)
+    late = _late_mail(row for row in due if not _is_waiting_timer(row, now_ms))
+    return _DuePage(late, full_shards, expired, put_off)
+
+
+def _find_future(engine: Engine, shard: int) -> dict[str, list[Mail]]:
+    """Find mail and parts, by actor, that a clock which was ahead has written. Timers that it has
+    set wait from now on.
+    """
+    now_ms = engine.clock()
+    after_ms = now_ms + DUE_MS_MAX + SKEW_MS_MAX
+    keys = engine.table.due_keys(shard, _END_OF_TIME_MS, after_ms=after_ms, limit=PAGE_KEYS)
+    work = [key for key in keys if key.sort.startswith((MAIL, TIMERS, PARTS))]
+    rows = [row for row in (engine.table.get_many(work) if work else ()) if row is not None]
+    future = [row for row in rows if row.due_ms is not None and row.due_ms > after_ms]
+    for row in future:
+        if row.key.sort.startswith(TIMERS):
+            _put_off_timer(engine, row, now_ms, from_now=True)
+    return _late_mail(row for row in future if not row.key.sort.startswith(TIMERS))
+
+
+def _late_mail(rows: Iterable[Row]) -> dict[str, list[Mail]]:
+    """The mail of rows by actor, that due first ahead."""
     late: dict[str, list[Mail]] = {}
-    for _, row in sorted(due, key=lambda item: item[0]):
+    for row in sorted(rows, key=lambda row: row.due_ms or 0):
         found = late.setdefault(row.key.partition, [])
         if not row.key.sort.startswith(PARTS):
             found.append(read_mail(row))
-    return late, full_shards, expired
+    return late
+
+
+def _is_waiting_timer(row: Row, now_ms: int) -> bool:
+    """Whether a row is a timer that is due later than the index has it."""
+    return (timer_due_ms(row.key) or 0) > now_ms
+
+
+def _put_off_timer(engine: Engine, row: Row, now_ms: int, *, from_now: bool = False) -> bool:
+    """Let a timer wait on that is not due yet, or if it was set in the future `from_now` on; False
+    if another process was faster.
+    """
+    timer, due_ms = read_mail(row), timer_due_ms(row.key) or 0
+    continuation = (timer_continuation(timer, due_ms, now_ms),)
+    with suppress(Conflict):
+        writes = restarted_timer(timer, due_ms, now_ms) if from_now else continuation
+        engine.table.commit(writes)
+        return True
+    return False
 
 
 def _most_attempts(item: tuple[str, list[Mail]]) -> int:

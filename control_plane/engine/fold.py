@@ -325,9 +325,8 @@ def _prepare_timers(
     clock, writes = header.clock, list[Put]()
     for timer in fold.timers:
         clock = mailbox.next_clock(clock, now_ms)
-        key = mailbox.timer_key(address, timer.due_ms, clock)
-        encoded = [encode_message_for(address, timer.message)]
-        writes.append(mailbox.mail_write(key, address, mailbox.FIRST, clock, encoded, timer.due_ms))
+        encoded = encode_message_for(address, timer.message)
+        writes.append(mailbox.timer_write(address, timer.due_ms, clock, encoded, now_ms))
     return evolve(header, clock=clock), writes
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from pydantic_core import to_json
 
+from control_plane.clock_skew import is_from_future
 from control_plane.engine.actor_types import EncodedMessage, parse_json
 from control_plane.state.table import Delete, Expect, Key, Put, Row, Write
 
@@ -24,6 +25,9 @@ TIMERS = "T#"
 LETTERS = "D#"
 # Mail is due in the table's index so long after it was sent: see due_rows.py.
 BACKSTOP_MS = 5_000
+# No row is due in the index later than this after it was written; a timer that is set for later is
+# found then, and waits on. What is due later still was written with a clock that was ahead.
+DUE_MS_MAX = 3_600_000
 # Ticks of the hybrid clock in a millisecond.
 TICKS_PER_MS = 1 << 12
 
@@ -96,6 +100,42 @@ def mail_key(receiver: str, clock: int, sender: str) -> Key:
 def timer_key(address: str, due_ms: int, clock: int) -> Key:
     """The key of a timer. Timers sort by the time they are due, outside the mailbox."""
     return Key(address, f"{TIMERS}{due_ms:014d}#{clock:016x}")
+
+
+def timer_write(address: str, due_ms: int, clock: int, message: EncodedMessage, now_ms: int) -> Put:
+    """The write that sets a timer."""
+    key = timer_key(address, due_ms, clock)
+    return mail_write(key, address, FIRST, clock, [message], _index_due_ms(due_ms, now_ms))
+
+
+def timer_due_ms(key: Key) -> int | None:
+    """When the timer of this key is due; None for a row that is no timer."""
+    if not key.sort.startswith(TIMERS):
+        return None
+    return int(key.sort.removeprefix(TIMERS).partition("#")[0])
+
+
+def timer_continuation(timer: Mail, due_ms: int, now_ms: int) -> Put:
+    """The write that lets a timer wait on, which is due later than the index has it."""
+    return postponement(timer, _index_due_ms(due_ms, now_ms))
+
+
+def restarted_timer(timer: Mail, due_ms: int, now_ms: int) -> tuple[Write, ...]:
+    """The writes that let a timer which was set in the future wait from now on, for as long as it
+    was set for.
+    """
+    # The clock of a commit is not before the time of its host.
+    set_ms = timer.clock // TICKS_PER_MS
+    if not is_from_future(set_ms, now_ms):
+        return (timer_continuation(timer, due_ms, now_ms),)
+    due_ms = now_ms + max(0, due_ms - set_ms)
+    key = timer_key(timer.key.partition, due_ms, timer.clock)
+    moved = Put(key, 1, timer.stored, Expect.ABSENT, _index_due_ms(due_ms, now_ms))
+    return (Delete(timer.key, timer.revision), moved)
+
+
+def _index_due_ms(due_ms: int, now_ms: int) -> int:
+    return min(due_ms, now_ms + DUE_MS_MAX)
 
 
 def mail_write(

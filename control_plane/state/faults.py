@@ -10,7 +10,7 @@ from random import Random
 from threading import Lock
 from typing import Literal
 
-from control_plane.state.table import Key, Page, Row, StateTable, Unavailable, Write
+from control_plane.state.table import NEVER_MS, Key, Page, Row, StateTable, Unavailable, Write
 
 CrashMoment = Literal["before", "after"]
 
@@ -44,9 +44,11 @@ class TableDecorator:
         """Read one page of a range of rows."""
         return self.table.query(partition, first, last, limit=limit, descending=descending)
 
-    def due_keys(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
+    def due_keys(
+        self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
+    ) -> tuple[Key, ...]:
         """Read keys of due rows of a shard, earliest first."""
-        return self.table.due_keys(shard, until_ms, limit=limit)
+        return self.table.due_keys(shard, until_ms, after_ms=after_ms, limit=limit)
 
     def commit(self, writes: Sequence[Write]) -> None:
         """Make all writes or none."""

@@ -10,6 +10,7 @@ from threading import Lock
 
 from control_plane.state.table import (
     EXPIRY_SHARDS,
+    NEVER_MS,
     WORK_SHARDS,
     Check,
     Conflict,
@@ -92,12 +93,15 @@ class MemoryTable:
             following = stored.sorts[places[len(rows)]]
             return Page(rows, rows[-1].key.sort if descending else following)
 
-    def due_keys(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
+    def due_keys(
+        self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
+    ) -> tuple[Key, ...]:
         """Read keys of due rows of a shard, earliest first."""
         with self._lock:
             entries = self._due[shard]
-            end = bisect_left(entries, (until_ms + 1, "", ""))
-            return tuple(Key(partition, sort) for _, partition, sort in entries[: min(end, limit)])
+            start = bisect_left(entries, (after_ms + 1, "", ""))
+            end = min(bisect_left(entries, (until_ms + 1, "", "")), start + limit)
+            return tuple(Key(partition, sort) for _, partition, sort in entries[start:end])
 
     def commit(self, writes: Sequence[Write]) -> None:
         """Make all writes or none."""

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from control_plane.state.table import (
     EXPIRY_SHARDS,
+    NEVER_MS,
     Check,
     Conflict,
     Delete,
@@ -118,12 +119,14 @@ class SqliteTable:
             return Page(page, None)
         return Page(page, page[-1].key.sort if descending else rows[len(page)].key.sort)
 
-    def due_keys(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
+    def due_keys(
+        self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
+    ) -> tuple[Key, ...]:
         """Read keys of due rows of a shard, earliest first."""
         found = self._read(
-            "select partition, sort from rows where shard=? and due_ms<=?"
+            "select partition, sort from rows where shard=? and due_ms>? and due_ms<=?"
             " order by due_ms, partition, sort limit ?",
-            (shard, until_ms, limit),
+            (shard, after_ms, until_ms, limit),
         )
         return tuple(Key(partition, sort) for partition, sort in found)
 

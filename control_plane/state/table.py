@@ -17,6 +17,8 @@ from zlib import crc32
 SHARDS = 16
 WORK_SHARDS = range(SHARDS)
 EXPIRY_SHARDS = range(SHARDS, 2 * SHARDS)
+# A time before all others.
+NEVER_MS = -1
 OPERATIONS_MAX = 100
 # Rows of one `get_many`.
 GET_MAX = 100
@@ -146,8 +148,11 @@ class StateTable(Protocol):
         page has `first` = next_sort, or with `descending` `last` = next_sort.
         """
 
-    def due_keys(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
-        """Read the keys of a shard's rows that are due at or before `until_ms`, earliest first.
+    def due_keys(
+        self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
+    ) -> tuple[Key, ...]:
+        """Read the keys of a shard's rows that are due after `after_ms`, and at or before
+        `until_ms`, earliest first.
 
         The index may lag behind the rows: a key can be gone or no longer due.
         """

@@ -30,6 +30,7 @@ SENDER = "suggester"
 # each suggestion of the search has one try, until one succeeds.
 TRIES_MAX = 4
 PAUSE_MS_FIRST = 1_000
+PAUSE_MS_MAX = PAUSE_MS_FIRST << 8
 REASON_CHARACTERS_MAX = 200
 
 SuggestionModel = Callable[[Problem, Sequence[Observation], int], Mapping[str, object]]
@@ -72,10 +73,10 @@ class Suggester:
             return False
         job = self._pending_suggestion(experiment_id, number)
         now_ms = self._engine.clock()
-        if job.due_ms > now_ms:
+        if now_ms < job.due_ms <= now_ms + PAUSE_MS_MAX:
             return False
         # An answer that is not folded yet is not repeated at once either.
-        job.due_ms = now_ms + (PAUSE_MS_FIRST << min(job.tries, 8))
+        job.due_ms = now_ms + min(PAUSE_MS_MAX, PAUSE_MS_FIRST << job.tries)
         job.tries += 1
         answer = self._make_answer(address, experiment, job)
         if answer is not None:

@@ -8,6 +8,7 @@ from zlib import crc32
 from control_plane.engine.mailbox import MAIL
 from control_plane.state.faults import Crash, TableDecorator
 from control_plane.state.table import (
+    NEVER_MS,
     Conflict,
     Delete,
     Key,
@@ -55,13 +56,15 @@ class FaultyTable(TableDecorator):
         rows = (*early, *late)
         return Page(rows[:limit], rows[limit].key.sort if len(rows) > limit else again.next_sort)
 
-    def due_keys(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
+    def due_keys(
+        self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
+    ) -> tuple[Key, ...]:
         """Read the index of due rows, as StateTable has it. Raises Crash."""
         self._before_read()
         stale_rows = self._faults.stale_rows
         if stale_rows is not None:
-            return stale_rows.due_keys(shard, until_ms, limit=limit)
-        return self.table.due_keys(shard, until_ms, limit=limit)
+            return stale_rows.due_keys(shard, until_ms, after_ms=after_ms, limit=limit)
+        return self.table.due_keys(shard, until_ms, after_ms=after_ms, limit=limit)
 
     def commit(self, writes: Sequence[Write]) -> None:
         """Commit, as StateTable has it. Raises Crash."""

@@ -262,9 +262,7 @@ class World:
 
     def _reconcile_pool(self, host: Host, pool: str) -> None:
         if self.pools[pool].provider:
-            is_ahead = self.faults.draw_fault("clocks_ahead", self.faults.rates.clocks_ahead)
-            with host.clock_ahead(DAY_MS if is_ahead else 0):
-                host.provisioner.reconciler.reconcile(pool)
+            host.provisioner.reconciler.reconcile(pool)
             self.machines.check_maximum(pool, self._capacities[pool].machines)
 
     def _sweep_orphans(self, host: Host) -> None:
@@ -273,9 +271,15 @@ class World:
     def _run_on_host(self, operation: Callable[[Host], object]) -> None:
         """Let a host do an operation, which may fail: then a later tick does it."""
         try:
-            self.hosts.serve(operation)
+            self.hosts.serve(partial(self._run_with_its_clock, operation=operation))
         except NoResponse:
             return
+
+    def _run_with_its_clock(self, host: Host, operation: Callable[[Host], object]) -> None:
+        """Let a host do an operation, which may find its clock a day ahead."""
+        is_ahead = self.faults.draw_fault("clocks_ahead", self.faults.rates.clocks_ahead)
+        with host.clock_ahead(DAY_MS if is_ahead else 0):
+            operation(host)
 
     def _run_due_events(self) -> None:
         """Run the next event that is due soon, in the middle of an operation."""

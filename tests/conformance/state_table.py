@@ -205,6 +205,16 @@ class StateTableContract:
         assert table.due_keys(shard_of("p"), 10) == (timed,)
         assert table.due_keys(shard_of("p"), 9) == ()
 
+    def test_due_rows_are_read_between_two_times(self, table: StateTable) -> None:
+        rows = [Key("p", f"{due_ms:02d}") for due_ms in (10, 20, 30)]
+        table.commit([Put(key, 1, b"", Expect.ABSENT, due_ms=int(key.sort)) for key in rows])
+        shard = shard_of("p")
+        # The one time is left out, the other is not.
+        assert table.due_keys(shard, 30, after_ms=10) == tuple(rows[1:])
+        assert table.due_keys(shard, 29, after_ms=9) == tuple(rows[:2])
+        assert table.due_keys(shard, 30, after_ms=10, limit=1) == (rows[1],)
+        assert table.due_keys(shard, 99, after_ms=30) == ()
+
     def test_the_due_index_follows_updates_and_deletions(self, table: StateTable) -> None:
         shard = shard_of(KEY.partition)
         table.commit([Put(KEY, 1, b"", Expect.ABSENT, due_ms=10)])

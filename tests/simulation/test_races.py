@@ -30,7 +30,16 @@ from control_plane.state.faults import (
     TableDecorator,
     TearingTable,
 )
-from control_plane.state.table import Conflict, Expect, Key, Put, StateTable, Unavailable, Write
+from control_plane.state.table import (
+    NEVER_MS,
+    Conflict,
+    Expect,
+    Key,
+    Put,
+    StateTable,
+    Unavailable,
+    Write,
+)
 from tests.engine_timing import UNHURRIED
 from tests.simulation.cluster import POOL, Cluster, Host, end_state, everything_mailed, submission
 from tests.simulation.scenarios import SCENARIOS, Scenario, hold
@@ -343,7 +352,9 @@ def test_a_row_that_was_prolonged_does_not_expire(cluster: Cluster) -> None:
     table.commit([Put(key, 1, b"", Expect.ABSENT, due_ms=1, expires=True)])
 
     class Lagging(TableDecorator):
-        def due_keys(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
+        def due_keys(
+            self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
+        ) -> tuple[Key, ...]:
             return (key,)
 
     table.commit([Put(key, 2, b"", 1, due_ms=cluster.now_ms + 60_000, expires=True)])

@@ -7,16 +7,20 @@ reads requests only of jobs that may start, and writes the leaf of one job.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 
 from control_plane.actors.job_row import JobRow, decode_job, job_sort_key, jobs_partition
 from control_plane.actors.messages.pool import PoolSettings
 from control_plane.actors.ordered_map import Entries, OrderedMap
 from control_plane.actors.step import StepContext
+from control_plane.clock_skew import is_from_future
 from control_plane.scheduling.model import AllocationRequest, Job, RunningAllocation
 
 # As many as a write unit of 1 KB holds.
 REQUESTS_PER_PART = 12
 GROUPS_PER_PART = 12
+# Groups whose wait is corrected in one commit: each may be in a part of its own.
+RESTARTED_WAITS_MAX = 12
 _SUBMITTED_DIGITS = 14
 _DEFAULTS = asdict(JobRow())
 
@@ -135,6 +139,17 @@ class JobQueue:
         self._write_group(group, after)
         return after != known
 
+    def restart_future_waits(self) -> None:
+        """Let groups wait from now on that wait since a time in the future."""
+        now_ms = self._context.now_ms
+        future = (
+            (number, group)
+            for number, group in self.groups()
+            if group.waits_since_ms is not None and is_from_future(group.waits_since_ms, now_ms)
+        )
+        for number, group in list(islice(future, RESTARTED_WAITS_MAX)):
+            self._write_group(number, group)
+
     def group(self, group: int) -> Group:
         """A group by number; an empty one if there is none."""
         return self._read_group(group) or Group()
@@ -213,7 +228,8 @@ class JobQueue:
         if not group.waits_for_slots or self._reserve_after_ms() is None:
             return None
         known = group.waits_since_ms
-        return self._context.now_ms if known is None else known
+        now_ms = self._context.now_ms
+        return now_ms if known is None or is_from_future(known, now_ms) else known
 
     def _reserve_after_ms(self) -> int | None:
         settings = self._context.part("settings", PoolSettings)

@@ -5,7 +5,7 @@ planned again from the state after it.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from control_plane.actors import addresses
@@ -25,6 +25,7 @@ from control_plane.actors.pool.state import (
 )
 from control_plane.actors.records import Place
 from control_plane.actors.step import StepContext
+from control_plane.clock_skew import is_from_future
 from control_plane.evolve import evolve
 from control_plane.scheduling.model import (
     AgentCapacity,
@@ -60,6 +61,7 @@ def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
         context.add_reason(closed)
         return evolve(state, waits=closed)
     state = _forget_kept(state, context)
+    job_queue_of(context).restart_future_waits()
     seen = pool_view(state, settings, context, context.now_ms)
     held = seen.reservation
     if held is not None and held != state.reservation:
@@ -127,8 +129,14 @@ def end_keeping(state: PoolState, context: StepContext) -> PoolState:
 
 
 def _forget_kept(state: PoolState, context: StepContext) -> PoolState:
-    kept = tuple(one for one in state.kept if context.now_ms < one.until_ms)
-    return evolve(state, kept=kept) if len(kept) < len(state.kept) else state
+    now_ms = context.now_ms
+    kept = tuple(one for one in state.kept if now_ms < one.until_ms)
+    longest_ms = settings_of(context).reserve_after_ms or 0
+    if any(is_from_future(one.until_ms, now_ms, longest_ms) for one in kept):
+        until_ms = now_ms + longest_ms
+        context.set_timer(until_ms, SchedulingContinued())
+        kept = tuple(replace(one, until_ms=min(one.until_ms, until_ms)) for one in kept)
+    return state if kept == state.kept else evolve(state, kept=kept)
 
 
 def _reservation_text(held: Reservation) -> str:

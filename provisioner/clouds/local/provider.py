@@ -185,10 +185,11 @@ class LocalProcesses:
                 with contextlib.suppress(OSError):
                     delete_tree(self._folder / name)
             return record
-        if record.pid is None and now_ms - record.launched_ms < STOP_MS_MAX:
+        # A difference either way, since the clock may have been ahead when the record was written.
+        if record.pid is None and abs(now_ms - record.launched_ms) < STOP_MS_MAX:
             return record
         _reap_child(record.pid)
-        is_late = record.asked_ms is not None and now_ms - record.asked_ms > STOP_MS_MAX
+        is_late = record.asked_ms is not None and abs(now_ms - record.asked_ms) > STOP_MS_MAX
         if is_alive(_agent_process(record)) and not is_late:
             return record
         left = list(self._processes(name))

@@ -136,3 +136,44 @@ def test_a_job_whose_wait_was_not_recorded_has_waited_since_its_submission() -> 
     release(actor, 1)
     assert running(actor) == [2, 3, 4]
     assert actor.state.reservation is not None
+
+
+DAY_MS = 86_400_000
+
+
+def test_a_wait_that_begins_in_the_future_begins_now() -> None:
+    actor = pool(
+        agent_joined("a", 2),
+        agent_joined("b", 2),
+        *(slots_requested(n, n) for n in range(1, 5)),
+        settings=TAKING_TURNS,
+    )
+    actor.now_ms = START_MS + DAY_MS
+    actor.deliver(slots_requested(GANG, GANG, slots=4))
+    assert group_of(actor, GANG).waits_since_ms == START_MS + DAY_MS
+    # A clock that is right again; the message is about another job.
+    actor.now_ms = START_MS
+    actor.deliver(slots_requested(21, 21))
+    assert group_of(actor, GANG).waits_since_ms == START_MS
+    actor.now_ms = START_MS + AFTER_MS
+    release(actor, 1)
+    assert actor.state.reservation == Reservation(GANG, 4, ("a", "b"), started=4)
+
+
+def test_what_is_kept_until_a_time_in_the_future_is_kept_from_now_on() -> None:
+    actor = busy_pool(SHARING)
+    actor.now_ms = START_MS + AFTER_MS
+    release(actor, 1)
+    release(actor, 2, 3, 4)
+    actor.deliver(slots_requested(21, 21, epoch=2))
+    actor.now_ms += DAY_MS
+    actor.deliver(slots_released(21, 21))
+    assert running(actor) == [GANG]
+    actor.now_ms = START_MS
+    actor.deliver(*(slots_requested(n, n) for n in range(5, 9)))
+    assert [one.until_ms for one in actor.state.kept] == [START_MS + AFTER_MS]
+    timer = actor.timers[-1]
+    assert (timer.due_ms, timer.message) == (START_MS + AFTER_MS, SchedulingContinued())
+    actor.now_ms = timer.due_ms
+    actor.deliver(timer.message)
+    assert preempted_trials(actor) == [f"trial#{GANG}"]

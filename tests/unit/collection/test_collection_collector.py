@@ -276,3 +276,16 @@ def test_requests_come_before_removals(cluster: CollectionCluster) -> None:
     assert found[0] is None
     assert found[1] is not None
     assert found[1].retention == Retention(0, 0, 1)
+
+
+def test_a_pause_that_a_clock_ahead_began_is_no_longer_than_any_other(
+    cluster: CollectionCluster,
+) -> None:
+    cluster.root.rename(cluster.folder / "away")
+    cluster.request_retention(0, 0, 1)
+    cluster.now_ms += 86_400_000
+    assert cluster.collector.collect(budget_seconds=60)
+    cluster.now_ms -= 86_400_000
+    assert cluster.collector.collect(budget_seconds=60)
+    # That try failed at a time that is right.
+    assert not cluster.collector.collect(budget_seconds=60)

@@ -5,7 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from control_plane.actors.messages.pool import PoolConfigured, SlotsRequested
+from control_plane.actors.messages.pool import (
+    PoolConfigured,
+    SchedulingContinued,
+    SlotsRequested,
+)
 from control_plane.engine import due_rows, journal, mailbox
 from control_plane.engine.actor_types import ACTOR_TYPES, JOURNAL_KEPT_MS, encode_message_for
 from control_plane.engine.engine import Engine, EngineTiming
@@ -156,7 +160,7 @@ def test_mail_behind_a_poisoned_row_does_not_keep_others_out_of_the_page(engine:
     for number in range(3 * due_rows.PAGE_KEYS):
         mail_for(engine, poisoned, number, mailbox.ISOLATE_FROM_ATTEMPTS)
     mail_for(engine, other, 1)
-    late, _, _ = due_rows._find_due(engine, WORK_SHARDS)
+    late = due_rows._find_due(engine, WORK_SHARDS).late
     assert other not in late
     due_rows.process_due_rows(engine)
     assert engine.read_state(other).queued == 1
@@ -319,3 +323,54 @@ def test_the_journal_of_an_experiment_is_kept_with_it() -> None:
         "experiment",
         "trial",
     }
+
+
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+# A pass a minute looks into one of the 16 shards for what a clock that was ahead has written.
+LOOKS_MS = 16 * MINUTE_MS
+
+
+def test_mail_of_a_clock_that_was_ahead_is_folded_now(engine: Engine, clock: Clock) -> None:
+    pools = [f"pool#p{n}" for n in range(40)]
+    for pool in pools:
+        engine.execute_command(pool, PoolConfigured(pool.removeprefix("pool#")))
+        mail_for(engine, pool, 1, due_ms=NOW_MS + 24 * HOUR_MS + mailbox.BACKSTOP_MS)
+        # It was tried by that clock too, and is due 2^5 s later.
+        late_ms = NOW_MS + 24 * HOUR_MS + mailbox.attempt_delay_ms(5)
+        mail_for(engine, pool, 2, attempts=mailbox.ATTEMPTS_MAX - 1, due_ms=late_ms)
+    for _ in range(LOOKS_MS // MINUTE_MS):
+        due_rows.process_due_rows(engine)
+        clock.now_ms += MINUTE_MS
+    assert [engine.read_state(pool).queued for pool in pools] == [2] * len(pools)
+
+
+def test_mail_of_a_clock_that_was_ahead_to_an_actor_that_is_gone_is_dropped(
+    engine: Engine, clock: Clock
+) -> None:
+    mail_for(engine, "pool#gone", 1, due_ms=NOW_MS + 24 * HOUR_MS)
+    for _ in range(LOOKS_MS // MINUTE_MS):
+        due_rows.process_due_rows(engine)
+        clock.now_ms += MINUTE_MS
+    assert not engine.has_mail("pool#gone")
+
+
+@pytest.mark.parametrize("delay_ms", [1_000, 59 * MINUTE_MS, 61 * MINUTE_MS, 5 * HOUR_MS])
+@pytest.mark.parametrize("ahead_ms", [0, 3_000, 20 * MINUTE_MS, 2 * HOUR_MS, 720 * HOUR_MS])
+def test_a_timer_waits_as_long_as_it_was_set_for_whatever_the_clock_was(
+    engine: Engine, clock: Clock, delay_ms: int, ahead_ms: int
+) -> None:
+    pool, set_ms = "pool#p0", NOW_MS + ahead_ms
+    engine.execute_command(pool, PoolConfigured("p0"))
+    message = encode_message_for(pool, SchedulingContinued())
+    clock_of_commit = mailbox.next_clock(0, set_ms)
+    engine.table.commit(
+        [mailbox.timer_write(pool, set_ms + delay_ms, clock_of_commit, message, set_ms)]
+    )
+    while engine.table.query(pool, mailbox.TIMERS, mailbox.TIMERS + "~").rows:
+        clock.now_ms += MINUTE_MS
+        due_rows.process_due_rows(engine)
+    waited_ms = clock.now_ms - NOW_MS
+    # What is within an hour of now cannot be told from what was set by a clock that is right.
+    late_ms = ahead_ms if ahead_ms <= mailbox.DUE_MS_MAX else LOOKS_MS
+    assert delay_ms <= waited_ms <= delay_ms + late_ms + MINUTE_MS

@@ -53,3 +53,16 @@ def test_a_pass_that_breaks_off_leaves_no_time_without_passes_that_ends_tomorrow
     world.pool.work.clear()
     # It is idle for a minute, then drained, ended and gone.
     world.run_until(world.is_empty, 120)
+
+
+def test_an_offering_that_is_given_up_is_tried_again_within_an_hour() -> None:
+    """A launch by a pass whose clock was ahead sets the time of the next one alone."""
+    health = OfferingHealth(
+        errors=9,
+        kind=ErrorKind.CONFIGURATION,
+        failed_ms=NOW_MS - 5,
+        retry_ms=AHEAD_MS + 60 * MINUTE_MS,
+        given_up=True,
+    )
+    kept = scale_plan(health={SMALL.name: health}).fleet.health[SMALL.name]
+    assert (kept.failed_ms, kept.retry_ms) == (NOW_MS - 5, NOW_MS + 60 * MINUTE_MS)

@@ -197,3 +197,13 @@ def test_a_machine_without_the_program_says_so(machine: Machine, tmp_path: Path)
     )
     with pytest.raises(CloudError, match="no agent could be started"):
         cloud.launch(machine.request())
+
+
+def test_a_stop_that_a_clock_ahead_began_ends_as_well(machine: Machine) -> None:
+    machine.script = STUBBORN
+    name = machine.launch_one()
+    wait_until((machine.folder / name / "work" / "begun").exists)
+    machine.now_ms += 86_400_000
+    machine.cloud.terminate([name])
+    machine.now_ms -= 86_400_000
+    wait_until(lambda: machine.status(name) is InstanceStatus.TERMINATED)

@@ -328,6 +328,19 @@ class TestSweep:
         # And what took its place goes on.
         assert _states(world) == [InstanceState.RUNNING]
 
+    def test_an_orphan_of_a_time_in_the_future_ends_too(self) -> None:
+        world = _world(work=1)
+        world.run(10)
+        world.watched.on_terminate = lambda ids: None
+        (row,) = read_instances(world.table, POOL)
+        world.table.commit((Delete(Key(f"instances#{POOL}", row.id), Expect.PRESENT),))
+        # The clock was a day ahead when it was launched.
+        launched_ms = world.now_ms + 24 * 3_600_000
+        world.cloud.machines[row.id] = replace(
+            world.cloud.machines[row.id], launched_ms=launched_ms
+        )
+        assert world.sweeper.terminate_orphans() == [row.id]
+
     def test_it_works_when_the_pool_is_gone(self) -> None:
         world = _world(work=1)
         world.run(10)

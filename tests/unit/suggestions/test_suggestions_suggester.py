@@ -199,3 +199,14 @@ def test_the_thread_suggests_as_soon_as_the_intent_is_committed(
     finally:
         made.stop()
     assert len(model.shown) == 2
+
+
+def test_a_pause_that_a_clock_ahead_began_is_no_longer_than_any_other(
+    cluster: Cluster, model: Model
+) -> None:
+    model.raises = ValueError("out of luck")
+    cluster.now_ms += 86_400_000
+    assert not cluster.host.suggester.suggest_all()
+    cluster.now_ms -= 86_400_000
+    model.raises = None
+    assert cluster.host.suggester.suggest_all()

@@ -1,0 +1,15 @@
+"""Times that a host whose clock was ahead has written, told from those of hosts that are right.
+
+A delay lasts as long as it was to last, from now on at most. So whoever reads a time that lies in
+the future, or further in it than any delay reaches, takes it for one of now (decision 0048).
+"""
+
+# How far the clocks of hosts are apart if none of them is wrong.
+SKEW_MS_MAX = 60_000
+
+
+def is_from_future(time_ms: int, now_ms: int, delay_ms_max: int = 0) -> bool:
+    """Whether a time was written with a clock that was ahead, where nothing is to last for longer
+    than `delay_ms_max`.
+    """
+    return time_ms > now_ms + delay_ms_max + SKEW_MS_MAX
