@@ -24,7 +24,8 @@ _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]*\]|[^:\[\]]*)(:[0-9]{0,5})?")
 
 def limit_body(request: Request, bytes_max: int) -> Request:
     """A copy of the request with a body that ends with `too_large` behind `bytes_max` bytes, and
-    with `invalid` when it comes too slowly.
+    with `unavailable` when it comes too slowly or not to its end: that may be for want of time on
+    either side, and says nothing about what it holds.
 
     A body that announces its length is refused before a byte of it is read.
 
@@ -48,7 +49,10 @@ def limit_body(request: Request, bytes_max: int) -> Request:
             message = await asyncio.wait_for(request.receive(), left_seconds)
         except TimeoutError:
             text = f"the body came too slowly: {received} bytes so far"
-            raise BodyError(invalid("", text)) from None
+            raise BodyError(RequestError(Code.UNAVAILABLE, text)) from None
+        if message["type"] == "http.disconnect" and not is_complete:
+            text = f"the connection ended before the body: {received} bytes so far"
+            raise BodyError(RequestError(Code.UNAVAILABLE, text))
         received += len(message.get("body", b""))
         is_complete = not message.get("more_body", False)
         _check_size(received, bytes_max)

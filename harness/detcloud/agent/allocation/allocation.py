@@ -20,6 +20,7 @@ from detcloud.agent.allocation.trial_log import (
     KILLED_LOG_BYTES_MAX,
     LOG_NOTICES_BYTES_MAX,
     LogMarks,
+    is_hole,
     log_size,
     log_tail,
     read_log,
@@ -316,6 +317,8 @@ class Allocation:
         if offset < self._log_refused_to:
             return offset, "?" * min(bytes_max, self._log_refused_to - offset), True
         limit = self._log_limit()
+        if offset < limit and is_hole(self.directory.log, offset):
+            limit = self._log_bytes_max = offset
         if offset >= limit:
             return offset, self._log_notice(limit)[offset - limit :][:bytes_max], False
         bytes_max = min(bytes_max, limit - offset)

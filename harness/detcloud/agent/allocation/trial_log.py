@@ -17,6 +17,9 @@ TAIL_BYTES = 16 * 1024
 LOG_NOTICES_BYTES_MAX = 1 << 20
 # Of a killed trial's log this much is still sent: somebody waits for the slot.
 KILLED_LOG_BYTES_MAX = 16 << 20
+# Where a log has so many bytes of nothing it is no text that follows: a trial makes a hole of any
+# size in no time.
+NULS_MAX = 64 * 1024
 MARK_MS = 250
 MARKS_MAX = 4096
 # The marks of one piece of a log, so that a long outage makes no long list.
@@ -72,20 +75,30 @@ def read_log(log: Path, offset: int, bytes_max: int, *, ended: bool) -> str:
 
     A character that the end of the file cuts is left out unless the log has `ended`.
     """
+    content, size = _read_bytes(log, offset, bytes_max)
+    last = ended and offset + len(content) >= size
+    return decode_log(content if last else content[: len(content) - _incomplete_bytes(content)])
+
+
+def is_hole(log: Path, offset: int) -> bool:
+    """Whether NULS_MAX bytes from `offset` on are all zero."""
+    return _read_bytes(log, offset, NULS_MAX)[0] == bytes(NULS_MAX)
+
+
+def _read_bytes(log: Path, offset: int, bytes_max: int) -> tuple[bytes, int]:
+    """The bytes from `offset` on, and the size of the log; nothing of what is no file."""
     try:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(log, flags)
     except OSError:
-        return ""
+        return b"", 0
     try:
         # A trial may have put a pipe there, or a folder.
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return ""
-        content = os.pread(descriptor, bytes_max, offset)
-        last = ended and offset + len(content) >= os.fstat(descriptor).st_size
+            return b"", 0
+        return os.pread(descriptor, bytes_max, offset), os.fstat(descriptor).st_size
     finally:
         os.close(descriptor)
-    return decode_log(content if last else content[: len(content) - _incomplete_bytes(content)])
 
 
 def whole_lines(text: str) -> str:

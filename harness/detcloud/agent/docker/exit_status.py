@@ -1,6 +1,7 @@
 """The exit status of a container: the engine says that it ended, the supervisor's records how.
 
-The trial can write the records, so nothing but the way it ended is taken from them.
+The trial can write the records, so nothing but the way it ended is taken from them, and that only
+if the container's exit code, which is the supervisor's, says the same.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 STAGES = ("hook", "trial")
 SIGNALS_MAX = 64
+# What a supervisor adds to the signal that ended the trial, as shells do.
+SIGNAL_CODES = 128
 # Exit codes of a container whose engine was stopped or whose machine went down.
 ENDED_FROM_OUTSIDE = (137, 143)
 
@@ -39,6 +42,8 @@ def exit_status(ended: EndedContainer, printed: str = "") -> Status:
     """The status of an ended container; `printed` is its output before its log was opened."""
     cause = _out_of_memory(ended.memory_bytes) if ended.state.get("OOMKilled") else ""
     recorded = _recorded_status(ended.record)
+    if recorded is not None and not _agrees(recorded, ended.state):
+        recorded = None
     if recorded is not None and recorded.killed and not ended.killed:
         # The engine or the machine was stopped, or somebody stopped the container.
         return Status(Phase.ENDED, lost=True)
@@ -86,6 +91,14 @@ def _recorded_status(record: Mapping[str, Any] | None) -> Status | None:
     if not by_itself and not by_signal:
         return None
     return Status(Phase.ENDED, stage, code, number, killed=record["killed"])
+
+
+def _agrees(recorded: Status, state: Mapping[str, Any]) -> bool:
+    """Whether a supervisor that recorded this ends with the container's exit code; so it seems of a
+    container that the engine no longer has.
+    """
+    ends_with = recorded.code if recorded.signal is None else SIGNAL_CODES + recorded.signal
+    return state.get("ExitCode") in (None, ends_with)
 
 
 def _out_of_memory(limit_bytes: int) -> str:

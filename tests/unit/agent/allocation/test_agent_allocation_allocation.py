@@ -7,6 +7,7 @@ import pytest
 
 from detcloud.agent.allocation.allocation import WARNINGS_MAX, Allocation
 from detcloud.agent.allocation.directory import AllocationDirectory
+from detcloud.agent.allocation.trial_log import NULS_MAX
 from detcloud.agent.processes.runtime import ProcessRuntime
 from detcloud.shared.notices import Notice
 
@@ -44,6 +45,28 @@ def test_an_agent_of_a_gang_sends_whole_lines_until_the_end(tmp_path: Path) -> N
     assert allocation.read_log(2) == (0, "on", True)
     allocation.record_failure("lost", "gone")
     assert allocation.read_log(100) == (0, "one\ntwo", False)
+
+
+def test_a_log_ends_where_its_trial_made_a_hole(directory: AllocationDirectory) -> None:
+    allocation = Allocation(directory, ProcessRuntime(None))
+    directory.log.write_bytes(b"before\n")
+    os.truncate(directory.log, 256 << 20)
+    sent = ""
+    for _ in range(9):
+        offset, text, _ = allocation.read_log(NULS_MAX)
+        assert offset == len(sent)
+        sent += text
+        allocation.log_acked = len(sent)
+    # The line and, of the piece that began with it, what it left of 64 KiB.
+    assert sent.rstrip("\n").endswith("[detcloud] the rest of the log is not passed on")
+    assert sent.count("\0") == NULS_MAX - len("before\n")
+
+
+def test_a_few_bytes_of_nothing_end_no_log(directory: AllocationDirectory) -> None:
+    allocation = Allocation(directory, ProcessRuntime(None))
+    content = bytes(NULS_MAX - 1) + b"after\n"
+    directory.log.write_bytes(content)
+    assert allocation.read_log(len(content)) == (0, content.decode(), False)
 
 
 def send_all(allocation: Allocation) -> list[str]:

@@ -220,6 +220,7 @@ def test_names_differ_between_work_directories_and_stay_the_same(tmp_path: Path)
 
 RECORD = {"stage": "trial", "code": None, "signal": 9, "killed": False}
 KILLED = {**RECORD, "killed": True}
+EXIT_3 = {**RECORD, "code": 3, "signal": None}
 
 
 @pytest.mark.parametrize(
@@ -232,6 +233,12 @@ KILLED = {**RECORD, "killed": True}
         ({"ExitCode": 0}, None, True, False, Status(Phase.ENDED, lost=True)),
         ({"ExitCode": 137}, None, False, False, Status(Phase.ENDED, lost=True)),
         ({"ExitCode": 137}, None, True, True, Status(Phase.ENDED, code=137, killed=True)),
+        # The code of a supervisor that recorded what it says, and of others.
+        ({"ExitCode": 128 + 9}, RECORD, True, False, Status(Phase.ENDED, "trial", None, 9)),
+        ({"ExitCode": 3}, EXIT_3, True, False, Status(Phase.ENDED, "trial", 3)),
+        ({"ExitCode": 0}, EXIT_3, True, False, Status(Phase.ENDED, lost=True)),
+        ({"ExitCode": 137}, EXIT_3, True, False, Status(Phase.ENDED, lost=True)),
+        ({"ExitCode": 137}, EXIT_3, True, True, Status(Phase.ENDED, code=137, killed=True)),
         ({}, {**RECORD, "stage": 7}, True, False, Status(Phase.ENDED, lost=True)),
         ({}, {**RECORD, "signal": 65}, True, False, Status(Phase.ENDED, lost=True)),
         ({}, {**RECORD, "code": True}, True, False, Status(Phase.ENDED, lost=True)),
@@ -258,6 +265,7 @@ def test_memory_that_ran_out_is_told_in_words() -> None:
         assert exit_record(ended, [], "", revision=1)["reason"] == "errored"
     # It did without the process that was ended.
     well = {**RECORD, "code": 0, "signal": None}
+    state["ExitCode"] = 0
     assert exit_status(EndedContainer(state, well, True, False)).cause == ""
 
 

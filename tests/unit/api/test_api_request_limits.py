@@ -1,0 +1,47 @@
+"""The reading of a body that does not come as it should."""
+
+import asyncio
+
+import pytest
+from fastapi import Request
+from starlette.types import Message
+
+from control_plane.api import request_limits
+from control_plane.api.errors import BodyError
+from control_plane.api.request_limits import limit_body
+from control_plane.errors import Code
+
+SCOPE = {"type": "http", "method": "POST", "path": "/", "headers": []}
+PART: Message = {"type": "http.request", "body": b"{", "more_body": True}
+
+
+def read_body(*messages: Message) -> bytes:
+    """Read a body of which these messages come, and then nothing."""
+    left = list(messages)
+
+    async def receive() -> Message:
+        if left:
+            return left.pop(0)
+        return await asyncio.Future[Message]()
+
+    return asyncio.run(limit_body(Request(SCOPE, receive), 100).body())
+
+
+def test_a_body_is_read_to_its_end() -> None:
+    end: Message = {"type": "http.request", "body": b"}", "more_body": False}
+    assert read_body(PART, end) == b"{}"
+
+
+def test_a_body_that_breaks_off_or_stops_is_not_said_to_be_wrong(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An agent would send no more what is said to be wrong with its call."""
+    monkeypatch.setattr(request_limits, "BODY_SECONDS_MAX", 0.01)
+    disconnect: Message = {"type": "http.disconnect"}
+    for messages, text in (
+        ((PART, disconnect), "the connection ended before the body: 1 bytes so far"),
+        ((PART,), "the body came too slowly: 1 bytes so far"),
+    ):
+        with pytest.raises(BodyError) as raised:
+            read_body(*messages)
+        assert (raised.value.error.code, raised.value.error.message) == (Code.UNAVAILABLE, text)
