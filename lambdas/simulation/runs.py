@@ -95,11 +95,9 @@ def run_seed(seed: int, plan: Plan) -> Outcome:
 def run_seeds(seeds: Sequence[int], plan: Plan, processes: int) -> Iterator[Outcome]:
     """Run many worlds; yields outcomes in the order in which they end."""
     if processes == 1:
-        # The garbage of a world is a few cycles; to look for them takes a tenth of the time.
-        gc.disable()
+        run = _Runner(plan)
         for seed in seeds:
-            yield run_seed(seed, plan)
-            gc.collect()
+            yield run(seed)
         return
     method = multiprocessing.get_context("forkserver")
     with closing(method.Pool(processes, maxtasksperchild=200)) as pool:
@@ -167,9 +165,12 @@ class _Runner:
         self._plan = plan
 
     def __call__(self, seed: int) -> Outcome:
+        # The garbage of a world is a few cycles; to look for them takes a tenth of the time.
         gc.disable()
         outcome = run_seed(seed, self._plan)
         gc.collect()
+        # What is left is modules: they would be looked through after each seed.
+        gc.freeze()
         return outcome
 
 
