@@ -196,9 +196,9 @@ class _Redrive:
 
 @dataclass(frozen=True, slots=True)
 class _DuePage:
-    """What a look at the index has found: late mail by actor, that due first ahead (an actor with
-    only a due part has none), and the shards that may have more. `put_off`: how many rows it has
-    deleted since they `expired`, or let wait on.
+    """The result of a look at the index: late mail by actor, that due first ahead (an actor with
+    only a due part has none), and the shards that may have more. `put_off`: how many rows were
+    deleted since they `expired`, or wait on.
     """
 
     late: dict[str, list[Mail]]
