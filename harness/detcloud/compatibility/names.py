@@ -57,6 +57,14 @@ _NO_UNMANAGED = (
     "create the experiment with detcloud.Client; its trials run on the cluster's agents."
 )
 
+_BATCH_PROCESS = {
+    **_same_names(
+        "detcloud.pytorch.batch_process",
+        "TorchBatchProcessor TorchBatchProcessorContext torch_batch_process",
+    ),
+    "get_default_device": "detcloud.pytorch.batch_process:default_device",
+}
+
 _MODULES = {
     "": Module(
         offered={
@@ -172,12 +180,8 @@ _MODULES = {
             _NO_DSAT,
         )
     ),
-    "pytorch.experimental": Module(
-        missing=_all_missing(
-            "TorchBatchProcessor TorchBatchProcessorContext get_default_device torch_batch_process",
-            "loop over the data in a script and report with detcloud.core.",
-        )
-    ),
+    "pytorch.experimental": Module(offered=_BATCH_PROCESS),
+    "experimental.inference": Module(offered=_BATCH_PROCESS),
     "pytorch.lightning": Module(missing=_all_missing("LightningAdapter", _NO_LIGHTNING)),
     "keras": Module(
         offered={"DeterminedCallback": "detcloud.keras:DeterminedCallback"},

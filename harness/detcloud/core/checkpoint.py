@@ -27,7 +27,13 @@ from detcloud.shared.trial_directory import (
     TrialSpec,
     to_json_value,
 )
-from detcloud.storage import CheckpointStore, KeyNotFound, StorageError, checked_key
+from detcloud.storage import (
+    CheckpointStore,
+    KeyExists,
+    KeyNotFound,
+    StorageError,
+    checked_key,
+)
 
 # Leaves room for the rest of the report line that carries them.
 METADATA_BYTES_MAX = LINE_BYTES_MAX - 16 * 1024
@@ -221,6 +227,27 @@ class CheckpointContext:
         for key in store.list(reference.path):
             store.delete(key)
         self._known.pop(reference.uuid, None)
+
+    def store_output(self, key: str, source: Path) -> bool:
+        """Store a file that belongs to no checkpoint; whether the key was free.
+
+        Keys lie below `EXPERIMENT/TRIAL/RUN/outputs`, where only this run may write. Such files
+        stay until somebody deletes them. Where storage is off they are thrown away.
+        """
+        if self._store is None:
+            return True
+        try:
+            self._store.put(key, source)
+        except KeyExists:
+            return False
+        return True
+
+    def output_place(self, key: str) -> str:
+        """The place of stored outputs, for a line of the log."""
+        if self._store is None:
+            return "no place, since checkpoint storage is off"
+        root = self._store.root
+        return f"{key} of the checkpoint storage" if root is None else str(root / key)
 
     def _fetch_file(
         self, reference: CheckpointReference, name: str, entry: dict[str, Any], destination: Path

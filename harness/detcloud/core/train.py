@@ -219,7 +219,7 @@ def _to_plain_metrics(group: str, steps_completed: int, metrics: dict[str, Any])
             "the metrics' names was expected"
         )
     for name, value in metrics.items():
-        if value is None:
+        if value is None and group == "validation":
             raise DetcloudError(
                 f"{group} metric {name!r} at batch {steps_completed} is None: leave it out "
                 "or give it a value"

@@ -20,35 +20,33 @@ Item = TypeVar("Item")
 class MetricAverage:
     """The averages of training metrics over batches, summed so that no batch waits for its metrics.
 
-    Sums are in double precision: of numbers on the CPU as Python floats, which have the same bits
-    as torch's, and of tensors elsewhere on their device, with one operation.
+    An array counts as its mean, so that a metric is one number; what cannot be averaged, or has
+    another shape than in a batch before, is None. Sums are in double precision: of numbers on the
+    CPU as Python floats, which have the same bits as torch's, and of tensors elsewhere on their
+    device, with one operation.
     """
 
     def __init__(self) -> None:
         self._sums: dict[str, torch.Tensor | float] = {}
         self._counts: dict[str, int] = {}
+        # Of the metrics that are not always one number; None where there is no average.
+        self._shapes: dict[str, list[int] | None] = {}
 
     def add(self, metrics: torch.Tensor | dict[str, Any]) -> None:
-        """Add one batch's metrics; the batch has none of those that are None.
-
-        Raises DetcloudError for what cannot be averaged.
-        """
+        """Add one batch's metrics; the batch has none of those that are None."""
         for name, value in named_metrics(metrics).items():
             if value is None:
                 continue
-            self._sums[name] = _add_to_total(self._sums.get(name), value, name)
+            self._sums[name] = self._add_to_total(name, value)
             self._counts[name] = self._counts.get(name, 0) + 1
 
     def average(self) -> dict[str, Any]:
-        """The mean of each metric over the batches that had it."""
-        means = {name: total / self._counts[name] for name, total in self._sums.items()}
-        return {
-            name: mean.tolist() if isinstance(mean, torch.Tensor) else mean
-            for name, mean in means.items()
-        }
+        """The mean of each metric over the batches that had it; None where there is none."""
+        return {name: self._mean(name) for name in self._sums}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"sums": dict(self._sums), "counts": dict(self._counts)}
+        sums, counts, shapes = dict(self._sums), dict(self._counts), dict(self._shapes)
+        return {"sums": sums, "counts": counts, "shapes": shapes}
 
     def over_all_processes(self, distributed: DistributedContext) -> MetricAverage:
         """The average over the batches of all processes, on each of them."""
@@ -58,6 +56,7 @@ class MetricAverage:
         whole = MetricAverage()
         for other in distributed.allgather(state):
             for name, total in other["sums"].items():
+                whole._note_shape(name, other["shapes"].get(name, []))
                 before = whole._sums.get(name)
                 whole._sums[name] = total if before is None else before + total
                 whole._counts[name] = whole._counts.get(name, 0) + other["counts"][name]
@@ -65,10 +64,48 @@ class MetricAverage:
 
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
         self._sums = {
-            name: total.to(device) if isinstance(total, torch.Tensor) else total
+            name: total.mean().to(device) if isinstance(total, torch.Tensor) else total
             for name, total in state["sums"].items()
         }
         self._counts = dict(state["counts"])
+        self._shapes = dict(state.get("shapes", {}))
+
+    def _mean(self, name: str) -> float | None:
+        if self._shapes.get(name, ()) is None:
+            return None
+        mean = self._sums[name] / self._counts[name]
+        return float(mean)
+
+    def _add_to_total(self, name: str, value: object) -> torch.Tensor | float:
+        """The total of a metric with one more value; a tensor is changed in place."""
+        total = self._sums.get(name)
+        if isinstance(value, torch.Tensor) and _is_cpu_scalar(value):
+            value = value.item()
+        if name not in self._shapes:
+            if type(value) is float and (total is None or type(total) is float):
+                return value if total is None else total + value
+            if (
+                isinstance(total, torch.Tensor)
+                and isinstance(value, torch.Tensor)
+                and value.dim() == 0
+                and not value.is_complex()
+            ):
+                return total.add_(value.detach())
+        number = to_double(value)
+        self._note_shape(name, None if number is None else list(number.shape))
+        if number is None or self._shapes.get(name, ()) is None:
+            return 0.0
+        # A tensor in double precision is still the trial's own.
+        mean = number.mean() if number.dim() else number.clone()
+        return mean if total is None else total + mean
+
+    def _note_shape(self, name: str, shape: list[int] | None) -> None:
+        """Keep the shape of a metric's value, or that it has no average."""
+        former = self._shapes.get(name, []) if name in self._sums else shape
+        if shape is None or shape != former:
+            self._shapes[name] = None
+        elif shape:
+            self._shapes[name] = shape
 
 
 def named_metrics(metrics: object) -> dict[str, Any]:
@@ -109,7 +146,10 @@ def checked_metrics(metrics: object, method: str) -> dict[str, Any]:
 
 
 class BatchMetrics:
-    """The metrics of one validation, collected batch by batch and reduced as the trial says."""
+    """The metrics of one validation, collected batch by batch and reduced as the trial says.
+
+    Arrays of one metric have one shape; the reducer makes one number of all their elements.
+    """
 
     def __init__(self, trial: PyTorchTrial) -> None:
         self._trial = trial
@@ -117,6 +157,7 @@ class BatchMetrics:
         parameters = inspect.signature(trial.evaluate_batch).parameters
         self._takes_batch_idx = "batch_idx" in parameters
         self._values: dict[str, list[torch.Tensor]] = {}
+        self._shapes: dict[str, list[int]] = {}
         self._lengths: dict[str, list[int]] = {}
         self.batches: list[dict[str, Any]] = []
 
@@ -126,12 +167,9 @@ class BatchMetrics:
         metrics = checked_metrics(evaluate(batch, **options), "evaluate_batch")
         self.batches.append(metrics)
         for name, value in metrics.items():
-            place = f"validation metric {name!r}"
-            number = _to_double(value, place)
-            former = self._values.setdefault(name, [])
-            _check_shape(number, former[0] if former else None, place)
-            former.append(number)
-            if self._reducer_of(name) is Reducer.AVG:
+            number, reducer = self._checked_number(name, value), self._reducer_of(name)
+            self._values.setdefault(name, []).append(_reduced_value(number, reducer))
+            if reducer is Reducer.AVG:
                 length = self._trial.get_batch_length(batch)
                 self._lengths.setdefault(name, []).append(length)
 
@@ -154,11 +192,24 @@ class BatchMetrics:
         values, reducer = torch.stack(self._values[name]), self._reducer_of(name)
         if reducer is Reducer.AVG:
             lengths = torch.tensor(self._lengths[name], dtype=torch.float64, device=values.device)
-            shape = (-1, *([1] * (values.dim() - 1)))
-            return (values * lengths.reshape(shape)).sum(0) / lengths.sum()
-        if reducer is Reducer.SUM:
-            return values.sum(0)
-        return values.amax(0) if reducer is Reducer.MAX else values.amin(0)
+            return (values * lengths).sum() / lengths.sum()
+        return _reduced_value(values, reducer)
+
+    def _checked_number(self, name: str, value: object) -> torch.Tensor:
+        """The value in double precision; DetcloudError unless it fits the batches before."""
+        place, number = f"validation metric {name!r}", to_double(value)
+        if number is None:
+            raise DetcloudError(
+                f"{place} is a {type(value).__name__}: a number or a tensor was expected"
+            )
+        shape = list(number.shape)
+        former = self._shapes.setdefault(name, shape)
+        if shape != former or number.numel() == 0:
+            raise DetcloudError(
+                f"{place} has the shape {shape} and had {former} in a batch before: return one "
+                "number, such as its mean, for a batch"
+            )
+        return number
 
     def _reducer_of(self, name: str) -> Reducer:
         reducer = self._reducer
@@ -184,51 +235,27 @@ def _on_cpu(sums: dict[str, torch.Tensor | float]) -> dict[str, torch.Tensor | f
     }
 
 
-def _add_to_total(
-    total: torch.Tensor | float | None, value: object, name: str
-) -> torch.Tensor | float:
-    """The total with one more value; a tensor is changed in place."""
-    if isinstance(value, torch.Tensor) and _is_cpu_scalar(value):
-        value = value.item()
-    if type(value) is float and (total is None or type(total) is float):
-        return value if total is None else total + value
-    if (
-        isinstance(total, torch.Tensor)
-        and isinstance(value, torch.Tensor)
-        and value.shape == total.shape
-        and not value.is_complex()
-    ):
-        return total.add_(value.detach())
-    place = f"training metric {name!r}"
-    number = _to_double(value, place)
-    if total is None:
-        # A tensor in double precision is still the trial's own.
-        return number.clone()
-    if not isinstance(total, torch.Tensor):
-        total = torch.tensor(total, dtype=torch.float64, device=number.device)
-    _check_shape(number, total, place)
-    return total + number
-
-
 def _is_cpu_scalar(value: torch.Tensor) -> bool:
     """Whether the tensor is one number that can be read without waiting for a device."""
     return value.is_cpu and value.dim() == 0 and value.is_floating_point()
 
 
-def _check_shape(value: torch.Tensor, former: torch.Tensor | None, place: str) -> None:
-    if former is not None and value.shape != former.shape:
-        raise DetcloudError(
-            f"{place} has the shape {list(value.shape)} and had {list(former.shape)} in a batch "
-            "before: return one number, such as its mean, for a batch"
-        )
+def _reduced_value(values: torch.Tensor, reducer: Reducer) -> torch.Tensor:
+    """One number of all elements."""
+    if reducer is Reducer.AVG:
+        return values.mean()
+    if reducer is Reducer.SUM:
+        return values.sum()
+    return values.max() if reducer is Reducer.MAX else values.min()
 
 
-def _to_double(value: object, place: str) -> torch.Tensor:
+def to_double(value: object) -> torch.Tensor | None:
+    """The numbers of a value in double precision; None where it has no numbers in a regular shape.
+
+    One number is a number, in however many lists.
+    """
     try:
         number = torch.as_tensor(value).detach().to(torch.float64)
-        # One number is a number, in however many lists.
-        return number.reshape(()) if number.numel() == 1 else number
     except (TypeError, ValueError, RuntimeError):
-        raise DetcloudError(
-            f"{place} is a {type(value).__name__}: a number or a tensor was expected"
-        ) from None
+        return None
+    return number.reshape(()) if number.numel() == 1 else number

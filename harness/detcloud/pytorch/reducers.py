@@ -5,10 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 from detcloud.core import DistributedContext
 from detcloud.shared.errors import DetcloudError
+
+_NO_VALUE = object()
 
 
 class MetricReducer(ABC):
@@ -31,7 +34,11 @@ class MetricReducer(ABC):
 
 
 class FunctionReducer(MetricReducer):
-    """A reducer that calls a function with all values that `update` got, in every process."""
+    """A reducer that calls a function with all values that `update` got, in every process.
+
+    They are in the order in which one process would have had the batches, where each batch gave one
+    value.
+    """
 
     def __init__(self, function: Callable[[list[Any]], Any]) -> None:
         self._function = function
@@ -47,7 +54,8 @@ class FunctionReducer(MetricReducer):
         return self._values
 
     def cross_slot_reduce(self, per_slot_metrics: list[Any]) -> Any:
-        return self._function([value for values in per_slot_metrics for value in values])
+        rows = zip_longest(*per_slot_metrics, fillvalue=_NO_VALUE)
+        return self._function([value for row in rows for value in row if value is not _NO_VALUE])
 
 
 @dataclass(frozen=True)

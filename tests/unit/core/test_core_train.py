@@ -64,6 +64,12 @@ def test_a_metric_without_a_value_is_refused() -> None:
         Train().report_validation_metrics(3, {"loss": None})
 
 
+def test_a_training_metric_may_have_no_average() -> None:
+    train = Train()
+    train.report_training_metrics(3, {"loss": 1.0, "words": None})
+    assert train.reports[-1]["metrics"] == {"loss": 1.0, "words": None}
+
+
 @pytest.mark.parametrize("progress", [-0.1, 1.1, math.nan, "1", None])
 def test_progress_lies_between_0_and_1(progress: Any) -> None:
     with pytest.raises(DetcloudError, match="progress is"):

@@ -17,6 +17,7 @@ import torch
 from torch.utils.data import TensorDataset
 
 from detcloud import pytorch
+from detcloud.pytorch.batch_process import TorchBatchProcessor, torch_batch_process
 from detcloud.shared.trial_directory import Preemption
 from tests.patience import wait_until
 from tests.unit.core.trial_files import direct, make_trial
@@ -78,6 +79,25 @@ class CurveTrial(pytorch.PyTorchTrial):
         return {"loss": torch.nn.functional.mse_loss(self.model(batch[0]), batch[1])}
 
 
+class PartsProcessor(TorchBatchProcessor):
+    """Stores the records of each batch as an output."""
+
+    def __init__(self, context: Any) -> None:
+        self.context = context
+        self.order: Any = context.wrap_reducer(list, name="order")
+
+    def process_batch(self, batch: Any, batch_idx: int) -> None:
+        self.order.update(batch.tolist())
+        with self.context.upload_path() as folder:
+            (folder / str(batch_idx)).write_text(str(batch.tolist()))
+
+
+def process(root: Path) -> None:
+    """Goes through 10 records in batches of 2 in the trial below `root`."""
+    os.environ["DETCLOUD_TRIAL_DIR"] = str(root / "trial")
+    torch_batch_process(PartsProcessor, range(10), batch_size=2, checkpoint_interval=2)  # type: ignore[arg-type]
+
+
 def _points(count: int) -> TensorDataset:
     x = torch.linspace(-1, 1, count).reshape(-1, 1)
     return TensorDataset(x, x * x)
@@ -130,6 +150,7 @@ def main(root: Path, rank: int) -> None:
         )
     torch.distributed.barrier()
     states["resumed"] = train(root / "stopped")
+    process(root / "processed")
     states["off"] = train_alone(root)
     torch.save(states, root / f"states-{rank}.pth")
 

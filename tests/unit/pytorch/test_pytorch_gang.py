@@ -60,6 +60,7 @@ def test_two_processes_train_as_one_and_stop_at_the_same_batch(
     }
     prepare(tmp_path / "compressed", config={"optimizations": options})
     prepare(tmp_path / "alone", threads=1, slots=[0])
+    prepare(tmp_path / "processed")
     run_gang(tmp_path)
     monkeypatch.setenv("DETCLOUD_TRIAL_DIR", "")
     alone = train(tmp_path / "alone")
@@ -108,6 +109,22 @@ def test_two_processes_train_as_one_and_stop_at_the_same_batch(
         assert not torch.equal(first["compressed"][name], first["plain"][name])
         torch.testing.assert_close(first["compressed"][name], value, rtol=2e-2, atol=1e-3)
     assert len(list(tmp_path.glob("off/*/*/*/*/state_dict.pth"))) == 1
+
+    # Of batches 0 to 4 rank 0 has 0, 2 and 4, and rank 1 the others.
+    (report,) = reports(tmp_path / "processed" / "trial", "metrics")
+    assert report["metrics"]["order"] == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+    steps = [
+        line["steps_completed"] for line in reports(tmp_path / "processed" / "trial", "checkpoint")
+    ]
+    assert steps == [2, 3]
+    stored = tmp_path.glob("processed/store/3/4/1/outputs/*/rank_*/*")
+    assert {(path.parent.name, path.name): path.read_text() for path in stored} == {
+        ("rank_0", "0"): "[0, 1]",
+        ("rank_1", "0"): "[2, 3]",
+        ("rank_0", "1"): "[4, 5]",
+        ("rank_1", "1"): "[6, 7]",
+        ("rank_0", "2"): "[8, 9]",
+    }
 
 
 def same_weights(one: dict[str, Any], other: dict[str, Any]) -> None:

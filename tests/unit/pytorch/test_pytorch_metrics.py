@@ -50,20 +50,36 @@ def test_a_metric_without_a_reducer_is_named() -> None:
         metrics.add(BATCHES[0], 0)
 
 
-def test_values_of_different_shapes_are_no_metric() -> None:
-    class Each(MeanLossTrial):
-        def evaluate_batch(self, batch: Any) -> dict[str, Any]:
-            return {"loss": batch}
+class EachRecordTrial(MeanLossTrial):
+    """Evaluates a batch to an array with a number for each record."""
 
-    metrics = BatchMetrics(Each(Reducer.AVG))
+    def evaluate_batch(self, batch: Any) -> dict[str, Any]:
+        return {"loss": batch}
+
+
+@pytest.mark.parametrize(
+    ("reducer", "expected"),
+    [
+        # (1 + 2 + 3 + 6) / 4; 1 + 2 + 3 + 6.
+        (Reducer.AVG, 3.0),
+        (Reducer.SUM, 12.0),
+        (Reducer.MAX, 6.0),
+        (Reducer.MIN, 1.0),
+    ],
+)
+def test_arrays_are_reduced_to_one_number(reducer: Reducer, expected: float) -> None:
+    metrics = BatchMetrics(EachRecordTrial(reducer))
+    metrics.add(torch.tensor([1.0, 2.0]), 0)
+    metrics.add(torch.tensor([3.0, 6.0]), 1)
+    assert metrics.reduce() == {"loss": expected}
+
+
+def test_arrays_of_different_shapes_are_no_validation_metric() -> None:
+    metrics = BatchMetrics(EachRecordTrial(Reducer.AVG))
     metrics.add(BATCHES[0], 0)
-    message = r"metric 'loss' has the shape \[2\] and had \[3\]"
-    with pytest.raises(DetcloudError, match=f"validation {message}"):
+    message = r"validation metric 'loss' has the shape \[2\] and had \[3\]"
+    with pytest.raises(DetcloudError, match=message):
         metrics.add(torch.ones(2), 1)
-    average = MetricAverage()
-    average.add(BATCHES[0])
-    with pytest.raises(DetcloudError, match=f"training {message}"):
-        average.add(torch.ones(2))
 
 
 def test_an_evaluation_may_ask_for_the_batchs_number() -> None:
@@ -99,8 +115,8 @@ def test_an_average_counts_the_batches_that_had_the_metric() -> None:
     average = MetricAverage()
     average.add(torch.tensor(1.0))
     average.add({"loss": 3, "extra": torch.tensor([1.0, 2.0])})
-    # loss: (1 + 3) / 2; extra came once.
-    assert average.average() == {"loss": 2.0, "extra": [1.0, 2.0]}
+    # loss: (1 + 3) / 2; extra came once: (1 + 2) / 2.
+    assert average.average() == {"loss": 2.0, "extra": 1.5}
 
 
 def test_an_average_goes_on_after_a_restart() -> None:
@@ -111,10 +127,26 @@ def test_an_average_goes_on_after_a_restart() -> None:
     assert restarted.average() == {"loss": 1.5}
 
 
-@pytest.mark.parametrize("metrics", [{"loss": "low"}, 3])
-def test_what_cannot_be_averaged_is_refused(metrics: Any) -> None:
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["low", "high"],
+        [torch.ones(3), torch.ones(2)],
+        [1.0, torch.ones(2)],
+        [torch.ones(2), 1.0, torch.ones(2)],
+        [[[1.0], [1.0, 2.0]]],
+    ],
+)
+def test_what_has_no_average_is_none(values: list[Any]) -> None:
+    average = MetricAverage()
+    for value in values:
+        average.add({"loss": value, "other": 1.0})
+    assert average.average() == {"loss": None, "other": 1.0}
+
+
+def test_metrics_without_names_are_refused() -> None:
     with pytest.raises(DetcloudError, match="was expected"):
-        MetricAverage().add(metrics)
+        MetricAverage().add(3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -125,7 +157,8 @@ def test_what_cannot_be_averaged_is_refused(metrics: Any) -> None:
             (float(torch.tensor(0.1)) + float(torch.tensor(0.2))) / 2,
         ),
         ([0.5, 1, torch.tensor(3.0)], 1.5),
-        ([torch.tensor([1.0, 2.0]), torch.tensor([3.0, 6.0])], [2.0, 4.0]),
+        # (1 + 2 + 3 + 6) / 4.
+        ([torch.tensor([1.0, 2.0]), torch.tensor([3.0, 6.0])], 3.0),
         ([torch.tensor(2), 1.0], 1.5),
         ([torch.ones(1), numpy.full((1, 1), 3.0), [5.0]], 3.0),
     ],
@@ -143,13 +176,34 @@ def test_a_tensor_that_the_trial_fills_again_is_taken_as_it_was() -> None:
     average, buffer = MetricAverage(), torch.zeros(2, dtype=torch.float64)
     for value in (1.0, 3.0):
         average.add({"loss": buffer.fill_(value)})
-    assert average.average() == {"loss": [2.0, 2.0]}
+    assert average.average() == {"loss": 2.0}
     assert buffer.tolist() == [3.0, 3.0]
 
 
 def test_sums_that_were_saved_go_on() -> None:
     average, later = MetricAverage(), MetricAverage()
-    average.add({"loss": torch.tensor(1.0), "rates": torch.tensor([1.0, 2.0])})
+    average.add({"loss": torch.tensor(1.0), "rates": torch.tensor([1.0, 2.0]), "odd": [1.0, 2.0]})
     later.load_state_dict(average.state_dict(), torch.device("cpu"))
-    later.add({"loss": torch.tensor(2.0), "rates": torch.tensor([3.0, 4.0])})
-    assert later.average() == {"loss": 1.5, "rates": [2.0, 3.0]}
+    later.add({"loss": torch.tensor(2.0), "rates": torch.tensor([3.0, 4.0]), "odd": [1.0]})
+    # rates: (1 + 2 + 3 + 4) / 4; odd has another shape than before.
+    assert later.average() == {"loss": 1.5, "rates": 2.5, "odd": None}
+
+
+class Rank:
+    """One of two processes, of which the other one has sent what it has."""
+
+    size, can_exchange = 2, True
+
+    def __init__(self, other: MetricAverage) -> None:
+        self._other = other
+
+    def allgather(self, ours: dict[str, Any]) -> list[dict[str, Any]]:
+        return [ours, self._other.state_dict()]
+
+
+def test_arrays_of_all_processes_are_one_number() -> None:
+    ours, theirs = MetricAverage(), MetricAverage()
+    ours.add({"rates": torch.tensor([1.0, 2.0]), "odd": torch.ones(2)})
+    theirs.add({"rates": torch.tensor([3.0, 6.0]), "odd": torch.ones(3)})
+    rank: Any = Rank(theirs)
+    assert ours.over_all_processes(rank).average() == {"rates": 3.0, "odd": None}

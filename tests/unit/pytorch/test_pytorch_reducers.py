@@ -60,6 +60,12 @@ def test_reducers_see_the_values_of_all_processes() -> None:
     assert (spread.values, count.per_slot_reduce()) == ([], [])
 
 
+def test_a_function_gets_values_in_the_order_of_batches() -> None:
+    reducer = FunctionReducer(list)
+    # Of batches 0 to 4 the first of two processes had 0, 2 and 4; None is a value.
+    assert reducer.cross_slot_reduce([[0, None, 4], [1, 3]]) == [0, 1, None, 3, 4]
+
+
 @pytest.mark.parametrize(
     ("reducer", "name", "message"),
     [

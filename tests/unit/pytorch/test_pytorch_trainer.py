@@ -229,23 +229,24 @@ def test_invalid_hyperparameters_in_training_end_the_trial(
 
 
 @pytest.mark.parametrize(
-    ("metric", "losses", "message"),
+    ("metric", "message"),
     [
-        ("accuracy", [], "batch 2 lacks the searcher's metric 'accuracy'; it has: loss"),
-        ("loss", [torch.ones(2)], r"metric 'loss' at batch 2 is \[1.0, 1.0\]: it must be one"),
+        ("accuracy", "batch 2 lacks the searcher's metric 'accuracy'; it has: loss, rates"),
+        ("rates", r"metric 'rates' at batch 2 is \[1.0, 1.0\]: it must be one"),
     ],
 )
 def test_the_searchers_metric_must_be_there_and_a_number(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     metric: str,
-    losses: list[Any],
     message: str,
 ) -> None:
     cluster = Cluster(tmp_path, monkeypatch, metric=metric)
     cluster.direct(revision=1, length=2, closed=True)
     with pytest.raises(DetcloudError, match=message):
-        cluster.run(lambda trial: trial.losses.extend(losses))
+        cluster.run(
+            lambda trial: trial.context.wrap_reducer(lambda _: [1.0, 1.0], name="rates") and None
+        )
     assert cluster.exit_reason == "errored"
     assert cluster.workloads == "T2 C2"
 

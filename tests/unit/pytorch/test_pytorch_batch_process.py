@@ -1,0 +1,200 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from detcloud import DetcloudError
+from detcloud.core import CheckpointContext
+from detcloud.pytorch.batch_process import (
+    TorchBatchProcessor,
+    TorchBatchProcessorContext,
+    torch_batch_process,
+)
+from tests.unit.core.trial_files import direct, enter, make_trial, reports
+
+# 7 batches of 2 records, the last with one.
+RECORDS = list(range(13))
+LENGTH = 7
+
+
+class Sums(TorchBatchProcessor):
+    """Sums the records of each batch, and stores the sums as outputs before each checkpoint."""
+
+    after_batch: Callable[[int], None] = staticmethod(lambda steps: None)
+    log: list[str]
+
+    def __init__(self, context: TorchBatchProcessorContext) -> None:
+        self.context = context
+        self.records: Any = context.wrap_reducer(sum, name="records")
+        self.sums: dict[int, int] = {}
+
+    def process_batch(self, batch: Any, batch_idx: int) -> None:
+        self.records.update(len(batch))
+        self.sums[batch_idx] = int(batch.sum())
+        Sums.after_batch(batch_idx + 1)
+
+    def on_checkpoint_start(self) -> None:
+        Sums.log.append(f"C{max(self.sums, default=-1) + 1}")
+        with self.context.upload_path() as folder:
+            (folder / "part").mkdir()
+            for index, value in self.sums.items():
+                (folder / "part" / f"{index}.txt").write_text(str(value))
+        self.sums = {}
+
+    def on_finish(self) -> None:
+        Sums.log.append("end")
+
+
+@pytest.fixture
+def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(Sums, "log", [], raising=False)
+    made = make_trial(tmp_path, metric="records")
+    enter(made, monkeypatch)
+    direct(made, revision=1, length=1 << 53)
+    return made
+
+
+def process(**options: Any) -> None:
+    torch_batch_process(Sums, RECORDS, batch_size=2, checkpoint_interval=3, **options)  # type: ignore[arg-type]
+
+
+def outputs(root: Path) -> dict[str, str]:
+    """The stored outputs by the end of their paths, from `rank_` on."""
+    found = {}
+    for path in root.glob("store/3/4/*/outputs/*/rank_*/**/*.txt"):
+        found["rank_" + path.as_posix().partition("/rank_")[2]] = path.read_text()
+    return found
+
+
+def test_a_data_set_is_gone_through_once(trial: Path, tmp_path: Path) -> None:
+    process()
+    # A checkpoint every three batches and at the end.
+    assert Sums.log == ["C3", "C6", "C7", "end"]
+    steps = [line["steps_completed"] for line in reports(trial, "checkpoint")]
+    assert steps == [3, 6, LENGTH]
+    # Batch n has the records 2n and 2n + 1, the last one 12 alone.
+    assert outputs(tmp_path) == {
+        f"rank_0/part/{n}.txt": str(4 * n + 1 if n < 6 else 12) for n in range(LENGTH)
+    }
+    (metrics,) = reports(trial, "metrics")
+    assert metrics["group"] == "validation"
+    assert metrics["steps_completed"] == LENGTH
+    assert metrics["metrics"] == {"records": len(RECORDS)}
+    assert [line["metric"] for line in reports(trial, "completed")] == [13.0]
+    assert reports(trial, "exit")[0]["reason"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("preempt", "stop"),
+    [
+        # Without a deadline at the next checkpoint, with one at once.
+        ({}, 6),
+        ({"deadline_ms": 1}, 5),
+    ],
+)
+def test_what_was_stopped_goes_on_with_the_next_batch(
+    trial: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    preempt: dict[str, int],
+    stop: int,
+) -> None:
+    def ask_to_stop(steps: int) -> None:
+        if steps == 5:
+            direct(trial, revision=2, length=1 << 53, preempt={"reason": "pause", **preempt})
+
+    monkeypatch.setattr("detcloud.core.preempt.READ_SECONDS_MIN", 0)
+    monkeypatch.setattr(Sums, "after_batch", staticmethod(ask_to_stop))
+    process()
+    last = reports(trial, "checkpoint")[-1]
+    assert last["steps_completed"] == stop
+    assert reports(trial, "exit")[0]["reason"] == "preempted"
+    assert "end" not in Sums.log
+
+    fields = ("uuid", "path", "steps_completed", "manifest_sha256")
+    latest = {"trial_id": 4, **{name: last[name] for name in fields}}
+    make_trial(tmp_path, metric="records", epoch=2, latest_checkpoint=latest)
+    direct(trial, revision=3, length=1 << 53)
+    process()
+    assert Sums.log[-2:] == ["C7", "end"]
+    numbers = sorted(name.rpartition("/")[2] for name in outputs(tmp_path))
+    assert numbers == [f"{n}.txt" for n in range(LENGTH)]
+    # Each run reports its own batches.
+    assert [line["metrics"]["records"] for line in reports(trial, "metrics")] == [
+        2 * stop,
+        len(RECORDS) - 2 * stop,
+    ]
+    assert reports(trial, "exit")[-1]["reason"] == "completed"
+
+
+def test_each_slot_needs_a_process(trial: Path, tmp_path: Path) -> None:
+    make_trial(tmp_path, slots=[0, 1])
+    with pytest.raises(DetcloudError, match="2 slots and this is its only process"):
+        process()
+
+
+def test_a_checkpoint_of_more_processes_is_not_gone_on_from(
+    trial: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_trial(tmp_path, latest_checkpoint={"uuid": "u", "path": "p", "trial_id": 4})
+    metadata = {"steps_completed": 3, "workers": 2}
+    monkeypatch.setattr(CheckpointContext, "get_metadata", lambda *_: metadata)
+    with pytest.raises(DetcloudError, match="u is of 2 processes and this run has 1"):
+        process()
+
+
+def test_a_name_that_is_stored_already_gets_a_number(trial: Path, tmp_path: Path) -> None:
+    class Same(Sums):
+        def on_checkpoint_start(self) -> None:
+            with self.context.upload_path() as folder:
+                (folder / "sum.txt").write_text(str(sum(self.sums.values())))
+
+    torch_batch_process(Same, RECORDS, batch_size=5, checkpoint_interval=1, max_batches=2)  # type: ignore[arg-type]
+    # 0 + ... + 4 = 10, and with 5 + ... + 9 it is 45.
+    assert outputs(tmp_path) == {"rank_0/sum.txt": "10", "rank_0/sum-2.txt": "45"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dataloader_kwargs": {"shuffle": True}}, "has shuffle"),
+        ({"dataloader_kwargs": {"sampler": [1]}}, "has sampler"),
+        ({"dataloader_kwargs": {"batch_size": 3}}, "batch_size is given twice"),
+    ],
+)
+def test_what_cannot_be_shared_out_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(DetcloudError, match=message):
+        process(**options)
+
+
+def test_a_data_set_without_a_length_is_refused() -> None:
+    with pytest.raises(DetcloudError, match="iterator has no length"):
+        torch_batch_process(Sums, iter(RECORDS))  # type: ignore[arg-type]
+
+
+def test_outputs_of_a_run_without_a_cluster_lie_in_the_users_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DETCLOUD_TRIAL_DIR", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setattr(Sums, "log", [], raising=False)
+    process(max_batches=1)
+    (stored,) = tmp_path.glob("detcloud/checkpoints/0/0/0/outputs/*/rank_0/part/*")
+    assert (stored.name, stored.read_text()) == ("0.txt", "1")
+
+
+def test_a_model_is_prepared_for_inference(trial: Path) -> None:
+    class Prepared(Sums):
+        def __init__(self, context: TorchBatchProcessorContext) -> None:
+            super().__init__(context)
+            model = context.prepare_model_for_inference(torch.nn.Dropout())
+            assert not model.training
+            assert context.get_hparams() == {}
+            assert (context.get_distributed_rank(), context.get_distributed_size()) == (0, 1)
+            with pytest.raises(DetcloudError, match="set_metadata"):
+                context.report_task_using_checkpoint(None)
+
+    torch_batch_process(Prepared, RECORDS, dataloader_kwargs={"batch_size": 13})  # type: ignore[arg-type]
+    assert reports(trial, "checkpoint")[0]["metadata"]["workers"] == 1
