@@ -10,7 +10,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from detcloud.compatibility.names import MODULES, ROOT
+from detcloud.compatibility.names import FORMER_ROOT, MODULES, ROOT
 
 _SOURCE = """
 from detcloud.compatibility.modules import module_namespace, run_program
@@ -55,7 +55,7 @@ class _Finder(MetaPathFinder, InspectLoader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname not in MODULES or fullname == ROOT:
+        if fullname not in MODULES or fullname in (ROOT, FORMER_ROOT):
             return None
         return ModuleSpec(fullname, self, is_package=self.is_package(fullname))
 

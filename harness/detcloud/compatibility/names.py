@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 ROOT = "determined"
+FORMER_ROOT = "determined_common"
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,14 @@ _NO_UNMANAGED = (
     "create the experiment with detcloud.Client; its trials run on the cluster's agents."
 )
 
+_CHECKS = _same_names(
+    "detcloud.compatibility.checks",
+    "check_eq check_eq_len check_false check_gt check_gt_eq check_in check_isinstance"
+    " check_issubclass check_len check_lt check_lt_eq check_none check_not_eq check_not_in"
+    " check_not_isinstance check_not_none check_true check_type eq equal_lengths false gt gt_eq"
+    " is_in is_instance is_none is_not_instance is_not_none is_subclass is_type len_eq lt lt_eq"
+    " not_eq not_in true",
+)
 _BATCH_PROCESS = {
     **_same_names(
         "detcloud.pytorch.batch_process",
@@ -76,23 +85,32 @@ _MODULES = {
                 "detcloud.compatibility.functions", "ExperimentConfig LOG_FORMAT import_from_path"
             ),
             "InvalidHP": "detcloud.shared.errors:InvalidHP",
-            "LegacyTrial": "detcloud.pytorch:PyTorchTrial",
-            "Trial": "detcloud.pytorch:PyTorchTrial",
-            "TrialContext": "detcloud.pytorch:PyTorchTrialContext",
+            **_same_names(
+                "detcloud.compatibility.trial_controller", "Trial TrialContext TrialController"
+            ),
+            "LegacyTrial": "detcloud.compatibility.trial_controller:Trial",
+            "CallbackTrialController": "detcloud.compatibility.trial_controller:TrialController",
+            "EnvContext": "detcloud.compatibility.trial_controller:Environment",
+            "_DistributedBackend": "detcloud.compatibility.controller_types:DistributedBackend",
             "__version__": "detcloud.compatibility.functions:VERSION",
         },
         missing={
-            **_all_missing("EnvContext metadata", _INTERNAL),
+            "metadata": _INTERNAL,
             **_all_missing("NativeContext", _NATIVE),
             **_all_missing("Categorical Constant Double Integer Log", _NATIVE_SPACE),
-            **_all_missing(
-                "CallbackTrialController LoopTrialController TrialController layers load workload",
-                _CONTROLLER,
-            ),
+            **_all_missing("LoopTrialController load", _CONTROLLER),
             **_all_missing("constants gpu ipc", _INTERNAL),
-            "profiler": "`core_context.profiler.on()` measures the machine, and"
-            " `context.set_profiler(...)` a PyTorchTrial.",
         },
+    ),
+    "workload": Module(
+        offered=_same_names(
+            "detcloud.compatibility.controller_types",
+            "Metrics Response ResponseFunc Skipped Stream Workload",
+        )
+    ),
+    "layers": Module(missing={"make_compatibility_workloads": _CONTROLLER}),
+    "profiler": Module(
+        offered={"ProfilerAgent": "detcloud.compatibility.controller_types:ProfilerAgent"}
     ),
     "core": Module(
         offered={
@@ -119,12 +137,16 @@ _MODULES = {
         },
     ),
     "errors": Module(
-        offered={"InvalidHP": "detcloud.shared.errors:InvalidHP"},
+        offered={
+            "InvalidHP": "detcloud.shared.errors:InvalidHP",
+            "SkipWorkloadException": "detcloud.compatibility.controller_types"
+            ":SkipWorkloadException",
+        },
         missing=_all_missing(
             "CheckpointNotFound CheckpointStateException EnterpriseOnlyError InternalException"
             " InvalidCheckpointException InvalidConfigurationException InvalidDataTypeException"
             " InvalidExperimentException InvalidModelException MultipleDownloadsFailed"
-            " NoDirectStorageAccess ProxiedDownloadFailed SkipWorkloadException"
+            " NoDirectStorageAccess ProxiedDownloadFailed"
             " StopLoadingImplementation WorkerError WorkerFinishedGracefully",
             "detcloud raises detcloud.DetcloudError, whose message says what is wrong.",
         ),
@@ -147,7 +169,11 @@ _MODULES = {
         },
         missing={"PyTorchTrialController": _CONTROLLER},
     ),
-    "tensorboard": Module(),
+    "tensorboard": Module(
+        offered=_same_names(
+            "detcloud.compatibility.controller_types", "BatchMetricWriter get_metric_writer"
+        )
+    ),
     "tensorboard.metric_writers": Module(),
     "tensorboard.metric_writers.pytorch": Module(
         offered={"TorchWriter": "detcloud.pytorch.event_files:TorchWriter"}
@@ -263,8 +289,9 @@ _MODULES = {
     "experimental.keras": Module(missing=_all_missing("init", _NATIVE)),
     "common": Module(
         offered={"set_logger": "detcloud.compatibility.functions:set_logger"},
-        missing=_all_missing("check constants context requests storage", _INTERNAL),
+        missing=_all_missing("constants context requests storage", _INTERNAL),
     ),
+    "common.check": Module(offered=_CHECKS),
     "common.util": Module(
         offered={
             **_same_names(
@@ -286,34 +313,34 @@ _MODULES = {
         ),
     ),
     "common.api": Module(
-        missing=_all_missing(
-            "authentication certs bindings request Session UnauthSession", _NO_CLIENT
-        )
+        missing=_all_missing("authentication bindings request Session UnauthSession", _NO_CLIENT)
     ),
+    "common.api.certs": Module(missing=_all_missing("Cert cli_cert", _NO_CLIENT)),
     "util": Module(
         offered=_same_names(
             "detcloud.compatibility.util_functions",
             "calculate_batch_sizes download_gcs_blob_with_backoff filter_duplicates"
             " force_create_symlink get_member_func has_param is_numerical_scalar is_overridden"
-            " merge_dicts rmtree_nfs_safe",
+            " make_metrics merge_dicts rmtree_nfs_safe wrap_metrics",
         ),
         missing=_all_missing(
             "check_sshd forward_signals humanize_float json_encode"
-            " legacy_trial_entrypoint_to_script make_metrics make_timing_log"
+            " legacy_trial_entrypoint_to_script make_timing_log"
             " mask_checkpoint_storage mask_config_dict match_legacy_trial_class"
-            " signal_process_tree validate_batch_metrics wrap_metrics write_user_code",
+            " signal_process_tree validate_batch_metrics write_user_code",
             "it is a small helper of Determined's own: copy the lines into your code.",
         ),
     ),
     "horovod": Module(
+        offered={"HorovodContext": "detcloud.compatibility.controller_types:HorovodContext"},
         missing={
             "hvd": "import horovod.torch as hvd.",
             **_all_missing(
-                "HorovodContext create_hostlist_arg create_network_interface_arg_if_specified"
+                "create_hostlist_arg create_network_interface_arg_if_specified"
                 " create_performance_args create_run_command",
                 _INTERNAL,
             ),
-        }
+        },
     ),
     "launch": Module(),
     **{
@@ -330,5 +357,8 @@ _MODULES = {
 }
 
 MODULES: Mapping[str, Module] = {
-    f"{ROOT}.{name}" if name else ROOT: module for name, module in _MODULES.items()
+    **{f"{ROOT}.{name}" if name else ROOT: module for name, module in _MODULES.items()},
+    # A package beside it until 0.13.
+    FORMER_ROOT: Module(),
+    f"{FORMER_ROOT}.check": Module(offered=_CHECKS),
 }

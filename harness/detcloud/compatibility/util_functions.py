@@ -122,6 +122,27 @@ def download_gcs_blob_with_backoff(blob: Any, n_retries: int = 32, max_backoff: 
     raise DetcloudError(f"{blob!r} cannot be downloaded: {failure}")
 
 
+def make_metrics(
+    num_inputs: int | None, batch_metrics: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The metrics of batches and the mean of each, None where it has none."""
+    # Imported here: it needs torch.
+    from detcloud.pytorch.metrics import MetricAverage
+
+    average = MetricAverage()
+    for metrics in batch_metrics:
+        average.add(dict(metrics))
+    names = dict.fromkeys(name for metrics in batch_metrics for name in metrics)
+    counts = {} if num_inputs is None else {"num_inputs": num_inputs}
+    averages = {**names, **average.average()}
+    return {"batch_metrics": batch_metrics, "avg_metrics": averages, **counts}
+
+
+def wrap_metrics(metrics: Any, stop_requested: bool, **_others: bool) -> dict[str, Any]:
+    """The answer to a workload: its metrics, and whether the code asks for the trial's end."""
+    return {"metrics": metrics, "stop_requested": stop_requested}
+
+
 def calculate_batch_sizes(
     hparams: Mapping[str, Any], slots_per_trial: int, trialname: str
 ) -> tuple[int, int]:

@@ -80,9 +80,9 @@ def load_trial_class(entrypoint: str) -> type[PyTorchTrial]:
 
 
 def _check_trial_class(found: object, entrypoint: str) -> type[PyTorchTrial]:
-    from detcloud.pytorch import PyTorchTrial
-
-    if not isinstance(found, type) or not issubclass(found, PyTorchTrial):
+    # A trial of another framework says whose Trainer trains it.
+    is_trial = isinstance(found, type) and isinstance(getattr(found, "framework", None), str)
+    if not is_trial or not isinstance(found, type):
         kind = "another class" if isinstance(found, type) else f"of type {type(found).__name__}"
         raise DetcloudError(
             f"entrypoint {entrypoint!r} is {kind}; expected a subclass of "
