@@ -36,6 +36,11 @@ _NO_CLIENT = (
     "a trial holds no credential of the cluster; outside of trials, use detcloud.Client or the"
     " detcloud command."
 )
+_NO_MODELS = (
+    "there is no model registry: name a checkpoint by its UUID, and keep notes in the labels of"
+    " its experiment."
+)
+_SORTED = "lists have one order; sort what they give."
 _NATIVE = "start the experiment with `detcloud create CONFIG MODEL_DIRECTORY` instead."
 _NATIVE_SPACE = "write the hyperparameter into the configuration, with `type` and its range."
 _CONTROLLER = "write a script with detcloud.core, whose loop is your own, or a PyTorchTrial."
@@ -243,26 +248,41 @@ _MODULES = {
         missing={"RemoteSearchRunner": "run a LocalSearchRunner beside the cluster."},
     ),
     "experimental": Module(
+        offered=_same_names(
+            "detcloud.compatibility.client",
+            "Checkpoint Determined Experiment ExperimentReference Trial TrialReference",
+        ),
         missing={
-            **_all_missing(
-                "Checkpoint Determined ExperimentReference Model ModelOrderBy ModelSortBy"
-                " TrialOrderBy TrialReference TrialSortBy",
-                _NO_CLIENT,
-            ),
+            **_all_missing("Model ModelOrderBy ModelSortBy", _NO_MODELS),
+            **_all_missing("TrialOrderBy TrialSortBy", _SORTED),
             **_all_missing("create init_native", _NATIVE),
             **_all_missing(
                 "create_trial_instance test_one_batch",
                 "train a few batches with detcloud.pytorch.Trainer outside of a cluster.",
             ),
-        }
+        },
     ),
     "experimental.client": Module(
-        missing=_all_missing(
-            "Checkpoint Determined Experiment Model Project Trial Workspace create_experiment"
-            " create_model create_user get_checkpoint get_experiment get_model get_trial"
-            " list_experiments list_users login whoami",
-            _NO_CLIENT,
-        )
+        offered=_same_names(
+            "detcloud.compatibility.client",
+            "Checkpoint Determined Experiment ExperimentReference ExperimentState OrderBy Trial"
+            " TrialReference create_experiment get_checkpoint get_experiment get_session_username"
+            " get_trial list_experiments login",
+        ),
+        missing={
+            **_all_missing(
+                "Model ModelSortBy ModelVersion create_model get_model get_model_by_id get_models"
+                " list_models",
+                _NO_MODELS,
+            ),
+            **_all_missing("CheckpointSortBy ExperimentSortBy TrialSortBy", _SORTED),
+            **_all_missing(
+                "Project User Workspace create_user create_workspace delete_workspace"
+                " get_user_by_name get_workspace iter_trials_metrics list_users list_workspaces"
+                " logout whoami Session",
+                _NO_CLIENT,
+            ),
+        },
     ),
     "experimental.core_v2": Module(
         offered={

@@ -1,0 +1,356 @@
+"""Determined's `experimental.client` over `detcloud.Client`, outside of trials.
+
+What the cluster of detcloud has is there; any other method says what to write instead. A trial
+holds no credential of the cluster, so that nothing of this works in one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
+from itertools import islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+from detcloud.client import Checkpoint as ClusterCheckpoint
+from detcloud.client import Client
+from detcloud.client import Experiment as ClusterExperiment
+from detcloud.client import Trial as ClusterTrial
+from detcloud.shared.errors import DetcloudError
+from detcloud.shared.trial_directory import TrialDirectory
+
+Item = TypeVar("Item")
+
+
+class OrderBy(Enum):
+    """The order of a list."""
+
+    ASC = "asc"
+    DESC = "desc"
+
+
+class ExperimentState(Enum):
+    """The states of experiments."""
+
+    ACTIVE = "ACTIVE"
+    PAUSED = "PAUSED"
+    STOPPING_COMPLETED = "STOPPING_COMPLETED"
+    STOPPING_CANCELED = "STOPPING_CANCELED"
+    STOPPING_KILLED = "STOPPING_KILLED"
+    STOPPING_ERROR = "STOPPING_ERROR"
+    COMPLETED = "COMPLETED"
+    CANCELED = "CANCELED"
+    ERROR = "ERROR"
+    DELETING = "DELETING"
+    DELETED = "DELETED"
+
+
+class _Handle:
+    """An object of the cluster, with its fields; a name that is not there says what to do."""
+
+    def __init__(self, found: Any) -> None:
+        self._found = found
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("_") and hasattr(self._found, name):
+            return getattr(self._found, name)
+        kind = type(self).__name__
+        raise AttributeError(
+            f"{kind}.{name} is not supported by detcloud: detcloud.Client and the detcloud"
+            f" command do what there is with a{'n' if kind[0] in 'AE' else ''} {kind.lower()}"
+        )
+
+    def reload(self) -> None:
+        """Ask the cluster for the present state."""
+        self._found.refresh()
+
+
+class Checkpoint(_Handle):
+    """Files that a trial stored together."""
+
+    _found: ClusterCheckpoint
+
+    def download(self, path: str | None = None, mode: object = None) -> str:
+        """Fetch the files into `path`, by default `checkpoints/UUID`, unless it is there; the path.
+
+        They come from the cluster's storage however `mode` is.
+        """
+        folder = Path(path or f"checkpoints/{self.uuid}")
+        if not folder.exists():
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            self._found.download(folder)
+        return str(folder)
+
+    def load(self, path: str | None = None, **options: Any) -> Any:
+        """Download the checkpoint and make its PyTorchTrial again, as releases up to 0.19 did."""
+        from detcloud.pytorch import load_trial_from_checkpoint_path
+
+        return load_trial_from_checkpoint_path(self.download(path), **options)
+
+    def delete(self) -> None:
+        """Delete the files."""
+        self._found.delete()
+
+
+class Trial(_Handle):
+    """One setting of hyperparameters that is trained."""
+
+    _found: ClusterTrial
+
+    def kill(self) -> None:
+        self._found.kill()
+
+    def get_experiment(self) -> Experiment:
+        """The trial's experiment."""
+        return get_experiment(self._found.experiment_id)
+
+    def iter_logs(self, follow: bool = False, **filters: object) -> Iterator[str]:
+        """Pieces of the log; DetcloudError for a filter."""
+        _refuse_filters("Trial.iter_logs", filters, "detcloud.Client().trial(ID).log_lines")
+        return self._found.logs(follow=follow)
+
+    logs = iter_logs
+
+    def iter_metrics(self, group: str | None = None) -> Iterator[Any]:
+        """The reports of metrics, oldest first."""
+        return self._found.metrics(group)
+
+    stream_metrics = iter_metrics
+
+    def list_checkpoints(
+        self,
+        sort_by: str | None = None,
+        order_by: OrderBy | None = None,
+        max_results: int | None = None,
+    ) -> list[Checkpoint]:
+        """Checkpoints with a validation, by the searcher's metric or `sort_by`, the best first."""
+        experiment = get_experiment(self._found.experiment_id)
+        ranked = experiment.list_checkpoints(sort_by, order_by)
+        ours = (one for one in ranked if one.trial_id == self._found.id)
+        return list(islice(ours, max_results))
+
+    def top_checkpoint(
+        self, sort_by: str | None = None, smaller_is_better: bool | None = None
+    ) -> Checkpoint:
+        """The best of `list_checkpoints`."""
+        found = self.list_checkpoints(sort_by, _order(smaller_is_better))
+        return _first(found, f"trial {self._found.id} has no checkpoint with a validation")
+
+    def select_checkpoint(
+        self,
+        latest: bool = False,
+        best: bool = False,
+        uuid: str | None = None,
+        sort_by: str | None = None,
+        smaller_is_better: bool | None = None,
+    ) -> Checkpoint:
+        """The latest checkpoint, the best one, or that of a UUID: exactly one of them is given."""
+        if (latest, best, uuid is not None).count(True) != 1:
+            raise DetcloudError("select_checkpoint needs exactly one of latest, best and uuid")
+        if uuid is not None:
+            return get_checkpoint(uuid)
+        if best:
+            return self.top_checkpoint(sort_by, smaller_is_better)
+        stored = [Checkpoint(one) for one in self._found.checkpoints() if one.state == "COMPLETED"]
+        return _first(stored[::-1], f"trial {self._found.id} has no checkpoint")
+
+
+class Experiment(_Handle):
+    """A configuration and the search over its hyperparameters."""
+
+    _found: ClusterExperiment
+
+    @property
+    def state(self) -> ExperimentState:
+        return ExperimentState(self._found.state)
+
+    def wait(self, interval: float = 5.0) -> ExperimentState:
+        """Wait until the experiment has ended; the state in which it did."""
+        return ExperimentState(self._found.wait(interval))
+
+    def list_trials(self, **order: object) -> list[Trial]:
+        """The trials; DetcloudError for an order."""
+        return list(self.iter_trials(**order))
+
+    def iter_trials(self, limit: int | None = None, **order: object) -> Iterator[Trial]:
+        _refuse_filters("Experiment.iter_trials", order, "sorted(...) over the trials")
+        return map(Trial, self._found.trials())
+
+    get_trials = list_trials
+
+    def await_first_trial(self, interval: float = 0.1) -> Trial:
+        """Wait until there is a trial; the first one."""
+        import time
+
+        while not (trials := list(self._found.trials(1))):
+            time.sleep(interval)
+        return Trial(trials[0])
+
+    def list_checkpoints(
+        self,
+        sort_by: str | None = None,
+        order_by: OrderBy | None = None,
+        max_results: int | None = None,
+    ) -> list[Checkpoint]:
+        """Checkpoints with a validation, by the searcher's metric or `sort_by`, the best first."""
+        smaller = None if order_by is None else order_by.value == OrderBy.ASC.value
+        ranked = self._found.best_checkpoints(sort_by, smaller)
+        return [Checkpoint(one) for one in ranked[:max_results]]
+
+    def top_checkpoint(
+        self, sort_by: str | None = None, smaller_is_better: bool | None = None
+    ) -> Checkpoint:
+        """The best of `list_checkpoints`."""
+        found = self.list_checkpoints(sort_by, _order(smaller_is_better))
+        return _first(found, f"experiment {self._found.id} has no checkpoint with a validation")
+
+    def top_n_checkpoints(
+        self, limit: int, sort_by: str | None = None, smaller_is_better: bool | None = None
+    ) -> list[Checkpoint]:
+        """The best checkpoint of each of the `limit` best trials."""
+        ranked = self.list_checkpoints(sort_by, _order(smaller_is_better))
+        best: dict[int, Checkpoint] = {}
+        for checkpoint in ranked:
+            best.setdefault(checkpoint.trial_id, checkpoint)
+        return list(best.values())[:limit]
+
+    def download_code(self, output_dir: str | None = None) -> str:
+        """Unpack the model code into a new folder; its path."""
+        folder = Path(output_dir or ".") / f"experiment_{self._found.id}_model_def"
+        return str(self._found.download_model_def(folder))
+
+
+ExperimentReference, TrialReference = Experiment, Trial
+
+
+class Determined:
+    """A cluster. `master` is its address; the credentials are those of `detcloud token login`."""
+
+    def __init__(
+        self,
+        master: str | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        *_certificate: object,
+        **_options: object,
+    ) -> None:
+        """Raises DetcloudError in a trial, and for a password: clusters have tokens."""
+        _check_outside_of_trials()
+        if password is not None:
+            raise DetcloudError(
+                "a password was given: clusters of detcloud know tokens; use `detcloud token"
+                " login`, or DETCLOUD_URL and DETCLOUD_TOKEN"
+            )
+        self._client = Client(master)
+
+    def create_experiment(
+        self,
+        config: str | Path | dict[str, Any],
+        model_dir: str | Path | None = None,
+        includes: Iterable[str | Path] | None = None,
+        project_id: int | None = None,
+        template: str | None = None,
+    ) -> Experiment:
+        """Submit an experiment; there are no projects, so that `project_id` changes nothing."""
+        created = self._client.create_experiment(
+            config, model_dir, includes=tuple(includes or ()), template=template
+        )
+        return Experiment(created)
+
+    def get_experiment(self, experiment_id: int) -> Experiment:
+        return Experiment(self._client.experiment(experiment_id))
+
+    def list_experiments(
+        self,
+        *,
+        labels: Sequence[str] | None = None,
+        users: Sequence[str] | None = None,
+        states: Sequence[ExperimentState] | None = None,
+        name: str | None = None,
+        **others: object,
+    ) -> list[Experiment]:
+        """The experiments, newest first, of one of the users and with one of the labels."""
+        _refuse_filters("list_experiments", others, "detcloud.Client().experiments")
+        found = self._client.experiments(states=[one.value for one in states or ()], name=name)
+        return [
+            Experiment(one)
+            for one in found
+            if (not users or one.user in users) and (not labels or set(labels) & set(one.labels))
+        ]
+
+    def get_trial(self, trial_id: int) -> Trial:
+        return Trial(self._client.trial(trial_id))
+
+    def get_checkpoint(self, uuid: str) -> Checkpoint:
+        return Checkpoint(self._client.checkpoint(uuid))
+
+    def get_session_username(self) -> str:
+        return str(self._client.whoami()["user"])
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"Determined.{name} is not supported by detcloud: there are no workspaces, models and"
+            " passwords here; detcloud.Client and the detcloud command do what there is"
+        )
+
+
+_cluster: Determined | None = None
+
+
+def login(
+    master: str | None = None,
+    user: str | None = None,
+    password: str | None = None,
+    *_certificate: object,
+    **_options: object,
+) -> None:
+    """Choose the cluster of this module's functions; without it they take the commands' own."""
+    global _cluster
+    _cluster = Determined(master, user, password)
+
+
+def _on_cluster(name: str) -> Callable[..., Any]:
+    """The method of that name, of the cluster that `login` chose or that the commands have."""
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        if _cluster is None:
+            login()
+        return getattr(_cluster, name)(*arguments, **options)
+
+    call.__name__ = name
+    call.__doc__ = getattr(Determined, name).__doc__
+    return call
+
+
+create_experiment = _on_cluster("create_experiment")
+get_experiment = _on_cluster("get_experiment")
+list_experiments = _on_cluster("list_experiments")
+get_trial = _on_cluster("get_trial")
+get_checkpoint = _on_cluster("get_checkpoint")
+get_session_username = _on_cluster("get_session_username")
+
+
+def _check_outside_of_trials() -> None:
+    if TrialDirectory.from_environment() is not None:
+        raise DetcloudError(
+            "a trial holds no credential of the cluster, so determined.experimental.client cannot"
+            " be used in one: give it a checkpoint with searcher.source_checkpoint_uuid, which"
+            " core_context.checkpoint restores, or run the script outside of a trial"
+        )
+
+
+def _refuse_filters(place: str, filters: dict[str, object], instead: str) -> None:
+    if given := ", ".join(sorted(name for name, value in filters.items() if value is not None)):
+        raise DetcloudError(f"{place} takes no {given} here: use {instead}")
+
+
+def _order(smaller_is_better: bool | None) -> OrderBy | None:
+    if smaller_is_better is None:
+        return None
+    return OrderBy.ASC if smaller_is_better else OrderBy.DESC
+
+
+def _first(found: Sequence[Item], missing: str) -> Item:
+    if not found:
+        raise DetcloudError(missing)
+    return found[0]

@@ -1,0 +1,132 @@
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from detcloud import DetcloudError
+from detcloud.compatibility import client
+from tests.unit.core.trial_files import enter, make_trial
+
+STORED = [("a", 7, 0.3), ("b", 8, 0.1), ("c", 7, 0.2)]
+
+
+class StoredCheckpoint(SimpleNamespace):
+    def download(self, folder: Path) -> None:
+        folder.mkdir()
+
+
+class Cluster:
+    """Stands for detcloud.Client: experiment 3 with the trials 7 and 8, and what it was asked."""
+
+    asked: list[Any]
+
+    def __init__(self, url: str | None = None) -> None:
+        self.url = url
+        Cluster.asked = []
+
+    def create_experiment(self, *arguments: Any, **options: Any) -> Any:
+        Cluster.asked.append((*arguments, options))
+        return self.experiment(3)
+
+    def experiment(self, experiment_id: int) -> Any:
+        return SimpleNamespace(
+            id=experiment_id,
+            state="COMPLETED",
+            user="ann",
+            labels=["nlp"],
+            name="first",
+            wait=lambda interval: "COMPLETED",
+            trials=lambda limit=None: iter([self.trial(7), self.trial(8)]),
+            best_checkpoints=lambda sort_by, smaller: sorted(
+                self.checkpoints(), key=lambda it: it.metric, reverse=smaller is False
+            ),
+        )
+
+    def experiments(self, states: Any, name: Any) -> Iterator[Any]:
+        Cluster.asked.append((states, name))
+        return iter([self.experiment(3), self.experiment(4)])
+
+    def trial(self, trial_id: int) -> Any:
+        stored = [one for one in self.checkpoints() if one.trial_id == trial_id]
+        return SimpleNamespace(id=trial_id, experiment_id=3, checkpoints=lambda: stored)
+
+    def checkpoint(self, uuid: str) -> Any:
+        return next(one for one in self.checkpoints() if one.uuid == uuid)
+
+    def checkpoints(self) -> list[Any]:
+        return [
+            StoredCheckpoint(uuid=uuid, trial_id=trial, metric=metric, state="COMPLETED")
+            for uuid, trial, metric in STORED
+        ]
+
+
+@pytest.fixture(autouse=True)
+def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(client, "Client", Cluster)
+    monkeypatch.setattr(client, "_cluster", None)
+    monkeypatch.delenv("DETCLOUD_TRIAL_DIR", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_an_experiment_is_created_and_waited_for() -> None:
+    experiment = client.create_experiment({"name": "x"}, "code", ["more"], template="t")
+    assert Cluster.asked == [({"name": "x"}, "code", {"includes": ("more",), "template": "t"})]
+    assert experiment.wait(interval=0.1) is client.ExperimentState.COMPLETED
+    assert experiment.state is client.ExperimentState.COMPLETED
+    assert (experiment.id, experiment.name) == (3, "first")
+    assert [trial.id for trial in experiment.get_trials()] == [7, 8]
+    assert experiment.await_first_trial().id == 7
+
+
+def test_the_best_checkpoints_are_found() -> None:
+    experiment = client.get_experiment(3)
+    assert experiment.top_checkpoint().uuid == "b"
+    assert experiment.top_checkpoint("loss", smaller_is_better=False).uuid == "a"
+    # c and a are of one trial.
+    assert [one.uuid for one in experiment.list_checkpoints()] == ["b", "c", "a"]
+    assert [one.uuid for one in experiment.top_n_checkpoints(5)] == ["b", "c"]
+    assert [one.uuid for one in experiment.list_checkpoints(max_results=1)] == ["b"]
+
+
+def test_a_trials_checkpoints_are_found_and_downloaded() -> None:
+    trial = client.get_trial(7)
+    assert trial.top_checkpoint().uuid == "c"
+    assert trial.select_checkpoint(latest=True).uuid == "c"
+    assert trial.select_checkpoint(uuid="a").uuid == "a"
+    assert trial.get_experiment().id == 3
+    with pytest.raises(DetcloudError, match="exactly one of"):
+        trial.select_checkpoint(latest=True, best=True)
+    path = trial.top_checkpoint().download()
+    assert path == "checkpoints/c"
+    # What is there already is not fetched again.
+    assert trial.top_checkpoint().download() == path
+    assert Path(path).is_dir()
+
+
+def test_experiments_are_listed() -> None:
+    found = client.list_experiments(
+        users=["ann"], labels=["nlp"], states=[client.ExperimentState.PAUSED], name="f"
+    )
+    assert [one.id for one in found] == [3, 4]
+    assert Cluster.asked == [(["PAUSED"], "f")]
+    assert client.list_experiments(users=["bob"]) == []
+    with pytest.raises(DetcloudError, match="list_experiments takes no sort_by here"):
+        client.list_experiments(sort_by="ID")
+
+
+def test_what_there_is_not_says_what_to_do() -> None:
+    client.login("http://cluster")
+    with pytest.raises(AttributeError, match=r"Experiment\.set_notes is not supported by detcloud"):
+        client.get_experiment(3).set_notes("x")
+    with pytest.raises(AttributeError, match=r"Determined\.get_model is not supported"):
+        client.Determined().get_model("m")
+    with pytest.raises(DetcloudError, match="detcloud token login"):
+        client.login(user="ann", password="secret")
+
+
+def test_a_trial_has_no_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    enter(make_trial(tmp_path), monkeypatch)
+    with pytest.raises(DetcloudError, match="a trial holds no credential"):
+        client.get_checkpoint("a")
