@@ -43,11 +43,13 @@ def _draw_warnings(config: ExperimentConfig) -> Iterator[str]:
 def _batch_size_warnings(config: ExperimentConfig) -> Iterator[str]:
     if BATCH_SIZE in config.hyperparameters:
         return
+    is_class = config.entrypoint is not None and trial_class_of(config.entrypoint)
+    more = "" if is_class else "; a script for Determined gets this length as it stands"
     for loc, length in config.lengths().items():
         if length.count and length.unit in ("records", "epochs"):
             yield (
                 f"{path_text(loc)}: without hyperparameters.{BATCH_SIZE} a batch counts as one "
-                "record"
+                f"record{more}"
             )
 
 

@@ -42,7 +42,7 @@ class TrialCallback(_Callback):
         self._loop = FrameworkLoop(core_context)
         self._fetched = ExitStack()
         self._warm_start: Path | None = None
-        self._steps = self._saved_steps = self._epochs = 0
+        self._steps = self._saved_steps = self._epochs = self._epoch_batches = 0
         self._metrics: dict[str, Any] = {}
         self._metrics_before: dict[str, Any] = {}
         self._is_leaving = False
@@ -84,11 +84,20 @@ class TrialCallback(_Callback):
             # It was saved, and then this process ended before the searcher heard of it.
             self._loop.complete(self._metrics)
         trainer.should_stop = trainer.should_stop or self._loop.has_ended
+        is_within = self._epoch_batches and not hasattr(trainer.train_dataloader, "state_dict")
+        if is_within and self._core.is_chief:
+            print(
+                f"[detcloud] training goes on after batch {self._epoch_batches} of its epoch; the "
+                "data loader has no state_dict, so what is left of the epoch is trained with "
+                "batches from its beginning",
+                flush=True,
+            )
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self._steps += 1
+        self._epoch_batches = 0 if trainer.is_last_batch else batch_idx + 1
         self._metrics = {}
         if self._core.preempt.must_stop_at_next_batch():
             self._save(trainer)
@@ -130,11 +139,13 @@ class TrialCallback(_Callback):
             generators.restore_state(states[ranks.rank])
 
     def state_dict(self) -> dict[str, Any]:
-        return {"steps": self._steps, "epochs": self._epochs, "metrics": self._metrics}
+        counts = {"steps": self._steps, "epochs": self._epochs, "batches": self._epoch_batches}
+        return {**counts, "metrics": self._metrics}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._steps = self._saved_steps = state_dict["steps"]
         self._epochs, self._metrics = state_dict["epochs"], state_dict["metrics"]
+        self._epoch_batches = state_dict.get("batches", 0)
 
     def _finish_validation(self, trainer: Any) -> None:
         """Report what the validation has changed of the metrics, save, and answer the searcher."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
 from collections.abc import Mapping
 from typing import Any, TypeVar, cast
@@ -79,6 +81,36 @@ class DistributedContext:
     def from_deepspeed(cls, chief_ip: str | None = None) -> DistributedContext:
         """The context of a worker of DeepSpeed's, which sets torch's variables."""
         return cls.from_torch_distributed(chief_ip or os.environ.get("DET_CHIEF_IP"))
+
+    @classmethod
+    def from_tf_config(cls) -> tuple[DistributedContext, Any]:
+        """The context of the worker that `TF_CONFIG` describes, and the strategy for TensorFlow.
+
+        That is MultiWorkerMirroredStrategy for several workers, MirroredStrategy for one with
+        several GPUs, else the default. Raises DetcloudError without TensorFlow, and for a task
+        that is no worker.
+        """
+        try:
+            strategies = importlib.import_module("tensorflow").distribute
+        except ImportError:
+            raise DetcloudError(
+                "from_tf_config needs TensorFlow, which is not installed: add it to the image, or "
+                "`pip install tensorflow` in startup-hook.sh"
+            ) from None
+        config = json.loads(os.environ.get("TF_CONFIG") or "{}")
+        task = config.get("task") or {"type": "worker", "index": 0}
+        if task["type"] != "worker":
+            raise DetcloudError(
+                f"TF_CONFIG has the task {task['type']!r}: from_tf_config knows workers alone"
+            )
+        workers = (config.get("cluster") or {}).get("worker") or [""]
+        if len(workers) > 1:
+            chief = workers[0].rpartition(":")[0]
+            context = cls(int(task["index"]), len(workers), chief_ip=chief)
+            return context, strategies.MultiWorkerMirroredStrategy()
+        devices = importlib.import_module("tensorflow").config.list_physical_devices("GPU")
+        is_mirrored = len(devices) > 1
+        return cls(), strategies.MirroredStrategy() if is_mirrored else strategies.get_strategy()
 
     @property
     def can_exchange(self) -> bool:

@@ -86,6 +86,10 @@ class Trainer:
                 if step_zero_validation is None
                 else step_zero_validation
             )
+            self._tell_of_unused_periods(
+                validation_period=(validation_period, spec.min_validation_batches),
+                checkpoint_period=(checkpoint_period, spec.min_checkpoint_batches),
+            )
             schedule = self._schedule(
                 _period_or_default(reporting_period, epoch, spec.scheduling_unit),
                 _period_or_default(validation_period, epoch, spec.min_validation_batches),
@@ -104,6 +108,18 @@ class Trainer:
             self.training_class(self._trial, self._context, hooks, loaders, plan).run()
         finally:
             hooks.call(PyTorchCallback.on_trial_shutdown)
+
+    def _tell_of_unused_periods(self, **periods: tuple[Period | None, int]) -> None:
+        """Print which periods of the configuration, in batches, those given to `fit` replace."""
+        if not self._context.core.is_chief:
+            return
+        for name, (given, configured) in periods.items():
+            if given is not None and configured:
+                print(
+                    f"[detcloud] min_{name} of the configuration is not used:"
+                    f" fit({name}=...) goes before it",
+                    flush=True,
+                )
 
     def _callbacks(self) -> dict[str, PyTorchCallback]:
         callbacks = self._trial.build_callbacks()

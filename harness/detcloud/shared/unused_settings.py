@@ -22,13 +22,15 @@ class UnusedSetting(NamedTuple):
     """A setting's path, why it acts on nothing, and the values with which it asks for nothing: the
     defaults of both eras, or whatever is empty or false.
 
-    With `storage` it counts for checkpoint storage of that type alone.
+    With `storage` it counts for checkpoint storage of that type alone, and with `switch` where that
+    setting of the same section is on.
     """
 
     path: tuple[str, ...]
     reason: str
     neutral: tuple[object, ...] = ()
     storage: str = ""
+    switch: str = ""
 
 
 UNUSED_SETTINGS = (
@@ -52,9 +54,9 @@ UNUSED_SETTINGS = (
         "O2 and O3 are apex's own levels, so PyTorch's mixed precision runs, as for O1",
         ("O0", "O1"),
     ),
-    UnusedSetting(("profiling", "begin_on_batch"), WHOLE_RUN),
-    UnusedSetting(("profiling", "end_after_batch"), WHOLE_RUN),
-    UnusedSetting(("profiling", "sync_timings"), WHOLE_RUN, (True, False)),
+    UnusedSetting(("profiling", "begin_on_batch"), WHOLE_RUN, switch="enabled"),
+    UnusedSetting(("profiling", "end_after_batch"), WHOLE_RUN, switch="enabled"),
+    UnusedSetting(("profiling", "sync_timings"), WHOLE_RUN, (True, False), switch="enabled"),
     UnusedSetting(("tensorboard_storage",), EVENT_FILES),
     UnusedSetting(("security",), OF_THE_MASTER),
     UnusedSetting(("internal",), OF_THE_MASTER),
@@ -91,6 +93,9 @@ def _asks_for_something(config: Mapping[str, Any], setting: UnusedSetting) -> bo
     value: Any = config
     for name in setting.path:
         if not isinstance(value, Mapping) or name not in value:
+            return False
+        is_last = name == setting.path[-1]
+        if is_last and setting.switch and not value.get(setting.switch):
             return False
         value = value[name]
     return value not in setting.neutral if setting.neutral else bool(value)

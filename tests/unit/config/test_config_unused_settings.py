@@ -33,6 +33,10 @@ def test_a_setting_that_asks_for_something_gives_one_notice(setting: Any) -> Non
     section = config
     for name in setting.path[:-1]:
         section = section.setdefault(name, {})
+    if setting.switch:
+        section[setting.path[-1]] = value
+        assert list(unused_setting_notices(config)) == []
+        section[setting.switch] = True
     section[setting.path[-1]] = value
     (notice,) = unused_setting_notices(config)
     assert notice.startswith(f"{'.'.join(setting.path)} is not used: ")
@@ -52,3 +56,24 @@ searcher: {name: single, metric: loss, max_length: {batches: 10}}
         "profiling.begin_on_batch",
         "log_policies",
     ]
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "more"),
+    [
+        ("model_def:Trial", ""),
+        ("python train.py", "; a script for Determined gets this length as it stands"),
+    ],
+)
+def test_epochs_without_a_batch_size_are_warned_of(entrypoint: str, more: str) -> None:
+    text = f"""
+name: n
+entrypoint: {entrypoint}
+records_per_epoch: 100
+searcher: {{name: single, metric: loss, max_length: {{epochs: 2}}}}
+"""
+    (warning,) = config_warnings(check_config(text))
+    assert warning == (
+        "searcher.max_length: without hyperparameters.global_batch_size a batch counts as one"
+        f" record{more}"
+    )

@@ -1,7 +1,10 @@
+import json
 import os
 import socket
+import sys
 import threading
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -95,6 +98,45 @@ def test_two_processes_that_say_the_same_rank_are_an_error_at_once(
     chief.join(join_seconds * PATIENCE)
     assert not chief.is_alive()
     assert failures[1].startswith("two processes of this trial say that they are rank 1 of 3")
+
+
+class Strategies(ModuleType):
+    """Stands for TensorFlow on a machine with so many GPUs; a strategy is its name."""
+
+    def __init__(self, gpus: int) -> None:
+        super().__init__("tensorflow")
+        names = ("MultiWorkerMirroredStrategy", "MirroredStrategy", "get_strategy")
+        makers = {name: (lambda made=name: made) for name in names}
+        self.distribute = SimpleNamespace(**makers)
+        self.config = SimpleNamespace(list_physical_devices=lambda kind: [kind] * gpus)
+
+
+def test_tensorflows_workers_are_known_by_their_configuration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[tuple[Any, ...]] = []
+
+    class Recorded(DistributedContext):
+        def __init__(self, *place: int, chief_ip: str | None = None) -> None:
+            made.append((*place, chief_ip))
+
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    monkeypatch.setitem(sys.modules, "tensorflow", Strategies(1))
+    assert Recorded.from_tf_config()[1] == "get_strategy"
+    monkeypatch.setitem(sys.modules, "tensorflow", Strategies(2))
+    assert Recorded.from_tf_config()[1] == "MirroredStrategy"
+    cluster = {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}
+    task = {"type": "worker", "index": 1}
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
+    assert Recorded.from_tf_config()[1] == "MultiWorkerMirroredStrategy"
+    # Rank 1 of 2, one worker on each machine.
+    assert made == [(None,), (None,), (1, 2, "10.0.0.1")]
+    monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "chief"}}))
+    with pytest.raises(DetcloudError, match="knows workers alone"):
+        Recorded.from_tf_config()
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    with pytest.raises(DetcloudError, match="needs TensorFlow"):
+        Recorded.from_tf_config()
 
 
 def test_modes_say_who_may_ask(run_ranks: Any) -> None:

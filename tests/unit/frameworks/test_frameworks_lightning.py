@@ -99,13 +99,18 @@ def test_a_training_that_was_stopped_ends_with_the_weights_of_one_that_was_not(
     assert names == {"train_loss", "epoch", "loss"}
 
 
-def test_a_deadline_stops_within_an_epoch_which_goes_on_from_there(trial_runs: Runs) -> None:
+def test_a_deadline_stops_within_an_epoch_which_goes_on_from_there(
+    trial_runs: Runs, capsys: pytest.CaptureFixture[str]
+) -> None:
     runs = trial_runs("trial", checkpoint_policy="none")
     with runs.run() as context:
         fit(context, 3, stop_at=8)
     assert runs.steps("checkpoint") == [8]
+    assert "goes on after batch" not in capsys.readouterr().out
     with runs.run() as context:
         fit(context, 3)
+    # An epoch has 5 batches.
+    assert "goes on after batch 3 of its epoch; the data loader has no" in capsys.readouterr().out
     assert runs.steps("checkpoint") == [8, 15]
     assert runs.steps("metrics", "validation") == [5, 10, 15]
     assert runs.exits() == ["preempted", "completed"]

@@ -17,6 +17,7 @@ from detcloud.pytorch import DataLoader
 from detcloud.pytorch.data_layer import CachedDataset, DataLayer, cache, source
 from detcloud.pytorch.data_layer.manifest import FORMAT
 from tests.emulators.server import free_port
+from tests.unit.core.trial_files import direct, enter, make_trial, reports
 from tests.unit.pytorch.squares import (
     COUNT,
     VALUES,
@@ -124,6 +125,24 @@ def test_a_build_that_was_killed_is_believed_by_nobody(
 def die() -> bool:
     os.kill(os.getpid(), signal.SIGKILL)
     return True
+
+
+def test_a_trial_that_is_to_stop_leaves_while_it_builds(
+    folder_layer: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = make_trial(tmp_path, data_layer=folder_layer)
+    enter(trial, monkeypatch)
+    direct(trial, revision=1, length=5, preempt={"reason": "pause"})
+    squares = Squares()
+    with pytest.raises(SystemExit), core.init() as context:
+        DataLayer(context).cache_train_dataset("squares", "v1")(lambda: squares)()
+    assert reports(trial, "exit")[0]["reason"] == "preempted"
+    assert shards(Path(folder_layer["host_storage_path"])) == []
+    # It begins anew and is whole.
+    direct(trial, revision=2, length=5)
+    with core.init() as context:
+        cached = DataLayer(context).cache_train_dataset("squares", "v1")(lambda: squares)()
+    assert len(cached) == COUNT
 
 
 def test_a_suspicion_that_was_wrong_is_dropped(folder_layer: dict[str, Any]) -> None:

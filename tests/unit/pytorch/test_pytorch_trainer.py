@@ -303,13 +303,14 @@ def test_a_warm_start_takes_the_weights_and_counts_from_nought(
 
 
 def test_the_arguments_of_fit_go_before_the_specification(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    cluster = Cluster(tmp_path, monkeypatch)
+    cluster = Cluster(tmp_path, monkeypatch, min_validation_batches=3)
     cluster.direct(revision=1, length=8, closed=True)
     # An epoch has 12 / 3 = 4 batches.
     cluster.run(validation_period=Epoch(1), reporting_period=Batch(3), checkpoint_policy="all")
     assert cluster.workloads == "T3 T4 V4 C4 T7 T8 C8 V8 D8"
+    assert capsys.readouterr().out.count("is not used: fit(") == 1
 
 
 def test_every_hook_is_called_in_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
