@@ -102,7 +102,8 @@ class Trial(_Handle):
 
     def get_experiment(self) -> Experiment:
         """The trial's experiment."""
-        return get_experiment(self._found.experiment_id)
+        experiment: Experiment = get_experiment(self._found.experiment_id)
+        return experiment
 
     def iter_logs(self, follow: bool = False, **filters: object) -> Iterator[str]:
         """Pieces of the log; DetcloudError for a filter."""
@@ -134,7 +135,7 @@ class Trial(_Handle):
     ) -> Checkpoint:
         """The best of `list_checkpoints`."""
         found = self.list_checkpoints(sort_by, _order(smaller_is_better))
-        return _first(found, f"trial {self._found.id} has no checkpoint with a validation")
+        return _first_item(found, f"trial {self._found.id} has no checkpoint with a validation")
 
     def select_checkpoint(
         self,
@@ -148,11 +149,12 @@ class Trial(_Handle):
         if (latest, best, uuid is not None).count(True) != 1:
             raise DetcloudError("select_checkpoint needs exactly one of latest, best and uuid")
         if uuid is not None:
-            return get_checkpoint(uuid)
+            named: Checkpoint = get_checkpoint(uuid)
+            return named
         if best:
             return self.top_checkpoint(sort_by, smaller_is_better)
         stored = [Checkpoint(one) for one in self._found.checkpoints() if one.state == "COMPLETED"]
-        return _first(stored[::-1], f"trial {self._found.id} has no checkpoint")
+        return _first_item(stored[::-1], f"trial {self._found.id} has no checkpoint")
 
 
 class Experiment(_Handle):
@@ -172,7 +174,7 @@ class Experiment(_Handle):
         """The trials; DetcloudError for an order."""
         return list(self.iter_trials(**order))
 
-    def iter_trials(self, limit: int | None = None, **order: object) -> Iterator[Trial]:
+    def iter_trials(self, **order: object) -> Iterator[Trial]:
         _refuse_filters("Experiment.iter_trials", order, "sorted(...) over the trials")
         return map(Trial, self._found.trials())
 
@@ -202,7 +204,9 @@ class Experiment(_Handle):
     ) -> Checkpoint:
         """The best of `list_checkpoints`."""
         found = self.list_checkpoints(sort_by, _order(smaller_is_better))
-        return _first(found, f"experiment {self._found.id} has no checkpoint with a validation")
+        return _first_item(
+            found, f"experiment {self._found.id} has no checkpoint with a validation"
+        )
 
     def top_n_checkpoints(
         self, limit: int, sort_by: str | None = None, smaller_is_better: bool | None = None
@@ -223,7 +227,7 @@ class Experiment(_Handle):
 ExperimentReference, TrialReference = Experiment, Trial
 
 
-class Determined:
+class Cluster:
     """A cluster. `master` is its address; the credentials are those of `detcloud token login`."""
 
     def __init__(
@@ -294,7 +298,7 @@ class Determined:
         )
 
 
-_cluster: Determined | None = None
+_cluster: Cluster | None = None
 
 
 def login(
@@ -306,7 +310,7 @@ def login(
 ) -> None:
     """Choose the cluster of this module's functions; without it they take the commands' own."""
     global _cluster
-    _cluster = Determined(master, user, password)
+    _cluster = Cluster(master, user, password)
 
 
 def _on_cluster(name: str) -> Callable[..., Any]:
@@ -318,7 +322,7 @@ def _on_cluster(name: str) -> Callable[..., Any]:
         return getattr(_cluster, name)(*arguments, **options)
 
     call.__name__ = name
-    call.__doc__ = getattr(Determined, name).__doc__
+    call.__doc__ = getattr(Cluster, name).__doc__
     return call
 
 
@@ -350,7 +354,7 @@ def _order(smaller_is_better: bool | None) -> OrderBy | None:
     return OrderBy.ASC if smaller_is_better else OrderBy.DESC
 
 
-def _first(found: Sequence[Item], missing: str) -> Item:
+def _first_item(found: Sequence[Item], missing: str) -> Item:
     if not found:
         raise DetcloudError(missing)
     return found[0]

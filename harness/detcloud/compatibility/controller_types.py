@@ -13,7 +13,7 @@ class SkipWorkloadException(DetcloudError):
     """An error with which a controller's own loop skips a workload."""
 
 
-class Skipped:
+class SkipAnswer:
     """The answer to a workload that was skipped."""
 
 

@@ -110,8 +110,9 @@ _MODULES = {
     "workload": Module(
         offered=_same_names(
             "detcloud.compatibility.controller_types",
-            "Metrics Response ResponseFunc Skipped Stream Workload",
+            "Metrics Response ResponseFunc Stream Workload",
         )
+        | {"Skipped": "detcloud.compatibility.controller_types:SkipAnswer"}
     ),
     "layers": Module(missing={"make_compatibility_workloads": _CONTROLLER}),
     "profiler": Module(
@@ -250,8 +251,9 @@ _MODULES = {
     "experimental": Module(
         offered=_same_names(
             "detcloud.compatibility.client",
-            "Checkpoint Determined Experiment ExperimentReference Trial TrialReference",
-        ),
+            "Checkpoint Experiment ExperimentReference Trial TrialReference",
+        )
+        | {"Determined": "detcloud.compatibility.client:Cluster"},
         missing={
             **_all_missing("Model ModelOrderBy ModelSortBy", _NO_MODELS),
             **_all_missing("TrialOrderBy TrialSortBy", _SORTED),
@@ -265,10 +267,11 @@ _MODULES = {
     "experimental.client": Module(
         offered=_same_names(
             "detcloud.compatibility.client",
-            "Checkpoint Determined Experiment ExperimentReference ExperimentState OrderBy Trial"
+            "Checkpoint Experiment ExperimentReference ExperimentState OrderBy Trial"
             " TrialReference create_experiment get_checkpoint get_experiment get_session_username"
             " get_trial list_experiments login",
-        ),
+        )
+        | {"Determined": "detcloud.compatibility.client:Cluster"},
         missing={
             **_all_missing(
                 "Model ModelSortBy ModelVersion create_model get_model get_model_by_id get_models"

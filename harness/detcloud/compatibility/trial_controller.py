@@ -73,7 +73,8 @@ class Trial(ABC):
     def __init__(self, context: Any) -> None: ...
 
 
-Trial.register(pytorch.PyTorchTrial)
+_pytorch_trial: Any = pytorch.PyTorchTrial
+Trial.register(_pytorch_trial)
 
 
 class TrialController:
@@ -183,7 +184,7 @@ class Trainer:
         step_id = -(-steps // self._core.info.scheduling_unit)
         answer = self._answer(self._controller.compute_validation_metrics(step_id))
         metrics = dict(answer.get("validation_metrics", answer))
-        value = metrics.get(name)
+        value: Any = metrics.get(name)
         metric = value.item() if hasattr(value, "item") else value
         if not isinstance(metric, int | float):
             raise DetcloudError(

@@ -121,7 +121,7 @@ def test_what_there_is_not_says_what_to_do() -> None:
     with pytest.raises(AttributeError, match=r"Experiment\.set_notes is not supported by detcloud"):
         client.get_experiment(3).set_notes("x")
     with pytest.raises(AttributeError, match=r"Determined\.get_model is not supported"):
-        client.Determined().get_model("m")
+        client.Cluster().get_model("m")
     with pytest.raises(DetcloudError, match="detcloud token login"):
         client.login(user="ann", password="secret")
 

@@ -2,7 +2,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -70,7 +70,7 @@ class Counting(TrialController):
 
 
 class CountingTrial(Trial):
-    trial_controller_class = Counting
+    trial_controller_class: ClassVar[Any] = Counting
 
     def __init__(self, context: Any) -> None:
         self.context = context

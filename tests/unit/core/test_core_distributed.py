@@ -116,27 +116,27 @@ def test_tensorflows_workers_are_known_by_their_configuration(
 ) -> None:
     made: list[tuple[Any, ...]] = []
 
-    class Recorded(DistributedContext):
+    class PlaceRecorder(DistributedContext):
         def __init__(self, *place: int, chief_ip: str | None = None) -> None:
             made.append((*place, chief_ip))
 
     monkeypatch.delenv("TF_CONFIG", raising=False)
     monkeypatch.setitem(sys.modules, "tensorflow", Strategies(1))
-    assert Recorded.from_tf_config()[1] == "get_strategy"
+    assert PlaceRecorder.from_tf_config()[1] == "get_strategy"
     monkeypatch.setitem(sys.modules, "tensorflow", Strategies(2))
-    assert Recorded.from_tf_config()[1] == "MirroredStrategy"
+    assert PlaceRecorder.from_tf_config()[1] == "MirroredStrategy"
     cluster = {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}
     task = {"type": "worker", "index": 1}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": task}))
-    assert Recorded.from_tf_config()[1] == "MultiWorkerMirroredStrategy"
+    assert PlaceRecorder.from_tf_config()[1] == "MultiWorkerMirroredStrategy"
     # Rank 1 of 2, one worker on each machine.
     assert made == [(None,), (None,), (1, 2, "10.0.0.1")]
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "chief"}}))
     with pytest.raises(DetcloudError, match="knows workers alone"):
-        Recorded.from_tf_config()
+        PlaceRecorder.from_tf_config()
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     with pytest.raises(DetcloudError, match="needs TensorFlow"):
-        Recorded.from_tf_config()
+        PlaceRecorder.from_tf_config()
 
 
 def test_modes_say_who_may_ask(run_ranks: Any) -> None:

@@ -146,12 +146,12 @@ def test_a_checkpoint_of_more_processes_is_not_gone_on_from(
 
 
 def test_a_name_that_is_stored_already_gets_a_number(trial: Path, tmp_path: Path) -> None:
-    class Same(Sums):
+    class SameName(Sums):
         def on_checkpoint_start(self) -> None:
             with self.context.upload_path() as folder:
                 (folder / "sum.txt").write_text(str(sum(self.sums.values())))
 
-    torch_batch_process(Same, RECORDS, batch_size=5, checkpoint_interval=1, max_batches=2)  # type: ignore[arg-type]
+    torch_batch_process(SameName, RECORDS, batch_size=5, checkpoint_interval=1, max_batches=2)  # type: ignore[arg-type]
     # 0 + ... + 4 = 10, and with 5 + ... + 9 it is 45.
     assert outputs(tmp_path) == {"rank_0/sum.txt": "10", "rank_0/sum-2.txt": "45"}
 
@@ -186,7 +186,7 @@ def test_outputs_of_a_run_without_a_cluster_lie_in_the_users_folder(
 
 
 def test_a_model_is_prepared_for_inference(trial: Path) -> None:
-    class Prepared(Sums):
+    class ModelProcessor(Sums):
         def __init__(self, context: TorchBatchProcessorContext) -> None:
             super().__init__(context)
             model = context.prepare_model_for_inference(torch.nn.Dropout())
@@ -196,5 +196,5 @@ def test_a_model_is_prepared_for_inference(trial: Path) -> None:
             with pytest.raises(DetcloudError, match="set_metadata"):
                 context.report_task_using_checkpoint(None)
 
-    torch_batch_process(Prepared, RECORDS, dataloader_kwargs={"batch_size": 13})  # type: ignore[arg-type]
+    torch_batch_process(ModelProcessor, RECORDS, dataloader_kwargs={"batch_size": 13})  # type: ignore[arg-type]
     assert reports(trial, "checkpoint")[0]["metadata"]["workers"] == 1

@@ -243,10 +243,12 @@ def test_the_searchers_metric_must_be_there_and_a_number(
 ) -> None:
     cluster = Cluster(tmp_path, monkeypatch, metric=metric)
     cluster.direct(revision=1, length=2, closed=True)
+
+    def wrap_rates(trial: LineTrial) -> None:
+        trial.context.wrap_reducer(lambda _: [1.0, 1.0], name="rates")
+
     with pytest.raises(DetcloudError, match=message):
-        cluster.run(
-            lambda trial: trial.context.wrap_reducer(lambda _: [1.0, 1.0], name="rates") and None
-        )
+        cluster.run(wrap_rates)
     assert cluster.exit_reason == "errored"
     assert cluster.workloads == "T2 C2"
 
