@@ -23,7 +23,7 @@ def _comparison(name: str, holds: Callable[[Any, Any], bool]) -> Check:
 
 
 def _condition(name: str, holds: Callable[[Any], bool]) -> Check:
-    """The same of one value."""
+    """A check of one value, which raises with it and the caller's reason."""
     compare = _comparison(name, lambda val, _: holds(val))
 
     def check(val: Any, reason: str | None = None) -> None:

@@ -51,7 +51,7 @@ class TorchBatchProcessor(ABC):
 
 
 class TorchBatchProcessorContext:
-    """What a processor may ask for: its place among the processes, the device, the outputs."""
+    """A processor's place among the processes, its device and its outputs."""
 
     def __init__(self, core_context: core.Context) -> None:
         self.core = core_context

@@ -95,7 +95,8 @@ class PartsProcessor(TorchBatchProcessor):
 def process(root: Path) -> None:
     """Goes through 10 records in batches of 2 in the trial below `root`."""
     os.environ["DETCLOUD_TRIAL_DIR"] = str(root / "trial")
-    torch_batch_process(PartsProcessor, range(10), batch_size=2, checkpoint_interval=2)  # type: ignore[arg-type]
+    records: Any = range(10)
+    torch_batch_process(PartsProcessor, records, batch_size=2, checkpoint_interval=2)
 
 
 def _points(count: int) -> TensorDataset:

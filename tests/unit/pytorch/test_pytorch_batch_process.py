@@ -15,7 +15,7 @@ from detcloud.pytorch.batch_process import (
 from tests.unit.core.trial_files import direct, enter, make_trial, reports
 
 # 7 batches of 2 records, the last with one.
-RECORDS = list(range(13))
+RECORDS: Any = list(range(13))
 LENGTH = 7
 
 
@@ -57,7 +57,7 @@ def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def process(**options: Any) -> None:
-    torch_batch_process(Sums, RECORDS, batch_size=2, checkpoint_interval=3, **options)  # type: ignore[arg-type]
+    torch_batch_process(Sums, RECORDS, batch_size=2, checkpoint_interval=3, **options)
 
 
 def outputs(root: Path) -> dict[str, str]:
@@ -151,7 +151,7 @@ def test_a_name_that_is_stored_already_gets_a_number(trial: Path, tmp_path: Path
             with self.context.upload_path() as folder:
                 (folder / "sum.txt").write_text(str(sum(self.sums.values())))
 
-    torch_batch_process(SameName, RECORDS, batch_size=5, checkpoint_interval=1, max_batches=2)  # type: ignore[arg-type]
+    torch_batch_process(SameName, RECORDS, batch_size=5, checkpoint_interval=1, max_batches=2)
     # 0 + ... + 4 = 10, and with 5 + ... + 9 it is 45.
     assert outputs(tmp_path) == {"rank_0/sum.txt": "10", "rank_0/sum-2.txt": "45"}
 
@@ -170,8 +170,9 @@ def test_what_cannot_be_shared_out_is_refused(options: dict[str, Any], message: 
 
 
 def test_a_data_set_without_a_length_is_refused() -> None:
+    records: Any = iter(RECORDS)
     with pytest.raises(DetcloudError, match="iterator has no length"):
-        torch_batch_process(Sums, iter(RECORDS))  # type: ignore[arg-type]
+        torch_batch_process(Sums, records)
 
 
 def test_outputs_of_a_run_without_a_cluster_lie_in_the_users_folder(
@@ -196,5 +197,5 @@ def test_a_model_is_prepared_for_inference(trial: Path) -> None:
             with pytest.raises(DetcloudError, match="set_metadata"):
                 context.report_task_using_checkpoint(None)
 
-    torch_batch_process(ModelProcessor, RECORDS, dataloader_kwargs={"batch_size": 13})  # type: ignore[arg-type]
+    torch_batch_process(ModelProcessor, RECORDS, dataloader_kwargs={"batch_size": 13})
     assert reports(trial, "checkpoint")[0]["metadata"]["workers"] == 1

@@ -110,14 +110,17 @@ def test_two_processes_train_as_one_and_stop_at_the_same_batch(
         torch.testing.assert_close(first["compressed"][name], value, rtol=2e-2, atol=1e-3)
     assert len(list(tmp_path.glob("off/*/*/*/*/state_dict.pth"))) == 1
 
+    check_processed(tmp_path / "processed")
+
+
+def check_processed(root: Path) -> None:
+    """Asserts that two processes went through a data set of 10 records in batches of 2."""
     # Of batches 0 to 4 rank 0 has 0, 2 and 4, and rank 1 the others.
-    (report,) = reports(tmp_path / "processed" / "trial", "metrics")
+    (report,) = reports(root / "trial", "metrics")
     assert report["metrics"]["order"] == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
-    steps = [
-        line["steps_completed"] for line in reports(tmp_path / "processed" / "trial", "checkpoint")
-    ]
+    steps = [line["steps_completed"] for line in reports(root / "trial", "checkpoint")]
     assert steps == [2, 3]
-    stored = tmp_path.glob("processed/store/3/4/1/outputs/*/rank_*/*")
+    stored = root.glob("store/3/4/1/outputs/*/rank_*/*")
     assert {(path.parent.name, path.name): path.read_text() for path in stored} == {
         ("rank_0", "0"): "[0, 1]",
         ("rank_1", "0"): "[2, 3]",
