@@ -12,7 +12,6 @@ after a random pause between 0 and a ceiling that doubles ("full jitter").
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from random import uniform
 from typing import Any
 
 from botocore.config import Config
@@ -24,6 +23,7 @@ from botocore.exceptions import (
     HTTPClientError,
 )
 
+from control_plane.state.retry_pauses import RetryPauses
 from control_plane.state.table import (
     EXPIRY_SHARDS,
     NEVER_MS,
@@ -48,9 +48,6 @@ from control_plane.state.table import (
 from detcloud.shared.aws import new_session
 
 INDEX = "due"
-TRIES_MAX = 8
-PAUSE_SECONDS_FIRST = 0.025
-PAUSE_SECONDS_MAX = 1.0
 CONNECT_SECONDS_MAX = 2.0
 READ_SECONDS_MAX = 5.0
 
@@ -179,7 +176,7 @@ class DynamoDbTable:
         """Read rows by their keys, in their order; None for a row that does not exist."""
         found: dict[Key, Row] = {}
         left: Sequence[Item] = [_key_attributes(key) for key in dict.fromkeys(keys)]
-        pauses = _retry_pauses()
+        pauses = RetryPauses(self._sleep)
         while left:
             wanted = {self._name: {"Keys": left, "ConsistentRead": True}}
             answer = self._send_read("batch_get_item", RequestItems=wanted)
@@ -187,7 +184,7 @@ class DynamoDbTable:
             found |= {row.key: row for row in rows}
             left = answer.get("UnprocessedKeys", {}).get(self._name, {}).get("Keys", ())
             if left:
-                self._wait_before_retry(pauses, f"{len(left)} rows were not read")
+                pauses.wait(f"{len(left)} rows were not read")
         return tuple(found.get(key) for key in keys)
 
     def query(
@@ -253,12 +250,12 @@ class DynamoDbTable:
         """
         operation = "put_item" if isinstance(write, Put) else "delete_item"
         request = self._operation_request(write)
-        pauses = _retry_pauses()
+        pauses = RetryPauses(self._sleep)
         while True:
             try:
                 self._send_once(operation, request, (write,))
             except _RetryableError as trouble:
-                self._wait_before_retry(pauses, str(trouble))
+                pauses.wait(str(trouble))
             except _UnknownOutcome as trouble:
                 raise Unavailable(str(trouble)) from None
             else:
@@ -273,22 +270,22 @@ class DynamoDbTable:
             # With it the transaction happens once, however often it is sent.
             "ClientRequestToken": uuid.uuid4().hex,
         }
-        pauses = _retry_pauses()
+        pauses = RetryPauses(self._sleep)
         while True:
             try:
                 self._send_once("transact_write_items", request, writes)
             except (_RetryableError, _UnknownOutcome) as trouble:
-                self._wait_before_retry(pauses, str(trouble))
+                pauses.wait(str(trouble))
             else:
                 return
 
     def _send_read(self, operation: str, **request: Any) -> Mapping[str, Any]:
-        pauses = _retry_pauses()
+        pauses = RetryPauses(self._sleep)
         while True:
             try:
                 return self._send_once(operation, request, ())
             except (_RetryableError, _UnknownOutcome) as trouble:
-                self._wait_before_retry(pauses, str(trouble))
+                pauses.wait(str(trouble))
 
     def _send_once(
         self, operation: str, request: Mapping[str, Any], writes: Sequence[Write]
@@ -306,12 +303,6 @@ class DynamoDbTable:
             # For example missing credentials: nothing was sent, and no retry will be.
             raise Unavailable(str(error)) from None
         return answer
-
-    def _wait_before_retry(self, pauses: Iterator[float], trouble: str) -> None:
-        pause = next(pauses, None)
-        if pause is None:
-            raise Unavailable(f"{trouble} ({TRIES_MAX} tries)")
-        self._sleep(pause)
 
     def _operation_request(self, write: Write) -> dict[str, Any]:
         request = {"TableName": self._name, **_condition_expression(write.expect)}
@@ -351,12 +342,6 @@ def _cancellation_exception(
     if _INVALID.intersection(codes):
         return InvalidCommit(f"{text} {[reason.get('Message') for reason in reasons]}")
     return _RetryableError(text)
-
-
-def _retry_pauses() -> Iterator[float]:
-    """The seconds to wait before each further try."""
-    for n in range(TRIES_MAX - 1):
-        yield uniform(0, min(PAUSE_SECONDS_MAX, PAUSE_SECONDS_FIRST * 2**n))
 
 
 def _condition_expression(expect: Expected) -> dict[str, Any]:

@@ -12,13 +12,8 @@ from botocore.exceptions import (
     ReadTimeoutError,
 )
 
-from control_plane.aws.state_table import (
-    PAUSE_SECONDS_FIRST,
-    PAUSE_SECONDS_MAX,
-    TRIES_MAX,
-    DynamoDbTable,
-    table_definition,
-)
+from control_plane.aws.state_table import DynamoDbTable, table_definition
+from control_plane.state.retry_pauses import PAUSE_SECONDS_FIRST, PAUSE_SECONDS_MAX, TRIES_MAX
 from control_plane.state.table import (
     Check,
     Conflict,
