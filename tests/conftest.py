@@ -13,6 +13,7 @@ from hypothesis import settings
 
 if TYPE_CHECKING:
     from tests.emulators.fake_gcs import FakeGcs
+    from tests.emulators.firestore import Firestore
     from tests.emulators.ministack import Ministack
     from tests.emulators.seaweedfs import SeaweedFs
 
@@ -62,6 +63,16 @@ def gcs(gcs_server: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> FakeGcs:
     """The store, named in the environment as Google's client wants it."""
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_server.url)
     return gcs_server
+
+
+@pytest.fixture(scope="session")
+def firestore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Firestore]:
+    """Databases of Firestore, for all tests of a process; each takes one of its own."""
+    require("google.auth")
+    from tests.emulators.firestore import firestore
+
+    with firestore(tmp_path_factory.mktemp("firestore")) as databases:
+        yield databases
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from control_plane.aws.state_table import DynamoDbTable, table_definition
+from control_plane.gcp.state_table import FirestoreTable
 from control_plane.state.faults import CrashingTable, FlakyTable
 from control_plane.state.memory import MemoryTable
 from control_plane.state.sqlite import SqliteTable
@@ -23,6 +24,7 @@ from tests.conformance.state_table import (
     StateTableContract,
     increment,
 )
+from tests.emulators.firestore import Firestore
 from tests.emulators.ministack import Ministack
 from tests.patience import PROCESS_SECONDS_MAX
 
@@ -111,6 +113,19 @@ class TestDynamoTable(StateTableContract):
         name = f"table-{uuid.uuid4().hex}"
         aws.client("dynamodb").create_table(**table_definition(name))
         return lambda: DynamoDbTable(aws.client("dynamodb"), name)
+
+    @pytest.fixture
+    def table(self, reopen: Reopen) -> StateTable:
+        return reopen()
+
+
+class TestFirestoreTable(StateTableContract):
+    """A database of Firestore, of which each test has its own."""
+
+    @pytest.fixture
+    def reopen(self, firestore: Firestore) -> Reopen:
+        database = firestore.new_database()
+        return lambda: FirestoreTable(firestore.client(database))
 
     @pytest.fixture
     def table(self, reopen: Reopen) -> StateTable:

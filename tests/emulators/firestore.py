@@ -1,0 +1,79 @@
+"""Firestore on this machine: Google's emulator, with preconditions and batches that are whole.
+
+It asks for no index, so every query that goes through one of its clients is checked against the
+indexes that are deployed. It neither throttles nor has conflicts, and deletes nothing by itself.
+"""
+
+import secrets
+import shutil
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import urllib3
+
+from control_plane.gcp.firestore_client import FirestoreClient, authorize_owner
+from tests.emulators.firestore_indexes import check_index
+from tests.emulators.server import free_port, missing, require_program, serving
+from tests.patience import ANSWER_SECONDS_MAX
+
+PROJECT = "tests"
+_JAR = "platform/cloud-firestore-emulator/cloud-firestore-emulator.jar"
+_MAIN = "com.google.cloud.datastore.emulator.firestore.CloudFirestore"
+_SDKS = ("/usr/lib/google-cloud-sdk", "/usr/share/google-cloud-sdk", "/opt/google-cloud-sdk")
+
+
+class IndexedClient(FirestoreClient):
+    """A client that refuses queries for which no index is deployed."""
+
+    def run_query(self, query: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], bool]:
+        """Read the documents of a structured query."""
+        check_index(query)
+        return super().run_query(query)
+
+
+@dataclass(frozen=True)
+class Firestore:
+    """Databases at `url`; there is one of any name, empty at first."""
+
+    url: str
+    pool: urllib3.PoolManager
+
+    def new_database(self) -> str:
+        """The name of a new, empty database."""
+        return f"database-{secrets.token_hex(8)}"
+
+    def client(self, database: str) -> IndexedClient:
+        """A client of a database. All of them share their connections, so none is closed."""
+        return IndexedClient(self.pool, PROJECT, database, authorize_owner, self.url)
+
+
+@contextmanager
+def firestore(folder: Path) -> Iterator[Firestore]:
+    """Databases of their own, in memory, whose log is in `folder`."""
+    jar = _find_jar()
+    java = require_program("java", remedy="the emulator of Firestore needs it")
+    port = free_port()
+    command = [
+        *(java, "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.language=en"),
+        *("-cp", jar, _MAIN, "start", "--host=127.0.0.1", f"--port={port}"),
+    ]
+    url = f"http://127.0.0.1:{port}"
+    with (
+        serving(command, url, folder / "firestore.log", stop=signal.SIGKILL),
+        urllib3.PoolManager(maxsize=16, retries=False, timeout=ANSWER_SECONDS_MAX) as pool,
+    ):
+        yield Firestore(url, pool)
+
+
+def _find_jar() -> Path:
+    """Find the emulator in an installation of Google's command line."""
+    gcloud = shutil.which("gcloud")
+    own = (str(Path(gcloud).resolve().parents[1]),) if gcloud else ()
+    for sdk in (*own, *_SDKS):
+        if (jar := Path(sdk) / _JAR).exists():
+            return jar
+    return missing("firestore", "there is no emulator of Firestore; gcloud components install it")

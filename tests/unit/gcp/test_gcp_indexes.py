@@ -1,0 +1,82 @@
+"""The indexes that are deployed are those that the table's queries need."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from control_plane.gcp.row_documents import COLLECTION, to_fields
+from control_plane.gcp.state_table import FirestoreTable
+from control_plane.state.table import Expect, Key, Put
+from tests.emulators.firestore_indexes import (
+    INDEXES,
+    check_index,
+    composite_indexes,
+    needed_index,
+    serves,
+)
+
+
+class QueryRecorder:
+    """A client that answers nothing and keeps the queries."""
+
+    documents = "projects/p/databases/d/documents"
+
+    def __init__(self) -> None:
+        self.queries: list[Mapping[str, Any]] = []
+
+    def run_query(self, query: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], bool]:
+        self.queries.append(query)
+        return [], True
+
+
+@pytest.fixture
+def queries() -> list[Mapping[str, Any]]:
+    """The queries that the table makes."""
+    recorder = QueryRecorder()
+    table = FirestoreTable(recorder)  # type: ignore[arg-type]
+    table.query("p", "a", "b")
+    table.query("p", "a", "b", descending=True)
+    table.due_keys(3, 10)
+    return recorder.queries
+
+
+def test_every_query_has_its_index_and_every_index_its_query(
+    queries: list[Mapping[str, Any]],
+) -> None:
+    needed = [needed_index(query) for query in queries]
+    assert needed[0] is None  # a scan of names
+    for query in queries:
+        check_index(query)
+    for deployed in composite_indexes():
+        assert any(index is not None and serves(deployed, index) for index in needed)
+
+
+def test_a_query_without_an_index_is_found(queries: list[Mapping[str, Any]]) -> None:
+    _, descending, due = queries
+    for query in (descending, due):
+        turned = [{**it, "direction": _opposite(it["direction"])} for it in query["orderBy"]]
+        with pytest.raises(AssertionError, match="no index serves"):
+            check_index({**query, "orderBy": turned})
+    by_one_field = {
+        **due,
+        "where": {"compositeFilter": {"filters": due["where"]["compositeFilter"]["filters"][1:]}},
+    }
+    with pytest.raises(AssertionError, match="no index serves"):
+        check_index(by_one_field)
+    check_index(by_one_field, {"indexes": [], "fieldOverrides": []})
+
+
+def test_no_field_has_an_index_of_its_own() -> None:
+    put = Put(Key("p", "s"), 1, b"", Expect.ABSENT, due_ms=1, expires=True)
+    overrides = {
+        it["fieldPath"]: it["indexes"]
+        for it in INDEXES["fieldOverrides"]
+        if it["collectionGroup"] == COLLECTION
+    }
+    assert overrides == {field: [] for field in to_fields(put, b"")}
+    assert [it["fieldPath"] for it in INDEXES["fieldOverrides"] if it.get("ttl")] == ["x"]
+
+
+def _opposite(direction: str) -> str:
+    return "DESCENDING" if direction == "ASCENDING" else "ASCENDING"

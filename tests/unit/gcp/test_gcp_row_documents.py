@@ -1,0 +1,153 @@
+"""Documents are within the limits of Firestore if their rows are within those of the table."""
+
+import json
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from control_plane.gcp.row_documents import (
+    COLLECTION,
+    document_id,
+    partition_hash,
+    to_fields,
+    to_key,
+    to_row,
+)
+from control_plane.gcp.update_times import UpdateTimes
+from control_plane.state.table import (
+    COMMIT_BYTES_MAX,
+    OPERATIONS_MAX,
+    PARTITION_BYTES_MAX,
+    ROW_BYTES_MAX,
+    SORT_BYTES_MAX,
+    Expect,
+    Key,
+    Put,
+    Row,
+    check_limits,
+    row_bytes,
+)
+from tests.emulators.firestore_indexes import INDEXES
+
+TOKEN = b"token of 12!"
+# Firestore's own limits, in bytes.
+ID_BYTES_MAX = 1500
+NAME_BYTES_MAX = 6 * 1024
+INDEXED_BYTES_MAX = 1500
+INDEX_ENTRY_BYTES_MAX = 7680
+DOCUMENT_BYTES_MAX = 1 << 20
+REQUEST_BYTES_MAX = 10 << 20
+
+# Characters of 1 to 4 bytes, and those that Firestore gives a meaning.
+texts = st.text(st.one_of(st.sampled_from("/._-~a\x00"), st.characters()), min_size=1).filter(
+    lambda text: not re.search("[\ud800-\udfff]", text)
+)
+sorts = texts.filter(lambda text: len(text.encode()) <= SORT_BYTES_MAX)
+
+
+@given(st.lists(sorts, min_size=2, max_size=20, unique=True))
+def test_ids_are_ordered_as_sort_keys_are(drawn: list[str]) -> None:
+    # Strictly, so that none is the id of two rows.
+    ordered = [document_id("p", sort) for sort in sorted(drawn, key=str.encode)]
+    assert all(a.encode() < b.encode() for a, b in pairwise(ordered))
+    assert document_id("p", "") < ordered[0]
+
+
+@given(texts, sorts)
+def test_ids_have_a_form_that_firestore_takes(partition: str, sort: str) -> None:
+    made = document_id(partition, sort)
+    assert re.fullmatch(r"[-~0-9A-Za-z]+", made)
+    assert made.startswith(partition_hash(partition))
+    assert len(made) <= ID_BYTES_MAX
+
+
+def test_partitions_are_spread() -> None:
+    # 1,000 neighbours begin with 64 characters: 16 each, and a deviation of 4.
+    firsts = [partition_hash(f"trial#{n}")[0] for n in range(1000)]
+    assert len(set(firsts)) == 64
+    assert max(map(firsts.count, firsts)) < 40
+
+
+@given(
+    st.builds(
+        Row,
+        st.builds(Key, texts, sorts),
+        st.integers(0, 1 << 52),
+        st.binary(max_size=50),
+        st.none() | st.integers(0, 1 << 52),
+    ),
+    st.booleans(),
+)
+def test_a_row_comes_back_from_its_document(row: Row, expires: bool) -> None:
+    due = row.due_ms is not None
+    put = Put(row.key, row.revision, row.body, Expect.ABSENT, row.due_ms, expires and due)
+    document = {"fields": json.loads(json.dumps(to_fields(put, TOKEN)))}
+    assert to_row(document) == Row(row.key, row.revision, row.body, row.due_ms, expires and due)
+    assert to_key(document) == row.key
+    assert ("x" in document["fields"]) <= put.expires
+
+
+def test_firestore_deletes_what_expires_a_week_later() -> None:
+    # 1,000,000,000,000 ms are 2001-09-09T01:46:40Z.
+    at = 1_000_000_000_000
+    fields = to_fields(Put(Key("p", "a"), 1, b"", Expect.ABSENT, at, expires=True), TOKEN)
+    assert fields["x"] == {"timestampValue": "2001-09-16T01:46:40.000000Z"}
+    assert datetime.fromtimestamp(at / 1000, UTC).isoformat() == "2001-09-09T01:46:40+00:00"
+    assert "x" not in to_fields(Put(Key("p", "a"), 1, b"", Expect.ABSENT, at), TOKEN)
+
+
+def test_the_largest_row_fits_into_a_document_and_its_indexes() -> None:
+    key = Key("é" * (PARTITION_BYTES_MAX // 2), "é" * (SORT_BYTES_MAX // 2))
+    body = bytes(ROW_BYTES_MAX - row_bytes(key, b""))
+    put = Put(key, 1 << 52, body, Expect.ABSENT, 1 << 45, expires=True)
+    check_limits([put])
+    fields = to_fields(put, TOKEN)
+    name = ["p" * 30, "d" * 63, COLLECTION, document_id(*key)]
+    # A name counts 1 byte for each part and 16 in all, a field its name and its value.
+    name_bytes = sum(len(part) + 1 for part in name) + 16
+    assert name_bytes <= NAME_BYTES_MAX
+    sizes = {field: len(field) + 1 + _value_bytes(value) for field, value in fields.items()}
+    assert name_bytes + sum(sizes.values()) + 32 <= DOCUMENT_BYTES_MAX
+    for index in INDEXES["indexes"]:
+        indexed = [field["fieldPath"] for field in index["fields"]]
+        assert all(sizes[field] <= INDEXED_BYTES_MAX for field in indexed)
+        assert name_bytes + sum(sizes[field] for field in indexed) + 64 <= INDEX_ENTRY_BYTES_MAX
+
+
+def test_the_largest_commit_fits_into_a_request() -> None:
+    # Keys count once in the table and are in a document three times; \x01 is 6 bytes of JSON.
+    key_bytes = 2000
+    share = COMMIT_BYTES_MAX // OPERATIONS_MAX - 64 - key_bytes - 4
+    puts: Sequence[Put] = [
+        Put(Key("\x01" * 1000 + f"{n:03d}", "\x01" * 1000), 1, bytes(share), Expect.ABSENT, 1)
+        for n in range(OPERATIONS_MAX)
+    ]
+    check_limits(puts)
+    size = sum(len(json.dumps(to_fields(put, TOKEN))) + 1800 for put in puts)
+    assert size <= REQUEST_BYTES_MAX
+
+
+def test_the_update_times_that_were_used_last_are_kept() -> None:
+    times = UpdateTimes(rows_max=2)
+    a, b, c = (Key("p", sort) for sort in "abc")
+    times.remember(a, 1, "first")
+    times.remember(b, 1, "second")
+    assert times.find(a, 1) == "first"
+    times.remember(c, 1, "third")
+    assert (times.find(a, 1), times.find(b, 1), times.find(c, 1)) == ("first", None, "third")
+    assert times.find(a, 2) is None
+    times.forget(a)
+    assert times.find(a, 1) is None
+
+
+def _value_bytes(value: Any) -> int:
+    """The bytes that a value counts: a text one more than its UTF-8, a number or a time eight."""
+    [(kind, content)] = value.items()
+    if kind == "stringValue":
+        return len(content.encode()) + 1
+    return len(content) * 3 // 4 if kind == "bytesValue" else 8

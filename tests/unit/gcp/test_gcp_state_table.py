@@ -1,0 +1,340 @@
+"""Faults that no emulator makes: they are put between the client and its connections."""
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+import urllib3
+
+from control_plane.gcp import firestore_client
+from control_plane.gcp.firestore_client import FirestoreClient, authorize_owner
+from control_plane.gcp.state_table import FirestoreTable
+from control_plane.state.retry_pauses import TRIES_MAX
+from control_plane.state.table import (
+    Check,
+    Conflict,
+    Delete,
+    Expect,
+    InvalidCommit,
+    Key,
+    Put,
+    Row,
+    Unavailable,
+    Write,
+    shard_of,
+)
+from tests.emulators.firestore import PROJECT, Firestore
+
+KEY, OTHER, THIRD = Key("trial#1", "A"), Key("trial#1", "B"), Key("trial#1", "C")
+HTTP_STATUS = {
+    "ABORTED": 409,
+    "ALREADY_EXISTS": 409,
+    "CANCELLED": 499,
+    "DEADLINE_EXCEEDED": 504,
+    "FAILED_PRECONDITION": 400,
+    "INTERNAL": 500,
+    "INVALID_ARGUMENT": 400,
+    "NOT_FOUND": 404,
+    "PERMISSION_DENIED": 403,
+    "RESOURCE_EXHAUSTED": 429,
+    "UNAUTHENTICATED": 401,
+    "UNAVAILABLE": 503,
+    "UNKNOWN": 500,
+}
+NOTHING_DONE = ["ABORTED", "RESOURCE_EXHAUSTED"]
+LOST = urllib3.exceptions.ReadTimeoutError(cast("Any", None), "", "lost")
+BROKEN_OFF = urllib3.exceptions.ProtocolError("broken off")
+UNREACHED = urllib3.exceptions.ConnectTimeoutError("unreached")
+UNKNOWN: list[str | Exception] = [
+    *("CANCELLED", "DEADLINE_EXCEEDED", "INTERNAL", "UNAVAILABLE", "UNKNOWN"),
+    *(LOST, BROKEN_OFF),
+]
+
+
+class FaultyPool:
+    """Connections whose next requests fail, by a status or an exception: before they are sent, or,
+    for `after`, once they were carried out. `act` is done right after the next that is carried out.
+    """
+
+    def __init__(self, pool: urllib3.PoolManager) -> None:
+        self.before: list[str | Exception] = []
+        self.after: list[str | Exception] = []
+        self.act: Callable[[], object] = lambda: None
+        self.verbs: list[str] = []
+        self._pool = pool
+
+    def request(self, method: str, url: str, **options: Any) -> Any:
+        if self.before:
+            return _fail(self.before.pop(0))
+        self.verbs.append(url.rpartition(":")[2].partition("?")[0])
+        answer = self._pool.request(method, url, **options)
+        act, self.act = self.act, lambda: None
+        act()
+        if self.after:
+            answer.close()
+            return _fail(self.after.pop(0))
+        return answer
+
+
+def _fail(fault: str | Exception) -> urllib3.HTTPResponse:
+    if isinstance(fault, Exception):
+        raise fault
+    status = HTTP_STATUS[fault]
+    error = {"error": {"code": status, "message": "injected", "status": fault}}
+    return _answer(error, status)
+
+
+def _answer(content: object, status: int = 200) -> urllib3.HTTPResponse:
+    body = io.BytesIO(json.dumps(content).encode())
+    return urllib3.HTTPResponse(body, status=status, preload_content=False)
+
+
+@pytest.fixture
+def database(firestore: Firestore) -> str:
+    return firestore.new_database()
+
+
+@pytest.fixture
+def pool(firestore: Firestore) -> FaultyPool:
+    return FaultyPool(firestore.pool)
+
+
+@pytest.fixture
+def pauses() -> list[float]:
+    return []
+
+
+@pytest.fixture
+def table(
+    firestore: Firestore, database: str, pool: FaultyPool, pauses: list[float]
+) -> FirestoreTable:
+    connections = cast("urllib3.PoolManager", pool)
+    client = FirestoreClient(connections, PROJECT, database, authorize_owner, firestore.url)
+    return FirestoreTable(client, sleep=pauses.append)
+
+
+@pytest.fixture
+def elsewhere(firestore: Firestore, database: str) -> FirestoreTable:
+    """The same table in another process."""
+    return FirestoreTable(firestore.client(database))
+
+
+@pytest.mark.parametrize("fault", [*NOTHING_DONE, UNREACHED], ids=str)
+def test_what_did_nothing_is_sent_again(
+    table: FirestoreTable, pool: FaultyPool, pauses: list[float], fault: str | Exception
+) -> None:
+    pool.before = [fault, fault]
+    table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
+    assert table.get(KEY) == Row(KEY, 1, b"")
+    assert len(pauses) == 2
+
+
+def test_a_table_that_stays_throttled_is_unavailable(
+    table: FirestoreTable, pool: FaultyPool, pauses: list[float]
+) -> None:
+    pool.before = ["RESOURCE_EXHAUSTED"] * TRIES_MAX
+    with pytest.raises(Unavailable, match=rf"injected \({TRIES_MAX} tries\)"):
+        table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
+    assert len(pauses) == TRIES_MAX - 1
+    assert pool.verbs == []
+
+
+@pytest.mark.parametrize("fault", UNKNOWN, ids=str)
+def test_a_commit_that_ends_a_revision_happens_once(
+    table: FirestoreTable, pool: FaultyPool, fault: str | Exception
+) -> None:
+    table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
+    pool.verbs.clear()
+    # Of the first attempt the answer is lost, and the second never arrives.
+    pool.after, pool.act = [fault], lambda: pool.before.append(fault)
+    table.commit([Put(KEY, 2, b"new", 1), Put(OTHER, 1, b"", Expect.ABSENT)])
+    # The third finds that the first happened, by the token in its rows.
+    assert pool.verbs == ["commit", "commit", "batchGet"]
+    assert table.get_many([KEY, OTHER]) == (Row(KEY, 2, b"new"), Row(OTHER, 1, b""))
+    with pytest.raises(Conflict):
+        table.commit([Put(KEY, 2, b"new", 1)])
+
+
+def test_a_commit_that_was_lost_on_its_way_is_made_again(
+    table: FirestoreTable, pool: FaultyPool
+) -> None:
+    table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
+    pool.before = ["UNAVAILABLE"]
+    table.commit([Put(KEY, 2, b"new", 1)])
+    assert table.get(KEY) == Row(KEY, 2, b"new")
+
+
+def test_nothing_is_claimed_of_a_lost_commit_whose_rows_are_others(
+    table: FirestoreTable, elsewhere: FirestoreTable, pool: FaultyPool
+) -> None:
+    table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
+    pool.after, pool.act = [LOST], lambda: elsewhere.commit([Put(KEY, 3, b"theirs", 2)])
+    with pytest.raises(Unavailable, match="may have happened"):
+        table.commit([Put(KEY, 2, b"ours", 1)])
+    assert table.get(KEY) == Row(KEY, 3, b"theirs")
+
+
+@pytest.mark.parametrize("expect", [Expect.ABSENT, Expect.ANYTHING])
+def test_a_commit_that_could_happen_twice_is_sent_once(
+    table: FirestoreTable, pool: FaultyPool, expect: Expect
+) -> None:
+    pool.after = [LOST]
+    table.commit([Put(KEY, 1, b"", expect)])
+    assert pool.verbs == ["commit", "batchGet"]
+    pool.before = [LOST]
+    with pytest.raises(Unavailable, match="may have happened"):
+        table.commit([Put(OTHER, 1, b"", expect)])
+    assert table.get(OTHER) is None
+
+
+def test_checks_alone_are_repeated_and_their_conflict_is_one(
+    table: FirestoreTable, elsewhere: FirestoreTable, pool: FaultyPool
+) -> None:
+    table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
+    pool.after, pool.act = [LOST], lambda: elsewhere.commit([Delete(KEY, 1)])
+    with pytest.raises(Conflict):
+        table.commit([Check(KEY, 1)])
+
+
+def test_reads_are_tried_again(table: FirestoreTable, pool: FaultyPool) -> None:
+    table.commit([Put(KEY, 1, b"", Expect.ABSENT, due_ms=1)])
+    row = Row(KEY, 1, b"", 1)
+    reads: tuple[Callable[[], object], ...] = (
+        lambda: table.get(KEY) == row,
+        lambda: table.get_many([KEY]) == (row,),
+        lambda: table.query("trial#1", "A", "B").rows == (row,),
+        lambda: table.query("trial#1", "A", "B", descending=True).rows == (row,),
+        lambda: table.due_keys(shard_of("trial#1"), 1) == (KEY,),
+    )
+    for n, read in enumerate(reads):
+        pool.before = [*NOTHING_DONE, UNKNOWN[n], LOST, UNREACHED]
+        assert read()
+
+
+def test_an_error_behind_the_first_answers_counts(
+    table: FirestoreTable, pool: FaultyPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.commit([Put(KEY, 1, b"", Expect.ANYTHING)])
+    error = {"error": {"code": 503, "message": "injected", "status": "UNAVAILABLE"}}
+    answers = [_answer([{"readTime": "2026-01-01T00:00:00Z"}, error]), _answer([error], 503)]
+    send = pool.request
+    monkeypatch.setattr(
+        pool, "request", lambda *named, **more: answers.pop() if answers else send(*named, **more)
+    )
+    assert table.query("trial#1", "A", "B").rows == (Row(KEY, 1, b""),)
+    assert answers == []
+
+
+@pytest.mark.parametrize("status", ["PERMISSION_DENIED", "UNAUTHENTICATED"])
+def test_what_only_a_person_can_mend_is_said_at_once(
+    table: FirestoreTable, pool: FaultyPool, pauses: list[float], status: str
+) -> None:
+    for use in (
+        lambda: table.commit([Put(KEY, 1, b"", Expect.ABSENT)]),
+        lambda: table.get(KEY),
+    ):
+        pool.before = [status]
+        with pytest.raises(Unavailable, match="injected"):
+            use()
+    assert pauses == []
+
+
+@pytest.mark.parametrize("expect", [Expect.ABSENT, Expect.ANYTHING, 3])
+def test_a_database_that_is_not_there_is_no_conflict(
+    table: FirestoreTable, pool: FaultyPool, expect: Expect | int
+) -> None:
+    pool.before = ["NOT_FOUND"] * 2
+    with pytest.raises(Unavailable):
+        table.commit([Put(KEY, 1, b"", expect)])
+
+
+def test_what_can_never_succeed_is_refused(table: FirestoreTable, pool: FaultyPool) -> None:
+    pool.before = ["INVALID_ARGUMENT"]
+    with pytest.raises(InvalidCommit, match="injected"):
+        table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
+
+
+def test_a_conflict_names_the_first_row_whose_condition_failed(
+    table: FirestoreTable, elsewhere: FirestoreTable
+) -> None:
+    elsewhere.commit([Put(key, 1, b"", Expect.ABSENT) for key in (KEY, OTHER, THIRD)])
+    writes: list[Write] = [
+        Put(KEY, 2, b"", 1),
+        Check(OTHER, Expect.ABSENT),
+        Put(THIRD, 2, b"", 5),
+    ]
+    for _ in range(2):
+        with pytest.raises(Conflict) as raised:
+            table.commit(writes)
+        assert raised.value.key == OTHER
+        # Now the rows are known here, so that it is Firestore that compares.
+        table.get_many([KEY, OTHER, THIRD])
+        writes[2] = Put(THIRD, 2, b"", 1)
+        elsewhere.commit([Put(THIRD, 9, b"", Expect.PRESENT)])
+
+
+def test_a_condition_that_holds_when_it_is_looked_at_is_tried_again(
+    table: FirestoreTable, pool: FaultyPool, pauses: list[float]
+) -> None:
+    table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
+    pool.before = ["FAILED_PRECONDITION"]
+    table.commit([Put(KEY, 2, b"", 1)])
+    assert table.get(KEY) == Row(KEY, 2, b"")
+    assert len(pauses) == 1
+
+
+def test_a_row_written_anew_with_its_revision_is_still_of_it(
+    table: FirestoreTable, elsewhere: FirestoreTable
+) -> None:
+    table.commit([Put(KEY, 1, b"ours", Expect.ABSENT)])
+    elsewhere.commit([Put(KEY, 1, b"theirs", 1)])
+    table.commit([Put(KEY, 2, b"", 1)])
+    assert table.get(KEY) == Row(KEY, 2, b"")
+
+
+def test_only_a_revision_that_was_not_seen_here_is_read(
+    table: FirestoreTable, elsewhere: FirestoreTable, pool: FaultyPool
+) -> None:
+    table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
+    table.commit([Put(KEY, 2, b"", 1)])
+    elsewhere.commit([Put(KEY, 3, b"", 2)])
+    table.query("trial#1", "A", "B")
+    table.commit([Put(KEY, 4, b"", 3)])
+    assert pool.verbs == ["commit", "commit", "runQuery", "commit"]
+    elsewhere.commit([Put(KEY, 5, b"", 4)])
+    table.commit([Put(KEY, 6, b"", 5)])
+    assert pool.verbs[4:] == ["batchGet", "commit"]
+
+
+def test_a_check_writes_nothing(firestore: Firestore, database: str, table: FirestoreTable) -> None:
+    table.commit([Put(KEY, 1, b"body", Expect.ABSENT, due_ms=5)])
+    client = firestore.client(database)
+    name = table._name(KEY)
+    before = client.get_documents([name])
+    table.commit([Check(KEY, 1), Check(OTHER, Expect.ABSENT)])
+    table.commit([Check(KEY, Expect.PRESENT)])
+    # The same fields, and the same time of the last update.
+    assert client.get_documents([name, table._name(OTHER)]) == before
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_an_answer_that_is_broken_off_makes_pages_of_what_came(
+    table: FirestoreTable, monkeypatch: pytest.MonkeyPatch, descending: bool
+) -> None:
+    sorts = [f"{n}" for n in range(7)]
+    # Each document is more than 16,000 bytes, so the first block to pass 100,000 has 6 at most.
+    table.commit([Put(Key("p", sort), 1, bytes(12_000), Expect.ABSENT) for sort in sorts])
+    monkeypatch.setattr(firestore_client, "QUERY_BYTES_MAX", 40_000)
+    monkeypatch.setattr(firestore_client, "_BLOCK_BYTES", 4_000)
+    first, last, found, pages = "0", "9", [], 0
+    while True:
+        page = table.query("p", first, last, descending=descending)
+        found += [row.key.sort for row in page.rows]
+        pages += 1
+        if page.next_sort is None:
+            break
+        first, last = (first, page.next_sort) if descending else (page.next_sort, last)
+    assert found == (sorts[::-1] if descending else sorts)
+    assert pages > 2
