@@ -57,10 +57,9 @@ def firestore(folder: Path) -> Iterator[Firestore]:
     jar = _find_jar()
     java = require_program("java", remedy="the emulator of Firestore needs it")
     port = free_port()
-    command = [
-        *(java, "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.language=en"),
-        *("-cp", jar, _MAIN, "start", "--host=127.0.0.1", f"--port={port}"),
-    ]
+    options = ("-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.language=en")
+    served = ("start", "--host=127.0.0.1", f"--port={port}")
+    command = [str(java), *options, "-cp", str(jar), _MAIN, *served]
     url = f"http://127.0.0.1:{port}"
     with (
         serving(command, url, folder / "firestore.log", stop=signal.SIGKILL),

@@ -27,6 +27,7 @@ from control_plane.aws.state_table import DynamoDbTable
 from control_plane.engine import due_rows
 from control_plane.engine.actor_types import ACTOR_TYPES, ActorType
 from control_plane.engine.engine import Engine
+from control_plane.gcp.state_table import FirestoreTable
 from control_plane.searchers.era_rules import LENGTH_ERA
 from control_plane.searchers.methods.random import RandomPlan
 from control_plane.searchers.search import SearchPlan
@@ -69,7 +70,7 @@ def everything_mailed() -> Iterator[None]:
 class Host:
     """One process of the control plane, on a table of its own."""
 
-    table: SqliteTable | DynamoDbTable
+    table: SqliteTable | DynamoDbTable | FirestoreTable
     engine: Engine
     service: AgentService
     suggester: Suggester
@@ -107,7 +108,7 @@ class Cluster:
         service = AgentService(engine, spec_of, store_log, store_segment)
         return Host(opened, engine, service, Suggester(engine))
 
-    def open_table(self) -> SqliteTable | DynamoDbTable:
+    def open_table(self) -> SqliteTable | DynamoDbTable | FirestoreTable:
         """Open the rows as a process of its own does."""
         return SqliteTable(self.path, synchronous="NORMAL")
 

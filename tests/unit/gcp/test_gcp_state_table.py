@@ -231,10 +231,11 @@ def test_an_error_behind_the_first_answers_counts(
 def test_what_only_a_person_can_mend_is_said_at_once(
     table: FirestoreTable, pool: FaultyPool, pauses: list[float], status: str
 ) -> None:
-    for use in (
+    uses: tuple[Callable[[], object], ...] = (
         lambda: table.commit([Put(KEY, 1, b"", Expect.ABSENT)]),
         lambda: table.get(KEY),
-    ):
+    )
+    for use in uses:
         pool.before = [status]
         with pytest.raises(Unavailable, match="injected"):
             use()
