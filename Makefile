@@ -11,7 +11,7 @@ SETUP := $(VENV)/.stamp-setup
 BENCH := $(VENV)/.stamp-bench
 EMULATORS := $(VENV)-ministack/.stamp
 CORE_EXTRAS := server,torch,examples,dev
-EXTRAS := $(CORE_EXTRAS),optuna,aws,gcs,functions,infra,test
+EXTRAS := $(CORE_EXTRAS),optuna,aws,gcp,gcs,functions,infra,test
 # Two streams of tests that start processes, about as long as each other: each waits most of its time.
 DEPLOYED := tests/end_to_end/aws tests/integration
 USED := tests/end_to_end tests/hostile

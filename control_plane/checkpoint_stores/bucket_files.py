@@ -6,17 +6,41 @@ the bucket itself, by URLs that its credentials sign.
 """
 
 from collections.abc import Iterator
+from typing import Protocol
 
 from control_plane.checkpoint_stores.checkpoint_files import FileContent, NoSuchFile
 from control_plane.checkpoint_stores.folder_files import check_parts
 from control_plane.checkpoint_stores.store_type import StorageFields
 from detcloud.shared.bucket_place import BucketPlace
-from detcloud.shared.s3 import Bucket, NoSuchKey, bucket_of
+from detcloud.shared.gcs import GcsBucket, gcs_bucket_of
+from detcloud.shared.s3 import NoSuchKey, bucket_of
+
+
+class CheckpointBucket(Protocol):
+    """What checkpoints need of a bucket, as `detcloud.shared.s3.Bucket` has it."""
+
+    @property
+    def place(self) -> object: ...
+
+    def abort_uploads(self, prefix: str) -> None: ...
+
+    def list_objects(self, prefix: str) -> Iterator[tuple[str, int]]: ...
+
+    def delete(self, key: str) -> None: ...
+
+    def open(self, key: str) -> tuple[int, Iterator[bytes]]: ...
+
+    def signed_get_url(self, key: str, seconds: int) -> str: ...
 
 
 def open_bucket_files(fields: StorageFields) -> "BucketFiles":
     """Open the bucket of a spec's `storage`. Raises OSError."""
     return BucketFiles(bucket_of(BucketPlace.from_storage(fields)))
+
+
+def open_gcs_files(fields: StorageFields) -> "GcsFiles":
+    """Open the bucket of Google's that a spec's `storage` names. Raises OSError."""
+    return GcsFiles(gcs_bucket_of(fields["bucket"], fields.get("prefix", "")))
 
 
 def bucket_name(fields: StorageFields) -> str:
@@ -27,7 +51,7 @@ def bucket_name(fields: StorageFields) -> str:
 class BucketFiles:
     """The CheckpointFiles of a bucket."""
 
-    def __init__(self, bucket: Bucket) -> None:
+    def __init__(self, bucket: CheckpointBucket) -> None:
         self._bucket = bucket
 
     def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[None]:
@@ -68,3 +92,14 @@ class BucketFiles:
 
     def signed_url(self, path: str, seconds: int) -> str | None:
         return self._bucket.signed_get_url(path, seconds)
+
+
+class GcsFiles(BucketFiles):
+    """The CheckpointFiles of a bucket of Google's, which a person's credentials sign no URL for."""
+
+    def __init__(self, bucket: GcsBucket) -> None:
+        super().__init__(bucket)
+        self._can_sign = bucket.can_sign
+
+    def signed_url(self, path: str, seconds: int) -> str | None:
+        return super().signed_url(path, seconds) if self._can_sign else None

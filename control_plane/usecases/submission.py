@@ -197,6 +197,14 @@ def _search_plan(services: Services, config: ExperimentConfig) -> SearchPlan:
     return config.search_plan()
 
 
+def _is_installed(module: str) -> bool:
+    """Whether a module can be imported; one in a package that is not there cannot."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
 def _check_model_code(services: Services, model_code: str | None) -> None:
     if model_code is not None and services.objects.size(model_code_key(model_code)) is None:
         text = "is not stored here; offer it with POST /model-code and upload it first"
@@ -214,7 +222,7 @@ def _check_storage(services: Services, config: ExperimentConfig) -> None:
         text = f"{options.type} is not available on this cluster yet; available: {known}"
         raise invalid("checkpoint_storage.type", text)
     package = spec.required_package
-    if package is not None and find_spec(package.module) is None:
+    if package is not None and not _is_installed(package.module):
         text = f"{spec.name} needs a package that this cluster lacks"
         hint = f"pip install '{package.requirement}' there"
         raise invalid("checkpoint_storage.type", text, hint)

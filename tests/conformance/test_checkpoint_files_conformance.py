@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.checkpoint_files import CheckpointFilesContract
+from tests.emulators.fake_gcs import FakeGcs
 from tests.emulators.seaweedfs import SeaweedFs
 from tests.unit.checkpoint_stores.conftest import shelves
 
@@ -30,6 +31,12 @@ class TestBucketFiles(CheckpointFilesContract):
             "secret_key": place.secret_key,
         }
         return {name: str(value) for name, value in fields.items()}
+
+
+class TestGcsFiles(CheckpointFilesContract):
+    @pytest.fixture
+    def storage(self, gcs: FakeGcs) -> dict[str, str]:
+        return {"type": "gcs", "bucket": gcs.new_bucket(), "prefix": "of/a team/"}
 
 
 class TestMemoryFiles(CheckpointFilesContract):

@@ -1,15 +1,22 @@
 """The suite of object stores over each of them."""
 
 import time
+from collections.abc import Iterator
+from itertools import repeat
 from pathlib import Path
 
 import pytest
 
 from control_plane.aws.object_store import S3ObjectStore
+from control_plane.gcp.object_store import GcsObjectStore
 from control_plane.objects.directory import DirectoryObjectStore
-from control_plane.objects.store import SignedUrl
+from control_plane.objects.store import ObjectStore, SignedUrl
+from detcloud.shared import gcs as gcs_module
+from detcloud.shared.gcs import GcsBucket
 from lambdas.clock import now_ms
-from tests.conformance.object_store import ObjectStoreContract, Send, Wait
+from tests.conformance.object_store import LOG, VALIDITY_MS, ObjectStoreContract, Send, Wait
+from tests.emulators.fake_gcs import FakeGcs
+from tests.emulators.gcs_signatures import MachineCredentials, SigningService
 from tests.emulators.seaweedfs import SeaweedFs
 from tests.emulators.strangers import send
 from tests.unit.api.cluster import NOW_MS, Cluster, build_cluster
@@ -67,3 +74,61 @@ class TestS3Store(ObjectStoreContract):
     @pytest.fixture
     def send(self) -> Send:
         return send
+
+
+class TestGcsStore(ObjectStoreContract):
+    """Signed requests go to the bucket, by way of the checks that its emulator lacks."""
+
+    @pytest.fixture
+    def service(self) -> SigningService:
+        return SigningService()
+
+    @pytest.fixture
+    def store(self, gcs: FakeGcs, service: SigningService) -> GcsObjectStore:
+        credentials = MachineCredentials()
+        return GcsObjectStore(
+            GcsBucket(gcs.new_bucket(), "of/a cluster", credentials, service), now_ms
+        )
+
+    @pytest.fixture
+    def now_ms(self) -> int:
+        return now_ms()
+
+    @pytest.fixture
+    def wait(self) -> Wait:
+        return lambda duration_ms: time.sleep(duration_ms / 1000)
+
+    @pytest.fixture
+    def send(self, service: SigningService) -> Send:
+        return service.send
+
+    def test_what_is_long_goes_in_parts_and_whole_or_not_at_all(
+        self, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        part = 256 * 1024
+        monkeypatch.setattr(gcs_module, "PART_BYTES", part)
+
+        def failing_blocks() -> Iterator[bytes]:
+            yield from repeat(b"x" * part, 3)
+            raise ConnectionError("gone")
+
+        with pytest.raises(ConnectionError):
+            store.put(LOG, failing_blocks())
+        assert store.size(LOG) is None
+        # 3 parts and a half.
+        content = bytes(range(256)) * (7 * part // 512)
+        assert store.put(LOG, content, if_absent=True) is True
+        assert b"".join(store.get(LOG)) == content
+        with pytest.raises(ConnectionError):
+            store.put(LOG, failing_blocks())
+        assert b"".join(store.get(LOG, start=part - 1, length=2)) == content[part - 1 : part + 1]
+
+    def test_urls_are_signed_by_a_service_and_none_for_too_long(
+        self, store: ObjectStore, service: SigningService, now_ms: int
+    ) -> None:
+        before = service.signed
+        signed = store.signed_url("GET", LOG, expires_ms=now_ms + 10 * VALIDITY_MS)
+        assert service.signed == before + 1
+        # 15 minutes at most.
+        assert signed.expires_ms <= now_ms + 15 * 60_000 + 60_000
+        assert "X-Goog-Expires=900&" in signed.url

@@ -1,17 +1,25 @@
-"""A bucket of Google Cloud Storage, which no cluster can use yet."""
+"""A bucket of Google Cloud Storage."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from control_plane.checkpoint_stores.store_type import StoreType
+from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles
+from control_plane.checkpoint_stores.store_type import (
+    RequiredPackage,
+    StorageFields,
+    UsableStoreType,
+)
 from control_plane.config.section import Prefix
 from control_plane.config.storage import CheckpointStorage
 from control_plane.field_types import Text
 
 
 class Gcs(CheckpointStorage):
-    """Google Cloud Storage, with the credentials of the environment."""
+    """Google Cloud Storage, with the credentials of the environment: the server's own, and those
+    that the machines of trials have. Both need google-cloud-storage
+    (`pip install 'detcloud[gcs]'`), and leave to read, write, list and delete below the prefix.
+    """
 
     type: Literal["gcs"]
     bucket: Text
@@ -20,4 +28,28 @@ class Gcs(CheckpointStorage):
     """Before every key."""
 
 
-SPEC = StoreType[Gcs](name="gcs", listing_order=40, options=Gcs)
+def _storage_fields(options: Gcs) -> dict[str, str]:
+    prefix = {} if options.prefix is None else {"prefix": options.prefix}
+    return {"type": "gcs", "bucket": options.bucket, **prefix}
+
+
+def _open_files(fields: StorageFields) -> CheckpointFiles:
+    from control_plane.checkpoint_stores.bucket_files import open_gcs_files
+
+    return open_gcs_files(fields)
+
+
+def _display_name(fields: StorageFields) -> str:
+    prefix = fields.get("prefix", "").strip("/")
+    return "/".join(filter(None, ("gs:/", fields["bucket"], prefix)))
+
+
+SPEC = UsableStoreType[Gcs](
+    name="gcs",
+    listing_order=40,
+    options=Gcs,
+    storage_fields=_storage_fields,
+    open_files=_open_files,
+    display_name=_display_name,
+    required_package=RequiredPackage("google.cloud.storage", "detcloud[gcs]"),
+)

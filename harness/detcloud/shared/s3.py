@@ -97,7 +97,7 @@ class Bucket:
         What is longer than a part goes in several, some of them at once. Whatever `content` raises
         is raised, and nothing is written then.
         """
-        parts = _split_parts(content, part_bytes)
+        parts = split_parts(content, part_bytes)
         first, second = next(parts, b""), next(parts, None)
         condition = _ANYTHING_THERE if if_absent else {}
         token = secrets.token_hex(16)
@@ -418,7 +418,7 @@ def _refuse_redirect(response: tuple[Any, Any] | None, **context: object) -> Non
         )
 
 
-def _split_parts(content: Iterable[bytes], part_bytes: int) -> Iterator[bytes]:
+def split_parts(content: Iterable[bytes], part_bytes: int) -> Iterator[bytes]:
     """The content cut into parts, of which only the last is shorter."""
     part = bytearray()
     for block in content:

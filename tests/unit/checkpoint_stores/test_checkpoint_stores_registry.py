@@ -150,15 +150,19 @@ def test_its_mistakes_are_named_like_those_of_any_other(shelves: Shelves) -> Non
 def test_who_names_a_type_that_cannot_be_used_hears_of_it(
     cluster: Cluster, shelves: Shelves
 ) -> None:
-    refused = cluster.create(CONFIG + "checkpoint_storage: {type: gcs, bucket: b}\n")
-    text = "gcs is not available on this cluster yet; available: directory, memory, s3, shared_fs"
+    refused = cluster.create(
+        CONFIG + "checkpoint_storage: {type: hdfs, hdfs_url: 'http://a', hdfs_path: /b}\n"
+    )
+    known = "directory, gcs, memory, s3, shared_fs"
+    text = f"hdfs is not available on this cluster yet; available: {known}"
     assert text in refused.body.decode()
 
 
+@pytest.mark.parametrize("module", ["no_such_package", "no_such_package.module"])
 def test_a_package_that_the_cluster_lacks_is_named(
-    cluster: Cluster, shelves: Shelves, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, shelves: Shelves, monkeypatch: pytest.MonkeyPatch, module: str
 ) -> None:
-    package = RequiredPackage("no_such_package", "shelves[all]")
+    package = RequiredPackage(module, "shelves[all]")
     lacking = replace(memory_type.SPEC, required_package=package)
     monkeypatch.setattr(registry, "_registered", {"memory": lacking})
     refused = cluster.create(ON_A).json["error"]["details"][0]

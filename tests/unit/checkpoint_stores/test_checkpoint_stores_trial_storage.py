@@ -46,7 +46,13 @@ def default() -> S3:
             default(),
             {"type": "shared_fs", "path": "/mnt/a"},
         ),
-        ({"type": "gcs", "bucket": "ours"}, FOLDER, None),
+        ({"type": "gcs", "bucket": "ours"}, FOLDER, {"type": "gcs", "bucket": "ours"}),
+        (
+            {"type": "gcs", "bucket": "ours", "prefix": "a"},
+            FOLDER,
+            {"type": "gcs", "bucket": "ours", "prefix": "a"},
+        ),
+        ({"type": "hdfs", "hdfs_url": "http://a", "hdfs_path": "/b"}, FOLDER, None),
     ],
 )
 def test_the_storage_of_a_trial_is_what_its_configuration_says_or_the_clusters(
@@ -60,3 +66,5 @@ def test_a_place_is_named_without_its_secrets() -> None:
     assert found is not None
     assert display_storage(found) == "s3://ours/team at http://minio:9000"
     assert display_storage({"type": "directory", "path": "/a"}) == "/a"
+    assert display_storage({"type": "gcs", "bucket": "ours"}) == "gs://ours"
+    assert display_storage({"type": "gcs", "bucket": "ours", "prefix": "a/b/"}) == "gs://ours/a/b"

@@ -174,8 +174,8 @@ def test_a_hint_says_what_was_meant(changes: dict[str, object], path: str, hint:
     ("changes", "line"),
     [
         (
-            {"checkpoint_storage": {"type": "gcs", "bucket": "b"}},
-            "checkpoint_storage.type: gcs is not available on clusters yet; available: ",
+            {"checkpoint_storage": {"type": "azure", "container": "b", "connection_string": "c"}},
+            "checkpoint_storage.type: azure is not available on clusters yet; available: ",
         ),
         (
             {"resources.deadline": "2020-01-31T18:00:00+01:00"},

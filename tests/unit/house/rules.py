@@ -101,7 +101,12 @@ SDK_HOMES = {
     "boto3": ("aws/", "harness/detcloud/shared/aws.py", "harness/detcloud/shared/s3.py"),
     "botocore": ("aws/", "harness/detcloud/shared/aws.py", "harness/detcloud/shared/s3.py"),
     "optuna": ("control_plane/suggestions/model.py",),
-    "google": ("gcp/", "harness/detcloud/storage/types/gcs.py"),
+    "google": (
+        "gcp/",
+        "harness/detcloud/shared/gcs.py",
+        "harness/detcloud/storage/types/gcs.py",
+    ),
+    "urllib3": ("gcp/",),
     # A framework of training code has one adapter.
     "keras": ("harness/detcloud/keras.py",),
     "transformers": ("harness/detcloud/transformers.py",),

@@ -1,0 +1,298 @@
+"""Requests to one bucket of Google Cloud Storage, with the methods of `detcloud.shared.s3.Bucket`.
+
+Google's client repeats what was throttled, broken off or not answered, with pauses that grow. A
+write that must be the first carries a token by which a repeat recognises its own object when the
+answer was lost. Content of more than a part goes by a resumable upload, which is no object before
+its end. The client takes a third of a second to import, so the first bucket loads it
+(docs/benchmarks.md: the cold starts).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import cached_property, lru_cache
+from itertools import chain
+from typing import Any
+from urllib.parse import quote
+
+from detcloud.shared.http import backoff_seconds
+from detcloud.shared.s3 import BucketError, NoSuchBucket, NoSuchKey, split_parts
+
+PART_BYTES = 16 << 20
+ATTEMPTS_MAX = 6
+SECONDS_MAX = 60
+
+_BLOCK_BYTES = 256 * 1024
+_TOKEN = "detcloud-put"
+_NOTHING_THERE = 0
+# What Google says of a bucket that is not there, with the status of an object that is not.
+_NO_BUCKET = "bucket does not exist"
+_TOKEN_URI = "https://oauth2.googleapis.com/token"
+_ENDPOINT = "https://storage.googleapis.com"
+_NO_PACKAGE = (
+    "{place} cannot be used without google-cloud-storage; install it with pip install "
+    "'detcloud[gcs]'"
+)
+_NO_CREDENTIALS = "give GOOGLE_APPLICATION_CREDENTIALS the path of a key, or use a service account"
+
+
+class GcsBucket:
+    """Requests on the objects below a prefix of a bucket; may be used by many threads at once.
+
+    Every method raises NoSuchBucket, and BucketError for what repeats did not mend.
+    """
+
+    def __init__(
+        self, name: str, prefix: str = "", credentials: Any = None, auth_request: Any = None
+    ) -> None:
+        """`credentials` are Google's, those of the environment if None, and `auth_request` asks
+        Google for tokens and signatures. Raises BucketError.
+        """
+        self._name = name
+        self._key_prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        self.place = f"gs://{name}/{self._key_prefix}".rstrip("/")
+        try:
+            from google.cloud.storage import Client
+        except ImportError:
+            raise BucketError(_NO_PACKAGE.format(place=self.place)) from None
+        with self._translate_errors(""):
+            self._client = Client(project="-", credentials=credentials)
+        self._bucket = self._client.bucket(name)
+        self._auth_request = auth_request
+
+    def write(self, key: str, content: Iterable[bytes], *, if_absent: bool = False) -> bool:
+        """Write an object whole or not at all; with `if_absent` False where there is one already.
+
+        What is longer than a part goes in several. Whatever `content` raises is raised, and nothing
+        is written then.
+        """
+        from google.api_core.exceptions import PreconditionFailed
+        from google.cloud.storage.exceptions import InvalidResponse
+        from google.cloud.storage.retry import DEFAULT_RETRY
+
+        parts = split_parts(content, PART_BYTES)
+        first, second = next(parts, b""), next(parts, None)
+        blob, token = self._blob(key), secrets.token_hex(16)
+        blob.metadata = {_TOKEN: token}
+        options: dict[str, Any] = {"timeout": SECONDS_MAX, "retry": DEFAULT_RETRY}
+        if if_absent:
+            options["if_generation_match"] = _NOTHING_THERE
+        with self._translate_errors(key):
+            try:
+                if second is None:
+                    blob.upload_from_string(first, **options)
+                else:
+                    with blob.open("wb", chunk_size=PART_BYTES, **options) as upload:
+                        upload.writelines(chain((first, second), parts))
+            except (PreconditionFailed, InvalidResponse) as error:
+                # An upload in parts is refused by the answer itself.
+                if isinstance(error, InvalidResponse) and error.response.status_code != 412:
+                    raise
+                stored = self._find(key)
+                return stored is not None and (stored.metadata or {}).get(_TOKEN) == token
+        return True
+
+    def read(self, key: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """The bytes from `start` to before the later `end`, in blocks, or to the object's end.
+
+        The object is opened by the call. Raises NoSuchKey.
+        """
+        return self._blocks(key, start, end, self._open(key, start, end))
+
+    def open(self, key: str) -> tuple[int, Iterator[bytes]]:
+        """Open an object: its size in bytes, and its bytes in blocks. Raises NoSuchKey."""
+        answer = self._open(key, 0, None)
+        return int(answer.headers["Content-Length"]), self._blocks(key, 0, None, answer)
+
+    def object_size(self, key: str) -> int | None:
+        """The object's size in bytes; None where there is none."""
+        found = self._find(key)
+        return None if found is None else int(found.size)
+
+    def list_objects(self, prefix: str) -> Iterator[tuple[str, int]]:
+        """The keys with that prefix, in the order of their bytes, and their sizes in bytes."""
+        from google.api_core.exceptions import NotFound
+
+        with self._translate_errors(prefix):
+            found = self._client.list_blobs(
+                self._bucket,
+                prefix=self._key_prefix + prefix,
+                fields="items(name,size),nextPageToken",
+                timeout=SECONDS_MAX,
+            )
+            try:
+                for blob in found:
+                    yield blob.name.removeprefix(self._key_prefix), int(blob.size)
+            except NotFound:
+                raise NoSuchBucket(f"there is no bucket {self._name}") from None
+
+    def delete(self, key: str) -> None:
+        """Remove an object; one that is gone already is no error."""
+        from google.api_core.exceptions import NotFound
+
+        with self._translate_errors(key):
+            try:
+                self._blob(key).delete(timeout=SECONDS_MAX)
+            except NotFound as error:
+                if _NO_BUCKET in str(error):
+                    raise
+
+    def abort_uploads(self, prefix: str) -> None:
+        """Do nothing: an upload that was cut short is known to its maker alone, and never ends."""
+
+    def signed_get_url(self, key: str, seconds: int) -> str:
+        """A URL by which anybody may read the object, as a download, for that long."""
+        return self._signed_url("GET", key, seconds, response_disposition="attachment")
+
+    def signed_put_url(
+        self, key: str, seconds: int, size: int, sha256: str
+    ) -> tuple[str, dict[str, str]]:
+        """A URL by which anybody may write that content for so long, and its headers."""
+        headers = {
+            "x-goog-content-sha256": sha256,
+            "x-goog-content-length-range": f"{size},{size}",
+        }
+        url = self._signed_url("PUT", key, seconds, headers=dict(headers))
+        return url, {"Content-Length": str(size), **headers}
+
+    @property
+    def can_sign(self) -> bool:
+        """Whether the credentials are a service account's; a person's sign nothing."""
+        from google.auth.credentials import Signing
+
+        own = self._client._credentials
+        return isinstance(own, Signing) or hasattr(own, "service_account_email")
+
+    def _signed_url(self, method: str, key: str, seconds: int, **options: Any) -> str:
+        with self._translate_errors(key):
+            url: str = self._blob(key).generate_signed_url(
+                version="v4",
+                expiration=timedelta(seconds=seconds),
+                method=method,
+                credentials=self._signing_credentials,
+                api_access_endpoint=os.environ.get("STORAGE_EMULATOR_HOST", _ENDPOINT),
+                **options,
+            )
+            return url
+
+    @cached_property
+    def _signing_credentials(self) -> Any:
+        """The credentials that sign URLs: those with a key of their own, or else a service
+        account's by the service that signs for it, for which it needs the role of a token creator
+        on itself.
+        """
+        from google.auth import iam
+        from google.auth.credentials import Signing
+        from google.auth.transport.requests import Request
+        from google.oauth2.service_account import Credentials
+
+        own = self._client._credentials
+        if isinstance(own, Signing):
+            return own
+        request = self._auth_request or Request()
+        email = own.service_account_email
+        if email == "default":
+            # The machine's metadata tell the name with the first token.
+            own.refresh(request)
+            email = own.service_account_email
+        return Credentials(iam.Signer(request, own, email), email, _TOKEN_URI)
+
+    def _find(self, key: str) -> Any:
+        """The object's properties; None where there is none."""
+        with self._translate_errors(key):
+            return self._bucket.get_blob(self._key_prefix + key, timeout=SECONDS_MAX)
+
+    def _open(self, key: str, start: int, end: int | None, generation: str | None = None) -> Any:
+        """The answer whose content is to be read; None for a range behind the object's end.
+
+        With a generation, only that content of the object.
+        """
+        name = quote(self._key_prefix + key, safe="")
+        base = os.environ.get("STORAGE_EMULATOR_HOST", _ENDPOINT)
+        url = f"{base}/download/storage/v1/b/{self._name}/o/{name}?alt=media"
+        if generation is not None:
+            url = f"{url}&generation={generation}"
+        headers = {"Accept-Encoding": "identity"}
+        if start > 0 or end is not None:
+            headers["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
+        failures = 0
+        while True:
+            with self._translate_errors(key):
+                answer = self._session.get(url, headers=headers, stream=True, timeout=SECONDS_MAX)
+            if answer.status_code < 300:
+                return answer
+            text = answer.text
+            failures += 1
+            if answer.status_code == 416:
+                return None
+            if answer.status_code == 404 and _NO_BUCKET not in text:
+                raise NoSuchKey(f"there is nothing under {self._key_prefix}{key} in {self.place}")
+            if failures >= ATTEMPTS_MAX or answer.status_code not in (408, 429, 500, 502, 503, 504):
+                raise self._bucket_error(key, answer.status_code, text[:200])
+            time.sleep(backoff_seconds(failures))
+
+    def _blocks(self, key: str, start: int, end: int | None, answer: Any) -> Iterator[bytes]:
+        """The answer's bytes from `start` on; where it breaks off, the rest is requested anew."""
+        failures = 0
+        while answer is not None:
+            generation = answer.headers.get("x-goog-generation")
+            whole = start + int(answer.headers["Content-Length"])
+            try:
+                with self._translate_errors(key), answer:
+                    for block in answer.iter_content(_BLOCK_BYTES):
+                        start += len(block)
+                        yield block
+            except BucketError:
+                failures += 1
+                if failures >= ATTEMPTS_MAX:
+                    raise
+                time.sleep(backoff_seconds(failures))
+            if start >= whole:
+                return
+            answer = self._open(key, start, end, generation)
+
+    @cached_property
+    def _session(self) -> Any:
+        """Connections whose answers can be read block by block."""
+        from google.auth.transport.requests import AuthorizedSession
+
+        return AuthorizedSession(self._client._credentials)
+
+    def _blob(self, key: str) -> Any:
+        return self._bucket.blob(self._key_prefix + key)
+
+    @contextmanager
+    def _translate_errors(self, key: str) -> Iterator[None]:
+        from google.api_core.exceptions import GoogleAPICallError
+        from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
+        from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
+        from requests import RequestException
+
+        try:
+            yield
+        except DefaultCredentialsError as error:
+            text = f"{self.place} cannot be used: {error}; {_NO_CREDENTIALS}"
+            raise BucketError(text) from error
+        except GoogleAPICallError as error:
+            raise self._bucket_error(key, error.code, str(error)) from error
+        except InvalidResponse as error:
+            raise self._bucket_error(key, error.response.status_code, str(error)) from error
+        except (DataCorruption, GoogleAuthError, RequestException) as error:
+            raise BucketError(f"{key!r:.200} in {self.place}: {error}") from error
+
+    def _bucket_error(self, key: str, status: int | None, text: str) -> OSError:
+        if status == 404 and _NO_BUCKET in text:
+            return NoSuchBucket(f"there is no bucket {self._name}")
+        remedy = "; the credentials may not do that in this bucket" if status == 403 else ""
+        return BucketError(f"{key!r:.200} in {self.place}: {status} {text}{remedy}")
+
+
+@lru_cache(maxsize=64)
+def gcs_bucket_of(name: str, prefix: str) -> GcsBucket:
+    """The bucket below a prefix, made once. Raises BucketError as a GcsBucket does."""
+    return GcsBucket(name, prefix)

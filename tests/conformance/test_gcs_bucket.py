@@ -1,0 +1,158 @@
+"""Buckets of Google Cloud Storage: what its emulator does not do, and the suites do not ask for."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from control_plane.checkpoint_stores.bucket_files import GcsFiles
+from detcloud.shared import gcs as gcs_module
+from detcloud.shared.gcs import GcsBucket
+from detcloud.shared.s3 import BucketError, NoSuchBucket, NoSuchKey
+from tests.emulators.fake_gcs import FakeGcs
+from tests.emulators.gcs_signatures import MachineCredentials, SigningService
+
+KEY = "3/4/weights"
+CONTENT = bytes(range(256)) * 4000
+
+
+class FaultySession:
+    """Connections of which some answers break off after a block, and some are errors. `sent` are
+    the URLs and ranges of the requests.
+    """
+
+    def __init__(self, session: Any) -> None:
+        self.breaks = 0
+        self.statuses: list[int] = []
+        self.sent: list[tuple[str, str | None]] = []
+        self._session = session
+
+    def get(self, url: str, *, headers: dict[str, str], **options: Any) -> Any:
+        self.sent.append((url.partition("?")[2], headers.get("Range")))
+        answer = self._session.get(url, headers=headers, **options)
+        if self.statuses:
+            answer.status_code = self.statuses.pop(0)
+        elif self.breaks:
+            self.breaks -= 1
+            answer.iter_content = lambda size: _one_block(answer.raw.read(size))
+        return answer
+
+
+def _one_block(block: bytes) -> Iterator[bytes]:
+    from requests.exceptions import ChunkedEncodingError
+
+    yield block
+    raise ChunkedEncodingError("broken off")
+
+
+@pytest.fixture(autouse=True)
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    slept: list[float] = []
+    monkeypatch.setattr(gcs_module.time, "sleep", slept.append)
+    return slept
+
+
+@pytest.fixture
+def bucket(gcs: FakeGcs) -> GcsBucket:
+    made = GcsBucket(gcs.new_bucket(), "of/a team")
+    made.write(KEY, [CONTENT])
+    return made
+
+
+@pytest.fixture
+def session(bucket: GcsBucket, monkeypatch: pytest.MonkeyPatch) -> FaultySession:
+    faulty = FaultySession(bucket._session)
+    monkeypatch.setattr(bucket, "_session", faulty)
+    return faulty
+
+
+def test_an_answer_that_breaks_off_is_continued_with_the_same_content(
+    bucket: GcsBucket, session: FaultySession, pauses: list[float]
+) -> None:
+    session.breaks = 2
+    assert b"".join(bucket.read(KEY)) == CONTENT
+    (_, first), (second_query, second), (_, third) = session.sent
+    # Blocks of 262,144 bytes; the rest is asked for of the generation that was opened.
+    assert (first, second, third) == (None, "bytes=262144-", "bytes=524288-")
+    assert "generation=" in second_query
+    assert len(pauses) == 2
+
+
+def test_an_answer_that_always_breaks_off_is_an_error(
+    bucket: GcsBucket, session: FaultySession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Six attempts, of 1,000 bytes each, are far from the end.
+    monkeypatch.setattr(gcs_module, "_BLOCK_BYTES", 1000)
+    session.breaks = 100
+    with pytest.raises(BucketError, match="broken off"):
+        list(bucket.read(KEY))
+
+
+def test_a_busy_store_is_asked_again_and_a_refusal_is_not(
+    bucket: GcsBucket, session: FaultySession, pauses: list[float]
+) -> None:
+    session.statuses = [503, 429]
+    assert b"".join(bucket.read(KEY, 1, 3)) == CONTENT[1:3]
+    assert len(pauses) == 2
+    session.statuses = [403]
+    with pytest.raises(BucketError, match="may not do that"):
+        bucket.read(KEY)
+    assert len(pauses) == 2
+
+
+def test_what_is_missing_is_named(gcs: FakeGcs, bucket: GcsBucket) -> None:
+    with pytest.raises(NoSuchKey, match="3/4/none"):
+        bucket.open("3/4/none")
+    with pytest.raises(NoSuchBucket, match="no-such-bucket"):
+        list(GcsBucket("no-such-bucket").list_objects(""))
+
+
+def test_a_writer_knows_its_own_object_again(
+    bucket: GcsBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from google.cloud.storage import Blob
+
+    upload = Blob.upload_from_string
+
+    def lose_the_answer(blob: Any, *content: Any, **options: Any) -> None:
+        upload(blob, *content, **options)
+        # What the client's repeat then finds.
+        upload(blob, *content, **options)
+
+    monkeypatch.setattr(Blob, "upload_from_string", lose_the_answer)
+    assert bucket.write("3/4/new", [b"x"], if_absent=True) is True
+    assert bucket.write(KEY, [b"x"], if_absent=True) is False
+
+
+def test_an_upload_in_parts_is_conditional_too(
+    bucket: GcsBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from requests import Response
+
+    monkeypatch.setattr(gcs_module, "PART_BYTES", 256 * 1024)
+    session, sent = bucket._client._http, []
+    request = session.request
+
+    def refuse_uploads(method: str, url: str, **options: Any) -> Response:
+        if "uploadType=resumable" not in url:
+            return request(method, url, **options)  # type: ignore[no-any-return]
+        sent.append(url)
+        refused = Response()
+        refused.status_code = 412
+        return refused
+
+    monkeypatch.setattr(session, "request", refuse_uploads)
+    assert bucket.write(KEY, [CONTENT], if_absent=True) is False
+    assert len(sent) == 1
+    assert "ifGenerationMatch=0" in sent[0]
+    assert b"".join(bucket.read(KEY)) == CONTENT
+
+
+def test_a_persons_credentials_sign_nothing(gcs: FakeGcs, bucket: GcsBucket) -> None:
+    assert GcsFiles(bucket).signed_url(KEY, 60) is None
+    service = SigningService()
+    signing = GcsBucket(gcs.new_bucket(), "", MachineCredentials(), service)
+    url = GcsFiles(signing).signed_url(KEY, 60)
+    assert url is not None
+    assert "response-content-disposition=attachment" in url
+    assert service.signed == 1
