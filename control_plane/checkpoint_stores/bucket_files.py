@@ -17,7 +17,7 @@ from detcloud.shared.s3 import NoSuchKey, bucket_of
 
 
 class CheckpointBucket(Protocol):
-    """What checkpoints need of a bucket, as `detcloud.shared.s3.Bucket` has it."""
+    """The requests that checkpoints need of a bucket, a `detcloud.shared.s3.Bucket` for one."""
 
     @property
     def place(self) -> object: ...

@@ -127,7 +127,7 @@ class FirestoreClient:
         if fields:
             body["mask"] = {"fieldPaths": fields}
         content, _ = self._send("batchGet", body)
-        documents = (_checked(answer).get("found") for answer in json.loads(content))
+        documents = (_check_answer(answer).get("found") for answer in json.loads(content))
         return {document["name"]: document for document in documents if document}
 
     def run_query(self, query: JsonObject) -> tuple[list[JsonObject], bool]:
@@ -136,7 +136,7 @@ class FirestoreClient:
         """
         content, is_whole = self._send("runQuery", {"structuredQuery": query}, QUERY_BYTES_MAX)
         answers = json.loads(content) if is_whole else _leading_objects(content)
-        documents = (_checked(answer).get("document") for answer in answers)
+        documents = (_check_answer(answer).get("document") for answer in answers)
         return [document for document in documents if document], is_whole
 
     def _send(
@@ -172,7 +172,7 @@ class FirestoreClient:
         return bytes(content), True
 
 
-def _checked(answer: JsonObject) -> JsonObject:
+def _check_answer(answer: JsonObject) -> JsonObject:
     """One of the answers of a stream, which may be an error behind others."""
     if "error" in answer:
         raise _to_exception(200, json.dumps(answer).encode())

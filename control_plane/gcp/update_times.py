@@ -1,4 +1,4 @@
-"""What a process knows of the update times of rows, by which Firestore checks their revisions."""
+"""The update times of rows that a process knows, by which Firestore checks their revisions."""
 
 from collections import OrderedDict
 from threading import Lock

@@ -21,7 +21,7 @@ SIGNED_SECONDS_MAX = 15 * 60
 
 
 class ObjectBucket(Protocol):
-    """What an object store needs of a bucket, as `detcloud.shared.s3.Bucket` has it."""
+    """The requests that a store needs of a bucket, a `detcloud.shared.s3.Bucket` for one."""
 
     def write(self, key: str, content: Iterable[bytes], *, if_absent: bool = False) -> bool: ...
 

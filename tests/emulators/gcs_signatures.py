@@ -1,5 +1,5 @@
-"""What Google Cloud Storage checks of a signed request and fake-gcs-server does not; and a service
-account without a key, for which a stand-in of Google's service signs.
+"""The checks of signed requests that Google Cloud Storage makes and fake-gcs-server does not; and a
+service account without a key, for which a stand-in of Google's service signs.
 """
 
 import base64
@@ -29,7 +29,7 @@ class MachineCredentials(Credentials):
     """A machine's credentials: a token, and a name that comes with it, but no key."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.token = None
         self.service_account_email = "default"
 
@@ -90,7 +90,9 @@ class SigningService:
             (
                 method,
                 path,
-                "&".join(f"{_quoted(name)}={_quoted(query[name])}" for name in sorted(query)),
+                "&".join(
+                    f"{_query_text(name)}={_query_text(query[name])}" for name in sorted(query)
+                ),
                 *(f"{name}:{values.get(name, '')}" for name in names),
                 "",
                 ";".join(names),
@@ -121,5 +123,5 @@ def _refused_content(headers: Mapping[str, str], body: bytes) -> bytes | None:
     return None if matches else b"ContentSHA256Mismatch"
 
 
-def _quoted(text: str) -> str:
+def _query_text(text: str) -> str:
     return quote(text, safe="-_.~")

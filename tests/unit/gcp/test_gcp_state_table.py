@@ -116,8 +116,8 @@ def table(
 
 
 @pytest.fixture
-def elsewhere(firestore: Firestore, database: str) -> FirestoreTable:
-    """The same table in another process."""
+def second_table(firestore: Firestore, database: str) -> FirestoreTable:
+    """A second process on the rows of the first."""
     return FirestoreTable(firestore.client(database))
 
 
@@ -167,10 +167,10 @@ def test_a_commit_that_was_lost_on_its_way_is_made_again(
 
 
 def test_nothing_is_claimed_of_a_lost_commit_whose_rows_are_others(
-    table: FirestoreTable, elsewhere: FirestoreTable, pool: FaultyPool
+    table: FirestoreTable, second_table: FirestoreTable, pool: FaultyPool
 ) -> None:
     table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
-    pool.after, pool.act = [LOST], lambda: elsewhere.commit([Put(KEY, 3, b"theirs", 2)])
+    pool.after, pool.act = [LOST], lambda: second_table.commit([Put(KEY, 3, b"theirs", 2)])
     with pytest.raises(Unavailable, match="may have happened"):
         table.commit([Put(KEY, 2, b"ours", 1)])
     assert table.get(KEY) == Row(KEY, 3, b"theirs")
@@ -190,10 +190,10 @@ def test_a_commit_that_could_happen_twice_is_sent_once(
 
 
 def test_checks_alone_are_repeated_and_their_conflict_is_one(
-    table: FirestoreTable, elsewhere: FirestoreTable, pool: FaultyPool
+    table: FirestoreTable, second_table: FirestoreTable, pool: FaultyPool
 ) -> None:
     table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
-    pool.after, pool.act = [LOST], lambda: elsewhere.commit([Delete(KEY, 1)])
+    pool.after, pool.act = [LOST], lambda: second_table.commit([Delete(KEY, 1)])
     with pytest.raises(Conflict):
         table.commit([Check(KEY, 1)])
 
@@ -258,9 +258,9 @@ def test_what_can_never_succeed_is_refused(table: FirestoreTable, pool: FaultyPo
 
 
 def test_a_conflict_names_the_first_row_whose_condition_failed(
-    table: FirestoreTable, elsewhere: FirestoreTable
+    table: FirestoreTable, second_table: FirestoreTable
 ) -> None:
-    elsewhere.commit([Put(key, 1, b"", Expect.ABSENT) for key in (KEY, OTHER, THIRD)])
+    second_table.commit([Put(key, 1, b"", Expect.ABSENT) for key in (KEY, OTHER, THIRD)])
     writes: list[Write] = [
         Put(KEY, 2, b"", 1),
         Check(OTHER, Expect.ABSENT),
@@ -273,7 +273,7 @@ def test_a_conflict_names_the_first_row_whose_condition_failed(
         # Now the rows are known here, so that it is Firestore that compares.
         table.get_many([KEY, OTHER, THIRD])
         writes[2] = Put(THIRD, 2, b"", 1)
-        elsewhere.commit([Put(THIRD, 9, b"", Expect.PRESENT)])
+        second_table.commit([Put(THIRD, 9, b"", Expect.PRESENT)])
 
 
 def test_a_condition_that_holds_when_it_is_looked_at_is_tried_again(
@@ -287,24 +287,24 @@ def test_a_condition_that_holds_when_it_is_looked_at_is_tried_again(
 
 
 def test_a_row_written_anew_with_its_revision_is_still_of_it(
-    table: FirestoreTable, elsewhere: FirestoreTable
+    table: FirestoreTable, second_table: FirestoreTable
 ) -> None:
     table.commit([Put(KEY, 1, b"ours", Expect.ABSENT)])
-    elsewhere.commit([Put(KEY, 1, b"theirs", 1)])
+    second_table.commit([Put(KEY, 1, b"theirs", 1)])
     table.commit([Put(KEY, 2, b"", 1)])
     assert table.get(KEY) == Row(KEY, 2, b"")
 
 
 def test_only_a_revision_that_was_not_seen_here_is_read(
-    table: FirestoreTable, elsewhere: FirestoreTable, pool: FaultyPool
+    table: FirestoreTable, second_table: FirestoreTable, pool: FaultyPool
 ) -> None:
     table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
     table.commit([Put(KEY, 2, b"", 1)])
-    elsewhere.commit([Put(KEY, 3, b"", 2)])
+    second_table.commit([Put(KEY, 3, b"", 2)])
     table.query("trial#1", "A", "B")
     table.commit([Put(KEY, 4, b"", 3)])
     assert pool.verbs == ["commit", "commit", "runQuery", "commit"]
-    elsewhere.commit([Put(KEY, 5, b"", 4)])
+    second_table.commit([Put(KEY, 5, b"", 4)])
     table.commit([Put(KEY, 6, b"", 5)])
     assert pool.verbs[4:] == ["batchGet", "commit"]
 
