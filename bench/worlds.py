@@ -16,11 +16,13 @@ from lambdas.simulation.machines import StaticMachines
 from lambdas.simulation.runs import FAST_FOLDER, Outcome, Plan, run_seeds, sum_outcomes
 from lambdas.simulation.searches import parallel_random_search
 from lambdas.simulation.world import RULES, World, WorldSize
+from tests.simulation.api_outage import MINUTE_MS, OutageWorld
 
 RATIO_MIN = 10_000
 GROWTH_MAX = 2.0
 SAVED_MIN_PERCENT = 99.9
 SLOTS_PER_AGENT = 10
+OUTAGE_MACHINES, OUTAGE_MS = 50, 60 * MINUTE_MS
 POOL = "pool-0"
 WARNED = replace(NO_FAULTS, notices_hourly=10.0)
 
@@ -50,6 +52,7 @@ def worlds(scale: Scale) -> Iterator[Row]:
     """Seeds, notices, and the cost of an event in a small and in a large cluster."""
     yield from _seeds(scale)
     yield from _notices(scale)
+    yield from _api_outage()
     yield from _crowds(scale)
 
 
@@ -88,6 +91,17 @@ def _notices(scale: Scale) -> Iterator[Row]:
     what = f"notices of {times} that end in a checkpoint which the cluster knows"
     percent = 100 * kept / promised if promised else 0.0
     yield at_least(what, percent, SAVED_MIN_PERCENT, "%", beside=f"{kept:,} of {promised:,}")
+
+
+def _api_outage() -> Iterator[Row]:
+    minutes = OUTAGE_MS // MINUTE_MS
+    with progress(f"an API that is down for {minutes} minutes"), _folder() as path:
+        world = OutageWorld(OUTAGE_MACHINES, OUTAGE_MS, Path(path))
+        world.run_outage()
+    what = f"API down for {minutes} minutes"
+    beside = f"of {world.busy} busy agents"
+    yield at_most(f"{what}: trials restarted", world.restarted, 0, "trials", beside=beside)
+    yield at_most(f"{what}: instances ended", len(world.ended), 0, "instances", beside=beside)
 
 
 def _crowds(scale: Scale) -> Iterator[Row]:

@@ -137,6 +137,10 @@ class Adapters(ABC):
         """Return what was announced of instances; nothing where their cloud's list says it."""
         return ()
 
+    def is_api_down(self) -> bool:
+        """Return whether agents get no answer of the API, which the process that asks is not."""
+        return False
+
     def invoke_function(self, name: str) -> None:  # noqa: B027
         """Start a function of the cluster, and wait for nothing. Where the work of functions is
         done by threads, which look for it by themselves, nothing is to be done.

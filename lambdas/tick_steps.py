@@ -48,7 +48,7 @@ class TickSteps:
     def minute_steps(self, count: Callable[..., None]) -> list[Step]:
         """Return the steps of each minute; `count` adds to metrics by their names."""
         cluster = self._cluster
-        upkeep = Upkeep(cluster.engine)
+        upkeep = Upkeep(cluster.engine, cluster.adapters.is_api_down)
 
         def redrive_mail() -> None:
             minute = cluster.adapters.clock() // MINUTE_MS

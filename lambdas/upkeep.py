@@ -3,9 +3,11 @@ budgets.
 """
 
 import logging
+from collections.abc import Callable
 
 from control_plane.actors.pool.actor import POOLS
 from control_plane.agents.audit import audit_pool
+from control_plane.agents.failed_syncs import has_failed_recently
 from control_plane.agents.leases import PASS_INTERVAL_MS, forget_lost_agents, mark_lost_agents
 from control_plane.engine import due_rows
 from control_plane.engine.due_rows import DueRowCounts
@@ -19,11 +21,18 @@ log = logging.getLogger(__name__)
 
 class Upkeep:
     """Passes over the cluster of `engine`, each of which logs what was out of order. Passes over
-    pools raise PoolsFailed once all pools had their turn.
+    pools raise PoolsFailed once all pools had their turn. `is_api_down` tells whether agents get no
+    answer.
+
+    Attributes:
+        holds_for_outage: the last pass over the leases found agents that cannot reach the API, or
+            have a while to come back to it.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, is_api_down: Callable[[], bool] = lambda: False) -> None:
         self._engine = engine
+        self._is_api_down = is_api_down
+        self.holds_for_outage = False
 
     def pools(self) -> list[str]:
         """Return the names of all pools."""
@@ -37,17 +46,39 @@ class Upkeep:
         """
         expiry_shards = EXPIRY_SHARDS if with_expired else ()
         return due_rows.process_due_rows(
-            self._engine, expiry_shards=expiry_shards, budget_ms=budget_ms
+            self._engine,
+            expiry_shards=expiry_shards,
+            budget_ms=budget_ms,
+            holds_timers=self.holds_timers,
         )
+
+    def holds_timers(self, address: str) -> bool:
+        """Return whether an actor's timers wait: a trial that was told to stop, and could not hear
+        it, is not overdue.
+        """
+        return self.holds_for_outage and address.startswith("trial#")
 
     def mark_lost_agents(self, pass_ms: int = PASS_INTERVAL_MS) -> None:
         """Mark agents that are silent as lost; one pass comes each `pass_ms`."""
         engine = self._engine
+        self.holds_for_outage = False
+
+        def is_api_down(is_silent: bool) -> bool:
+            if self._is_api_down():
+                return True
+            return is_silent and has_failed_recently(engine.table, engine.clock())
 
         def check(pool: str) -> None:
-            for agent in mark_lost_agents(
-                engine.table, pool, engine.clock(), engine.advance_until_idle, pass_ms
-            ):
+            marking = mark_lost_agents(
+                engine.table,
+                pool,
+                engine.clock(),
+                engine.advance_until_idle,
+                pass_ms,
+                is_api_down,
+            )
+            self.holds_for_outage |= bool(marking.brake.outage)
+            for agent in marking.lost:
                 log.warning("agent %s was lost", agent)
 
         for_each_pool(self.pools(), check)

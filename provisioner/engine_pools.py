@@ -18,7 +18,7 @@ from control_plane.actors.pool.job_queue import JobQueue
 from control_plane.actors.pool.state import POOLS, agents_of, job_queue_of, settings_of
 from control_plane.actors.step import ObservedRow, StepContext
 from control_plane.agents.draining import drain_agent
-from control_plane.agents.leases import BRAKE_SORT, mark_ended_agent
+from control_plane.agents.leases import BRAKE_SORT, holds_for_outage, mark_ended_agent
 from control_plane.engine.engine import Engine
 from control_plane.fleet.rows import read_rows
 from control_plane.state.table import Conflict
@@ -42,11 +42,8 @@ class EnginePools:
 
     def pool_snapshot(self, pool: str) -> PoolSnapshot:
         """Return a pool's current state. Raises SettingsInvalid for an unusable provider."""
-        leases = {
-            row.key.sort: row.revision
-            for row in read_rows(self._engine.table, leases_partition(pool))
-            if row.key.sort != BRAKE_SORT
-        }
+        rows = {row.key.sort: row for row in read_rows(self._engine.table, leases_partition(pool))}
+        brake = rows.pop(BRAKE_SORT, None)
         context = self._pool_context(pool)
         settings = settings_of(context)
         agents = {name: _connected_agent(agent) for name, agent in agents_of(context).items()}
@@ -58,7 +55,8 @@ class EnginePools:
             settings=provider,
             demand=pool_demand(job_queue_of(context), settings, self._deadline_progress),
             agents=agents,
-            leases=leases,
+            leases={name: row.revision for name, row in rows.items()},
+            api_down=holds_for_outage(brake),
         )
 
     def drain_agent(self, agent: str) -> None:

@@ -173,7 +173,8 @@ class FleetSnapshot:
     """The scale decider's input: a pool's fleet at one moment.
 
     `pending`: instances of launches whose answer is not known, by offering; `observed` has an entry
-    for each of `rows`; `random` gives numbers from 0 to below 1.
+    for each of `rows`; `random` gives numbers from 0 to below 1; `api_down`: agents cannot reach
+    the cluster, so that their silence says nothing.
     """
 
     settings: ProvisionerSettings
@@ -185,6 +186,7 @@ class FleetSnapshot:
     pending: tuple[tuple[Offering, int], ...]
     now_ms: int
     random: Callable[[], float]
+    api_down: bool = False
 
 
 @dataclass(frozen=True, slots=True)

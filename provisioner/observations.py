@@ -57,7 +57,8 @@ def _row_with_marks(draft: DraftPlan, row: InstanceRow, observed: ObservedInstan
         return replace(row, missed_ms=_mark_while(row.missed_ms, now_ms, observed.status is None))
     is_fresh = now_ms - row.launched_ms < INVISIBLE_MS
     missing = observed.status is None and agent is None and not is_fresh
-    age_ms = now_ms - max(row.launched_ms, draft.snapshot.fleet.resumed_ms)
+    fleet, api_down = draft.snapshot.fleet, draft.snapshot.api_down
+    age_ms = now_ms - max(row.launched_ms, fleet.resumed_ms, min(fleet.outage_ms, now_ms))
     state = row.state
     is_late = row.connected_ms is not None or age_ms >= draft.snapshot.settings.starting_ms_max
     if agent is not None and state is InstanceState.STARTING:
@@ -69,7 +70,7 @@ def _row_with_marks(draft: DraftPlan, row: InstanceRow, observed: ObservedInstan
         connected_ms=_mark_once(row.connected_ms, now_ms, agent is not None),
         notice_ms=row.notice_ms if row.notice_ms is not None else observed.notice_ms,
         idle_ms=_mark_while(row.idle_ms, now_ms, agent is not None and agent.idle),
-        silent_ms=_mark_while(row.silent_ms, now_ms, agent is None and is_late),
+        silent_ms=_mark_while(row.silent_ms, now_ms, agent is None and is_late and not api_down),
         missed_ms=_mark_while(row.missed_ms, now_ms, missing),
     )
 
@@ -115,6 +116,9 @@ def record_boot_failure(
     draft: DraftPlan, row: InstanceRow, message: str, kind: ErrorKind = ErrorKind.BOOT
 ) -> None:
     snapshot = draft.snapshot
+    if snapshot.api_down or row.launched_ms <= min(snapshot.fleet.outage_ms, snapshot.now_ms):
+        # It could not have enrolled, whatever its offering is worth.
+        return
     health = draft.offering_health(row.offering)
     if row.launched_ms <= health.boot_failed_ms:
         # Launched before the error that is known already: it says nothing new of the offering.

@@ -18,13 +18,15 @@ class PoolSnapshot:
     """A pool's state at one moment. `settings` None: it has no provider, or does not exist.
 
     `leases`: the revision of each agent's lease, read before `agents`: while a lease keeps its
-    revision, an agent that is not in `agents` has not connected.
+    revision, an agent that is not in `agents` has not connected. `api_down`: agents cannot reach
+    the cluster, or have a while to come back.
     """
 
     settings: ProvisionerSettings | None = None
     demand: Demand = field(default_factory=Demand)
     agents: Mapping[str, ConnectedAgent] = field(default_factory=dict)
     leases: Mapping[str, int] = field(default_factory=dict)
+    api_down: bool = False
 
 
 class Pools(Protocol):

@@ -258,6 +258,7 @@ class _ReconcilePass:
             pending=tuple((it.offering, it.count) for it in ledger.intents.values()),
             now_ms=self._reconciler._clock(),
             random=self._reconciler._random.random,
+            api_down=snapshot.api_down,
         )
 
     def _new_intents(self, launches: Sequence[Launch]) -> list[IntentRow]:

@@ -10,7 +10,8 @@ launched for pending work, between a minimum and a maximum. It differs where tha
   with an interruption notice is neither, so that its replacement may start at the notice;
 - slots that a job may not have are no demand; what runs on an instance with a notice is;
 - terminations are limited by a token bucket, launches by the back-off after failures;
-- a mark from before a time without passes begins anew (draft_plan.py).
+- a mark from before a time without passes begins anew (draft_plan.py);
+- while the API answers no agent nothing is silent, and nothing is launched.
 """
 
 from collections import Counter
@@ -50,6 +51,7 @@ def plan_scaling(snapshot: FleetSnapshot) -> ScalePlan:
         tokens_ms=snapshot.now_ms,
         waits=wait_reason,
         spare_ms=draft.spare_ms,
+        outage_ms=_outage_mark(snapshot),
     )
     if not draft.tokens_used and snapshot.fleet.tokens >= draft.tokens:
         # A bucket that was full is full: no reason to write it down again.
@@ -58,6 +60,14 @@ def plan_scaling(snapshot: FleetSnapshot) -> ScalePlan:
     changed = tuple(draft.rows[row.id] for row in snapshot.rows if draft.rows[row.id] != row)
     reasons = [*draft.reasons, *(_launch_text(launch) for launch in launches)]
     return ScalePlan(fleet, changed, launches, tuple(draft.disconnected), tuple(reasons))
+
+
+def _outage_mark(snapshot: FleetSnapshot) -> int:
+    """Return when agents last could not reach the API; a mark of a clock that was ahead is of
+    now.
+    """
+    now_ms = snapshot.now_ms
+    return now_ms if snapshot.api_down else min(snapshot.fleet.outage_ms, now_ms)
 
 
 def _disrupt_instances(draft: DraftPlan) -> None:
@@ -269,6 +279,10 @@ def _assess_need(draft: DraftPlan) -> _Need:
 def _plan_launches(draft: DraftPlan) -> tuple[tuple[Launch, ...], str]:
     """The launches, and why pending work gets none, "" if it does."""
     snapshot, settings, need = draft.snapshot, draft.snapshot.settings, _assess_need(draft)
+    if snapshot.api_down:
+        # An instance could not enrol, and would end as one that failed to boot.
+        is_wanted = need.waiting.has_pending
+        return (), "no instance could reach the cluster's API now" if is_wanted else ""
     pending = [it for it, count in snapshot.pending for _ in range(count)]
     there = [row for row in draft.rows.values() if _counts_against_max(row)]
     least = settings.min_instances - len(_capacity_rows(draft)) - len(pending)

@@ -4,9 +4,13 @@ was down.
 After a gap between the passes over the leases, a jump of the clock, or when more than a third of a
 pool's leases lapse together, no agent is marked as lost for one lease length (the "brake"): an
 outage of the server never kills healthy work. Leases that lapse together in the pause for a gap
-get a pause of their own. An agent is marked in one commit with the message to its pool, on the
-condition that its lease is as it was read. Calls of a session that was marked are refused until
-the agent enrols again.
+get a pause of their own. While the API answers nobody, no lease is judged; once it answers again,
+each agent has a full lease to come back. An agent that was silent for OUTAGE_MS_MAX is lost even
+so. Nothing is asked and nothing more is written while agents are heard: their leases tell it.
+
+An agent is marked in one commit with the message to its pool, on the condition that its lease and
+the brake are as they were read. Calls of a session that was marked are refused until the agent
+enrols again.
 
 An instance never comes back under its name. So that the table does not grow with the number of past
 instances, agents that were lost a day ago are forgotten.
@@ -16,6 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import Literal
 
 from control_plane.actors import addresses
 from control_plane.actors.agent.actor import leases_partition
@@ -26,7 +31,16 @@ from control_plane.adapters import lazy_adapter
 from control_plane.engine import mailbox
 from control_plane.engine.actor_types import encode_message_for
 from control_plane.engine.engine import Engine
-from control_plane.state.table import Conflict, Delete, Expect, Key, Put, Row, StateTable
+from control_plane.state.table import (
+    Check,
+    Conflict,
+    Delete,
+    Expect,
+    Key,
+    Put,
+    Row,
+    StateTable,
+)
 
 LEASE_MS = 30_000
 RENEW_AFTER_MS = LEASE_MS // 3
@@ -35,6 +49,8 @@ PASS_INTERVAL_MS = 60_000
 # A longer interval between two passes, in multiples of the usual one, is a gap.
 GAP_PASSES_MAX = 2.5
 BRAKE_SORT = "~brake"
+# Machines whose agents have work wait as long for the API before they end themselves.
+OUTAGE_MS_MAX = 6 * 3_600_000
 FORGOTTEN_AFTER_MS = 24 * 3_600_000
 # Agents of a pool forgotten in one pass, for which a function has a minute.
 FORGOTTEN_MAX = 100
@@ -52,16 +68,29 @@ class Lease:
 @dataclass(frozen=True, slots=True)
 class Brake:
     """The time of the last pass over a pool's leases, 0 if none is owed: there was no live agent;
-    and until when no agent is marked as lost. `for_lapses`: since leases lapsed together.
+    and until when no agent is marked as lost. `for_lapses`: since leases lapsed together. `outage`:
+    the API was down at that pass, or is back since and agents have a lease for their return.
     """
 
     passed_ms: int = 0
     paused_until_ms: int = 0
     for_lapses: bool = False
+    outage: Literal["", "down", "over"] = ""
 
 
 _LEASE = lazy_adapter(Lease)
 _BRAKE = lazy_adapter(Brake)
+
+
+IsApiDown = Callable[[bool], bool]
+"""Tells whether the API is down for agents, given whether it served none of a pool for a lease. It
+may take seconds, and is asked when a lease has lapsed.
+"""
+
+
+def never_down(is_silent: bool) -> bool:
+    """Return False, as IsApiDown does of an API that is in one process with the passes."""
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +122,11 @@ def renew_lease(table: StateTable, key: Key, row: Row | None, epoch: int, now_ms
 
 
 def decide_marking(
-    leases: dict[str, Lease], brake: Brake, now_ms: int, pass_ms: int = PASS_INTERVAL_MS
+    leases: dict[str, Lease],
+    brake: Brake,
+    now_ms: int,
+    pass_ms: int = PASS_INTERVAL_MS,
+    is_api_down: IsApiDown = never_down,
 ) -> Marking:
     """Decide which agents to mark as lost, given that a pass comes each `pass_ms`. A jump of the
     clock, ahead or back, is a gap between passes.
@@ -105,13 +138,27 @@ def decide_marking(
     away = brake.passed_ms > 0 and abs(now_ms - brake.passed_ms) > GAP_PASSES_MAX * pass_ms
     paused = Brake(now_ms, now_ms + LEASE_MS)
     if away:
-        return Marking(paused)
-    if now_ms < brake.paused_until_ms:
+        return Marking(replace(paused, outage="over" if brake.outage else ""))
+    is_paused = now_ms < brake.paused_until_ms
+    if is_paused and not brake.outage:
+        return Marking(replace(brake, passed_ms=now_ms))
+    if lapsed and is_api_down(len(lapsed) == len(live)):
+        # Nobody can tell whether agents live that were silent for so long.
+        gone = [it for it in lapsed if abs(now_ms - live[it].renewed_ms) > OUTAGE_MS_MAX]
+        return Marking(replace(paused, for_lapses=True, outage="down"), tuple(gone))
+    if lapsed and brake.outage == "down":
+        return Marking(replace(paused, for_lapses=True, outage="over"))
+    if is_paused:
         return Marking(replace(brake, passed_ms=now_ms))
     together = 3 * len(lapsed) > len(live)
     if together and not brake.for_lapses:
         return Marking(replace(paused, for_lapses=True))
     return Marking(Brake(now_ms), tuple(lapsed))
+
+
+def holds_for_outage(row: Row | None) -> bool:
+    """Return whether a pool's brake, as stored, holds for an outage of the API."""
+    return row is not None and _BRAKE().validate_json(row.body).outage != ""
 
 
 def read_leases(table: StateTable, pool: str) -> dict[str, Lease]:
@@ -127,9 +174,10 @@ def mark_lost_agents(
     now_ms: int,
     follow: Callable[[tuple[str, ...]], None],
     pass_ms: int = PASS_INTERVAL_MS,
-) -> tuple[str, ...]:
+    is_api_down: IsApiDown = never_down,
+) -> Marking:
     """Make one pass over a pool's leases, of which one comes each `pass_ms`; returns the agents
-    that were marked as lost.
+    that were marked as lost, and the brake.
     """
     partition = leases_partition(pool)
     rows = _read_partition(table, partition)
@@ -140,18 +188,20 @@ def mark_lost_agents(
         # A pool that is scaled to zero costs no writes but the first.
         if brake != Brake():
             _write_brake(table, partition, brake_row, Brake())
-        return ()
-    marking = decide_marking(leases, brake, now_ms, pass_ms)
+        return Marking(Brake())
+    marking = decide_marking(leases, brake, now_ms, pass_ms, is_api_down)
+    # Another pass may have found meanwhile that the API is down.
+    seen = Check(Key(partition, BRAKE_SORT), brake_row.revision if brake_row else Expect.ABSENT)
     lost = tuple(
         agent
         for agent in marking.lost
-        if _mark_agent_lost(table, pool, rows[agent], leases[agent], now_ms)
+        if _mark_agent_lost(table, pool, rows[agent], leases[agent], now_ms, brake=seen)
     )
     # Each pass writes its time, so that the next one sees a gap.
     _write_brake(table, partition, brake_row, marking.brake)
     if lost:
         follow((addresses.pool(pool),))
-    return lost
+    return replace(marking, lost=lost)
 
 
 def _write_brake(table: StateTable, partition: str, row: Row | None, brake: Brake) -> None:
@@ -227,7 +277,13 @@ def mark_all_agents(
 
 
 def _mark_agent_lost(
-    table: StateTable, pool: str, row: Row, lease: Lease, now_ms: int, reason: str = ""
+    table: StateTable,
+    pool: str,
+    row: Row,
+    lease: Lease,
+    now_ms: int,
+    reason: str = "",
+    brake: Check | None = None,
 ) -> bool:
     agent = row.key.sort
     silence = f"it has not been heard of for {(now_ms - lease.renewed_ms) // 1000} s"
@@ -245,7 +301,8 @@ def _mark_agent_lost(
     )
     body = _LEASE().dump_json(replace(lease, lost=True))
     try:
-        table.commit((Put(row.key, row.revision + 1, body, row.revision), mail))
+        put = Put(row.key, row.revision + 1, body, row.revision)
+        table.commit((put, mail, *([brake] if brake is not None else [])))
     except Conflict:
         return False
     return True

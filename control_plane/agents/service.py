@@ -19,6 +19,7 @@ from control_plane.actors.records import Status
 from control_plane.actors.step import CommandRefused
 from control_plane.actors.trial.state import TrialState
 from control_plane.agents.desired_state import SpecBuilder, TrialSource, desired_entries
+from control_plane.agents.failed_syncs import FailedSyncs
 from control_plane.agents.identity import is_active_row
 from control_plane.agents.leases import LEASE_MS, renew_lease
 from control_plane.agents.metric_rows import StoreSegment, merge_allocation
@@ -106,6 +107,7 @@ class AgentService:
         self._build_spec = build_spec
         self._store_log = store_log
         self._store_segment = store_segment
+        self._failed_syncs = FailedSyncs(engine.table)
         self._definitions: dict[tuple[int, int], Definition] = {}
         self._experiment_ids: dict[int, int] = {}
 
@@ -169,6 +171,10 @@ class AgentService:
     def check_session(self, agent: str, epoch: int) -> None:
         """Raise CommandRefused, as `sync` does, unless the agent has the session of this epoch."""
         _check_agent_state(agent, self._engine.read_state(addresses.agent(agent)), epoch)
+
+    def record_failed_sync(self) -> None:
+        """Note that a sync failed by an error that is none of its agent's."""
+        self._failed_syncs.record(self._engine.clock())
 
     def read_trial(self, trial_id: int) -> TrialState | None:
         """Read a trial's state, None if there is no such trial."""

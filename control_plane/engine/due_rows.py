@@ -21,7 +21,7 @@ or outbox it has; what is left of the time is divided among those that need more
 
 import logging
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -66,6 +66,8 @@ log = logging.getLogger(__name__)
 CONSECUTIVE_FAILURES_MAX = 3
 # Rows of an actor that could not be advanced are due again so much later.
 POSTPONED_MS = 30_000
+# Timers that are held are due again so much later, at about the next pass.
+HELD_MS = 55_000
 # Keys of a shard that are read at once, with their rows.
 PAGE_KEYS = GET_MAX
 BUDGET_MS = 20_000
@@ -73,6 +75,14 @@ _END_OF_TIME_MS = 1 << 52
 MINUTE_MS = 60_000
 # So many actors that never come to an end have a turn in each pass.
 TURNS_MIN = 8
+
+
+HoldsTimers = Callable[[str], bool]
+"""Tells whether an actor's timers have to wait."""
+
+
+def _holds_nothing(address: str) -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +100,24 @@ def process_due_rows(
     expiry_shards: Iterable[int] = EXPIRY_SHARDS,
     *,
     budget_ms: int = BUDGET_MS,
+    holds_timers: HoldsTimers | None = None,
 ) -> DueRowCounts:
     """Make one pass over the due index: count attempts, make dead letters of messages that failed
     too often, and advance the other actors and whom they write to, until nothing is due or no time
-    is left. What expired is deleted last.
+    is left. What expired is deleted last. Timers of actors that `holds_timers` names are due again
+    after HELD_MS.
 
     Raises Unavailable at its end if the table was unavailable for any actor, and at once if it was
     for CONSECUTIVE_FAILURES_MAX in a row.
     """
     until = engine.seconds() + budget_ms / 1000
-    redrive = _Redrive(engine, until, budget_ms // TURNS_MIN)
+    redrive = _Redrive(engine, until, budget_ms // TURNS_MIN, holds_timers or _holds_nothing)
     left: list[int] = list(shards)
     if left:
         minute = engine.clock() // MINUTE_MS
         redrive.run_page(_find_future(engine, left[minute % len(left)]))
     while left and redrive.has_time():
-        page = _find_due(engine, left)
+        page = _find_due(engine, left, redrive.holds_timers)
         left = page.full_shards
         redrive.expired += page.expired
         if not redrive.run_page(page.late) and not page.put_off:
@@ -136,7 +148,10 @@ def _delete_expired_rows(engine: Engine, shards: Iterable[int], until: float) ->
 class _Redrive:
     """One pass over the work that is due: its time, its counts and what the table refused."""
 
-    def __init__(self, engine: Engine, until: float, turn_ms: int) -> None:
+    def __init__(
+        self, engine: Engine, until: float, turn_ms: int, holds_timers: HoldsTimers
+    ) -> None:
+        self.holds_timers = holds_timers
         self._engine = engine
         self._until = until
         self._turn_ms = turn_ms
@@ -174,7 +189,9 @@ class _Redrive:
         turn_ms = min(self._turn_ms, self._left_ms())
         until = self._engine.seconds() + turn_ms / 1000
         try:
-            dead_letters = _redrive_actor(self._engine, address, mail, now_ms, turn_ms)
+            dead_letters = _redrive_actor(
+                self._engine, address, mail, now_ms, turn_ms, self.holds_timers
+            )
         except Unavailable as error:
             log.warning("%s is not advanced now: %s", address, error)
             self.failures.append(error)
@@ -207,7 +224,9 @@ class _DuePage:
     put_off: int
 
 
-def _find_due(engine: Engine, shards: Iterable[int]) -> _DuePage:
+def _find_due(
+    engine: Engine, shards: Iterable[int], holds_timers: HoldsTimers = _holds_nothing
+) -> _DuePage:
     """Find what is due. Rows that expire and were written before they had shards of their own are
     deleted.
     """
@@ -225,6 +244,9 @@ def _find_due(engine: Engine, shards: Iterable[int]) -> _DuePage:
         for row in engine.table.get_many(work) if work else ():
             if row is not None and row.due_ms is not None and row.due_ms <= now_ms:
                 due.append(row)
+    held = [row for row in due if _is_timer(row) and holds_timers(row.key.partition)]
+    _postpone(engine, [read_mail(row) for row in held], now_ms + HELD_MS)
+    due = [row for row in due if row not in held]
     waiting = [row for row in due if _is_waiting_timer(row, now_ms)]
     put_off = expired + sum(_put_off_timer(engine, row, now_ms) for row in waiting)
     late = _late_mail(row for row in due if not _is_waiting_timer(row, now_ms))
@@ -275,13 +297,22 @@ def _put_off_timer(engine: Engine, row: Row, now_ms: int, *, from_now: bool = Fa
     return False
 
 
+def _is_timer(row: Row) -> bool:
+    return row.key.sort.startswith(TIMERS)
+
+
 def _most_attempts(item: tuple[str, list[Mail]]) -> int:
     """The most attempts that any of an actor's late mail has had."""
     return max((mail.attempts for mail in item[1]), default=0)
 
 
 def _redrive_actor(
-    engine: Engine, address: str, late: list[Mail], now_ms: int, budget_ms: int
+    engine: Engine,
+    address: str,
+    late: list[Mail],
+    now_ms: int,
+    budget_ms: int,
+    holds_timers: HoldsTimers,
 ) -> int:
     """Attempt the actor's late mail once more; returns how many messages became dead letters."""
     ordered = sorted(late, key=lambda mail: mail.key.sort)
@@ -294,7 +325,7 @@ def _redrive_actor(
     try:
         dead = sum(_count_attempt(engine, mail, now_ms, attempted) for mail in ordered)
         # The time of its own begins now: what is counted as an attempt is one.
-        receivers = engine.advance(address, timers=True, budget_ms=budget_ms)
+        receivers = engine.advance(address, timers=not holds_timers(address), budget_ms=budget_ms)
         left_ms = int((until - engine.seconds()) * 1000)
         engine.advance_until_idle((address, *receivers), budget_ms=left_ms)
     except Unavailable:

@@ -142,7 +142,8 @@ class FleetRow:
     lease. `tokens`: terminations that may start, as of `tokens_ms`. `health` by offering, of those
     with recent failures. `waits`: why pending work gets no instance; "": it gets one, or there is
     none. `trouble`: why the cloud could not be asked. `launches` numbers the intents. `spare_ms`:
-    by the slots of instances, since when one of them, two of them and so on are spare.
+    by the slots of instances, since when one of them, two of them and so on are spare. `outage_ms`:
+    when agents were last known not to reach the API.
     """
 
     pool: str
@@ -157,3 +158,4 @@ class FleetRow:
     trouble: str = ""
     launches: int = 0
     spare_ms: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+    outage_ms: int = 0

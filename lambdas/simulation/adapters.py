@@ -37,7 +37,7 @@ class SimulatedEngine(Engine):
 @dataclass(frozen=True)
 class HostEnvironment:
     """The parts of the simulation that all hosts share: the table behind their own views of it, the
-    time, and the stores.
+    time, the stores, and whether the API answers.
     """
 
     table: StateTable
@@ -46,6 +46,7 @@ class HostEnvironment:
     objects: ObjectStore
     checkpoints: CheckpointStorage
     cloud: CloudProvider
+    is_api_down: Callable[[], bool] = lambda: False
 
 
 class HostAdapters(Adapters):
@@ -97,6 +98,10 @@ class HostAdapters(Adapters):
     def clock(self) -> int:
         """Return the virtual time as this host has it."""
         return self._environment.now_ms() + self.skew_ms
+
+    def is_api_down(self) -> bool:
+        """Return whether the API answers nobody."""
+        return self._environment.is_api_down()
 
     def make_engine(self) -> SimulatedEngine:
         """Make an engine that its host may leave in the middle."""

@@ -27,8 +27,10 @@ NO_FAULT_RULES = FakeRules(
 class SimulatedCloud(FakeCloud):
     """A fake cloud with the simulation's faults. `on_machine_change` is called with each machine
     that comes and each that begins to end, `on_terminate` with each whose end is asked for;
-    `call_later` calls a function after so many ms.
+    `call_later` calls a function after so many ms. `lost_zones` launch nothing.
     """
+
+    lost_zones: set[str]
 
     on_machine_change: Callable[[FakeMachine], None]
     call_later: Callable[[int, Callable[[], None]], None]
@@ -87,7 +89,9 @@ class SimulatedCloud(FakeCloud):
         return [it for it in self.catalog if it.zone != offering.zone][:1]
 
     def _is_sold_out(self, offering: Offering) -> bool:
-        """Whether an offering is sold out, which holds for ten minutes."""
+        """Whether an offering is sold out, which holds for ten minutes, or its zone is lost."""
+        if offering.zone in self.lost_zones:
+            return True
         rate = self.faults.rates.no_capacity
         period = self.clock() // 600_000
         drawn = Random(f"{offering.name}/{period}").random()

@@ -1,10 +1,13 @@
 """The injector of faults into machines and the network, each as often as its rate says."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
+from control_plane.fleet.records import Market
 from control_plane.simulation.virtual_clock import VirtualClock
 from lambdas.simulation.agent import SimulatedAgent
+from lambdas.simulation.cloud import ZONES, SimulatedCloud, cloud_rules
 from lambdas.simulation.fault_rates import HOUR_MS, FaultRates
 from lambdas.simulation.fault_state import FaultState
 from lambdas.simulation.machines import Machines
@@ -14,6 +17,13 @@ LEASE_MS = 30_000
 # AWS gives 120 s, GCP 30 s.
 NOTICES_MS = (30_000, 120_000)
 STORM_SHARE = 0.8
+API_OUTAGE_MS = (LEASE_MS, 3_600_000)
+SHORTAGE_MS = (600_000, 3_600_000)
+QUOTA_SLOTS_MAX = 4
+# Of which the rate is for all machines together.
+_OF_CLUSTER = frozenset(
+    {"storms", "outages", "api_outages", "quota_changes", "failed_batches", "zone_losses"}
+)
 
 
 class FaultInjector:
@@ -25,12 +35,14 @@ class FaultInjector:
         faults: FaultState,
         machines: Machines,
         network: Network,
+        cloud: SimulatedCloud,
         random: Random,
     ) -> None:
         self._clock = clock
         self._faults = faults
         self._machines = machines
         self._network = network
+        self._cloud = cloud
         self._random = random
         self._rates: FaultRates = faults.rates
         self._injections: dict[str, Callable[[], None]] = {
@@ -43,15 +55,18 @@ class FaultInjector:
             "notices": lambda: self._hit_one_agent(self._give_notice),
             "storms": self._end_most_machines,
             "outages": self._start_outage,
+            "api_outages": self._stop_api,
+            "quota_changes": self._cut_quotas,
+            "failed_batches": self._fail_boots,
+            "zone_losses": self._lose_zone,
         }
 
     def start(self, machines: int) -> None:
         """Schedule the first fault of each kind; `machines` is about how many there are."""
         for name in self._injections:
             rate = getattr(self._rates, f"{name}_hourly")
-            hits_cluster = name in ("storms", "outages")
             if rate:
-                self._schedule_fault(name, rate if hits_cluster else rate * machines)
+                self._schedule_fault(name, rate if name in _OF_CLUSTER else rate * machines)
 
     def _schedule_fault(self, name: str, hourly: float) -> None:
         def inject() -> None:
@@ -101,6 +116,31 @@ class FaultInjector:
             self._network.is_down = False
 
         self._call_later(self._random.randint(LEASE_MS, 6 * LEASE_MS), end_outage)
+
+    def _stop_api(self) -> None:
+        self._network.stop_api()
+        self._call_later(self._random.randint(*API_OUTAGE_MS), self._network.start_api)
+
+    def _cut_quotas(self) -> None:
+        cloud, random = self._cloud, self._random
+        cloud.quota = {market: random.randint(0, QUOTA_SLOTS_MAX) for market in Market}
+        self._call_later(random.randint(*SHORTAGE_MS), cloud.quota.clear)
+
+    def _fail_boots(self) -> None:
+        self._cloud.rules = replace(self._cloud.rules, never_boots_share=1.0)
+
+        def boot_again() -> None:
+            self._cloud.rules = cloud_rules(self._faults)
+
+        self._call_later(self._random.randint(*SHORTAGE_MS), boot_again)
+
+    def _lose_zone(self) -> None:
+        zone = self._random.choice(ZONES)
+        self._cloud.lost_zones.add(zone)
+        self._machines.lose_zone(zone)
+        self._call_later(
+            self._random.randint(*SHORTAGE_MS), lambda: self._cloud.lost_zones.discard(zone)
+        )
 
     def _call_later(self, delay_ms: int, action: Callable[[], None]) -> None:
         self._clock.call_at(self._clock.now_ms + delay_ms, action)

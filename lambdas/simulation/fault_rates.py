@@ -65,6 +65,14 @@ class FaultRates:
     replayed_tokens: float = 0.0
     # Passes of the provisioner on a host whose clock is a day ahead.
     clocks_ahead: float = 0.0
+    # The API answers nobody for minutes, up to an hour, and the tick knows.
+    api_outages_hourly: float = 0.0
+    # The account's quotas are a few slots for a while.
+    quota_changes_hourly: float = 0.0
+    # No instance boots that is launched within a while.
+    failed_batches_hourly: float = 0.0
+    # All instances of a zone are gone at once, and for a while it has no others.
+    zone_losses_hourly: float = 0.0
 
 
 RATES_MAX = FaultRates(
@@ -92,6 +100,10 @@ RATES_MAX = FaultRates(
     dead_boots=0.3,
     replayed_tokens=0.2,
     clocks_ahead=0.02,
+    api_outages_hourly=0.4,
+    quota_changes_hourly=0.5,
+    failed_batches_hourly=0.5,
+    zone_losses_hourly=0.4,
 )
 NO_FAULTS = FaultRates()
 FAULT_NAMES = tuple(field.name for field in fields(FaultRates))

@@ -6,19 +6,23 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from random import Random
 
+from control_plane.agents.leases import OUTAGE_MS_MAX
 from control_plane.fleet.records import InstanceState
 from control_plane.fleet.rows import read_instances, read_intents
 from control_plane.simulation.virtual_clock import VirtualClock
 from control_plane.state.memory import MemoryTable
 from lambdas.simulation.agent import AgentEnvironment, SimulatedAgent
 from lambdas.simulation.cloud import SimulatedCloud
+from lambdas.simulation.outage_checker import OutageChecker
 from lambdas.simulation.process import EndNotice
 from lambdas.simulation.state_checker import InvariantBroken
 from provisioner.clouds.fake.provider import FakeMachine
 from provisioner.clouds.provider import INTENT_TAG, POOL_TAG
 
-# A cloud's machine that has not reached the cluster for so long shuts itself down.
+# A cloud's machine that has not reached the cluster for so long shuts itself down; one with work,
+# or with reports of it that nobody has taken, waits for longer.
 ALONE_MS_MAX = 600_000
+ALONE_BUSY_MS_MAX = OUTAGE_MS_MAX
 ORPHAN_MS_MAX = 300_000
 BOOT_MS_MAX = 60_000
 
@@ -42,6 +46,7 @@ class Machines:
         start_ms: int,
     ) -> None:
         self.agents: dict[str, SimulatedAgent] = {}
+        self.outage_checker = OutageChecker(environment.network, environment.clock)
         self.orphans = 0
         self.leaked = 0
         self._environment = environment
@@ -99,6 +104,13 @@ class Machines:
         agent.vanish()
         self.add_static_machines(StaticMachines(agent.pool, (agent.slots,)))
 
+    def lose_zone(self, zone: str) -> None:
+        """Take all of a cloud's machines in a zone away at once, those that start as well."""
+        for machine in list(self._cloud.live_machines()):
+            if machine.offering.zone == zone:
+                self._cloud.interrupt(machine.id, None)
+                self._remove_machine(machine)
+
     def give_notice(self, agent: SimulatedAgent, left_ms: int) -> None:
         """Take a machine away after a while, with a notice."""
         if agent.name in self._cloud.machines:
@@ -120,7 +132,8 @@ class Machines:
         """
         for agent in self.present_agents():
             alone_ms = self._clock.now_ms - agent.synced_ms
-            if agent.name in self._cloud.machines and alone_ms > ALONE_MS_MAX:
+            patient_ms = ALONE_BUSY_MS_MAX if agent.processes else ALONE_MS_MAX
+            if agent.name in self._cloud.machines and alone_ms > patient_ms:
                 self._cloud.shut_down(agent.name)
         for agent in self.present_agents():
             self._slots_seen += agent.slots
@@ -174,6 +187,7 @@ class Machines:
         if agent is None or agent.is_gone or not agent.used_slots():
             return
         rows = [row for row in read_instances(self._rows, agent.pool) if row.id == name]
+        self.outage_checker.check_termination(rows[0] if rows else None)
         if rows and rows[0].notice_ms is None:
             is_silent = rows[0].connected_ms is not None and rows[0].silent_ms is not None
             if not is_silent:

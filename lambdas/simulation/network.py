@@ -16,10 +16,18 @@ TIMEOUT_MS = 15_000
 
 
 class Network:
-    """The network between everybody and the API. While `is_down` nobody reaches the API."""
+    """The network between everybody and the API.
+
+    Attributes:
+        is_down: nobody reaches the API, which the tick does not notice.
+        api_down_ms: since when the API answers nobody, not even the tick; None: it answers.
+        api_back_ms: when it last began to answer again.
+    """
 
     def __init__(self, clock: VirtualClock, faults: FaultState, hosts: HostPool) -> None:
         self.is_down = False
+        self.api_down_ms: int | None = None
+        self.api_back_ms = 0
         self._clock = clock
         self._faults = faults
         self._hosts = hosts
@@ -42,12 +50,31 @@ class Network:
         if self._faults.draw_fault("duplicates", self._faults.rates.duplicates):
             self._send_call(call, self._delay_ms() + self._random_ms(LATE_MS))
 
+    @property
+    def is_unreachable(self) -> bool:
+        """Whether no call gets through."""
+        return self.is_down or self.is_api_down()
+
+    def is_api_down(self) -> bool:
+        """Return whether the API answers nobody."""
+        return self.api_down_ms is not None
+
+    def stop_api(self) -> None:
+        """Let the API answer nobody."""
+        if self.api_down_ms is None:
+            self.api_down_ms = self._clock.now_ms
+
+    def start_api(self) -> None:
+        """Let the API answer again."""
+        if self.api_down_ms is not None:
+            self.api_down_ms, self.api_back_ms = None, self._clock.now_ms
+
     def _send_call(self, call: "_Call", delay_ms: int) -> None:
         if not self._faults.draw_fault("lost_calls", self._faults.rates.lost_calls / 2):
             self._clock.call_at(self._clock.now_ms + delay_ms, lambda: self._serve_call(call))
 
     def _serve_call(self, call: "_Call") -> None:
-        if self.is_down or call.is_cut_off():
+        if self.is_unreachable or call.is_cut_off():
             return
         try:
             answer = self._hosts.serve(call.operation)
@@ -91,7 +118,7 @@ class _Call:
         self._is_done = False
 
     def answer(self, answer: Any) -> None:
-        if not self._is_done and not self.is_cut_off() and not self._network.is_down:
+        if not self._is_done and not self.is_cut_off() and not self._network.is_unreachable:
             self._is_done = True
             self._on_answer(answer)
 

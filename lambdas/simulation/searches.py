@@ -108,9 +108,9 @@ def sample_search(random: Random, seed: int, capacity: PoolCapacity) -> Search:
     return replace(search, deadline_ms=deadline_ms)
 
 
-def parallel_random_search(trials: int, seed: int) -> Search:
+def parallel_random_search(trials: int, seed: int, batch_seconds: float = 30.0) -> Search:
     """Return a random search of so many trials, all of them at once."""
-    search = _search("random", _config("random", (0, 0), 1, False), seed, 0, 30.0)
+    search = _search("random", _config("random", (0, 0), 1, False), seed, 0, batch_seconds)
     method = search.message.plan.method
     assert isinstance(method, RandomPlan)
     plan = replace(

@@ -43,6 +43,7 @@ class StateChecker:
         self.outbox_commits: list[int] = []
         self.on_mail: Callable[[str], None] = lambda address: None
         self.on_commit: Callable[[Sequence[Write]], None] = lambda writes: None
+        self.on_leases: Callable[[Sequence[Write]], None] = lambda writes: None
         self._mail: set[Key] = set()
         self._states: dict[str, Any] = {}
         self._parts: dict[Key, object] = {}
@@ -111,6 +112,7 @@ class StateChecker:
         for address in {write.key.partition for write in writes}:
             self._check_actor(address)
         self.on_commit(writes)
+        self.on_leases(writes)
 
     def _apply_put(self, put: Put) -> None:
         before = self.rows.get(put.key)

@@ -59,6 +59,7 @@ class Users:
     pools: Mapping[str, PoolCapacity]
     now_ms: Callable[[], int]
     submissions: int = 0
+    are_quiet: bool = False
     commands: int = 0
     experiments: dict[int, SubmittedExperiment] = field(default_factory=dict)
 
@@ -119,6 +120,8 @@ class Users:
         self.network.call(operation, on_answer, retry)
 
     def _schedule_commands(self, submitted: SubmittedExperiment) -> None:
+        if self.are_quiet:
+            return
         for _ in range(self.random.choice((0, 0, 1, 2, 3))):
             delay_ms = round(self.random.expovariate(1 / 20) * MINUTE_MS)
             self.clock.call_at(

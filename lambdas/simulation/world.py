@@ -4,7 +4,7 @@ submission until all is over and nothing is left.
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,6 @@ from typing import Any
 from control_plane.actors import addresses
 from control_plane.actors.messages.pool import PoolConfigured, PoolSettings
 from control_plane.agents.audit import audit_pool
-from control_plane.agents.leases import mark_lost_agents
 from control_plane.checkpoint_stores.types.directory import Directory
 from control_plane.engine import due_rows
 from control_plane.fleet.budget import check_budgets
@@ -23,6 +22,7 @@ from control_plane.objects.signing import HmacUrlSigner
 from control_plane.scheduling.model import SchedulerRules
 from control_plane.simulation.virtual_clock import VirtualClock
 from control_plane.state.memory import MemoryTable
+from control_plane.state.table import Write
 from lambdas.simulation.adapters import HostEnvironment
 from lambdas.simulation.agent import AgentEnvironment, SimulatedAgent
 from lambdas.simulation.checkpoints import CheckpointStore
@@ -39,11 +39,14 @@ from lambdas.simulation.process import ProcessEnvironment
 from lambdas.simulation.searches import PoolCapacity, Searches
 from lambdas.simulation.state_checker import CheckedTable, InvariantBroken, StateChecker
 from lambdas.simulation.users import Users
+from lambdas.upkeep import Upkeep
+from provisioner.pools import PoolsFailed
 
 START_MS = 1_700_000_000_000
 TICK_MS = 60_000
 DAY_MS = 24 * HOUR_MS
 TICKS_PER_AUDIT = 2
+LOGGERS = ("control_plane", "lambdas", "provisioner")
 RACE_MS = 3_000
 TRIGGER_MS = (100, 2_000)
 LATE_FACTOR = 20
@@ -105,9 +108,10 @@ class World:
         self.cloud = SimulatedCloud(
             self.now_ms, Random(f"{seed}/cloud"), (), rules=cloud_rules(self.faults)
         )
-        self.cloud.faults = self.faults
+        self.cloud.faults, self.cloud.lost_zones = self.faults, set()
         self.hosts = HostPool(self._host_environment(folder), self._handle_commit)
         self.network = Network(self.clock, self.faults, self.hosts)
+        self.checker.on_leases = self._check_leases
         self.searches = Searches(checkpoints)
         self.process_environment = ProcessEnvironment(self.clock, checkpoints)
         environment = AgentEnvironment(
@@ -140,6 +144,7 @@ class World:
         self.steps = 0
         self._pending_triggers: set[str] = set()
         self._ticks = 0
+        self._holds_timers: Callable[[str], bool] = lambda address: False
 
     def now_ms(self) -> int:
         """Return the virtual time as epoch ms."""
@@ -151,7 +156,7 @@ class World:
         Raises:
             InvariantBroken: something did not hold.
         """
-        loggers = [logging.getLogger(name) for name in ("control_plane", "provisioner")]
+        loggers = [logging.getLogger(name) for name in LOGGERS]
         for logger in loggers:
             logger.addHandler(self.invariants.errors)
         try:
@@ -179,6 +184,7 @@ class World:
             objects=DirectoryObjectStore(folder / "objects", HmacUrlSigner(bytes(32))),
             checkpoints=Directory(type="directory", container_path=str(folder / "checkpoints")),
             cloud=self.cloud,
+            is_api_down=lambda: self.network.is_api_down(),
         )
 
     def _sample_pool(self, number: int) -> PoolSettings:
@@ -212,7 +218,9 @@ class World:
                 self.machines.add_static_machines(StaticMachines(name, slots))
         self.users.schedule_submissions(self.size.experiments, self.size.hours)
         self.clock.call_at(TICK_MS, self._tick)
-        injector = FaultInjector(self.clock, self.faults, self.machines, self.network, self.random)
+        injector = FaultInjector(
+            self.clock, self.faults, self.machines, self.network, self.cloud, self.random
+        )
         injector.start(max(1, self.size.pools * self.size.machines_max // 2))
 
     def _configure_pool(self, name: str, settings: PoolSettings) -> None:
@@ -245,11 +253,8 @@ class World:
 
     def _tick_tasks(self, number: int) -> list[Callable[[Host], object]]:
         """Return what a tick does, each by itself so that one that fails holds up no other."""
-        tasks: list[Callable[[Host], object]] = [
-            lambda host: due_rows.process_due_rows(host.engine)
-        ]
+        tasks: list[Callable[[Host], object]] = [self._mark_lost_agents, self._redrive_mail]
         for pool in self.pools:
-            tasks.append(partial(_mark_lost_agents, pool=pool))
             if number % TICKS_PER_AUDIT == 0:
                 tasks.append(partial(_audit_pool, pool=pool))
             tasks.append(partial(self._reconcile_pool, pool=pool))
@@ -259,6 +264,17 @@ class World:
         tasks.append(lambda host: host.collector.collect())
         tasks.append(lambda host: host.suggester.suggest_all())
         return tasks
+
+    def _mark_lost_agents(self, host: Host) -> None:
+        upkeep = Upkeep(host.engine, host.adapters.is_api_down)
+        self._holds_timers = upkeep.holds_timers
+        try:
+            upkeep.mark_lost_agents(TICK_MS)
+        except PoolsFailed as failed:
+            raise NoResponse(str(failed)) from None
+
+    def _redrive_mail(self, host: Host) -> None:
+        due_rows.process_due_rows(host.engine, holds_timers=self._holds_timers)
 
     def _reconcile_pool(self, host: Host, pool: str) -> None:
         if self.pools[pool].provider:
@@ -334,6 +350,13 @@ class World:
         if agent is not None:
             agent.answer_held_call()
 
+    def _check_leases(self, writes: Sequence[Write]) -> None:
+        def is_gone(name: str) -> bool:
+            agent = self.machines.agents.get(name)
+            return agent is None or agent.is_gone
+
+        self.machines.outage_checker.check_commit(writes, is_gone)
+
     def _check_process_start(self, agent: SimulatedAgent, spec: Mapping[str, Any]) -> None:
         self.invariants.check_process_start(agent, spec)
 
@@ -352,7 +375,10 @@ class World:
         self.faults.rates = NO_FAULTS
         self.faults.stale_rows = None
         self.network.is_down = False
+        self.network.start_api()
         self.cloud.rules = cloud_rules(self.faults)
+        self.cloud.quota.clear()
+        self.cloud.lost_zones.clear()
         for agent in self.machines.agents.values():
             agent.is_cut_off = False
         self._press_for_end()
@@ -406,8 +432,3 @@ def _pool_capacity(settings: PoolSettings) -> PoolCapacity:
 
 def _audit_pool(host: Host, pool: str) -> None:
     audit_pool(host.engine, pool)
-
-
-def _mark_lost_agents(host: Host, pool: str) -> None:
-    engine = host.engine
-    mark_lost_agents(engine.table, pool, engine.clock(), engine.advance_until_idle, TICK_MS)

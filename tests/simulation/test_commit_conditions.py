@@ -171,7 +171,8 @@ def an_agent_that_was_heard_of_is_not_lost(cluster: Cluster) -> None:
     # a was last heard of 31 s ago, the others 16 s; one of four is no outage of ours.
     cluster.now_ms += 16_000
     racing = _racing(cluster, agents[0].sync)
-    assert mark_lost_agents(racing.table, POOL, cluster.now_ms, racing.advance_until_idle) == ()
+    marking = mark_lost_agents(racing.table, POOL, cluster.now_ms, racing.advance_until_idle)
+    assert marking.lost == ()
     assert not cluster.checker.actor_state("agent#a").lost
 
 
@@ -187,7 +188,8 @@ def a_lease_that_was_lost_is_not_renewed(cluster: Cluster) -> None:
 
     def act() -> None:
         engine = cluster.engine
-        lost.extend(mark_lost_agents(engine.table, POOL, cluster.now_ms, lambda addresses: None))
+        marking = mark_lost_agents(engine.table, POOL, cluster.now_ms, lambda addresses: None)
+        lost.extend(marking.lost)
 
     agents[0].service = _service(_racing(cluster, act))
     with suppress(CommandRefused):

@@ -11,6 +11,7 @@ from fastapi.concurrency import run_in_threadpool
 from control_plane.access.principals import USER_ROLES, Principal, Role
 from control_plane.actors import addresses
 from control_plane.actors.messages.agent import AgentDisableRequested, AgentEnableRequested
+from control_plane.actors.step import CommandRefused
 from control_plane.agents.leases import LEASE_MS
 from control_plane.agents.long_polls import LongPollRegistry
 from control_plane.agents.service import SyncRequest
@@ -190,7 +191,13 @@ def _take_call(services: Services, agent_id: str, body: SyncBody) -> AgentAnswer
     notice = None
     if body.notice is not None:
         notice = InstanceNotice(agent_id, body.notice.deadline_ms)
-    return sync_agent(services, agent_id, requests, notice, body.incarnation)
+    try:
+        return sync_agent(services, agent_id, requests, notice, body.incarnation)
+    except (CommandRefused, RequestError):
+        raise
+    except Exception:
+        services.agents.record_failed_sync()
+        raise
 
 
 async def _hold_call(

@@ -11,6 +11,7 @@ from control_plane.actors.step import CommandRefused
 from control_plane.agents.leases import (
     BRAKE_SORT,
     LEASE_MS,
+    OUTAGE_MS_MAX,
     PASS_INTERVAL_MS,
     RENEW_AFTER_MS,
     Brake,
@@ -159,6 +160,86 @@ def test_an_outage_of_ours_kills_nobody_who_comes_back_in_time() -> None:
         assert marking.lost == ()
 
 
+def down(is_silent: bool) -> bool:
+    return True
+
+
+def up(is_silent: bool) -> bool:
+    return False
+
+
+def test_no_lease_is_judged_while_the_api_is_down() -> None:
+    # Few have lapsed so far, since the outage has just begun; and then all.
+    for lapsed, fresh in ((1, 9), (3, 1), (1, 0)):
+        marking = decide_marking(pool(lapsed, fresh), STEADY, NOW_MS, is_api_down=down)
+        assert marking == Marking(Brake(NOW_MS, NOW_MS + LEASE_MS, True, "down"))
+
+
+def test_nobody_asks_for_the_api_while_agents_are_heard() -> None:
+    def fail(is_silent: bool) -> bool:
+        raise AssertionError
+
+    assert decide_marking(pool(0, 3), STEADY, NOW_MS, is_api_down=fail) == Marking(Brake(NOW_MS))
+
+
+def test_whether_others_were_served_is_passed_on() -> None:
+    told: list[bool] = []
+
+    def note(is_silent: bool) -> bool:
+        told.append(is_silent)
+        return False
+
+    for fresh in (1, 0):
+        decide_marking(pool(2, fresh), STEADY, NOW_MS, is_api_down=note)
+    assert told == [False, True]
+
+
+def test_the_only_agent_of_a_pool_is_lost_although_nobody_is_served_if_the_api_answers() -> None:
+    brake, lost = STEADY, []
+    for minute in range(3):
+        now_ms = NOW_MS + minute * PASS_INTERVAL_MS
+        marking = decide_marking({"a": LAPSED}, brake, now_ms, is_api_down=up)
+        brake, lost = marking.brake, [*lost, marking.lost]
+    # At first it may be our fault, as ever; then it is not.
+    assert lost[:2] == [(), ("a",)]
+
+
+def test_agents_have_a_full_lease_once_the_api_is_back() -> None:
+    leases = pool(3, 0)
+    # After an hour of passes, one each minute.
+    brake = STEADY
+    for minute in range(60):
+        now_ms = NOW_MS + minute * PASS_INTERVAL_MS
+        marking = decide_marking(leases, brake, now_ms, is_api_down=down)
+        assert marking.lost == ()
+        brake = marking.brake
+    back_ms = now_ms + PASS_INTERVAL_MS
+    # Two of three have come back when the first pass sees that it answers.
+    returned = {**leases, "lapsed-0": Lease(1, back_ms), "lapsed-1": Lease(1, back_ms)}
+    marking = decide_marking(returned, brake, back_ms, is_api_down=up)
+    assert marking == Marking(Brake(back_ms, back_ms + LEASE_MS, True, "over"))
+    for after_ms, lost in ((LEASE_MS - 1, ()), (LEASE_MS, ("lapsed-2",))):
+        found = decide_marking(returned, marking.brake, back_ms + after_ms, is_api_down=up)
+        assert found.lost == lost
+
+
+def test_an_outage_that_begins_again_holds_again() -> None:
+    over = Brake(NOW_MS - PASS_INTERVAL_MS, NOW_MS - PASS_INTERVAL_MS + LEASE_MS, True, "over")
+    marking = decide_marking(pool(3, 0), over, NOW_MS, is_api_down=down)
+    assert (marking.lost, marking.brake.outage) == ((), "down")
+
+
+def test_who_was_silent_for_six_hours_is_lost_whatever_the_api_does() -> None:
+    for more_ms, lost in ((0, ()), (1, ("old",))):
+        leases = {"old": Lease(1, NOW_MS - OUTAGE_MS_MAX - more_ms), "b": LAPSED}
+        assert decide_marking(leases, STEADY, NOW_MS, is_api_down=down).lost == lost
+
+
+def test_an_outage_that_is_over_for_everybody_holds_nothing() -> None:
+    brake = Brake(NOW_MS - PASS_INTERVAL_MS, NOW_MS - PASS_INTERVAL_MS + LEASE_MS, True, "down")
+    assert decide_marking(pool(0, 3), brake, NOW_MS, is_api_down=down) == Marking(Brake(NOW_MS))
+
+
 @pytest.fixture
 def table(tmp_path: Path) -> SqliteTable:
     return SqliteTable(tmp_path / "state.db", synchronous="NORMAL")
@@ -211,7 +292,7 @@ def test_a_lost_agent_is_marked_and_its_pool_told_in_one_commit(table: SqliteTab
     store_lease(table, "b", Lease(1, NOW_MS))
     store_lease(table, "c", Lease(1, NOW_MS))
     followed: list[tuple[str, ...]] = []
-    assert mark_lost_agents(table, "default", NOW_MS, followed.append) == ("a",)
+    assert mark_lost_agents(table, "default", NOW_MS, followed.append).lost == ("a",)
     assert followed == [("pool#default",)]
     assert stored_lease(table, "a") == Lease(3, NOW_MS - 45_000, lost=True)
     (row,) = table.query("pool#default", "M#", "N").rows
@@ -225,7 +306,7 @@ def test_an_agent_is_marked_once(table: SqliteTable) -> None:
     for name, renewed_ms in (("a", NOW_MS - 45_000), ("b", NOW_MS), ("c", NOW_MS)):
         store_lease(table, name, Lease(1, renewed_ms))
     mark_lost_agents(table, "default", NOW_MS, lambda addresses: None)
-    assert mark_lost_agents(table, "default", NOW_MS + 1_000, fail_to_advance) == ()
+    assert mark_lost_agents(table, "default", NOW_MS + 1_000, fail_to_advance).lost == ()
 
 
 class RenewingTable(TableDecorator):
@@ -243,7 +324,7 @@ def test_an_agent_that_renews_while_it_is_marked_is_not_lost(table: SqliteTable)
     store_lease(table, "a", Lease(1, NOW_MS - 45_000))
     store_lease(table, "b", Lease(1, NOW_MS))
     store_lease(table, "c", Lease(1, NOW_MS))
-    assert mark_lost_agents(RenewingTable(table), "default", NOW_MS, fail_to_advance) == ()
+    assert mark_lost_agents(RenewingTable(table), "default", NOW_MS, fail_to_advance).lost == ()
     assert stored_lease(table, "a") == Lease(1, NOW_MS)
     assert table.query("pool#default", "M#", "N").rows == ()
 
@@ -257,22 +338,24 @@ def test_the_brake_is_kept_between_passes(table: SqliteTable) -> None:
         "passed_ms": NOW_MS,
         "paused_until_ms": NOW_MS + LEASE_MS,
         "for_lapses": True,
+        "outage": "",
     }
     mark_lost_agents(table, "default", NOW_MS + 20_000, fail_to_advance)
-    assert mark_lost_agents(table, "default", NOW_MS + LEASE_MS, lambda addresses: None) == ("a",)
+    marking = mark_lost_agents(table, "default", NOW_MS + LEASE_MS, lambda addresses: None)
+    assert marking.lost == ("a",)
 
 
 def test_a_pass_over_a_pool_without_live_agents_writes_nothing(table: SqliteTable) -> None:
     store_lease(table, "a", Lease(1, NOW_MS - 45_000, lost=True))
     for pool in ("default", "empty"):
-        assert mark_lost_agents(table, pool, NOW_MS, fail_to_advance) == ()
+        assert mark_lost_agents(table, pool, NOW_MS, fail_to_advance).lost == ()
     assert table.get(Key(LEASES, BRAKE_SORT)) is None
 
 
 def test_a_pool_that_was_empty_begins_no_pause_when_an_agent_comes(table: SqliteTable) -> None:
     """Without an agent no pass is missed, so that the gap is no outage of ours."""
     store_lease(table, "a", Lease(1, NOW_MS))
-    assert mark_lost_agents(table, "default", NOW_MS, fail_to_advance) == ()
+    assert mark_lost_agents(table, "default", NOW_MS, fail_to_advance).lost == ()
     key = Key(LEASES, "a")
     gone = json.dumps({"epoch": 1, "renewed_ms": NOW_MS, "lost": True}).encode()
     table.commit((Put(key, 2, gone, 1),))
@@ -284,7 +367,7 @@ def test_a_pool_that_was_empty_begins_no_pause_when_an_agent_comes(table: Sqlite
     assert brake.revision == 2
     later_ms = NOW_MS + 10 * PASS_INTERVAL_MS
     store_lease(table, "b", Lease(1, later_ms))
-    assert mark_lost_agents(table, "default", later_ms, fail_to_advance) == ()
+    assert mark_lost_agents(table, "default", later_ms, fail_to_advance).lost == ()
     brake = table.get(Key(LEASES, BRAKE_SORT))
     assert brake is not None
     assert json.loads(brake.body)["paused_until_ms"] == 0
@@ -292,5 +375,25 @@ def test_a_pool_that_was_empty_begins_no_pause_when_an_agent_comes(table: Sqlite
 
 def test_pools_are_judged_apart(table: SqliteTable) -> None:
     store_lease(table, "a", Lease(1, NOW_MS - 45_000))
-    assert mark_lost_agents(table, "other", NOW_MS, fail_to_advance) == ()
+    assert mark_lost_agents(table, "other", NOW_MS, fail_to_advance).lost == ()
     assert not stored_lease(table, "a").lost
+
+
+def test_a_pass_that_another_one_overtook_marks_nobody(table: SqliteTable) -> None:
+    """The other one found meanwhile that the API is down."""
+    for name in "abcd":
+        store_lease(table, name, LAPSED if name == "a" else FRESH)
+    store_brake = Put(Key(LEASES, BRAKE_SORT), 1, b'{"passed_ms": 999000}', Expect.ABSENT)
+    table.commit((store_brake,))
+
+    def let_another_pass(is_silent: bool) -> bool:
+        mark_lost_agents(table, "default", NOW_MS, fail_to_advance, is_api_down=down)
+        return False
+
+    marking = mark_lost_agents(
+        table, "default", NOW_MS, fail_to_advance, is_api_down=let_another_pass
+    )
+    assert marking.lost == ()
+    row = table.get(Key(LEASES, BRAKE_SORT))
+    assert row is not None
+    assert json.loads(row.body)["outage"] == "down"

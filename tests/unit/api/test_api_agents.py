@@ -8,12 +8,14 @@ import pytest
 from control_plane.access.principals import Role
 from control_plane.actors.agent.actor import leases_partition
 from control_plane.actors.messages.agent import AgentDeclaredLost
+from control_plane.agents.failed_syncs import FAILED_SYNC
 from control_plane.agents.leases import FORGOTTEN_AFTER_MS, forget_lost_agents
 from control_plane.api.app import create_app
 from control_plane.api.routes.agents import HOLD_MS_MAX, SYNC_BYTES_MAX
 from control_plane.fleet.notices import InstanceNotice, read_notices, record_notice
 from control_plane.objects.store import model_code_key
 from control_plane.state.table import Expect, Key, Put
+from lambdas.api_probe import PATH, REFUSED
 from tests.patience import wait_until
 from tests.unit.api.agent_side import CONFIG, Agent, enrol, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster
@@ -152,6 +154,27 @@ def test_enrolling_again_revokes_the_former_token_and_raises_the_epoch(cluster: 
     assert (former.epoch, latter.epoch) == (1, 2)
     assert former.sync().status == 401
     assert latter.sync().status == 200
+
+
+def test_the_probe_of_the_api_is_refused_before_anything_is_read(cluster: Cluster) -> None:
+    assert call(cluster.app, "POST", PATH, content={}).status == REFUSED
+
+
+def test_a_sync_that_fails_by_our_error_is_noted_and_one_that_is_refused_is_not(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = Agent(cluster)
+    agent.epoch += 1
+    assert agent.sync().status == 409
+    assert cluster.services.table.get(FAILED_SYNC) is None
+    agent.epoch -= 1
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(cluster.services.agents, "sync", fail)
+    assert agent.sync().status == 500
+    assert cluster.services.table.get(FAILED_SYNC) is not None
 
 
 def test_an_older_epoch_is_a_conflict(cluster: Cluster) -> None:

@@ -374,3 +374,27 @@ def test_a_timer_waits_as_long_as_it_was_set_for_whatever_the_clock_was(
     # What is within an hour of now cannot be told from what was set by a clock that is right.
     late_ms = ahead_ms if ahead_ms <= mailbox.DUE_MS_MAX else LOOKS_MS
     assert delay_ms <= waited_ms <= delay_ms + late_ms + MINUTE_MS
+def test_timers_that_are_held_wait_and_mail_does_not(engine: Engine, clock: Clock) -> None:
+    """As in an outage of the API: nobody could do what a timer says is overdue."""
+    for number in (0, 1):
+        engine.execute_command(f"pool#p{number}", PoolConfigured(f"p{number}"))
+        address, timer = f"pool#p{number}", mailbox.timer_key(f"pool#p{number}", NOW_MS, 1)
+        encoded = [encode_message_for(address, PoolConfigured(f"p{number}"))]
+        put = mailbox.mail_write(timer, address, mailbox.FIRST, 1, encoded, NOW_MS)
+        engine.table.commit((put,))
+        mail_for(engine, address, 1, due_ms=NOW_MS)
+    clock.now_ms = NOW_MS + 1
+
+    def timers() -> list[str]:
+        pages = {it: engine.table.query(it, "T#", "T#~").rows for it in ("pool#p0", "pool#p1")}
+        return [address for address, rows in pages.items() if rows]
+
+    for _ in range(3):
+        due_rows.process_due_rows(engine, holds_timers=lambda address: address == "pool#p0")
+        # The mail of both was folded, and the timer of the other.
+        assert not engine.has_mail("pool#p0")
+        assert not engine.has_mail("pool#p1")
+        assert timers() == ["pool#p0"]
+        clock.now_ms += due_rows.HELD_MS
+    due_rows.process_due_rows(engine)
+    assert timers() == []

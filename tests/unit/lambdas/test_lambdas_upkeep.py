@@ -1,14 +1,21 @@
 """The upkeep of a cluster whose table refuses one of the pools."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from control_plane.actors.messages.pool import PoolConfigured
+from control_plane.agents.failed_syncs import (
+    FAILED_SYNC,
+    RECENT_MS,
+    FailedSyncs,
+    has_failed_recently,
+)
 from control_plane.engine.engine import Engine
 from control_plane.state.memory import MemoryTable
-from control_plane.state.table import Key, Page, Row, Unavailable
+from control_plane.state.table import Expect, Key, Page, Put, Row, Unavailable
 from lambdas.upkeep import Upkeep
 from provisioner.pools import PoolsFailed
 from tests.engine_timing import UNHURRIED
@@ -51,3 +58,53 @@ def test_a_pool_that_the_table_refuses_holds_up_no_other(look: Callable[[Upkeep]
     with pytest.raises(PoolsFailed, match=r"^pools that failed: b$"):
         look(Upkeep(engine))
     assert any(partition.endswith("#c") for partition in table.read)
+
+
+def test_timers_wait_while_agents_cannot_reach_the_api(caplog: pytest.LogCaptureFixture) -> None:
+    """A trial that was told to stop could not hear it: it is not overdue."""
+    now_ms, down = 1_000_000, [True]
+    engine = Engine(MemoryTable(), lambda: now_ms, UNHURRIED)
+    engine.execute_command("pool#a", PoolConfigured("a"))
+    body = json.dumps({"epoch": 1, "renewed_ms": now_ms, "lost": False}).encode()
+    engine.table.commit((Put(Key("leases#a", "agent"), 1, body, Expect.ABSENT),))
+    upkeep = Upkeep(engine, lambda: down[0])
+    holds = []
+    # Heard just now; then silent for a minute and the API is down; then it is back.
+    for is_down in (True, True, True, False, False):
+        down[0] = is_down
+        upkeep.mark_lost_agents()
+        holds.append(upkeep.holds_for_outage)
+        now_ms += 60_000
+    assert holds == [False, True, True, True, False]
+    assert [it.message for it in caplog.records] == ["agent agent was lost"]
+
+
+def test_a_sync_that_fails_by_our_error_is_an_outage_where_nobody_is_served() -> None:
+    now_ms = 1_000_000
+    engine = Engine(MemoryTable(), lambda: now_ms, UNHURRIED)
+    engine.execute_command("pool#a", PoolConfigured("a"))
+    for agent, age_ms in (("a", 31_000), ("b", 0)):
+        body = json.dumps({"epoch": 1, "renewed_ms": now_ms - age_ms, "lost": False}).encode()
+        engine.table.commit((Put(Key("leases#a", agent), 1, body, Expect.ABSENT),))
+    failed = FailedSyncs(engine.table)
+    failed.record(now_ms)
+    upkeep = Upkeep(engine)
+    # The other agent is served: what fails is one agent's, which holds nothing up.
+    upkeep.mark_lost_agents()
+    assert not upkeep.holds_for_outage
+    now_ms += 45_000
+    failed.record(now_ms)
+    upkeep.mark_lost_agents()
+    assert upkeep.holds_for_outage
+
+
+def test_failed_syncs_are_written_seldom() -> None:
+    table = MemoryTable()
+    failed = FailedSyncs(table)
+    for now_ms in (100_000, 105_000, 109_999):
+        failed.record(now_ms)
+    row = table.get(FAILED_SYNC)
+    assert row is not None
+    assert json.loads(row.body) == {"failed_ms": 100_000}
+    assert has_failed_recently(table, 100_000 + RECENT_MS)
+    assert not has_failed_recently(table, 100_001 + RECENT_MS)

@@ -90,6 +90,7 @@ def fleet_snapshot(
     pending: tuple[tuple[Offering, int], ...] = (),
     fleet: FleetRow | None = None,
     draw: float = 0.5,
+    api_down: bool = False,
     **settings: Any,
 ) -> FleetSnapshot:
     pairs = tuple(instances)
@@ -107,6 +108,7 @@ def fleet_snapshot(
         pending=pending,
         now_ms=NOW_MS,
         random=lambda: draw,
+        api_down=api_down,
     )
 
 

@@ -313,3 +313,46 @@ def test_marks_of_a_clock_that_was_ahead_are_of_now() -> None:
     ahead = instance("a", idle_ms=NOW_MS + day_ms, launched_ms=NOW_MS + day_ms)
     (row,) = scale_plan([(ahead, running_with(IDLE))]).changed_rows
     assert (row.idle_ms, row.launched_ms) == (NOW_MS, NOW_MS)
+
+
+class TestOutageOfTheApi:
+    """Agents cannot reach the cluster: their silence says nothing."""
+
+    def test_nothing_is_silent_and_a_mark_of_silence_is_taken_back(self) -> None:
+        row = instance("a", silent_ms=NOW_MS - 60 * MINUTE_MS)
+        plan = scale_plan([(row, running_with(None))], api_down=True)
+        assert state_changes(plan) == {}
+        assert [it.silent_ms for it in plan.changed_rows] == [None]
+        assert plan.fleet.outage_ms == NOW_MS
+
+    def test_one_that_starts_has_its_time_from_the_end_of_the_outage_on(self) -> None:
+        # It has 20 minutes to start, and was launched an hour ago.
+        row = starting_instance("a", 60)
+        assert state_changes(scale_plan([(row, running_with(None))], api_down=True)) == {}
+        for minutes, expected in ((19.9, {}), (20, {"a": "TERMINATING"})):
+            fleet = FleetRow("p", outage_ms=NOW_MS - int(minutes * MINUTE_MS), tokens=5)
+            plan = scale_plan([(row, running_with(None))], fleet=fleet)
+            assert state_changes(plan) == expected
+            # What was launched before the outage ended says nothing of its offering.
+            assert plan.fleet.health == {}
+
+    def test_one_that_ended_itself_does_not_count_against_its_offering(self) -> None:
+        ended = [(starting_instance("a"), cloud_lists(TERMINATED))]
+        assert scale_plan(ended, api_down=True).fleet.health == {}
+
+    def test_nothing_is_launched_that_could_not_enrol(self) -> None:
+        plan = scale_plan([], job_demand(4), api_down=True)
+        assert (plan.launches, plan.fleet.waits) == (
+            (),
+            "no instance could reach the cluster's API now",
+        )
+        assert launch_counts(scale_plan([], job_demand(4))) == {SMALL.name: 1}
+
+    def test_idle_ones_end_as_ever(self) -> None:
+        # Nobody can submit anything for them.
+        plan = scale_plan([(idle_instance("a", 20), running_with(IDLE))], api_down=True)
+        assert state_changes(plan) == {"a": "DRAINING"}
+
+    def test_what_the_cloud_ended_has_ended(self) -> None:
+        plan = scale_plan([(instance("a"), cloud_lists(TERMINATED))], api_down=True)
+        assert state_changes(plan) == {"a": "ENDED"}

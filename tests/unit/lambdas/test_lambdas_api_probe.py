@@ -1,0 +1,72 @@
+"""The probe of the API: what counts as an answer."""
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from lambdas.api_probe import KNOWN_MS, PATH, ApiProbe
+
+
+class Gateway(BaseHTTPRequestHandler):
+    """Answers all calls with one status, and notes what was called."""
+
+    status = 401
+    seen: list[str]
+
+    def do_POST(self) -> None:
+        self.seen.append(f"{self.path} {self.headers.get('Authorization')}")
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(self.status)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def gateway(status: int) -> Iterator[tuple[str, list[str]]]:
+    seen: list[str] = []
+    handler = type("Answering", (Gateway,), {"status": status, "seen": seen})
+    server = HTTPServer(("127.0.0.1", 0), handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", seen
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("status", "is_down"),
+    # Only the application itself asks for a token. 403 and 404 are the gateway's: a firewall in
+    # front, a stage that is gone; 429 its throttle of sync; 500 to 503 a function that failed.
+    [(401, False), (403, True), (404, True), (429, True), (500, True), (503, True), (200, True)],
+)
+def test_only_a_refusal_for_lack_of_a_token_is_an_answer(status: int, is_down: bool) -> None:
+    with gateway(status) as (url, seen):
+        assert ApiProbe(url, lambda: 0).is_down() is is_down
+        assert seen == [f"{PATH} None"]
+
+
+def test_nobody_there_is_an_outage_and_tells_the_alarm(caplog: pytest.LogCaptureFixture) -> None:
+    with gateway(401) as (url, _):
+        pass
+    assert ApiProbe(url, lambda: 0).is_down()
+    assert [it.levelno for it in caplog.records] == [logging.ERROR]
+
+
+def test_one_probe_is_enough_for_all_pools_of_a_tick() -> None:
+    clock = [0]
+    with gateway(401) as (url, seen):
+        probe = ApiProbe(url, lambda: clock[0])
+        for clock[0] in (0, KNOWN_MS, KNOWN_MS + 1):
+            assert not probe.is_down()
+        assert len(seen) == 2
