@@ -12,13 +12,14 @@ import fcntl
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from detcloud.agent.address import local_address
 from detcloud.agent.agent import Agent, NoticeSource
+from detcloud.agent.alive_file import AliveFile
 from detcloud.agent.allocation.agent_report import AgentReport
 from detcloud.agent.assignment.data_layer import DEFAULT_FOLDER
 from detcloud.agent.assignment.environment import shared_environment
@@ -96,13 +97,14 @@ def run(options: argparse.Namespace) -> int:
         identity = AgentIdentity(
             options.name, options.pool, slots, __version__, options.label, address
         )
-        on_answer = _toucher(options.alive_file)
+        alive = AliveFile(options.alive_file) if options.alive_file is not None else None
+        on_answer = alive.record_answer if alive is not None else lambda: None
         session = Session(options.url, token, identity, node, schedule, write_log_line, on_answer)
         if (work / "credentials.json").exists():
             # Trials of an earlier agent ask for their keys where that one answered.
             credential_server()
         notices = notice_source(options.notices, work)
-        agent = Agent(node, schedule, session, notices, options.stop_seconds, write_log_line)
+        agent = Agent(node, schedule, session, notices, options.stop_seconds, write_log_line, alive)
 
         def request_stop(*_: object) -> None:
             agent.stop_requests += 1
@@ -185,17 +187,6 @@ def _fork_server(work: Path, slots: Sequence[Slot]) -> ForkServer | None:
         return None
     environment = shared_environment(os.environ, threads_per_slot(slots))
     return ForkServer(work / "template", environment, write_log_line)
-
-
-def _toucher(path: Path | None) -> Callable[[], None]:
-    """A function that touches the file, if there is one."""
-
-    def touch() -> None:
-        if path is not None:
-            with contextlib.suppress(OSError):
-                path.touch()
-
-    return touch
 
 
 def _join_token(options: argparse.Namespace, work: Path) -> str:

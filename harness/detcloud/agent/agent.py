@@ -11,6 +11,7 @@ from detcloud.shared.notices import Notice
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from detcloud.agent.alive_file import AliveFile
     from detcloud.agent.allocation.allocation import Allocation
     from detcloud.agent.node import Node
     from detcloud.agent.sync.schedule import SyncSchedule
@@ -46,8 +47,11 @@ class Agent:
         notices: NoticeSource,
         stop_seconds: float,
         log_line: Callable[[str], None],
+        alive: AliveFile | None = None,
     ) -> None:
+        """`alive` is what a watchdog of the machine looks at, if it has one."""
         self._node = node
+        self._alive = alive
         self._schedule = schedule
         self._session = session
         self._notices = notices
@@ -79,6 +83,8 @@ class Agent:
         if time.monotonic() >= self._notices_at:
             self._notices_at = time.monotonic() + NOTICE_POLL_SECONDS
             self._node.release_idle_resources()
+            if self._alive is not None and self._has_work():
+                self._alive.refresh()
             notice = self._notices.poll()
             if notice is not None:
                 self._node.notify(notice)
@@ -90,6 +96,11 @@ class Agent:
                 continue
             self._scan_allocation(allocation)
         self._schedule.cut_held_call_if_due()
+
+    def _has_work(self) -> bool:
+        """Whether trials run, or have ended and the cluster does not know how."""
+        node = self._node
+        return node.has_active_allocations() or not node.is_acknowledged()
 
     def _scan_allocation(self, allocation: Allocation) -> None:
         try:

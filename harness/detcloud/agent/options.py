@@ -51,7 +51,8 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument(
         "--alive-file",
         type=Path,
-        help="touched whenever the cluster has answered: a machine that watches it can end itself",
+        help="touched whenever the cluster has answered, and for six hours more while trials run: "
+        "a machine that watches it can end itself",
     )
     parser.add_argument(
         "--stop-seconds",

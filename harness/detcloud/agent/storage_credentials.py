@@ -166,6 +166,12 @@ def _server_at(
         time.sleep(RETRY_SECONDS)
 
 
+def _may_pass(error: OSError | ApiError) -> bool:
+    """Whether the cluster may issue keys a while later: it refuses none of them."""
+    # An agent that enrols again has no session for a moment.
+    return not isinstance(error, ApiError) or error.status in (401, 409, 429) or error.status >= 500
+
+
 def _handler(server: CredentialServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = REQUEST_SECONDS_MAX
@@ -179,7 +185,7 @@ def _handler(server: CredentialServer) -> type[BaseHTTPRequestHandler]:
             try:
                 self._answer(200, server.valid_keys(allocation).to_aws_answer())
             except (OSError, ApiError) as error:
-                self._answer(503, {"message": str(error)})
+                self._answer(503 if _may_pass(error) else 403, {"message": str(error)})
 
         def log_message(self, *_: object) -> None:
             """Write no log: nobody reads it, and it would name addresses."""

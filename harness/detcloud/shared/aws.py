@@ -1,14 +1,17 @@
 """Sessions with AWS that share botocore's descriptions of its services."""
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from botocore.credentials import ContainerProvider, CredentialResolver
+from botocore.exceptions import MetadataRetrievalError
 from botocore.loaders import Loader
 from botocore.session import Session
+from botocore.utils import ContainerMetadataFetcher
 
 from detcloud.shared import storage_variables
 
@@ -20,6 +23,11 @@ _NOT_CONFIGURED = {
     "config_file": (None, None, os.devnull, None),
     "credentials_file": (None, None, os.devnull, None),
 }
+# As long as the cluster waits for agents that its API did not answer.
+OUTAGE_SECONDS_MAX = 6 * 3600.0
+WAIT_SECONDS = 10.0
+# What an agent answers whom the cluster gives no keys to.
+_REFUSED = "response 403"
 _OF_THE_MACHINE = "iam-role"
 
 
@@ -44,7 +52,8 @@ def new_storage_session(environment: Mapping[str, str] = os.environ) -> Any:
             {
                 ContainerProvider.ENV_VAR_FULL: uri,
                 ContainerProvider.ENV_VAR_AUTH_TOKEN: token,
-            }
+            },
+            PatientFetcher(),
         )
     else:
         provider = session.get_component("credential_provider").get_provider(_OF_THE_MACHINE)
@@ -52,6 +61,34 @@ def new_storage_session(environment: Mapping[str, str] = os.environ) -> Any:
     if region := environment.get(storage_variables.REGION):
         session.set_config_variable("region", region)
     return session
+
+
+class PatientFetcher(ContainerMetadataFetcher):  # type: ignore[misc]
+    """A fetcher of keys that waits for an agent which has none for now, for OUTAGE_SECONDS_MAX.
+
+    While the cluster is away the agent hands out those that it has until they end. A trial that
+    then has a checkpoint to write waits with it: without keys its work would be lost.
+    """
+
+    def __init__(
+        self, sleep: Callable[[float], None] = time.sleep, write: Callable[[str], object] = print
+    ) -> None:
+        super().__init__(sleep=sleep)
+        self._write = write
+
+    def retrieve_full_uri(self, full_url: str, headers: Mapping[str, str] | None = None) -> Any:
+        """Return the keys, as ContainerMetadataFetcher has it. Raises MetadataRetrievalError."""
+        waited = 0.0
+        while True:
+            try:
+                return super().retrieve_full_uri(full_url, headers)
+            except MetadataRetrievalError as error:
+                if _REFUSED in str(error) or waited >= OUTAGE_SECONDS_MAX:
+                    raise
+                if not waited:
+                    self._write(f"waiting for keys of the checkpoint storage: {error}")
+            self._sleep(WAIT_SECONDS)
+            waited += WAIT_SECONDS
 
 
 class _ServiceDescriptions(Loader):  # type: ignore[misc]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 from typing import cast
 
@@ -10,6 +11,7 @@ import pytest
 
 from detcloud.agent import agent as agent_module
 from detcloud.agent.agent import Agent
+from detcloud.agent.alive_file import AliveFile
 from detcloud.agent.allocation.agent_report import AgentReport
 from detcloud.agent.allocation.directory import AllocationDirectory
 from detcloud.agent.assignment.model_code import CodeCache
@@ -56,8 +58,14 @@ def test_reports_are_sent_while_a_record_of_the_agents_own_finds_no_room(
     node = Node(tmp_path, [], ProcessRuntime(), no_code, said.append)
     schedule, session = RecordingSchedule(), cast(Session, RefusedSession())
     notices = FileNotices(tmp_path / "none.json")
-    Agent(node, schedule, session, notices, 0.0, said.append).run()
+    alive = AliveFile(tmp_path / "alive")
+    alive.record_answer()
+    os.utime(tmp_path / "alive", (1, 1))
+    agent = Agent(node, schedule, session, notices, 0.0, said.append, alive)
+    agent.run()
     assert schedule.requests == [True]
+    # What has not been reported yet is work that the machine must not end with.
+    assert (tmp_path / "alive").stat().st_mtime > 1
     assert said == [
         "4.1 could not be looked after, trying again: [Errno 28] No space left on device"
     ]

@@ -14,10 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import MetadataRetrievalError
 from botocore.session import Session
 
 from detcloud.agent import storage_credentials as credentials
 from detcloud.agent.storage_credentials import HOST, RENEW_SECONDS, CredentialServer, StorageKeys
+from detcloud.shared.aws import WAIT_SECONDS, PatientFetcher
+from detcloud.shared.http import ApiError
 
 URI, TOKEN = "AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_AUTHORIZATION_TOKEN"
 
@@ -184,3 +187,48 @@ def test_what_it_keeps_is_the_agents_alone(server: CredentialServer, tmp_path: P
     shown = repr(server.valid_keys("4.1"))
     assert "hush" not in shown
     assert "session of" not in shown
+
+
+def test_a_checkpoint_waits_for_keys_while_the_cluster_is_away(
+    server: CredentialServer, cluster: Cluster
+) -> None:
+    """Those that the agent had have ended."""
+    cluster.is_away = True
+    slept: list[float] = []
+    said: list[str] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        # Three attempts of the client's own, a second apart, and then a wait; twice of that.
+        cluster.is_away = slept.count(WAIT_SECONDS) < 2
+
+    fetcher = PatientFetcher(sleep, said.append)
+    variables = server.variables("4.1")
+    headers = {"Authorization": variables[TOKEN]}
+    found = fetcher.retrieve_full_uri(variables[URI], headers)
+    assert found["AccessKeyId"] == "KEY1"
+    assert slept == [1, 1, 1, WAIT_SECONDS] * 2
+    assert len(said) == 1
+
+
+def test_a_refusal_of_keys_is_not_waited_for(server: CredentialServer) -> None:
+    slept: list[float] = []
+    uri = server.variables("4.1")[URI]
+    with pytest.raises(MetadataRetrievalError, match="403"):
+        PatientFetcher(slept.append, print).retrieve_full_uri(uri, {"Authorization": "another"})
+    assert WAIT_SECONDS not in slept
+
+
+@pytest.mark.parametrize(("status", "answered"), [(403, 403), (404, 403), (401, 503), (503, 503)])
+def test_the_agent_tells_a_refusal_from_an_outage(
+    tmp_path: Path, status: int, answered: int
+) -> None:
+    def fetch(allocation: str) -> StorageKeys:
+        raise ApiError(status, "code", "no", [])
+
+    running = CredentialServer(tmp_path, fetch, print)
+    try:
+        variables = running.variables("4.1")
+        assert ask(variables[URI], variables[TOKEN])[0] == answered
+    finally:
+        running.close()

@@ -1,0 +1,48 @@
+"""The file that a machine's watchdog looks at."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from detcloud.agent.alive_file import OUTAGE_SECONDS_MAX, REFRESH_SECONDS, AliveFile
+
+ANSWERED = 1_800_000_000
+
+
+@pytest.mark.parametrize(
+    ("silent_seconds", "is_fresh"), [(OUTAGE_SECONDS_MAX, True), (OUTAGE_SECONDS_MAX + 1, False)]
+)
+def test_a_machine_that_works_waits_six_hours_for_the_cluster(
+    tmp_path: Path, silent_seconds: int, is_fresh: bool
+) -> None:
+    path = tmp_path / "alive"
+    AliveFile(path, lambda: ANSWERED).record_answer()
+    os.utime(path, (1, 1))
+    # Another process of the agent goes on from the same answer.
+    AliveFile(path, lambda: ANSWERED + silent_seconds).refresh()
+    assert (path.stat().st_mtime > 1) is is_fresh
+
+
+@pytest.mark.parametrize("content", [None, "", "soon"])
+def test_a_machine_that_never_reached_the_cluster_waits_for_nothing(
+    tmp_path: Path, content: str | None
+) -> None:
+    path = tmp_path / "alive"
+    if content is not None:
+        path.write_text(content)
+        os.utime(path, (1, 1))
+    AliveFile(path).refresh()
+    assert not path.exists() or path.stat().st_mtime == 1
+
+
+def test_the_file_is_touched_once_a_minute(tmp_path: Path) -> None:
+    now, path = [0.0], tmp_path / "alive"
+    alive = AliveFile(path, lambda: ANSWERED, lambda: now[0])
+    alive.record_answer()
+    touched = []
+    for now[0] in (0.0, REFRESH_SECONDS - 1, REFRESH_SECONDS):
+        os.utime(path, (1, 1))
+        alive.refresh()
+        touched.append(path.stat().st_mtime > 1)
+    assert touched == [True, False, True]
