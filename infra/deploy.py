@@ -5,6 +5,7 @@
     check    whether the stack can run in the account
     policy   what whoever deploys may have to do
     drain    the end of what the cluster made by itself, such as instances
+    rollback the functions of the deployment before, or with --forward of the newest
     destroy  that, and then the stack
     export   as Terraform's JSON, with the functions' archives in the same folder
 
@@ -16,6 +17,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +29,13 @@ from infra import engine
 from infra.clouds import DEFAULT_CLOUD, PROGRAMS, load_program
 from infra.engine import DeployFailed
 from infra.findings import error_lines, warning_lines
-from infra.stack_program import PROJECT, DrainFailed, SettingsInvalid, StackProgram
+from infra.stack_program import (
+    PROJECT,
+    DrainFailed,
+    RollbackFailed,
+    SettingsInvalid,
+    StackProgram,
+)
 from infra.terraform.export import FILE, export
 
 CLUSTER_CONFIG = "clusterConfig"
@@ -45,7 +53,7 @@ def main() -> int:
         answer = HOWS[options.how](load_program(options.cloud), options)
     except SettingsInvalid as error:
         return _print_error("\n".join([f"{options.settings} was refused", *error.problems]))
-    except (DeployFailed, DrainFailed, pulumi.RunError) as error:
+    except (DeployFailed, DrainFailed, RollbackFailed, pulumi.RunError) as error:
         return _print_error(str(error))
     except automation.CommandError as error:
         return _print_error(f"Pulumi failed; it said:\n{str(error).strip()[-2000:]}")
@@ -128,6 +136,12 @@ def _drain(program: StackProgram, options: argparse.Namespace) -> Answer:
         )
     drained = program.drain(options.team, config, _print_progress)
     return {"instances": drained.instances, "templates": drained.templates}
+
+
+def _rollback(program: StackProgram, options: argparse.Namespace) -> Answer:
+    config = _given_config(program, options)
+    moves = program.rollback(options.team, config, options.forward, _print_progress)
+    return {"moves": [asdict(it) for it in moves]}
 
 
 def _destroy(program: StackProgram, options: argparse.Namespace) -> Answer:
@@ -233,6 +247,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--preview", action="store_true")
     parser.add_argument("--no-check", action="store_true")
     parser.add_argument("--key", action="store_true")
+    parser.add_argument("--forward", action="store_true")
     return parser.parse_args()
 
 
@@ -242,6 +257,7 @@ HOWS: Final[Mapping[str, Callable[[StackProgram, argparse.Namespace], Answer]]] 
     "check": _check,
     "policy": _policy,
     "drain": _drain,
+    "rollback": _rollback,
     "destroy": _destroy,
     "export": _export,
 }

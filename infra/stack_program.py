@@ -37,6 +37,20 @@ class DrainReport:
     templates: int
 
 
+class RollbackFailed(Exception):
+    """Functions could not be moved to another deployment; the message is for users."""
+
+
+@dataclass(frozen=True)
+class FunctionMove:
+    """The move of a function from one of its versions to another; `deployment` describes that."""
+
+    function: str
+    before: str
+    after: str
+    deployment: str
+
+
 @dataclass(frozen=True)
 class ConfigReport:
     """A configuration that is right. `architecture`: the functions'; `warnings`: lines for the one
@@ -76,6 +90,8 @@ class StackProgram:
         drain: ends what the cluster of a team made by itself, and lets it make nothing more; raises
             DrainFailed, SettingsInvalid.
         find_leftovers: returns what the cloud still has of a team's cluster.
+        rollback: lets the functions of a team's cluster run as the deployment before the present
+            one left them, or with True as the newest did; raises RollbackFailed, SettingsInvalid.
         stores: types of resources whose content is lost with them.
         archives: what its functions run from.
         terraform: Terraform's provider of the cloud.
@@ -89,6 +105,7 @@ class StackProgram:
     deployer_policy: Callable[[str, Mapping[str, object], bool], str]
     drain: Callable[[str, Mapping[str, object], Progress], DrainReport]
     find_leftovers: Callable[[str, Mapping[str, object]], list[str]]
+    rollback: Callable[[str, Mapping[str, object], bool, Progress], list[FunctionMove]]
     stores: frozenset[str]
     archives: FunctionArchives
     terraform: TerraformProvider

@@ -24,6 +24,7 @@ _PRICE: Final = re.compile(r"\d+(\.\d*)?\Z|\.\d+\Z")
 _TAG_KEY: Final = re.compile(r"(?!aws:|detcloud-)[A-Za-z0-9+\-=.,_:@]{1,128}\Z")
 # Folders become part of the command of an instance's agent.
 _FOLDER: Final = re.compile(r"(/[A-Za-z0-9._-]+)+\Z")
+_LOG_NAME = re.compile(r"[A-Za-z0-9._/-]{1,512}")
 _RESERVATION: Final = re.compile(
     r"cr-[0-9a-f]{8,17}\Z|arn:aws[a-z-]*:resource-groups:[a-z0-9-]+:\d{12}:group/[\w.-]{1,128}\Z"
 )
@@ -131,9 +132,9 @@ class AwsProvider(Provider):
     capacity_block: bool = False
     """Whether the reservation is a capacity block, beyond which nothing is bought."""
     log_group: str = ""
-    """The CloudWatch group of the agents' logs."""
+    """The group of CloudWatch, which is there, that the journals of agents go to; none if empty."""
     log_stream: str = ""
-    """The stream in it."""
+    """The stream in it, of all instances; each instance has its own, by its id, if empty."""
 
     @field_validator("spot_max_price")
     @classmethod
@@ -141,6 +142,16 @@ class AwsProvider(Provider):
         if price and not _PRICE.match(price):
             refuse(f"must be digits with at most one point, not {value_text(price)}")
         return price
+
+    @field_validator("log_group", "log_stream")
+    @classmethod
+    def _check_log_name(cls, name: str) -> str:
+        if name and not _LOG_NAME.fullmatch(name):
+            refuse(
+                "must be 1 to 512 letters, digits and . - _ / of a group or stream of CloudWatch, "
+                f"not {value_text(name)}"
+            )
+        return name
 
     @field_validator("capacity_reservation")
     @classmethod

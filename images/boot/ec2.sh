@@ -10,6 +10,9 @@ pool='@POOL@'
 code_sha256='@CODE_SHA256@'
 mounts='@ALLOWED_MOUNTS@'
 cpu_slots='@CPU_SLOTS@'
+session_manager='@SESSION_MANAGER@'
+log_group='@LOG_GROUP@'
+log_stream='@LOG_STREAM@'
 metadata=http://169.254.169.254/latest
 work="$root/var/lib/detcloud"
 code="$root/opt/detcloud"
@@ -122,9 +125,41 @@ UMask=0077
 WantedBy=multi-user.target
 UNIT
 
+if [ -n "$log_group" ]; then
+  cat > "$units/detcloud-journal.service" <<UNIT
+[Unit]
+Description=Sends the journal of the agent of detcloud to CloudWatch
+Requires=detcloud-firewall.service
+After=network-online.target detcloud-firewall.service
+
+[Service]
+User=detcloud
+SupplementaryGroups=systemd-journal
+Environment=PYTHONPATH=$code
+ExecStart=$(command -v "$python") -P -m detcloud.agent.aws.journal --group $log_group --stream=$log_stream --cursor $work/journal-cursor
+Restart=always
+RestartSec=15
+
+[Install]
+WantedBy=multi-user.target
+UNIT
+fi
+
+# Systems Manager's agent is root, and fetches the role's keys like everybody else.
+if [ -n "$session_manager" ]; then
+  sed -i '/^ExecStart=.*-I OUTPUT -d 169/a ExecStart=/bin/sh -c "iptables -I OUTPUT -d 169.254.169.254 -m owner --uid-owner root -j ACCEPT"' \
+    "$units/detcloud-firewall.service"
+  snap list amazon-ssm-agent > /dev/null 2>&1 || snap install amazon-ssm-agent --classic \
+    || echo "Systems Manager's agent was not installed: no session can be opened"
+fi
+
 @STARTUP_SCRIPT@
 systemctl daemon-reload
 systemctl enable --now detcloud-firewall.service
+[ -z "$log_group" ] || systemctl enable --now detcloud-journal.service
+if [ -n "$session_manager" ]; then
+  systemctl restart snap.amazon-ssm-agent.amazon-ssm-agent.service || true
+fi
 began="$root/run/detcloud/began"
 touch "$began"
 systemctl enable --now detcloud-agent.service

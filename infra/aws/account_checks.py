@@ -31,6 +31,8 @@ T = TypeVar("T")
 # Lambda keeps so many for functions that reserve none, and refuses to reserve those.
 UNRESERVED_MIN = 100
 # One each of checkpoint_gc and suggest, beside the ticks.
+# For a thousand agents, whose syncs take some four, and those who come back after an outage.
+API_CONCURRENCY = 50
 RESERVED_BESIDE_TICKS = 2
 MARKETS = {"spot": "spot", "on_demand": "on-demand"}
 # Said by EC2 of a launch that it would have carried out.
@@ -276,18 +278,36 @@ def _spot_role(is_there: bool) -> Iterator[Finding]:
         yield Finding(Level.ERROR, "spot role", text, remedy)
 
 
+def reserved_concurrency(settings: Settings) -> int:
+    """Return how many runs of functions at once the stack reserves."""
+    ticks = settings.tick_concurrency
+    of_tick = ticks + RESERVED_BESIDE_TICKS if ticks != -1 else 0
+    return of_tick + max(0, settings.api_concurrency)
+
+
+def default_api_concurrency(settings: Settings, found: Concurrency) -> int:
+    """Return how many to reserve for the API where nobody says: API_CONCURRENCY, or -1 where the
+    account has not so many to reserve, as a new one.
+    """
+    left = found.unreserved + found.reserved_here - reserved_concurrency(settings)
+    return API_CONCURRENCY if left - API_CONCURRENCY >= UNRESERVED_MIN else -1
+
+
 def _concurrency(settings: Settings, found: Concurrency) -> Iterator[Finding]:
-    if settings.tick_concurrency == -1:
+    wanted = reserved_concurrency(settings)
+    if wanted == 0:
         yield _fine("concurrency", f"nothing is reserved of {found.limit}")
         return
-    wanted = settings.tick_concurrency + RESERVED_BESIDE_TICKS
     left = found.unreserved + found.reserved_here - wanted
     if left < UNRESERVED_MIN:
         text = (
             f"functions may run {found.limit} times at once; reserving {wanted} would leave {left} "
             f"to others, and Lambda insists on {UNRESERVED_MIN}"
         )
-        remedy = "set detcloud:tickConcurrency: -1, or ask for more of quota L-B99A9384"
+        names = {"tickConcurrency": settings.tick_concurrency}
+        names["apiConcurrency"] = settings.api_concurrency
+        said = " and ".join(f"detcloud:{name}: -1" for name, it in names.items() if it != -1)
+        remedy = f"set {said}, or ask for more of quota L-B99A9384"
         yield Finding(Level.ERROR, "concurrency", text, remedy)
     else:
         yield _fine("concurrency", f"{wanted} are reserved, and {left} are left to others")

@@ -75,7 +75,7 @@ def read_account(settings: Settings, cluster: ClusterConfig, clients: Clients) -
         types=_ask("ec2:DescribeInstanceTypes", lambda: _types(clients, types)),
         zones=_ask("ec2:DescribeInstanceTypeOfferings", lambda: _zones(clients, types)),
         disk_key=_ask("ec2:GetEbsDefaultKmsKeyId", lambda: _disk_key(clients)),
-        concurrency=_ask("lambda:GetAccountSettings", lambda: _concurrency(settings, clients)),
+        concurrency=read_concurrency(settings, clients),
         image=_ask("ssm:GetParameters", lambda: _default_image(clients)),
         image_architectures=_ask("ec2:DescribeImages", lambda: _architectures(clients, images)),
         dry_run=_dry_run(settings, clients, types),
@@ -216,11 +216,16 @@ def _disk_key(clients: Clients) -> DiskKey:
     return DiskKey(key, is_own=not key.endswith("alias/aws/ebs"))
 
 
+def read_concurrency(settings: Settings, clients: Clients) -> Concurrency | Unknown:
+    """Return how many functions may run at once, or why nobody can tell."""
+    return _ask("lambda:GetAccountSettings", lambda: _concurrency(settings, clients))
+
+
 def _concurrency(settings: Settings, clients: Clients) -> Concurrency:
     limits = clients("lambda").get_account_settings()["AccountLimit"]
     here = sum(
         _reserved_concurrency(clients, settings.names.part(name))
-        for name in ("tick", *INVOKED_BY_TICK)
+        for name in ("api", "tick", *INVOKED_BY_TICK)
     )
     return Concurrency(
         limits["ConcurrentExecutions"], limits["UnreservedConcurrentExecutions"], here

@@ -15,6 +15,8 @@ TAGS_MAX: Final = 20
 PREFIX_CHARACTERS_MAX: Final = 20
 # Those of AWS's services that an instance itself, or what boots it, may call; see docs/aws.md.
 ENDPOINTS: Final = ("ecr.api", "ecr.dkr", "logs", "ssm", "ssmmessages", "sts")
+# Whose values no message repeats.
+SECRETS: Final = frozenset({"originSecret"})
 # An instance reads its tags from its metadata, which allows these characters in keys.
 _TAG_KEY: Final = re.compile(r"(?!aws:|detcloud-)[A-Za-z0-9+\-=.,_:@]{1,128}")
 _DOMAIN: Final = re.compile(r"(?=.{4,253}\Z)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}")
@@ -25,17 +27,26 @@ def find_inconsistencies(values: Mapping[str, Any]) -> list[str]:
     account, region = values["account"], values["region"]
     found = []
     for name, places in (
+        ("web_acl", f":wafv2:us-east-1:{account}:"),
         ("kms_key", f":kms:{region}:{account}:"),
         ("certificate", f":acm:{region}:{account}:"),
         ("permissions_boundary", f":iam::{account}:"),
     ):
         if values.get(name) and places not in values[name]:
-            where = f"account {account}" + ("" if "iam" in places else f" and region {region}")
+            of_region = "us-east-1" if "wafv2" in places else region
+            where = f"account {account}" + ("" if "iam" in places else f" and region {of_region}")
             found.append(f"detcloud:{_camel(name)} is {values[name]}: expected one of {where}")
     if bool(values.get("domain")) != bool(values.get("certificate")):
         found.append("detcloud:domain and detcloud:certificate belong together: say both or none")
     if values.get("hosted_zone") and not values.get("domain"):
         found.append("detcloud:domain is missing: detcloud:hostedZone gets its record")
+    if values.get("web_acl") and values.get("domain"):
+        found.append(
+            "detcloud:webAcl and detcloud:domain exclude each other: the API's address is then "
+            "CloudFront's"
+        )
+    if values.get("origin_secret") and not values.get("web_acl"):
+        found.append("detcloud:webAcl is missing: detcloud:originSecret is CloudFront's")
     if values.get("private_subnets") and values.get("network") is not None:
         found.append(
             "detcloud:privateSubnets is for the stack's own network: leave it out, and set "
@@ -80,6 +91,19 @@ def _parse_endpoints(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def _parse_secret(text: str) -> str:
+    # Whatever is wrong with it, a message shows nothing of it.
+    if not re.fullmatch(r"[A-Za-z0-9_-]{32,128}", text):
+        raise ValueError("32 to 128 letters, digits, - and _")
+    return text
+
+
+def _parse_bool(text: str) -> bool:
+    if text not in ("true", "false"):
+        raise ValueError("true or false")
+    return text == "true"
+
+
 def _parse_domain(text: str) -> str:
     if not _DOMAIN.fullmatch(text):
         raise ValueError("a host name in small letters, such as detcloud.example.com")
@@ -115,6 +139,12 @@ PARSERS: Final[dict[str, Callable[[str], object]]] = {
         f"1 to {PREFIX_CHARACTERS_MAX} letters, digits and +=,.@_-",
     ),
     "tags": _parse_tags,
+    "webAcl": _text_parser(
+        r"arn:aws:wafv2:us-east-1:[0-9]{12}:global/webacl/[A-Za-z0-9_-]{1,128}/[a-f0-9-]+",
+        "the ARN of a web ACL for CloudFront, arn:aws:wafv2:us-east-1:ACCOUNT:global/webacl/...",
+    ),
+    "originSecret": _parse_secret,
+    "sessionManager": _parse_bool,
     "endpoints": _parse_endpoints,
     "domain": _parse_domain,
     "certificate": _text_parser(

@@ -102,6 +102,11 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
         "ec2: CreateTags CreateVpcEndpoint DeleteTags DeleteVpcEndpoints DescribePrefixLists "
         "DescribeVpcEndpoints ModifyVpcEndpoint",
     ),
+    "aws:cloudfront/distribution:Distribution": (
+        "cloudfront: CreateDistribution DeleteDistribution GetDistribution ListTagsForResource "
+        "TagResource UntagResource UpdateDistribution",
+        "wafv2: GetWebACL",
+    ),
     "aws:iam/instanceProfile:InstanceProfile": (
         "iam: AddRoleToInstanceProfile CreateInstanceProfile DeleteInstanceProfile "
         "GetInstanceProfile PassRole RemoveRoleFromInstanceProfile TagInstanceProfile "
@@ -113,7 +118,11 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
         "PutRolePermissionsBoundary TagRole UntagRole UpdateAssumeRolePolicy UpdateRole",
     ),
     "aws:iam/rolePolicy:RolePolicy": ("iam: DeleteRolePolicy GetRolePolicy PutRolePolicy",),
+    "aws:iam/rolePolicyAttachment:RolePolicyAttachment": (
+        "iam: AttachRolePolicy DetachRolePolicy ListAttachedRolePolicies",
+    ),
     "aws:kms/grant:Grant": ("kms: CreateGrant DescribeKey ListGrants RevokeGrant",),
+    "aws:lambda/alias:Alias": ("lambda: CreateAlias DeleteAlias GetAlias UpdateAlias",),
     "aws:lambda/eventSourceMapping:EventSourceMapping": (
         "lambda: CreateEventSourceMapping DeleteEventSourceMapping GetEventSourceMapping ListTags "
         "TagResource UntagResource UpdateEventSourceMapping",
@@ -122,7 +131,7 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
         "iam: PassRole",
         "lambda: CreateFunction DeleteFunction DeleteFunctionConcurrency GetFunction "
         "GetFunctionCodeSigningConfig GetFunctionConcurrency GetFunctionConfiguration ListTags "
-        "ListVersionsByFunction PutFunctionConcurrency TagResource UntagResource "
+        "ListVersionsByFunction PublishVersion PutFunctionConcurrency TagResource UntagResource "
         "UpdateFunctionCode UpdateFunctionConfiguration",
     ),
     "aws:lambda/functionEventInvokeConfig:FunctionEventInvokeConfig": (
@@ -237,6 +246,7 @@ def deployer_policy(settings: Settings) -> Document:
         else:
             services.setdefault(service, []).append(action)
     ec2, key, dns = (services.pop(name) for name in ("ec2", "kms", "route53"))
+    front, firewall = services.pop("cloudfront"), services.pop("wafv2")
     places = _places(names)
     statements = [
         _statement(service.capitalize(), actions, places[service])
@@ -249,6 +259,11 @@ def deployer_policy(settings: Settings) -> Document:
     if settings.hosted_zone:
         zone = f"arn:aws:route53:::hostedzone/{settings.hosted_zone}"
         statements.append(_statement("Dns", dns, [zone, "arn:aws:route53:::change/*"]))
+    if settings.web_acl:
+        # Their ids are AWS's own, so that a name says nothing there.
+        distributions = [f"arn:aws:cloudfront::{names.account}:distribution/*"]
+        statements.append(_statement("Front", front, distributions))
+        statements.append(_statement("FrontAcl", firewall, [settings.web_acl]))
     return {"Version": policies.VERSION, "Statement": statements}
 
 
@@ -330,6 +345,7 @@ def _roles(settings: Settings) -> list[Statement]:
     if settings.permissions_boundary:
         unbounded = {"StringNotEquals": {"iam:PermissionsBoundary": settings.permissions_boundary}}
         creating = ["iam:CreateRole", "iam:PutRolePermissionsBoundary", "iam:PutRolePolicy"]
+        creating.append("iam:AttachRolePolicy")
         removing = ["iam:DeleteRolePermissionsBoundary"]
         found += [
             _statement("WithinBounds", creating, role, unbounded) | {"Effect": "Deny"},

@@ -28,7 +28,7 @@ INTENTS = {
 def connect_events(
     scope: Scope, functions: Mapping[str, Any], roles: Roles, table: Any, dead_letters: Any
 ) -> None:
-    """Connect the functions with the events that invoke them."""
+    """Connect the functions, which are given by their aliases, with the events that invoke them."""
     _connect_mail(scope, functions["advance"], roles, table, dead_letters)
     _connect_intents(scope, functions["tick"], roles, table)
     _connect_minute(scope, functions["tick"])
@@ -126,7 +126,8 @@ def _limit_repeats(
     to = {"on_failure": {"destination": dead_letters.arn}} if dead_letters is not None else None
     aws.lambda_.FunctionEventInvokeConfig(
         name,
-        function_name=function.name,
+        function_name=function.function_name,
+        qualifier=function.name,
         maximum_retry_attempts=repeats_max,
         maximum_event_age_in_seconds=seconds_max,
         destination_config=to,

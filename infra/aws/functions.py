@@ -1,13 +1,20 @@
-"""The functions, and the log group of each."""
+"""The functions, the log group of each, and the alias that it is called by.
 
+Each deployment publishes a version of every function, all with one description, by which those of a
+deployment are found again; see rollback.py.
+"""
+
+import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pulumi
 import pulumi_aws as aws
 
-from infra.aws.names import FUNCTIONS, INVOKED_BY_TICK
+from detcloud.shared.version import __version__
+from infra.aws.names import FUNCTIONS, INVOKED_BY_TICK, LIVE
 from infra.aws.roles import Roles
 from infra.aws.scope import Scope
 from infra.aws.settings import Settings
@@ -40,9 +47,10 @@ def make_functions(
     roles: Roles,
     environment: Mapping[str, Any],
     extra: Mapping[str, Mapping[str, Any]],
+    deployment: str,
 ) -> Mapping[str, Any]:
     """Make every function; returns them by name. `environment` is that of all, `extra` of single
-    ones.
+    ones; `deployment` describes the versions.
     """
     archive = pulumi.FileArchive(scope.settings.archive)
     archives = {"suggest": pulumi.FileArchive(scope.settings.suggest_archive)}
@@ -53,16 +61,48 @@ def make_functions(
             roles,
             archives.get(name, archive),
             {**environment, **extra.get(name, {})},
+            deployment,
         )
         for name in FUNCTIONS
     }
 
 
-def make_permission(scope: Scope, name: str, function: Any, service: str, source: Any) -> Any:
-    """Let the `source` at `service` call the function."""
+def make_aliases(scope: Scope, functions: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Make the alias of each function, at the version that was just published; returns them by the
+    functions' names.
+    """
+    return {
+        name: aws.lambda_.Alias(
+            name,
+            name=LIVE,
+            description="what calls go to",
+            function_name=function.name,
+            function_version=function.version,
+            opts=scope.options(),
+        )
+        for name, function in functions.items()
+    }
+
+
+def describe_deployment(settings: Settings, cluster_config: str) -> str:
+    """Return the description of a deployment's versions: that of the software, and a digest of all
+    that makes it another deployment.
+    """
+    digest = hashlib.sha256(cluster_config.encode())
+    for archive in (settings.archive, settings.suggest_archive):
+        digest.update(hashlib.sha256(Path(archive).read_bytes()).digest())
+    # Where the archives lie is nobody's business.
+    said = replace(settings, archive="", suggest_archive="", cluster_config="")
+    digest.update(repr(said).encode())
+    return f"detcloud {__version__} {digest.hexdigest()[:12]}"
+
+
+def make_permission(scope: Scope, name: str, alias: Any, service: str, source: Any) -> Any:
+    """Let the `source` at `service` call the function by its alias."""
     return aws.lambda_.Permission(
         name,
-        function=function.name,
+        function=alias.function_name,
+        qualifier=alias.name,
         action="lambda:InvokeFunction",
         principal=service,
         source_arn=source,
@@ -72,6 +112,8 @@ def make_permission(scope: Scope, name: str, function: Any, service: str, source
 
 def _concurrency(settings: Settings, name: str) -> int | None:
     """Return how many of a function may run at once; -1 or None: as many as are called."""
+    if name == "api":
+        return settings.api_concurrency
     if name == "tick":
         return settings.tick_concurrency
     # Two collectors, or two suggesters, would do the same work.
@@ -79,7 +121,12 @@ def _concurrency(settings: Settings, name: str) -> int | None:
 
 
 def _make_function(
-    scope: Scope, name: str, roles: Roles, archive: pulumi.Archive, environment: Mapping[str, Any]
+    scope: Scope,
+    name: str,
+    roles: Roles,
+    archive: pulumi.Archive,
+    environment: Mapping[str, Any],
+    deployment: str,
 ) -> Any:
     names, settings, size = scope.names, scope.settings, SIZES[name]
     group = aws.cloudwatch.LogGroup(
@@ -95,6 +142,8 @@ def _make_function(
     return aws.lambda_.Function(
         name,
         name=names.part(name),
+        description=deployment,
+        publish=True,
         role=roles.functions[name].arn,
         runtime=RUNTIME,
         architectures=[settings.architecture],

@@ -1,6 +1,7 @@
 """The HTTP API: every request goes to one function, which knows who may do what."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pulumi_aws as aws
@@ -33,14 +34,23 @@ def make_api(scope: Scope) -> Any:
     )
 
 
-def api_url(scope: Scope, api: Any) -> Any:
-    """Return the address of the API: of the settings' domain, or the one that AWS gives it."""
+def api_url(scope: Scope, api: Any, front: Any = None) -> Any:
+    """Return the address of the API: of what stands in front of it, of the settings' domain, or the
+    one that AWS gives it.
+    """
+    if front is not None:
+        return front.domain_name.apply(lambda name: f"https://{name}")
     domain = scope.settings.domain
     return f"https://{domain}" if domain else api.api_endpoint
 
 
+# Syncs have a route for the sake of its own throttle: it leads where all others lead.
+SYNC_ROUTE = "POST /api/v1/agents/{agent}/sync"
+SYNC_SOURCE = "POST/api/v1/agents/*/sync"
+
+
 def route_requests(scope: Scope, api: Any, function: Any) -> Any:
-    """Route all requests of the API to the function; return its stage."""
+    """Route all requests of the API to the function, given by its alias; return its stage."""
     integration = aws.apigatewayv2.Integration(
         "api",
         api_id=api.id,
@@ -49,19 +59,22 @@ def route_requests(scope: Scope, api: Any, function: Any) -> Any:
         payload_format_version="2.0",
         opts=scope.options(),
     )
-    route = aws.apigatewayv2.Route(
-        "api",
-        api_id=api.id,
-        route_key="$default",
-        target=integration.id.apply(lambda id: f"integrations/{id}"),
-        opts=scope.options(),
-    )
-    source = api.execution_arn.apply(lambda arn: f"{arn}/*/$default")
-    make_permission(scope, "api", function, "apigateway.amazonaws.com", source)
-    return _make_stage(scope, api, route)
+    routes = []
+    for name, key, place in (("api", "$default", "$default"), ("sync", SYNC_ROUTE, SYNC_SOURCE)):
+        route = aws.apigatewayv2.Route(
+            name,
+            api_id=api.id,
+            route_key=key,
+            target=integration.id.apply(lambda id: f"integrations/{id}"),
+            opts=scope.options(),
+        )
+        source = api.execution_arn.apply(lambda arn, place=place: f"{arn}/*/{place}")
+        make_permission(scope, name, function, "apigateway.amazonaws.com", source)
+        routes.append(route)
+    return _make_stage(scope, api, routes)
 
 
-def _make_stage(scope: Scope, api: Any, route: Any) -> Any:
+def _make_stage(scope: Scope, api: Any, routes: Sequence[Any]) -> Any:
     group = aws.cloudwatch.LogGroup(
         "access",
         # Groups of this prefix share one permission, whose length is limited.
@@ -80,9 +93,16 @@ def _make_stage(scope: Scope, api: Any, route: Any) -> Any:
             "throttling_rate_limit": scope.settings.requests_per_second,
             "throttling_burst_limit": scope.settings.requests_at_once,
         },
+        route_settings=[
+            {
+                "route_key": SYNC_ROUTE,
+                "throttling_rate_limit": scope.settings.syncs_per_second,
+                "throttling_burst_limit": scope.settings.syncs_at_once,
+            }
+        ],
         access_log_settings={"destination_arn": group.arn, "format": json.dumps(LOGGED)},
         tags=scope.tags(),
-        opts=scope.options([route]),
+        opts=scope.options(routes),
     )
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 FUNCTIONS = ("api", "advance", "tick", "spot_notice", "checkpoint_gc", "suggest")
 # Functions that the tick invokes when there is something for them to do.
 INVOKED_BY_TICK = ("checkpoint_gc", "suggest")
+# The alias of each function that everybody calls it by; `detcloud deploy rollback` moves it.
+LIVE = "live"
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,19 @@ class Names:
     def function_arn(self, function: str) -> str:
         return self._regional("lambda", f"function:{self.part(function)}")
 
+    def live_function(self, function: str) -> str:
+        """Return what a function is invoked by: its name and the alias."""
+        return f"{self.part(function)}:{LIVE}"
+
+    def live_function_arn(self, function: str) -> str:
+        return f"{self.function_arn(function)}:{LIVE}"
+
     def log_group_arn(self, function: str) -> str:
-        return self._regional("logs", f"log-group:{self.log_group(function)}")
+        return self.any_log_group_arn(self.log_group(function))
+
+    def any_log_group_arn(self, group: str) -> str:
+        """Return the ARN of a log group, the stack's or another one of its account."""
+        return self._regional("logs", f"log-group:{group}")
 
     def role(self, name: str) -> str:
         """Return the name of a role or an instance profile."""

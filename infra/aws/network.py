@@ -57,6 +57,7 @@ def _instance_defaults(scope: Scope) -> dict[str, Any]:
     settings = scope.settings
     return {
         **({"public_ip": False} if settings.private_subnets else {}),
+        **({"session_manager": True} if settings.session_manager else {}),
         **({"kms_key": settings.kms_key} if settings.kms_key else {}),
         **({"tags": dict(settings.tags)} if settings.tags else {}),
     }

@@ -17,6 +17,7 @@ Condition = Mapping[str, Mapping[str, object]]
 
 VERSION = "2012-10-17"
 STORAGE_SECONDS_MAX = 3600
+SESSION_MANAGER = "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore"
 
 # Of a key of one's own: what DynamoDB and S3 do with it in the name of whoever calls them, EC2 for
 # whoever launches, EC2's spot market by a grant, and CloudWatch by the key's policy.
@@ -104,7 +105,7 @@ def tick(names: Names, network: Network | None) -> Document:
             "KeepAgentCode", ["s3:PutObject"], [bucket_arn(f"{names.objects}/agent-code/*")]
         ),
         make_statement(
-            "Wake", ["lambda:InvokeFunction"], [*map(names.function_arn, INVOKED_BY_TICK)]
+            "Wake", ["lambda:InvokeFunction"], [*map(names.live_function_arn, INVOKED_BY_TICK)]
         ),
         *_instances(names, network),
     )
@@ -175,6 +176,13 @@ def logs(names: Names, function: str, *, is_traced: bool) -> list[Statement]:
     # Neither action is about a resource.
     actions = ["xray:PutTelemetryRecords", "xray:PutTraceSegments"]
     return [log, *([make_statement("Trace", actions, ["*"])] if is_traced else [])]
+
+
+def journal(names: Names, groups: Sequence[str]) -> Document:
+    """Return what instances need to write the journals of their agents to these groups."""
+    arns = [names.any_log_group_arn(group) for group in groups]
+    actions = ["logs:CreateLogStream", "logs:PutLogEvents"]
+    return _document(make_statement("Journal", actions, [f"{arn}:*" for arn in arns]))
 
 
 def key_use(names: Names, key: str) -> list[Statement]:

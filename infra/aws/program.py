@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import botocore.exceptions as sdk
 import pulumi
 import pulumi_aws as aws
 from pulumi.runtime import config
@@ -15,10 +16,12 @@ from control_plane.config.images import DEFAULT_IMAGES
 from control_plane.config.pool_settings import task_defaults
 from control_plane.config.pools import ClusterConfig, check_cluster
 from infra.aws import bundle, deployer, draining
-from infra.aws.account_checks import judge
-from infra.aws.account_reader import aws_clients, read_account
+from infra.aws.account_checks import default_api_concurrency, judge
+from infra.aws.account_facts import Unknown
+from infra.aws.account_reader import aws_clients, read_account, read_concurrency
 from infra.aws.policies import log_key
 from infra.aws.pool_checks import find_pool_problems
+from infra.aws.rollback import move_functions
 from infra.aws.settings import Settings, parse_settings
 from infra.aws.stack import TeamStack
 from infra.aws.terraform import PROVIDER
@@ -30,6 +33,7 @@ from infra.stack_program import (
     ConfigReport,
     DrainReport,
     FunctionArchives,
+    FunctionMove,
     Progress,
     SettingsInvalid,
     StackProgram,
@@ -89,6 +93,27 @@ def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigR
 
 
 def complete_stack_config(team: str, stack_config: dict[str, str]) -> list[str]:
+    """Set what depends on the account, where nobody says it: the zones, and what is reserved for
+    the API.
+    """
+    return [*_complete_concurrency(team, stack_config), *_complete_zones(team, stack_config)]
+
+
+def _complete_concurrency(team: str, stack_config: dict[str, str]) -> list[str]:
+    """Reserve concurrency for the API where the account has some."""
+    settings, name = _read_settings(team, stack_config), f"{PROJECT}:apiConcurrency"
+    if name in stack_config:
+        return []
+    found = read_concurrency(settings, aws_clients(settings.region))
+    if isinstance(found, Unknown):
+        # Without credentials nothing can be deployed, which Pulumi says.
+        is_told = sdk.NoCredentialsError.__name__ in found.why
+        return [] if is_told else [f"{name}: nothing is reserved for the API: {found.why}"]
+    stack_config[name] = str(default_api_concurrency(settings, found))
+    return []
+
+
+def _complete_zones(team: str, stack_config: dict[str, str]) -> list[str]:
     """Set the zones, where neither they nor a network are: all that offer a type of the pools."""
     settings = _read_settings(team, stack_config)
     text = _read_cluster_config(Path(settings.cluster_config))
@@ -130,6 +155,14 @@ def find_leftovers(team: str, stack_config: Mapping[str, object]) -> list[str]:
     """Return what AWS still has with a cluster's tag. Raises SettingsInvalid."""
     settings = _read_settings(team, stack_config)
     return draining.find_leftovers(settings.names, aws_clients(settings.region))
+
+
+def rollback(
+    team: str, stack_config: Mapping[str, object], forward: bool, progress: Progress
+) -> list[FunctionMove]:
+    """Move the functions to the deployment before. Raises RollbackFailed, SettingsInvalid."""
+    settings = _read_settings(team, stack_config)
+    return move_functions(settings.names, aws_clients(settings.region), progress, forward=forward)
 
 
 def _read_settings(team: str, stack_config: Mapping[str, object]) -> Settings:
@@ -190,6 +223,7 @@ PROGRAM = StackProgram(
     deployer_policy=deployer_policy,
     drain=drain,
     find_leftovers=find_leftovers,
+    rollback=rollback,
     stores=STORES,
     archives=ARCHIVES,
     terraform=PROVIDER,

@@ -1,7 +1,7 @@
 """A role for each function, one for instances and one for the storage of trials."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +26,11 @@ class Roles:
     instance_profile: Any
 
 
-def make_roles(scope: Scope) -> Roles:
-    """Make all roles of a stack. The instances' role may do nothing: it only says who they are."""
+def make_roles(scope: Scope, journal_groups: Sequence[str] = ()) -> Roles:
+    """Make all roles of a stack. The instances' role may do nothing: it only says who they are,
+    unless Systems Manager may open sessions, or their agents' journals go to `journal_groups` of
+    CloudWatch.
+    """
     names, settings = scope.names, scope.settings
     documents = {
         "api": policies.api(names),
@@ -55,6 +58,15 @@ def make_roles(scope: Scope) -> Roles:
     )
     _make_policy(scope, "storage", storage, stored)
     instance = _make_role(scope, "instance", policies.service_trust("ec2.amazonaws.com"))
+    if journal_groups:
+        _make_policy(scope, "instance", instance, policies.journal(names, journal_groups))
+    if settings.session_manager:
+        aws.iam.RolePolicyAttachment(
+            "instance",
+            role=instance.name,
+            policy_arn=policies.SESSION_MANAGER,
+            opts=scope.options(),
+        )
     profile = aws.iam.InstanceProfile(
         "instance",
         name=names.role("instance"),

@@ -60,6 +60,11 @@ class Settings:
     requests_per_second: int = 50
     """More are refused by the gateway, which waiting clients see as a reason to wait longer."""
     requests_at_once: int = 100
+    syncs_per_second: int = 200
+    """The same of agents' syncs, which users' requests thus cannot crowd out."""
+    syncs_at_once: int = 400
+    api_concurrency: int = -1
+    """How many of the API are reserved; -1: it shares what the account has."""
     tick_concurrency: int = 2
     """Ticks at once; -1 where the account has no concurrency to reserve."""
     alarm_email: str = ""
@@ -78,6 +83,12 @@ class Settings:
     """Whether instances of the stack's own network have no public address."""
     endpoints: tuple[str, ...] = ()
     """Services that private subnets reach by endpoints of their own."""
+    web_acl: str = ""
+    """The ARN of the web ACL of a CloudFront distribution in front of the API; none if empty."""
+    origin_secret: str = field(default="", repr=False)
+    """What the distribution shows the API, which then takes calls of nobody else."""
+    session_manager: bool = False
+    """Whether Systems Manager may open sessions on instances."""
     domain: str = ""
     """The API's own host name."""
     certificate: str = ""
@@ -106,7 +117,8 @@ def parse_settings(team: str, texts: Mapping[str, str]) -> Settings:
         try:
             values[_snake(name)] = parse(text)
         except ValueError as error:
-            problems.append(_problem(f"detcloud:{name}", text, str(error)))
+            shown = "(a secret)" if name in company.SECRETS else text
+            problems.append(_problem(f"detcloud:{name}", shown, str(error)))
     missing = [name for name in _REQUIRED if name not in texts]
     problems += [f"detcloud:{name} is missing: `pulumi config set` sets it" for name in missing]
     if not problems:
@@ -167,6 +179,10 @@ def _number_parser(least: int, most: int) -> Callable[[str], int]:
 
 def _parse_concurrency(text: str) -> int:
     return -1 if text == "-1" else _number_parser(1, 100)(text)
+
+
+def _parse_api_concurrency(text: str) -> int:
+    return -1 if text == "-1" else _number_parser(5, 1_000)(text)
 
 
 def _parse_bool(text: str) -> bool:
@@ -244,6 +260,9 @@ _FIELDS: Final[dict[str, Callable[[str], object]]] = {
     "tracing": _parse_bool,
     "requestsPerSecond": _number_parser(1, 10_000),
     "requestsAtOnce": _number_parser(1, 5_000),
+    "syncsPerSecond": _number_parser(1, 10_000),
+    "syncsAtOnce": _number_parser(1, 5_000),
+    "apiConcurrency": _parse_api_concurrency,
     "tickConcurrency": _parse_concurrency,
     "alarmEmail": _parse_email,
     "monthlyBudget": _number_parser(1, 10_000_000),

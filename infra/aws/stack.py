@@ -5,9 +5,12 @@ from typing import Any
 
 import pulumi
 
+from control_plane.aws.pool_provider import AwsProvider
+from control_plane.config.pools import check_cluster
 from infra.aws.alarms import make_alarms, make_dead_letters
 from infra.aws.events import connect_events
-from infra.aws.functions import make_functions
+from infra.aws.front import make_front
+from infra.aws.functions import describe_deployment, make_aliases, make_functions
 from infra.aws.gateway import api_url, make_api, make_domain, route_requests
 from infra.aws.network import make_network
 from infra.aws.roles import Roles, make_roles
@@ -35,27 +38,33 @@ class TeamStack(pulumi.ComponentResource):
         table, buckets, api = make_table(scope), make_buckets(scope), make_api(scope)
         put_configuration(scope, buckets["objects"], cluster_config)
         grant_key_to_spot_market(scope)
-        roles = make_roles(scope)
+        roles = make_roles(scope, _journal_groups(cluster_config))
+        front = make_front(scope, api) if settings.web_acl else None
+        url = api_url(scope, api, front)
+        has_other_name = bool(settings.domain or settings.web_acl)
         common = {
             "DETCLOUD_TABLE": table.name,
             "DETCLOUD_OBJECTS": buckets["objects"].id,
             "DETCLOUD_CHECKPOINTS": buckets["checkpoints"].id,
             "DETCLOUD_CLUSTER": scope.names.cluster,
-            "DETCLOUD_API_URL": api_url(scope, api),
+            "DETCLOUD_API_URL": url,
             "DETCLOUD_ADMIN_SHA256": settings.admin_sha256,
-            "DETCLOUD_CONFIG_SHA256": hashlib.sha256(cluster_config.encode()).hexdigest(),
+            "DETCLOUD_CONFIG_SHA256": _sha256(cluster_config),
             "POWERTOOLS_TRACE_DISABLED": "false" if settings.tracing else "true",
             # Who knows the API by the address that it had before goes on using it.
-            **({"DETCLOUD_API_FORMER_URL": api.api_endpoint} if settings.domain else {}),
+            **({"DETCLOUD_API_FORMER_URL": api.api_endpoint} if has_other_name else {}),
         }
-        functions = make_functions(scope, roles, common, _function_settings(scope, roles))
-        stage = route_requests(scope, api, functions["api"])
+        deployment = describe_deployment(settings, cluster_config)
+        own = _function_settings(scope, roles)
+        functions = make_functions(scope, roles, common, own, deployment)
+        aliases = make_aliases(scope, functions)
+        stage = route_requests(scope, api, aliases["api"])
         domain = make_domain(scope, api, stage) if settings.domain else None
         dead_letters = make_dead_letters(scope)
-        connect_events(scope, functions, roles, table, dead_letters)
+        connect_events(scope, aliases, roles, table, dead_letters)
         topic = make_alarms(scope, dead_letters, functions, table)
         self.outputs = {
-            "url": api_url(scope, api),
+            "url": url,
             "cluster": scope.names.cluster,
             "region": settings.region,
             "table": table.name,
@@ -68,17 +77,29 @@ class TeamStack(pulumi.ComponentResource):
         self.register_outputs(self.outputs)
 
 
+def _journal_groups(cluster_config: str) -> list[str]:
+    """Return the groups of CloudWatch that pools name for the journals of their agents."""
+    providers = [pool.provider for pool in check_cluster(cluster_config).resource_pools]
+    return sorted({it.log_group for it in providers if isinstance(it, AwsProvider)} - {""})
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 def _function_settings(scope: Scope, roles: Roles) -> dict[str, dict[str, Any]]:
     """Return the environment variables of single functions, besides those of all."""
+    secret = scope.settings.origin_secret
     return {
         "api": {
             "DETCLOUD_STORAGE_ROLE": roles.storage.arn,
             "DETCLOUD_INSTANCE_ROLE": roles.instance.arn,
             **({"DETCLOUD_KMS_KEY": key} if (key := scope.settings.kms_key) else {}),
+            **({"DETCLOUD_ORIGIN_SHA256": _sha256(secret)} if secret else {}),
         },
         "tick": {
-            "DETCLOUD_GC_FUNCTION": scope.names.part("checkpoint_gc"),
-            "DETCLOUD_SUGGEST_FUNCTION": scope.names.part("suggest"),
+            "DETCLOUD_GC_FUNCTION": scope.names.live_function("checkpoint_gc"),
+            "DETCLOUD_SUGGEST_FUNCTION": scope.names.live_function("suggest"),
             "DETCLOUD_NETWORK": make_network(scope, roles.instance_profile),
         },
     }

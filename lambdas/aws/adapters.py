@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from control_plane.fleet.notices import InstanceNotice
     from control_plane.fleet.records import IntentRow
     from control_plane.objects.signing import HmacUrlSigner
+    from lambdas.api_probe import ApiProbe
     from provisioner.clouds.aws.launch_request import Ec2Settings
     from provisioner.clouds.aws.provider import Ec2Clouds
     from provisioner.clouds.provider import CloudProvider
@@ -124,6 +125,16 @@ class AwsAdapters(Adapters):
 
         return read_notices(self.state_table)
 
+    def is_api_down(self) -> bool:
+        """Return whether the API does not answer at the address that agents know."""
+        return self._api_probe.is_down()
+
+    @cached_property
+    def _api_probe(self) -> ApiProbe:
+        from lambdas.api_probe import ApiProbe
+
+        return ApiProbe(_setting("API_URL"), self.clock)
+
     @cached_property
     def _ec2_clouds(self) -> Ec2Clouds:
         from lambdas.aws.boot import user_data
@@ -131,7 +142,8 @@ class AwsAdapters(Adapters):
         from provisioner.clouds.aws.provider import Ec2Clouds
 
         network: Mapping[str, Any] = json.loads(_setting("NETWORK"))
-        script = user_data(_setting("API_URL"), self.cluster_id)
+        sessions = bool(network.get("session_manager"))
+        script = user_data(_setting("API_URL"), self.cluster_id, session_manager=sessions)
 
         def render_script(request: IntentRow) -> bytes:
             self._keep_agent_code()

@@ -1,10 +1,12 @@
 """The function behind API Gateway: `lambdas.aws.api.handler`."""
 
+import os
 from typing import Any
 
 from mangum import Mangum
 
 from lambdas.aws.adapters import adapters, cluster
+from lambdas.aws.front import REFUSAL, comes_by_front
 from lambdas.aws.telemetry import Telemetry
 
 telemetry = Telemetry("api")
@@ -14,4 +16,6 @@ _answer = Mangum(cluster.build_app(adapters.administrator_tokens()), lifespan="o
 @telemetry.wrap_handler
 def handler(event: Any, context: Any) -> Any:
     """Answer a request; the application writes its line of the log."""
+    if not comes_by_front(event, os.environ.get("DETCLOUD_ORIGIN_SHA256", "")):
+        return REFUSAL
     return _answer(event, context)

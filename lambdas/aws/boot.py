@@ -21,8 +21,11 @@ _BOOT = Path(__file__).resolve().parents[2] / "images" / "boot"
 _PLAIN = re.compile(r"[A-Za-z0-9._:/$-]*")
 
 
-def user_data(url: str, cluster: str) -> Callable[[IntentRow], bytes]:
-    """Return a function that renders the script of a launch; `url` is the cluster's API.
+def user_data(
+    url: str, cluster: str, *, session_manager: bool = False
+) -> Callable[[IntentRow], bytes]:
+    """Return a function that renders the script of a launch; `url` is the cluster's API. With
+    `session_manager` Systems Manager may open sessions.
 
     A script holds no secret but what a pool's `startup_script` itself contains.
     """
@@ -36,6 +39,9 @@ def user_data(url: str, cluster: str) -> Callable[[IntentRow], bytes]:
             "CODE_SHA256": agent_code().sha256,
             "SILENT_MINUTES": str(SILENT_MINUTES),
             "BOOT_SECONDS": str(BOOT_SECONDS),
+            "LOG_GROUP": section.get("log_group") or "",
+            "LOG_STREAM": section.get("log_stream") or "",
+            "SESSION_MANAGER": "1" if session_manager else "",
             # As the provisioner counts a type without GPUs; see instance_types.slots_of.
             "CPU_SLOTS": str(int(section.get("cpu_slots_allowed") is True)),
         }

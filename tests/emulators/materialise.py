@@ -196,13 +196,23 @@ def _function(on: EmulatorMaker, inputs: Inputs) -> Made:
     request = capitalize_names(rename_keys(inputs, name="functionName"))
     request["Environment"] = {"Variables": variables}
     request["Code"] = {"ZipFile": Path(code.path).read_bytes()}
-    arn = on.call("lambda", "create_function", request)["FunctionArn"]
+    made = on.call("lambda", "create_function", request)
+    # That of the function, not of the version.
+    arn = ":".join(made["FunctionArn"].split(":")[:7])
     if at_once not in (None, -1):
         reserved = {"FunctionName": arn, "ReservedConcurrentExecutions": at_once}
         on.call("lambda", "put_function_concurrency", reserved)
     region = arn.split(":")[3]
     invoked = f"arn:aws:apigateway:{region}:lambda:path/2015-03-31/functions/{arn}/invocations"
-    return inputs["name"], {"arn": arn, "invokeArn": invoked}
+    return inputs["name"], {"arn": arn, "invokeArn": invoked, "version": made["Version"]}
+
+
+def _alias(on: EmulatorMaker, inputs: Inputs) -> Made:
+    made = on.call("lambda", "create_alias", capitalize_names(inputs))
+    arn = made["AliasArn"]
+    region = arn.split(":")[3]
+    invoked = f"arn:aws:apigateway:{region}:lambda:path/2015-03-31/functions/{arn}/invocations"
+    return arn, {"arn": arn, "invokeArn": invoked}
 
 
 def _stream_mapping(on: EmulatorMaker, inputs: Inputs) -> Made:
@@ -362,6 +372,7 @@ RECIPES: dict[str, Callable[[EmulatorMaker, Inputs], Made]] = {
     "aws:iam/role:Role": _role,
     "aws:iam/rolePolicy:RolePolicy": _role_policy,
     "aws:lambda/eventSourceMapping:EventSourceMapping": _stream_mapping,
+    "aws:lambda/alias:Alias": _alias,
     "aws:lambda/function:Function": _function,
     "aws:lambda/functionEventInvokeConfig:FunctionEventInvokeConfig": _invoke_config,
     "aws:lambda/permission:Permission": _permission,

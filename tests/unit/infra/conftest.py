@@ -35,3 +35,12 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     from tests.unit.infra.graphs import BANK, graph
 
     return graph("bank", BANK, tmp_path_factory.mktemp("bank"))
+
+
+@pytest.fixture(scope="session")
+def fronted(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+    """The stack of a company with a firewall of its own in front."""
+    require("pulumi_aws")
+    from tests.unit.infra.graphs import FRONTED, graph
+
+    return graph("fronted", FRONTED, tmp_path_factory.mktemp("fronted"))

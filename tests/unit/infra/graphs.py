@@ -40,8 +40,26 @@ BANK = {
     "detcloud:certificate": "arn:aws:acm:us-east-1:111111111111:certificate/1",
     "detcloud:hostedZone": "Z123",
 }
+FRONTED = {
+    "detcloud:account": "111111111111",
+    "detcloud:region": "eu-west-1",
+    "detcloud:adminSha256": "d" * 64,
+    "detcloud:webAcl": "arn:aws:wafv2:us-east-1:111111111111:global/webacl/company/1234-ab",
+    "detcloud:originSecret": "s" * 32,
+    "detcloud:sessionManager": "true",
+    "detcloud:apiConcurrency": "50",
+}
 POOLS = "resource_pools:\n  - pool_name: default\n    description: ${not} %{ours}\n"
-OUTPUTS = ("arn", "apiEndpoint", "executionArn", "invokeArn", "streamArn", "url")
+OUTPUTS = (
+    "arn",
+    "apiEndpoint",
+    "domainName",
+    "executionArn",
+    "invokeArn",
+    "streamArn",
+    "url",
+    "version",
+)
 
 
 class Graph:

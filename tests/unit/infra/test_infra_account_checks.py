@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from control_plane.config.pools import ClusterConfig, check_cluster
-from infra.aws.account_checks import judge
+from infra.aws.account_checks import default_api_concurrency, judge
 from infra.aws.account_facts import (
     AccountFacts,
     Caller,
@@ -223,6 +223,18 @@ def test_an_image_of_ones_own_must_be_there_and_of_the_types_architecture() -> N
 def test_what_this_stack_reserved_already_counts_for_it() -> None:
     # 104 - 4 are left to others, before and after: 100, which is enough.
     assert {it.level for it in findings(concurrency=Concurrency(104, 100, 4))} == {Level.FINE}
+
+
+def test_the_api_has_concurrency_of_its_own_where_the_account_has_it() -> None:
+    # 154 - 4 for ticks - 50 for the API = 100, which Lambda leaves to others.
+    for unreserved, expected in ((154, 50), (153, -1), (10, -1)):
+        assert default_api_concurrency(SETTINGS, Concurrency(1000, unreserved)) == expected
+    # What this stack has reserved for it already is its own.
+    assert default_api_concurrency(SETTINGS, Concurrency(1000, 100, 54)) == 50
+    reserved = replace(SETTINGS, api_concurrency=50)
+    found = worst(findings(settings=reserved, concurrency=Concurrency(10, 10)))
+    assert "reserving 54" in found.text
+    assert "set detcloud:tickConcurrency: -1 and detcloud:apiConcurrency: -1" in found.remedy
 
 
 def test_nothing_is_reserved_where_the_settings_say_so() -> None:

@@ -99,6 +99,7 @@ def answer_everything(aws: Aws, denied: tuple[str, ...] = ()) -> None:
     aws.answer("ec2", "get_ebs_default_kms_key_id", {"KmsKeyId": "alias/aws/ebs"})
     limits = {"ConcurrentExecutions": 1000, "UnreservedConcurrentExecutions": 996}
     aws.answer("lambda", "get_account_settings", {"AccountLimit": limits})
+    aws.answer("lambda", "get_function_concurrency", {})
     aws.answer("lambda", "get_function_concurrency", {"ReservedConcurrentExecutions": 2})
     aws.answer("lambda", "get_function_concurrency", {"ReservedConcurrentExecutions": 1})
     aws.refuse("lambda", "get_function_concurrency", "ResourceNotFoundException")
@@ -120,7 +121,7 @@ def test_every_fact_is_read_with_one_call() -> None:
     }
     assert facts.zones == {"g5.xlarge": frozenset({"us-east-1a", "us-east-1b"})}
     assert facts.disk_key == DiskKey("alias/aws/ebs", is_own=False)
-    # Of tick and checkpoint_gc; suggest is not there yet.
+    # Of tick and checkpoint_gc; nothing is reserved for api, and suggest is not there yet.
     assert facts.concurrency == Concurrency(1000, 996, 3)
     assert facts.image == "ami-1"
     assert facts.image_architectures == {"ami-7": "x86_64"}

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from tests.unit.infra.graphs import KEY, Graph
 from tests.unit.infra.iam import allows
 
 SETTINGS = Settings("vision", "111111111111", "us-east-1", "pools.yaml", "a" * 64)
+ACL = "arn:aws:wafv2:us-east-1:111111111111:global/webacl/company/1234-ab"
 OTHER = replace(SETTINGS, team="speech")
 EC2 = "arn:aws:ec2:us-east-1:111111111111"
 TAG = "detcloud-cluster"
@@ -58,11 +60,11 @@ def test_the_file_is_the_policy_of_the_example() -> None:
 
 
 def test_each_type_of_the_stacks_says_what_it_needs(
-    vision: Graph, speech: Graph, bank: Graph
+    vision: Graph, speech: Graph, bank: Graph, fronted: Graph
 ) -> None:
     types = {
         it.type
-        for graph in (vision, speech, bank)
+        for graph in (vision, speech, bank, fronted)
         for it in graph.resources
         if it.type.startswith("aws:")
     }
@@ -87,14 +89,16 @@ def test_every_action_is_one_of_aws() -> None:
 @pytest.mark.parametrize("kind", NEEDS)
 def test_whatever_a_type_needs_is_allowed(kind: str) -> None:
     """With the resources of each statement, which the next tests look at."""
-    settings = replace(SETTINGS, kms_key=KEY, hosted_zone="Z1")
+    settings = replace(SETTINGS, kms_key=KEY, hosted_zone="Z1", web_acl=ACL)
     policy = deployer_policy(settings)
     allowed = {it for found in policy["Statement"] for it in found["Action"]}
     assert set(split_actions(NEEDS[kind])) <= allowed
 
 
 def test_nothing_is_allowed_that_nothing_needs() -> None:
-    settings = replace(SETTINGS, kms_key=KEY, hosted_zone="Z1", permissions_boundary="arn:b")
+    settings = replace(
+        SETTINGS, kms_key=KEY, hosted_zone="Z1", permissions_boundary="arn:b", web_acl=ACL
+    )
     policy = deployer_policy(settings)
     allowed = {it for found in policy["Statement"] for it in found["Action"]}
     # What the stores do with a key in the caller's name, beside its grants.
@@ -105,12 +109,13 @@ def test_nothing_is_allowed_that_nothing_needs() -> None:
     assert allowed - stores == set(actions_needed())
 
 
-def test_it_fits_into_a_role() -> None:
+# A domain, which has the zone, and a web ACL exclude each other.
+@pytest.mark.parametrize("longest", [{"hosted_zone": "Z" * 32}, {"web_acl": f"{ACL}{'c' * 80}"}])
+def test_it_fits_into_a_role(longest: dict[str, str]) -> None:
     # IAM's quota for the inline policies of a role, white space not counted.
-    longest = replace(
-        SETTINGS, team="a" * 20, iam_prefix="b" * 20, kms_key=KEY, hosted_zone="Z" * 32
-    )
-    assert len(re.sub(r"\s", "", render_policy(longest))) < 10_240
+    given: dict[str, Any] = {"team": "a" * 20, "iam_prefix": "b" * 20, "kms_key": KEY, **longest}
+    settings = replace(SETTINGS, **given)
+    assert len(re.sub(r"\s", "", render_policy(settings))) < 10_240
 
 
 @pytest.mark.parametrize(

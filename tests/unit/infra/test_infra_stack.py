@@ -12,8 +12,10 @@ import pytest
 from aws_lambda_powertools import Logger
 
 from infra.aws.events import INTENTS, MAIL, WARNINGS
+from infra.aws.functions import describe_deployment
 from infra.aws.names import FUNCTIONS, INVOKED_BY_TICK
 from infra.aws.program import run
+from infra.aws.settings import parse_settings
 from infra.terraform.recorder import run_program
 from tests.unit.infra.graphs import POOLS, VISION, Graph, alarm_metrics, files, texts
 
@@ -30,11 +32,13 @@ UNTAGGED = {
     "EventTarget",
     "FunctionEventInvokeConfig",
     "Grant",
+    "Alias",
     "Integration",
     "LogMetricFilter",
     "Permission",
     "Record",
     "RolePolicy",
+    "RolePolicyAttachment",
     "Route",
     "RouteTableAssociation",
     "TopicPolicy",
@@ -167,8 +171,8 @@ def test_functions_know_what_they_need(vision: Graph) -> None:
         },
     }
     own["tick"] |= {
-        "DETCLOUD_GC_FUNCTION": "detcloud-vision-checkpoint-gc",
-        "DETCLOUD_SUGGEST_FUNCTION": "detcloud-vision-suggest",
+        "DETCLOUD_GC_FUNCTION": "detcloud-vision-checkpoint-gc:live",
+        "DETCLOUD_SUGGEST_FUNCTION": "detcloud-vision-suggest:live",
         "DETCLOUD_NETWORK": found["tick"]["DETCLOUD_NETWORK"],
     }
     assert found == {name: {**common, **own[name]} for name in FUNCTIONS}
@@ -210,8 +214,8 @@ def test_ticks_are_few_at_once_where_there_is_concurrency_to_reserve(
             name: it.get("reservedConcurrentExecutions")
             for name, it in found.inputs_of("Function").items()
         }
-        woken = dict.fromkeys(INVOKED_BY_TICK, others)
-        assert at_once == dict.fromkeys(FUNCTIONS) | woken | {"tick": reserved}
+        own = {**dict.fromkeys(INVOKED_BY_TICK, others), "tick": reserved, "api": -1}
+        assert at_once == dict.fromkeys(FUNCTIONS) | own
 
 
 def test_every_function_has_a_role_of_its_own(vision: Graph) -> None:
@@ -244,7 +248,7 @@ def test_functions_are_there_when_their_roles_and_logs_are(vision: Graph) -> Non
 
 def test_mail_wakes_who_advances_and_what_fails_becomes_a_dead_letter(vision: Graph) -> None:
     mail = dict(vision.inputs_of("EventSourceMapping")["mail"])
-    assert mail["functionName"] == "Function.advance.arn"
+    assert mail["functionName"] == "Alias.advance.arn"
     assert mail["eventSourceArn"] == "Table.table.streamArn"
     assert json.loads(mail["filterCriteria"]["filters"][0]["pattern"]) == MAIL
     assert mail["destinationConfig"] == {"onFailure": {"destinationArn": "Queue.dead-letters.arn"}}
@@ -256,7 +260,7 @@ def test_mail_wakes_who_advances_and_what_fails_becomes_a_dead_letter(vision: Gr
 
 def test_new_intents_wake_the_tick(vision: Graph) -> None:
     intents = vision.inputs_of("EventSourceMapping")["intents"]
-    assert intents["functionName"] == "Function.tick.arn"
+    assert intents["functionName"] == "Alias.tick.arn"
     assert json.loads(intents["filterCriteria"]["filters"][0]["pattern"]) == INTENTS
     assert (intents["maximumBatchingWindowInSeconds"], intents["maximumRetryAttempts"]) == (2, 2)
 
@@ -271,8 +275,8 @@ def test_each_minute_and_each_warning_calls_its_function(vision: Graph) -> None:
     pattern = json.loads(rules["warnings"]["eventPattern"])
     assert pattern == {"source": ["aws.ec2"], "detail-type": list(WARNINGS)}
     assert {name: it["arn"] for name, it in targets.items()} == {
-        "minute": "Function.tick.arn",
-        "warnings": "Function.spot_notice.arn",
+        "minute": "Alias.tick.arn",
+        "warnings": "Alias.spot_notice.arn",
     }
     again = {
         name: it["maximumRetryAttempts"]
@@ -288,6 +292,11 @@ def test_nobody_calls_a_function_but_who_is_to(vision: Graph) -> None:
     }
     assert may == {
         ("detcloud-vision-api", "apigateway.amazonaws.com", "Api.api.executionArn/*/$default"),
+        (
+            "detcloud-vision-api",
+            "apigateway.amazonaws.com",
+            "Api.api.executionArn/*/POST/api/v1/agents/*/sync",
+        ),
         ("detcloud-vision-tick", "events.amazonaws.com", "EventRule.minute.arn"),
         ("detcloud-vision-spot-notice", "events.amazonaws.com", "EventRule.warnings.arn"),
     }
@@ -295,11 +304,62 @@ def test_nobody_calls_a_function_but_who_is_to(vision: Graph) -> None:
 
 def test_every_request_goes_to_the_api_and_is_limited(vision: Graph) -> None:
     integration, route = vision.inputs_of("Integration")["api"], vision.inputs_of("Route")["api"]
-    assert integration["integrationUri"] == "Function.api.invokeArn"
+    assert integration["integrationUri"] == "Alias.api.invokeArn"
     assert integration["payloadFormatVersion"] == "2.0"
     assert (route["routeKey"], route["target"]) == ("$default", "integrations/Integration.api.id")
     limits = vision.inputs_of("Stage")["api"]["defaultRouteSettings"]
     assert limits == {"throttlingRateLimit": 50, "throttlingBurstLimit": 100}
+
+
+def test_users_cannot_starve_agents(vision: Graph) -> None:
+    """Syncs have a route, and with it a throttle, of their own."""
+    route = vision.inputs_of("Route")["sync"]
+    assert route["routeKey"] == "POST /api/v1/agents/{agent}/sync"
+    assert route["target"] == vision.inputs_of("Route")["api"]["target"]
+    stage = vision.inputs_of("Stage")["api"]
+    assert stage["routeSettings"] == [
+        {"routeKey": route["routeKey"], "throttlingRateLimit": 200, "throttlingBurstLimit": 400}
+    ]
+    # A stage refuses settings of a route that is not there yet.
+    assert set(vision.predecessors_of("Stage", "api")) == {("Route", "api"), ("Route", "sync")}
+
+
+def test_everybody_calls_the_version_of_a_deployment(vision: Graph) -> None:
+    functions, aliases = vision.inputs_of("Function"), vision.inputs_of("Alias")
+    assert set(aliases) == set(FUNCTIONS)
+    for name, alias in aliases.items():
+        assert functions[name]["publish"] is True
+        assert (alias["name"], alias["functionName"]) == ("live", functions[name]["name"])
+        assert alias["functionVersion"] == f"Function.{name}.version"
+    [deployment] = {it["description"] for it in functions.values()}
+    assert re.fullmatch(r"detcloud \S+ [0-9a-f]{12}", deployment)
+    for kind in ("Permission", "FunctionEventInvokeConfig"):
+        assert {it["qualifier"] for it in vision.inputs_of(kind).values()} == {"live"}
+
+
+def test_another_archive_setting_or_pool_is_another_deployment(tmp_path: Path) -> None:
+    def described(folder: str, config: Mapping[str, str], pools: str = POOLS) -> str:
+        given = {**config, **files(tmp_path / folder)}
+        settings = parse_settings(
+            "vision", {name.removeprefix("detcloud:"): it for name, it in given.items()}
+        )
+        return describe_deployment(settings, pools)
+
+    same = described("a", VISION)
+    assert described("b", VISION) == same
+    assert described("a", VISION, f"{POOLS}# more") != same
+    assert described("a", {**VISION, "detcloud:logDays": "30"}) != same
+    (tmp_path / "b" / "suggest.zip").write_bytes(b"other")
+    settings = parse_settings(
+        "vision",
+        {
+            **{name.removeprefix("detcloud:"): it for name, it in VISION.items()},
+            "clusterConfig": "x",
+            "archive": str(tmp_path / "b" / "functions.zip"),
+            "suggestArchive": str(tmp_path / "b" / "suggest.zip"),
+        },
+    )
+    assert describe_deployment(settings, POOLS) != same
 
 
 def test_what_is_logged_of_a_request_holds_no_secret(vision: Graph) -> None:
@@ -399,8 +459,8 @@ def test_two_teams_share_no_name_no_role_and_no_tag(vision: Graph, speech: Graph
         ]
     called = {it.inputs["name"] for it in vision.resources if "name" in it.inputs}
     called |= {it["bucket"] for it in vision.inputs_of("Bucket").values()}
-    # The name of an API's stage is the API's own.
-    assert all("vision" in name for name in called - {"$default"})
+    # The names of an API's stage and of a function's alias are its own.
+    assert all("vision" in name for name in called - {"$default", "live"})
 
 
 def test_another_accounts_credentials_are_refused(vision: Graph) -> None:

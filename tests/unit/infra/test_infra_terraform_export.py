@@ -61,7 +61,7 @@ def test_names_are_those_of_terraform(document: dict[str, Any]) -> None:
     assert table["global_secondary_index"][0]["hash_key"] == "h"
     assert resources["aws_lambda_function"]["api"]["function_name"] == "detcloud-vision-api"
     assert resources["aws_lambda_permission"]["minute"]["function_name"] == (
-        "${aws_lambda_function.tick.function_name}"
+        "${aws_lambda_alias.tick.function_name}"
     )
     assert resources["aws_cloudwatch_metric_alarm"]["lag"]["alarm_name"] == "detcloud-vision-lag"
     assert set(resources["aws_subnet"]) == {"us_east_1a", "us_east_1b"}

@@ -147,3 +147,34 @@ def test_a_startup_script_runs_by_itself_whatever_is_in_it() -> None:
     encoded = base64.b64encode(own.encode()).decode()
     assert f"echo {encoded} | base64 --decode | bash > " in text
     assert own not in text
+
+
+def test_a_pool_that_names_a_group_sends_its_journal_there_and_no_other() -> None:
+    section = json.dumps({"log_group": "/company/agents", "log_stream": "all"})
+    text = script(replace(REQUEST, section=section))
+    assert "log_group='/company/agents'" in text
+    assert "log_stream='all'" in text
+    assert "log_group=''" in script()
+    assert subprocess.run(["bash", "-n"], input=text.encode(), check=False).returncode == 0
+
+
+def test_root_reaches_the_keys_of_the_machine_only_for_systems_manager(tmp_path: Path) -> None:
+    """The rule comes behind the one that it is an exception of, and so before it in the chain."""
+    rendered = user_data(URL, CLUSTER, session_manager=True)(REQUEST).decode()
+    assert "session_manager='1'" in rendered
+    assert "session_manager=''" in script()
+    unit = tmp_path / "detcloud-firewall.service"
+    begin = rendered.index("[Unit]\nDescription=Keeps everybody")
+    unit.write_text(rendered[begin : rendered.index("\nUNIT", begin)])
+    block = rendered[rendered.index("  sed -i '/^ExecStart") :]
+    edit = block[: block.index("\n", block.index("detcloud-firewall.service"))]
+    subprocess.run(["bash", "-c", f"units={tmp_path}\n{edit}"], check=True)
+    rules = [it for it in unit.read_text().splitlines() if "iptables -I OUTPUT -d 169" in it]
+    assert [
+        "--uid-owner detcloud -j REJECT" in rules[0],
+        "--uid-owner root -j ACCEPT" in rules[1],
+    ] == [
+        True,
+        True,
+    ]
+    assert len(rules) == 2

@@ -35,11 +35,11 @@ class RoleCredentials:
 
 def sign_identity(cluster: str, token_sha256: str, metadata: InstanceMetadata) -> IdentityProof:
     """Sign with the keys in the metadata. Raises OSError for metadata without what it takes."""
-    instance = _read_metadata(metadata, "latest/meta-data/instance-id")
-    region = _read_metadata(metadata, "latest/meta-data/placement/region")
+    instance = read_metadata(metadata, "latest/meta-data/instance-id")
+    region = read_metadata(metadata, "latest/meta-data/placement/region")
     service = os.environ.get("AWS_ENDPOINT_URL_STS") or f"https://sts.{region}.amazonaws.com"
     now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    credentials = _role_credentials(metadata)
+    credentials = role_credentials(metadata)
     headers = {
         "content-type": CONTENT_TYPE,
         "host": urlsplit(service).netloc,
@@ -57,9 +57,13 @@ def sign_identity(cluster: str, token_sha256: str, metadata: InstanceMetadata) -
 
 
 def authorization_header(
-    headers: dict[str, str], body: bytes, credentials: RoleCredentials, region: str
+    headers: dict[str, str],
+    body: bytes,
+    credentials: RoleCredentials,
+    region: str,
+    service: str = "sts",
 ) -> str:
-    """The Authorization of a `POST /` to the token service: a signature of AWS's version 4.
+    """The Authorization of a `POST /` to a service: a signature of AWS's version 4.
 
     The names of the headers are in lower case, and `x-amz-date` is among them.
     """
@@ -67,7 +71,7 @@ def authorization_header(
     lines = "".join(f"{name}:{headers[name].strip()}\n" for name in sorted(headers))
     request = f"POST\n/\n\n{lines}\n{names}\n{hashlib.sha256(body).hexdigest()}"
     now = headers["x-amz-date"]
-    scope = f"{now[:8]}/{region}/sts/aws4_request"
+    scope = f"{now[:8]}/{region}/{service}/aws4_request"
     digest = hashlib.sha256(request.encode()).hexdigest()
     key = f"AWS4{credentials.secret}".encode()
     for part in scope.split("/"):
@@ -78,13 +82,15 @@ def authorization_header(
     return f"AWS4-HMAC-SHA256 {holder}, SignedHeaders={names}, Signature={signature}"
 
 
-def _role_credentials(metadata: InstanceMetadata) -> RoleCredentials:
-    role = _read_metadata(metadata, ROLES_PATH).splitlines()[0]
-    fields = json.loads(_read_metadata(metadata, ROLES_PATH + role))
+def role_credentials(metadata: InstanceMetadata) -> RoleCredentials:
+    """Return the credentials of the machine's role. Raises OSError for one without a role."""
+    role = read_metadata(metadata, ROLES_PATH).splitlines()[0]
+    fields = json.loads(read_metadata(metadata, ROLES_PATH + role))
     return RoleCredentials(fields["AccessKeyId"], fields["SecretAccessKey"], fields["Token"])
 
 
-def _read_metadata(metadata: InstanceMetadata, path: str) -> str:
+def read_metadata(metadata: InstanceMetadata, path: str) -> str:
+    """Return the metadata at `path`. Raises OSError where there is none."""
     text = metadata.get(path)
     if not text:
         raise OSError(f"this machine has no {path.removeprefix('latest/meta-data/')}")

@@ -37,6 +37,12 @@ FINDING_COLUMNS = (
     field_column("Found", "text"),
     field_column("To do", "remedy"),
 )
+MOVE_COLUMNS = (
+    field_column("Function", "function"),
+    field_column("From", "before"),
+    field_column("To", "after"),
+    field_column("Deployment", "deployment"),
+)
 CHANGE_COLUMNS = (
     Column("Change", lambda it: CHANGES.get(it["change"], it["change"])),
     field_column("Type", "type"),
@@ -147,6 +153,22 @@ def destroy_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
         print(f"still listed with the cluster's tag: {name}")
     print(f"the cluster {team} is gone")
     return 1 if answer["leftovers"] else 0
+
+
+def add_rollback_arguments(parser: ArgumentParser) -> None:
+    _add_stack_options(parser)
+    parser.add_argument(
+        "--forward", action="store_true", help="to the newest deployment again instead"
+    )
+    add_output_options(parser)
+
+
+def roll_back_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
+    """Move the functions to the deployment before, and print which went where."""
+    flags = ["--forward"] if arguments.forward else []
+    _, answer = _run_deployment("rollback", cloud, arguments, *flags)
+    print_items(MOVE_COLUMNS, answer["moves"], arguments)
+    return 0
 
 
 def add_policy_arguments(parser: ArgumentParser) -> None:
@@ -267,6 +289,7 @@ HANDLERS: Handlers = {
         for verb, add_arguments, run in (
             ("check", add_check_arguments, check_account),
             ("upgrade", add_upgrade_arguments, upgrade_cluster),
+            ("rollback", add_rollback_arguments, roll_back_cluster),
             ("policy", add_policy_arguments, print_policy),
             ("destroy", add_destroy_arguments, destroy_cluster),
         )

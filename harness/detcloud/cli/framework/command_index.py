@@ -295,6 +295,7 @@ _CLUSTER = (
         for verb, summary in (
             ("check", f"check whether a team's cluster can run in an account of {cloud.title}"),
             ("upgrade", f"show what would change of a cluster on {cloud.title}, then change it"),
+            ("rollback", f"let a cluster on {cloud.title} run as the deployment before"),
             ("policy", f"print what whoever deploys to {cloud.title} may have to do"),
             ("destroy", f"end a team's cluster on {cloud.title}, and leave nothing"),
         )

@@ -1,0 +1,104 @@
+"""The journal of an agent on its way to CloudWatch."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud.agent.aws import journal
+from detcloud.agent.aws.journal import (
+    BATCH_BYTES_MAX,
+    EVENTS_MAX,
+    LINE_BYTES_MAX,
+    JournalLine,
+    LogRefused,
+    LogStream,
+    parse_line,
+    ship,
+    take_batch,
+)
+from tests.emulators.ministack import Ministack
+
+
+def entry(**fields: Any) -> str:
+    # As `journalctl --output=json` has it: times are microseconds, as text.
+    line = {"MESSAGE": "hello", "__REALTIME_TIMESTAMP": "1800000000123456", "__CURSOR": "s=1"}
+    return json.dumps({**line, **fields})
+
+
+def test_a_line_has_its_time_and_its_place() -> None:
+    assert parse_line(entry()) == JournalLine("hello", 1_800_000_000_123, "s=1")
+    long = parse_line(entry(MESSAGE="x" * (LINE_BYTES_MAX + 1)))
+    assert long is not None
+    assert len(long.text) == LINE_BYTES_MAX
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", entry(MESSAGE=[104, 105]), entry(MESSAGE=" ")])
+def test_what_is_no_text_is_left_out(text: str) -> None:
+    assert parse_line(text) is None
+
+
+def test_a_batch_is_no_larger_than_a_call_may_be() -> None:
+    small = [JournalLine("x", 1, "c")] * (EVENTS_MAX + 1)
+    assert len(take_batch(small)) == EVENTS_MAX
+    # 16384 + 26 bytes each: 54 of them are 886,140 bytes, and 55 are too many.
+    large = [JournalLine("x" * LINE_BYTES_MAX, 1, "c")] * 60
+    assert len(take_batch(large)) == BATCH_BYTES_MAX // (LINE_BYTES_MAX + 26) == 54
+
+
+def test_what_was_refused_is_sent_again_and_only_then_is_its_place_kept(tmp_path: Path) -> None:
+    cursor, seen, slept = tmp_path / "cursor", list[list[str]](), list[float]()
+    failures: list[Exception] = [LogRefused("ThrottlingException"), OSError("away")]
+
+    def write(lines: Sequence[JournalLine]) -> None:
+        if failures:
+            assert not cursor.exists()
+            raise failures.pop()
+        seen.append([it.text for it in lines])
+
+    lines = [JournalLine("a", 1, "s=1"), JournalLine("b", 2, "s=2")]
+    ship([list(lines)], write, cursor, slept.append)
+    assert seen == [["a", "b"]]
+    assert slept == [journal.RETRY_SECONDS] * 2
+    assert cursor.read_text() == "s=2"
+
+
+class Metadata:
+    """An instance whose role has keys."""
+
+    def get(self, path: str) -> str | None:
+        keys = {"AccessKeyId": "test", "SecretAccessKey": "test", "Token": "session"}
+        role = "latest/meta-data/iam/security-credentials/"
+        return {
+            "latest/meta-data/instance-id": "i-1",
+            "latest/meta-data/placement/region": "us-east-1",
+            role: "instance",
+            f"{role}instance": json.dumps(keys),
+        }.get(path)
+
+
+def test_cloudwatch_takes_the_lines_in_the_order_of_their_times(
+    aws: Ministack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = aws.client("logs")
+    logs.create_log_group(logGroupName="/company/agents")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_LOGS", aws.url)
+    now_ms = 1_800_000_000_000
+    stream = LogStream("/company/agents", "", Metadata())
+    # The stream is made by the first call, and is there at the second.
+    stream.write([JournalLine("second", now_ms + 1, "b"), JournalLine("first", now_ms, "a")])
+    stream.write([JournalLine("third", now_ms + 2, "c")])
+    found = logs.get_log_events(
+        logGroupName="/company/agents", logStreamName="i-1", startFromHead=True
+    )
+    assert [it["message"] for it in found["events"]] == ["first", "second", "third"]
+
+
+def test_a_group_that_is_not_there_is_told_by_its_error(
+    aws: Ministack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_LOGS", aws.url)
+    with pytest.raises(LogRefused, match="ResourceNotFoundException"):
+        LogStream("/nobodys", "s", Metadata()).write([JournalLine("x", 1, "a")])

@@ -1,0 +1,119 @@
+"""CloudFront with a company's web ACL in front of the API, and sessions on instances."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from infra.aws import policies
+from infra.aws.front import ORIGIN_HEADER
+from infra.aws.names import FUNCTIONS, Names
+from infra.aws.program import run
+from infra.aws.settings import parse_settings
+from infra.aws.terraform import PROVIDER
+from infra.stack_program import SettingsInvalid
+from infra.terraform.export import export
+from tests.unit.infra.graphs import FRONTED, Graph, files
+from tests.unit.infra.iam import allows
+
+SECRET = "s" * 32
+
+
+def test_everybody_calls_the_distribution_and_it_alone_calls_the_api(fronted: Graph) -> None:
+    front = fronted.inputs_of("Distribution")["front"]
+    assert front["webAclId"] == FRONTED["detcloud:webAcl"]
+    [origin] = front["origins"]
+    assert origin["domainName"] == "Api.api.id.execute-api.eu-west-1.amazonaws.com"
+    assert origin["customOriginConfig"]["originProtocolPolicy"] == "https-only"
+    assert origin["customHeaders"] == [{"name": ORIGIN_HEADER, "value": SECRET}]
+    behaviour = front["defaultCacheBehavior"]
+    assert behaviour["viewerProtocolPolicy"] == "https-only"
+    assert {"POST", "PUT", "DELETE", "PATCH"} < set(behaviour["allowedMethods"])
+    url = "https://Distribution.front.domainName"
+    assert fronted.exported["url"] == url
+    functions = fronted.inputs_of("Function")
+    for name in FUNCTIONS:
+        variables = functions[name]["environment"]["variables"]
+        assert variables["DETCLOUD_API_URL"] == url
+        # Instances that run know the former address, under which the gateway calls the API too.
+        assert variables["DETCLOUD_API_FORMER_URL"] == "Api.api.apiEndpoint"
+        # The digest is enough for whoever checks it.
+        assert SECRET not in variables.values()
+    digest = hashlib.sha256(SECRET.encode()).hexdigest()
+    assert functions["api"]["environment"]["variables"]["DETCLOUD_ORIGIN_SHA256"] == digest
+    assert functions["api"]["reservedConcurrentExecutions"] == 50
+
+
+def test_nothing_stands_in_front_unless_it_is_asked_for(vision: Graph) -> None:
+    assert not vision.inputs_of("Distribution")
+    assert not vision.inputs_of("RolePolicyAttachment")
+
+
+def test_terraform_has_all_of_it(tmp_path: Path) -> None:
+    document = export(
+        run, PROVIDER, "fronted", {**FRONTED, **files(tmp_path / "given")}, tmp_path / "out"
+    )
+    front = document["resource"]["aws_cloudfront_distribution"]["front"]
+    assert front["origin"][0]["domain_name"] == (
+        "${aws_apigatewayv2_api.api.id}.execute-api.eu-west-1.amazonaws.com"
+    )
+    assert front["web_acl_id"] == FRONTED["detcloud:webAcl"]
+    assert document["output"]["url"]["value"] == (
+        "https://${aws_cloudfront_distribution.front.domain_name}"
+    )
+    alias = document["resource"]["aws_lambda_alias"]["api"]
+    assert alias["function_version"] == "${aws_lambda_function.api.version}"
+
+
+def test_systems_manager_gets_the_policy_that_it_needs_and_instances_know_it(
+    fronted: Graph,
+) -> None:
+    attached = fronted.inputs_of("RolePolicyAttachment")["instance"]
+    assert attached["role"] == fronted.inputs_of("Role")["instance"]["name"]
+    assert attached["policyArn"] == "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore"
+    variables = fronted.inputs_of("Function")["tick"]["environment"]["variables"]
+    assert json.loads(variables["DETCLOUD_NETWORK"])["session_manager"] is True
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"webAcl": "arn:aws:wafv2:eu-west-1:111111111111:regional/webacl/a/1"}, "for CloudFront"),
+        (
+            {"webAcl": "arn:aws:wafv2:us-east-1:222222222222:global/webacl/a/1"},
+            "expected one of account 111111111111 and region us-east-1",
+        ),
+        ({"originSecret": SECRET}, "webAcl is missing"),
+        ({"originSecret": "short-and-told"}, "32 to 128 letters"),
+        (
+            {
+                "webAcl": FRONTED["detcloud:webAcl"],
+                "domain": "ml.example.com",
+                "certificate": "arn:aws:acm:eu-west-1:111111111111:certificate/1",
+            },
+            "exclude each other",
+        ),
+        ({"sessionManager": "yes"}, "true or false"),
+    ],
+)
+def test_what_cannot_be_is_refused(settings: dict[str, str], expected: str) -> None:
+    least = {
+        "account": "111111111111",
+        "region": "eu-west-1",
+        "clusterConfig": "pools.yaml",
+        "adminSha256": "a" * 64,
+    }
+    with pytest.raises(SettingsInvalid, match=expected) as refused:
+        parse_settings("vision", {**least, **settings})
+    assert "short-and-told" not in str(refused.value)
+
+
+def test_instances_may_write_to_the_groups_that_pools_name_and_to_no_other() -> None:
+    names = Names("vision", "111111111111", "us-east-1")
+    document = policies.journal(names, ["/company/agents"])
+    own = "arn:aws:logs:us-east-1:111111111111:log-group:/company/agents:log-stream:i-1"
+    other = "arn:aws:logs:us-east-1:111111111111:log-group:/aws/lambda/x:log-stream:i-1"
+    assert allows(document, "logs:PutLogEvents", own)
+    assert not allows(document, "logs:PutLogEvents", other)
+    assert not allows(document, "logs:DeleteLogGroup", own)

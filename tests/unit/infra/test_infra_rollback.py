@@ -1,0 +1,107 @@
+"""The way back to the deployment before, on Lambda as its developer guide describes it."""
+
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from infra.aws.names import FUNCTIONS, Names
+from infra.aws.rollback import move_functions
+from infra.stack_program import RollbackFailed
+
+NAMES = Names("own", "123456789012", "us-east-1")
+OLD, NEW = "detcloud 0.1 aaaa", "detcloud 0.2 bbbb"
+
+
+class Lambda:
+    """Functions by their names: descriptions by version, and the version of the alias `live`."""
+
+    def __init__(self, *deployments: str, live: int | None = None) -> None:
+        described = {number: it for number, it in enumerate(deployments, 1)}
+        self.versions = {NAMES.part(name): dict(described) for name in FUNCTIONS}
+        self.live = dict.fromkeys(self.versions, live or len(deployments))
+        self.moved: list[str] = []
+        self.fails_at = ""
+
+    def __call__(self, service: str) -> Any:
+        assert service == "lambda"
+        return self
+
+    def get_alias(self, FunctionName: str, Name: str) -> Any:
+        if FunctionName not in self.live:
+            raise ClientError({"Error": {"Code": "ResourceNotFoundException"}}, "GetAlias")
+        version = self.live[FunctionName]
+        return {"FunctionVersion": str(version), "RevisionId": f"revision-{version}"}
+
+    def get_paginator(self, operation: str) -> Any:
+        assert operation == "list_versions_by_function"
+        return self
+
+    def paginate(self, FunctionName: str) -> Any:
+        described = self.versions[FunctionName].items()
+        numbered = [{"Version": str(it), "Description": text} for it, text in described]
+        # Each page has some of them, the unpublished one first.
+        yield {"Versions": [{"Version": "$LATEST", "Description": NEW}]}
+        yield {"Versions": numbered}
+
+    def update_alias(
+        self, FunctionName: str, Name: str, FunctionVersion: str, RevisionId: str
+    ) -> None:
+        if FunctionName == self.fails_at:
+            raise ClientError({"Error": {"Code": "TooManyRequestsException"}}, "UpdateAlias")
+        assert (Name, RevisionId) == ("live", f"revision-{self.live[FunctionName]}")
+        self.live[FunctionName] = int(FunctionVersion)
+        self.moved.append(FunctionName)
+
+    def move(self, *, forward: bool = False) -> Any:
+        return move_functions(NAMES, self, lambda line: None, forward=forward)
+
+
+def test_all_functions_go_back_to_the_deployment_before_and_the_api_last() -> None:
+    # A deployment that changed nothing of a function's code still published a version of it.
+    aws = Lambda(OLD, OLD, NEW)
+    moves = aws.move()
+    assert {(it.before, it.after, it.deployment) for it in moves} == {("3", "2", OLD)}
+    assert {it.function for it in moves} == set(FUNCTIONS)
+    assert set(aws.live.values()) == {2}
+    assert aws.moved[-1] == NAMES.part("api")
+
+
+def test_one_that_broke_off_goes_on_to_the_same_deployment() -> None:
+    aws = Lambda("detcloud 0.0 0000", OLD, NEW)
+    aws.fails_at = NAMES.part("suggest")
+    with pytest.raises(RollbackFailed, match="try again"):
+        aws.move()
+    assert set(aws.live.values()) == {2, 3}
+    aws.fails_at = ""
+    aws.move()
+    assert set(aws.live.values()) == {2}
+
+
+def test_the_newest_deployment_is_found_again() -> None:
+    aws = Lambda(OLD, NEW)
+    aws.move()
+    moves = aws.move(forward=True)
+    assert {(it.before, it.after, it.deployment) for it in moves} == {("1", "2", NEW)}
+
+
+def test_what_has_not_been_deployed_twice_has_no_way_back() -> None:
+    aws = Lambda(NEW)
+    with pytest.raises(RollbackFailed, match=r"there is no version before 1 of the API"):
+        aws.move()
+    assert not aws.moved
+
+
+def test_nothing_moves_where_a_function_of_the_deployment_is_gone() -> None:
+    aws = Lambda(OLD, NEW)
+    del aws.versions[NAMES.part("tick")][1]
+    with pytest.raises(RollbackFailed, match=r"^tick of the deployment .* are gone"):
+        aws.move()
+    assert not aws.moved
+
+
+def test_a_cluster_of_before_aliases_says_what_to_do() -> None:
+    aws = Lambda(OLD, NEW)
+    aws.live.clear()
+    with pytest.raises(RollbackFailed, match="has no alias live: deploy the cluster"):
+        aws.move()
