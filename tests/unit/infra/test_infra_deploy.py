@@ -20,7 +20,7 @@ from infra.aws import bundle, program
 from infra.aws.bundle import Target
 from infra.findings import Finding, Level
 from infra.sources import REPOSITORY
-from infra.stack_program import DrainReport
+from infra.stack_program import DrainReport, FunctionMove, RollbackFailed
 from infra.terraform.export import FILE
 
 DIGEST = "c" * 64
@@ -417,6 +417,23 @@ def test_whoever_has_no_engine_drains_all_the_same(
     monkeypatch.setenv("PATH", "")
     settings.write_text(settings.read_text() + "  detcloud:protect: false\n")
     assert run("drain") == (0, {"instances": 1, "templates": 0})
+
+
+def test_a_rollback_says_what_moved_or_why_nothing_did(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without an engine: it moves aliases, and leaves the stack's state as it is."""
+
+    def move(team: str, config: object, forward: bool, progress: object) -> list[FunctionMove]:
+        if forward:
+            raise RollbackFailed("there is no version before 1")
+        return [FunctionMove("api", "3", "2", f"of {team}")]
+
+    monkeypatch.setattr(program, "PROGRAM", replace(program.PROGRAM, rollback=move))
+    monkeypatch.setenv("PATH", "")
+    moved = {"function": "api", "before": "3", "after": "2", "deployment": "of vision"}
+    assert run("rollback") == (0, {"moves": [moved]})
+    assert run("rollback", "--forward") == (1, {"error": "there is no version before 1"})
 
 
 def test_the_policy_is_that_of_the_settings(run: Run) -> None:
