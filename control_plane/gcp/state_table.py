@@ -36,6 +36,7 @@ from control_plane.gcp.row_documents import (
 from control_plane.gcp.update_times import UpdateTimes
 from control_plane.state.retry_pauses import RetryPauses
 from control_plane.state.table import (
+    NEVER_MS,
     Check,
     Conflict,
     Delete,
@@ -123,10 +124,13 @@ class FirestoreTable:
             return Page(tuple(page), None)
         return Page(tuple(page), page[-1].key.sort if descending else rows[len(page)].key.sort)
 
-    def due_keys(self, shard: int, until_ms: int, *, limit: int = 100) -> tuple[Key, ...]:
+    def due_keys(
+        self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
+    ) -> tuple[Key, ...]:
         """Read keys of due rows of a shard, earliest first."""
         filters = [
             _filter("h", "EQUAL", integer_value(shard)),
+            _filter("d", "GREATER_THAN", integer_value(after_ms)),
             _filter("d", "LESS_THAN_OR_EQUAL", integer_value(until_ms)),
         ]
         query = _structured_query(filters, _order("d", "ASCENDING"), limit, ("p", "s"))
