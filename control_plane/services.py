@@ -9,6 +9,7 @@ from control_plane.agents.identity import IdentityVerifier
 from control_plane.agents.long_polls import LongPollRegistry
 from control_plane.agents.service import AgentService
 from control_plane.agents.storage_access import CredentialIssuer
+from control_plane.agents.trial_grants import TrialGrants
 from control_plane.checkpoint_stores.endpoints import EndpointRule, allow_any
 from control_plane.checkpoint_stores.manifests import ManifestCache
 from control_plane.config.storage import CheckpointStorage
@@ -44,6 +45,7 @@ class Services:
         providers: where instances can come from; `provider.type` of a pool's configuration.
         endpoints: which checkpoint stores of users the cluster may call.
         credential_issuer: who issues keys for the storage of trials; None where they bring theirs.
+        trial_grants: who gives trials access to data and registries; None where nobody does.
         suggests: whether another process asks searches' models; else this one must be able to.
         identity_verifier: tells which instance signed a proof of its identity; None where none can.
     """
@@ -67,6 +69,7 @@ class Services:
     endpoints: EndpointRule = allow_any
     identity_verifier: IdentityVerifier | None = None
     credential_issuer: CredentialIssuer | None = None
+    trial_grants: TrialGrants | None = None
 
     @property
     def table(self) -> StateTable:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from control_plane.agents.identity import IdentityVerifier
     from control_plane.agents.long_polls import LongPollRegistry
     from control_plane.agents.storage_access import CredentialIssuer
+    from control_plane.agents.trial_grants import TrialGrants
     from control_plane.config.storage import CheckpointStorage
     from control_plane.fleet.notices import InstanceNotice
     from control_plane.objects.signing import HmacUrlSigner
@@ -85,6 +86,11 @@ class Adapters(ABC):
     @property
     def credential_issuer(self) -> CredentialIssuer | None:
         """The issuer of keys for a trial's storage; None where trials bring their own."""
+        return None
+
+    @property
+    def trial_grants(self) -> TrialGrants | None:
+        """The giver of access to data and registries; None where trials bring their own."""
         return None
 
     @property

@@ -155,5 +155,6 @@ class Cluster:
                 tokens=TableTokens(self.engine.table, tokens, adapters.clock),
                 identity_verifier=adapters.identity_verifier,
                 credential_issuer=adapters.credential_issuer,
+                trial_grants=adapters.trial_grants,
             )
         )

@@ -7,14 +7,11 @@ from. The credentials themselves are limited to that, whatever else their role a
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from control_plane.actors import addresses
-from control_plane.actors.agent.actor import AgentState
 from control_plane.actors.step import CommandRefused
-from control_plane.agents.service import AgentService
+from control_plane.agents.running_trial import RunningTrial
 from control_plane.agents.spec import parse_stored_config
 from control_plane.checkpoint_stores.trial_storage import credential_scope, storage_fields
 from control_plane.config.storage import CheckpointStorage
-from control_plane.engine.engine import Engine
 
 SECONDS_MAX = 3600
 
@@ -47,36 +44,20 @@ class CredentialIssuer(Protocol):
         """Issue credentials for a session called `name`; OSError if the cloud does not answer."""
 
 
-def allowed_access(
-    engine: Engine,
-    service: AgentService,
-    agent: str,
-    allocation: str,
-    checkpoints: CheckpointStorage,
-) -> StorageAccess:
-    """The access that an agent's trial may have.
+def allowed_access(running: RunningTrial, allocation: str, own: CheckpointStorage) -> StorageAccess:
+    """The access that a running trial may have; `own` is the cluster's store of checkpoints.
 
-    Raises CommandRefused: forbidden for an allocation that is not on the agent now, not_found for
-    one whose storage needs no credentials from here.
+    Raises CommandRefused: not_found for one whose storage needs no credentials from here.
     """
-    trial_id, _, epoch = allocation.partition(".")
-    state = engine.read_state(addresses.agent(agent))
-    desired = state.desired if isinstance(state, AgentState) and not state.lost else ()
-    if not any((a.trial_id, a.epoch) == (int(trial_id), int(epoch)) for a in desired):
-        raise CommandRefused("forbidden", f"allocation {allocation} is not one of agent {agent}")
-    trial = service.read_trial(int(trial_id))
-    found = None if trial is None else service.read_experiment(trial.experiment_id)
-    if trial is None or found is None or trial.epoch != int(epoch):
-        raise CommandRefused("forbidden", f"allocation {allocation} is over")
-    experiment, definition = found
+    trial, definition = running.trial, running.definition
     config = parse_stored_config(definition)
-    scope = credential_scope(storage_fields(config.checkpoint_storage, checkpoints))
+    scope = credential_scope(storage_fields(config.checkpoint_storage, own))
     if scope is None:
         raise CommandRefused("not_found", f"nothing is given out for the storage of {allocation}")
     above = f"{scope.prefix.strip('/')}/" if scope.prefix else ""
-    own = f"{above}{experiment.experiment_id}/{trial_id}"
+    folder = f"{above}{running.experiment.experiment_id}/{trial.trial_id}"
     start = trial.checkpoint or trial.inherited or definition.warm_start
-    reads = [own]
-    if start is not None and not f"{above}{start.path}".startswith(f"{own}/"):
+    reads = [folder]
+    if start is not None and not f"{above}{start.path}".startswith(f"{folder}/"):
         reads.append(f"{above}{start.path}")
-    return StorageAccess(scope.bucket, f"{own}/{epoch}", tuple(dict.fromkeys(reads)))
+    return StorageAccess(scope.bucket, f"{folder}/{trial.epoch}", tuple(dict.fromkeys(reads)))

@@ -74,7 +74,33 @@ def _check_folder(path: str) -> str:
     return path
 
 
-Folders = Annotated[tuple[Annotated[str, AfterValidator(_check_folder)], ...], Field(strict=False)]
+Folder = Annotated[str, AfterValidator(_check_folder)]
+FileSystemId = Annotated[str, Field(pattern=r"^fs-[0-9a-f]{8,17}$")]
+MountName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]{0,8}$")]
+Folders = Annotated[tuple[Folder, ...], Field(strict=False)]
+
+
+class FileSystem(Section):
+    """A file system that EC2 instances mount as they boot."""
+
+    id: FileSystemId
+    """Its id, fs-..., in the region of the pool."""
+    folder: Folder
+    """Where it is mounted; trials may mount it, and parts of it, from there."""
+    type: Literal["efs", "fsx_lustre"] = "efs"
+    """`efs`, or `fsx_lustre`, for which the machine image needs the Lustre client."""
+    mount_name: MountName = ""
+    """The mount name of a file system of FSx for Lustre."""
+
+    @model_validator(mode="after")
+    def _check_mount_name(self) -> FileSystem:
+        if (self.type == "fsx_lustre") != bool(self.mount_name):
+            text = "is what a file system of type fsx_lustre has, and no other"
+            refuse_at(("mount_name",), text, "`aws fsx describe-file-systems` tells it", "")
+        return self
+
+
+FileSystems = Annotated[tuple[FileSystem, ...], Field(strict=False, max_length=8)]
 Tags = Annotated[tuple[Tag, ...], Field(strict=False, max_length=TAGS_MAX)]
 
 
@@ -83,6 +109,7 @@ class AwsProvider(Provider):
 
     reference_sections: ClassVar[ReferenceSections] = (
         ("Network interfaces", "`provider.network_interface` of aws.", NetworkInterface),
+        ("File systems", "An entry of `provider.file_systems` of aws.", FileSystem),
         ("Tags", "An entry of `provider.custom_tags` of aws.", Tag),
     )
 
@@ -119,6 +146,8 @@ class AwsProvider(Provider):
     """More tags; see Tags."""
     allowed_mounts: Folders = ()
     """Folders of its instances of which trials may mount parts and use devices; none if empty."""
+    file_systems: FileSystems = ()
+    """File systems of EFS and FSx that its instances mount; see File systems."""
     efa: bool = True
     """Whether instances that are launched for a trial on several have Elastic Fabric Adapters,
     where their type has such. Without public addresses they have one on each network card.
@@ -171,6 +200,11 @@ class AwsProvider(Provider):
         if self.capacity_block and not self.capacity_reservation:
             text = "needs the reservation of the block"
             refuse_at(("capacity_block",), text, "say its capacity_reservation", True)
+        folders = [it.folder for it in self.file_systems]
+        for place, folder in enumerate(folders):
+            if folder in folders[:place]:
+                loc = ("file_systems", place, "folder")
+                refuse_at(loc, f"is that of another one, {folder}", "choose another", folder)
         if not self.offerings and self._slots is None:
             _refuse_type(("instance_type",), self.instance_type, "say its instance_slots")
         if not self.offerings and self.instance_slots is not None:
@@ -185,7 +219,7 @@ class AwsProvider(Provider):
     @property
     def mounts_allowed(self) -> tuple[str, ...]:
         """The folders of which trials may mount parts."""
-        return self.allowed_mounts
+        return (*self.allowed_mounts, *(it.folder for it in self.file_systems))
 
     @property
     def _slots(self) -> int | None:

@@ -1,11 +1,9 @@
 """AWS credentials for a trial's storage: sessions of one role, each narrowed by its own policy."""
 
-import json
 from typing import Any
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from control_plane.agents.storage_access import SECONDS_MAX, StorageAccess, StorageCredentials
+from control_plane.aws.role_sessions import assume_role
 
 
 class StsCredentialIssuer:
@@ -22,21 +20,8 @@ class StsCredentialIssuer:
 
     def issue_credentials(self, name: str, access: StorageAccess) -> StorageCredentials:
         """Issue credentials for a session called `name`; OSError if AWS does not issue them."""
-        try:
-            issued = self._client.assume_role(
-                RoleArn=self._role,
-                RoleSessionName=name,
-                DurationSeconds=SECONDS_MAX,
-                Policy=json.dumps(session_policy(access, self._key), separators=(",", ":")),
-            )["Credentials"]
-        except (BotoCoreError, ClientError) as error:
-            raise OSError(f"no keys for {name}: {type(error).__name__}") from error
-        return StorageCredentials(
-            issued["AccessKeyId"],
-            issued["SecretAccessKey"],
-            issued["SessionToken"],
-            int(issued["Expiration"].timestamp() * 1000),
-        )
+        policy = session_policy(access, self._key)
+        return assume_role(self._client, self._role, name, SECONDS_MAX, policy)
 
 
 def session_policy(access: StorageAccess, key: str = "") -> dict[str, Any]:

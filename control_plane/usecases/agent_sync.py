@@ -16,6 +16,7 @@ from control_plane.actors.step import CommandRefused
 from control_plane.actors.trial.state import TrialState
 from control_plane.agents.draining import drain_agent
 from control_plane.agents.service import SyncRequest, SyncResponse
+from control_plane.agents.trial_grants import grant_fields
 from control_plane.checkpoint_stores.trial_storage import credential_scope
 from control_plane.fleet.notices import InstanceNotice, record_notice
 from control_plane.objects.store import model_code_key
@@ -88,7 +89,7 @@ def answer_sync(services: Services, agent_id: str, request: SyncRequest) -> Agen
     trial_ids = [_trial_id(entry) for entry in answer.desired]
     bests = _best_validations(services, answer.trials.values())
     desired = [
-        _desired_entry(services, entry, bests.get(trial_id))
+        _desired_entry(services, entry, answer.trials.get(trial_id), bests.get(trial_id))
         for entry, trial_id in zip(answer.desired, trial_ids, strict=True)
     ]
     content = to_json([request.epoch, answer.revision, desired])
@@ -117,7 +118,9 @@ def _trial_id(entry: dict[str, Any]) -> int:
     return int(entry["allocation"].partition(".")[0])
 
 
-def _desired_entry(services: Services, entry: dict[str, Any], best: float | None) -> dict[str, Any]:
+def _desired_entry(
+    services: Services, entry: dict[str, Any], trial: TrialState | None, best: float | None
+) -> dict[str, Any]:
     """An entry as it is answered: the slots beside the spec, the size of the code, and the best
     validation of the experiment.
     """
@@ -130,6 +133,8 @@ def _desired_entry(services: Services, entry: dict[str, Any], best: float | None
         spec = dict(answered["spec"])
         if services.credential_issuer is not None and credential_scope(spec["storage"]):
             spec["storage"] = {**spec["storage"], "credentials": "given"}
+        if services.trial_grants is not None and trial is not None:
+            spec |= grant_fields(services.trial_grants, spec, trial.settings.pool)
         answered |= {"slots": spec.pop("slots"), "spec": spec}
     if "code" in answered:
         size = services.objects.size(model_code_key(answered["code"]["sha256"]))

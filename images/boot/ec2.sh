@@ -86,7 +86,11 @@ touch "$alive"
 chown -R detcloud "${alive%/*}"
 
 token="$(curl -fsS --retry 5 -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' "$metadata/api/token")"
-name="$(curl -fsS --retry 5 -H "X-aws-ec2-metadata-token: $token" "$metadata/meta-data/instance-id")"
+read_metadata() {
+  curl -fsS --retry 5 -H "X-aws-ec2-metadata-token: $token" "$metadata/meta-data/$1"
+}
+name="$(read_metadata instance-id)"
+region="$(read_metadata placement/region)"
 
 # First what reports failures of the rest.
 mkdir -p "$code" "$work"
@@ -96,6 +100,7 @@ echo "$code_sha256  $code/agent.tar.gz" | sha256sum --check --quiet
 tar -xzf "$code/agent.tar.gz" -C "$code"
 
 @INSTALL@
+@FILE_SYSTEMS@
 usermod -aG docker detcloud
 chown detcloud "$work"
 chmod 700 "$work"
@@ -105,6 +110,7 @@ cat > "$units/detcloud-agent.service" <<UNIT
 Description=The agent of detcloud
 Wants=network-online.target
 Requires=detcloud-firewall.service
+RequiresMountsFor=@FILE_SYSTEM_FOLDERS@
 After=network-online.target docker.service detcloud-firewall.service
 
 [Service]
@@ -114,7 +120,7 @@ User=detcloud
 # may use Docker is as good as root anyway.
 AmbientCapabilities=CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_NET_BIND_SERVICE
 Environment=PYTHONPATH=$code
-ExecStart=$(command -v "$python") -P -m detcloud.agent --url ${url//\$/\$\$} --cluster $cluster --pool $pool --name $name --identity aws --notices ec2 --container-runtime docker --container-user 1000:1000 --cpu-slots $cpu_slots --allow-mount $mounts --work-dir $work --alive-file $alive
+ExecStart=$(command -v "$python") -P -m detcloud.agent --url ${url//\$/\$\$} --cluster $cluster --pool $pool --name $name --region $region --identity aws --notices ec2 --container-runtime docker --container-user 1000:1000 --cpu-slots $cpu_slots --allow-mount $mounts --work-dir $work --alive-file $alive
 Restart=always
 RestartSec=5
 # Trials outlive their agent: the next one goes on with them.

@@ -7,10 +7,11 @@ from typing import Any
 
 import pulumi_aws as aws
 
-from infra.aws import policies
+from infra.aws import policies, trial_policies
 from infra.aws.names import FUNCTIONS
 from infra.aws.policies import Document
 from infra.aws.scope import Scope
+from infra.aws.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,10 @@ class Roles:
     storage: Any
     instance: Any
     instance_profile: Any
+    data: Any = None
+    """The role of trials' code, where there are buckets for it."""
+    pull: Any = None
+    """The role that pulls images, where there are private repositories."""
 
 
 def make_roles(scope: Scope, journal_groups: Sequence[str] = ()) -> Roles:
@@ -33,7 +38,7 @@ def make_roles(scope: Scope, journal_groups: Sequence[str] = ()) -> Roles:
     """
     names, settings = scope.names, scope.settings
     documents = {
-        "api": policies.api(names),
+        "api": trial_policies.with_sessions(policies.api(names), _trial_roles(settings)),
         "advance": policies.advance(names),
         "tick": policies.tick(names, settings.network),
         "spot_notice": policies.spot_notice(names),
@@ -75,7 +80,26 @@ def make_roles(scope: Scope, journal_groups: Sequence[str] = ()) -> Roles:
         tags=scope.tags(),
         opts=scope.options(),
     )
-    return Roles(functions, granted, storage, instance, profile)
+    data = pull = None
+    if settings.data_buckets:
+        data = _make_role(scope, "data", api_trust, after=functions["api"])
+        document = trial_policies.data_access(settings.data_buckets)
+        more = trial_policies.data_key_use(names, key) if key else []
+        _make_policy(scope, "data", data, policies.add_statements(document, more))
+    if settings.image_repositories:
+        pull = _make_role(scope, "pull", api_trust, after=functions["api"])
+        _make_policy(scope, "pull", pull, trial_policies.pulls(settings.image_repositories))
+    return Roles(functions, granted, storage, instance, profile, data, pull)
+
+
+def _trial_roles(settings: Settings) -> list[str]:
+    """Return the roles that the API assumes for trials, besides that of their storage."""
+    names = settings.names
+    return [
+        *([names.role_arn("data")] if settings.data_buckets else []),
+        *([names.role_arn("pull")] if settings.image_repositories else []),
+        *dict.fromkeys(settings.task_roles.values()),
+    ]
 
 
 def _make_role(scope: Scope, name: str, trust: Document, after: Any = None) -> Any:

@@ -10,7 +10,9 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Final
 
 from infra.aws import company_settings as company
+from infra.aws import trial_settings
 from infra.aws.names import Names
+from infra.aws.trial_settings import DataBucket
 from infra.stack_program import SettingsInvalid
 
 ARCHITECTURES: Final = ("arm64", "x86_64")
@@ -95,6 +97,12 @@ class Settings:
     """The ARN of the domain's certificate."""
     hosted_zone: str = ""
     """The zone of Route 53 that gets the domain's record; whoever deploys makes it if empty."""
+    data_buckets: tuple[DataBucket, ...] = ()
+    """Buckets that the code of trials may use."""
+    task_roles: Mapping[str, str] = field(default_factory=dict)
+    """By pool, the ARN of the role of its trials' code, in place of `data_buckets`."""
+    image_repositories: tuple[str, ...] = ()
+    """Private repositories of ECR that images of trials are pulled from."""
 
     @property
     def names(self) -> Names:
@@ -126,7 +134,10 @@ def parse_settings(team: str, texts: Mapping[str, str]) -> Settings:
     if problems:
         raise SettingsInvalid(problems)
     region = values["region"]
-    return Settings(**{"zones": (f"{region}a", f"{region}b"), **values})
+    settings = Settings(**{"zones": (f"{region}a", f"{region}b"), **values})
+    if problems := trial_settings.find_inconsistencies(values, settings.names):
+        raise SettingsInvalid(problems)
+    return settings
 
 
 def _inconsistencies(values: Mapping[str, Any]) -> list[str]:
@@ -268,6 +279,7 @@ _FIELDS: Final[dict[str, Callable[[str], object]]] = {
     "monthlyBudget": _number_parser(1, 10_000_000),
     "privateSubnets": _parse_bool,
     **company.PARSERS,
+    **trial_settings.PARSERS,
 }
 _KNOWN: Final = ", ".join(_FIELDS)
 _REQUIRED: Final = tuple(

@@ -55,7 +55,8 @@ class TeamStack(pulumi.ComponentResource):
             **({"DETCLOUD_API_FORMER_URL": api.api_endpoint} if has_other_name else {}),
         }
         deployment = describe_deployment(settings, cluster_config)
-        own = _function_settings(scope, roles)
+        network = make_network(scope, roles.instance_profile)
+        own = _function_settings(scope, roles, network)
         functions = make_functions(scope, roles, common, own, deployment)
         aliases = make_aliases(scope, functions)
         stage = route_requests(scope, api, aliases["api"])
@@ -72,6 +73,8 @@ class TeamStack(pulumi.ComponentResource):
             "checkpoints": buckets["checkpoints"].id,
             "deadLetters": dead_letters.url,
             "alarms": topic.arn,
+            # What a file system for instances is to be in.
+            "network": network,
             **({"domainTarget": domain} if domain is not None else {}),
         }
         self.register_outputs(self.outputs)
@@ -87,7 +90,9 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _function_settings(scope: Scope, roles: Roles) -> dict[str, dict[str, Any]]:
+def _function_settings(
+    scope: Scope, roles: Roles, network: pulumi.Output[str]
+) -> dict[str, dict[str, Any]]:
     """Return the environment variables of single functions, besides those of all."""
     secret = scope.settings.origin_secret
     return {
@@ -96,10 +101,23 @@ def _function_settings(scope: Scope, roles: Roles) -> dict[str, dict[str, Any]]:
             "DETCLOUD_INSTANCE_ROLE": roles.instance.arn,
             **({"DETCLOUD_KMS_KEY": key} if (key := scope.settings.kms_key) else {}),
             **({"DETCLOUD_ORIGIN_SHA256": _sha256(secret)} if secret else {}),
+            **_trial_grants(scope.settings, roles),
         },
         "tick": {
             "DETCLOUD_GC_FUNCTION": scope.names.live_function("checkpoint_gc"),
             "DETCLOUD_SUGGEST_FUNCTION": scope.names.live_function("suggest"),
-            "DETCLOUD_NETWORK": make_network(scope, roles.instance_profile),
+            "DETCLOUD_NETWORK": network,
         },
     }
+
+
+def _trial_grants(settings: Settings, roles: Roles) -> dict[str, Any]:
+    """Return the API's variable of what trials may use besides checkpoints."""
+    grants = {
+        **({"data_role": roles.data.arn} if roles.data is not None else {}),
+        **({"pool_roles": dict(settings.task_roles)} if settings.task_roles else {}),
+        **({"pull_role": roles.pull.arn} if roles.pull is not None else {}),
+    }
+    if settings.image_repositories:
+        grants["repositories"] = list(settings.image_repositories)
+    return {"DETCLOUD_TRIAL_GRANTS": pulumi.Output.json_dumps(grants)} if grants else {}

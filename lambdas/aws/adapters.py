@@ -19,9 +19,11 @@ from lambdas.builder import Cluster
 
 if TYPE_CHECKING:
     from control_plane.access.tokens import StaticTokens
+    from control_plane.agents.storage_access import StorageCredentials
     from control_plane.aws.instance_identity import AwsIdentityVerifier
     from control_plane.aws.object_store import S3ObjectStore
     from control_plane.aws.storage_credentials import StsCredentialIssuer
+    from control_plane.aws.trial_grants import StsTrialGrants
     from control_plane.checkpoint_stores.types.s3 import S3
     from control_plane.fleet.notices import InstanceNotice
     from control_plane.fleet.records import IntentRow
@@ -106,6 +108,18 @@ class AwsAdapters(Adapters):
 
         key = os.environ.get("DETCLOUD_KMS_KEY", "")
         return StsCredentialIssuer(lazy_client("sts"), _setting("STORAGE_ROLE"), key)
+
+    @cached_property
+    def trial_grants(self) -> StsTrialGrants | None:
+        """The giver of access by the roles that were deployed; None where there are none."""
+        from control_plane.aws.trial_grants import StsTrialGrants
+
+        roles = json.loads(os.environ.get("DETCLOUD_TRIAL_GRANTS") or "{}")
+        if not roles:
+            return None
+        repositories = tuple(roles.pop("repositories", ()))
+        client = lazy_client("sts")
+        return StsTrialGrants(client, _create_registry_client, repositories=repositories, **roles)
 
     def administrator_tokens(self) -> StaticTokens:
         """Return the token of whoever deployed the cluster."""
@@ -212,6 +226,19 @@ def _create_price_client() -> Any:
 
     config = Config(retries={"total_max_attempts": 1}, connect_timeout=2, read_timeout=4)
     return new_session().create_client("pricing", PRICE_LIST_REGION, config=config)
+
+
+def _create_registry_client(region: str, keys: StorageCredentials) -> Any:
+    """Make a client of ECR with the keys of a session."""
+    from detcloud.shared.aws import new_session
+
+    return new_session().create_client(
+        "ecr",
+        region,
+        aws_access_key_id=keys.key_id,
+        aws_secret_access_key=keys.secret,
+        aws_session_token=keys.session_token,
+    )
 
 
 def _setting(name: str) -> str:

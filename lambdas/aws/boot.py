@@ -4,7 +4,7 @@ import base64
 import json
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -45,13 +45,18 @@ def user_data(
             # As the provisioner counts a type without GPUs; see instance_types.slots_of.
             "CPU_SLOTS": str(int(section.get("cpu_slots_allowed") is True)),
         }
-        mounts = section.get("allowed_mounts") or []
-        for name, value in [*values.items(), *(("allowed_mounts", mount) for mount in mounts)]:
+        file_systems = [_mount_fields(it) for it in section.get("file_systems") or ()]
+        folders = [folder for _, _, folder, _ in file_systems]
+        mounts = [*(section.get("allowed_mounts") or ()), *folders]
+        words = [("file_systems", word) for fields in file_systems for word in fields]
+        for name, value in [*values.items(), *(("allowed_mounts", it) for it in mounts), *words]:
             if not _PLAIN.fullmatch(value):
                 raise ConfigurationError(
                     f"{name.lower()} {value!r:.80} cannot stand in a boot script"
                 )
         values["ALLOWED_MOUNTS"] = " ".join(mounts)
+        values["FILE_SYSTEM_FOLDERS"] = " ".join(folders)
+        values["FILE_SYSTEMS"] = _mount_commands(file_systems)
         values["STARTUP_SCRIPT"] = _isolated_command(section.get("startup_script") or "")
         text = _template()
         for name, value in values.items():
@@ -59,6 +64,21 @@ def user_data(
         return text.encode()
 
     return render_script
+
+
+def _mount_fields(file_system: Mapping[str, str]) -> tuple[str, str, str, str]:
+    """Return the arguments of the script's mount_file_system."""
+    kind, mount_name = file_system.get("type", "efs"), file_system.get("mount_name", "")
+    return kind, file_system["id"], file_system["folder"], mount_name
+
+
+def _mount_commands(file_systems: Sequence[tuple[str, ...]]) -> str:
+    """Return the commands that mount file systems, "" for none."""
+    if not file_systems:
+        return ""
+    functions = (_BOOT / "file_systems.sh").read_text(encoding="utf-8")
+    calls = [shlex.join(("mount_file_system", *fields)) for fields in file_systems]
+    return "\n".join((functions.rstrip("\n"), *calls))
 
 
 def _isolated_command(script: str) -> str:

@@ -30,6 +30,8 @@ JOINS = {("post", f"{V1}/agents")}
 AGENTS = {
     ("post", f"{V1}/agents/{{agent_id}}/sync"),
     ("post", f"{V1}/agents/{{agent_id}}/storage-credentials"),
+    ("post", f"{V1}/agents/{{agent_id}}/data-credentials"),
+    ("post", f"{V1}/agents/{{agent_id}}/registry-credentials"),
 }
 BOTH = {("get", f"{V1}/model-code/{{sha256}}")}
 ADMINS = re.compile(rf"{V1}/agents/.*/(enable|disable)$|{V1}/resource-pools/.*/(un)?drain$")

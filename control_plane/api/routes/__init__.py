@@ -2,6 +2,7 @@
 
 from control_plane.api.routes import (
     agent_code,
+    agent_credentials,
     agents,
     checkpoints,
     cluster,
@@ -35,6 +36,7 @@ ROUTERS = (
     logs.router,
     checkpoints.router,
     agents.router,
+    agent_credentials.router,
     instances.router,
     agent_code.router,
     resource_pools.router,

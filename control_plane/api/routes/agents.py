@@ -1,8 +1,7 @@
-"""Routes of agents: list, enable, disable, enrol, sync, and credentials for storage."""
+"""Routes of agents: list, enable, disable, enrol and sync."""
 
 import random
 import time
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import Body, Path, Response
@@ -15,10 +14,8 @@ from control_plane.actors.step import CommandRefused
 from control_plane.agents.leases import LEASE_MS
 from control_plane.agents.long_polls import LongPollRegistry
 from control_plane.agents.service import SyncRequest
-from control_plane.agents.storage_access import allowed_access
 from control_plane.api.agent_requests import (
     AGENT_NAME,
-    AllocationName,
     Enrolment,
     SyncBody,
     slot_tuples,
@@ -64,21 +61,6 @@ class EnrolmentAnswer(Answer):
     epoch: int
     lease_ms: int
     incarnation: str
-
-
-class CredentialsBody(RequestBody):
-    """The allocation whose trial needs keys for its storage."""
-
-    allocation: AllocationName
-
-
-class CredentialsAnswer(Answer):
-    """Keys for the storage of a trial, and until when (epoch ms) they are good."""
-
-    key_id: str
-    secret: str
-    session_token: str
-    expires_ms: int
 
 
 @router.get("/agents")
@@ -145,33 +127,12 @@ def enrol(body: Enrolment, caller: Caller, services: ServicesParameter) -> Enrol
     )
 
 
-@router.post("/agents/{agent_id}/storage-credentials")
-@require_role(Role.AGENT)
-def storage_credentials(
-    agent_id: AgentId, body: CredentialsBody, caller: Caller, services: ServicesParameter
-) -> CredentialsAnswer:
-    _check_own(agent_id, caller)
-    if services.credential_issuer is None:
-        raise RequestError(Code.NOT_FOUND, "this cluster gives out no keys for storage")
-    service = services.agents
-    access = allowed_access(
-        services.engine, service, agent_id, body.allocation, services.checkpoints
-    )
-    try:
-        credentials = services.credential_issuer.issue_credentials(
-            f"trial-{body.allocation}", access
-        )
-    except OSError as error:
-        raise RequestError(Code.UNAVAILABLE, str(error)) from None
-    return CredentialsAnswer(**asdict(credentials))
-
-
 @router.post("/agents/{agent_id}/sync", response_model=dict[str, Any])
 @require_role(Role.AGENT, body_bytes_max=SYNC_BYTES_MAX)
 async def sync(
     agent_id: AgentId, body: SyncBody, caller: Caller, services: ServicesParameter
 ) -> Response:
-    _check_own(agent_id, caller)
+    check_own(agent_id, caller)
     polls = services.long_polls
     if polls is None:
         answer = await run_in_threadpool(_take_call, services, agent_id, body)
@@ -181,7 +142,8 @@ async def sync(
     return json_response(await _hold_call(services, polls, agent_id, body))
 
 
-def _check_own(agent_id: str, caller: Principal) -> None:
+def check_own(agent_id: str, caller: Principal) -> None:
+    """Refuse the token of another agent."""
     if caller.subject != agent_id:
         raise RequestError(Code.FORBIDDEN, "an agent's token is good for its own routes only")
 

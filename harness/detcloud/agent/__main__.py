@@ -13,9 +13,9 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 from detcloud.agent.address import local_address
 from detcloud.agent.agent import Agent, NoticeSource
@@ -33,12 +33,10 @@ from detcloud.agent.runtime import ContainerRuntime
 from detcloud.agent.slots import Slot, SlotsUnknown, discover_slots, threads_per_slot
 from detcloud.agent.sync.schedule import SyncSchedule
 from detcloud.agent.sync.session import AgentIdentity, Session
+from detcloud.agent.trial_grants import TrialGrants
 from detcloud.shared.http import Transport
 from detcloud.shared.notices import FileNotices
 from detcloud.shared.version import __version__
-
-if TYPE_CHECKING:
-    from detcloud.agent.storage_credentials import CredentialServer, StorageKeys
 
 # The user and group of our images: an agent of root's gives no trial its own rights.
 CONTAINER_USER = (1000, 1000)
@@ -73,17 +71,9 @@ def run(options: argparse.Namespace) -> int:
             finally:
                 client.close()
 
-        @cache
-        def credential_server() -> CredentialServer:
-            from detcloud.agent.storage_credentials import CredentialServer, fetch_keys
-
-            path = f"/api/v1/agents/{options.name}/storage-credentials"
-
-            def fetch(allocation: str) -> StorageKeys:
-                return fetch_keys(options.url, session.token, path, allocation)
-
-            return CredentialServer(work, fetch, write_log_line)
-
+        grants = TrialGrants(
+            options.url, options.name, lambda: session.token, work, write_log_line, options.region
+        )
         node = Node(
             work,
             slots,
@@ -91,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
             CodeCache(work / "cache/code", download),
             write_log_line,
             log_bytes_max=options.log_mib << 20,
-            storage_variables=lambda allocation: credential_server().variables(allocation),
+            grants=grants,
         )
         address = options.address or local_address(options.url)
         identity = AgentIdentity(
@@ -100,9 +90,7 @@ def run(options: argparse.Namespace) -> int:
         alive = AliveFile(options.alive_file) if options.alive_file is not None else None
         on_answer = alive.record_answer if alive is not None else lambda: None
         session = Session(options.url, token, identity, node, schedule, write_log_line, on_answer)
-        if (work / "credentials.json").exists():
-            # Trials of an earlier agent ask for their keys where that one answered.
-            credential_server()
+        grants.resume()
         notices = notice_source(options.notices, work)
         agent = Agent(node, schedule, session, notices, options.stop_seconds, write_log_line, alive)
 

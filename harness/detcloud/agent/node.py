@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from detcloud.agent.assignment.model_code import CodeCache
     from detcloud.agent.runtime import ContainerRuntime
     from detcloud.agent.slots import Slot
+    from detcloud.agent.trial_grants import TrialGrants
 
 
 class Node:
@@ -37,7 +38,7 @@ class Node:
         log_line: Callable[[str], None],
         *,
         log_bytes_max: int = LOG_BYTES_MAX,
-        storage_variables: Callable[[str], dict[str, str]] | None = None,
+        grants: TrialGrants | None = None,
     ) -> None:
         self._allocations_path = work / "allocations"
         self._trash = work / "trash"
@@ -45,7 +46,7 @@ class Node:
         self._slots = {slot.id: slot for slot in slots}
         self._threads = threads_per_slot(slots)
         self._log_bytes_max = log_bytes_max
-        self._storage_variables = storage_variables
+        self._grants = grants
         self._runtime = runtime
         self._code = code
         self._log_line = log_line
@@ -212,8 +213,13 @@ class Node:
             reference = CodeReference.parse(code) if code else None
             slots = [self._slots[slot] for slot in slot_ids if slot in self._slots]
             about = allocation.directory, spec, slots, self._threads, self._log_bytes_max
+            grants = self._grants
             assignment = Assignment(
-                *about, variables, login, self._credential_variables(name, spec)
+                *about,
+                variables,
+                login,
+                storage=grants.variables(name, spec) if grants else {},
+                issue_login=grants.login_issuer(name, spec) if grants else None,
             )
             allocation.directory.write_spec(spec)
             allocation.apply_directives(directives)
@@ -234,12 +240,6 @@ class Node:
             return self._prepare_launch(allocation, assignment, reference)
 
         threading.Thread(target=allocation.launch, args=(prepare,), daemon=True).start()
-
-    def _credential_variables(self, name: str, spec: dict[str, Any]) -> dict[str, str]:
-        is_given = (spec.get("storage") or {}).get("credentials") == "given"
-        if not is_given or self._storage_variables is None:
-            return {}
-        return self._storage_variables(name)
 
     def _directory(self, name: str) -> AllocationDirectory:
         return AllocationDirectory(self._allocations_path, name, self._runtime.owner)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import hmac
 import json
-import os
 import secrets
 import threading
 import time
@@ -19,13 +18,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from detcloud.agent.assignment.environment import REGION_VARIABLES
 from detcloud.shared import storage_variables
 from detcloud.shared.files import read_json_object, write_atomically
-from detcloud.shared.http import ApiError, Transport
+from detcloud.shared.http import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from detcloud.shared.http import Transport
 
 HOST = "127.0.0.1"
 # Ports that nobody has been assigned. Trials may take none below 1024: one that took the agent's
@@ -57,14 +57,19 @@ class StorageKeys:
         }
 
 
-def fetch_keys(url: str, token: str | None, path: str, allocation: str) -> StorageKeys:
-    """Have the cluster issue keys for the allocation. Raises ApiError, OSError."""
-    client = Transport(url, token)
-    try:
-        answer = client.request("POST", path, {"allocation": allocation}, retry=False)
-    finally:
-        client.close()
+def fetch_keys(client: Transport, agent: str, holder: str) -> StorageKeys:
+    """Have the cluster issue an agent's trial the keys of its storage, or where the holder is that
+    of `data_holder`, those of its code. Raises ApiError, OSError.
+    """
+    allocation, _, kind = holder.partition("/")
+    path = f"/api/v1/agents/{agent}/{kind or 'storage'}-credentials"
+    answer = client.request("POST", path, {"allocation": allocation}, retry=False)
     return StorageKeys(**{name: answer[name] for name in StorageKeys.__dataclass_fields__})
+
+
+def data_holder(allocation: str) -> str:
+    """The name under which the keys of an allocation's code are held, apart from its storage's."""
+    return f"{allocation}/data"
 
 
 class CredentialServer:
@@ -90,38 +95,46 @@ class CredentialServer:
         self._server.shutdown()
         self._server.server_close()
 
-    def variables(self, allocation: str) -> dict[str, str]:
+    def variables(
+        self, allocation: str, *, storage: bool = True, data: bool = False
+    ) -> dict[str, str]:
         """The environment variables by which the trial's store of checkpoints finds this server,
         and those by which AWS's clients do in code that has no keys of its own.
+
+        `storage` and `data`: whether the cluster issues keys for checkpoints, and for the code.
+        Code for which it issues none gets those of the checkpoints.
         """
-        uri = f"http://{HOST}:{self._server.server_port}/{allocation}"
-        token = self.token(allocation)
-        variables = {
-            storage_variables.CREDENTIALS_URI: uri,
-            storage_variables.CREDENTIALS_TOKEN: token,
-            "AWS_CONTAINER_CREDENTIALS_FULL_URI": uri,
-            "AWS_CONTAINER_AUTHORIZATION_TOKEN": token,
+        found = {}
+        if storage:
+            found = {
+                storage_variables.CREDENTIALS_URI: self._uri(allocation),
+                storage_variables.CREDENTIALS_TOKEN: self.token(allocation),
+            }
+        holder = data_holder(allocation) if data else allocation
+        return {
+            **found,
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI": self._uri(holder),
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN": self.token(holder),
             # The machine's own role is not the trial's, and its address is closed to it.
             "AWS_EC2_METADATA_DISABLED": "true",
         }
-        region = os.environ.get("AWS_DEFAULT_REGION")
-        if region:
-            variables |= dict.fromkeys((storage_variables.REGION, *REGION_VARIABLES), region)
-        return variables
 
-    def token(self, allocation: str) -> str:
-        """The token that the allocation's trial must present."""
-        return hmac.digest(self._secret, allocation.encode(), "sha256").hex()
+    def _uri(self, holder: str) -> str:
+        return f"http://{HOST}:{self._server.server_port}/{holder}"
 
-    def valid_keys(self, allocation: str) -> StorageKeys:
+    def token(self, holder: str) -> str:
+        """The token that the trial must present for the keys of a holder."""
+        return hmac.digest(self._secret, holder.encode(), "sha256").hex()
+
+    def valid_keys(self, holder: str) -> StorageKeys:
         """Keys that are valid for a while; raises OSError or ApiError without any."""
         with self._lock:
-            cached = self._cached_keys.get(allocation)
+            cached = self._cached_keys.get(holder)
         now = time.time()
         if cached is not None and cached.expires_ms / 1000 - now > RENEW_SECONDS:
             return cached
         try:
-            keys = self._fetch(allocation)
+            keys = self._fetch(holder)
         except (OSError, ApiError):
             # The cached ones may be valid for some minutes yet.
             if cached is not None and cached.expires_ms / 1000 > now:
@@ -129,7 +142,7 @@ class CredentialServer:
             raise
         with self._lock:
             live = {k: v for k, v in self._cached_keys.items() if v.expires_ms / 1000 > now}
-            self._cached_keys = {**live, allocation: keys}
+            self._cached_keys = {**live, holder: keys}
         return keys
 
 
@@ -177,13 +190,13 @@ def _handler(server: CredentialServer) -> type[BaseHTTPRequestHandler]:
         timeout = REQUEST_SECONDS_MAX
 
         def do_GET(self) -> None:
-            allocation = self.path.removeprefix("/")
+            holder = self.path.removeprefix("/")
             token = self.headers.get("Authorization", "")
-            if not hmac.compare_digest(token.encode(), server.token(allocation).encode()):
+            if not hmac.compare_digest(token.encode(), server.token(holder).encode()):
                 self._answer(403, {"message": "this is not the token of this allocation"})
                 return
             try:
-                self._answer(200, server.valid_keys(allocation).to_aws_answer())
+                self._answer(200, server.valid_keys(holder).to_aws_answer())
             except (OSError, ApiError) as error:
                 self._answer(503 if _may_pass(error) else 403, {"message": str(error)})
 

@@ -19,6 +19,7 @@ from botocore.session import Session
 
 from detcloud.agent import storage_credentials as credentials
 from detcloud.agent.storage_credentials import HOST, RENEW_SECONDS, CredentialServer, StorageKeys
+from detcloud.agent.trial_grants import TrialGrants
 from detcloud.shared.aws import WAIT_SECONDS, PatientFetcher
 from detcloud.shared.http import ApiError
 
@@ -78,15 +79,36 @@ def test_awss_own_client_finds_the_keys(
     )
 
 
-def test_a_region_is_offered_to_the_store_and_to_the_users_code(
-    server: CredentialServer, monkeypatch: pytest.MonkeyPatch
+def test_the_code_gets_keys_of_its_own_where_the_cluster_issues_such(
+    server: CredentialServer, cluster: Cluster
 ) -> None:
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-3")
-    offered = server.variables("4.1")
-    names = {name for name, value in offered.items() if value == "eu-west-3"}
-    assert names == {"AWS_DEFAULT_REGION", "AWS_REGION", "DETCLOUD_STORAGE_REGION"}
-    monkeypatch.delenv("AWS_DEFAULT_REGION")
-    assert not names & set(server.variables("4.1"))
+    offered = server.variables("4.1", data=True)
+    store = (
+        offered["DETCLOUD_STORAGE_CREDENTIALS_URI"],
+        offered["DETCLOUD_STORAGE_CREDENTIALS_TOKEN"],
+    )
+    assert ask(*store)[1]["Token"] == "session of 4.1"
+    assert ask(offered[URI], offered[TOKEN])[1]["Token"] == "session of 4.1/data"
+    # Neither token opens what the other one does.
+    assert ask(store[0], offered[TOKEN])[0] == ask(offered[URI], store[1])[0] == 403
+    assert cluster.asked == ["4.1", "4.1/data"]
+
+
+def test_a_store_with_keys_of_its_own_is_offered_none(server: CredentialServer) -> None:
+    offered = server.variables("4.1", storage=False, data=True)
+    assert not [name for name in offered if name.startswith("DETCLOUD_")]
+
+
+def test_a_region_is_offered_to_the_store_and_to_the_users_code(tmp_path: Path) -> None:
+    grants = TrialGrants("http://127.0.0.1:9", "a", lambda: None, tmp_path, print, "eu-west-3")
+    code = {"AWS_DEFAULT_REGION", "AWS_REGION"}
+    assert set(grants.variables("4.1", {})) == code
+    assert not (tmp_path / "credentials.json").exists()
+    given = grants.variables("4.1", {"storage": {"credentials": "given"}})
+    names = {name for name, value in given.items() if value == "eu-west-3"}
+    assert names == {*code, "DETCLOUD_STORAGE_REGION"}
+    nowhere = TrialGrants("http://127.0.0.1:9", "a", lambda: None, tmp_path, print)
+    assert nowhere.variables("4.1", {}) == {}
 
 
 def test_another_trials_token_opens_nothing(server: CredentialServer, cluster: Cluster) -> None:

@@ -23,6 +23,7 @@ from control_plane.agents.metric_rows import store_full_segment
 from control_plane.agents.service import AgentService
 from control_plane.agents.spec import spec_builder
 from control_plane.agents.storage_access import CredentialIssuer
+from control_plane.agents.trial_grants import TrialGrants
 from control_plane.api.app import create_app
 from control_plane.api.route_guards import Caller, allow_anyone, guarded_router, require_role
 from control_plane.checkpoint_stores.types.directory import Directory
@@ -95,6 +96,7 @@ def build_cluster(
     identity_verifier: IdentityVerifier | None = None,
     credential_issuer: CredentialIssuer | None = None,
     checkpoints: CheckpointStorage | None = None,
+    trial_grants: TrialGrants | None = None,
 ) -> Cluster:
     signer = HmacUrlSigner(b"s" * 32)
     objects = DirectoryObjectStore(root / "objects", signer)
@@ -129,6 +131,7 @@ def build_cluster(
         providers=providers,
         identity_verifier=identity_verifier,
         credential_issuer=credential_issuer,
+        trial_grants=trial_grants,
     )
     engine.execute_command(addresses.pool("default"), PoolConfigured("default"))
     return Cluster(create_app(services), objects, signer, services, long_polls, clock)

@@ -162,6 +162,15 @@ def _aws(fields: str) -> str:
         (", allowed_mounts: [/mnt, data]", "allowed_mounts[1]: must be a path like /mnt/data, of"),
         (", allowed_mounts: [/]", "allowed_mounts[0]: must be a path like"),
         (", allowed_mounts: [/mnt/..]", "allowed_mounts[0]: must be a path like"),
+        (", file_systems: [{id: fs-1, folder: /mnt/a}]", "file_systems[0].id: "),
+        (
+            ", file_systems: [{id: fs-12345678, folder: /mnt/a, type: fsx_lustre}]",
+            "file_systems[0].mount_name: is what a file system of type fsx_lustre has",
+        ),
+        (
+            ", file_systems: [{id: fs-12345678, folder: /a}, {id: fs-22345678, folder: /a}]",
+            "file_systems[1].folder: is that of another one, /a",
+        ),
         (", allowed_mounts: ['/a b']", "allowed_mounts[0]: must be a path like"),
         (", tag_key: aws:x", "tag_key: must be 1 to 128 letters"),
         (", custom_tags: [{value: b}]", "custom_tags[0].key: is required"),

@@ -80,7 +80,7 @@ def test_it_has_the_images_that_trials_run_in_by_default() -> None:
     assert "--build-arg TORCH_INDEX=https://pypi.org/simple" in text
 
 
-@pytest.mark.parametrize("script", [INSTALL, PROVISION, IMAGES / "boot/ec2.sh"])
+@pytest.mark.parametrize("script", [PROVISION, *sorted(IMAGES.glob("boot/*.sh"))])
 def test_bash_can_read_its_scripts(script: Path) -> None:
     assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
 

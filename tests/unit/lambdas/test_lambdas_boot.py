@@ -178,3 +178,56 @@ def test_root_reaches_the_keys_of_the_machine_only_for_systems_manager(tmp_path:
         True,
     ]
     assert len(rules) == 2
+
+
+FILE_SYSTEMS = [
+    {"id": "fs-0123456789abcdef0", "folder": "/mnt/data"},
+    {"id": "fs-11111111", "folder": "/mnt/fast", "type": "fsx_lustre", "mount_name": "abcdefgh"},
+]
+
+
+def test_its_trials_may_mount_the_file_systems_of_their_pool() -> None:
+    section = {"allowed_mounts": ["/mnt/more"], "file_systems": FILE_SYSTEMS}
+    text = script(replace(REQUEST, section=json.dumps(section)))
+    assert "mounts='/mnt/more /mnt/data /mnt/fast'\n" in text
+    # They are there before trials are, also after the machine was started again.
+    assert "RequiresMountsFor=/mnt/data /mnt/fast\n" in text
+    assert subprocess.run(["bash", "-n"], input=text.encode(), check=False).returncode == 0
+    assert "mount_file_system" not in script()
+
+
+@pytest.mark.parametrize("failing", ["", "mount", "modprobe"])
+def test_file_systems_are_mounted_as_it_boots_or_the_boot_fails(
+    tmp_path: Path, failing: str
+) -> None:
+    programs, log = tmp_path / "bin", tmp_path / "log"
+    programs.mkdir()
+    (tmp_path / "etc").mkdir()
+    for name in ("apt-get", "modprobe", "mount", "mount.nfs4"):
+        (programs / name).write_text(
+            f'#!/bin/sh\necho "{name} $*" >> {log}\nexit {int(name == failing)}\n'
+        )
+        (programs / name).chmod(0o755)
+    text = script(replace(REQUEST, section=json.dumps({"file_systems": FILE_SYSTEMS})))
+    [(functions, calls)] = re.findall(
+        r"^(mount_file_system\(\) \{.*?^\})\n((?:mount_file_system [^\n]*\n)+)", text, re.M | re.S
+    )
+    before = f"set -Eeuo pipefail; root={tmp_path}; region=eu-west-1\n"
+    done = subprocess.run(
+        ["bash", "-c", before + functions + "\n" + calls],
+        env={"PATH": f"{programs}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode == 0) is (not failing)
+    if failing == "modprobe":
+        assert "this machine image has no Lustre client for fs-11111111" in done.stdout
+    if failing == "mount":
+        assert "fs-0123456789abcdef0.efs.eu-west-1.amazonaws.com:/ cannot be mounted" in done.stdout
+    if not failing:
+        assert log.read_text() == "mount /mnt/data\nmodprobe lustre\nmount /mnt/fast\n"
+        table = [it.split()[:3] for it in (tmp_path / "etc/fstab").read_text().splitlines()]
+        assert table == [
+            ["fs-0123456789abcdef0.efs.eu-west-1.amazonaws.com:/", "/mnt/data", "nfs4"],
+            ["fs-11111111.fsx.eu-west-1.amazonaws.com@tcp:/abcdefgh", "/mnt/fast", "lustre"],
+        ]

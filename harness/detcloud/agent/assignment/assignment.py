@@ -14,7 +14,7 @@ from detcloud.agent.assignment.startup_hook import HOOK_FILE, hook_command
 from detcloud.compatibility.variables import determined_variables
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from detcloud.agent.allocation.directory import AllocationDirectory
@@ -30,7 +30,8 @@ class Assignment:
     """A trial to be run: its directory with the model code in it, its spec and its slots.
 
     `variables` and `registry_auth` are the configuration's, with their secrets; `storage` are the
-    variables by which the trial gets keys for its storage.
+    variables by which the trial gets keys and the region; `issue_login` fetches a login for a pull
+    of an image, as `TrialGrants.fetch_login` does, where the cluster gives such.
     """
 
     directory: AllocationDirectory
@@ -41,6 +42,7 @@ class Assignment:
     variables: object = field(default=None, repr=False)
     registry_auth: object = field(default=None, repr=False)
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
+    issue_login: Callable[[str], Mapping[str, str] | None] | None = None
 
     @property
     def config(self) -> Mapping[str, Any]:

@@ -7,21 +7,22 @@ tried some times and is the machine's failure in the end.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.assignment.assignment import LaunchImpossible
 from detcloud.agent.docker.engine import EngineError, EngineUnavailable, split_reference
+from detcloud.shared.http import ApiError
 from detcloud.shared.registries import (
     DOCKER_HUB,
+    ecr_repository,
     registry_host,
     registry_of_image,
     registry_of_server,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from detcloud.agent.docker.engine import EngineClient
 
 ATTEMPTS_MAX = 4
@@ -49,8 +50,15 @@ _REFUSALS = (
 )
 
 
+LoginIssuer = Callable[[str], Mapping[str, str] | None]
+
+
 class PullStopped(Exception):
     """The trial was killed while its image was pulled."""
+
+
+class LoginUnavailable(Exception):
+    """The cluster issued no login for the registry for now."""
 
 
 class PullFailed(Exception):
@@ -62,13 +70,15 @@ class ImageRequest:
     """The configuration's request for an image.
 
     `login` is in the engine's form. `other_registry` names the registry of a login that is not sent
-    because the image is from another one.
+    because the image is from another one. `issue_login` fetches a login for one pull, where the
+    configuration has none for the registry.
     """
 
     name: str
     force_pull: bool = False
     login: Mapping[str, str] | None = field(default=None, repr=False)
     other_registry: str = ""
+    issue_login: LoginIssuer | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,15 +95,20 @@ class Image:
     is_new: bool = False
 
 
-def image_request(name: str, environment: Mapping[str, Any], login: object) -> ImageRequest:
+def image_request(
+    name: str,
+    environment: Mapping[str, Any],
+    login: object,
+    issue_login: LoginIssuer | None = None,
+) -> ImageRequest:
     """The request for an image; `login` is the configuration's `registry_auth`, unmasked."""
     force_pull = bool(environment.get("force_pull_image"))
     if not isinstance(login, dict):
-        return ImageRequest(name, force_pull)
+        return ImageRequest(name, force_pull, issue_login=issue_login)
     server = str(login.get("server") or login.get("serveraddress") or "")
     # An engine would send it to the image's registry, whatever address it names.
     if server and registry_of_server(server) != registry_of_image(name):
-        return ImageRequest(name, force_pull, other_registry=server)
+        return ImageRequest(name, force_pull, other_registry=server, issue_login=issue_login)
     return ImageRequest(name, force_pull, _engine_login(name, server, login))
 
 
@@ -122,9 +137,9 @@ def obtain_image(
         except EngineUnavailable as error:
             trouble = str(error)
             failed = time.monotonic() > give_up_at
-        except EngineError as error:
-            trouble = _mask_secret(error.message, request)
-            if is_refusal(error):
+        except (LoginUnavailable, EngineError) as error:
+            trouble = str(error)
+            if isinstance(error, EngineError) and is_refusal(error):
                 text = f"image {request.name} cannot be pulled: {trouble}; {_advice(request)}"
                 write_notice(text)
                 raise LaunchImpossible(text) from None
@@ -204,7 +219,11 @@ def _find_or_pull(
                 raise PullStopped(f"image {request.name} is needed no more")
             progress.record_event(event)
 
-        engine.pull_image(request.name, request.login, on_event)
+        login = _current_login(request)
+        try:
+            engine.pull_image(request.name, login, on_event)
+        except EngineError as error:
+            raise EngineError(error.status, _mask_secret(error.message, login)) from None
         progress.report_end()
         image = engine.find_image(request.name)
     if image is None:
@@ -215,6 +234,17 @@ def _find_or_pull(
     return Image(
         request.name, str(image["Id"]), _digest(request.name, image), "".join(paths), is_new
     )
+
+
+def _current_login(request: ImageRequest) -> Mapping[str, str] | None:
+    """The login to pull with: the configuration's own, or a fresh one of the cluster's."""
+    if request.login is not None or request.issue_login is None:
+        return request.login
+    try:
+        issued = request.issue_login(request.name)
+    except (OSError, ApiError) as error:
+        raise LoginUnavailable(f"the cluster gives no login for it: {error}") from error
+    return None if issued is None else _engine_login(request.name, "", issued)
 
 
 def _digest(name: str, image: Mapping[str, Any]) -> str:
@@ -235,10 +265,9 @@ def _engine_login(name: str, server: str, fields: Mapping[str, Any]) -> Mapping[
     return {**login, "serveraddress": server or address}
 
 
-def _mask_secret(message: str, request: ImageRequest) -> str:
-    login = request.login or {}
+def _mask_secret(message: str, login: Mapping[str, str] | None) -> str:
     for name in LOGIN_SECRETS:
-        if secret := login.get(name):
+        if secret := (login or {}).get(name):
             message = message.replace(secret, "********")
     return message
 
@@ -248,6 +277,16 @@ def _advice(request: ImageRequest) -> str:
         return (
             f"environment.registry_auth is for {request.other_registry} and was not sent; give the "
             "login of the image's registry if that needs one"
+        )
+    if request.login is None and request.issue_login is not None:
+        return (
+            "check its name; the cluster logs in to this registry by its own role, which the "
+            "policy of a repository in another account must let pull"
+        )
+    if request.login is None and ecr_repository(request.name):
+        return (
+            "check its name; the setting imageRepositories of the deployment names the private "
+            "repositories of ECR that the cluster may pull from, without environment.registry_auth"
         )
     if request.login is None:
         return "check its name, or give environment.registry_auth if the registry needs a login"

@@ -88,7 +88,12 @@ class DockerRuntime:
         notices = container_notices(assignment.config, name, cuda=assignment.uses_cuda)
         directory.write_notices(notices)
         body = container_body(assignment, self._rules, ulimit_available)
-        request = image_request(name, assignment.section("environment"), assignment.registry_auth)
+        request = image_request(
+            name,
+            assignment.section("environment"),
+            assignment.registry_auth,
+            assignment.issue_login,
+        )
         image = self._images.obtain_image(
             request, is_needed, lambda text: directory.write_notices([f"[detcloud] {text}"])
         )

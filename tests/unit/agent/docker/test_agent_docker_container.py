@@ -27,6 +27,7 @@ from detcloud.agent.docker.exit_status import (
 from detcloud.agent.docker.images import (
     DOCKER_HUB_LOGIN,
     ImageRequest,
+    PullFailed,
     PullProgress,
     image_request,
     is_refusal,
@@ -383,6 +384,42 @@ def test_a_login_for_another_registry_is_not_sent(name: str, server: str) -> Non
     why = f"environment.registry_auth is for {re.escape(server)} and was not sent;"
     with pytest.raises(LaunchImpossible, match=why):
         obtain_image(RefusingEngine(""), request, lambda: True, lambda _: None)
+
+
+def test_each_attempt_of_a_pull_has_a_fresh_login_of_the_clusters() -> None:
+    name = "111111111111.dkr.ecr.eu-west-1.amazonaws.com/ml/trial:1"
+    sent, told = list[object](), list[str]()
+
+    class FailingEngine(EngineClient):
+        def find_image(self, name: str) -> None:
+            return None
+
+        def pull_image(self, name: str, login: Any, on_event: object) -> None:
+            sent.append(login)
+            raise EngineError(500, f"no space for hush{len(sent)}")
+
+    def issue_login(image: str) -> dict[str, str] | None:
+        assert image == name
+        if len(sent) == 2:
+            raise TimeoutError("the cluster did not answer")
+        return {"username": "AWS", "password": f"hush{len(sent) + 1}"}
+
+    request = image_request(name, {}, None, issue_login)
+    assert request.login is None
+    about = (lambda: True), told.append
+    with pytest.raises(PullFailed, match="the cluster gives no login for it"):
+        obtain_image(FailingEngine(""), request, *about, sleep=lambda _: None)
+    # Two pulls; the login of the third and fourth attempt of four never came.
+    host = name.partition("/")[0]
+    assert sent == [
+        {"username": "AWS", "password": f"hush{number}", "serveraddress": host} for number in (1, 2)
+    ]
+    assert "hush" not in " ".join(told)
+    # A login of the configuration's own goes before that.
+    own = image_request(name, {}, {"username": "me", "password": "x"}, issue_login)
+    with pytest.raises(PullFailed):
+        obtain_image(FailingEngine(""), own, *about, sleep=lambda _: None)
+    assert sent[-1] == {"username": "me", "password": "x", "serveraddress": host}
 
 
 def test_a_pull_tells_now_and_then_how_far_it_has_come() -> None:

@@ -1,0 +1,114 @@
+"""Routes by which an agent gets what a trial of its own may use: keys and registry logins."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+from pydantic import Field
+
+from control_plane.access.principals import Role
+from control_plane.agents.running_trial import RunningTrial, read_running_trial
+from control_plane.agents.spec import parse_stored_config
+from control_plane.agents.storage_access import allowed_access
+from control_plane.agents.trial_grants import TrialGrants
+from control_plane.api.agent_requests import AllocationName
+from control_plane.api.dependencies import ServicesParameter
+from control_plane.api.request_body import RequestBody
+from control_plane.api.route_guards import Caller, guarded_router, require_role
+from control_plane.api.routes.agents import AgentId, check_own
+from control_plane.config.images import images_to_run
+from control_plane.errors import Code, RequestError
+from control_plane.queries.answer import Answer
+from control_plane.services import Services
+
+router = guarded_router("agents")
+
+
+class CredentialsBody(RequestBody):
+    """The allocation whose trial needs keys."""
+
+    allocation: AllocationName
+
+
+class LoginBody(CredentialsBody):
+    """The allocation whose image is to be pulled, and the image."""
+
+    image: Annotated[str, Field(min_length=1, max_length=512)]
+
+
+class CredentialsAnswer(Answer):
+    """Keys for a trial, and until when (epoch ms) they are good."""
+
+    key_id: str
+    secret: str
+    session_token: str
+    expires_ms: int
+
+
+class LoginAnswer(Answer):
+    """A login at the registry of an image."""
+
+    username: str
+    password: str
+
+
+@router.post("/agents/{agent_id}/storage-credentials")
+@require_role(Role.AGENT)
+def storage_credentials(
+    agent_id: AgentId, body: CredentialsBody, caller: Caller, services: ServicesParameter
+) -> CredentialsAnswer:
+    check_own(agent_id, caller)
+    if services.credential_issuer is None:
+        raise RequestError(Code.NOT_FOUND, "this cluster gives out no keys for storage")
+    running = _running_trial(services, agent_id, body)
+    access = allowed_access(running, body.allocation, services.checkpoints)
+    try:
+        keys = services.credential_issuer.issue_credentials(f"trial-{body.allocation}", access)
+    except OSError as error:
+        raise RequestError(Code.UNAVAILABLE, str(error)) from None
+    return CredentialsAnswer(**asdict(keys))
+
+
+@router.post("/agents/{agent_id}/data-credentials")
+@require_role(Role.AGENT)
+def data_credentials(
+    agent_id: AgentId, body: CredentialsBody, caller: Caller, services: ServicesParameter
+) -> CredentialsAnswer:
+    check_own(agent_id, caller)
+    grants, running = _grants(services), _running_trial(services, agent_id, body)
+    if not grants.gives_data_keys(running.pool):
+        raise RequestError(Code.NOT_FOUND, f"no keys are given out in pool {running.pool}")
+    try:
+        keys = grants.issue_data_keys(f"trial-{body.allocation}", running.pool)
+    except OSError as error:
+        raise RequestError(Code.UNAVAILABLE, str(error)) from None
+    return CredentialsAnswer(**asdict(keys))
+
+
+@router.post("/agents/{agent_id}/registry-credentials")
+@require_role(Role.AGENT)
+def registry_credentials(
+    agent_id: AgentId, body: LoginBody, caller: Caller, services: ServicesParameter
+) -> LoginAnswer:
+    check_own(agent_id, caller)
+    grants, running = _grants(services), _running_trial(services, agent_id, body)
+    config = parse_stored_config(running.definition)
+    if body.image not in images_to_run(config.environment.image).values():
+        text = f"the trial of {body.allocation} does not run in {body.image}"
+        raise RequestError(Code.FORBIDDEN, text)
+    if not grants.gives_login(body.image):
+        raise RequestError(Code.NOT_FOUND, f"no login is given out for {body.image}")
+    try:
+        login = grants.issue_login(f"pull-{body.allocation}", body.image)
+    except OSError as error:
+        raise RequestError(Code.UNAVAILABLE, str(error)) from None
+    return LoginAnswer(**asdict(login))
+
+
+def _grants(services: Services) -> TrialGrants:
+    if services.trial_grants is None:
+        raise RequestError(Code.NOT_FOUND, "this cluster gives trials access to nothing else")
+    return services.trial_grants
+
+
+def _running_trial(services: Services, agent_id: str, body: CredentialsBody) -> RunningTrial:
+    return read_running_trial(services.engine, services.agents, agent_id, body.allocation)

@@ -1,0 +1,24 @@
+#!/bin/bash
+# How an instance mounts file systems of EFS and FSx; the boot script of a pool that has some holds
+# these lines, and calls for each. `region` and `root` are the boot script's.
+
+# Mounts one by its kind, id, folder and mount name, now and whenever the machine starts again.
+mount_file_system() {
+  local source type options
+  case "$1" in
+    efs)
+      command -v mount.nfs4 > /dev/null \
+        || apt-get -o DPkg::Lock::Timeout=300 -qy install --no-install-recommends nfs-common
+      source="$2.efs.$region.amazonaws.com:/"
+      type=nfs4 options=nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,_netdev
+      ;;
+    fsx_lustre)
+      modprobe lustre || { echo "this machine image has no Lustre client for $2"; return 1; }
+      source="$2.fsx.$region.amazonaws.com@tcp:/$4"
+      type=lustre options=relatime,flock,_netdev
+      ;;
+  esac
+  mkdir -p "$root$3"
+  echo "$source $3 $type $options 0 0" >> "$root/etc/fstab"
+  timeout 180 mount "$3" || { echo "$source cannot be mounted: it, or a way to it, is missing"; return 1; }
+}

@@ -1,0 +1,106 @@
+"""The settings of what trials may use that is not the cluster's own: buckets with data, roles for
+their code, and private registries with their images.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from detcloud.shared.registries import ecr_repository
+from infra.aws.names import Names
+
+BUCKETS_MAX: Final = 20
+REPOSITORIES_MAX: Final = 50
+_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_PREFIX: Final = re.compile(r"[A-Za-z0-9!_.()'/-]{1,512}")
+_ROLE: Final = re.compile(r"arn:aws:iam::[0-9]{12}:role/[\w+=,.@/-]{1,512}")
+_REPOSITORY: Final = re.compile(r"[a-z0-9][a-z0-9._/-]{0,255}\*?|\*")
+ACCESS: Final = ("read", "read-write")
+
+
+@dataclass(frozen=True)
+class DataBucket:
+    """A bucket, or what is below a folder of it, that the code of trials may read, or write too.
+    A folder ends with a slash.
+    """
+
+    bucket: str
+    folder: str
+    writes: bool
+
+
+def find_inconsistencies(values: Mapping[str, Any], names: Names) -> list[str]:
+    """Return the problems of settings that are right by themselves and wrong together."""
+    own = (names.objects, names.checkpoints)
+    found = [
+        f"detcloud:dataBuckets names {it.bucket}: expected buckets that are not the cluster's own, "
+        "where trials would reach each other's checkpoints"
+        for it in values.get("data_buckets", ())
+        if it.bucket in own
+    ]
+    for pool, role in values.get("task_roles", {}).items():
+        if role.startswith(f"arn:aws:iam::{names.account}:role{names.iam_path}{names.role('')}"):
+            found.append(
+                f"detcloud:taskRoles gives the trials of {pool} {role}: expected a role that is "
+                "not the cluster's own"
+            )
+    return found
+
+
+def _parse_data_buckets(text: str) -> tuple[DataBucket, ...]:
+    expected = (
+        f'a map of at most {BUCKETS_MAX} like {{"BUCKET": "read", "BUCKET/FOLDER": "read-write"}}'
+    )
+    given = _decode_json(text)
+    if not isinstance(given, dict) or len(given) > BUCKETS_MAX:
+        raise ValueError(expected)
+    found = []
+    for place, access in given.items():
+        bucket, _, folder = place.partition("/")
+        folder = f"{folder.strip('/')}/" if folder.strip("/") else ""
+        is_place = _BUCKET.fullmatch(bucket) and (not folder or _PREFIX.fullmatch(folder))
+        if not is_place or access not in ACCESS:
+            raise ValueError(expected)
+        found.append(DataBucket(bucket, folder, writes=access == "read-write"))
+    return tuple(found)
+
+
+def _parse_task_roles(text: str) -> dict[str, str]:
+    given = _decode_json(text)
+    if not isinstance(given, dict) or not all(
+        isinstance(role, str) and _ROLE.fullmatch(role) for role in given.values()
+    ):
+        raise ValueError('a map like {"POOL": "arn:aws:iam::ACCOUNT:role/..."}')
+    return given
+
+
+def _parse_repositories(text: str) -> tuple[str, ...]:
+    expected = (
+        f"a list of at most {REPOSITORIES_MAX} like "
+        "ACCOUNT.dkr.ecr.REGION.amazonaws.com/REPOSITORY, of which a * at the end stands for the "
+        "rest"
+    )
+    given = _decode_json(text)
+    if not isinstance(given, list) or len(given) > REPOSITORIES_MAX:
+        raise ValueError(expected)
+    for name in given:
+        repository = ecr_repository(name) if isinstance(name, str) else None
+        if repository is None or not _REPOSITORY.fullmatch(name.partition("/")[2]):
+            raise ValueError(expected)
+    return tuple(dict.fromkeys(given))
+
+
+def _decode_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+PARSERS: Final[dict[str, Callable[[str], object]]] = {
+    "dataBuckets": _parse_data_buckets,
+    "taskRoles": _parse_task_roles,
+    "imageRepositories": _parse_repositories,
+}

@@ -1,0 +1,164 @@
+"""Sessions of trials' code and logins at ECR, against services that check policies."""
+
+import base64
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import boto3
+import pytest
+from botocore.exceptions import ClientError
+
+from control_plane.agents.storage_access import StorageCredentials
+from control_plane.aws.trial_grants import StsTrialGrants, pull_policy
+from detcloud.shared.registries import EcrRepository, ecr_repository
+from infra.aws import trial_policies
+from infra.aws.names import Names
+from infra.aws.trial_settings import DataBucket
+from tests.emulators.ministack import ACCOUNT, REGION, Ministack
+from tests.unit.infra.iam import allows
+
+NAMES = Names("vision", ACCOUNT, REGION)
+READ, WRITTEN = "vision-photos", "vision-scratch"
+HOST = f"{ACCOUNT}.dkr.ecr.eu-west-1.amazonaws.com"
+IMAGE = f"{HOST}/ml/trial:1"
+
+
+@pytest.fixture(scope="module")
+def s3(strict_aws: Ministack) -> Any:
+    """A client with the keys of a trial's code, of the role that the stack makes."""
+    own, iam = strict_aws.client("s3"), strict_aws.client("iam")
+    for bucket in (READ, WRITTEN, NAMES.checkpoints):
+        own.create_bucket(Bucket=bucket)
+        for key in ("ours/1", "theirs/1"):
+            own.put_object(Bucket=bucket, Key=key, Body=b"data")
+    root = {"AWS": f"arn:aws:iam::{ACCOUNT}:root"}
+    allow = {"Effect": "Allow", "Principal": root, "Action": "sts:AssumeRole"}
+    trust = json.dumps({"Version": "2012-10-17", "Statement": [allow]})
+    role = iam.create_role(RoleName="detcloud-vision-data", AssumeRolePolicyDocument=trust)["Role"]
+    buckets = (DataBucket(READ, "ours/", writes=False), DataBucket(WRITTEN, "", writes=True))
+    document = json.dumps(trial_policies.data_access(buckets))
+    iam.put_role_policy(RoleName=role["RoleName"], PolicyName="data", PolicyDocument=document)
+    client = strict_aws.client("sts")
+    grants = StsTrialGrants(client, no_registry, data_role=role["Arn"])
+    keys = grants.issue_data_keys("trial-2.3", "default")
+    return boto3.client(
+        "s3",
+        endpoint_url=strict_aws.url,
+        region_name=REGION,
+        aws_access_key_id=keys.key_id,
+        aws_secret_access_key=keys.secret,
+        aws_session_token=keys.session_token,
+    )
+
+
+def no_registry(region: str, keys: StorageCredentials) -> Any:
+    raise AssertionError(f"nobody asks for a login in {region}")
+
+
+def is_refused(call: Any, **request: Any) -> bool:
+    try:
+        call(**request)
+    except ClientError as error:
+        return bool(error.response["ResponseMetadata"]["HTTPStatusCode"] == 403)
+    return False
+
+
+def test_code_reads_the_folder_that_is_named_and_no_other(s3: Any) -> None:
+    assert not is_refused(s3.get_object, Bucket=READ, Key="ours/1")
+    assert not is_refused(s3.list_objects_v2, Bucket=READ, Prefix="ours/")
+    assert is_refused(s3.get_object, Bucket=READ, Key="theirs/1")
+    assert is_refused(s3.list_objects_v2, Bucket=READ)
+    assert is_refused(s3.put_object, Bucket=READ, Key="ours/1", Body=b"new")
+
+
+def test_code_writes_where_that_is_said(s3: Any) -> None:
+    assert not is_refused(s3.put_object, Bucket=WRITTEN, Key="theirs/2", Body=b"new")
+    assert not is_refused(s3.delete_object, Bucket=WRITTEN, Key="theirs/2")
+
+
+def test_code_does_not_reach_checkpoints(s3: Any) -> None:
+    assert is_refused(s3.get_object, Bucket=NAMES.checkpoints, Key="ours/1")
+
+
+@dataclass
+class Tokens:
+    """STS and ECR that record what they were asked for."""
+
+    sessions: list[dict[str, Any]] = field(default_factory=list)
+    regions: list[str] = field(default_factory=list)
+
+    def assume_role(self, **request: Any) -> dict[str, Any]:
+        self.sessions.append(request)
+        keys = {"AccessKeyId": "K", "SecretAccessKey": "S", "SessionToken": "T"}
+        return {"Credentials": {**keys, "Expiration": datetime.fromtimestamp(2_000_000_000)}}
+
+    def registry(self, region: str, keys: StorageCredentials) -> Any:
+        assert (keys.key_id, keys.secret, keys.session_token) == ("K", "S", "T")
+        self.regions.append(region)
+        return self
+
+    def get_authorization_token(self) -> dict[str, Any]:
+        token = base64.b64encode(f"AWS:hush{len(self.regions)}".encode()).decode()
+        return {"authorizationData": [{"authorizationToken": token}]}
+
+
+def test_a_login_is_fresh_and_pulls_from_the_images_repository_alone() -> None:
+    tokens = Tokens()
+    grants = StsTrialGrants(
+        tokens, tokens.registry, pull_role="PULL", repositories=(f"{HOST}/ml/*",)
+    )
+    passwords = [grants.issue_login("pull-1.1", IMAGE).password for _ in range(2)]
+    assert passwords == ["hush1", "hush2"]
+    # The registry's own region, whatever the cluster's is.
+    assert tokens.regions == ["eu-west-1"] * 2
+    repository = ecr_repository(IMAGE)
+    assert repository == EcrRepository(ACCOUNT, "eu-west-1", "ml/trial")
+    document = {
+        "Statement": [
+            {**it, "Resource": [it["Resource"]], "Action": _listed(it["Action"])}
+            for it in pull_policy(repository)["Statement"]
+        ]
+    }
+    own = f"arn:aws:ecr:eu-west-1:{ACCOUNT}:repository/ml/trial"
+    assert allows(document, "ecr:BatchGetImage", own)
+    assert not allows(document, "ecr:BatchGetImage", f"{own}2")
+    assert not allows(document, "ecr:PutImage", own)
+
+
+def _listed(actions: str | list[str]) -> list[str]:
+    return [actions] if isinstance(actions, str) else actions
+
+
+@pytest.mark.parametrize(
+    ("pattern", "image", "is_given"),
+    [
+        (f"{HOST}/ml/*", IMAGE, True),
+        (f"{HOST}/ml/trial", f"{HOST}/ml/trial@sha256:{'0' * 64}", True),
+        (f"{HOST}/ml/trial", f"{HOST}/ml/trials", False),
+        (f"{HOST}/*", IMAGE.replace("eu-west-1", "eu-west-2"), False),
+        (f"{HOST}/*", f"{HOST}.example.com/ml/trial", False),
+        (f"{HOST}/*", "public.ecr.aws/ml/trial", False),
+        (f"{HOST}/*", "ml/trial", False),
+    ],
+)
+def test_a_login_is_for_the_repositories_of_the_settings(
+    pattern: str, image: str, is_given: bool
+) -> None:
+    grants = StsTrialGrants(None, no_registry, pull_role="PULL", repositories=(pattern,))
+    assert grants.gives_login(image) is is_given
+
+
+def test_a_pools_own_role_takes_precedence() -> None:
+    tokens = Tokens()
+    roles = {"gpus": "OWN"}
+    grants = StsTrialGrants(tokens, no_registry, data_role="DATA", pool_roles=roles)
+    for pool in ("gpus", "other"):
+        grants.issue_data_keys("trial-1.1", pool)
+    assert [(it["RoleArn"], "Policy" in it) for it in tokens.sessions] == [
+        ("OWN", False),
+        ("DATA", False),
+    ]
+    alone = StsTrialGrants(tokens, no_registry, pool_roles=roles)
+    assert (alone.gives_data_keys("gpus"), alone.gives_data_keys("other")) == (True, False)
