@@ -1,8 +1,8 @@
 """The archive of the agent's code that instances fetch: the code this cluster was deployed with.
 
-Before instances are launched with it, it is kept in the object store under its digest. So what was
-launched before a deploy, or after a rollback of one function alone, gets the code that it asks for
-from a cluster of another version.
+Before instances are launched with it, it is kept in the object store under its digest, from which
+they fetch it themselves. So what was launched before a deploy, or after a rollback of one function
+alone, gets the code that it asks for.
 """
 
 import gzip
@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 import detcloud
-from control_plane.objects.store import ObjectKey, ObjectNotFound, ObjectStore
+from control_plane.objects.store import ObjectKey, ObjectStore
 
 AGENT_CODE_NAMESPACE = "agent-code"
 _EXCLUDED = frozenset({"__pycache__", "_server"})
@@ -37,19 +37,6 @@ def keep_agent_code(objects: ObjectStore) -> None:
     """Write this cluster's archive to the object store, unless it is there."""
     code = agent_code()
     objects.put(agent_code_key(code.sha256), code.content, if_absent=True)
-
-
-def read_agent_code(objects: ObjectStore, sha256: str) -> bytes | None:
-    """Read an archive by its digest: this cluster's own, or one of another version; None where
-    there is none.
-    """
-    own = agent_code()
-    if sha256 == own.sha256:
-        return own.content
-    try:
-        return b"".join(objects.get(agent_code_key(sha256)))
-    except ObjectNotFound:
-        return None
 
 
 @cache

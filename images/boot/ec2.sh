@@ -7,6 +7,7 @@ root="${DETCLOUD_ROOT:-}"
 url='@URL@'
 cluster='@CLUSTER@'
 pool='@POOL@'
+code_place='@CODE_PLACE@'
 code_sha256='@CODE_SHA256@'
 mounts='@ALLOWED_MOUNTS@'
 cpu_slots='@CPU_SLOTS@'
@@ -94,8 +95,11 @@ region="$(read_metadata placement/region)"
 
 # First what reports failures of the rest.
 mkdir -p "$code" "$work"
-curl -fsS --retry 10 --retry-all-errors --retry-delay 3 -o "$code/agent.tar.gz" \
-  "$url/api/v1/agent-code/$code_sha256"
+# The cluster's bucket has it, for the instances' role alone: nobody else can have it sent.
+cat > "$code/fetch_code.py" <<'FETCH'
+@FETCH_CODE@
+FETCH
+python3 "$code/fetch_code.py" "$code_place/$code_sha256" "$region" "$code/agent.tar.gz"
 echo "$code_sha256  $code/agent.tar.gz" | sha256sum --check --quiet
 tar -xzf "$code/agent.tar.gz" -C "$code"
 

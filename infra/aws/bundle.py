@@ -1,7 +1,9 @@
 """`python -m infra.aws.bundle`: the archives that the deployed functions run from.
 
 One archive holds the code of all functions and their packages, for one architecture and version of
-Python; boto3 is the runtime's own. Another one of the same code is for `suggest` alone, whose model
+Python. Of the runtime's own packages it uses none: AWS updates botocore there without a word, so
+the archive has the version that the tests ran with, and of its descriptions of AWS's services
+those that functions call. Another one of the same code is for `suggest` alone, whose model
 takes more room than all the others need. The same sources and packages give the same bytes, so that
 a deployment without changes changes nothing.
 """
@@ -20,28 +22,42 @@ from infra.sources import REPOSITORY, copy_sources, extra_packages
 
 # The archives, and the extras whose packages are in each.
 EXTRAS = {"functions": ("functions",), "suggest": ("functions", "optuna")}
-# Dependencies of the packages that the runtime has, or nobody runs.
-_DROPPED = ("boto3*", "botocore*", "s3transfer*", "jmespath*", "bin")
+PINNED = ("botocore==1.44.8",)
+# The services of AWS that functions call.
+SERVICES = frozenset({"dynamodb", "ec2", "ecr", "lambda", "pricing", "s3", "sts"})
+# What is installed along and nobody runs.
+_DROPPED = ("bin",)
 _PIP = ("-m", "pip", "install", "--quiet", "--only-binary=:all:", "--no-compile")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclass(frozen=True)
 class Target:
-    """A runtime of functions: `python` like 3.13, `machine` as pip's platforms name it."""
+    """A runtime of functions: `python` like 3.13, `machine` like x86_64, and the version of glibc
+    that it has, from which pip's names of platforms follow.
+    """
 
     name: str
     python: str
     machine: str
+    glibc: int = 28
+
+    @property
+    def platforms(self) -> tuple[str, ...]:
+        """The platforms whose wheels run there, the newest first; 2.17 is that of manylinux2014."""
+        versions = [it for it in (34, 31, 28, 27, 24) if it <= self.glibc]
+        newer = [f"manylinux_2_{it}_{self.machine}" for it in versions]
+        return (*newer, f"manylinux_2_17_{self.machine}", f"manylinux2014_{self.machine}")
 
 
 TARGETS = {
     target.name: target
     for target in (
-        Target("x86_64", "3.13", "manylinux2014_x86_64"),
-        Target("arm64", "3.13", "manylinux2014_aarch64"),
+        # Amazon Linux 2023 has glibc 2.34, and wheels for more than 2.28 are few.
+        Target("x86_64", "3.13", "x86_64"),
+        Target("arm64", "3.13", "aarch64"),
         # For an emulator, which runs its own interpreter.
-        Target("emulator", "3.11", "manylinux2014_x86_64"),
+        Target("emulator", "3.11", "x86_64"),
     )
 }
 
@@ -65,11 +81,15 @@ def archive_name(kind: str, architecture: str) -> str:
 
 
 def _install_packages(target: Target, content: Path, packages: list[str]) -> None:
-    place = ["--target", str(content), "--platform", target.machine]
+    place = ["--target", str(content)]
+    place += [word for it in target.platforms for word in ("--platform", it)]
     version = ["--python-version", target.python, "--implementation", "cp"]
-    subprocess.run([sys.executable, *_PIP, *place, *version, *packages], check=True)
+    subprocess.run([sys.executable, *_PIP, *place, *version, *packages, *PINNED], check=True)
     for folder in [it for pattern in _DROPPED for it in content.glob(pattern)]:
         shutil.rmtree(folder)
+    for folder in (content / "botocore" / "data").iterdir():
+        if folder.is_dir() and folder.name not in SERVICES:
+            shutil.rmtree(folder)
 
 
 def _compile(target: Target, content: Path) -> None:
@@ -79,7 +99,7 @@ def _compile(target: Target, content: Path) -> None:
     Nothing is compiled later: Lambda lets a function only read its folder. So the files say that
     they need no comparison with their sources, whose times an archive does not keep.
     """
-    interpreter = _find_interpreter(target.python)
+    interpreter = find_interpreter(target.python)
     if interpreter is None:
         print(
             f"{target.name}: no python{target.python} runs here, so the code is not compiled;"
@@ -92,10 +112,14 @@ def _compile(target: Target, content: Path) -> None:
     subprocess.run([interpreter, "-m", "compileall", *mode], check=True, env=environment)
 
 
-def _find_interpreter(version: str) -> str | None:
-    """Find an interpreter that runs: a name on the PATH proves nothing."""
+def find_interpreter(version: str) -> str | None:
+    """Find an interpreter that runs: a name on the PATH proves nothing. Those of pyenv count, which
+    shows only the versions that are chosen.
+    """
     check = f"import sys; sys.exit('%d.%d' % sys.version_info[:2] != '{version}')"
-    for found in (sys.executable, shutil.which(f"python{version}")):
+    versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    others = sorted(versions.glob(f"{version}.*/bin/python{version}"))
+    for found in (sys.executable, shutil.which(f"python{version}"), *map(str, others)):
         if found and subprocess.run([found, "-c", check], capture_output=True).returncode == 0:
             return found
     return None

@@ -169,6 +169,12 @@ def storage(names: Names) -> Document:
     )
 
 
+def instance(names: Names) -> Document:
+    """Return what instances may do: fetch the agent's code. Everything else they ask of the API."""
+    code = [bucket_arn(f"{names.objects}/agent-code/*")]
+    return _document(make_statement("FetchCode", ["s3:GetObject"], code))
+
+
 def logs(names: Names, function: str, *, is_traced: bool) -> list[Statement]:
     """Return what a function needs to write logs and traces."""
     group = names.log_group_arn(function)
@@ -178,11 +184,11 @@ def logs(names: Names, function: str, *, is_traced: bool) -> list[Statement]:
     return [log, *([make_statement("Trace", actions, ["*"])] if is_traced else [])]
 
 
-def journal(names: Names, groups: Sequence[str]) -> Document:
+def journal(names: Names, groups: Sequence[str]) -> Statement:
     """Return what instances need to write the journals of their agents to these groups."""
     arns = [names.any_log_group_arn(group) for group in groups]
     actions = ["logs:CreateLogStream", "logs:PutLogEvents"]
-    return _document(make_statement("Journal", actions, [f"{arn}:*" for arn in arns]))
+    return make_statement("Journal", actions, [f"{arn}:*" for arn in arns])
 
 
 def key_use(names: Names, key: str) -> list[Statement]:

@@ -32,9 +32,9 @@ class Roles:
 
 
 def make_roles(scope: Scope, journal_groups: Sequence[str] = ()) -> Roles:
-    """Make all roles of a stack. The instances' role may do nothing: it only says who they are,
-    unless Systems Manager may open sessions, or their agents' journals go to `journal_groups` of
-    CloudWatch.
+    """Make all roles of a stack. That of instances says who they are, and fetches their code; no
+    more, unless Systems Manager may open sessions, or their agents' journals go to
+    `journal_groups` of CloudWatch.
     """
     names, settings = scope.names, scope.settings
     documents = {
@@ -63,8 +63,12 @@ def make_roles(scope: Scope, journal_groups: Sequence[str] = ()) -> Roles:
     )
     _make_policy(scope, "storage", storage, stored)
     instance = _make_role(scope, "instance", policies.service_trust("ec2.amazonaws.com"))
+    more = trial_policies.data_key_use(names, key) if key else []
     if journal_groups:
-        _make_policy(scope, "instance", instance, policies.journal(names, journal_groups))
+        more = [*more, policies.journal(names, journal_groups)]
+    _make_policy(
+        scope, "instance", instance, policies.add_statements(policies.instance(names), more)
+    )
     if settings.session_manager:
         aws.iam.RolePolicyAttachment(
             "instance",

@@ -157,7 +157,9 @@ class AwsAdapters(Adapters):
 
         network: Mapping[str, Any] = json.loads(_setting("NETWORK"))
         sessions = bool(network.get("session_manager"))
-        script = user_data(_setting("API_URL"), self.cluster_id, session_manager=sessions)
+        script = user_data(
+            _setting("API_URL"), self.cluster_id, _agent_code_place(), session_manager=sessions
+        )
 
         def render_script(request: IntentRow) -> bytes:
             self._keep_agent_code()
@@ -171,18 +173,21 @@ class AwsAdapters(Adapters):
         )
 
     def _keep_agent_code(self) -> None:
-        """Keep the code of the instances that are launched for those who deploy anew meanwhile."""
+        """Keep the code of the instances that are launched, which they fetch from the bucket, also
+        when who deploys anew meanwhile has other code. Raises OutcomeUnknown without it.
+        """
         from control_plane.agents.agent_code import keep_agent_code
+        from provisioner.clouds.provider import OutcomeUnknown
 
         if self._has_kept_agent_code:
             return
         try:
             keep_agent_code(self.object_store)
-        except Exception:
-            # Nothing lacks it yet, and the next launch tries again.
-            log.exception("the agent's code is not kept in the bucket")
-        else:
-            self._has_kept_agent_code = True
+        except Exception as error:
+            log.exception("the agent's code is not in the bucket")
+            text = f"the agent's code could not be written to the bucket: {type(error).__name__}"
+            raise OutcomeUnknown(text) from error
+        self._has_kept_agent_code = True
 
     def invoke_function(self, name: str) -> None:
         """Start a function of the cluster, and wait for nothing."""
@@ -243,6 +248,15 @@ def _create_registry_client(region: str, keys: StorageCredentials) -> Any:
 
 def _setting(name: str) -> str:
     return os.environ[f"DETCLOUD_{name}"]
+
+
+def _agent_code_place() -> str:
+    """The URL in the bucket of objects below which the agent's code is."""
+    from control_plane.agents.agent_code import AGENT_CODE_NAMESPACE
+
+    bucket, other = _setting("OBJECTS"), _s3_url()
+    own = f"https://{bucket}.s3.{os.environ['AWS_REGION']}.amazonaws.com"
+    return f"{f'{other}/{bucket}' if other else own}/{AGENT_CODE_NAMESPACE}"
 
 
 def _s3_url() -> str | None:

@@ -22,9 +22,10 @@ _PLAIN = re.compile(r"[A-Za-z0-9._:/$-]*")
 
 
 def user_data(
-    url: str, cluster: str, *, session_manager: bool = False
+    url: str, cluster: str, code_place: str, *, session_manager: bool = False
 ) -> Callable[[IntentRow], bytes]:
-    """Return a function that renders the script of a launch; `url` is the cluster's API. With
+    """Return a function that renders the script of a launch; `url` is the cluster's API, and
+    `code_place` the URL in its bucket below which the agent's code is, by its digest. With
     `session_manager` Systems Manager may open sessions.
 
     A script holds no secret but what a pool's `startup_script` itself contains.
@@ -36,6 +37,7 @@ def user_data(
             "URL": url,
             "CLUSTER": cluster,
             "POOL": request.pool,
+            "CODE_PLACE": code_place,
             "CODE_SHA256": agent_code().sha256,
             "SILENT_MINUTES": str(SILENT_MINUTES),
             "BOOT_SECONDS": str(BOOT_SECONDS),
@@ -97,6 +99,9 @@ def _isolated_command(script: str) -> str:
 
 @cache
 def _template() -> str:
-    """Return the script without its values, with what its machine image may lack."""
-    install = (_BOOT / "install.sh").read_text(encoding="utf-8").rstrip("\n")
-    return (_BOOT / "ec2.sh").read_text(encoding="utf-8").replace("@INSTALL@", install)
+    """Return the script without its values, with what fetches code and what installs."""
+    text = (_BOOT / "ec2.sh").read_text(encoding="utf-8")
+    for name, file in (("INSTALL", "install.sh"), ("FETCH_CODE", "fetch_code.py")):
+        part = (_BOOT / file).read_text(encoding="utf-8").rstrip("\n")
+        text = text.replace(f"@{name}@", part)
+    return text

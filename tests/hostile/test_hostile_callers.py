@@ -21,7 +21,6 @@ from tests.unit.api.exchange import Answer, call
 OPEN = {
     ("get", f"{V1}/health"),
     # Code that everybody may have, and proofs that stand for a token.
-    ("get", f"{V1}/agent-code/{{sha256}}"),
     ("put", f"{V1}/instances/{{instance_id}}/identity"),
     ("put", f"{V1}/instances/{{instance_id}}/boot-report"),
 }

@@ -1,11 +1,82 @@
 """The archives that are deployed, as pip and the package index make them."""
 
+import re
 import zipfile
 from pathlib import Path
 
+import botocore
 import pytest
 
-from infra.aws.bundle import EXTRAS, TARGETS, build_archive
+from infra.aws.bundle import EXTRAS, SERVICES, TARGETS, build_archive, find_interpreter
+from infra.aws.names import FUNCTIONS
+from tests.emulators.lambda_root import LambdaRoot
+from tests.emulators.server import missing
+
+ROOT = Path(__file__).parents[2]
+VARIABLES = {
+    **{
+        f"DETCLOUD_{name}": f"vision-{name.lower()}" for name in ("TABLE", "OBJECTS", "CHECKPOINTS")
+    },
+    "DETCLOUD_CLUSTER": "detcloud-vision",
+    "DETCLOUD_API_URL": "https://a1b2c3.execute-api.eu-central-1.amazonaws.com",
+    "DETCLOUD_ADMIN_SHA256": "0" * 64,
+    "DETCLOUD_CONFIG_SHA256": "0" * 64,
+    "DETCLOUD_STORAGE_ROLE": "arn:aws:iam::111111111111:role/detcloud-vision-storage",
+    "DETCLOUD_INSTANCE_ROLE": "arn:aws:iam::111111111111:role/detcloud-vision-instance",
+    "DETCLOUD_NETWORK": "{}",
+    "POWERTOOLS_SERVICE_NAME": "api",
+    "POWERTOOLS_TRACE_DISABLED": "true",
+}
+# A request as API Gateway makes one, and where every package that was imported came from.
+ANSWER_HEALTH = """
+import importlib, json, time
+began = time.perf_counter()
+from lambdas.aws.api import handler
+seconds = time.perf_counter() - began
+http = {"method": "GET", "path": "/api/v1/health", "sourceIp": "203.0.113.1", "protocol": "HTTP/1.1"}
+host = "a1b2c3.execute-api.eu-central-1.amazonaws.com"
+event = {"version": "2.0", "routeKey": "$default", "rawPath": "/api/v1/health", "rawQueryString": "",
+         "headers": {"host": host}, "isBase64Encoded": False,
+         "requestContext": {"http": http, "domainName": host, "stage": "$default"}}
+class Context:
+    aws_request_id = "1"; function_name = "api"; memory_limit_in_mb = 1024
+    invoked_function_arn = "arn:aws:lambda:eu-central-1:111111111111:function:api"
+    def get_remaining_time_in_millis(self): return 30_000
+answer = handler(event, Context())
+import botocore
+for name in NAMES:
+    importlib.import_module(f"lambdas.aws.{name}").handler
+try:
+    open("/var/task/written", "w"); writes = True
+except OSError:
+    writes = False
+print()
+print(json.dumps({"status": answer["statusCode"], "botocore": botocore.__file__,
+                  "seconds": seconds, "writes": writes, "python": sys.version}))
+"""
+
+
+def test_every_function_starts_in_lambdas_own_layout(tmp_path: Path) -> None:
+    target = TARGETS["x86_64"]
+    interpreter = find_interpreter(target.python)
+    if interpreter is None:
+        missing("python3.13", f"no Python {target.python} runs here, the functions' own")
+    root = LambdaRoot(tmp_path / "root", build_archive(target, tmp_path), Path(interpreter))
+    found = root.run(ANSWER_HEALTH.replace("NAMES", repr(FUNCTIONS)), VARIABLES)
+    assert found["status"] == 200
+    assert found["botocore"].startswith("/var/task/")
+    assert found["python"].startswith("3.13.")
+    assert not found["writes"]
+
+
+def test_the_archive_describes_every_service_that_functions_call() -> None:
+    """A client of another one would fail in the cloud alone."""
+    folders = ("control_plane", "lambdas", "provisioner", "harness/detcloud/shared")
+    texts = [it.read_text() for folder in folders for it in (ROOT / folder).rglob("*.py")]
+    call = re.compile(r"(?:create_client|lazy_client)\(\s*\"([a-z0-9-]+)\"")
+    called = {name for text in texts for name in call.findall(text)}
+    # `s3` is made by a name that is no literal.
+    assert called | {"s3"} == SERVICES
 
 
 @pytest.mark.parametrize("kind", EXTRAS)
@@ -21,6 +92,10 @@ def test_an_archive_for_another_machine_is_whole_and_within_the_quotas(
     assert any(name.startswith("pydantic_core/") for name in compiled)
     assert all("cpython-313-aarch64" in name for name in compiled)
     assert any(name.startswith("optuna/") for name in names) == (kind == "suggest")
+    # The version that the tests run with, and of AWS's services those that functions call.
+    assert any(name == f"botocore-{botocore.__version__}.dist-info/METADATA" for name in names)
+    services = {it.split("/")[2] for it in names if re.match(r"botocore/data/[^/]+/", it)}
+    assert services == SERVICES
     # What AWS takes at once, and unpacked.
     assert archive.stat().st_size <= 50_000_000
     assert unpacked <= 250_000_000

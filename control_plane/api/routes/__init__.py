@@ -1,7 +1,6 @@
 """The routes, one module per noun; each has a `router` of guarded routes, listed here."""
 
 from control_plane.api.routes import (
-    agent_code,
     agent_credentials,
     agents,
     checkpoints,
@@ -38,7 +37,6 @@ ROUTERS = (
     agents.router,
     agent_credentials.router,
     instances.router,
-    agent_code.router,
     resource_pools.router,
     jobs.router,
     cost.router,

@@ -1,4 +1,4 @@
-"""What the cluster gives a trial on this machine to use: keys, registry logins, the region.
+"""The agent's side of what a cluster gives trials to use: keys, registry logins, the region.
 
 Servers of keys are made when a trial first needs them, so that an idle agent stays small.
 """

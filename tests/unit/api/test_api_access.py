@@ -20,7 +20,6 @@ from tests.unit.api.exchange import call
 OPEN = {
     ("GET", "/api/v1/health"),
     # Code that everybody may have.
-    ("GET", "/api/v1/agent-code/{sha256}"),
     # The proof in its body stands for a token.
     ("PUT", "/api/v1/instances/{instance_id}/boot-report"),
     ("PUT", "/api/v1/instances/{instance_id}/identity"),

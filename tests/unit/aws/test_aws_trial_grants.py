@@ -117,7 +117,7 @@ def test_a_login_is_fresh_and_pulls_from_the_images_repository_alone() -> None:
     assert repository == EcrRepository(ACCOUNT, "eu-west-1", "ml/trial")
     document = {
         "Statement": [
-            {**it, "Resource": [it["Resource"]], "Action": _listed(it["Action"])}
+            {**it, "Resource": [it["Resource"]], "Action": _as_list(it["Action"])}
             for it in pull_policy(repository)["Statement"]
         ]
     }
@@ -127,7 +127,7 @@ def test_a_login_is_fresh_and_pulls_from_the_images_repository_alone() -> None:
     assert not allows(document, "ecr:PutImage", own)
 
 
-def _listed(actions: str | list[str]) -> list[str]:
+def _as_list(actions: str | list[str]) -> list[str]:
     return [actions] if isinstance(actions, str) else actions
 
 

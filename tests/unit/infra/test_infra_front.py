@@ -111,7 +111,8 @@ def test_what_cannot_be_is_refused(settings: dict[str, str], expected: str) -> N
 
 def test_instances_may_write_to_the_groups_that_pools_name_and_to_no_other() -> None:
     names = Names("vision", "111111111111", "us-east-1")
-    document = policies.journal(names, ["/company/agents"])
+    journal = policies.journal(names, ["/company/agents"])
+    document = policies.add_statements(policies.instance(names), [journal])
     own = "arn:aws:logs:us-east-1:111111111111:log-group:/company/agents:log-stream:i-1"
     other = "arn:aws:logs:us-east-1:111111111111:log-group:/aws/lambda/x:log-stream:i-1"
     assert allows(document, "logs:PutLogEvents", own)

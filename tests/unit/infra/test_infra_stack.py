@@ -221,15 +221,18 @@ def test_ticks_are_few_at_once_where_there_is_concurrency_to_reserve(
 def test_every_function_has_a_role_of_its_own(vision: Graph) -> None:
     roles = {name: it["role"] for name, it in vision.inputs_of("Function").items()}
     assert roles == {name: f"Role.{name}.arn" for name in FUNCTIONS}
-    assert set(vision.inputs_of("RolePolicy")) == {*FUNCTIONS, "storage"}
+    assert set(vision.inputs_of("RolePolicy")) == {*FUNCTIONS, "storage", "instance"}
     for name, policy in vision.inputs_of("RolePolicy").items():
         assert policy["role"] == f"detcloud-vision-{name.replace('_', '-')}"
 
 
-def test_an_instance_may_do_nothing_but_say_who_it_is(vision: Graph) -> None:
+def test_an_instance_may_say_who_it_is_and_fetch_the_agents_code(vision: Graph) -> None:
     profile = vision.inputs_of("InstanceProfile")["instance"]
     assert profile["role"] == vision.inputs_of("Role")["instance"]["name"]
-    assert "instance" not in vision.inputs_of("RolePolicy")
+    document = json.loads(vision.inputs_of("RolePolicy")["instance"]["policy"])
+    [statement] = document["Statement"]
+    code = "arn:aws:s3:::detcloud-vision-objects-111111111111/agent-code/*"
+    assert (statement["Action"], statement["Resource"]) == (["s3:GetObject"], [code])
     assert vision.inputs_of("Role")["instance"].get("managedPolicyArns") is None
 
 
@@ -468,7 +471,10 @@ def test_another_accounts_credentials_are_refused(vision: Graph) -> None:
 
 
 def test_what_people_need_to_know_is_exported(vision: Graph) -> None:
-    assert vision.exported == {
+    exported = dict(vision.exported)
+    network = json.loads(exported.pop("network"))
+    assert network["security_group"] == "SecurityGroup.instances.id"
+    assert exported == {
         "url": "Api.api.apiEndpoint",
         "cluster": "detcloud-vision",
         "region": "us-east-1",

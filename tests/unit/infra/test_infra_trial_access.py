@@ -1,4 +1,4 @@
-"""What the settings let trials use, and the roles that follow from it."""
+"""The settings of what trials may use, and the roles that follow from them."""
 
 import json
 from pathlib import Path

@@ -17,12 +17,13 @@ from provisioner.clouds.aws.launch_request import USER_DATA_BYTES_MAX
 from provisioner.clouds.provider import ConfigurationError
 
 URL, CLUSTER = "https://a1b2c3.execute-api.eu-central-1.amazonaws.com", "detcloud-vision"
+PLACE = "https://detcloud-vision-objects-1.s3.eu-central-1.amazonaws.com/agent-code"
 OFFERING = Offering("g5/a/spot", "g5.xlarge", "a", Market.SPOT, 1)
 REQUEST = IntentRow("intent-1", CLUSTER, "gpus", OFFERING, 1, "t" * 40, 1_000, "{}")
 
 
 def script(request: IntentRow = REQUEST) -> str:
-    return user_data(URL, CLUSTER)(request).decode()
+    return user_data(URL, CLUSTER, PLACE)(request).decode()
 
 
 def test_it_says_where_the_cluster_is_and_which_code_it_runs() -> None:
@@ -42,7 +43,7 @@ def test_it_installs_what_a_machine_image_has_ready() -> None:
 def test_bash_can_read_it_and_ec2_takes_it() -> None:
     text = script()
     assert subprocess.run(["bash", "-n"], input=text.encode(), check=False).returncode == 0
-    assert len(base64.b64decode(base64.b64encode(text.encode()))) < USER_DATA_BYTES_MAX / 2
+    assert len(base64.b64decode(base64.b64encode(text.encode()))) < USER_DATA_BYTES_MAX * 5 / 8
 
 
 def test_the_same_pool_has_the_same_script() -> None:
@@ -160,7 +161,7 @@ def test_a_pool_that_names_a_group_sends_its_journal_there_and_no_other() -> Non
 
 def test_root_reaches_the_keys_of_the_machine_only_for_systems_manager(tmp_path: Path) -> None:
     """The rule comes behind the one that it is an exception of, and so before it in the chain."""
-    rendered = user_data(URL, CLUSTER, session_manager=True)(REQUEST).decode()
+    rendered = user_data(URL, CLUSTER, PLACE, session_manager=True)(REQUEST).decode()
     assert "session_manager='1'" in rendered
     assert "session_manager=''" in script()
     unit = tmp_path / "detcloud-firewall.service"

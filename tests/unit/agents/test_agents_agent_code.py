@@ -9,37 +9,26 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.agents.agent_code import AgentCode, agent_code, keep_agent_code
+from control_plane.agents.agent_code import AgentCode, agent_code, agent_code_key, keep_agent_code
+from control_plane.objects.directory import DirectoryObjectStore
+from control_plane.objects.signing import HmacUrlSigner
 from tests.patience import PROCESS_SECONDS_MAX
-from tests.unit.api.cluster import V1, Cluster
-from tests.unit.api.exchange import call
-
-
-def test_the_code_is_what_its_name_says(cluster: Cluster) -> None:
-    answer = call(cluster.app, "GET", f"{V1}/agent-code/{agent_code().sha256}")
-    assert answer.status == 200
-    assert hashlib.sha256(answer.body).hexdigest() == agent_code().sha256
-    assert "immutable" in answer.headers["cache-control"]
-
-
-def test_other_code_is_not_there(cluster: Cluster) -> None:
-    assert call(cluster.app, "GET", f"{V1}/agent-code/{'0' * 64}").code == "not_found"
-    assert call(cluster.app, "GET", f"{V1}/agent-code/abc").code == "invalid"
 
 
 def test_the_code_of_another_version_that_launched_instances_stays(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep_agent_code(cluster.objects)
-    keep_agent_code(cluster.objects)
+    objects = DirectoryObjectStore(tmp_path, HmacUrlSigner(b"s" * 32))
+    keep_agent_code(objects)
+    keep_agent_code(objects)
     before = agent_code()
     # Deployed anew, with other code.
     content = b"another version"
     other = AgentCode(content, hashlib.sha256(content).hexdigest())
     monkeypatch.setattr("control_plane.agents.agent_code.agent_code", lambda: other)
+    keep_agent_code(objects)
     for code in (before, other):
-        answer = call(cluster.app, "GET", f"{V1}/agent-code/{code.sha256}")
-        assert (answer.status, answer.body) == (200, code.content)
+        assert b"".join(objects.get(agent_code_key(code.sha256))) == code.content
 
 
 def test_an_agent_runs_from_it_without_any_package(tmp_path: Path) -> None:

@@ -1,0 +1,97 @@
+"""An instance fetches its code from the bucket with the keys of its role."""
+
+import json
+import subprocess
+import sys
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from infra.aws import policies
+from infra.aws.names import Names
+from tests.emulators.ministack import ACCOUNT, REGION, Ministack
+from tests.patience import PROCESS_SECONDS_MAX
+
+SCRIPT = Path(__file__).parents[3] / "images/boot/fetch_code.py"
+NAMES = Names("fetching", ACCOUNT, REGION)
+ROLE = "metadata-role"
+
+
+@pytest.fixture(scope="module")
+def metadata(strict_aws: Ministack) -> Iterator[str]:
+    """The metadata of an instance with the stack's role for instances, behind version 2."""
+    s3, iam = strict_aws.client("s3"), strict_aws.client("iam")
+    s3.create_bucket(Bucket=NAMES.objects)
+    for key in ("agent-code/abc", "model-code/abc"):
+        s3.put_object(Bucket=NAMES.objects, Key=key, Body=key.encode())
+    root = {"AWS": f"arn:aws:iam::{ACCOUNT}:root"}
+    allow = {"Effect": "Allow", "Principal": root, "Action": "sts:AssumeRole"}
+    trust = json.dumps({"Version": policies.VERSION, "Statement": [allow]})
+    name = NAMES.role("instance")
+    role = iam.create_role(RoleName=name, AssumeRolePolicyDocument=trust)["Role"]["Arn"]
+    document = json.dumps(policies.instance(NAMES))
+    iam.put_role_policy(RoleName=name, PolicyName="code", PolicyDocument=document)
+    issued = strict_aws.client("sts").assume_role(RoleArn=role, RoleSessionName="i-1")
+    keys = issued["Credentials"]
+    found = {
+        "AccessKeyId": keys["AccessKeyId"],
+        "SecretAccessKey": keys["SecretAccessKey"],
+        "Token": keys["SessionToken"],
+    }
+    place = "/latest/meta-data/iam/security-credentials/"
+    pages = {place: ROLE, place + ROLE: json.dumps(found)}
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            self._answer("token" if self.path == "/latest/api/token" else None)
+
+        def do_GET(self) -> None:
+            is_known = self.headers.get("X-aws-ec2-metadata-token") == "token"
+            self._answer(pages.get(self.path) if is_known else None)
+
+        def log_message(self, *_: object) -> None:
+            """Write nothing."""
+
+        def _answer(self, text: str | None) -> None:
+            self.send_response(404 if text is None else 200)
+            self.end_headers()
+            self.wfile.write((text or "").encode())
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def fetch(aws: Ministack, metadata: str, key: str, path: Path) -> subprocess.CompletedProcess[str]:
+    # The first refusal ends it: a real boot asks for half a minute.
+    code = f"import runpy; runpy.run_path({str(SCRIPT)!r}, run_name='__main__')"
+    url = f"{aws.url}/{NAMES.objects}/{key}"
+    sleepless = "import time; time.sleep = lambda _: None\n"
+    return subprocess.run(
+        [sys.executable, "-I", "-S", "-c", sleepless + code, url, REGION, str(path)],
+        env={"AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata},
+        capture_output=True,
+        text=True,
+        timeout=PROCESS_SECONDS_MAX,
+    )
+
+
+def test_an_instance_gets_its_code(strict_aws: Ministack, metadata: str, tmp_path: Path) -> None:
+    done = fetch(strict_aws, metadata, "agent-code/abc", tmp_path / "code")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "code").read_bytes() == b"agent-code/abc"
+
+
+def test_its_role_opens_nothing_else(strict_aws: Ministack, metadata: str, tmp_path: Path) -> None:
+    done = fetch(strict_aws, metadata, "model-code/abc", tmp_path / "code")
+    assert done.returncode == 1
+    assert "could not be fetched from" in done.stdout
+    assert not (tmp_path / "code").exists()
+    with pytest.raises(urllib.error.HTTPError, match="HTTP Error 403"):
+        urllib.request.urlopen(f"{strict_aws.url}/{NAMES.objects}/agent-code/abc")
