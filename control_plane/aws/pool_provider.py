@@ -76,6 +76,8 @@ def _check_folder(path: str) -> str:
 
 Folder = Annotated[str, AfterValidator(_check_folder)]
 FileSystemId = Annotated[str, Field(pattern=r"^fs-[0-9a-f]{8,17}$")]
+VolumeIops = Annotated[int, Field(ge=3000, le=80_000)]
+VolumeThroughput = Annotated[int, Field(ge=125, le=2000)]
 MountName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]{0,8}$")]
 Folders = Annotated[tuple[Folder, ...], Field(strict=False)]
 
@@ -132,6 +134,10 @@ class AwsProvider(Provider):
     """The machine image; AWS's Deep Learning Base AMI if empty."""
     root_volume_size: VolumeGib = 200
     """GiB."""
+    root_volume_iops: VolumeIops = 3000
+    """Operations a second of the root disk, a gp3 one; at most 500 a GiB. Those above 3000 cost."""
+    root_volume_throughput: VolumeThroughput = 125
+    """MiB a second of the root disk; at most a quarter of its operations. Those above 125 cost."""
     tag_key: TagKey = "managed_by"
     """One more tag of its instances, for those who look for them."""
     tag_value: str = ""
@@ -193,6 +199,28 @@ class AwsProvider(Provider):
         return name
 
     @model_validator(mode="after")
+    def _check_disk(self) -> AwsProvider:
+        """Refuse what EC2 makes no gp3 disk with."""
+        operations, throughput = self.root_volume_iops, self.root_volume_throughput
+        if operations > 500 * self.root_volume_size:
+            text = f"must be at most 500 for each of {self.root_volume_size} GiB"
+            refuse_at(("root_volume_iops",), text, "take a larger disk", operations)
+        if 4 * throughput > operations:
+            text = f"must be at most a quarter of root_volume_iops, {operations}"
+            refuse_at(("root_volume_throughput",), text, "raise root_volume_iops", throughput)
+        return self
+
+    @model_validator(mode="after")
+    def _check_folders(self) -> AwsProvider:
+        """Refuse file systems in the same folder."""
+        folders = [it.folder for it in self.file_systems]
+        for place, folder in enumerate(folders):
+            if folder in folders[:place]:
+                loc = ("file_systems", place, "folder")
+                refuse_at(loc, f"is that of another one, {folder}", "choose another", folder)
+        return self
+
+    @model_validator(mode="after")
     def _check_types(self) -> AwsProvider:
         """Give every offering the slots of its type; refuse an unknown type without slots, and
         slots that are not the GPUs of a known one.
@@ -200,11 +228,6 @@ class AwsProvider(Provider):
         if self.capacity_block and not self.capacity_reservation:
             text = "needs the reservation of the block"
             refuse_at(("capacity_block",), text, "say its capacity_reservation", True)
-        folders = [it.folder for it in self.file_systems]
-        for place, folder in enumerate(folders):
-            if folder in folders[:place]:
-                loc = ("file_systems", place, "folder")
-                refuse_at(loc, f"is that of another one, {folder}", "choose another", folder)
         if not self.offerings and self._slots is None:
             _refuse_type(("instance_type",), self.instance_type, "say its instance_slots")
         if not self.offerings and self.instance_slots is not None:

@@ -2,6 +2,9 @@
 
 Codes and names are those of Service Quotas (service code `ec2`), the same in every region; each
 quota holds for one account in one region, and a new account begins with 0 of most of them.
+
+Source: Amazon EC2 user guide, "Amazon EC2 instance type quotas", its tables of on-demand and spot
+quotas. Its table of spot quotas names P2 to P5 and no P6, so that none is told for those.
 """
 
 from collections.abc import Iterable
@@ -44,7 +47,7 @@ _QUOTAS: Final = {
         ),
         **_by_family(("g", "gr", "vt"), "L-3819A6DF", "All G and VT Spot Instance Requests"),
         **_by_family(("p2", "p3", "p4"), "L-7212CCBC", "All P4, P3 and P2 Spot Instance Requests"),
-        **_by_family(("p5", "p6"), "L-C4BD4855", "All P5 Spot Instance Requests"),
+        **_by_family(("p5",), "L-C4BD4855", "All P5 Spot Instance Requests"),
         **_by_family(("x",), "L-E3A00192", "All X Spot Instance Requests"),
         **_by_family(("inf",), "L-B5D1601B", "All Inf Spot Instance Requests"),
         **_by_family(("trn",), "L-6B0D517C", "All Trn Spot Instance Requests"),

@@ -127,6 +127,8 @@ TYPES: Final[Mapping[str, str]] = {
     "FileSystemId": "string",
     "FileSystems": "list of maps",
     "MountName": "string",
+    "VolumeIops": "integer 3000 to 80000",
+    "VolumeThroughput": "integer 125 to 2000",
     "PoolName": "string",
     "Duration": "duration",
     "PositiveDuration": "duration",

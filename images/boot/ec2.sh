@@ -105,6 +105,7 @@ tar -xzf "$code/agent.tar.gz" -C "$code"
 
 @INSTALL@
 @FILE_SYSTEMS@
+@DOCKER@
 usermod -aG docker detcloud
 chown detcloud "$work"
 chmod 700 "$work"

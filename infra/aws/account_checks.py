@@ -4,6 +4,7 @@ each fact, with what to do. Facts in, findings out.
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -48,6 +49,7 @@ class Purchase(NamedTuple):
     instance_type: str
     market: str
     zone: str
+    slots: int
 
 
 def judge(settings: Settings, cluster: ClusterConfig, facts: AccountFacts) -> list[Finding]:
@@ -115,7 +117,8 @@ def _permissions(denied: tuple[str, ...]) -> Iterator[Finding]:
 def _purchases(cluster: ClusterConfig) -> Iterator[Purchase]:
     for name, provider in aws_pools(cluster):
         for it in offerings_of(provider):
-            yield Purchase(name, provider, it.instance_type, it.market, it.zone)
+            slots = it.slots if provider.offerings else provider.slots_offered()[0]
+            yield Purchase(name, provider, it.instance_type, it.market, it.zone, slots)
 
 
 def _type_findings(
@@ -134,7 +137,28 @@ def _type_findings(
     if problem:
         yield Finding(Level.ERROR, subject, problem, "take another type or another image")
         return
-    yield from _read(facts.zones, subject, lambda it: _zones(settings, subject, purchase, it))
+    if kind.gpu_count not in (0, purchase.slots):
+        text = f"it has {kind.gpu_count} GPUs, each a slot, and the pool counts {purchase.slots}"
+        remedy = "say as many in `slots` of the offering or in provider.instance_slots"
+        yield Finding(Level.ERROR, subject, text, remedy)
+        return
+    for finding in _read(facts.zones, subject, lambda it: _zones(settings, subject, purchase, it)):
+        is_fine = finding.level is Level.FINE
+        yield replace(finding, text=f"{finding.text}: {_description(kind)}") if is_fine else finding
+
+
+def _description(kind: TypeFacts) -> str:
+    """Return what EC2 says of a type, as far as it does."""
+    models = ", ".join(dict.fromkeys(model for _, model in kind.gpus))
+    return ", ".join(
+        (
+            *([f"{kind.gpu_count} GPUs ({models})"] if kind.gpu_count else []),
+            f"{kind.vcpus} vCPUs",
+            *([f"{kind.memory_mib // 1024} GiB of memory"] if kind.memory_mib else []),
+            *([f"{kind.store_gb} GB of its own disks"] if kind.store_gb else []),
+            *([f"a network of {kind.network}"] if kind.network else []),
+        )
+    )
 
 
 def _why_not(settings: Settings, purchase: Purchase, kind: TypeFacts) -> str:

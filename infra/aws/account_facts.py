@@ -23,13 +23,18 @@ class Caller:
 @dataclass(frozen=True)
 class TypeFacts:
     """An instance type as EC2 describes it. `gpus`: the maker and the model of each kind;
-    `markets`: `spot`, `on-demand`, `capacity-block`.
+    `markets`: `spot`, `on-demand`, `capacity-block`; `gpu_count` is 0 where it has none or EC2 says
+    nothing, `store_gb` the size of its own disks, and `network` its speed in EC2's words.
     """
 
     vcpus: int
     architectures: frozenset[str]
     gpus: tuple[tuple[str, str], ...] = ()
     markets: frozenset[str] = frozenset({"on-demand", "spot"})
+    gpu_count: int = 0
+    memory_mib: int = 0
+    store_gb: int = 0
+    network: str = ""
 
 
 @dataclass(frozen=True)

@@ -175,18 +175,21 @@ def _quota(clients: Clients, code: str) -> float | Unknown:
 def _types(clients: Clients, names: list[str]) -> dict[str, TypeFacts]:
     """Return the types that the region has. A filter is no error where there is none."""
     described = _describe(clients, "describe_instance_types", "InstanceTypes", names)
-    return {
-        it["InstanceType"]: TypeFacts(
-            it["VCpuInfo"]["DefaultVCpus"],
-            frozenset(it["ProcessorInfo"]["SupportedArchitectures"]),
-            tuple(
-                (gpu.get("Manufacturer", ""), gpu.get("Name", ""))
-                for gpu in it.get("GpuInfo", {}).get("Gpus", ())
-            ),
-            frozenset(it.get("SupportedUsageClasses", ("on-demand",))),
-        )
-        for it in described
-    }
+    return {it["InstanceType"]: _type_facts(it) for it in described}
+
+
+def _type_facts(described: Mapping[str, Any]) -> TypeFacts:
+    gpus = described.get("GpuInfo", {}).get("Gpus", ())
+    return TypeFacts(
+        vcpus=described["VCpuInfo"]["DefaultVCpus"],
+        architectures=frozenset(described["ProcessorInfo"]["SupportedArchitectures"]),
+        gpus=tuple((it.get("Manufacturer", ""), it.get("Name", "")) for it in gpus),
+        markets=frozenset(described.get("SupportedUsageClasses", ("on-demand",))),
+        gpu_count=sum(int(it.get("Count", 0)) for it in gpus),
+        memory_mib=described.get("MemoryInfo", {}).get("SizeInMiB", 0),
+        store_gb=described.get("InstanceStorageInfo", {}).get("TotalSizeInGB", 0),
+        network=described.get("NetworkInfo", {}).get("NetworkPerformance", ""),
+    )
 
 
 def _zones(clients: Clients, names: list[str]) -> dict[str, frozenset[str]]:

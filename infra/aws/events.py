@@ -14,7 +14,11 @@ from infra.aws.scope import Scope
 EVENTS = "events.amazonaws.com"
 GATHER_SECONDS = 2
 HOUR = 3600
-WARNINGS = ("EC2 Spot Instance Interruption Warning", "EC2 Instance Rebalance Recommendation")
+WARNINGS = (
+    "EC2 Spot Instance Interruption Warning",
+    "EC2 Instance Rebalance Recommendation",
+    "Capacity Block Reservation Expiration Warning",
+)
 # New messages of actors, and no other writes.
 MAIL = {"eventName": ["INSERT"], "dynamodb": {"Keys": {"s": {"S": [{"prefix": "M#"}]}}}}
 # Jobs that ask for slots, instances that are taken away, and searches that wait for their model:

@@ -27,6 +27,15 @@ def offerings_of(provider: AwsProvider) -> tuple[OfferingConfig, ...]:
     )
 
 
+def pool_types(cluster: ClusterConfig) -> frozenset[str]:
+    """Return the instance types of the cluster's pools on AWS."""
+    return frozenset(
+        offering.instance_type
+        for _, provider in aws_pools(cluster)
+        for offering in offerings_of(provider)
+    )
+
+
 def find_pool_problems(settings: Settings, cluster: ClusterConfig) -> list[str]:
     """Return what pools say that cannot run in the stack, a line each."""
     return [

@@ -20,12 +20,12 @@ from infra.aws.account_checks import default_api_concurrency, judge
 from infra.aws.account_facts import Unknown
 from infra.aws.account_reader import aws_clients, read_account, read_concurrency
 from infra.aws.policies import log_key
-from infra.aws.pool_checks import find_pool_problems
+from infra.aws.pool_checks import find_pool_problems, pool_types
 from infra.aws.rollback import move_functions
 from infra.aws.settings import Settings, parse_settings
 from infra.aws.stack import TeamStack
 from infra.aws.terraform import PROVIDER
-from infra.aws.zones import default_zones, pool_types
+from infra.aws.zones import default_zones
 from infra.findings import Finding
 from infra.sources import REPOSITORY
 from infra.stack_program import (

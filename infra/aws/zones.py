@@ -5,22 +5,9 @@ from typing import Any
 
 import botocore.exceptions as sdk
 
-from control_plane.aws.pool_provider import AwsProvider
-from control_plane.config.pools import ClusterConfig
 from infra.aws.settings import ZONES_MAX
 
 PAGE_SIZE = 1000
-
-
-def pool_types(cluster: ClusterConfig) -> frozenset[str]:
-    """The instance types of the cluster's pools on AWS."""
-    providers = [pool.provider for pool in cluster.resource_pools]
-    return frozenset(
-        name
-        for provider in providers
-        if isinstance(provider, AwsProvider)
-        for name in ([it.instance_type for it in provider.offerings] or [provider.instance_type])
-    )
 
 
 def find_zones(api: Any, region: str, types: Collection[str]) -> tuple[str, ...]:

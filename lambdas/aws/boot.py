@@ -1,6 +1,7 @@
 """The boot script of EC2's instances, as a launch gives it to them."""
 
 import base64
+import gzip
 import json
 import re
 import shlex
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from control_plane.agents.agent_code import agent_code
 from control_plane.fleet.records import IntentRow
+from provisioner.clouds.aws.launch_request import USER_DATA_BYTES_MAX
 from provisioner.clouds.provider import ConfigurationError
 
 SILENT_MINUTES = 30
@@ -17,6 +19,7 @@ SILENT_MINUTES = 30
 BOOT_SECONDS = 600
 
 _BOOT = Path(__file__).resolve().parents[2] / "images" / "boot"
+_PARTS = {"INSTALL": "install.sh", "FETCH_CODE": "fetch_code.py", "DOCKER": "docker.sh"}
 # Text that may stand between single quotes, and in a unit of systemd.
 _PLAIN = re.compile(r"[A-Za-z0-9._:/$-]*")
 
@@ -63,7 +66,9 @@ def user_data(
         text = _template()
         for name, value in values.items():
             text = text.replace(f"@{name}@", value)
-        return text.encode()
+        script = text.encode()
+        # cloud-init unpacks what is compressed; nobody needs that while it fits as it is.
+        return script if len(script) <= USER_DATA_BYTES_MAX else gzip.compress(script, mtime=0)
 
     return render_script
 
@@ -101,7 +106,7 @@ def _isolated_command(script: str) -> str:
 def _template() -> str:
     """Return the script without its values, with what fetches code and what installs."""
     text = (_BOOT / "ec2.sh").read_text(encoding="utf-8")
-    for name, file in (("INSTALL", "install.sh"), ("FETCH_CODE", "fetch_code.py")):
+    for name, file in _PARTS.items():
         part = (_BOOT / file).read_text(encoding="utf-8").rstrip("\n")
         text = text.replace(f"@{name}@", part)
     return text

@@ -33,9 +33,10 @@ import importlib, json, time
 began = time.perf_counter()
 from lambdas.aws.api import handler
 seconds = time.perf_counter() - began
-http = {"method": "GET", "path": "/api/v1/health", "sourceIp": "203.0.113.1", "protocol": "HTTP/1.1"}
+path = "/api/v1/health"
+http = {"method": "GET", "path": path, "sourceIp": "203.0.113.1", "protocol": "HTTP/1.1"}
 host = "a1b2c3.execute-api.eu-central-1.amazonaws.com"
-event = {"version": "2.0", "routeKey": "$default", "rawPath": "/api/v1/health", "rawQueryString": "",
+event = {"version": "2.0", "routeKey": "$default", "rawPath": path, "rawQueryString": "",
          "headers": {"host": host}, "isBase64Encoded": False,
          "requestContext": {"http": http, "domainName": host, "stage": "$default"}}
 class Context:

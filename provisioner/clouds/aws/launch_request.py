@@ -25,6 +25,9 @@ IMAGE_DEFAULT = (
     "base-oss-nvidia-driver-gpu-ubuntu-24.04/latest/ami-id"
 )
 ROOT_DEVICE_DEFAULT = "/dev/sda1"
+# Those of a gp3 disk that are in its price.
+DISK_IOPS = 3000
+DISK_THROUGHPUT = 125
 CAPACITY_BLOCK = "capacity-block"
 # From the zones where machines are least likely to be taken away again, the cheapest.
 SPOT_ALLOCATION = "price-capacity-optimized"
@@ -66,6 +69,8 @@ class Ec2Settings:
     spot_max_price: str = ""
     image_id: str = ""
     root_volume_size: int = 200
+    root_volume_iops: int = DISK_IOPS
+    root_volume_throughput: int = DISK_THROUGHPUT
     tag_key: str = "managed_by"
     tag_value: str = ""
     instance_name: str = "determined-ai-agent"
@@ -127,6 +132,11 @@ def launch_template_data(
         "Encrypted": True,
         "DeleteOnTermination": True,
     }
+    # A template is named by what is in it: nothing new where nothing is asked for.
+    if settings.root_volume_iops != DISK_IOPS:
+        disk["Iops"] = settings.root_volume_iops
+    if settings.root_volume_throughput != DISK_THROUGHPUT:
+        disk["Throughput"] = settings.root_volume_throughput
     if settings.kms_key:
         disk["KmsKeyId"] = settings.kms_key
     data: dict[str, Any] = {

@@ -162,6 +162,11 @@ def _aws(fields: str) -> str:
         (", allowed_mounts: [/mnt, data]", "allowed_mounts[1]: must be a path like /mnt/data, of"),
         (", allowed_mounts: [/]", "allowed_mounts[0]: must be a path like"),
         (", allowed_mounts: [/mnt/..]", "allowed_mounts[0]: must be a path like"),
+        (", root_volume_throughput: 800", "root_volume_throughput: must be at most a quarter of"),
+        (
+            ", root_volume_size: 100, root_volume_iops: 60000",
+            "root_volume_iops: must be at most 500 for each of 100 GiB",
+        ),
         (", file_systems: [{id: fs-1, folder: /mnt/a}]", "file_systems[0].id: "),
         (
             ", file_systems: [{id: fs-12345678, folder: /mnt/a, type: fsx_lustre}]",

@@ -208,6 +208,27 @@ def test_a_type_that_cannot_boot_the_image_is_an_error(
     assert said in found[0].text
 
 
+def test_slots_that_are_not_the_types_gpus_are_an_error() -> None:
+    kind = TypeFacts(4, frozenset({"x86_64"}), (("NVIDIA", "A10G"),), gpu_count=2)
+    found = worst([it for it in findings(types={"g5.xlarge": kind}) if it.subject[:4] == "pool"])
+    assert "it has 2 GPUs, each a slot, and the pool counts 1" in found.text
+
+
+def test_what_ec2_says_of_a_type_is_shown() -> None:
+    about: Any = {
+        "gpu_count": 1,
+        "memory_mib": 16_384,
+        "store_gb": 250,
+        "network": "Up to 10 Gigabit",
+    }
+    kind = TypeFacts(4, frozenset({"x86_64"}), (("NVIDIA", "A10G"),), **about)
+    [found] = [it for it in findings(types={"g5.xlarge": kind}) if it.subject[:4] == "pool"]
+    assert found.text == (
+        "offered in us-east-1a, us-east-1b: 1 GPUs (A10G), 4 vCPUs, 16 GiB of memory, 250 GB of "
+        "its own disks, a network of fast"
+    )
+
+
 def test_an_image_of_ones_own_must_be_there_and_of_the_types_architecture() -> None:
     own = pools(more=", image_id: ami-0123456789abcdef0")
     missing = worst(findings(own))

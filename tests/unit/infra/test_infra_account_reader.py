@@ -117,7 +117,7 @@ def test_every_fact_is_read_with_one_call() -> None:
     assert facts.denied == ("s3:CreateBucket",)
     assert facts.quotas == {"L-3819A6DF": 8.0, "L-DB2E81BA": 0.0}
     assert facts.types == {
-        "g5.xlarge": TypeFacts(4, frozenset({"x86_64"}), (("NVIDIA", "A10G"),)),
+        "g5.xlarge": TypeFacts(4, frozenset({"x86_64"}), (("NVIDIA", "A10G"),), gpu_count=1),
     }
     assert facts.zones == {"g5.xlarge": frozenset({"us-east-1a", "us-east-1b"})}
     assert facts.disk_key == DiskKey("alias/aws/ebs", is_own=False)

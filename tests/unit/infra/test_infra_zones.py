@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from control_plane.config.pools import check_cluster
-from infra.aws.zones import default_zones, find_zones, pool_types
+from infra.aws.pool_checks import pool_types
+from infra.aws.zones import default_zones, find_zones
 from tests.unit.provisioner.ec2_account import Account, open_account
 
 REGION = "us-east-1"

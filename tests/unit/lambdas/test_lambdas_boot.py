@@ -1,6 +1,7 @@
 """The boot script of instances."""
 
 import base64
+import gzip
 import json
 import os
 import re
@@ -43,7 +44,7 @@ def test_it_installs_what_a_machine_image_has_ready() -> None:
 def test_bash_can_read_it_and_ec2_takes_it() -> None:
     text = script()
     assert subprocess.run(["bash", "-n"], input=text.encode(), check=False).returncode == 0
-    assert len(base64.b64decode(base64.b64encode(text.encode()))) < USER_DATA_BYTES_MAX * 5 / 8
+    assert len(base64.b64decode(base64.b64encode(text.encode()))) < USER_DATA_BYTES_MAX * 3 / 4
 
 
 def test_the_same_pool_has_the_same_script() -> None:
@@ -232,3 +233,13 @@ def test_file_systems_are_mounted_as_it_boots_or_the_boot_fails(
             ["fs-0123456789abcdef0.efs.eu-west-1.amazonaws.com:/", "/mnt/data", "nfs4"],
             ["fs-11111111.fsx.eu-west-1.amazonaws.com@tcp:/abcdefgh", "/mnt/fast", "lustre"],
         ]
+
+
+def test_a_script_that_is_too_large_is_compressed() -> None:
+    startup = "# " + "x" * 8_000
+    section = json.dumps({"startup_script": startup})
+    made = user_data(URL, CLUSTER, PLACE)(replace(REQUEST, section=section))
+    assert len(made) <= USER_DATA_BYTES_MAX
+    encoded = base64.b64encode(startup.encode())
+    assert encoded in gzip.decompress(made)
+    assert gzip.decompress(made).startswith(b"#!/bin/bash\n")

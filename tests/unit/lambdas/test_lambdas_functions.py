@@ -163,6 +163,39 @@ assert [it.instance for it in read_notices(table)] == {announced}
     assert "i-theirs" not in run_script(check, {})
 
 
+def test_the_end_of_a_capacity_block_is_announced_to_what_is_in_it() -> None:
+    check = f"""
+import lambdas.aws.spot_notice as spot_notice
+from types import SimpleNamespace
+from control_plane.fleet.notices import read_notices
+from control_plane.state.memory import MemoryTable
+from control_plane.state.table import Expect, Key, Put
+table = MemoryTable()
+for row in (("fleets", "gpus"), ("instances#gpus", "i-ours"), ("instances#gpus", "i-elsewhere")):
+    table.commit((Put(Key(*row), 1, b"{{}}", Expect.ABSENT),))
+asked = []
+def paginate(Filters):
+    asked.extend((it["Name"], it["Values"]) for it in Filters)
+    return [{{"Reservations": [{{"Instances": [{{"InstanceId": "i-ours"}}]}}]}}]
+pages = SimpleNamespace(paginate=paginate)
+spot_notice.lazy_client = lambda service: SimpleNamespace(get_paginator=lambda name: pages)
+spot_notice.adapters = SimpleNamespace(cluster_id="detcloud-vision")
+spot_notice.cluster = SimpleNamespace(engine=SimpleNamespace(table=table))
+event = {{
+    "detail-type": "Capacity Block Reservation Expiration Warning",
+    "time": "2026-01-01T10:50:00Z",
+    "detail": {{"capacity-reservation-id": "cr-1", "end-date": "2026-01-01T11:30:00Z"}},
+}}
+spot_notice.handler(event, {context_expression()})
+# 30 minutes before 11:30, which is 1,767,265,200 s after the epoch: 1,767,225,600 + 11 x 3600.
+[found] = read_notices(table)
+assert (found.instance, found.deadline_ms) == ("i-ours", 1_767_265_200_000), found
+assert ("tag:detcloud-cluster", ["detcloud-vision"]) in asked
+assert ("capacity-reservation-id", ["cr-1"]) in asked
+"""
+    run_script(check, {})
+
+
 def imported_modules(module: str, environment: dict[str, str] | None = None) -> set[str]:
     """Return the modules of a process that imported one, in a time that leaves room for noise."""
     check = f"""

@@ -47,6 +47,8 @@ def test_the_template_says_what_every_instance_is_like(ec2: Account) -> None:
     section: dict[str, Any] = {
         "image_id": AMI,
         "root_volume_size": 300,
+        "root_volume_iops": 6_000,
+        "root_volume_throughput": 500,
         "ssh_key_name": "ops",
         "iam_instance_profile_arn": "arn:aws:iam::123456789012:instance-profile/agent",
         "network_interface": {"public_ip": False, "security_group_id": "sg-1"},
@@ -68,6 +70,8 @@ def test_the_template_says_what_every_instance_is_like(ec2: Account) -> None:
     assert disk["DeviceName"] == "/dev/xvda"
     assert disk["Ebs"] == {
         "VolumeSize": 300,
+        "Iops": 6_000,
+        "Throughput": 500,
         "VolumeType": "gp3",
         "Encrypted": True,
         "DeleteOnTermination": True,

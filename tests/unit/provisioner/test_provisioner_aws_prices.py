@@ -67,6 +67,13 @@ def test_a_larger_disk_and_no_address_are_in_the_price(ec2: Account) -> None:
     assert found.price_per_hour == pytest.approx(5.672 + 0.08)
 
 
+def test_a_faster_disk_is_in_the_price(ec2: Account) -> None:
+    faster: dict[str, Any] = {"root_volume_iops": 4_000, "root_volume_throughput": 225}
+    (found,) = ec2.cloud(ON_DEMAND, **faster).offerings()
+    # 1,000 operations for 0.005 $ each and 100 MiB/s for 0.04 $ each, in 730 hours.
+    assert found.price_per_hour == pytest.approx(5.672 + BESIDE + (5 + 4) / 730, abs=1e-6)
+
+
 def product(dollars: str, unit: str) -> str:
     """A product as the Price List API writes it."""
     dimension = {"unit": unit, "pricePerUnit": {"USD": dollars}}

@@ -18,7 +18,7 @@ from detcloud.agent.assignment.data_layer import data_layer_mount
 from detcloud.agent.assignment.environment import CONTAINER_PACKAGES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from detcloud.agent.assignment.assignment import Assignment
 
@@ -30,6 +30,7 @@ SHM_BYTES = 4 << 30
 LABEL = "ai.detcloud."
 # For collective communication over RDMA, deep recursion, and the files of data loaders.
 ULIMITS = {"memlock": -1, "stack": 64 << 20, "nofile": 65_536}
+CDI_GPU = "nvidia.com/gpu"
 FABRIC_DEVICES = Path("/dev/infiniband")
 # The supervisor writes the log; the engine keeps only what is printed before that starts.
 ENGINE_LOG = {"Type": "json-file", "Config": {"max-size": "1m", "max-file": "1"}}
@@ -52,9 +53,13 @@ class ContainerRules:
 
 
 def container_body(
-    assignment: Assignment, rules: ContainerRules, limit_of: Callable[[str], int]
+    assignment: Assignment,
+    rules: ContainerRules,
+    limit_of: Callable[[str], int],
+    cdi_devices: Collection[str] = (),
 ) -> dict[str, Any]:
-    """The body without image and variables. `limit_of` says how much of an ulimit may be given.
+    """The body without image and variables. `limit_of` says how much of an ulimit may be given,
+    and `cdi_devices` are the devices that the engine knows by the Container Device Interface.
 
     Raises LaunchImpossible for mounts and devices that are impossible.
     """
@@ -69,7 +74,7 @@ def container_body(
             *(_device(device, rules) for device in resources.get("devices") or ()),
             *_fabric_adapters(assignment),
         ],
-        "DeviceRequests": _gpus(assignment),
+        "DeviceRequests": _gpus(assignment, cdi_devices),
         "ShmSize": SHM_BYTES if shm_bytes is None else int(shm_bytes),
         "Ulimits": [_ulimit(name, limit_of(name)) for name in ULIMITS],
         "Memory": rules.memory_bytes,
@@ -206,10 +211,16 @@ def _resolve_allowed(
     return real
 
 
-def _gpus(assignment: Assignment) -> list[dict[str, Any]]:
+def _gpus(assignment: Assignment, cdi_devices: Collection[str]) -> list[dict[str, Any]]:
+    """The request for GPUs. Those that NVIDIA's hook adds are taken away again when systemd reads
+    its units anew, unless the engine manages cgroups itself; those of the interface stay.
+    """
     uuids = [slot.uuid for slot in assignment.slots if slot.type == "cuda"]
     if not uuids:
         return []
+    names = [f"{CDI_GPU}={uuid}" for uuid in uuids]
+    if set(names) <= set(cdi_devices):
+        return [{"Driver": "cdi", "DeviceIDs": names}]
     return [{"Driver": "nvidia", "DeviceIDs": uuids, "Capabilities": [["gpu"]]}]
 
 

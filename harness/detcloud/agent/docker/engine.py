@@ -1,7 +1,8 @@
 """The part of a container engine's HTTP API that the agent needs, on the engine's unix socket.
 
-Each call has a connection of its own, so they may come from any thread. No version is named in the
-paths: an engine answers those in its newest one, and refuses old ones.
+Each call has a connection of its own, so they may come from any thread. Each names the version of
+the API that this client was written for, or the engine's newest one where that is older, and is
+asked again once where an engine that was exchanged meanwhile knows other versions.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ PULL_SILENCE_SECONDS_MAX = 300.0
 ANSWER_BYTES_MAX = 16 << 20
 OUTPUT_BYTES_MAX = 8 * 1024
 MESSAGE_CHARACTERS_MAX = 2000
+# Docker 25's; older ones are good as far back as that which brought requests for devices.
+API_VERSION = (1, 44)
+API_OLDEST = (1, 40)
 DEFAULT_SOCKET = "/var/run/docker.sock"
 
 
@@ -45,10 +49,24 @@ class EngineClient:
     def __init__(self, path: str, *, seconds_max: float = ANSWER_SECONDS_MAX) -> None:
         self.path = path
         self._seconds_max = seconds_max
+        self._api_version = ""
 
     def version(self) -> str:
         """The engine's own version."""
-        return str(self._request_json("GET", "/version").get("Version", "?"))
+        return str(self._read_version().get("Version", "?"))
+
+    def api_version(self) -> str:
+        """The version of the API that calls name, such as 1.44, agreed with the engine."""
+        if not self._api_version:
+            self._api_version = agree_version(self._read_version())
+        return self._api_version
+
+    def cdi_devices(self) -> frozenset[str]:
+        """The names of devices that the engine found in specifications of the Container Device
+        Interface, such as nvidia.com/gpu=0; engines before 28.2 tell none.
+        """
+        found = self._request_json("GET", "/info").get("DiscoveredDevices") or ()
+        return frozenset(str(it.get("ID")) for it in found if it.get("Source") == "cdi")
 
     def find_image(self, name: str) -> dict[str, Any] | None:
         """The engine's description of an image that is on this machine, None for another."""
@@ -72,7 +90,7 @@ class EngineClient:
         repository, tag = split_reference(name)
         path = "/images/create?" + urlencode({"fromImage": repository, "tag": tag})
         with closing(self._connect(PULL_SILENCE_SECONDS_MAX)) as connection:
-            answer = _send_request(connection, "POST", path, None, headers)
+            answer = self._send(connection, "POST", path, None, headers)
             while line := _read_line(answer):
                 event = _parse_object(line)
                 if "error" in event:
@@ -132,7 +150,7 @@ class EngineClient:
         """The end of what a container printed to the engine."""
         path = f"/containers/{name}/logs?stdout=1&stderr=1&tail=50"
         with closing(self._connect(self._seconds_max)) as connection:
-            content = _read_answer(_send_request(connection, "GET", path, None, {}))
+            content = _read_answer(self._send(connection, "GET", path, None, {}))
         return _strip_frames(content)[-OUTPUT_BYTES_MAX:].decode(errors="replace")
 
     def _get_or_none(self, path: str) -> dict[str, Any] | None:
@@ -148,13 +166,41 @@ class EngineClient:
         content = None if body is None else json.dumps(body).encode()
         with closing(self._connect(self._seconds_max)) as connection:
             headers = {"Content-Type": "application/json"} if content else {}
-            answer = _read_answer(_send_request(connection, method, path, content, headers))
+            answer = _read_answer(self._send(connection, method, path, content, headers))
         try:
             return json.loads(answer) if answer else {}
         except ValueError as error:
             raise EngineUnavailable(
                 f"{self.path} answered with no JSON: {answer[:80]!r}"
             ) from error
+
+    def _send(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+    ) -> http.client.HTTPResponse:
+        """Send a request in the agreed version, which is agreed anew where that is refused."""
+        version = self.api_version()
+        try:
+            return _send_request(connection, method, f"/v{version}{path}", body, headers)
+        except EngineError as error:
+            self._api_version = ""
+            is_refused = error.status == 400 and "version" in error.message
+            if not is_refused or self.api_version() == version:
+                self._api_version = version
+                raise
+        connection.close()
+        connection.sock = self._connect(connection.timeout or self._seconds_max).sock
+        return _send_request(connection, method, f"/v{self._api_version}{path}", body, headers)
+
+    def _read_version(self) -> dict[str, Any]:
+        """What an engine says of its version, which it tells without one in the path."""
+        with closing(self._connect(self._seconds_max)) as connection:
+            answer = _read_answer(_send_request(connection, "GET", "/version", None, {}))
+        return _parse_object(answer)
 
     def _connect(self, seconds_max: float) -> http.client.HTTPConnection:
         connection = http.client.HTTPConnection("localhost", timeout=seconds_max)
@@ -168,6 +214,29 @@ class EngineClient:
             raise EngineUnavailable(f"the container engine at {self.path}: {reason}") from error
         connection.sock = channel
         return connection
+
+
+def agree_version(told: Mapping[str, Any]) -> str:
+    """The version of the API to use with an engine that tells this of itself.
+
+    Raises EngineError for an engine that is too old. One that is too new for ours is asked in its
+    own oldest version: what it dropped of ours it says.
+    """
+    newest, oldest = (_parse_version(told.get(it)) for it in ("ApiVersion", "MinAPIVersion"))
+    if newest is not None and newest < API_OLDEST:
+        text = f"its API has the version {_version_text(newest)}, and at least"
+        raise EngineError(400, f"{text} {_version_text(API_OLDEST)} is needed; update Docker")
+    wanted = API_VERSION if newest is None else min(API_VERSION, newest)
+    return _version_text(wanted if oldest is None else max(wanted, oldest))
+
+
+def _parse_version(text: object) -> tuple[int, int] | None:
+    major, _, minor = str(text).partition(".")
+    return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None
+
+
+def _version_text(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"
 
 
 def socket_path(environment: Mapping[str, str]) -> str:

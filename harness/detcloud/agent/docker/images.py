@@ -85,7 +85,8 @@ class ImageRequest:
 class Image:
     """An image on this machine: `digest` names its content, in its registry if it came from one.
 
-    `python_path` is the image's own PYTHONPATH, `is_new` says that it was not here before.
+    `python_path` is the image's own PYTHONPATH, `is_new` says that it was not here before, and
+    `pull_seconds` how long its pull took, "" where none was needed.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Image:
     digest: str
     python_path: str = ""
     is_new: bool = False
+    pull_seconds: str = ""
 
 
 def image_request(
@@ -189,11 +191,12 @@ class PullProgress:
             self._noticed_at = self._now()
             self._write_notice(f"pulling image {self._name}: {self._megabytes()}")
 
-    def report_end(self) -> None:
-        """Log that the image was pulled."""
+    def report_end(self) -> float:
+        """Log that the image was pulled, and return in how many seconds."""
         seconds = self._now() - self._began
         size = f", {self._megabytes()}" if self._layers else ""
         self._write_notice(f"image {self._name} was pulled in {seconds:.0f} s{size}")
+        return seconds
 
     def _megabytes(self) -> str:
         done = sum(current for current, _ in self._layers.values())
@@ -209,6 +212,7 @@ def _find_or_pull(
     is_needed: Callable[[], bool],
     write_notice: Callable[[str], None],
 ) -> Image:
+    pull_seconds = ""
     image = before = engine.find_image(request.name)
     if image is None or request.force_pull:
         write_notice(f"pulling image {request.name}")
@@ -224,7 +228,7 @@ def _find_or_pull(
             engine.pull_image(request.name, login, on_event)
         except EngineError as error:
             raise EngineError(error.status, _mask_secret(error.message, login)) from None
-        progress.report_end()
+        pull_seconds = f"{progress.report_end():.1f}"
         image = engine.find_image(request.name)
     if image is None:
         raise EngineError(500, "the engine pulled it and does not have it")
@@ -232,7 +236,12 @@ def _find_or_pull(
     paths = [str(one).partition("=")[2] for one in variables if str(one).startswith("PYTHONPATH=")]
     is_new = before is None or before["Id"] != image["Id"]
     return Image(
-        request.name, str(image["Id"]), _digest(request.name, image), "".join(paths), is_new
+        request.name,
+        str(image["Id"]),
+        _digest(request.name, image),
+        "".join(paths),
+        is_new,
+        pull_seconds,
     )
 
 

@@ -87,7 +87,8 @@ class DockerRuntime:
         name = _image_name(assignment)
         notices = container_notices(assignment.config, name, cuda=assignment.uses_cuda)
         directory.write_notices(notices)
-        body = container_body(assignment, self._rules, ulimit_available)
+        devices = self._engine.cdi_devices() if assignment.uses_cuda else frozenset[str]()
+        body = container_body(assignment, self._rules, ulimit_available, devices)
         request = image_request(
             name,
             assignment.section("environment"),
@@ -116,7 +117,11 @@ class DockerRuntime:
             str(directory.log),
             assignment.log_bytes_max,
             container={**body, "Image": image.id, "Env": variables},
-            facts={"image": image.name, "image_digest": image.digest},
+            facts={
+                "image": image.name,
+                "image_digest": image.digest,
+                **({"image_pull_seconds": image.pull_seconds} if image.pull_seconds else {}),
+            },
         )
 
     def start(self, directory: Path, launch: Launch) -> None:

@@ -386,6 +386,20 @@ def test_a_login_for_another_registry_is_not_sent(name: str, server: str) -> Non
         obtain_image(RefusingEngine(""), request, lambda: True, lambda _: None)
 
 
+def test_gpus_are_asked_for_by_cdi_where_the_engine_knows_all_of_them(tmp_path: Path) -> None:
+    made = assignment(tmp_path, GPUS)
+
+    def request_for(*known: str) -> Any:
+        rules = ContainerRules(tmp_path, "node", 1000, 1000)
+        body = container_body(made, rules, lambda _: -1, known)
+        return body["HostConfig"]["DeviceRequests"]
+
+    names = ["nvidia.com/gpu=GPU-a", "nvidia.com/gpu=GPU-d"]
+    assert request_for(*names, "nvidia.com/gpu=all") == [{"Driver": "cdi", "DeviceIDs": names}]
+    by_hook = {"Driver": "nvidia", "DeviceIDs": ["GPU-a", "GPU-d"], "Capabilities": [["gpu"]]}
+    assert request_for() == request_for(names[0]) == [by_hook]
+
+
 def test_each_attempt_of_a_pull_has_a_fresh_login_of_the_clusters() -> None:
     name = "111111111111.dkr.ecr.eu-west-1.amazonaws.com/ml/trial:1"
     sent, told = list[object](), list[str]()

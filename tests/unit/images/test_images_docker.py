@@ -1,0 +1,110 @@
+"""Docker's folders on the disks of an instance, and the settings by which its GPUs stay."""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.emulators.server import missing, require_program
+
+SCRIPT = Path(__file__).parents[3] / "images/boot/docker.sh"
+DISK_BYTES = 16 << 20
+QUIET = ("systemctl", "mdadm")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[str]:
+    """A block device, as an instance's own disk is one."""
+    losetup = require_program("losetup", Path("/usr/sbin/losetup"), remedy="apt-get install mount")
+    if os.getuid() != 0:
+        missing("losetup", "only root makes block devices")
+    content = tmp_path / "disk"
+    content.write_bytes(b"")
+    os.truncate(content, DISK_BYTES)
+    made = subprocess.run(
+        [losetup, "--find", "--show", content], capture_output=True, text=True, check=False
+    )
+    if made.returncode != 0:
+        missing("losetup", f"this machine makes no block devices: {made.stderr.strip()}")
+    yield made.stdout.strip()
+    subprocess.run([losetup, "--detach", made.stdout.strip()], check=True)
+
+
+def boot(root: Path, programs: dict[str, str], then: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the script on a machine at `root`, in a namespace of its own mounts."""
+    folder = root / "bin"
+    folder.mkdir(parents=True)
+    for name, does in ({name: "exit 0" for name in QUIET} | programs).items():
+        (folder / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {root}/log\n{does}\n')
+        (folder / name).chmod(0o755)
+    script = f"set -Eeuo pipefail; root={root}\n. {SCRIPT}\n{then}"
+    return subprocess.run(
+        ["unshare", "--mount", "bash", "-c", script],
+        env={"PATH": f"{folder}:/usr/sbin:/usr/bin:/sbin:/bin"},
+        capture_output=True,
+        text=True,
+    )
+
+
+def link(root: Path, *disks: str) -> None:
+    by_id = root / "dev/disk/by-id"
+    by_id.mkdir(parents=True)
+    for number, disk in enumerate(disks):
+        for suffix in ("", "-ns-1"):
+            name = f"nvme-Amazon_EC2_NVMe_Instance_Storage_AWS{number}{suffix}"
+            (by_id / name).symlink_to(disk)
+
+
+def test_images_and_containers_are_on_the_instances_own_disk(tmp_path: Path, disk: str) -> None:
+    root = tmp_path / "machine"
+    link(root, disk)
+    then = 'for it in docker containerd; do findmnt -no SOURCE "$root/var/lib/$it"; done'
+    done = boot(root, {"docker": "exit 0"}, then)
+    assert done.returncode == 0, done.stderr
+    said, *places = done.stdout.splitlines()
+    assert said == f"Docker's folders are on the instance's own disks: {root}/mnt/detcloud"
+    assert places == [f"{disk}[/docker]", f"{disk}[/containerd]"]
+    log = (root / "log").read_text().splitlines()
+    assert [it for it in log if it.startswith("systemctl")] == [
+        "systemctl stop docker.socket docker containerd",
+        "systemctl restart docker",
+    ]
+
+
+def test_images_that_the_machine_image_brings_stay_where_they_are(
+    tmp_path: Path, disk: str
+) -> None:
+    root = tmp_path / "machine"
+    link(root, disk)
+    done = boot(root, {"docker": "echo 0123456789ab"}, 'findmnt "$root/var/lib/docker" || true')
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_a_machine_without_such_disks_is_left_alone(tmp_path: Path) -> None:
+    root = tmp_path / "machine"
+    done = boot(root, {"docker": "exit 0"})
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert not (root / "mnt").exists()
+    assert not (root / "etc").exists()
+
+
+def test_gpus_stay_when_systemd_reads_its_units_anew(tmp_path: Path) -> None:
+    root = tmp_path / "machine"
+    settings = root / "etc/docker/daemon.json"
+    settings.parent.mkdir(parents=True)
+    runtimes = {"nvidia": {"path": "nvidia-container-runtime"}}
+    options = ["native.cgroupdriver=systemd"]
+    settings.write_text(json.dumps({"runtimes": runtimes, "exec-opts": options}))
+    done = boot(root, {"docker": "exit 0", "nvidia-smi": "exit 0", "nvidia-ctk": "exit 0"})
+    assert done.returncode == 0, done.stderr
+    assert json.loads(settings.read_text()) == {
+        "runtimes": runtimes,
+        "exec-opts": ["native.cgroupdriver=cgroupfs"],
+        "features": {"cdi": True},
+    }
+    [made] = re.findall(r"^nvidia-ctk (.*)$", (root / "log").read_text(), re.MULTILINE)
+    assert made == f"cdi generate --device-name-strategy=uuid --output={root}/etc/cdi/nvidia.yaml"
