@@ -150,6 +150,7 @@ rows = ("fleets", "cpus"), ("fleets", "gpus"), ("instances#gpus", "i-ours")
 for row in (*rows, ("past-instances#gpus", "1.i-past"), ("intents#gpus", "1")):
     table.commit((Put(Key(*row), 1, b"{{}}", Expect.ABSENT),))
 lambdas.aws.spot_notice.cluster = SimpleNamespace(engine=SimpleNamespace(table=table))
+lambdas.aws.spot_notice.adapters = SimpleNamespace(cluster_id="detcloud-vision")
 event = {{
     "detail-type": "EC2 Spot Instance Interruption Warning",
     "time": "2026-01-01T00:00:00Z",
