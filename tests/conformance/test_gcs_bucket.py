@@ -1,5 +1,6 @@
 """Buckets of Google Cloud Storage: what its emulator does not do, and the suites do not ask for."""
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -48,7 +49,7 @@ def _one_block(block: bytes) -> Iterator[bytes]:
 @pytest.fixture(autouse=True)
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     slept: list[float] = []
-    monkeypatch.setattr(gcs_module.time, "sleep", slept.append)
+    monkeypatch.setattr(time, "sleep", slept.append)
     return slept
 
 

@@ -104,7 +104,7 @@ def test_every_problem_of_a_configuration_is_told_with_its_line(cluster: Cluster
     [
         ("resources.resource_pool=gpus", "resources.resource_pool", "gpus does not exist"),
         (
-            "checkpoint_storage={type: hdfs, hdfs_url: h, hdfs_path: /b}",
+            "checkpoint_storage={type: hdfs, hdfs_url: http://h, hdfs_path: /b}",
             "checkpoint_storage.type",
             "not available",
         ),
