@@ -100,7 +100,7 @@ def _api_outage() -> Iterator[Row]:
         world.run_outage()
     what = f"API down for {minutes} minutes"
     beside = f"of {world.busy} busy agents"
-    yield at_most(f"{what}: trials restarted", world.restarted, 0, "trials", beside=beside)
+    yield at_most(f"{what}: trials restarted", world.restart_count, 0, "trials", beside=beside)
     yield at_most(f"{what}: instances ended", len(world.ended), 0, "instances", beside=beside)
 
 

@@ -1,4 +1,4 @@
-"""The way back to the deployment before: the aliases of the functions move to its versions.
+"""Rollback to the deployment before: the aliases of the functions move to its versions.
 
 The versions of a deployment have one description. All functions move or none begins to: versions of
 two deployments are not mixed for longer than it takes. The API moves last, so that whoever repeats

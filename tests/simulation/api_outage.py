@@ -48,7 +48,7 @@ class OutageWorld(World):
         self._count_ended()
 
     @property
-    def restarted(self) -> int:
+    def restart_count(self) -> int:
         """How many runs of trials were lost or failed."""
         trials = self.checker.actor_states("trial")
         return sum(trial.losses + trial.restarts for trial in trials)

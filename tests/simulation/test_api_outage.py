@@ -19,7 +19,7 @@ def test_an_outage_of_the_api_alone_costs_nothing(
     world = OutageWorld(machines, minutes * MINUTE_MS, tmp_path, offset_ms)
     world.run_outage()
     assert world.busy == machines
-    assert (world.restarted, world.ended) == (0, [])
+    assert (world.restart_count, world.ended) == (0, [])
     # No other machine was needed.
     assert len(world.cloud.machines) == machines
 
@@ -43,7 +43,7 @@ def test_a_machine_that_ends_in_an_outage_is_lost_in_it(tmp_path: Path) -> None:
     world.clock.call_at(world.began_ms + 10 * MINUTE_MS, look)
     world.run_outage()
     assert seen == [True]
-    assert world.restarted == 1
+    assert world.restart_count == 1
 
 
 def test_an_agent_that_does_not_come_back_is_lost_a_lease_after_the_outage(tmp_path: Path) -> None:
@@ -67,4 +67,4 @@ def test_an_agent_that_does_not_come_back_is_lost_a_lease_after_the_outage(tmp_p
 
     world.run_outage()
     assert seen == [False, False, True]
-    assert world.restarted == 1
+    assert world.restart_count == 1

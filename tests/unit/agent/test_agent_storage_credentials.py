@@ -214,7 +214,7 @@ def test_what_it_keeps_is_the_agents_alone(server: CredentialServer, tmp_path: P
 def test_a_checkpoint_waits_for_keys_while_the_cluster_is_away(
     server: CredentialServer, cluster: Cluster
 ) -> None:
-    """Those that the agent had have ended."""
+    """The keys that the agent had have ended."""
     cluster.is_away = True
     slept: list[float] = []
     said: list[str] = []

@@ -160,18 +160,18 @@ def test_an_outage_of_ours_kills_nobody_who_comes_back_in_time() -> None:
         assert marking.lost == ()
 
 
-def down(is_silent: bool) -> bool:
+def api_is_down(is_silent: bool) -> bool:
     return True
 
 
-def up(is_silent: bool) -> bool:
+def api_answers(is_silent: bool) -> bool:
     return False
 
 
 def test_no_lease_is_judged_while_the_api_is_down() -> None:
     # Few have lapsed so far, since the outage has just begun; and then all.
     for lapsed, fresh in ((1, 9), (3, 1), (1, 0)):
-        marking = decide_marking(pool(lapsed, fresh), STEADY, NOW_MS, is_api_down=down)
+        marking = decide_marking(pool(lapsed, fresh), STEADY, NOW_MS, is_api_down=api_is_down)
         assert marking == Marking(Brake(NOW_MS, NOW_MS + LEASE_MS, True, "down"))
 
 
@@ -195,11 +195,12 @@ def test_whether_others_were_served_is_passed_on() -> None:
 
 
 def test_the_only_agent_of_a_pool_is_lost_although_nobody_is_served_if_the_api_answers() -> None:
-    brake, lost = STEADY, []
+    brake, lost = STEADY, list[tuple[str, ...]]()
     for minute in range(3):
         now_ms = NOW_MS + minute * PASS_INTERVAL_MS
-        marking = decide_marking({"a": LAPSED}, brake, now_ms, is_api_down=up)
-        brake, lost = marking.brake, [*lost, marking.lost]
+        marking = decide_marking({"a": LAPSED}, brake, now_ms, is_api_down=api_answers)
+        brake = marking.brake
+        lost.append(marking.lost)
     # At first it may be our fault, as ever; then it is not.
     assert lost[:2] == [(), ("a",)]
 
@@ -210,34 +211,36 @@ def test_agents_have_a_full_lease_once_the_api_is_back() -> None:
     brake = STEADY
     for minute in range(60):
         now_ms = NOW_MS + minute * PASS_INTERVAL_MS
-        marking = decide_marking(leases, brake, now_ms, is_api_down=down)
+        marking = decide_marking(leases, brake, now_ms, is_api_down=api_is_down)
         assert marking.lost == ()
         brake = marking.brake
     back_ms = now_ms + PASS_INTERVAL_MS
     # Two of three have come back when the first pass sees that it answers.
     returned = {**leases, "lapsed-0": Lease(1, back_ms), "lapsed-1": Lease(1, back_ms)}
-    marking = decide_marking(returned, brake, back_ms, is_api_down=up)
+    marking = decide_marking(returned, brake, back_ms, is_api_down=api_answers)
     assert marking == Marking(Brake(back_ms, back_ms + LEASE_MS, True, "over"))
     for after_ms, lost in ((LEASE_MS - 1, ()), (LEASE_MS, ("lapsed-2",))):
-        found = decide_marking(returned, marking.brake, back_ms + after_ms, is_api_down=up)
+        found = decide_marking(returned, marking.brake, back_ms + after_ms, is_api_down=api_answers)
         assert found.lost == lost
 
 
 def test_an_outage_that_begins_again_holds_again() -> None:
     over = Brake(NOW_MS - PASS_INTERVAL_MS, NOW_MS - PASS_INTERVAL_MS + LEASE_MS, True, "over")
-    marking = decide_marking(pool(3, 0), over, NOW_MS, is_api_down=down)
+    marking = decide_marking(pool(3, 0), over, NOW_MS, is_api_down=api_is_down)
     assert (marking.lost, marking.brake.outage) == ((), "down")
 
 
 def test_who_was_silent_for_six_hours_is_lost_whatever_the_api_does() -> None:
     for more_ms, lost in ((0, ()), (1, ("old",))):
         leases = {"old": Lease(1, NOW_MS - OUTAGE_MS_MAX - more_ms), "b": LAPSED}
-        assert decide_marking(leases, STEADY, NOW_MS, is_api_down=down).lost == lost
+        assert decide_marking(leases, STEADY, NOW_MS, is_api_down=api_is_down).lost == lost
 
 
 def test_an_outage_that_is_over_for_everybody_holds_nothing() -> None:
     brake = Brake(NOW_MS - PASS_INTERVAL_MS, NOW_MS - PASS_INTERVAL_MS + LEASE_MS, True, "down")
-    assert decide_marking(pool(0, 3), brake, NOW_MS, is_api_down=down) == Marking(Brake(NOW_MS))
+    assert decide_marking(pool(0, 3), brake, NOW_MS, is_api_down=api_is_down) == Marking(
+        Brake(NOW_MS)
+    )
 
 
 @pytest.fixture
@@ -387,7 +390,7 @@ def test_a_pass_that_another_one_overtook_marks_nobody(table: SqliteTable) -> No
     table.commit((store_brake,))
 
     def let_another_pass(is_silent: bool) -> bool:
-        mark_lost_agents(table, "default", NOW_MS, fail_to_advance, is_api_down=down)
+        mark_lost_agents(table, "default", NOW_MS, fail_to_advance, is_api_down=api_is_down)
         return False
 
     marking = mark_lost_agents(

@@ -38,7 +38,7 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 
 
 @pytest.fixture(scope="session")
-def fronted(tmp_path_factory: pytest.TempPathFactory) -> Graph:
+def front_stack(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     """The stack of a company with a firewall of its own in front."""
     require("pulumi_aws")
     from tests.unit.infra.graphs import FRONTED, graph

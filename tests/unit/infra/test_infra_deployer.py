@@ -60,11 +60,11 @@ def test_the_file_is_the_policy_of_the_example() -> None:
 
 
 def test_each_type_of_the_stacks_says_what_it_needs(
-    vision: Graph, speech: Graph, bank: Graph, fronted: Graph
+    vision: Graph, speech: Graph, bank: Graph, front_stack: Graph
 ) -> None:
     types = {
         it.type
-        for graph in (vision, speech, bank, fronted)
+        for graph in (vision, speech, bank, front_stack)
         for it in graph.resources
         if it.type.startswith("aws:")
     }

@@ -20,8 +20,8 @@ from tests.unit.infra.iam import allows
 SECRET = "s" * 32
 
 
-def test_everybody_calls_the_distribution_and_it_alone_calls_the_api(fronted: Graph) -> None:
-    front = fronted.inputs_of("Distribution")["front"]
+def test_everybody_calls_the_distribution_and_it_alone_calls_the_api(front_stack: Graph) -> None:
+    front = front_stack.inputs_of("Distribution")["front"]
     assert front["webAclId"] == FRONTED["detcloud:webAcl"]
     [origin] = front["origins"]
     assert origin["domainName"] == "Api.api.id.execute-api.eu-west-1.amazonaws.com"
@@ -31,8 +31,8 @@ def test_everybody_calls_the_distribution_and_it_alone_calls_the_api(fronted: Gr
     assert behaviour["viewerProtocolPolicy"] == "https-only"
     assert {"POST", "PUT", "DELETE", "PATCH"} < set(behaviour["allowedMethods"])
     url = "https://Distribution.front.domainName"
-    assert fronted.exported["url"] == url
-    functions = fronted.inputs_of("Function")
+    assert front_stack.exported["url"] == url
+    functions = front_stack.inputs_of("Function")
     for name in FUNCTIONS:
         variables = functions[name]["environment"]["variables"]
         assert variables["DETCLOUD_API_URL"] == url
@@ -67,12 +67,12 @@ def test_terraform_has_all_of_it(tmp_path: Path) -> None:
 
 
 def test_systems_manager_gets_the_policy_that_it_needs_and_instances_know_it(
-    fronted: Graph,
+    front_stack: Graph,
 ) -> None:
-    attached = fronted.inputs_of("RolePolicyAttachment")["instance"]
-    assert attached["role"] == fronted.inputs_of("Role")["instance"]["name"]
+    attached = front_stack.inputs_of("RolePolicyAttachment")["instance"]
+    assert attached["role"] == front_stack.inputs_of("Role")["instance"]["name"]
     assert attached["policyArn"] == "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore"
-    variables = fronted.inputs_of("Function")["tick"]["environment"]["variables"]
+    variables = front_stack.inputs_of("Function")["tick"]["environment"]["variables"]
     assert json.loads(variables["DETCLOUD_NETWORK"])["session_manager"] is True
 
 

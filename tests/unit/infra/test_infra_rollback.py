@@ -1,13 +1,18 @@
-"""The way back to the deployment before, on Lambda as its developer guide describes it."""
+"""Rollback to the deployment before, on Lambda as its developer guide describes it."""
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
 
+from infra.aws.functions import describe_deployment
 from infra.aws.names import FUNCTIONS, Names
 from infra.aws.rollback import move_functions
+from infra.aws.settings import parse_settings
 from infra.stack_program import RollbackFailed
+from tests.unit.infra.graphs import POOLS, VISION, files
 
 NAMES = Names("own", "123456789012", "us-east-1")
 OLD, NEW = "detcloud 0.1 aaaa", "detcloud 0.2 bbbb"
@@ -105,3 +110,28 @@ def test_a_cluster_of_before_aliases_says_what_to_do() -> None:
     aws.live.clear()
     with pytest.raises(RollbackFailed, match="has no alias live: deploy the cluster"):
         aws.move()
+
+
+def test_another_archive_setting_or_pool_is_another_deployment(tmp_path: Path) -> None:
+    def description(folder: str, config: Mapping[str, str], pools: str = POOLS) -> str:
+        given = {**config, **files(tmp_path / folder)}
+        settings = parse_settings(
+            "vision", {name.removeprefix("detcloud:"): it for name, it in given.items()}
+        )
+        return describe_deployment(settings, pools)
+
+    same = description("a", VISION)
+    assert description("b", VISION) == same
+    assert description("a", VISION, f"{POOLS}# more") != same
+    assert description("a", {**VISION, "detcloud:logDays": "30"}) != same
+    (tmp_path / "b" / "suggest.zip").write_bytes(b"other")
+    settings = parse_settings(
+        "vision",
+        {
+            **{name.removeprefix("detcloud:"): it for name, it in VISION.items()},
+            "clusterConfig": "x",
+            "archive": str(tmp_path / "b" / "functions.zip"),
+            "suggestArchive": str(tmp_path / "b" / "suggest.zip"),
+        },
+    )
+    assert describe_deployment(settings, POOLS) != same

@@ -12,10 +12,8 @@ import pytest
 from aws_lambda_powertools import Logger
 
 from infra.aws.events import INTENTS, MAIL, WARNINGS
-from infra.aws.functions import describe_deployment
 from infra.aws.names import FUNCTIONS, INVOKED_BY_TICK
 from infra.aws.program import run
-from infra.aws.settings import parse_settings
 from infra.terraform.recorder import run_program
 from tests.unit.infra.graphs import POOLS, VISION, Graph, alarm_metrics, files, texts
 
@@ -338,31 +336,6 @@ def test_everybody_calls_the_version_of_a_deployment(vision: Graph) -> None:
     assert re.fullmatch(r"detcloud \S+ [0-9a-f]{12}", deployment)
     for kind in ("Permission", "FunctionEventInvokeConfig"):
         assert {it["qualifier"] for it in vision.inputs_of(kind).values()} == {"live"}
-
-
-def test_another_archive_setting_or_pool_is_another_deployment(tmp_path: Path) -> None:
-    def described(folder: str, config: Mapping[str, str], pools: str = POOLS) -> str:
-        given = {**config, **files(tmp_path / folder)}
-        settings = parse_settings(
-            "vision", {name.removeprefix("detcloud:"): it for name, it in given.items()}
-        )
-        return describe_deployment(settings, pools)
-
-    same = described("a", VISION)
-    assert described("b", VISION) == same
-    assert described("a", VISION, f"{POOLS}# more") != same
-    assert described("a", {**VISION, "detcloud:logDays": "30"}) != same
-    (tmp_path / "b" / "suggest.zip").write_bytes(b"other")
-    settings = parse_settings(
-        "vision",
-        {
-            **{name.removeprefix("detcloud:"): it for name, it in VISION.items()},
-            "clusterConfig": "x",
-            "archive": str(tmp_path / "b" / "functions.zip"),
-            "suggestArchive": str(tmp_path / "b" / "suggest.zip"),
-        },
-    )
-    assert describe_deployment(settings, POOLS) != same
 
 
 def test_what_is_logged_of_a_request_holds_no_secret(vision: Graph) -> None:

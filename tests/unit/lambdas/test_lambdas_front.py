@@ -1,4 +1,4 @@
-"""Who may call the API where a distribution stands in front of it."""
+"""Access to the API where a distribution stands in front of it."""
 
 import hashlib
 
