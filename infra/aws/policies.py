@@ -128,7 +128,7 @@ def spot_notice(names: Names) -> Document:
             {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["fleets", "instances#*"]}},
         ),
         # The warning that a capacity block ends names no instance.
-        make_statement("FindInstances", ["ec2:DescribeInstances"], ["*"]),
+        make_statement("Look", ["ec2:DescribeInstances"], ["*"]),
         *_dead_letters(names),
     )
 

@@ -225,7 +225,7 @@ def test_what_ec2_says_of_a_type_is_shown() -> None:
     [found] = [it for it in findings(types={"g5.xlarge": kind}) if it.subject[:4] == "pool"]
     assert found.text == (
         "offered in us-east-1a, us-east-1b: 1 GPUs (A10G), 4 vCPUs, 16 GiB of memory, 250 GB of "
-        "its own disks, a network of fast"
+        "its own disks, a network of Up to 10 Gigabit"
     )
 
 

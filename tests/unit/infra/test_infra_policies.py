@@ -82,7 +82,7 @@ STATEMENTS = {
     "spot_notice": {
         "WriteNotices": "dynamodb:PutItem",
         "ReadBooks": "dynamodb:GetItem dynamodb:Query",
-        "FindInstances": "ec2:DescribeInstances",
+        "Look": "ec2:DescribeInstances",
         "DeadLetters": "sqs:SendMessage",
     },
     "checkpoint_gc": {
