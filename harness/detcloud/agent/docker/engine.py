@@ -197,7 +197,7 @@ class EngineClient:
         return _send_request(connection, method, f"/v{self._api_version}{path}", body, headers)
 
     def _read_version(self) -> dict[str, Any]:
-        """What an engine says of its version, which it tells without one in the path."""
+        """Ask the engine for its version, which it tells without one in the path."""
         with closing(self._connect(self._seconds_max)) as connection:
             answer = _read_answer(_send_request(connection, "GET", "/version", None, {}))
         return _parse_object(answer)
