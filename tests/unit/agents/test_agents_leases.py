@@ -195,7 +195,8 @@ def test_whether_others_were_served_is_passed_on() -> None:
 
 
 def test_the_only_agent_of_a_pool_is_lost_although_nobody_is_served_if_the_api_answers() -> None:
-    brake, lost = STEADY, list[tuple[str, ...]]()
+    brake = STEADY
+    lost: list[tuple[str, ...]] = []
     for minute in range(3):
         now_ms = NOW_MS + minute * PASS_INTERVAL_MS
         marking = decide_marking({"a": LAPSED}, brake, now_ms, is_api_down=api_answers)
