@@ -6,6 +6,7 @@ know: so nothing that a program says is dropped without a word.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -225,7 +226,8 @@ def _stream_mapping(on: EmulatorMaker, inputs: Inputs) -> Made:
 
 
 def _permission(on: EmulatorMaker, inputs: Inputs) -> Made:
-    function, name = inputs["function"], f"from-{inputs['principal'].split('.')[0]}"
+    source = sha256(inputs["sourceArn"].encode()).hexdigest()[:8]
+    function, name = inputs["function"], f"from-{inputs['principal'].split('.')[0]}-{source}"
     request = capitalize_names(rename_keys(inputs, function="functionName"))
     on.call("lambda", "add_permission", {**request, "StatementId": name})
     return f"{function}:{name}", {}
@@ -265,6 +267,14 @@ def _of_api(operation: str, answer: str, **names: str) -> Callable[..., Made]:
         return made[answer], {}
 
     return make
+
+
+def _stage(on: EmulatorMaker, inputs: Inputs) -> Made:
+    settings = [dict(it) for it in inputs.pop("routeSettings")]
+    by_route = {it.pop("routeKey"): capitalize_names(it) for it in settings}
+    request = capitalize_names(rename_keys(inputs, name="stageName"))
+    made = on.call("apigatewayv2", "create_stage", {**request, "RouteSettings": by_route})
+    return made["StageName"], {}
 
 
 def _domain(on: EmulatorMaker, inputs: Inputs) -> Made:
@@ -360,7 +370,7 @@ RECIPES: dict[str, Callable[[EmulatorMaker, Inputs], Made]] = {
     "aws:apigatewayv2/domainName:DomainName": _domain,
     "aws:apigatewayv2/integration:Integration": _of_api("create_integration", "IntegrationId"),
     "aws:apigatewayv2/route:Route": _of_api("create_route", "RouteId"),
-    "aws:apigatewayv2/stage:Stage": _of_api("create_stage", "StageName", name="stageName"),
+    "aws:apigatewayv2/stage:Stage": _stage,
     "aws:cloudwatch/eventRule:EventRule": _rule,
     "aws:cloudwatch/eventTarget:EventTarget": _target,
     "aws:cloudwatch/logGroup:LogGroup": _log_group,

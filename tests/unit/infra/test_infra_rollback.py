@@ -9,10 +9,13 @@ from botocore.exceptions import ClientError
 
 from infra.aws.functions import describe_deployment
 from infra.aws.names import FUNCTIONS, Names
+from infra.aws.program import run
 from infra.aws.rollback import move_functions
 from infra.aws.settings import parse_settings
 from infra.stack_program import RollbackFailed
-from tests.unit.infra.graphs import POOLS, VISION, files
+from tests.emulators.materialise import EmulatorMaker, materialise
+from tests.emulators.ministack import ACCOUNT, REGION, Ministack
+from tests.unit.infra.graphs import POOLS, SPEECH, VISION, files
 
 NAMES = Names("own", "123456789012", "us-east-1")
 OLD, NEW = "detcloud 0.1 aaaa", "detcloud 0.2 bbbb"
@@ -135,3 +138,20 @@ def test_another_archive_setting_or_pool_is_another_deployment(tmp_path: Path) -
         },
     )
     assert describe_deployment(settings, POOLS) != same
+
+
+def test_a_stack_on_an_emulator_goes_back_and_forward(aws: Ministack, tmp_path: Path) -> None:
+    config = {**SPEECH, **files(tmp_path / "stack")}
+    materialise(run, "speech", config, EmulatorMaker(aws, streams=False))
+    names, api = Names("speech", ACCOUNT, REGION), aws.client("lambda")
+    for name in FUNCTIONS:
+        function = names.part(name)
+        api.update_function_configuration(FunctionName=function, Description=NEW)
+        version = api.publish_version(FunctionName=function)["Version"]
+        api.update_alias(FunctionName=function, Name="live", FunctionVersion=version)
+    for forward, expected in ((False, "1"), (True, "2")):
+        moves = move_functions(names, aws.client, lambda line: None, forward=forward)
+        assert {it.after for it in moves} == {expected}
+        for name in FUNCTIONS:
+            alias = api.get_alias(FunctionName=names.part(name), Name="live")
+            assert alias["FunctionVersion"] == expected
