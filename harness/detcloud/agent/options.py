@@ -41,11 +41,7 @@ def parse_options() -> argparse.Namespace:
         help="host name or IP address at which other agents' trials reach those on this one "
         "(default: the one from which this machine speaks to the cluster)",
     )
-    parser.add_argument(
-        "--region",
-        default="",
-        help="the region of the cloud that this machine is in: AWS_REGION of its trials",
-    )
+    parser.add_argument("--region", default="", help="AWS_REGION of the trials, where it has one")
     parser.add_argument("--slots", type=_parse_count, help="CPU slots instead of the devices found")
     parser.add_argument(
         "--cpu-slots",

@@ -374,6 +374,8 @@ def test_a_timer_waits_as_long_as_it_was_set_for_whatever_the_clock_was(
     # What is within an hour of now cannot be told from what was set by a clock that is right.
     late_ms = ahead_ms if ahead_ms <= mailbox.DUE_MS_MAX else LOOKS_MS
     assert delay_ms <= waited_ms <= delay_ms + late_ms + MINUTE_MS
+
+
 def test_timers_that_are_held_wait_and_mail_does_not(engine: Engine, clock: Clock) -> None:
     """In an outage of the API nobody could do what a timer says is overdue."""
     for number in (0, 1):

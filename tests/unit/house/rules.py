@@ -38,6 +38,7 @@ PURE_FOLDERS = tuple(
     )
 )
 PURE_FILES = (
+    "control_plane/clock_skew.py",
     "control_plane/errors.py",
     "control_plane/evolve.py",
     "control_plane/field_types.py",

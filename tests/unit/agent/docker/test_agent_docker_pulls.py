@@ -1,0 +1,73 @@
+"""The pulls of images, from an engine that is played."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from detcloud.agent.docker.engine import EngineClient, EngineError
+from detcloud.agent.docker.images import PullFailed, PullProgress, image_request, obtain_image
+
+
+def test_each_attempt_of_a_pull_has_a_fresh_login_of_the_clusters() -> None:
+    name = "111111111111.dkr.ecr.eu-west-1.amazonaws.com/ml/trial:1"
+    sent, told = list[object](), list[str]()
+
+    class FailingEngine(EngineClient):
+        def find_image(self, name: str) -> None:
+            return None
+
+        def pull_image(self, name: str, login: Any, on_event: object) -> None:
+            sent.append(login)
+            raise EngineError(500, f"no space for hush{len(sent)}")
+
+    def issue_login(image: str) -> dict[str, str] | None:
+        assert image == name
+        if len(sent) == 2:
+            raise TimeoutError("the cluster did not answer")
+        return {"username": "AWS", "password": f"hush{len(sent) + 1}"}
+
+    request = image_request(name, {}, None, issue_login)
+    assert request.login is None
+    about = (lambda: True), told.append
+    with pytest.raises(PullFailed, match="the cluster gives no login for it"):
+        obtain_image(FailingEngine(""), request, *about, sleep=lambda _: None)
+    # Two pulls; the login of the third and fourth attempt of four never came.
+    host = name.partition("/")[0]
+    assert sent == [
+        {"username": "AWS", "password": f"hush{number}", "serveraddress": host} for number in (1, 2)
+    ]
+    assert "hush" not in " ".join(told)
+    # A login of the configuration's own goes before that.
+    own = image_request(name, {}, {"username": "me", "password": "x"}, issue_login)
+    with pytest.raises(PullFailed):
+        obtain_image(FailingEngine(""), own, *about, sleep=lambda _: None)
+    assert sent[-1] == {"username": "me", "password": "x", "serveraddress": host}
+
+
+def test_a_pull_tells_now_and_then_how_far_it_has_come() -> None:
+    now, told = [0.0], list[str]()
+    progress = PullProgress("org/x:1", told.append, lambda: now[0])
+
+    def report_download(layer: str, current: int) -> None:
+        detail = {"current": current, "total": 60_000_000}
+        progress.record_event({"status": "Downloading", "id": layer, "progressDetail": detail})
+
+    for now[0], layer, current in (
+        (1, "a", 10_000_000),
+        (9, "b", 5_000_000),
+        (11, "a", 30_000_000),
+    ):
+        report_download(layer, current)
+    progress.record_event({"status": "Download complete", "id": "a"})
+    progress.record_event({"status": "Extracting", "id": "a", "progressDetail": {}})
+    now[0] = 21.5
+    progress.record_event({"status": "Pull complete", "id": "b"})
+    progress.report_end()
+    # 30 + 5 of 60 + 60, then all of both.
+    assert told == [
+        "pulling image org/x:1: 35 of 120 MB",
+        "pulling image org/x:1: 120 MB",
+        "image org/x:1 was pulled in 22 s, 120 MB",
+    ]
