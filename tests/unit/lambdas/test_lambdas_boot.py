@@ -44,7 +44,8 @@ def test_it_installs_what_a_machine_image_has_ready() -> None:
 def test_bash_can_read_it_and_ec2_takes_it() -> None:
     text = script()
     assert subprocess.run(["bash", "-n"], input=text.encode(), check=False).returncode == 0
-    assert len(base64.b64decode(base64.b64encode(text.encode()))) < USER_DATA_BYTES_MAX * 3 / 4
+    # What a pool adds may make it longer: it is compressed then.
+    assert len(text.encode()) <= USER_DATA_BYTES_MAX
 
 
 def test_the_same_pool_has_the_same_script() -> None:
