@@ -88,7 +88,8 @@ class Pump:
             filters = one.get("FilterCriteria", {}).get("Filters", ())
             failed = one.get("DestinationConfig", {}).get("OnFailure", {}).get("Destination", "")
             yield StreamMapping(
-                function=one["FunctionArn"].rpartition(":")[2],
+                # With the alias that it goes to, if it goes to one.
+                function=one["FunctionArn"].partition(":function:")[2],
                 filters=[json.loads(it["Pattern"]) for it in filters],
                 batch_size=one["BatchSize"],
                 window_seconds=one.get("MaximumBatchingWindowInSeconds", 0),

@@ -176,7 +176,7 @@ def send_warning(team: Stack, kind: str, machine: Machine, action: str = "") -> 
     pattern = events.describe_rule(Name=rule)["EventPattern"]
     assert events.test_event_pattern(EventPattern=pattern, Event=json.dumps(event))["Result"]
     [target] = events.list_targets_by_rule(Rule=rule)["Targets"]
-    assert target["Arn"].endswith(f":{team.function_name('spot_notice')}")
+    assert target["Arn"].endswith(f":{team.function_name('spot_notice')}:live")
     team.invoke("spot_notice", event)
 
 
