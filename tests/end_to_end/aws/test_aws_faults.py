@@ -85,6 +85,9 @@ def test_an_api_that_is_down_for_a_minute_stops_no_training_and_loses_no_report(
     name = deployment.function_name("api")
     # One tick comes in it, as in any minute, however long that is on a slow machine.
     with minutes_stopped(deployment):
+        # The emulator applies what is reserved for a function to its unpublished version alone.
+        version = client.get_alias(FunctionName=name, Name="live")["FunctionVersion"]
+        client.update_alias(FunctionName=name, Name="live", FunctionVersion="$LATEST")
         client.put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=0)
         down_until = time.monotonic() + 60.0
         try:
@@ -102,6 +105,7 @@ def test_an_api_that_is_down_for_a_minute_stops_no_training_and_loses_no_report(
             deployment.invoke("tick", {})
         finally:
             client.delete_function_concurrency(FunctionName=name)
+            client.update_alias(FunctionName=name, Name="live", FunctionVersion=version)
         # It tries again each 15 s at least, so that it is heard of before the next minute's tick.
         up_ms = now_ms()
         wait_until(lambda: lease_of(deployment, machine).renewed_ms > up_ms, 60, "the agent's call")
