@@ -214,7 +214,7 @@ def row_of(put: Put) -> Row:
     return Row(put.key, put.revision, put.body, put.due_ms)
 
 
-def nothing(*given: object) -> None:
+def nothing(*given: object, **named: object) -> None:
     """Instead of what is taken away."""
 
 

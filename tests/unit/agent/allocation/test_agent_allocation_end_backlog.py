@@ -127,14 +127,14 @@ def test_of_a_log_of_any_size_so_much_is_passed_on(directory: AllocationDirector
 def test_of_a_killed_trials_log_the_rest_holds_up_no_end(directory: AllocationDirectory) -> None:
     allocation = Allocation(directory, ProcessRuntime())
     allocation.acknowledge({}, 0)
-    os.truncate(directory.log, KILLED_LOG_BYTES_MAX + 5000)
+    directory.log.write_bytes(b"x" * (KILLED_LOG_BYTES_MAX + 5000))
     allocation.acknowledge({}, 4000)
     allocation.kill(0)
     allocation.record_failure("killed", "gone")
     offset, text, following = allocation.read_log(100)
     assert (offset, len(text), following) == (4000, 100, True)
     allocation.acknowledge({}, KILLED_LOG_BYTES_MAX + 3990)
-    assert allocation.read_log(100)[1:] == ("\0" * 10, True)
+    assert allocation.read_log(100)[1:] == ("x" * 10, True)
     allocation.acknowledge({}, KILLED_LOG_BYTES_MAX + 4000)
     offset, text, following = allocation.read_log(100)
     assert "not passed on" in text
