@@ -244,13 +244,15 @@ def _find_due(
         for row in engine.table.get_many(work) if work else ():
             if row is not None and row.due_ms is not None and row.due_ms <= now_ms:
                 due.append(row)
-    held = [row for row in due if _is_timer(row) and holds_timers(row.key.partition)]
+    held, waiting, late = list[Row](), list[Row](), list[Row]()
+    for row in due:
+        if _is_timer(row) and holds_timers(row.key.partition):
+            held.append(row)
+        else:
+            (waiting if _is_waiting_timer(row, now_ms) else late).append(row)
     _postpone(engine, [read_mail(row) for row in held], now_ms + HELD_MS)
-    due = [row for row in due if row not in held]
-    waiting = [row for row in due if _is_waiting_timer(row, now_ms)]
     put_off = expired + sum(_put_off_timer(engine, row, now_ms) for row in waiting)
-    late = _late_mail(row for row in due if not _is_waiting_timer(row, now_ms))
-    return _DuePage(late, full_shards, expired, put_off)
+    return _DuePage(_late_mail(late), full_shards, expired, put_off)
 
 
 def _find_future(engine: Engine, shard: int) -> dict[str, list[Mail]]:
@@ -263,10 +265,9 @@ def _find_future(engine: Engine, shard: int) -> dict[str, list[Mail]]:
     work = [key for key in keys if key.sort.startswith((MAIL, TIMERS, PARTS))]
     rows = [row for row in (engine.table.get_many(work) if work else ()) if row is not None]
     future = [row for row in rows if row.due_ms is not None and row.due_ms > after_ms]
-    for row in future:
-        if row.key.sort.startswith(TIMERS):
-            _put_off_timer(engine, row, now_ms, from_now=True)
-    return _late_mail(row for row in future if not row.key.sort.startswith(TIMERS))
+    for row in filter(_is_timer, future):
+        _put_off_timer(engine, row, now_ms, from_now=True)
+    return _late_mail(row for row in future if not _is_timer(row))
 
 
 def _late_mail(rows: Iterable[Row]) -> dict[str, list[Mail]]:

@@ -82,6 +82,9 @@ def read_log(log: Path, offset: int, bytes_max: int, *, ended: bool) -> str:
 
 def is_hole(log: Path, offset: int) -> bool:
     """Whether NULS_MAX bytes from `offset` on are all zero."""
+    # Text begins with no zero, so that it is not read for this.
+    if _read_bytes(log, offset, 1)[0] != b"\0":
+        return False
     return _read_bytes(log, offset, NULS_MAX)[0] == bytes(NULS_MAX)
 
 
