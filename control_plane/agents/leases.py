@@ -41,6 +41,7 @@ from control_plane.state.table import (
     Row,
     StateTable,
 )
+from detcloud.shared.outage import OUTAGE_SECONDS_MAX
 
 LEASE_MS = 30_000
 RENEW_AFTER_MS = LEASE_MS // 3
@@ -49,8 +50,7 @@ PASS_INTERVAL_MS = 60_000
 # A longer interval between two passes, in multiples of the usual one, is a gap.
 GAP_PASSES_MAX = 2.5
 BRAKE_SORT = "~brake"
-# Machines whose agents have work wait as long for the API before they end themselves.
-OUTAGE_MS_MAX = 6 * 3_600_000
+OUTAGE_MS_MAX = OUTAGE_SECONDS_MAX * 1000
 FORGOTTEN_AFTER_MS = 24 * 3_600_000
 # Agents of a pool forgotten in one pass, for which a function has a minute.
 FORGOTTEN_MAX = 100

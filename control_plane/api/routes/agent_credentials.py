@@ -1,5 +1,7 @@
 """Routes by which an agent gets what a trial of its own may use: keys and registry logins."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated
 
@@ -61,10 +63,8 @@ def storage_credentials(
         raise RequestError(Code.NOT_FOUND, "this cluster gives out no keys for storage")
     running = _running_trial(services, agent_id, body)
     access = allowed_access(running, body.allocation, services.checkpoints)
-    try:
+    with _cloud_may_not_answer():
         keys = services.credential_issuer.issue_credentials(f"trial-{body.allocation}", access)
-    except OSError as error:
-        raise RequestError(Code.UNAVAILABLE, str(error)) from None
     return CredentialsAnswer(**asdict(keys))
 
 
@@ -77,10 +77,8 @@ def data_credentials(
     grants, running = _grants(services), _running_trial(services, agent_id, body)
     if not grants.gives_data_keys(running.pool):
         raise RequestError(Code.NOT_FOUND, f"no keys are given out in pool {running.pool}")
-    try:
+    with _cloud_may_not_answer():
         keys = grants.issue_data_keys(f"trial-{body.allocation}", running.pool)
-    except OSError as error:
-        raise RequestError(Code.UNAVAILABLE, str(error)) from None
     return CredentialsAnswer(**asdict(keys))
 
 
@@ -97,11 +95,18 @@ def registry_credentials(
         raise RequestError(Code.FORBIDDEN, text)
     if not grants.gives_login(body.image):
         raise RequestError(Code.NOT_FOUND, f"no login is given out for {body.image}")
-    try:
+    with _cloud_may_not_answer():
         login = grants.issue_login(f"pull-{body.allocation}", body.image)
+    return LoginAnswer(**asdict(login))
+
+
+@contextmanager
+def _cloud_may_not_answer() -> Iterator[None]:
+    """Answer that nothing can be given out for now where the block raises OSError."""
+    try:
+        yield
     except OSError as error:
         raise RequestError(Code.UNAVAILABLE, str(error)) from None
-    return LoginAnswer(**asdict(login))
 
 
 def _grants(services: Services) -> TrialGrants:

@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from detcloud.shared.outage import OUTAGE_SECONDS_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# As long as the cluster waits for agents that its API did not answer.
-OUTAGE_SECONDS_MAX = 6 * 3600
 REFRESH_SECONDS = 60.0
 
 

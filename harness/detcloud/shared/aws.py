@@ -14,6 +14,7 @@ from botocore.session import Session
 from botocore.utils import ContainerMetadataFetcher
 
 from detcloud.shared import storage_variables
+from detcloud.shared.outage import OUTAGE_SECONDS_MAX
 
 # Names of settings by botocore, as (name in its files, variable, default, conversion): none of
 # these comes from a variable or a file, which are the user's.
@@ -23,8 +24,6 @@ _NOT_CONFIGURED = {
     "config_file": (None, None, os.devnull, None),
     "credentials_file": (None, None, os.devnull, None),
 }
-# As long as the cluster waits for agents that its API did not answer.
-OUTAGE_SECONDS_MAX = 6 * 3600.0
 WAIT_SECONDS = 10.0
 # What an agent answers whom the cluster gives no keys to.
 _REFUSED = "response 403"

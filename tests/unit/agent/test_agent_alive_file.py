@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from detcloud.agent.alive_file import OUTAGE_SECONDS_MAX, REFRESH_SECONDS, AliveFile
+from detcloud.agent.alive_file import REFRESH_SECONDS, AliveFile
+from detcloud.shared.outage import OUTAGE_SECONDS_MAX
 
 ANSWERED = 1_800_000_000
 

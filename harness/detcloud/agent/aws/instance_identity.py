@@ -19,6 +19,8 @@ from detcloud.agent.join_token import IdentityProof
 from detcloud.shared.aws_identity import CLUSTER_HEADER, CONTENT_TYPE, REQUEST_BODY, TOKEN_HEADER
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from detcloud.agent.aws.metadata import InstanceMetadata
 
 ROLES_PATH = "latest/meta-data/iam/security-credentials/"
@@ -38,22 +40,35 @@ def sign_identity(cluster: str, token_sha256: str, metadata: InstanceMetadata) -
     instance = read_metadata(metadata, "latest/meta-data/instance-id")
     region = read_metadata(metadata, "latest/meta-data/placement/region")
     service = os.environ.get("AWS_ENDPOINT_URL_STS") or f"https://sts.{region}.amazonaws.com"
-    now = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
-    credentials = role_credentials(metadata)
-    headers = {
-        "content-type": CONTENT_TYPE,
-        "host": urlsplit(service).netloc,
-        "x-amz-date": now,
-        "x-amz-security-token": credentials.session_token,
-        CLUSTER_HEADER: cluster,
-        TOKEN_HEADER: token_sha256,
-    }
+    own = {"content-type": CONTENT_TYPE, CLUSTER_HEADER: cluster, TOKEN_HEADER: token_sha256}
+    headers = signed_headers(own, service, REQUEST_BODY, role_credentials(metadata), region, "sts")
     fields = {
-        "authorization": authorization_header(headers, REQUEST_BODY, credentials, region),
-        "date": now,
-        "security_token": credentials.session_token,
+        "authorization": headers["authorization"],
+        "date": headers["x-amz-date"],
+        "security_token": headers["x-amz-security-token"],
     }
     return IdentityProof(instance, fields)
+
+
+def signed_headers(
+    headers: Mapping[str, str],
+    url: str,
+    body: bytes,
+    credentials: RoleCredentials,
+    region: str,
+    service: str,
+) -> dict[str, str]:
+    """Return all headers of a `POST /` at the URL of a service, which `headers` are among, signed
+    now.
+    """
+    signed = {
+        **headers,
+        "host": urlsplit(url).netloc,
+        "x-amz-date": time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()),
+        "x-amz-security-token": credentials.session_token,
+    }
+    authorization = authorization_header(signed, body, credentials, region, service)
+    return {**signed, "authorization": authorization}
 
 
 def authorization_header(

@@ -21,12 +21,11 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from detcloud.agent.aws.instance_identity import (
-    authorization_header,
     read_metadata,
     role_credentials,
+    signed_headers,
 )
 from detcloud.agent.aws.metadata import ENDPOINT, Ec2Metadata
 
@@ -88,16 +87,10 @@ class LogStream:
         body = json.dumps(
             {"logGroupName": self._group, "logStreamName": self._stream, **fields}
         ).encode()
-        credentials = role_credentials(self._metadata)
-        headers = {
-            "content-type": _CONTENT_TYPE,
-            "host": urlsplit(url).netloc,
-            "x-amz-date": time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()),
-            "x-amz-security-token": credentials.session_token,
-            "x-amz-target": f"Logs_20140328.{operation}",
-        }
-        signature = authorization_header(headers, body, credentials, region, "logs")
-        request = urllib.request.Request(f"{url}/", body, {**headers, "authorization": signature})
+        own = {"content-type": _CONTENT_TYPE, "x-amz-target": f"Logs_20140328.{operation}"}
+        keys = role_credentials(self._metadata)
+        headers = signed_headers(own, url, body, keys, region, "logs")
+        request = urllib.request.Request(f"{url}/", body, headers)
         try:
             with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
                 answer.read()
