@@ -33,6 +33,7 @@ from provisioner.clouds.provider import (
     CloudError,
     CloudInstance,
     CloudProvider,
+    LaunchUnderWay,
     NoCapacity,
     OutcomeUnknown,
     ThrottlingError,
@@ -307,7 +308,10 @@ class _ReconcilePass:
         except CloudError as error:
             if isinstance(error, OutcomeUnknown) or (again and error.kind in _INCONCLUSIVE_KINDS):
                 # It stays open: the next pass asks again with the same token.
-                self._record_trouble(error)
+                if isinstance(error, LaunchUnderWay):
+                    self._reasons.append(f"{intent.offering.name} is on its way: {error}")
+                else:
+                    self._record_trouble(error)
                 return False
             self._close_intent(intent, (), error)
             return not isinstance(error, ThrottlingError)

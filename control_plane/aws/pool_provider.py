@@ -9,6 +9,8 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from control_plane.aws.instance_types import GPU_TYPES, slots_of
 from control_plane.config.providers import (
+    Folder,
+    Folders,
     OfferingConfig,
     Provider,
     ReferenceSections,
@@ -22,8 +24,6 @@ from control_plane.findings import Loc, nearest_name_hint, value_text
 _PRICE: Final = re.compile(r"\d+(\.\d*)?\Z|\.\d+\Z")
 # The instance reads its tags from its metadata, which allows these characters in keys.
 _TAG_KEY: Final = re.compile(r"(?!aws:|detcloud-)[A-Za-z0-9+\-=.,_:@]{1,128}\Z")
-# Folders become part of the command of an instance's agent.
-_FOLDER: Final = re.compile(r"(/[A-Za-z0-9._-]+)+\Z")
 _LOG_NAME = re.compile(r"[A-Za-z0-9._/-]{1,512}")
 _RESERVATION: Final = re.compile(
     r"cr-[0-9a-f]{8,17}\Z|arn:aws[a-z-]*:resource-groups:[a-z0-9-]+:\d{12}:group/[\w.-]{1,128}\Z"
@@ -68,18 +68,10 @@ class Tag(Section):
     """What it says."""
 
 
-def _check_folder(path: str) -> str:
-    if not _FOLDER.match(path) or {".", ".."} & {*path.split("/")}:
-        refuse(f"must be a path like /mnt/data, of letters, digits and ._-, not {value_text(path)}")
-    return path
-
-
-Folder = Annotated[str, AfterValidator(_check_folder)]
 FileSystemId = Annotated[str, Field(pattern=r"^fs-[0-9a-f]{8,17}$")]
 VolumeIops = Annotated[int, Field(ge=3000, le=80_000)]
 VolumeThroughput = Annotated[int, Field(ge=125, le=2000)]
 MountName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]{0,8}$")]
-Folders = Annotated[tuple[Folder, ...], Field(strict=False)]
 
 
 class FileSystem(Section):

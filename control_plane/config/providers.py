@@ -6,17 +6,31 @@ A cloud's own section is in its folder, as `control_plane/CLOUD/pool_provider.py
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+import re
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from control_plane.config.durations import Duration, PositiveDuration
 from control_plane.config.section import REVEAL, Secret, Section, refuse, refuse_at
 from control_plane.field_types import Count, CountOrZero, Text
+from control_plane.findings import value_text
 
 Zones = Annotated[tuple[Text, ...], Field(strict=False)]
 FreeMap = dict[str, Any]
 VolumeGib = Annotated[int, Field(ge=100, le=64 * 1024)]
+# Folders become part of the command of an instance's agent.
+_FOLDER: Final = re.compile(r"(/[A-Za-z0-9._-]+)+\Z")
+
+
+def _check_folder(path: str) -> str:
+    if not _FOLDER.match(path) or {".", ".."} & {*path.split("/")}:
+        refuse(f"must be a path like /mnt/data, of letters, digits and ._-, not {value_text(path)}")
+    return path
+
+
+Folder = Annotated[str, AfterValidator(_check_folder)]
+Folders = Annotated[tuple[Folder, ...], Field(strict=False)]
 ReferenceSections = tuple[tuple[str, str, type[Section]], ...]
 """Sections within a provider's for the reference: title, path in words, and model of each."""
 
@@ -25,15 +39,15 @@ class OfferingConfig(Section):
     """One way to get an instance."""
 
     instance_type: Text
-    """What the cloud calls it."""
+    """What the cloud calls it; on GCP with what is attached, as n1-standard-8+nvidia-tesla-t4:2."""
     zone: str = ""
     """Where; the provider's own zone if empty."""
     market: Literal["on_demand", "spot"] = "on_demand"
     """What is paid for it, and whether it may be taken away."""
     slots: CountOrZero = 1
-    """Slots of one instance; on AWS those of the type, if it is a known one."""
+    """Slots of one instance; in a cloud those of the type, if it is a known one."""
     price_per_hour: Annotated[float, Field(ge=0)] = 0.0
-    """Dollars; 0 where nothing is paid. On AWS those that the cloud tells, or a list price."""
+    """Dollars; 0 where nothing is paid. In a cloud those that it tells, or a list price."""
 
     @property
     def name(self) -> str:
@@ -48,8 +62,6 @@ class Provider(Section):
     """How many instances a pool has, and when they come and go."""
 
     reference_sections: ClassVar[ReferenceSections] = ()
-    is_available: ClassVar[bool] = True
-    """Whether there are clusters whose pools have it."""
     type: str
     min_instances: CountOrZero = 0
     """Instances that are there without work."""

@@ -2,49 +2,302 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final, Literal, NoReturn
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from control_plane.config.durations import PositiveDuration
-from control_plane.config.providers import FreeMap, Provider, VolumeGib, Zones
-from control_plane.field_types import Text
+from control_plane.config.providers import (
+    Folders,
+    OfferingConfig,
+    Provider,
+    ReferenceSections,
+    VolumeGib,
+    Zones,
+)
+from control_plane.config.section import CarriedMap, Section, refuse, refuse_at
+from control_plane.field_types import CountOrZero, Text
+from control_plane.findings import Loc, nearest_name_hint, value_text
+from control_plane.gcp.machine_types import (
+    GPU_TYPES,
+    N1_DEFAULT,
+    N1_TYPES,
+    InstanceType,
+    attachment_problem,
+    describe_instance_type,
+    gpus_of,
+    parse_instance_type,
+    slots_of,
+)
+
+_LABEL_KEY: Final = re.compile(r"(?!detcloud-)[a-z][-_a-z0-9]{0,62}\Z")
+_LABEL_VALUE: Final = re.compile(r"[-_a-z0-9]{0,63}\Z")
+# What follows it needs half of the 63 characters that a name may have.
+_NAME_PREFIX: Final = re.compile(r"[a-z][-a-z0-9]{0,29}\Z")
+_NETWORK_TAG: Final = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?\Z")
+_ZONE: Final = re.compile(r"[a-z]+-[a-z]+\d+-[a-z0-9]+\Z")
+SCOPE_DEFAULT: Final = "https://www.googleapis.com/auth/cloud-platform"
+# Properties of an instance that other fields say, or that the provisioner decides.
+_FIELDS_FOR_PROPERTIES: Final[Mapping[str, str]] = {
+    "machineType": "instance_type or offerings",
+    "guestAccelerators": "instance_type or offerings",
+    "serviceAccounts": "service_account",
+    "name": "name_prefix",
+}
+_STARTUP_SCRIPT: Final = "startup-script"
+
+
+def _check_label_key(key: str) -> str:
+    if not _LABEL_KEY.match(key):
+        refuse(
+            "must be 1 to 63 lowercase letters, digits, _ and -, begin with a letter and not with"
+            f" detcloud-, not {value_text(key)}"
+        )
+    return key
+
+
+def _check_label_value(value: str) -> str:
+    if not _LABEL_VALUE.match(value):
+        refuse(f"must be at most 63 lowercase letters, digits, _ and -, not {value_text(value)}")
+    return value
+
+
+LabelKey = Annotated[str, AfterValidator(_check_label_key)]
+LabelValue = Annotated[str, AfterValidator(_check_label_value)]
+
+
+class MachineConfig(Section):
+    """The instances of a pool without offerings."""
+
+    machine_type: Text = N1_DEFAULT
+    """The machine type."""
+    gpu_type: Text | None = None
+    """The accelerator attached to it: nvidia-tesla-t4 for N1 if absent, those of the type else."""
+    gpu_num: CountOrZero | None = None
+    """How many of them: 4 for N1 if absent, those of the type else."""
+    preemptible: bool = False
+    """Whether they are bought on the spot market."""
+
+    @property
+    def instance_type(self) -> InstanceType:
+        """The machine type with its accelerators."""
+        return describe_instance_type(self.machine_type, self.gpu_type, self.gpu_num)
+
+
+class NetworkConfig(Section):
+    """How a Compute Engine instance is connected."""
+
+    network: str = ""
+    """The network, a name or a path; the deployment's, or the project's `default`, if empty."""
+    subnetwork: str = ""
+    """The subnetwork in the pool's region, a name or a path."""
+    external_ip: bool = False
+    """Whether it gets a public address in the network that is named here; without one it reaches
+    the cluster through Cloud NAT.
+    """
+
+
+class AccountConfig(Section):
+    """The service account that Compute Engine instances have."""
+
+    email: str = ""
+    """Its address; the deployment's if empty."""
+    scopes: Zones = (SCOPE_DEFAULT,)
+    """What access tokens of it are for; what they may do its roles say."""
 
 
 class GcpProvider(Provider):
     """Instances are Compute Engine instances."""
 
-    is_available: ClassVar[bool] = False
+    reference_sections: ClassVar[ReferenceSections] = (
+        ("Machines", "`provider.instance_type` of gcp.", MachineConfig),
+        ("Networks", "`provider.network_interface` of gcp.", NetworkConfig),
+        ("Service accounts", "`provider.service_account` of gcp.", AccountConfig),
+    )
+
     type: Literal["gcp"]
     project: str = ""
     """The server's own if empty."""
+    region: str = ""
+    """That of the zone, or the server's own, if empty."""
     zone: str = ""
-    """The server's own if empty."""
-    instance_type: FreeMap = Field(default_factory=dict)
-    """`machine_type`, `gpu_type`, `gpu_num` and `preemptible`, where there are no offerings."""
+    """The only zone; all of the region if empty."""
+    instance_type: MachineConfig = Field(default_factory=MachineConfig)
+    """The machines where there are no offerings; see Machines."""
+    instance_slots: CountOrZero | None = None
+    """Slots of that machine type; needed where it is none of the known ones."""
     cpu_slots_allowed: bool = False
     """Whether a type without GPUs counts as one slot."""
-    base_config: FreeMap = Field(default_factory=dict)
-    """Properties of an instance as the cloud's API takes them."""
+    base_config: CarriedMap = Field(default_factory=dict)
+    """Properties of an instance as the cloud's API takes them: more disks, labels, metadata,
+    network interfaces. Other fields of this section come before them.
+    """
     boot_disk_size: VolumeGib = 200
     """GiB."""
-    boot_disk_type: Text = "pd-standard"
-    """The kind of disk."""
+    boot_disk_type: str = ""
+    """The kind of disk; pd-standard if empty, or the cheapest that the machine type takes."""
     boot_disk_source_image: str = ""
-    """The machine image; the default one if empty."""
-    label_key: Text = "managed-by"
-    """The label by which the cluster knows its instances."""
-    label_value: str = ""
+    """The machine image; Google's image of Ubuntu with drivers for accelerators if empty."""
+    label_key: LabelKey = "managed-by"
+    """One more label of its instances, for those who look for them."""
+    label_value: LabelValue = ""
     """The cluster's id if empty."""
     name_prefix: str = ""
-    """What the names of instances begin with."""
-    network_interface: FreeMap = Field(default_factory=dict)
-    """`network`, `subnetwork` and `external_ip`."""
+    """What the names of instances begin with; detcloud if empty."""
+    network_interface: NetworkConfig = Field(default_factory=NetworkConfig)
+    """See Networks."""
     network_tags: Zones = ()
     """For firewall rules."""
-    service_account: FreeMap = Field(default_factory=dict)
-    """`email` and `scopes`."""
+    service_account: AccountConfig = Field(default_factory=AccountConfig)
+    """See Service accounts."""
+    allowed_mounts: Folders = ()
+    """Folders of its instances of which trials may mount parts and use devices; none if empty."""
+    extended_preemption_notice: bool = False
+    """Whether spot instances are told that they are taken away 120 s before their shutdown begins,
+    where their machine type allows that; it begins at once if not.
+    """
     operation_timeout_period: PositiveDuration = 5 * 60_000
-    """How long an operation of the cloud may take."""
+    """Kept and shown: no operation is waited for; each pass looks at it again, for 10 minutes."""
     use_cloud_logging: bool = False
-    """Whether the agents' logs go to the cloud."""
+    """Kept and shown: what agents write is in the journals of their instances."""
+
+    @field_validator("zone")
+    @classmethod
+    def _check_zone(cls, zone: str) -> str:
+        if zone and not _ZONE.match(zone):
+            refuse(f"must be the name of a zone, such as us-central1-a, not {value_text(zone)}")
+        return zone
+
+    @field_validator("name_prefix")
+    @classmethod
+    def _check_name_prefix(cls, prefix: str) -> str:
+        if prefix and not _NAME_PREFIX.match(prefix):
+            refuse(
+                "must be 1 to 30 lowercase letters, digits and -, and begin with a letter,"
+                f" not {value_text(prefix)}"
+            )
+        return prefix
+
+    @field_validator("network_tags")
+    @classmethod
+    def _check_network_tags(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
+        for place, tag in enumerate(tags):
+            if not _NETWORK_TAG.match(tag):
+                text = "must be 1 to 63 lowercase letters, digits and -, and begin with a letter"
+                refuse_at((place,), f"{text}, not {value_text(tag)}", "", tag)
+        return tags
+
+    @field_validator("base_config")
+    @classmethod
+    def _check_base_config(cls, config: dict[str, Any]) -> dict[str, Any]:
+        for name, field in _FIELDS_FOR_PROPERTIES.items():
+            if name in config:
+                refuse_at((name,), "is said by another field", f"use {field}")
+        for name, kind in (("labels", dict), ("scheduling", dict), ("tags", dict)):
+            if not isinstance(config.get(name, {}), kind):
+                refuse_at((name,), "must be a map")
+        for name in ("disks", "networkInterfaces"):
+            entries = config.get(name, [])
+            if not isinstance(entries, list) or not all(isinstance(it, dict) for it in entries):
+                refuse_at((name,), "must be a list of maps")
+        for key, value in config.get("labels", {}).items():
+            if not (_LABEL_KEY.match(str(key)) and _LABEL_VALUE.match(str(value))):
+                refuse_at(("labels", str(key)), "must be a label of lowercase letters, digits, _-")
+        _check_metadata(config.get("metadata", {}))
+        return config
+
+    @model_validator(mode="after")
+    def _check_places(self) -> GcpProvider:
+        """Refuse zones of other regions than the pool's."""
+        region = self.region or self.zone.rpartition("-")[0]
+        zones: list[tuple[Loc, str]] = [(("zone",), self.zone)]
+        zones += [
+            (("offerings", place, "zone"), it.zone) for place, it in enumerate(self.offerings)
+        ]
+        for loc, zone in zones:
+            if zone and not _ZONE.match(zone):
+                text = f"must be the name of a zone, such as us-central1-a, not {value_text(zone)}"
+                refuse_at(loc, text, "", zone)
+            if zone and region and zone.rpartition("-")[0] != region:
+                refuse_at(loc, f"is not in the pool's region, {region}: {zone}", "", zone)
+        return self
+
+    @model_validator(mode="after")
+    def _check_types(self) -> GcpProvider:
+        """Give every offering the slots of its type; refuse an unknown type without slots, and
+        slots that are not the GPUs of a known one.
+        """
+        if not self.offerings:
+            name = str(self.instance_type.instance_type)
+            loc: Loc = ("instance_type", "machine_type")
+            if self._slots is None:
+                _refuse_type(loc, name, "say its instance_slots")
+            _check_attachment(("instance_type", "gpu_type"), name)
+            if self.instance_slots is not None:
+                _check_slots(("instance_slots",), name, self.instance_slots)
+        offerings = (self._with_slots(place, one) for place, one in enumerate(self.offerings))
+        return self.model_copy(update={"offerings": tuple(offerings)})
+
+    def slots_offered(self) -> tuple[int, ...]:
+        """The sizes of the instances it may launch, in slots."""
+        return super().slots_offered() or (self._slots or 0,)
+
+    @property
+    def mounts_allowed(self) -> tuple[str, ...]:
+        """The folders of which trials may mount parts."""
+        return self.allowed_mounts
+
+    @property
+    def _slots(self) -> int | None:
+        name = str(self.instance_type.instance_type)
+        return slots_of(name, self.instance_slots, self.cpu_slots_allowed)
+
+    def _with_slots(self, place: int, offering: OfferingConfig) -> OfferingConfig:
+        loc: Loc = ("offerings", place, "instance_type")
+        name = offering.instance_type
+        if parse_instance_type(name) is None:
+            text = "must be a machine type, with accelerators as in n1-standard-8+nvidia-tesla-t4:2"
+            refuse_at(loc, f"{text}, not {value_text(name)}", "", name)
+        _check_attachment(loc, name)
+        if "slots" in offering.model_fields_set:
+            _check_slots(("offerings", place, "slots"), name, offering.slots)
+            return offering
+        slots = slots_of(name, None, self.cpu_slots_allowed)
+        if slots is None:
+            _refuse_type(loc, name, "say its slots")
+        return offering.model_copy(update={"slots": slots})
+
+
+def _check_metadata(metadata: object) -> None:
+    items = metadata.get("items", []) if isinstance(metadata, dict) else None
+    if not isinstance(items, list) or not all(
+        isinstance(it, dict) and isinstance(it.get("key"), str) and isinstance(it.get("value"), str)
+        for it in items
+    ):
+        refuse_at(("metadata",), "must be a map with `items`, each with a `key` and a `value`")
+    if any(it["key"] == _STARTUP_SCRIPT for it in items):
+        refuse_at(("metadata",), "must not have a startup-script", "use startup_script")
+
+
+def _check_attachment(loc: Loc, name: str) -> None:
+    instance = parse_instance_type(name)
+    problem = attachment_problem(instance) if instance else ""
+    if problem:
+        refuse_at(loc, f"cannot be: {problem}", "", name)
+
+
+def _check_slots(loc: Loc, name: str, slots: int) -> None:
+    """Refuse a number of slots that an instance's agent would not offer: each GPU is one."""
+    instance = parse_instance_type(name)
+    gpus = gpus_of(instance) if instance else None
+    if gpus and gpus != slots:
+        text = f"must be {gpus}, the GPUs of {name}, not {slots}: its agent offers each of them"
+        refuse_at(loc, text, "leave it out", slots)
+
+
+def _refuse_type(loc: Loc, name: str, remedy: str) -> NoReturn:
+    hint = nearest_name_hint(name, {*GPU_TYPES, *N1_TYPES})
+    hint = f"{hint} If not, {remedy}" if hint.startswith("did") else remedy
+    refuse_at(loc, f"is no known machine type: {value_text(name)}", hint, name)

@@ -79,6 +79,10 @@ class OutcomeUnknown(CloudError):
     """The request was not answered and may have been carried out: repeat it with the same token."""
 
 
+class LaunchUnderWay(OutcomeUnknown):
+    """The cloud took the request and does not say yet what comes of it."""
+
+
 class CloudProvider(Protocol):
     """The instances of one account at one place. Safe to call from several threads and processes at
     once.

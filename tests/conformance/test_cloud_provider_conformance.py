@@ -4,24 +4,31 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
-from control_plane.fleet.records import Market, Offering
+from control_plane.fleet.records import IntentRow, Market, Offering
 from detcloud.shared.processes import PROC
 from lambdas.clock import now_ms
 from provisioner.clouds.aws.provider import Ec2Cloud
 from provisioner.clouds.fake.provider import FakeCloud, FakeRules
+from provisioner.clouds.gcp.compute_api import ComputeApi
+from provisioner.clouds.gcp.launch_request import GceSettings
+from provisioner.clouds.gcp.provider import GceCloud
 from provisioner.clouds.local.provider import LocalProcesses
-from provisioner.clouds.provider import CloudProvider
+from provisioner.clouds.provider import CloudInstance, CloudProvider, LaunchUnderWay
 from provisioner.model import ProvisionerSettings
 from tests.conformance.cloud_provider import CloudProviderContract, Wait
 from tests.emulators.ec2.region import Region
 from tests.emulators.ec2.serving import Ec2Server, ec2_server
+from tests.emulators.gce.project import Project
+from tests.emulators.gce.serving import GceServer, gce_server
 from tests.patience import wait_until
+from tests.unit.provisioner.gce_account import compute_api
 
 
 class TestFakeCloud(CloudProviderContract):
@@ -101,6 +108,69 @@ class TestEc2Cloud(CloudProviderContract):
         account.region = region
         settings = ProvisionerSettings("aws", section='{"instance_type": "g5.12xlarge"}')
         return lambda: Ec2Cloud(settings, lambda request: b"boot", region.clock, client)
+
+    @pytest.fixture
+    def cloud(self, reopen: Callable[[], CloudProvider]) -> CloudProvider:
+        return reopen()
+
+    @pytest.fixture
+    def wait(self, time_ms: list[int]) -> Wait:
+        return _waiting(time_ms)
+
+
+@pytest.fixture(scope="module")
+def gce() -> Iterator[tuple[GceServer, ComputeApi]]:
+    with gce_server(Project(lambda: 0)) as server:
+        api = compute_api(server.url)
+        yield server, api
+        api.close()
+
+
+class AttentiveGceCloud(GceCloud):
+    """Compute Engine for who looks again every five seconds while a launch is under way."""
+
+    time_ms: list[int]
+
+    def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
+        while True:
+            try:
+                return super().launch(request)
+            except LaunchUnderWay:
+                self.time_ms[0] += 5_000
+
+
+class TestGceCloud(CloudProviderContract):
+    """On the simulated Compute Engine, whose operations take their time, under a virtual clock. Its
+    section is the deployment's, as the suite's requests have none.
+    """
+
+    @pytest.fixture
+    def time_ms(self) -> list[int]:
+        return [1_000_000_000_000]
+
+    @pytest.fixture
+    def reopen(
+        self, gce: tuple[GceServer, ComputeApi], time_ms: list[int]
+    ) -> Callable[[], CloudProvider]:
+        account, api = gce
+        project = account.project = Project(
+            lambda: time_ms[0],
+            operation_ms=12_000,
+            visible_ms=30_000,
+            running_ms=20_000,
+            ending_ms=30_000,
+        )
+        settings = ProvisionerSettings("gcp", section='{"instance_type": {"gpu_num": 2}}')
+
+        def complete(found: GceSettings) -> GceSettings:
+            return replace(found, project="p1", region="us-central1")
+
+        def open_cloud() -> CloudProvider:
+            cloud = AttentiveGceCloud(settings, lambda it: b"boot", project.clock, api, complete)
+            cloud.time_ms = time_ms
+            return cloud
+
+        return open_cloud
 
     @pytest.fixture
     def cloud(self, reopen: Callable[[], CloudProvider]) -> CloudProvider:

@@ -9,7 +9,7 @@ from typing import Any
 
 from control_plane.config.__main__ import problem_values, read_config, render_report
 from control_plane.config.pools import ClusterConfig, check_cluster
-from control_plane.config.problems import ConfigInvalid, Problem
+from control_plane.config.problems import ConfigInvalid
 from control_plane.findings import printable_line
 
 
@@ -19,7 +19,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     report: dict[str, Any] = {"ok": True, "problems": [], "config": None}
     try:
         config = check_cluster(read_config(options.file))
-        _check_applicable(config)
         report["config"] = config.masked_values()
         text = "\n".join(map(printable_line, _summary(config)))
     except ConfigInvalid as error:
@@ -51,22 +50,6 @@ class _Reference(argparse.Action):
 
         sys.stdout.write(render_cluster_reference())
         parser.exit()
-
-
-def _check_applicable(config: ClusterConfig) -> None:
-    """Refuse what every cluster would that the configuration is applied to."""
-    problems = [
-        Problem(
-            f"resource_pools[{n}].provider.type",
-            None,
-            pool.provider.type,
-            f"{pool.provider.type} is not available on clusters yet",
-        )
-        for n, pool in enumerate(config.resource_pools)
-        if pool.provider is not None and not pool.provider.is_available
-    ]
-    if problems:
-        raise ConfigInvalid(problems)
 
 
 def _summary(config: ClusterConfig) -> list[str]:

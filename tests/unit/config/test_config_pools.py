@@ -376,18 +376,6 @@ def test_a_file_is_checked_on_the_command_line(
     assert (problem["path"], problem["line"]) == ("pools", 1)
 
 
-def test_the_command_refuses_a_provider_that_no_cluster_has(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "cluster.yaml"
-    file.write_text(
-        "resource_pools:\n- {pool_name: default}\n- {pool_name: other, provider: {type: gcp}}\n"
-    )
-    assert main([str(file)]) == 1
-    place = "resource_pools[1].provider.type"
-    assert capsys.readouterr().out == f"{file}: {place}: gcp is not available on clusters yet\n"
-
-
 def test_no_problem_shows_the_login_of_a_url() -> None:
     text = 'resource_pools: [{pool_name: "a", max_aux_containers_per_agent: "http://me:canary@h/"}]'
     with pytest.raises(ConfigInvalid) as caught:

@@ -63,7 +63,7 @@ PURE_FILES = (
 )
 # Each cloud's section of the configuration, and the catalogue of instance types that it checks.
 POOL_PROVIDER = "/pool_provider.py"
-INSTANCE_TYPES = "/instance_types.py"
+CATALOGUES = ("/instance_types.py", "/machine_types.py")
 PURE_MODULES = tuple(
     path.removesuffix(".py").removeprefix("harness/").replace("/", ".")
     for path in (*PURE_FOLDERS, *PURE_FILES)
@@ -151,7 +151,7 @@ class Source:
     def is_pure(self) -> bool:
         # A package's entry point is the edge of it: it reads files and prints.
         inside = self.path.startswith(tuple(f"{x}/" for x in PURE_FOLDERS))
-        named = self.path in PURE_FILES or self.path.endswith((POOL_PROVIDER, INSTANCE_TYPES))
+        named = self.path in PURE_FILES or self.path.endswith((POOL_PROVIDER, *CATALOGUES))
         return named or (inside and not self.path.endswith("/__main__.py"))
 
     def functions(self) -> Iterator[tuple[ast.FunctionDef | ast.AsyncFunctionDef, int]]:
@@ -252,7 +252,7 @@ def _may_import(source: Source, name: str) -> bool:
     top = name.split(".")[0]
     if _within(name, PURE_PARTS) or _within(name, PURE_MODULES):
         return True
-    if {"pool_provider", "instance_types"} & set(name.split(".")):
+    if {"pool_provider", "instance_types", "machine_types"} & set(name.split(".")):
         return True
     if (source.path, top) == (RANDOMNESS, "random"):
         return True

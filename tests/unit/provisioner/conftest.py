@@ -1,19 +1,31 @@
-"""The account at EC2 that the tests of its cloud share."""
+"""The accounts at simulated clouds that the tests of their providers share."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from tests.unit.provisioner.ec2_account import Account, open_account
+from tests.unit.provisioner import ec2_account, gce_account
 
 
 @pytest.fixture(scope="module")
-def lasting() -> Iterator[Account]:
-    with open_account() as found:
+def lasting() -> Iterator[ec2_account.Account]:
+    with ec2_account.open_account() as found:
         yield found
 
 
 @pytest.fixture
-def ec2(lasting: Account) -> Account:
+def ec2(lasting: ec2_account.Account) -> ec2_account.Account:
     lasting.reset()
     return lasting
+
+
+@pytest.fixture(scope="module")
+def lasting_gce() -> Iterator[gce_account.Account]:
+    with gce_account.open_account() as found:
+        yield found
+
+
+@pytest.fixture
+def gce(lasting_gce: gce_account.Account) -> gce_account.Account:
+    lasting_gce.reset()
+    return lasting_gce

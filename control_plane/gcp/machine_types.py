@@ -1,0 +1,226 @@
+"""The catalogue of Compute Engine's machine types: their GPUs, vCPUs and memory.
+
+The configuration counts slots by it before anything is launched, when nobody can be asked. An
+instance type is written as the machine type, with the accelerators that are attached to it where
+the machine type has none of its own: `a2-highgpu-4g`, `n1-standard-8+nvidia-tesla-t4:2`.
+
+Source: Compute Engine's documentation, "Accelerator-optimized machine family", "N1 machine series"
+and "GPU machine types", as of 2025-10.
+"""
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+
+class MachineType(NamedTuple):
+    """The GPUs that a machine type brings along, its vCPUs, and its memory in GB."""
+
+    gpus: int
+    vcpus: int
+    memory_gb: float
+    accelerator: str = ""
+
+
+class InstanceType(NamedTuple):
+    """A machine type, and what is attached to it: `number` of `accelerator`, "" for nothing."""
+
+    machine_type: str
+    accelerator: str = ""
+    number: int = 0
+
+    def __str__(self) -> str:
+        return "+".join((self.machine_type, *([self.attachment] if self.number else [])))
+
+    @property
+    def attachment(self) -> str:
+        """The attached accelerators, as they are written."""
+        return f"{self.accelerator}:{self.number}"
+
+    @property
+    def family(self) -> str:
+        """The machine series."""
+        return self.machine_type.partition("-")[0]
+
+
+def _types(
+    family: str, accelerator: str, *sizes: tuple[str, int, int, float]
+) -> dict[str, MachineType]:
+    return {
+        f"{family}-{size}": MachineType(gpus, vcpus, memory_gb, accelerator)
+        for size, gpus, vcpus, memory_gb in sizes
+    }
+
+
+GPU_TYPES: Final[Mapping[str, MachineType]] = MappingProxyType(
+    {
+        **_types(
+            "a2",
+            "nvidia-tesla-a100",
+            ("highgpu-1g", 1, 12, 85),
+            ("highgpu-2g", 2, 24, 170),
+            ("highgpu-4g", 4, 48, 340),
+            ("highgpu-8g", 8, 96, 680),
+            ("megagpu-16g", 16, 96, 1360),
+        ),
+        **_types(
+            "a2",
+            "nvidia-a100-80gb",
+            ("ultragpu-1g", 1, 12, 170),
+            ("ultragpu-2g", 2, 24, 340),
+            ("ultragpu-4g", 4, 48, 680),
+            ("ultragpu-8g", 8, 96, 1360),
+        ),
+        **_types(
+            "a3",
+            "nvidia-h100-80gb",
+            ("highgpu-1g", 1, 26, 234),
+            ("highgpu-2g", 2, 52, 468),
+            ("highgpu-4g", 4, 104, 936),
+            ("highgpu-8g", 8, 208, 1872),
+            ("edgegpu-8g", 8, 208, 1872),
+        ),
+        **_types("a3", "nvidia-h100-mega-80gb", ("megagpu-8g", 8, 208, 1872)),
+        **_types("a3", "nvidia-h200-141gb", ("ultragpu-8g", 8, 224, 2952)),
+        **_types("a4", "nvidia-b200", ("highgpu-8g", 8, 224, 3968)),
+        **_types(
+            "g2",
+            "nvidia-l4",
+            ("standard-4", 1, 4, 16),
+            ("standard-8", 1, 8, 32),
+            ("standard-12", 1, 12, 48),
+            ("standard-16", 1, 16, 64),
+            ("standard-24", 2, 24, 96),
+            ("standard-32", 1, 32, 128),
+            ("standard-48", 4, 48, 192),
+            ("standard-96", 8, 96, 384),
+        ),
+        **_types(
+            "g4",
+            "nvidia-rtx-pro-6000",
+            ("standard-48", 1, 48, 180),
+            ("standard-96", 2, 96, 360),
+            ("standard-192", 4, 192, 720),
+            ("standard-384", 8, 384, 1440),
+        ),
+    }
+)
+_N1_MEMORY_GB: Final = {"standard": 3.75, "highmem": 6.5, "highcpu": 0.9}
+N1_TYPES: Final[Mapping[str, MachineType]] = MappingProxyType(
+    {
+        f"n1-{kind}-{vcpus}": MachineType(0, vcpus, vcpus * memory_gb)
+        for kind, memory_gb in _N1_MEMORY_GB.items()
+        for vcpus in (1, 2, 4, 8, 16, 32, 64, 96)
+        if vcpus > 1 or kind == "standard"
+    }
+)
+# The accelerators that N1 machine types take, by how many of them.
+ATTACHABLE: Final[Mapping[str, tuple[int, ...]]] = MappingProxyType(
+    {
+        "nvidia-tesla-t4": (1, 2, 4),
+        "nvidia-tesla-v100": (1, 2, 4, 8),
+        "nvidia-tesla-p100": (1, 2, 4),
+        "nvidia-tesla-p4": (1, 2, 4),
+    }
+)
+# Series whose types have no accelerator, N1 if nothing is attached.
+_CPU_FAMILY_NAMES: Final = (
+    "c2 c2d c3 c3d c4 c4a c4d e2 h3 h4d m1 m2 m3 m4 n1 n2 n2d n4 t2a t2d x4 z3"
+)
+CPU_FAMILIES: Final = frozenset(_CPU_FAMILY_NAMES.split())
+# The kind of boot disk of those that do not take, or need not, a balanced persistent disk.
+_DISKS: Final = (
+    ("pd-standard", ("a2-", "n1-")),
+    (
+        "hyperdisk-balanced",
+        ("a3-ultragpu-", "a4-", "c4-", "c4a-", "c4d-", "g4-", "h4d-", "n4-", "x4-"),
+    ),
+)
+DISK_DEFAULT: Final = "pd-balanced"
+
+N1_DEFAULT: Final = "n1-standard-32"
+N1_ACCELERATOR: Final = "nvidia-tesla-t4"
+N1_ACCELERATORS: Final = 4
+
+_INSTANCE_TYPE: Final = re.compile(
+    r"(?P<machine>[a-z][a-z0-9]*(?:-[a-z0-9]+)+)"
+    r"(?:\+(?P<accelerator>[a-z0-9-]+):(?P<count>\d{1,2}))?"
+)
+
+
+def parse_instance_type(text: str) -> InstanceType | None:
+    """Parse an instance type as configurations write it; None for what is none."""
+    found = _INSTANCE_TYPE.fullmatch(text)
+    if found is None:
+        return None
+    if found["count"] is None:
+        return InstanceType(found["machine"])
+    return InstanceType(found["machine"], found["accelerator"], int(found["count"]))
+
+
+def describe_instance_type(
+    machine_type: str, accelerator: str | None, count: int | None
+) -> InstanceType:
+    """The instance type of a machine type with accelerators that are named beside it: four T4 on
+    N1, and nothing on others, where none are.
+    """
+    is_n1 = machine_type.startswith("n1-")
+    own = GPU_TYPES.get(machine_type)
+    if count is None:
+        count = own.gpus if own else N1_ACCELERATORS if is_n1 or accelerator else 0
+    if accelerator is None:
+        accelerator = own.accelerator if own else N1_ACCELERATOR
+    is_own = own is not None and (accelerator, count) == (own.accelerator, own.gpus)
+    if is_own or count == 0:
+        return InstanceType(machine_type)
+    return InstanceType(machine_type, accelerator, count)
+
+
+def attachment_problem(instance: InstanceType) -> str:
+    """The problem with the accelerators that are attached, "" for none."""
+    if not instance.accelerator:
+        return ""
+    if instance.family != "n1":
+        own = GPU_TYPES.get(instance.machine_type)
+        has = f"has {own.gpus} of {own.accelerator}" if own else "takes no accelerators"
+        return f"{instance.machine_type} {has}; only n1 machine types take others"
+    counts = ATTACHABLE.get(instance.accelerator)
+    if counts is None:
+        return f"n1 machine types take {', '.join(ATTACHABLE)}, not {instance.accelerator}"
+    if instance.number not in counts:
+        numbers = ", ".join(map(str, counts))
+        return f"a machine takes {numbers} of {instance.accelerator}, not {instance.number}"
+    return ""
+
+
+def gpus_of(instance: InstanceType) -> int | None:
+    """The GPUs of an instance, None for an unknown type."""
+    if instance.number:
+        return instance.number
+    known = GPU_TYPES.get(instance.machine_type)
+    if known is not None:
+        return known.gpus
+    return 0 if instance.family in CPU_FAMILIES else None
+
+
+def accelerator_of(instance: InstanceType) -> str:
+    """The kind of an instance's GPUs, "" where it has none or is not known."""
+    known = GPU_TYPES.get(instance.machine_type)
+    return instance.accelerator or (known.accelerator if known else "")
+
+
+def slots_of(text: str, configured: int | None, cpu_slots_allowed: bool) -> int | None:
+    """The slots of one instance, None for an unknown type. `configured`, the user's own number,
+    takes precedence. An instance without GPUs has one slot if `cpu_slots_allowed`.
+    """
+    instance = parse_instance_type(text)
+    slots = configured
+    if slots is None and instance is not None:
+        slots = gpus_of(instance)
+    return 1 if slots == 0 and cpu_slots_allowed else slots
+
+
+def boot_disk_type(machine_type: str) -> str:
+    """The kind of boot disk that a machine type takes, the one that costs least."""
+    return next((disk for disk, types in _DISKS if machine_type.startswith(types)), DISK_DEFAULT)

@@ -1,0 +1,1 @@
+"""Instances of Compute Engine, launched in bulk."""

@@ -1,0 +1,122 @@
+"""Requests to Compute Engine over REST, each made once, with Google's errors translated to ours.
+
+Google's client for it takes 1.5 s to import, which would be most of a function's start.
+`DETCLOUD_COMPUTE_ENDPOINT` names another address than Google's, which gets no credentials of ours.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import urllib3
+from google.auth import default as default_credentials
+from google.auth.exceptions import GoogleAuthError
+from google.auth.transport.urllib3 import Request
+
+from provisioner.clouds.gcp.errors import answer_error
+from provisioner.clouds.provider import NotAllowed, OutcomeUnknown
+
+SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+ENDPOINT = "https://compute.googleapis.com"
+CONNECT_SECONDS_MAX = 3.0
+# Later than this the next pass asks again with the same token.
+ANSWER_SECONDS_MAX = 15.0
+# Requests at once: those that end instances are one for each.
+CONNECTIONS_MAX = 8
+
+JsonObject = Mapping[str, Any]
+Authorize = Callable[[str, str], Mapping[str, str]]
+"""Makes the headers that let a request, of a method and a URL, do what it asks for."""
+
+
+def create_compute_api() -> "ComputeApi":
+    """Create an API with the environment's credentials, which are looked for at the first call."""
+    pool = urllib3.PoolManager(
+        maxsize=CONNECTIONS_MAX,
+        retries=False,
+        timeout=urllib3.Timeout(connect=CONNECT_SECONDS_MAX, read=ANSWER_SECONDS_MAX),
+    )
+    other = os.environ.get("DETCLOUD_COMPUTE_ENDPOINT")
+    if other:
+        return ComputeApi(pool, lambda method, url: {}, other.rstrip("/"))
+    return ComputeApi(pool, _CredentialHeaders(pool))
+
+
+class _CredentialHeaders:
+    """The headers of the environment's credentials."""
+
+    def __init__(self, pool: urllib3.PoolManager) -> None:
+        self._request = Request(pool)
+        self._credentials: Any = None
+
+    def __call__(self, method: str, url: str) -> Mapping[str, str]:
+        if self._credentials is None:
+            self._credentials, _ = default_credentials(scopes=(SCOPE,))
+        headers: dict[str, str] = {}
+        self._credentials.before_request(self._request, method, url, headers)
+        return headers
+
+
+class ComputeApi:
+    """Calls below `projects/...` of the API's version 1; may be used by many threads at once.
+
+    Every method raises CloudError, whose causes are left out: theirs hold what no log should.
+    """
+
+    def __init__(
+        self, pool: urllib3.PoolManager, authorize: Authorize, endpoint: str = ENDPOINT
+    ) -> None:
+        self._pool = pool
+        self._authorize = authorize
+        self._url = f"{endpoint}/compute/v1/projects"
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._pool.clear()
+
+    def get(self, path: str, **query: Any) -> JsonObject:
+        """Read what is at a path."""
+        return self._send("GET", path, query)
+
+    def post(self, path: str, body: JsonObject, **query: Any) -> JsonObject:
+        """Ask for something to be made, which answers with an operation."""
+        return self._send("POST", path, query, json.dumps(body, separators=(",", ":")).encode())
+
+    def delete(self, path: str) -> JsonObject:
+        """Ask for something to be deleted, which answers with an operation."""
+        return self._send("DELETE", path, {})
+
+    def read_pages(self, path: str, **query: Any) -> Iterator[JsonObject]:
+        """Read every page of a list."""
+        token = ""
+        while True:
+            page = self.get(path, **query, **({"pageToken": token} if token else {}))
+            yield page
+            token = page.get("nextPageToken", "")
+            if not token:
+                return
+
+    def _send(
+        self, method: str, path: str, query: Mapping[str, Any], body: bytes | None = None
+    ) -> JsonObject:
+        url = f"{self._url}/{quote(path)}?{urlencode({'prettyPrint': 'false', **query})}"
+        try:
+            headers = {"Content-Type": "application/json", **self._authorize(method, url)}
+        except GoogleAuthError as error:
+            text = f"there is no access to Google Cloud: {type(error).__name__}"
+            raise (OutcomeUnknown(text) if error.retryable else NotAllowed(text)) from None
+        try:
+            answer = self._pool.request(method, url, body=body, headers=headers, redirect=False)
+        except urllib3.exceptions.HTTPError as error:
+            raise OutcomeUnknown(f"Compute Engine did not answer: {type(error).__name__}") from None
+        try:
+            content = json.loads(answer.data)
+        except ValueError:
+            content = None
+        if answer.status != 200:
+            raise answer_error(answer.status, content)
+        if not isinstance(content, dict):
+            raise OutcomeUnknown("Compute Engine answered with something that is no JSON object")
+        return content

@@ -1,0 +1,56 @@
+"""The prices of a pool's offerings on Compute Engine: list prices, and what an instance costs
+beside them, its boot disk and its public address.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from control_plane.fleet.records import Offering
+from control_plane.gcp.machine_types import boot_disk_type
+from provisioner.clouds.gcp.launch_request import GceSettings
+from provisioner.clouds.gcp.price_list import HOURS_PER_MONTH, PUBLIC_ADDRESS_HOUR, PriceSource
+from provisioner.model import MINUTE_MS
+
+PRICES_TTL_MS = 60 * MINUTE_MS
+
+
+class OfferingPrices:
+    """Adds prices to offerings that have none, and caches them. `clock` gives epoch ms."""
+
+    def __init__(
+        self,
+        offerings: Callable[[], tuple[Offering, ...]],
+        settings: Callable[[], GceSettings],
+        prices: PriceSource,
+        clock: Callable[[], int],
+    ) -> None:
+        self._offerings_of_settings = offerings
+        self._settings = settings
+        self._prices = prices
+        self._clock = clock
+        self._cached: tuple[int, tuple[Offering, ...]] = (0, ())
+
+    def offerings(self) -> tuple[Offering, ...]:
+        """The offerings with prices at most an hour old."""
+        until_ms, offerings = self._cached
+        if self._clock() >= until_ms:
+            settings = self._settings()
+            offerings = tuple(
+                it if it.price_per_hour else replace(it, price_per_hour=self._price(it, settings))
+                for it in self._offerings_of_settings()
+            )
+            self._cached = (self._clock() + PRICES_TTL_MS, offerings)
+        return offerings
+
+    def _price(self, offering: Offering, settings: GceSettings) -> float:
+        """Dollars an hour, with the disk and the address; 0 where the instance's are not known."""
+        region = settings.place
+        price = self._prices.instance_hour(offering.instance_type, offering.market, region)
+        if not price:
+            return 0.0
+        machine_type = offering.instance_type.partition("+")[0]
+        disk = settings.boot_disk_type or boot_disk_type(machine_type)
+        gib_month = self._prices.disk_gib_month(disk, region)
+        public = settings.network_interface.external_ip
+        address = PUBLIC_ADDRESS_HOUR[offering.market] if public else 0.0
+        return round(price + gib_month * settings.boot_disk_size / HOURS_PER_MONTH + address, 6)

@@ -1,0 +1,102 @@
+"""List prices of Compute Engine: a dated table, whose prices are those of us-central1."""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple, Protocol
+
+from control_plane.fleet.records import Market
+from control_plane.gcp.machine_types import N1_TYPES, parse_instance_type
+
+HOURS_PER_MONTH: Final = 730
+# An address of version 4 in use, an hour.
+PUBLIC_ADDRESS_HOUR: Final = {Market.ON_DEMAND: 0.005, Market.SPOT: 0.0025}
+
+
+class _Prices(NamedTuple):
+    """Dollars an hour on demand, and those of spot, which Google sets anew each month at most."""
+
+    on_demand: float
+    spot: float = 0.0
+
+    def price(self, market: Market) -> float:
+        """The price on a market."""
+        return self.spot if market is Market.SPOT else self.on_demand
+
+
+# Google's price list as of 2025-10, as Kubernetes' cluster autoscaler has it; 0 is not known.
+_MACHINES: Final[Mapping[str, _Prices]] = {
+    "a2-highgpu-1g": _Prices(3.673385, 1.102016),
+    "a2-highgpu-2g": _Prices(7.34677, 2.204031),
+    "a2-highgpu-4g": _Prices(14.69354, 4.408062),
+    "a2-highgpu-8g": _Prices(29.38708, 8.816124),
+    "a2-megagpu-16g": _Prices(55.739504, 16.721851),
+    "a2-ultragpu-1g": _Prices(5.0688, 1.6),
+    "a2-ultragpu-2g": _Prices(10.1376, 3.2),
+    "a2-ultragpu-4g": _Prices(20.2752, 6.4),
+    "a2-ultragpu-8g": _Prices(40.5504, 12.8),
+    "a3-highgpu-8g": _Prices(88.49),
+    "g2-standard-4": _Prices(0.76, 0.23),
+    "g2-standard-8": _Prices(0.91, 0.27),
+    "g2-standard-12": _Prices(1.06, 0.32),
+    "g2-standard-16": _Prices(1.20, 0.36),
+    "g2-standard-24": _Prices(2.11, 0.63),
+    "g2-standard-32": _Prices(1.79, 0.54),
+    "g2-standard-48": _Prices(4.23, 1.27),
+    "g2-standard-96": _Prices(8.46, 2.54),
+}
+_ACCELERATORS: Final[Mapping[str, _Prices]] = {
+    "nvidia-tesla-t4": _Prices(0.35, 0.11),
+    "nvidia-tesla-v100": _Prices(2.48, 0.74),
+    "nvidia-tesla-p100": _Prices(1.46, 0.43),
+    "nvidia-tesla-p4": _Prices(0.60, 0.216),
+}
+_N1_VCPU: Final = _Prices(0.031611, 0.006655)
+_N1_GB: Final = _Prices(0.004237, 0.000892)
+# A GiB a month.
+_DISKS: Final = {
+    "pd-standard": 0.04,
+    "pd-balanced": 0.10,
+    "pd-ssd": 0.17,
+    "hyperdisk-balanced": 0.08,
+}
+
+
+class PriceSource(Protocol):
+    """A source of list prices, in dollars."""
+
+    def instance_hour(self, instance_type: str, market: Market, region: str) -> float:
+        """An hour of an instance type, 0 where it is not known."""
+
+    def disk_gib_month(self, disk_type: str, region: str) -> float:
+        """A GiB of a boot disk a month, 0 where it is not known."""
+
+
+class PriceTable:
+    """The dated table, whose prices are estimates elsewhere than in us-central1."""
+
+    def instance_hour(self, instance_type: str, market: Market, region: str) -> float:
+        """Return the table's price; on demand where that of spot is not known."""
+        instance = parse_instance_type(instance_type)
+        if instance is None:
+            return 0.0
+        machine = _machine_prices(instance.machine_type)
+        attached = _ACCELERATORS.get(instance.accelerator)
+        if machine is None or (instance.number and attached is None):
+            return 0.0
+        more = instance.number * attached.price(market) if attached else 0.0
+        price = machine.price(market) + more
+        return round(price if machine.price(market) else machine.on_demand + more, 6)
+
+    def disk_gib_month(self, disk_type: str, region: str) -> float:
+        """Return the table's price."""
+        return _DISKS.get(disk_type, 0.0)
+
+
+def _machine_prices(machine_type: str) -> _Prices | None:
+    known = _MACHINES.get(machine_type)
+    if known is not None or machine_type not in N1_TYPES:
+        return known
+    found = N1_TYPES[machine_type]
+    on_demand, spot = (
+        found.vcpus * vcpu + found.memory_gb * gb for vcpu, gb in zip(_N1_VCPU, _N1_GB, strict=True)
+    )
+    return _Prices(on_demand, spot)

@@ -1,0 +1,330 @@
+"""Instances of Compute Engine, launched by bulk inserts: one call, and an operation to look at.
+
+The call is answered before anything is made. What came of it the operation says when it is over,
+in ten seconds or a minute; until then a launch raises LaunchUnderWay, and the same request looks at
+the same operation.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from control_plane.fleet.records import IntentRow, Offering
+from control_plane.gcp.accelerator_quotas import quota_advice
+from provisioner.clouds.gcp.compute_api import (
+    CONNECTIONS_MAX,
+    ComputeApi,
+    JsonObject,
+    create_compute_api,
+)
+from provisioner.clouds.gcp.errors import is_caller_refused
+from provisioner.clouds.gcp.labels import from_labels, label_filter, to_labels
+from provisioner.clouds.gcp.launch_request import (
+    GceSettings,
+    bulk_request,
+    instance_labels,
+    is_named_by,
+    parse_section,
+    region_of,
+)
+from provisioner.clouds.gcp.offering_prices import OfferingPrices
+from provisioner.clouds.gcp.operations import (
+    BulkResult,
+    find_bulk_insert,
+    last_segment,
+    read_bulk_result,
+    read_ends,
+)
+from provisioner.clouds.gcp.price_list import PriceSource, PriceTable
+from provisioner.clouds.provider import (
+    CLUSTER_TAG,
+    POOL_TAG,
+    CloudError,
+    CloudInstance,
+    ConfigurationError,
+    LaunchUnderWay,
+    OutcomeUnknown,
+    QuotaExceeded,
+    TokenReused,
+)
+from provisioner.model import MINUTE_MS, InstanceStatus, ProvisionerSettings
+
+PAGE_SIZE = 500
+# From the cloud's word to the machine's last moment.
+NOTICE_MS = 30_000
+# Compute Engine does not say for how long it knows a request again by its id; a request that is
+# older is looked up among the operations, which are kept for two weeks.
+REQUEST_KNOWN_MS = 10 * MINUTE_MS
+BOOT_LOG_BYTES = 64 * 1024
+NAMES_IN_FILTER_MAX = 20
+PROVIDERS_MAX = 256
+
+# A terminated instance is a stopped one there, whose disk is paid for; a deleted one is not listed.
+_STATUS = {
+    "PENDING": InstanceStatus.STARTING,
+    "PROVISIONING": InstanceStatus.STARTING,
+    "STAGING": InstanceStatus.STARTING,
+    "RUNNING": InstanceStatus.RUNNING,
+    "PENDING_STOP": InstanceStatus.STOPPING,
+    "STOPPING": InstanceStatus.STOPPING,
+    "SUSPENDING": InstanceStatus.STOPPING,
+    "STOPPED": InstanceStatus.STOPPED,
+    "SUSPENDED": InstanceStatus.STOPPED,
+    "TERMINATED": InstanceStatus.STOPPED,
+    "DEPROVISIONING": InstanceStatus.TERMINATING,
+}
+_ENDING = frozenset({InstanceStatus.STOPPING, InstanceStatus.STOPPED, InstanceStatus.TERMINATING})
+# Metadata is left out: it has a boot script of a hundred kilobytes for each instance.
+_INSTANCE = "name,status,zone,labels,creationTimestamp,statusMessage"
+_NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
+_GONE = ("notFound", "resourceNotFound", "resourceNotReady")
+
+TABLE = PriceTable()
+
+SettingsCompletion = Callable[[GceSettings], GceSettings]
+"""Adds to a pool's settings what the deployment knows and pools do not."""
+
+BootScript = Callable[[IntentRow], bytes]
+"""The startup script of a request's instances. The same request has the same one for as long as it
+may be repeated.
+"""
+
+
+def unchanged_settings(settings: GceSettings) -> GceSettings:
+    """The settings themselves: the completion of those that need none."""
+    return settings
+
+
+class GceClouds:
+    """The Compute Engine clouds of pools, by their settings: the zones of instances and prices are
+    cached for as long as this object lives.
+    """
+
+    def __init__(
+        self,
+        render_script: BootScript,
+        clock: Callable[[], int],
+        *,
+        complete_settings: SettingsCompletion = unchanged_settings,
+        api: Callable[[], ComputeApi] = create_compute_api,
+        prices: PriceSource = TABLE,
+    ) -> None:
+        self._render_script = render_script
+        self._clock = clock
+        self._complete_settings = complete_settings
+        self._prices = prices
+        self._api = lru_cache(maxsize=1)(api)
+        self.cloud = lru_cache(maxsize=PROVIDERS_MAX)(self._new_cloud)
+
+    def _new_cloud(self, settings: ProvisionerSettings) -> "GceCloud":
+        return GceCloud(
+            settings,
+            self._render_script,
+            self._clock,
+            self._api(),
+            self._complete_settings,
+            self._prices,
+        )
+
+
+class GceCloud:
+    """The instances of one project in one region. `clock` gives epoch ms."""
+
+    def __init__(
+        self,
+        settings: ProvisionerSettings,
+        render_script: BootScript,
+        clock: Callable[[], int],
+        api: ComputeApi,
+        complete_settings: SettingsCompletion = unchanged_settings,
+        prices: PriceSource = TABLE,
+    ) -> None:
+        self._settings = settings
+        self._render_script = render_script
+        self._clock = clock
+        self._api = api
+        self._complete_settings = complete_settings
+        self._prices = OfferingPrices(
+            self._offerings_of_settings, self._pool_settings, prices, clock
+        )
+        self._zones: dict[str, str] = {}
+        self._listed: dict[tuple[str, str | None], dict[str, CloudInstance]] = {}
+
+    def offerings(self) -> tuple[Offering, ...]:
+        """The settings' offerings, or the one that their type describes, with prices."""
+        return self._prices.offerings()
+
+    def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
+        """Launch instances, or look at what became of them: LaunchUnderWay until that is known."""
+        settings = self._complete_section(request.section)
+        bulk = bulk_request(request, settings, self._render_script(request))
+        operation = None
+        if self._clock() - request.created_ms >= REQUEST_KNOWN_MS:
+            operation = find_bulk_insert(self._api, settings.project, bulk.request_id)
+        try:
+            if operation is None:
+                operation = self._api.post(bulk.path, bulk.body, requestId=bulk.request_id)
+            result = self._read_result(settings, operation)
+            _check_request(result, request)
+            if result.is_over and not result.launched:
+                raise result.error
+        except QuotaExceeded as error:
+            offering, region = request.offering, settings.place
+            advice = quota_advice(offering.instance_type, offering.market, settings.project, region)
+            raise QuotaExceeded(f"{error}; {advice}") from None
+        if not result.is_over:
+            count = f"{request.count} of {request.offering.instance_type}"
+            raise LaunchUnderWay(f"operation {operation['name']} makes {count}")
+        self._zones |= dict(result.launched)
+        tags, now_ms = from_labels(instance_labels(request, settings)), self._clock()
+        return tuple(
+            CloudInstance(name, InstanceStatus.STARTING, now_ms, tags, zone=zone)
+            for name, zone in sorted(result.launched)
+        )
+
+    def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
+        """List instances by their labels; those that end, with the reason that operations tell."""
+        settings = self._pool_settings()
+        tags = {CLUSTER_TAG: cluster} | ({} if pool is None else {POOL_TAG: pool})
+        described = self._read_instances(settings, label_filter(to_labels(tags)))
+        here = [it for it in described if region_of(last_segment(it["zone"])) == settings.place]
+        instances = [_to_cloud_instance(it) for it in here]
+        self._zones |= {it.id: it.zone for it in instances}
+        listed = {it.id: it for it in instances}
+        # What was listed before and is no more may have been taken back since.
+        former = self._listed.get((cluster, pool), {})
+        self._listed[cluster, pool] = listed
+        gone = {name: it for name, it in former.items() if name not in listed}
+        return self._with_ends(settings, instances, gone)
+
+    def terminate(self, ids: Sequence[str]) -> None:
+        """Delete instances, each by a call of its own, some at once. The last refusal is raised
+        when all were asked for, but where it is of the caller.
+        """
+        settings = self._pool_settings()
+        zones = self._find_zones(settings, dict.fromkeys(ids))
+        last: CloudError | None = None
+
+        def delete(name: str) -> CloudError | None:
+            try:
+                self._api.delete(f"{settings.project}/zones/{zones[name]}/instances/{name}")
+            except CloudError as error:
+                return None if _is_gone(error) else error
+            return None
+
+        with ThreadPoolExecutor(CONNECTIONS_MAX) as executor:
+            names = list(zones)
+            for first in range(0, len(names), CONNECTIONS_MAX):
+                errors = executor.map(delete, names[first : first + CONNECTIONS_MAX])
+                last = next((it for it in errors if it is not None), last)
+                if last is not None and is_caller_refused(last):
+                    break
+        if last is not None:
+            raise last
+
+    def boot_log(self, instance: str) -> str:
+        """Return the end of what the serial port was written, which goes with the instance."""
+        settings = self._pool_settings()
+        for name, zone in self._find_zones(settings, [instance]).items():
+            path = f"{settings.project}/zones/{zone}/instances/{name}/serialPort"
+            try:
+                return str(self._api.get(path, start=-BOOT_LOG_BYTES).get("contents") or "")
+            except CloudError as error:
+                if not _is_gone(error):
+                    raise
+        return ""
+
+    def _read_result(self, settings: GceSettings, operation: JsonObject) -> BulkResult:
+        """Read what became of a launch, which has been asked for, whatever is refused now."""
+        try:
+            return read_bulk_result(self._api, settings.project, operation)
+        except CloudError as error:
+            raise OutcomeUnknown(f"operation {operation['name']} cannot be read: {error}") from None
+
+    def _read_instances(self, settings: GceSettings, wanted: str) -> list[Any]:
+        pages = self._api.read_pages(
+            f"{settings.project}/aggregated/instances",
+            filter=wanted,
+            maxResults=PAGE_SIZE,
+            fields=f"nextPageToken,items/*/instances({_INSTANCE})",
+        )
+        return [
+            it
+            for page in pages
+            for scope in page.get("items", {}).values()
+            for it in scope.get("instances", ())
+        ]
+
+    def _with_ends(
+        self,
+        settings: GceSettings,
+        instances: Sequence[CloudInstance],
+        gone: Mapping[str, CloudInstance],
+    ) -> list[CloudInstance]:
+        """The instances, those that end with why, and those that have gone for a reason that is
+        told; what is taken back has its last moment as a notice.
+        """
+        asked = [it.id for it in instances if it.status in _ENDING] + list(gone)
+        ends = read_ends(self._api, settings.project, asked) if asked else {}
+        ended = [replace(it, status=InstanceStatus.TERMINATED) for it in gone.values()]
+        found = []
+        for instance in (*instances, *(it for it in ended if it.id in ends)):
+            told = ends.get(instance.id)
+            if told is not None:
+                notice_ms = _epoch_ms(told.time) + NOTICE_MS if told.is_preemption else None
+                instance = replace(instance, end=told.end, notice_ms=notice_ms)
+            found.append(instance)
+        return found
+
+    def _find_zones(self, settings: GceSettings, names: Iterable[str]) -> dict[str, str]:
+        """The zones of those instances that there are."""
+        able = [name for name in names if _NAME.fullmatch(name)]
+        unknown = [name for name in able if name not in self._zones]
+        for first in range(0, len(unknown), NAMES_IN_FILTER_MAX):
+            some = unknown[first : first + NAMES_IN_FILTER_MAX]
+            wanted = " OR ".join(f'(name = "{name}")' for name in some)
+            found = self._read_instances(settings, wanted)
+            self._zones |= {it["name"]: last_segment(it["zone"]) for it in found}
+        return {name: self._zones[name] for name in able if name in self._zones}
+
+    def _complete_section(self, section: str) -> GceSettings:
+        settings = self._complete_settings(parse_section(section))
+        if not settings.project:
+            raise ConfigurationError("provider.project: is needed where the server has none")
+        return settings
+
+    def _pool_settings(self) -> GceSettings:
+        return self._complete_section(self._settings.section)
+
+    def _offerings_of_settings(self) -> tuple[Offering, ...]:
+        return self._settings.offerings or (self._pool_settings().default_offering(),)
+
+
+def _check_request(result: BulkResult, request: IntentRow) -> None:
+    """Raise TokenReused where an operation was another request's."""
+    other = next((it.name for it in result.named if not is_named_by(it.name, request)), None)
+    if other is not None:
+        raise TokenReused(f"the launch's token was used before, for {other}")
+
+
+def _is_gone(error: CloudError) -> bool:
+    return str(error).partition(":")[0] in _GONE
+
+
+def _to_cloud_instance(described: dict[str, Any]) -> CloudInstance:
+    return CloudInstance(
+        id=described["name"],
+        status=_STATUS.get(described["status"], InstanceStatus.UNKNOWN),
+        launched_ms=_epoch_ms(described["creationTimestamp"]),
+        tags=from_labels(described.get("labels", {})),
+        zone=last_segment(described["zone"]),
+    )
+
+
+def _epoch_ms(time: str) -> int:
+    """A time of RFC 3339 as epoch milliseconds."""
+    return int(datetime.fromisoformat(time).timestamp() * 1000)

@@ -1,0 +1,125 @@
+"""The lists of the simulated Compute Engine, page by page and filtered, and what else it tells."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from tests.emulators.gce.machine import GceError, Machine
+from tests.emulators.gce.project import Project, Result
+
+PAGE = 500
+_TERM = re.compile(r'\(\s*([\w.-]+)\s*(=|!=)\s*"?([^")]*)"?\s*\)')
+_FIELDS = re.compile(r"instances\(([^)]*)\)")
+
+Query = Mapping[str, str]
+
+
+def list_instances(project: Project, query: Query) -> Result:
+    now_ms = project.clock()
+    shown = [it.description(now_ms, project.url) for it in project.visible_machines()]
+    fields = _FIELDS.search(query.get("fields", ""))
+    found = _page(_matching(shown, query), query)
+    if fields is not None:
+        names = set(fields[1].split(","))
+        found[0][:] = [{key: it[key] for key in it if key in names} for it in found[0]]
+    return _aggregate(project, "instances", found, lambda it: _scope(it["zone"]))
+
+
+def list_operations(project: Project, query: Query) -> Result:
+    operations = list(project.operations)
+    if query.get("orderBy") == "creationTimestamp desc":
+        operations.reverse()
+    shown = [project.shown_operation(it) for it in operations]
+    found = _page(_matching(shown, query), query)
+    return _aggregate(
+        project, "operations", found, lambda it: _scope(it.get("zone") or it["region"])
+    )
+
+
+def get_operation(project: Project, place: str, name: str) -> Result:
+    for operation in project.operations:
+        if (operation.place, operation.name) == (place, name):
+            return project.shown_operation(operation)
+    raise _unknown(project, f"{place}/operations/{name}")
+
+
+def get_instance(project: Project, zone: str, name: str) -> Result:
+    return visible_machine(project, zone, name).description(project.clock(), project.url)
+
+
+def delete_instance(project: Project, zone: str, name: str) -> Result:
+    machine = visible_machine(project, zone, name)
+    if machine.protected:
+        text = f"Invalid resource usage: 'Resource cannot be deleted if it is protected: {name}'."
+        raise GceError(400, "invalidUsage", text)
+    return project.shown_operation(project.delete(machine))
+
+
+def get_serial_output(project: Project, zone: str, name: str, query: Query) -> Result:
+    written = visible_machine(project, zone, name).console.encode()
+    start = int(query.get("start", 0))
+    start = max(0, len(written) + start) if start < 0 else start
+    contents = written[start:].decode("utf-8", "replace")
+    return {"kind": "compute#serialPortOutput", "contents": contents, "start": str(start)}
+
+
+def visible_machine(project: Project, zone: str, name: str) -> Machine:
+    """Return a machine that calls know of. Raises GceError."""
+    for machine in project.visible_machines():
+        if (machine.zone, machine.name) == (zone, name):
+            return machine
+    raise _unknown(project, f"zones/{zone}/instances/{name}")
+
+
+def _unknown(project: Project, path: str) -> GceError:
+    text = f"The resource 'projects/{project.name}/{path}' was not found"
+    return GceError(404, "notFound", text)
+
+
+def _scope(url: str) -> str:
+    return "/".join(url.split("/")[-2:])
+
+
+def _aggregate(
+    project: Project,
+    kind: str,
+    found: tuple[list[Result], str],
+    scope: Callable[[Result], str],
+) -> Result:
+    """Return a page by the places that its items are in; empty ones say that they are empty."""
+    items: dict[str, Any] = {
+        f"zones/{zone}": {"warning": {"code": "NO_RESULTS_ON_PAGE"}}
+        for zones in project.zones.values()
+        for zone in zones
+    }
+    page, token = found
+    for item in page:
+        place = items.setdefault(scope(item), {})
+        place.pop("warning", None)
+        place.setdefault(kind, []).append(item)
+    return {"items": items, **({"nextPageToken": token} if token else {})}
+
+
+def _matching(shown: Iterable[Result], query: Query) -> list[Result]:
+    text = query.get("filter", "")
+    either = [_TERM.findall(part) for part in text.split(" OR ")] if text else [[]]
+    rest = _TERM.sub("", text).replace("OR", "").replace("AND", "").strip()
+    if rest:
+        raise GceError(400, "invalid", f"Invalid value for field 'filter': '{text}'.")
+    return [it for it in shown if any(_matches(it, terms) for terms in either)]
+
+
+def _matches(item: Result, terms: Sequence[tuple[str, str, str]]) -> bool:
+    return all((_value(item, key) == value) == (sign == "=") for key, sign, value in terms)
+
+
+def _value(item: Result, key: str) -> str:
+    if key.startswith("labels."):
+        return str(item.get("labels", {}).get(key.removeprefix("labels."), ""))
+    return str(item.get(key, ""))
+
+
+def _page(found: list[Result], query: Query) -> tuple[list[Result], str]:
+    first = int(query.get("pageToken") or 0)
+    last = first + min(PAGE, int(query.get("maxResults") or PAGE))
+    return found[first:last], str(last) if last < len(found) else ""

@@ -1,0 +1,182 @@
+"""The simulated Compute Engine over HTTP, below /compute/v1."""
+
+import json
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from tests.emulators.gce import describing, inserting
+from tests.emulators.gce.machine import GceError
+from tests.emulators.gce.project import Fault, Project, Result
+
+BEAT_SECONDS = 0.1
+_PATH = re.compile(r"/compute/v1/projects/(?P<project>[^/]+)/(?P<rest>.+)")
+_PLACE = r"(?P<place>(?:zones|regions)/[^/]+)"
+_INSTANCE = r"zones/(?P<zone>[^/]+)/instances/(?P<name>[^/]+)"
+ROUTES: Mapping[tuple[str, str], str] = {
+    ("POST", rf"{_PLACE}/instances/bulkInsert"): "bulkInsert",
+    ("GET", r"aggregated/instances"): "listInstances",
+    ("GET", r"aggregated/operations"): "listOperations",
+    ("GET", rf"{_PLACE}/operations/(?P<name>[^/]+)"): "getOperation",
+    ("GET", rf"{_INSTANCE}"): "getInstance",
+    ("DELETE", rf"{_INSTANCE}"): "deleteInstance",
+    ("GET", rf"{_INSTANCE}/serialPort"): "getSerialPortOutput",
+}
+
+
+class ConnectionLost(Exception):
+    """A call whose caller gets no answer."""
+
+
+@dataclass
+class GceServer:
+    """The API of `project` at `url`: DETCLOUD_COMPUTE_ENDPOINT of a process. With another project
+    everything begins anew.
+    """
+
+    project: Project
+    url: str
+
+
+@contextmanager
+def gce_server(project: Project, *, beats: bool = False) -> Iterator[GceServer]:
+    """Serve a project on a port of its own. `beats`: its clock moves by itself, so that hooks are
+    called without a call.
+    """
+
+    class Handler(_Handler):
+        pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    account = Handler.account = GceServer(project, f"http://127.0.0.1:{server.server_address[1]}")
+    stopped = threading.Event()
+
+    def beat() -> None:
+        while not stopped.wait(BEAT_SECONDS):
+            account.project.tend()
+
+    threads = [threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)]
+    threads += [threading.Thread(target=beat, daemon=True)] if beats else []
+    for thread in threads:
+        thread.start()
+    try:
+        yield account
+    finally:
+        stopped.set()
+        server.shutdown()
+        server.server_close()
+        for thread in threads:
+            thread.join()
+
+
+def call(
+    project: Project, method: str, path: str, query: Mapping[str, str], body: Mapping[str, Any]
+) -> Result:
+    """Carry a call out. Raises GceError, ConnectionLost."""
+    found = _PATH.fullmatch(path)
+    if found is None or found["project"] != project.name:
+        raise GceError(404, "notFound", f"The resource '{path}' was not found")
+    with project.lock:
+        action, names = _action(method, found["rest"])
+        project.calls.append(action)
+        project.tend()
+        faults = project.faults[action]
+        fault = faults.popleft() if faults else None
+        if fault is not None and not fault.carried_out:
+            raise _fault_error(fault)
+        result = _carry_out(project, action, names, query, body)
+        if fault is not None:
+            raise _fault_error(fault)
+        project.tend()
+        return result
+
+
+def _action(method: str, rest: str) -> tuple[str, Mapping[str, str]]:
+    for (known, pattern), action in ROUTES.items():
+        matched = re.fullmatch(pattern, rest)
+        if matched is not None and known == method:
+            return action, matched.groupdict()
+    raise GceError(404, "notFound", f"The resource '{rest}' was not found")
+
+
+def _carry_out(
+    project: Project,
+    action: str,
+    names: Mapping[str, str],
+    query: Mapping[str, str],
+    body: Mapping[str, Any],
+) -> Result:
+    match action:
+        case "bulkInsert":
+            request_id = query.get("requestId", "")
+            return inserting.bulk_insert(project, names["place"], body, request_id)
+        case "listInstances":
+            return describing.list_instances(project, query)
+        case "listOperations":
+            return describing.list_operations(project, query)
+        case "getOperation":
+            return describing.get_operation(project, names["place"], names["name"])
+        case "getInstance":
+            return describing.get_instance(project, names["zone"], names["name"])
+        case "deleteInstance":
+            return describing.delete_instance(project, names["zone"], names["name"])
+        case _:
+            return describing.get_serial_output(project, names["zone"], names["name"], query)
+
+
+def _fault_error(fault: Fault) -> Exception:
+    return fault.error or ConnectionLost()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection. An answer is one write: in two, the second would wait for the first's ACK."""
+
+    account: GceServer
+    protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16
+    disable_nagle_algorithm = True
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_POST(self) -> None:
+        self._answer()
+
+    def do_DELETE(self) -> None:
+        self._answer()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing is logged."""
+
+    def _answer(self) -> None:
+        url = urlsplit(self.path)
+        content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        query = dict(parse_qsl(url.query))
+        try:
+            status, found = (
+                200,
+                call(
+                    self.account.project,
+                    self.command,
+                    unquote(url.path),
+                    query,
+                    json.loads(content or b"{}"),
+                ),
+            )
+        except GceError as error:
+            status, found = error.status, error.content
+        except ConnectionLost:
+            self.close_connection = True
+            return
+        body = json.dumps(found).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json; charset=UTF-8")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)

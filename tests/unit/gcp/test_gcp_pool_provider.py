@@ -1,0 +1,148 @@
+"""Pools of Compute Engine: what their section may say, and the slots that it comes to."""
+
+import pytest
+
+from control_plane.config import ConfigInvalid
+from control_plane.config.pools import check_cluster
+from provisioner.clouds.gcp.launch_request import parse_section
+from provisioner.settings import parse_provider_settings
+
+
+def _gcp(fields: str) -> str:
+    return f"resource_pools: [{{pool_name: default, provider: {{type: gcp{fields}}}}}]"
+
+
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        (
+            ", instance_type: {machine_type: a2-highgpu-3g}",
+            'instance_type.machine_type: is no known machine type: "a2-highgpu-3g" (did you mean '
+            "a2-highgpu-8g? If not, say its instance_slots)",
+        ),
+        (
+            ", offerings: [{instance_type: g2-standard-4}, {instance_type: q9-standard-4}]",
+            'offerings[1].instance_type: is no known machine type: "q9-standard-4"',
+        ),
+        (
+            ", offerings: [{instance_type: N1}]",
+            "offerings[0].instance_type: must be a machine type, with accelerators as in n1-stand",
+        ),
+        (
+            ", offerings: [{instance_type: n1-standard-8+nvidia-tesla-t4:3}]",
+            "offerings[0].instance_type: cannot be: a machine takes 1, 2, 4 of nvidia-tesla-t4",
+        ),
+        (
+            ", offerings: [{instance_type: a2-highgpu-1g+nvidia-tesla-t4:1}]",
+            "a2-highgpu-1g has 1 of nvidia-tesla-a100; only n1 machine types take others",
+        ),
+        (
+            ", instance_type: {machine_type: e2-standard-4, gpu_type: nvidia-l4}",
+            "instance_type.gpu_type: cannot be: e2-standard-4 takes no accelerators",
+        ),
+        (
+            ", offerings: [{instance_type: g2-standard-48, slots: 8}]",
+            "offerings[0].slots: must be 4, the GPUs of g2-standard-48, not 8",
+        ),
+        (", zone: us-central1", "zone: must be the name of a zone, such as us-central1-a"),
+        (
+            ", region: us-east1, offerings: [{instance_type: g2-standard-4, zone: us-east4-a}]",
+            "offerings[0].zone: is not in the pool's region, us-east1: us-east4-a",
+        ),
+        (", label_key: Team", "label_key: must be 1 to 63 lowercase letters"),
+        (", label_key: detcloud-pool", "begin with a letter and not with detcloud-"),
+        (", label_value: A", "label_value: must be at most 63 lowercase letters"),
+        (", name_prefix: 9to5", "name_prefix: must be 1 to 30 lowercase letters"),
+        (", network_tags: [ok, Not]", "network_tags[1]: must be 1 to 63 lowercase letters, digits"),
+        (
+            ", base_config: {machineType: n1-standard-4}",
+            "base_config.machineType: is said by another field (use instance_type or offerings)",
+        ),
+        (", base_config: {disks: {}}", "base_config.disks: must be a list of maps"),
+        (", base_config: {labels: {A: b}}", "base_config.labels.A: must be a label of lowercase"),
+        (
+            ", base_config: {metadata: {items: [{key: startup-script, value: x}]}}",
+            "base_config.metadata: must not have a startup-script (use startup_script)",
+        ),
+        (", network_interface: {subnet: a}", "(did you mean subnetwork?)"),
+        (", service_account: {mail: a}", "(did you mean email?)"),
+        (", allowed_mounts: [data]", "allowed_mounts[0]: must be a path like /mnt/data"),
+    ],
+)
+def test_what_compute_engine_would_refuse_is_refused_before(fields: str, problem: str) -> None:
+    with pytest.raises(ConfigInvalid) as caught:
+        check_cluster(_gcp(fields))
+    (found,) = [it.text("f") for it in caught.value.problems]
+    assert problem in found
+
+
+@pytest.mark.parametrize(
+    ("fields", "slots"),
+    [
+        # n1-standard-32 with four T4, as in the original.
+        ("", (4,)),
+        (", instance_type: {machine_type: n1-standard-8}", (4,)),
+        (", instance_type: {machine_type: n1-standard-8, gpu_num: 2}", (2,)),
+        (", instance_type: {machine_type: n1-standard-8, gpu_num: 0}", (0,)),
+        (", instance_type: {machine_type: a2-megagpu-16g, preemptible: true}", (16,)),
+        (", instance_type: {machine_type: g2-standard-96, gpu_type: nvidia-l4, gpu_num: 8}", (8,)),
+        (", instance_type: {machine_type: e2-standard-4}", (0,)),
+        (", instance_type: {machine_type: e2-standard-4}, cpu_slots_allowed: true", (1,)),
+        (", instance_type: {machine_type: q9-standard-4}, instance_slots: 3", (3,)),
+        (
+            ", offerings: [{instance_type: n1-standard-8+nvidia-tesla-v100:8}, "
+            "{instance_type: a3-highgpu-1g}]",
+            (1, 8),
+        ),
+    ],
+)
+def test_a_machine_type_has_its_slots(fields: str, slots: tuple[int, ...]) -> None:
+    config = check_cluster(_gcp(fields))
+    provider = config.resource_pools[0].provider
+    assert provider is not None
+    assert provider.slots_offered() == slots
+    settings = parse_provider_settings(provider.to_json())
+    if settings.offerings:
+        assert tuple(sorted(it.slots for it in settings.offerings)) == slots
+    else:
+        # The provisioner reads the same out of what is stored.
+        assert (parse_section(settings.section).default_offering().slots,) == slots
+    # What is kept of it is what it was.
+    assert check_cluster(config.to_json().decode()) == config
+
+
+def test_every_field_of_the_section_reaches_the_provisioner() -> None:
+    text = """
+resource_pools:
+  - pool_name: default
+    provider:
+      type: gcp
+      project: p1
+      region: us-central1
+      base_config: {minCpuPlatform: Intel Cascade Lake}
+      boot_disk_size: 300
+      boot_disk_type: pd-ssd
+      boot_disk_source_image: projects/p1/global/images/family/ours
+      label_key: team
+      label_value: vision
+      name_prefix: gpu
+      network_interface: {network: n, subnetwork: s, external_ip: true}
+      network_tags: [ssh]
+      service_account: {email: a@p1.iam.gserviceaccount.com, scopes: [x]}
+      extended_preemption_notice: true
+      allowed_mounts: [/mnt/data]
+"""
+    provider = check_cluster(text).resource_pools[0].provider
+    assert provider is not None
+    assert provider.mounts_allowed == ("/mnt/data",)
+    found = parse_section(parse_provider_settings(provider.to_json()).section)
+    assert (found.project, found.place, found.name_prefix) == ("p1", "us-central1", "gpu")
+    assert found.base_config == {"minCpuPlatform": "Intel Cascade Lake"}
+    assert (found.boot_disk_size, found.boot_disk_type) == (300, "pd-ssd")
+    assert found.boot_disk_source_image.endswith("/ours")
+    assert (found.label_key, found.label_value) == ("team", "vision")
+    network = found.network_interface
+    assert (network.network, network.subnetwork, network.external_ip) == ("n", "s", True)
+    assert (found.network_tags, found.extended_preemption_notice) == (("ssh",), True)
+    assert found.service_account.email.startswith("a@")
+    assert found.service_account.scopes == ("x",)

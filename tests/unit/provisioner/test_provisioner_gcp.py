@@ -1,0 +1,340 @@
+"""Instances of Compute Engine, on the simulated one; what all clouds share is in
+tests/conformance.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from control_plane.fleet.records import ErrorKind
+from provisioner.clouds.gcp import provider as gcp
+from provisioner.clouds.gcp.launch_request import request_id
+from provisioner.clouds.provider import (
+    CloudError,
+    ConfigurationError,
+    LaunchUnderWay,
+    NoCapacity,
+    NotAllowed,
+    OutcomeUnknown,
+    QuotaExceeded,
+    ThrottlingError,
+    TokenReused,
+)
+from provisioner.model import InstanceStatus
+from tests.unit.provisioner.gce_account import (
+    A2,
+    BEGAN_MS,
+    ON_DEMAND,
+    SPOT,
+    Account,
+    request,
+)
+
+A, B, C = "us-central1-a", "us-central1-b", "us-central1-c"
+HOUR_MS = 3_600_000
+NAME = re.compile(r"detcloud-[0-9a-f]{12}-[0-9a-f]{6}-\d+")
+
+
+def test_a_launch_is_one_call_and_a_look_at_its_operation(gce: Account) -> None:
+    found = gce.cloud().launch(request(count=3))
+    assert all(NAME.fullmatch(it.id) for it in found)
+    assert sorted(it.id for it in found) == sorted(gce.project.machines)
+    assert {(it.status, it.launched_ms) for it in found} == {(InstanceStatus.STARTING, BEGAN_MS)}
+    # Over at once here, so that the group's operations are all there is to read.
+    assert gce.project.calls == ["bulkInsert", "listOperations"]
+
+
+def test_while_the_operation_runs_nobody_waits_for_it(gce: Account) -> None:
+    gce.project.operation_ms = 20_000
+    cloud = gce.cloud()
+    with pytest.raises(LaunchUnderWay, match=r"operation-\d+ makes 2 of a2-highgpu-4g"):
+        cloud.launch(request(count=2))
+    # Its instances are listed meanwhile.
+    assert len(cloud.list_instances("c1")) == 2
+    gce.now_ms += 19_999
+    with pytest.raises(LaunchUnderWay):
+        gce.cloud().launch(request(count=2))
+    gce.now_ms += 1
+    assert len(gce.cloud().launch(request(count=2))) == 2
+    assert len(gce.project.machines) == 2
+
+
+def test_an_offering_without_a_zone_is_tried_in_all(gce: Account) -> None:
+    gce.project.capacity = {(A2, A, "on-demand"): 1, (A2, B, "on-demand"): 0}
+    found = gce.cloud().launch(request(count=3))
+    assert sorted(it.zone for it in found) == [A, C, C]
+    assert sorted(gce.machine(it.id).zone for it in found) == [A, C, C]
+
+
+def test_what_there_is_is_taken(gce: Account) -> None:
+    gce.project.capacity = {(A2, zone, "on-demand"): 0 for zone in (B, C)} | {
+        (A2, A, "on-demand"): 2
+    }
+    gce.project.operation_ms = 10_000
+    found = gce.launch(gce.cloud(), request(count=5))
+    assert [it.zone for it in found] == [A, A]
+
+
+def test_an_offering_with_a_zone_stays_there(gce: Account) -> None:
+    gce.project.capacity = {(A2, B, "spot"): 1}
+    found = gce.cloud().launch(request(count=3, offering=replace(SPOT, zone=B)))
+    assert [gce.machine(it.id).zone for it in found] == [B]
+    assert gce.only_machine().is_spot
+    elsewhere = request("two", replace(SPOT, zone="us-east1-b"))
+    with pytest.raises(ConfigurationError, match="zone 'us-east1-b' is not in region us-central1"):
+        gce.cloud().launch(elsewhere)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_gang_is_all_or_none_and_in_one_zone(gce: Account, late: bool) -> None:
+    gce.project.late = late
+    gce.project.capacity = {(A2, zone, "on-demand"): 2 for zone in (A, B, C)}
+    gang = replace(request(count=3), together=True)
+    with pytest.raises(NoCapacity):
+        gce.cloud().launch(gang)
+    assert not gce.cloud().list_instances("c1")
+    gce.project.capacity[A2, B, "on-demand"] = 3
+    found = gce.cloud().launch(replace(gang, token="another", id="two"))
+    assert [it.zone for it in found] == [B, B, B]
+    # What joins the rest of a gang is in its zone.
+    gce.project.capacity.clear()
+    more = replace(request("three"), together=True, zone=C)
+    assert [it.zone for it in gce.cloud().launch(more)] == [C]
+
+
+REFUSALS: list[tuple[str, type[CloudError], str]] = [
+    ("stock-out", NoCapacity, "insufficientCapacity: There is not enough capacity"),
+    (
+        "late stock-out",
+        NoCapacity,
+        "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS: The zone 'us-central1-a' does not have enough",
+    ),
+    ("quota", QuotaExceeded, r"quotaExceeded: .*; it counts against PREEMPTIBLE_NVIDIA_A100_GPUS"),
+    ("late quota", QuotaExceeded, r"QUOTA_EXCEEDED: .*quotas\?project=p1"),
+    ("image", ConfigurationError, "notFound: The resource 'projects/p1/global/images/x'"),
+    ("type", ConfigurationError, "invalid: .*Machine type with name 'a2-highgpu-3g' does not"),
+    ("zones", ConfigurationError, "invalid: .*does not exist in zone"),
+    ("rate", ThrottlingError, "rateLimitExceeded: Too many bulk operations"),
+]
+
+
+@pytest.mark.parametrize(("why", "cls", "text"), REFUSALS)
+def test_a_launch_without_instances_says_why(
+    gce: Account, why: str, cls: type[CloudError], text: str
+) -> None:
+    offering, section = SPOT, dict[str, Any]()
+    gce.project.late = why.startswith("late ")
+    match why.removeprefix("late "):
+        case "stock-out":
+            gce.project.capacity = {(A2, zone, "spot"): 0 for zone in (A, B, C)}
+        case "quota":
+            # An a2-highgpu-4g has 4.
+            gce.project.quota = {"spot": 3}
+        case "image":
+            section = {"boot_disk_source_image": "projects/p1/global/images/x"}
+        case "type":
+            offering = replace(SPOT, instance_type="a2-highgpu-3g")
+        case "rate":
+            gce.project.bulk_operations_max = 0
+        case _:
+            gce.project.not_offered = {(A2, zone) for zone in (A, B, C)}
+    with pytest.raises(cls, match=text) as caught:
+        gce.cloud().launch(request(offering=offering, **section))
+    assert type(caught.value) is cls
+    assert not gce.project.machines
+
+
+FAULTS: list[tuple[int, str, type[CloudError]]] = [
+    (403, "rateLimitExceeded", ThrottlingError),
+    (403, "forbidden", NotAllowed),
+    (503, "backendError", OutcomeUnknown),
+]
+
+
+@pytest.mark.parametrize(("status", "reason", "cls"), FAULTS)
+def test_each_method_raises_the_narrowest_error_and_tries_once(
+    gce: Account, status: int, reason: str, cls: type[CloudError]
+) -> None:
+    cloud = gce.cloud()
+    (one,) = cloud.launch(request())
+    methods: list[tuple[str, Callable[[], object]]] = [
+        ("bulkInsert", lambda: cloud.launch(request("two"))),
+        ("listInstances", lambda: cloud.list_instances("c1")),
+        ("deleteInstance", lambda: cloud.terminate([one.id])),
+        ("getSerialPortOutput", lambda: cloud.boot_log(one.id)),
+    ]
+    for action, method in methods:
+        before = gce.call_count(action)
+        gce.project.fail(action, status, reason)
+        with pytest.raises(cls) as caught:
+            method()
+        assert type(caught.value) is cls
+        assert caught.value.__cause__ is None
+        assert gce.call_count(action) == before + 1
+    assert len(gce.project.machines) == 1
+
+
+def test_a_launch_whose_answer_was_lost_is_found_by_its_token(gce: Account) -> None:
+    cloud = gce.cloud()
+    gce.project.lose("bulkInsert")
+    with pytest.raises(OutcomeUnknown, match="did not answer"):
+        cloud.launch(request(count=2))
+    found = cloud.launch(request(count=2))
+    assert sorted(it.id for it in found) == sorted(gce.project.machines)
+    assert len(found) == 2
+
+
+def test_a_launch_that_never_arrived_is_made_by_the_next(gce: Account) -> None:
+    gce.project.lose("bulkInsert", carried_out=False)
+    with pytest.raises(OutcomeUnknown):
+        gce.cloud().launch(request())
+    assert len(gce.cloud().launch(request())) == 1
+
+
+def test_an_operation_that_cannot_be_read_is_no_answer(gce: Account) -> None:
+    gce.project.fail("listOperations", 403, "rateLimitExceeded")
+    # Whatever the refusal is of: the launch has been asked for.
+    with pytest.raises(OutcomeUnknown, match="rateLimitExceeded"):
+        gce.cloud().launch(request())
+    assert len(gce.cloud().launch(request())) == 1
+    assert len(gce.project.machines) == 1
+
+
+def test_a_token_is_of_one_request_whatever_of_it_changes(gce: Account) -> None:
+    cloud = gce.cloud()
+    cloud.launch(request())
+    # The id of a request counts for its place; an older one is looked for in all.
+    gce.now_ms += HOUR_MS
+    others = [
+        request(count=2),
+        request(offering=SPOT),
+        request(offering=replace(ON_DEMAND, zone=A)),
+        request(boot_disk_size=400),
+        request(name_prefix="other"),
+        replace(request(), id="another"),
+        replace(request(), pool="green"),
+        replace(request(), together=True),
+    ]
+    for other in others:
+        with pytest.raises(TokenReused, match="used before, for detcloud-"):
+            cloud.launch(other)
+    # What it costs is nothing that is asked for: prices change between two tries.
+    dearer = replace(ON_DEMAND, price_per_hour=9.9)
+    assert len(cloud.launch(request(offering=dearer))) == 1
+    assert len(gce.project.machines) == 1
+
+
+def test_a_token_is_good_when_compute_engine_has_forgotten_the_request(gce: Account) -> None:
+    (first,) = gce.cloud().launch(request())
+    gce.cloud().terminate([first.id])
+    gce.project.forget_requests()
+    gce.now_ms += HOUR_MS
+    assert [it.id for it in gce.cloud().launch(request())] == [first.id]
+    assert gce.call_count("bulkInsert") == 1
+
+
+def test_the_id_of_a_request_is_a_uuid_of_its_token() -> None:
+    assert re.fullmatch(
+        r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", (request_id("a"))
+    )
+    assert request_id("a") != request_id("b")
+
+
+def test_a_list_is_read_to_its_last_page(gce: Account, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gcp, "PAGE_SIZE", 2)
+    found = gce.cloud().launch(request(count=5))
+    listed = gce.cloud().list_instances("c1")
+    assert sorted(it.id for it in listed) == sorted(it.id for it in found)
+    # 5 instances in pages of 2.
+    assert gce.call_count("listInstances") == 3
+
+
+def test_a_list_is_of_the_pools_region(gce: Account) -> None:
+    gce.cloud().launch(request("one"))
+    other = gce.cloud(region="europe-west4")
+    (there,) = other.launch(request("two", region="europe-west4"))
+    assert [it.zone for it in gce.cloud().list_instances("c1")] == [A]
+    assert [it.id for it in other.list_instances("c1")] == [there.id]
+
+
+def test_an_instance_is_listed_in_each_state_of_its_life(gce: Account) -> None:
+    gce.reset(visible_ms=5_000, staging_ms=7_000, running_ms=10_000, ending_ms=20_000)
+    cloud = gce.cloud()
+    (one,) = cloud.launch(request())
+    seen = []
+    for second in range(0, 45, 5):
+        gce.now_ms = BEGAN_MS + second * 1000
+        if second == 15:
+            cloud.terminate([one.id])
+        seen.append([str(it.status) for it in cloud.list_instances("c1")])
+    # Unseen for 5 s, running after 10, asked to end after 15, gone 20 s later.
+    assert seen == [[], ["starting"], ["running"], *[["stopping"]] * 4, [], []]
+
+
+def test_a_preempted_machine_has_half_a_minute_and_then_is_gone(gce: Account) -> None:
+    cloud = gce.cloud()
+    spot, other = cloud.launch(request(offering=SPOT, count=2))
+    assert len(cloud.list_instances("c1", "blue")) == 2
+    gce.project.preempt(spot.id)
+    found = {it.id: it for it in cloud.list_instances("c1", "blue")}
+    assert found[spot.id].status is InstanceStatus.STOPPING
+    assert found[spot.id].notice_ms == BEGAN_MS + 30_000
+    end = found[spot.id].end
+    assert end is not None
+    assert (end.text, end.taken_back) == ("the spot instance was preempted", True)
+    assert (found[other.id].end, found[other.id].notice_ms) == (None, None)
+    gce.now_ms += 30_000
+    found = {it.id: it for it in cloud.list_instances("c1", "blue")}
+    assert found[spot.id].status is InstanceStatus.TERMINATED
+    assert found[spot.id].end == end
+    # Who never saw it learns nothing of it.
+    assert [it.id for it in gce.cloud().list_instances("c1", "blue")] == [other.id]
+
+
+def test_an_instance_that_shut_itself_down_is_stopped_and_says_so(gce: Account) -> None:
+    cloud = gce.cloud()
+    (one,) = cloud.launch(request())
+    gce.project.shut_down(one.id)
+    (listed,) = cloud.list_instances("c1")
+    assert listed.status is InstanceStatus.STOPPED
+    assert listed.end is not None
+    assert (listed.end.text, listed.end.kind) == ("it shut itself down", ErrorKind.BOOT)
+    assert listed.notice_ms is None
+    # Its disk is paid for until it is deleted.
+    cloud.terminate([one.id])
+    assert not gce.cloud().list_instances("c1")
+
+
+def test_one_that_cannot_be_ended_holds_up_no_other(gce: Account) -> None:
+    cloud = gce.cloud()
+    found = cloud.launch(request(count=3))
+    kept = found[1].id
+    gce.machine(kept).protected = True
+    with pytest.raises(CloudError, match="protected"):
+        cloud.terminate([it.id for it in found])
+    assert [it.id for it in cloud.list_instances("c1")] == [kept]
+
+
+def test_who_ends_instances_looks_their_zones_up_where_they_are_not_known(gce: Account) -> None:
+    found = gce.cloud().launch(request(count=25))
+    gce.cloud().terminate([it.id for it in found])
+    # 25 names in filters of 20.
+    assert gce.call_count("listInstances") == 2
+    assert gce.call_count("deleteInstance") == 25
+    assert not gce.cloud().list_instances("c1")
+
+
+def test_the_end_of_the_serial_port_is_the_boot_log(gce: Account) -> None:
+    cloud = gce.cloud()
+    (one,) = cloud.launch(request())
+    assert cloud.boot_log(one.id) == ""
+    gce.machine(one.id).console = "x" * 70_000 + "the end"
+    log = cloud.boot_log(one.id)
+    assert len(log) == 64 * 1024
+    assert log.endswith("the end")
+    gce.project.delete(gce.machine(one.id))
+    assert cloud.boot_log(one.id) == ""
+    assert cloud.boot_log("Not A Name") == ""

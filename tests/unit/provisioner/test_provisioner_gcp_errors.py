@@ -1,0 +1,158 @@
+"""The meaning of Compute Engine's refusals: one table."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+from google.auth.exceptions import DefaultCredentialsError, TransportError
+
+from provisioner.clouds.gcp.compute_api import ComputeApi, create_compute_api
+from provisioner.clouds.gcp.errors import (
+    CODES,
+    answer_error,
+    cloud_error,
+    error_text,
+    operation_error,
+)
+from provisioner.clouds.provider import (
+    CloudError,
+    ConfigurationError,
+    NoCapacity,
+    NotAllowed,
+    OutcomeUnknown,
+    QuotaExceeded,
+    ThrottlingError,
+)
+from tests.unit.provisioner.gce_account import compute_api
+
+
+def answer(reason: str, message: str = "m", **more: object) -> dict[str, object]:
+    return {
+        "error": {"message": message, "errors": [{"reason": reason, "message": message}]} | more
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "cls"),
+    [
+        # Google answers all of these with 403.
+        (403, "quotaExceeded", QuotaExceeded),
+        (403, "rateLimitExceeded", ThrottlingError),
+        (403, "forbidden", NotAllowed),
+        (403, "accessNotConfigured", NotAllowed),
+        (403, "unheardOf", NotAllowed),
+        (401, "authError", NotAllowed),
+        (429, "unheardOf", ThrottlingError),
+        # And these with 503: one is an answer, the other is none.
+        (503, "insufficientCapacity", NoCapacity),
+        (503, "backendError", OutcomeUnknown),
+        (500, "unheardOf", OutcomeUnknown),
+        (400, "invalid", ConfigurationError),
+        (404, "notFound", ConfigurationError),
+        (412, "conditionNotMet", ConfigurationError),
+        (409, "unheardOf", CloudError),
+    ],
+)
+def test_the_reason_decides_before_the_status(
+    status: int, reason: str, cls: type[CloudError]
+) -> None:
+    found = answer_error(status, answer(reason))
+    assert type(found) is cls
+    assert str(found) == f"{reason}: m"
+
+
+@pytest.mark.parametrize("content", [None, [], {"error": "x"}, {}])
+def test_an_answer_of_any_content_is_an_error_of_its_status(content: object) -> None:
+    assert type(answer_error(502, content)) is OutcomeUnknown
+    assert type(answer_error(403, content)) is NotAllowed
+
+
+def test_an_answer_without_reasons_goes_by_its_status_name() -> None:
+    found = answer_error(403, {"error": {"status": "PERMISSION_DENIED", "message": "No."}})
+    assert (type(found), str(found)) == (NotAllowed, "PERMISSION_DENIED: No.")
+
+
+def test_of_several_errors_the_most_hopeful_counts() -> None:
+    codes = ["INVALID_FIELD_VALUE", "QUOTA_EXCEEDED", "ZONE_RESOURCE_POOL_EXHAUSTED"]
+    found = operation_error([{"code": it, "message": it.lower()} for it in codes])
+    assert type(found) is NoCapacity
+    assert str(found) == "ZONE_RESOURCE_POOL_EXHAUSTED: zone_resource_pool_exhausted"
+
+
+def test_that_too_few_came_is_no_cause() -> None:
+    summary = {"code": "VM_MIN_COUNT_NOT_REACHED", "message": "Requested minimum count of 4 VMs"}
+    assert type(operation_error([summary])) is NoCapacity
+    quota = {"code": "QUOTA_EXCEEDED", "message": "Quota 'CPUS' exceeded."}
+    assert type(operation_error([summary, quota])) is QuotaExceeded
+    assert type(operation_error([])) is NoCapacity
+
+
+def test_the_outcome_of_an_operation_that_is_over_is_known() -> None:
+    for code in ("INTERNAL_ERROR", "UNHEARD_OF"):
+        assert type(operation_error([{"code": code}])) is CloudError
+
+
+def test_every_code_is_in_one_class() -> None:
+    for code, cls in CODES.items():
+        assert type(cloud_error(code, "", 418)) is cls
+
+
+def test_an_error_is_one_short_line_without_a_token() -> None:
+    text = error_text("invalid", "a\n b ya29.a0Af_by-x.y " + "z" * 500)
+    assert text.startswith("invalid: a b ******** zzz")
+    assert len(text) == len("invalid: ") + 400 + len("...")
+
+
+@pytest.mark.parametrize(
+    ("error", "cls"),
+    [
+        (DefaultCredentialsError("of /home/me/key.json"), NotAllowed),
+        (TransportError("at 10.0.0.1", retryable=True), OutcomeUnknown),
+    ],
+)
+def test_missing_credentials_are_told_by_their_kind_alone(
+    error: Exception, cls: type[CloudError]
+) -> None:
+    def refuse(method: str, url: str) -> dict[str, str]:
+        raise error
+
+    api = ComputeApi(compute_api("")._pool, refuse, "http://127.0.0.1:9")
+    with pytest.raises(cls, match=f"no access to Google Cloud: {type(error).__name__}$") as caught:
+        api.get("p1/aggregated/instances")
+    assert caught.value.__cause__ is None
+
+
+def test_nobody_there_is_no_answer() -> None:
+    with pytest.raises(OutcomeUnknown, match="did not answer: NewConnectionError"):
+        # Nothing listens at the port of discards.
+        compute_api("http://127.0.0.1:9").get("p1/aggregated/instances")
+
+
+def test_another_address_gets_no_credentials_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[dict[str, str]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            heard.append({"path": self.path, **dict(self.headers)})
+            body = json.dumps({"items": {}}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Nothing is logged."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.handle_request, daemon=True)
+    thread.start()
+    monkeypatch.setenv("DETCLOUD_COMPUTE_ENDPOINT", f"http://127.0.0.1:{server.server_port}/")
+    api = create_compute_api()
+    assert api.get("p1/aggregated/instances", filter='(name = "a")') == {"items": {}}
+    thread.join()
+    server.server_close()
+    api.close()
+    (call,) = heard
+    assert call["path"].startswith("/compute/v1/projects/p1/aggregated/instances?prettyPrint=false")
+    assert "Authorization" not in call

@@ -1,0 +1,239 @@
+"""Requests of launches to Compute Engine: properties of instances, their labels, their names."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from provisioner.clouds.gcp.deployment import add_deployment
+from provisioner.clouds.gcp.labels import from_labels, label_filter, to_labels
+from provisioner.clouds.gcp.launch_request import (
+    IMAGE_DEFAULT,
+    STARTUP_SCRIPT_BYTES_MAX,
+    GceSettings,
+    NetworkSettings,
+    bulk_request,
+    instance_names,
+    is_named_by,
+    parse_section,
+)
+from provisioner.clouds.provider import ConfigurationError
+from tests.unit.provisioner.gce_account import A2, ON_DEMAND, SPOT, Account, request
+
+
+def properties(*, script: bytes = b"boot", spot: bool = False, **section: Any) -> dict[str, Any]:
+    """The properties of the instances of a launch with such a section."""
+    one = request(offering=SPOT if spot else ON_DEMAND, **section)
+    body = bulk_request(one, parse_section(one.section), script).body
+    found: dict[str, Any] = body["instanceProperties"]
+    return found
+
+
+def test_an_instance_is_what_its_section_says() -> None:
+    found = properties(
+        boot_disk_size=300,
+        boot_disk_type="pd-ssd",
+        boot_disk_source_image="projects/p1/global/images/family/ours",
+        network_interface={"network": "n", "subnetwork": "s", "external_ip": True},
+        network_tags=["ssh"],
+        service_account={"email": "a@p1.iam.gserviceaccount.com"},
+    )
+    assert found["machineType"] == A2
+    (disk,) = found["disks"]
+    assert (disk["boot"], disk["autoDelete"]) == (True, True)
+    assert disk["initializeParams"] == {
+        "sourceImage": "projects/p1/global/images/family/ours",
+        "diskSizeGb": "300",
+        "diskType": "pd-ssd",
+        "labels": found["labels"],
+    }
+    assert found["networkInterfaces"] == [
+        {
+            "network": "global/networks/n",
+            "subnetwork": "regions/us-central1/subnetworks/s",
+            "accessConfigs": [{"type": "ONE_TO_ONE_NAT", "name": "External NAT"}],
+        }
+    ]
+    assert found["tags"] == {"items": ["ssh"]}
+    (account,) = found["serviceAccounts"]
+    assert account["email"].startswith("a@")
+    assert {it["key"]: it["value"] for it in found["metadata"]["items"]} == {
+        "block-project-ssh-keys": "TRUE",
+        "startup-script": "boot",
+    }
+
+
+def test_without_settings_an_instance_has_no_address_and_no_account() -> None:
+    found = properties()
+    assert found["networkInterfaces"] == [{"network": "global/networks/default"}]
+    assert found["disks"][0]["initializeParams"]["sourceImage"] == IMAGE_DEFAULT
+    # An A2 takes the cheapest kind.
+    assert found["disks"][0]["initializeParams"]["diskType"] == "pd-standard"
+    assert "serviceAccounts" not in found
+    assert "guestAccelerators" not in found
+
+
+def test_a_spot_instance_is_deleted_when_it_is_taken_back_and_none_is_restarted() -> None:
+    assert properties(spot=True)["scheduling"] == {
+        "provisioningModel": "SPOT",
+        "instanceTerminationAction": "DELETE",
+        "onHostMaintenance": "TERMINATE",
+        "automaticRestart": False,
+    }
+    told = properties(spot=True, extended_preemption_notice=True)["scheduling"]
+    assert told["preemptionNoticeDuration"] == {"seconds": "120"}
+    assert properties(extended_preemption_notice=True)["scheduling"] == {
+        "provisioningModel": "STANDARD",
+        "onHostMaintenance": "TERMINATE",
+        "automaticRestart": False,
+    }
+
+
+def test_accelerators_are_attached_to_n1_and_such_a_machine_is_not_moved(gce: Account) -> None:
+    t4 = replace(ON_DEMAND, instance_type="n1-standard-8+nvidia-tesla-t4:2")
+    plain = replace(ON_DEMAND, instance_type="n1-standard-8")
+    gce.cloud().launch(request("one", t4))
+    attached = gce.only_machine().properties
+    assert attached["guestAccelerators"] == [
+        {"acceleratorType": "nvidia-tesla-t4", "acceleratorCount": 2}
+    ]
+    assert attached["scheduling"]["onHostMaintenance"] == "TERMINATE"
+    (found,) = gce.cloud().launch(request("two", plain))
+    assert gce.machine(found.id).properties["scheduling"]["onHostMaintenance"] == "MIGRATE"
+    wrong = replace(ON_DEMAND, instance_type="g2-standard-4+nvidia-tesla-t4:2")
+    with pytest.raises(ConfigurationError, match="only n1 machine types take others"):
+        gce.cloud().launch(request("three", wrong))
+
+
+def test_properties_of_the_api_lie_below_the_sections_own() -> None:
+    found = properties(
+        network_tags=["ssh"],
+        network_interface={"network": "n"},
+        base_config={
+            "minCpuPlatform": "Intel Cascade Lake",
+            "disks": [{"type": "SCRATCH"}],
+            "labels": {"team": "vision", "managed-by": "me"},
+            "networkInterfaces": [{"nicType": "GVNIC", "network": "other"}, {"network": "rdma"}],
+            "scheduling": {"automaticRestart": True, "minNodeCpus": 4},
+            "tags": {"items": ["more", "ssh"]},
+            "metadata": {"items": [{"key": "block-project-ssh-keys", "value": "FALSE"}]},
+        },
+    )
+    assert found["minCpuPlatform"] == "Intel Cascade Lake"
+    assert [it.get("type", "boot") for it in found["disks"]] == ["boot", "SCRATCH"]
+    assert (found["labels"]["team"], found["labels"]["managed-by"]) == ("vision", "c1")
+    assert found["networkInterfaces"] == [
+        {"nicType": "GVNIC", "network": "global/networks/n"},
+        {"network": "rdma"},
+    ]
+    assert found["scheduling"]["automaticRestart"] is False
+    assert found["scheduling"]["minNodeCpus"] == 4
+    assert found["tags"]["items"] == ["ssh", "more"]
+    items = {it["key"]: it["value"] for it in found["metadata"]["items"]}
+    assert items == {"block-project-ssh-keys": "FALSE", "startup-script": "boot"}
+
+
+def test_a_boot_script_that_is_too_long_says_so() -> None:
+    with pytest.raises(ConfigurationError, match="has 262145 bytes; Compute Engine takes 262144"):
+        properties(script=b"x" * (STARTUP_SCRIPT_BYTES_MAX + 1))
+
+
+def test_a_bulk_insert_goes_to_the_region_or_to_the_one_zone() -> None:
+    def path(**section: Any) -> tuple[str, object]:
+        one = request(**section)
+        found = bulk_request(one, parse_section(one.section), b"")
+        return found.path, found.body.get("locationPolicy")
+
+    region = "p1/regions/us-central1/instances/bulkInsert"
+    assert path() == (region, {"targetShape": "ANY"})
+    zone = "us-central1-b"
+    assert path(zone=zone) == (f"p1/zones/{zone}/instances/bulkInsert", None)
+    # The zone says the region.
+    assert path(zone=zone, region="")[0] == f"p1/zones/{zone}/instances/bulkInsert"
+    together = replace(request(count=4), together=True)
+    body = bulk_request(together, parse_section(together.section), b"").body
+    assert (body["count"], body["minCount"]) == ("4", "4")
+    assert body["locationPolicy"] == {"targetShape": "ANY_SINGLE_ZONE"}
+
+
+def test_names_are_of_the_token_and_of_what_is_asked_for() -> None:
+    settings = GceSettings(name_prefix="gpu-")
+    one, other = request(count=2), request(count=2, boot_disk_size=400)
+    first, second = instance_names(one, settings)
+    assert (first[:4], first[-2:], second[-2:]) == ("gpu-", "-0", "-1")
+    assert is_named_by(first, one)
+    assert not is_named_by(first, other)
+    # The same token, and another digest of the request.
+    assert instance_names(other, settings)[0].split("-")[1] == first.split("-")[1]
+    # At most 30 characters, two digests with their dashes and a number of four digits.
+    assert len(f"{'p' * 30}{first.removeprefix('gpu')}") + 3 <= 63
+
+
+@pytest.mark.parametrize(
+    "text", ["c1", "", "A Pool_1.x", "pöol", "x" * 63, "A" * 63, "_", "detcloud/ü"]
+)
+def test_a_tag_is_read_from_labels_as_it_was(text: str) -> None:
+    tags = {"detcloud-cluster": "c1", "detcloud-pool": text, "detcloud-intent": "a-1"}
+    labels = to_labels(tags)
+    assert from_labels(labels) == tags
+    for key, value in labels.items():
+        assert len(key) <= 63
+        assert len(value) <= 63
+        assert set(value) <= set("abcdefghijklmnopqrstuvwxyz0123456789_-")
+
+
+def test_tags_that_differ_have_labels_that_differ() -> None:
+    texts = ["a_b", "a-b", "A-b", "a_5fb", "a.b", "ab"]
+    assert len({tuple(to_labels({"detcloud-pool": it}).items()) for it in texts}) == len(texts)
+    # Three bytes for each of 63 capitals: 189 characters, in labels of 63.
+    assert list(to_labels({"detcloud-pool": "A" * 63})) == [
+        "detcloud-pool",
+        "detcloud-pool-1",
+        "detcloud-pool-2",
+    ]
+
+
+def test_a_pool_whose_name_is_no_label_is_found_by_it(gce: Account) -> None:
+    long = "A" * 63
+    gce.cloud().launch(replace(request("one"), pool=long))
+    gce.cloud().launch(replace(request("two"), pool=long[:-1]))
+    (found,) = gce.cloud().list_instances("c1", long)
+    assert found.tags["detcloud-pool"] == long
+    assert label_filter({"a": "b", "c": "d"}) == '(labels.a = "b") (labels.c = "d")'
+
+
+def test_a_deployment_adds_what_a_pool_does_not_say() -> None:
+    deployed = {
+        "network": "projects/p1/global/networks/detcloud",
+        "subnetworks": {"us-central1": "projects/p1/regions/us-central1/subnetworks/detcloud"},
+        "tags": ["detcloud-agent"],
+        "public_ip": True,
+        "service_account": "agent@p1.iam.gserviceaccount.com",
+        "labels": {"team": "vision"},
+        "kms_key": "projects/p1/locations/us-central1/keyRings/r/cryptoKeys/k",
+    }
+    found = add_deployment(GceSettings(network_tags=("ssh",)), deployed, "p1", "us-central1")
+    assert (found.project, found.place) == ("p1", "us-central1")
+    assert found.network_interface == NetworkSettings(
+        deployed["network"],  # type: ignore[arg-type]
+        "projects/p1/regions/us-central1/subnetworks/detcloud",
+        True,
+    )
+    assert found.network_tags == ("detcloud-agent", "ssh")
+    assert found.service_account.email == "agent@p1.iam.gserviceaccount.com"
+    body = bulk_request(request(), found, b"").body["instanceProperties"]
+    assert body["labels"]["team"] == "vision"
+    assert body["disks"][0]["diskEncryptionKey"] == {"kmsKeyName": deployed["kms_key"]}
+    # A pool in a network of its own has none of the deployment's rules, and a zone says its region.
+    own = GceSettings(project="p2", zone="us-east1-b", network_interface=NetworkSettings("n"))
+    found = add_deployment(own, deployed, "p1", "us-central1")
+    assert (found.project, found.place, found.network_tags) == ("p2", "us-east1", ())
+    assert found.network_interface == NetworkSettings("n")
+
+
+def test_a_section_that_cannot_be_read_says_where() -> None:
+    with pytest.raises(ConfigurationError, match=r"provider\.network_interface\.external_ip: "):
+        parse_section(json.dumps({"network_interface": {"external_ip": "maybe"}}))
+    with pytest.raises(ConfigurationError, match=r"provider\.region: is needed"):
+        bulk_request(replace(request(), section="{}"), GceSettings(project="p1"), b"")
