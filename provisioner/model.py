@@ -219,7 +219,8 @@ class ScalePlan:
 @dataclass(frozen=True, slots=True)
 class PassResult:
     """The result of a reconciliation pass: what it decided, in words for users. Where it was too
-    early for a pass, `retry_after_ms` is the time until the next one may run.
+    early for a pass, or the cloud does not say yet what comes of a launch, `retry_after_ms` is the
+    time until the next one may run.
     """
 
     reasons: tuple[str, ...] = ()

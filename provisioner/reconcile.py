@@ -144,7 +144,8 @@ class Reconciler:
         try:
             if not ledger.acquire_lease(now_ms):
                 return PassResult(retry_after_ms=_lease_wait_ms(ledger.fleet, now_ms))
-            return PassResult(_ReconcilePass(self, ledger, settings).run())
+            current = _ReconcilePass(self, ledger, settings)
+            return PassResult(current.run(), PASS_MS if current.has_launch_under_way else 0)
         except Conflict:
             log.info("pool %s: another pass was faster", pool)
             return PassResult(retry_after_ms=PASS_MS)
@@ -165,6 +166,7 @@ class _ReconcilePass:
         self._reasons: list[str] = []
         self._trouble = ""
         self._boot_logs = BootLogs()
+        self.has_launch_under_way = False
 
     def run(self) -> tuple[str, ...]:
         """Run the whole pass; return its reasons. Raises Conflict when another one took over."""
@@ -309,6 +311,7 @@ class _ReconcilePass:
             if isinstance(error, OutcomeUnknown) or (again and error.kind in _INCONCLUSIVE_KINDS):
                 # It stays open: the next pass asks again with the same token.
                 if isinstance(error, LaunchUnderWay):
+                    self.has_launch_under_way = True
                     self._reasons.append(f"{intent.offering.name} is on its way: {error}")
                 else:
                     self._record_trouble(error)

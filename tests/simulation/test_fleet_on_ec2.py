@@ -1,8 +1,7 @@
 """Passes and sweeps over pools whose instances are EC2's, on the simulated one."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,14 +12,13 @@ from control_plane.fleet.records import ErrorKind, InstanceState, Market, Offeri
 from control_plane.fleet.rows import read_fleet, read_instances, read_intents, read_past_instances
 from control_plane.state.sqlite import SqliteTable
 from provisioner.clouds.aws.provider import Ec2Clouds
-from provisioner.model import ConnectedAgent, Demand, JobDemand, ProvisionerSettings
-from provisioner.pools import PoolSnapshot
+from provisioner.model import ProvisionerSettings
 from provisioner.reconcile import Reconciler
 from provisioner.sweep import OrphanSweeper
-from tests.emulators.ec2.machine import Machine
+from tests.simulation.slot_pool import POOL, SlotPool
 from tests.unit.provisioner.ec2_account import G5, Account, open_account, request
 
-CLUSTER, POOL = "c1", "blue"
+CLUSTER = "c1"
 A, B = "us-east-1a", "us-east-1b"
 STEP_MS = 5_000
 SPOT_A = Offering("spot-a", G5, A, Market.SPOT, 4, 1.0)
@@ -34,53 +32,6 @@ def lasting() -> Iterator[Account]:
         yield found
 
 
-@dataclass
-class Pool:
-    """One pool with `waiting` requests of four slots; an agent that is up takes one of them, and
-    gives it back when it is drained: its trial has written a checkpoint.
-    """
-
-    settings: ProvisionerSettings
-    waiting: int = 0
-    busy: set[str] = field(default_factory=set)
-    up: set[str] = field(default_factory=set)
-    draining: set[str] = field(default_factory=set)
-
-    def pool_names(self) -> Sequence[str]:
-        return [POOL]
-
-    def pool_snapshot(self, pool: str) -> PoolSnapshot:
-        agents = {
-            name: ConnectedAgent(
-                name not in self.busy, name not in self.draining, (4,) * (name in self.busy)
-            )
-            for name in self.up
-        }
-        jobs = (JobDemand({4: self.waiting}),) if self.waiting else ()
-        return PoolSnapshot(self.settings, Demand(jobs), agents)
-
-    def drain_agent(self, agent: str) -> None:
-        self.draining.add(agent)
-        self._give_back(agent)
-
-    def end_agent(self, pool: str, agent: str) -> None:
-        self.lose(agent)
-
-    def came(self, machine: Machine) -> None:
-        self.up.add(machine.id)
-        if self.waiting:
-            self.waiting -= 1
-            self.busy.add(machine.id)
-
-    def lose(self, name: str) -> None:
-        self._give_back(name)
-        self.up.discard(name)
-
-    def _give_back(self, name: str) -> None:
-        self.waiting += name in self.busy
-        self.busy.discard(name)
-
-
 class World:
     """The account, the pool, and the provisioner, in steps of five seconds."""
 
@@ -90,8 +41,8 @@ class World:
         fleet = ProvisionerSettings("aws", offerings=sold, section=section, **settings)
         self.ec2, self.region = ec2, ec2.region
         self.table = SqliteTable(Path(":memory:"))
-        self.pool = Pool(fleet)
-        self.region.on_running = self.pool.came
+        self.pool = SlotPool(fleet)
+        self.region.on_running = lambda machine: self.pool.bring_up(machine.id)
         self.region.on_terminated = lambda machine: self.pool.lose(machine.id)
         clock = lambda: ec2.now_ms  # noqa: E731
         clouds = Ec2Clouds(lambda it: b"boot", clock, lambda region: ec2.api).cloud

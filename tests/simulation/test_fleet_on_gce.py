@@ -1,0 +1,224 @@
+"""Passes and sweeps over pools whose instances are Compute Engine's, on the simulated one."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from control_plane.fleet.records import ErrorKind, InstanceState, Market, Offering
+from control_plane.fleet.rows import read_fleet, read_instances, read_intents, read_past_instances
+from control_plane.state.sqlite import SqliteTable
+from provisioner.clouds.gcp.provider import GceClouds
+from provisioner.model import ProvisionerSettings
+from provisioner.reconcile import PASS_MS, Reconciler
+from provisioner.sweep import OrphanSweeper
+from tests.simulation.slot_pool import POOL, SlotPool
+from tests.unit.provisioner.gce_account import A2, PLACE, Account, open_account, request
+
+CLUSTER = "c1"
+A, B = "us-central1-a", "us-central1-b"
+STEP_MS = 5_000
+SPOT_A = Offering("spot-a", A2, A, Market.SPOT, 4, 1.0)
+SPOT_B = Offering("spot-b", A2, B, Market.SPOT, 4, 1.0)
+ON_DEMAND = Offering("on-demand", A2, "", Market.ON_DEMAND, 4)
+
+
+@pytest.fixture(scope="module")
+def lasting() -> Iterator[Account]:
+    with open_account() as found:
+        yield found
+
+
+class World:
+    """The project, the pool, and the provisioner, in steps of five seconds. A bulk insert takes 12
+    seconds: until then nobody knows what comes of it.
+    """
+
+    def __init__(self, gce: Account, *sold: Offering, **settings: Any) -> None:
+        gce.reset(
+            visible_ms=10_000,
+            staging_ms=12_000,
+            running_ms=20_000,
+            ending_ms=15_000,
+            operation_ms=12_000,
+            late=True,
+        )
+        fleet = ProvisionerSettings("gcp", offerings=sold, section=json.dumps(PLACE), **settings)
+        self.gce, self.project = gce, gce.project
+        self.table = SqliteTable(Path(":memory:"))
+        self.pool = SlotPool(fleet)
+        self.project.on_running = lambda machine: self.pool.bring_up(machine.name)
+        self.project.on_terminated = lambda machine: self.pool.lose(machine.name)
+        clock = lambda: gce.now_ms  # noqa: E731
+        clouds = GceClouds(lambda it: b"boot", clock, api=lambda: gce.api).cloud
+        self.reconciler = Reconciler(self.table, self.pool, clouds, CLUSTER, clock, Random(1))
+        self.sweeper = OrphanSweeper(self.table, clouds, CLUSTER, clock)
+        self.cloud = clouds(fleet)
+
+    def run(self, seconds: int) -> None:
+        for _ in range(seconds * 1000 // STEP_MS):
+            self.gce.now_ms += STEP_MS
+            self.project.tend()
+            self.reconciler.reconcile(POOL)
+
+    def run_until(self, holds: Callable[[], bool], seconds: int) -> None:
+        for _ in range(seconds * 1000 // STEP_MS):
+            if holds():
+                return
+            self.run(5)
+        raise AssertionError(f"waited {seconds} s in vain: {self.project.machines}")
+
+    def states(self) -> dict[str, InstanceState]:
+        return {row.id: row.state for row in read_instances(self.table, POOL)}
+
+    def living(self) -> list[str]:
+        return [machine.name for machine in self.project.billed_machines()]
+
+
+def test_a_pool_goes_from_nothing_to_its_work_and_back(lasting: Account) -> None:
+    world = World(lasting, ON_DEMAND, idle_ms_max=60_000)
+    world.pool.waiting = 2
+    world.run(5)
+    # Asked for, and nothing is known of it: the next pass looks again, and nobody is troubled.
+    assert (len(world.living()), world.states()) == (2, {})
+    fleet = read_fleet(world.table, POOL)
+    assert fleet is not None
+    assert fleet.trouble == ""
+    world.gce.now_ms += STEP_MS
+    told = world.reconciler.reconcile(POOL)
+    assert told.retry_after_ms == PASS_MS
+    assert "makes 2 of a2-highgpu-4g" in told.reasons[-1]
+    # The operation is over after 12 s, so at the third look after 15, and they are up after 20.
+    world.run(10)
+    assert list(world.states().values()) == [InstanceState.STARTING] * 2
+    world.run(10)
+    assert list(world.states().values()) == [InstanceState.RUNNING] * 2
+    assert len(world.project.machines) == 2
+    world.pool.busy.clear()
+    world.run_until(lambda: not world.states(), 240)
+    assert not world.living()
+    past, _ = read_past_instances(world.table, POOL)
+    # The list price of an a2-highgpu-4g, since the configuration says none, with 200 GiB of
+    # pd-standard for 0.04 $ a month of 730 hours, without a public address.
+    assert {row.offering.price_per_hour for row in past} == {round(14.69354 + 8 / 730, 6)}
+    assert {row.zone for row in past} == {A}
+
+
+def test_a_zone_without_capacity_is_left_for_the_next(lasting: Account) -> None:
+    world = World(lasting, SPOT_A, SPOT_B)
+    world.project.capacity = {(A2, A, "spot"): 0}
+    world.pool.waiting = 1
+    # 12 s until the operation says so, and as long for the other.
+    world.run_until(lambda: bool(world.states()), 40)
+    (machine,) = world.project.machines.values()
+    assert (machine.zone, machine.is_spot) == (B, True)
+    fleet = read_fleet(world.table, POOL)
+    assert fleet is not None
+    health = fleet.health["spot-a"]
+    assert health.kind is ErrorKind.CAPACITY
+    assert "does not have enough resources available" in health.message
+
+
+def test_spot_gives_way_to_on_demand_when_the_quota_is_used_up(lasting: Account) -> None:
+    world = World(lasting, SPOT_A, ON_DEMAND)
+    world.project.quota = {"spot": 0}
+    world.pool.waiting = 1
+    world.run_until(lambda: bool(world.states()), 40)
+    assert [machine.is_spot for machine in world.project.machines.values()] == [False]
+    fleet = read_fleet(world.table, POOL)
+    assert fleet is not None
+    assert fleet.health["spot-a"].kind is ErrorKind.QUOTA
+    assert "PREEMPTIBLE_NVIDIA_A100_GPUS in us-central1" in fleet.health["spot-a"].message
+
+
+def test_a_machine_that_never_boots_is_replaced(lasting: Account) -> None:
+    world = World(lasting, ON_DEMAND, starting_ms_max=60_000)
+    world.project.sleepers = 1
+    world.pool.waiting = 1
+    world.run_until(lambda: bool(world.states()), 30)
+    (sleeper,) = world.living()
+    world.gce.machine(sleeper).console = "\x1b[0mubuntu login: no space left, token=hunter2\r\n"
+    world.run_until(lambda: sleeper not in world.living(), 90)
+    fleet = read_fleet(world.table, POOL)
+    assert fleet is not None
+    assert fleet.health["on-demand"].kind is ErrorKind.BOOT
+    world.run_until(lambda: bool(world.pool.busy) and sleeper not in world.states(), 300)
+    past, _ = read_past_instances(world.table, POOL)
+    assert [row.boot_log for row in past] == ["ubuntu login: no space left, token=********"]
+    assert world.gce.call_count("getSerialPortOutput") == 1
+
+
+def test_a_replacement_starts_when_a_machine_is_taken_back(lasting: Account) -> None:
+    world = World(lasting, SPOT_A, SPOT_B)
+    world.pool.waiting = 1
+    world.run_until(lambda: bool(world.pool.busy), 60)
+    (first,) = world.living()
+    world.project.preempt(first)
+    world.run(5)
+    # The machine has half a minute, and another one is on its way, from another zone.
+    assert first in world.pool.draining
+    world.run(5)
+    (second,) = set(world.living()) - {first}
+    assert world.gce.machine(second).zone == B
+    world.run(120)
+    assert world.living() == [second]
+    assert list(world.states()) == [second]
+    past, _ = read_past_instances(world.table, POOL)
+    assert [(row.id, row.boot_log) for row in past] == [(first, "")]
+    assert "the spot instance was preempted" in past[0].reason
+
+
+def test_a_machine_that_shut_itself_down_leaves_no_disk_behind(lasting: Account) -> None:
+    world = World(lasting, ON_DEMAND)
+    world.pool.waiting = 1
+    world.run_until(lambda: bool(world.pool.busy), 60)
+    (first,) = world.living()
+    world.project.shut_down(first)
+    world.run(60)
+    assert world.gce.machine(first).deleted
+    assert first not in world.states()
+
+
+def test_a_lost_answer_launches_once(lasting: Account) -> None:
+    world = World(lasting, ON_DEMAND)
+    world.project.lose("bulkInsert")
+    world.pool.waiting = 1
+    world.run(5)
+    assert (len(world.living()), world.states()) == (1, {})
+    assert len(read_intents(world.table, POOL)) == 1
+    world.run(15)
+    assert list(world.states()) == world.living()
+    assert not read_intents(world.table, POOL)
+    assert len(world.project.machines) == 1
+
+
+def test_a_pass_that_is_throttled_does_nothing_and_says_so(lasting: Account) -> None:
+    world = World(lasting, ON_DEMAND)
+    world.project.fail("listInstances", 403, "rateLimitExceeded", "Rate Limit Exceeded")
+    world.pool.waiting = 1
+    world.run(5)
+    fleet = read_fleet(world.table, POOL)
+    assert fleet is not None
+    assert fleet.trouble == "throttled: rateLimitExceeded: Rate Limit Exceeded"
+    world.run(5)
+    assert len(world.living()) == 1
+
+
+def test_what_nobody_claims_is_swept_and_nothing_else(lasting: Account) -> None:
+    world = World(lasting, ON_DEMAND)
+    world.pool.waiting = 1
+    world.run(30)
+    (ours,) = world.living()
+    (leaked,) = lasting.launch(world.cloud, request("nobody-s"))
+    (stranger,) = lasting.launch(world.cloud, request("strange"))
+    labels: Any = world.gce.machine(stranger.id).labels
+    labels["detcloud-cluster"] = "another"
+    assert world.sweeper.terminate_orphans() == []
+    world.run(90)
+    assert world.sweeper.terminate_orphans() == [leaked.id]
+    assert sorted(world.living()) == sorted([ours, stranger.id, leaked.id])
+    world.run(15)
+    assert sorted(world.living()) == sorted([ours, stranger.id])
