@@ -16,7 +16,7 @@ from detcloud.shared.processes import PROC
 from lambdas.clock import now_ms
 from provisioner.clouds.aws.provider import Ec2Cloud
 from provisioner.clouds.fake.provider import FakeCloud, FakeRules
-from provisioner.clouds.gcp.compute_api import ComputeApi
+from provisioner.clouds.gcp.google_api import GoogleApi
 from provisioner.clouds.gcp.launch_request import GceSettings
 from provisioner.clouds.gcp.provider import GceCloud
 from provisioner.clouds.local.provider import LocalProcesses
@@ -119,7 +119,7 @@ class TestEc2Cloud(CloudProviderContract):
 
 
 @pytest.fixture(scope="module")
-def gce() -> Iterator[tuple[GceServer, ComputeApi]]:
+def gce() -> Iterator[tuple[GceServer, GoogleApi]]:
     with gce_server(Project(lambda: 0)) as server:
         api = compute_api(server.url)
         yield server, api
@@ -150,7 +150,7 @@ class TestGceCloud(CloudProviderContract):
 
     @pytest.fixture
     def reopen(
-        self, gce: tuple[GceServer, ComputeApi], time_ms: list[int]
+        self, gce: tuple[GceServer, GoogleApi], time_ms: list[int]
     ) -> Callable[[], CloudProvider]:
         account, api = gce
         project = account.project = Project(

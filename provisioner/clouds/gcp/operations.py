@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from control_plane.fleet.records import ErrorKind
-from provisioner.clouds.gcp.compute_api import ComputeApi, JsonObject
 from provisioner.clouds.gcp.errors import operation_error
+from provisioner.clouds.gcp.google_api import GoogleApi, JsonObject
 from provisioner.clouds.provider import CloudError
 from provisioner.model import EndReason
 
@@ -49,13 +49,13 @@ class BulkResult(NamedTuple):
         return operation_error(self.errors)
 
 
-def find_bulk_insert(api: ComputeApi, project: str, request_id: str) -> JsonObject | None:
+def find_bulk_insert(api: GoogleApi, project: str, request_id: str) -> JsonObject | None:
     """Find the bulk insert that was made with a request's id, wherever it was."""
     wanted = f'(clientOperationId = "{request_id}") (operationType = "{BULK_INSERT}")'
     return next(iter(_read_operations(api, project, wanted)), None)
 
 
-def read_bulk_result(api: ComputeApi, project: str, operation: JsonObject) -> BulkResult:
+def read_bulk_result(api: GoogleApi, project: str, operation: JsonObject) -> BulkResult:
     """Read what became of a bulk insert by now, without waiting for anything."""
     if operation["status"] != "DONE":
         operation = api.get(
@@ -76,7 +76,7 @@ def read_bulk_result(api: ComputeApi, project: str, operation: JsonObject) -> Bu
     )
 
 
-def read_ends(api: ComputeApi, project: str, names: Iterable[str]) -> dict[str, "EndOperation"]:
+def read_ends(api: GoogleApi, project: str, names: Iterable[str]) -> dict[str, "EndOperation"]:
     """Read why instances end, of those of these names that the latest operations tell of."""
     types = " OR ".join(f'(operationType = "{it}")' for it in _ENDS)
     wanted = set(names)
@@ -117,7 +117,7 @@ def last_segment(url: str) -> str:
     return url.rpartition("/")[2]
 
 
-def _read_operations(api: ComputeApi, project: str, wanted: str) -> list[JsonObject]:
+def _read_operations(api: GoogleApi, project: str, wanted: str) -> list[JsonObject]:
     path = f"{project}/aggregated/operations"
     pages = api.read_pages(path, filter=wanted, maxResults=PAGE_SIZE)
     return [it for page in pages for it in _operations(page)]

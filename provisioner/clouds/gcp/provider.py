@@ -15,13 +15,13 @@ from typing import Any
 
 from control_plane.fleet.records import IntentRow, Offering
 from control_plane.gcp.accelerator_quotas import quota_advice
-from provisioner.clouds.gcp.compute_api import (
+from provisioner.clouds.gcp.errors import is_caller_refused
+from provisioner.clouds.gcp.google_api import (
     CONNECTIONS_MAX,
-    ComputeApi,
+    GoogleApi,
     JsonObject,
     create_compute_api,
 )
-from provisioner.clouds.gcp.errors import is_caller_refused
 from provisioner.clouds.gcp.labels import from_labels, label_filter, to_labels
 from provisioner.clouds.gcp.launch_request import (
     GceSettings,
@@ -110,7 +110,7 @@ class GceClouds:
         clock: Callable[[], int],
         *,
         complete_settings: SettingsCompletion = unchanged_settings,
-        api: Callable[[], ComputeApi] = create_compute_api,
+        api: Callable[[], GoogleApi] = create_compute_api,
         prices: PriceSource = TABLE,
     ) -> None:
         self._render_script = render_script
@@ -139,7 +139,7 @@ class GceCloud:
         settings: ProvisionerSettings,
         render_script: BootScript,
         clock: Callable[[], int],
-        api: ComputeApi,
+        api: GoogleApi,
         complete_settings: SettingsCompletion = unchanged_settings,
         prices: PriceSource = TABLE,
     ) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from provisioner.clouds.gcp.compute_api import ComputeApi
+from provisioner.clouds.gcp.google_api import GoogleApi
 from provisioner.clouds.provider import CloudError, ConfigurationError, NoCapacity
 from tests.emulators.gce.machine import Machine
 from tests.emulators.gce.project import IMAGE_FAMILIES, Project
@@ -19,7 +19,7 @@ REGION = "p1/regions/us-central1/instances/bulkInsert"
 class Harness:
     """One project, an API and a clock."""
 
-    def __init__(self, server: GceServer, api: ComputeApi) -> None:
+    def __init__(self, server: GceServer, api: GoogleApi) -> None:
         self.server, self.api = server, api
         self.now_ms = 1_700_000_000_000
 

@@ -8,7 +8,7 @@ from typing import Any
 import urllib3
 
 from control_plane.fleet.records import IntentRow, Market, Offering
-from provisioner.clouds.gcp.compute_api import ComputeApi
+from provisioner.clouds.gcp.google_api import COMPUTE_PATH, GoogleApi
 from provisioner.clouds.gcp.provider import (
     BootScript,
     GceCloud,
@@ -32,7 +32,7 @@ PLACE: Mapping[str, Any] = {"project": "p1", "region": "us-central1"}
 class Account:
     """A project that lasts for many tests; each resets it."""
 
-    def __init__(self, server: GceServer, api: ComputeApi) -> None:
+    def __init__(self, server: GceServer, api: GoogleApi) -> None:
         self._server = server
         self.url = server.url
         self.api = api
@@ -75,10 +75,10 @@ class Account:
         return self.project.calls.count(action)
 
 
-def compute_api(url: str) -> ComputeApi:
+def compute_api(url: str) -> GoogleApi:
     """An API at an address, without credentials."""
     pool = urllib3.PoolManager(maxsize=8, retries=False, timeout=ANSWER_SECONDS_MAX)
-    return ComputeApi(pool, lambda method, url: {}, url)
+    return GoogleApi(pool, lambda method, url: {}, f"{url}{COMPUTE_PATH}")
 
 
 @contextmanager

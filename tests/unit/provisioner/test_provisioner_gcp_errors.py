@@ -7,7 +7,6 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from google.auth.exceptions import DefaultCredentialsError, TransportError
 
-from provisioner.clouds.gcp.compute_api import ComputeApi, create_compute_api
 from provisioner.clouds.gcp.errors import (
     CODES,
     answer_error,
@@ -15,6 +14,7 @@ from provisioner.clouds.gcp.errors import (
     error_text,
     operation_error,
 )
+from provisioner.clouds.gcp.google_api import GoogleApi, create_compute_api
 from provisioner.clouds.provider import (
     CloudError,
     ConfigurationError,
@@ -117,7 +117,7 @@ def test_missing_credentials_are_told_by_their_kind_alone(
     def refuse(method: str, url: str) -> dict[str, str]:
         raise error
 
-    api = ComputeApi(compute_api("")._pool, refuse, "http://127.0.0.1:9")
+    api = GoogleApi(compute_api("")._pool, refuse, "http://127.0.0.1:9")
     with pytest.raises(cls, match=f"no access to Google Cloud: {type(error).__name__}$") as caught:
         api.get("p1/aggregated/instances")
     assert caught.value.__cause__ is None

@@ -1,11 +1,16 @@
 """Prices of offerings on Compute Engine."""
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from control_plane.fleet.records import Market, Offering
+from provisioner.clouds.gcp.billing_catalog import BillingCatalog
+from provisioner.clouds.gcp.google_api import GoogleApi
 from provisioner.clouds.gcp.price_list import PriceTable
+from provisioner.clouds.provider import CloudError, NotAllowed
 from tests.unit.provisioner.gce_account import A2, ON_DEMAND, SPOT, Account
 
 HOUR_MS = 3_600_000
@@ -53,3 +58,106 @@ def test_a_pool_without_offerings_has_the_one_of_its_machine(gce: Account) -> No
     (found,) = gce.cloud().offerings()
     # As the original has it.
     assert (found.instance_type, found.slots) == ("n1-standard-32+nvidia-tesla-t4:4", 4)
+
+
+def sku(description: str, dollars: float, usage: str = "OnDemand", unit: str = "h") -> Any:
+    """A SKU as the catalogue writes it, of us-east1 and us-central1."""
+    units, rest = divmod(round(dollars * 10**9), 10**9)
+    price = {"currencyCode": "USD", "units": str(units), "nanos": rest}
+    expression = {"usageUnit": unit, "tieredRates": [{"unitPrice": price}]}
+    return {
+        "description": description,
+        "category": {"usageType": usage},
+        "serviceRegions": ["us-east1", "us-central1"],
+        "pricingInfo": [{"pricingExpression": expression}],
+    }
+
+
+CATALOGUE = [
+    [
+        sku("A2 Instance Core running in Americas", 0.04),
+        sku("A2 Instance Ram running in Americas", 0.005, unit="GiBy.h"),
+        sku("Nvidia Tesla A100 GPU running in Americas", 3.0),
+        # A card whose name begins alike, one that is paid for already, and other ways to pay.
+        sku("Nvidia Tesla A100 80GB GPU running in Americas", 4.5),
+        sku("Reserved Nvidia Tesla A100 GPU in Americas", 0.0),
+        sku("Commitment v1: Nvidia Tesla A100 GPU running in Americas for 1 Year", 9.0),
+        sku("Sole Tenancy A2 Instance Core running in Americas", 9.0),
+        sku("A2 Instance Core running in Americas", 9.0, usage="Commit1Yr"),
+    ],
+    [
+        sku("Spot Preemptible A2 Instance Core running in Americas", 0.02, "Preemptible"),
+        sku("Spot Preemptible A2 Instance Ram running in Americas", 0.002, "Preemptible", "GiBy.h"),
+        sku(
+            "Nvidia Tesla A100 GPU attached to Spot Preemptible VMs running in Americas",
+            1.5,
+            "Preemptible",
+        ),
+        sku("N1 Predefined Instance Core running in Americas", 0.03),
+        sku("N1 Predefined Instance Ram running in Americas", 0.004, unit="GiBy.h"),
+        sku("N1 Custom Instance Core running in Americas", 9.0),
+    ],
+]
+
+
+class Catalogue(GoogleApi):
+    """The catalogue in pages."""
+
+    def __init__(self) -> None:
+        self.calls: list[Mapping[str, Any]] = []
+        self.error: CloudError | None = None
+
+    def get(self, path: str, **query: Any) -> Mapping[str, Any]:
+        assert path == "services/6F81-5844-456A/skus"
+        self.calls.append(query)
+        if self.error is not None:
+            raise self.error
+        place = int(query.get("pageToken", 0))
+        more = {"nextPageToken": str(place + 1)} if place + 1 < len(CATALOGUE) else {}
+        return {"skus": CATALOGUE[place], **more}
+
+
+def test_a_machine_of_the_catalogue_costs_the_sum_of_its_parts(gce: Account) -> None:
+    catalogue = Catalogue()
+    prices = BillingCatalog(lambda: catalogue, lambda: gce.now_ms)
+    # 48 vCPUs, 340 GB, 4 GPUs.
+    on_demand = 48 * 0.04 + 340 * 0.005 + 4 * 3.0
+    assert prices.instance_hour(A2, Market.ON_DEMAND, "us-east1") == pytest.approx(on_demand)
+    spot = 48 * 0.02 + 340 * 0.002 + 4 * 1.5
+    assert prices.instance_hour(A2, Market.SPOT, "us-east1") == pytest.approx(spot)
+    # 8 vCPUs and 30 GB, without GPUs.
+    assert prices.instance_hour("n1-standard-8", Market.ON_DEMAND, "us-east1") == pytest.approx(
+        8 * 0.03 + 30 * 0.004
+    )
+    gce.now_ms += 24 * HOUR_MS - 1
+    prices.instance_hour(A2, Market.SPOT, "us-east1")
+    assert len(catalogue.calls) == 2
+    gce.now_ms += 1
+    prices.instance_hour(A2, Market.SPOT, "us-east1")
+    assert len(catalogue.calls) == 4
+
+
+def test_a_machine_with_a_part_of_no_price_costs_what_the_table_says(gce: Account) -> None:
+    catalogue = Catalogue()
+    prices = BillingCatalog(lambda: catalogue, lambda: gce.now_ms)
+    # No T4, no other region, no G2.
+    name = "n1-standard-8+nvidia-tesla-t4:1"
+    assert prices.instance_hour(name, Market.ON_DEMAND, "us-east1") == pytest.approx(
+        8 * 0.031611 + 30 * 0.004237 + 0.35
+    )
+    assert prices.instance_hour(A2, Market.SPOT, "asia-east1") == 4.408062
+    assert prices.instance_hour("g2-standard-4", Market.SPOT, "us-east1") == 0.23
+    assert prices.instance_hour("e2-standard-4", Market.SPOT, "us-east1") == 0
+    assert prices.disk_gib_month("pd-ssd", "us-east1") == 0.17
+
+
+def test_without_the_catalogue_the_table_is_an_estimate(gce: Account) -> None:
+    catalogue = Catalogue()
+    prices = BillingCatalog(lambda: catalogue, lambda: gce.now_ms)
+    catalogue.error = NotAllowed("accessNotConfigured")
+    assert prices.instance_hour(A2, Market.SPOT, "us-east1") == 4.408062
+    # An hour later it is asked again.
+    catalogue.error = None
+    assert prices.instance_hour(A2, Market.SPOT, "us-east1") == 4.408062
+    gce.now_ms += HOUR_MS
+    assert prices.instance_hour(A2, Market.SPOT, "us-east1") == pytest.approx(7.64)

@@ -1,6 +1,7 @@
-"""Requests to Compute Engine over REST, each made once, with Google's errors translated to ours.
+"""Requests to Compute Engine and to the catalogue of prices, over REST, each made once, with
+Google's errors translated to ours.
 
-Google's client for it takes 1.5 s to import, which would be most of a function's start.
+Google's client of Compute Engine takes 1.5 s to import, which would be most of a function's start.
 `DETCLOUD_COMPUTE_ENDPOINT` names another address than Google's, which gets no credentials of ours.
 """
 
@@ -19,29 +20,46 @@ from provisioner.clouds.gcp.errors import answer_error
 from provisioner.clouds.provider import NotAllowed, OutcomeUnknown
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
-ENDPOINT = "https://compute.googleapis.com"
+COMPUTE_PATH = "/compute/v1/projects"
+COMPUTE = f"https://compute.googleapis.com{COMPUTE_PATH}"
+BILLING = "https://cloudbilling.googleapis.com/v1"
 CONNECT_SECONDS_MAX = 3.0
 # Later than this the next pass asks again with the same token.
 ANSWER_SECONDS_MAX = 15.0
+CATALOGUE_SECONDS_MAX = 4.0
 # Requests at once: those that end instances are one for each.
 CONNECTIONS_MAX = 8
+
+_HEADERS = {"Content-Type": "application/json", "Accept-Encoding": "gzip"}
 
 JsonObject = Mapping[str, Any]
 Authorize = Callable[[str, str], Mapping[str, str]]
 """Makes the headers that let a request, of a method and a URL, do what it asks for."""
 
 
-def create_compute_api() -> "ComputeApi":
-    """Create an API with the environment's credentials, which are looked for at the first call."""
-    pool = urllib3.PoolManager(
-        maxsize=CONNECTIONS_MAX,
-        retries=False,
-        timeout=urllib3.Timeout(connect=CONNECT_SECONDS_MAX, read=ANSWER_SECONDS_MAX),
-    )
+def create_compute_api() -> "GoogleApi":
+    """Create an API of Compute Engine's calls below `projects`, with the environment's credentials,
+    which are looked for at the first call.
+    """
+    pool = _connection_pool(ANSWER_SECONDS_MAX)
     other = os.environ.get("DETCLOUD_COMPUTE_ENDPOINT")
     if other:
-        return ComputeApi(pool, lambda method, url: {}, other.rstrip("/"))
-    return ComputeApi(pool, _CredentialHeaders(pool))
+        return GoogleApi(pool, lambda method, url: {}, other.rstrip("/") + COMPUTE_PATH)
+    return GoogleApi(pool, _CredentialHeaders(pool), COMPUTE)
+
+
+def create_billing_api() -> "GoogleApi":
+    """Create an API of the catalogue of prices that holds up no tick for long."""
+    pool = _connection_pool(CATALOGUE_SECONDS_MAX)
+    return GoogleApi(pool, _CredentialHeaders(pool), BILLING)
+
+
+def _connection_pool(answer_seconds: float) -> urllib3.PoolManager:
+    return urllib3.PoolManager(
+        maxsize=CONNECTIONS_MAX,
+        retries=False,
+        timeout=urllib3.Timeout(connect=CONNECT_SECONDS_MAX, read=answer_seconds),
+    )
 
 
 class _CredentialHeaders:
@@ -59,18 +77,16 @@ class _CredentialHeaders:
         return headers
 
 
-class ComputeApi:
-    """Calls below `projects/...` of the API's version 1; may be used by many threads at once.
+class GoogleApi:
+    """Calls below the URL `root`; may be used by many threads at once.
 
     Every method raises CloudError, whose causes are left out: theirs hold what no log should.
     """
 
-    def __init__(
-        self, pool: urllib3.PoolManager, authorize: Authorize, endpoint: str = ENDPOINT
-    ) -> None:
+    def __init__(self, pool: urllib3.PoolManager, authorize: Authorize, root: str) -> None:
         self._pool = pool
         self._authorize = authorize
-        self._url = f"{endpoint}/compute/v1/projects"
+        self._url = root
 
     def close(self) -> None:
         """Close the connections."""
@@ -103,14 +119,14 @@ class ComputeApi:
     ) -> JsonObject:
         url = f"{self._url}/{quote(path)}?{urlencode({'prettyPrint': 'false', **query})}"
         try:
-            headers = {"Content-Type": "application/json", **self._authorize(method, url)}
+            headers = {**_HEADERS, **self._authorize(method, url)}
         except GoogleAuthError as error:
             text = f"there is no access to Google Cloud: {type(error).__name__}"
             raise (OutcomeUnknown(text) if error.retryable else NotAllowed(text)) from None
         try:
             answer = self._pool.request(method, url, body=body, headers=headers, redirect=False)
         except urllib3.exceptions.HTTPError as error:
-            raise OutcomeUnknown(f"Compute Engine did not answer: {type(error).__name__}") from None
+            raise OutcomeUnknown(f"Google Cloud did not answer: {type(error).__name__}") from None
         try:
             content = json.loads(answer.data)
         except ValueError:
@@ -118,5 +134,5 @@ class ComputeApi:
         if answer.status != 200:
             raise answer_error(answer.status, content)
         if not isinstance(content, dict):
-            raise OutcomeUnknown("Compute Engine answered with something that is no JSON object")
+            raise OutcomeUnknown("Google Cloud answered with something that is no JSON object")
         return content
