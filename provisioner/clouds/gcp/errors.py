@@ -73,7 +73,7 @@ _STATUSES: Final[Mapping[int, type[CloudError]]] = MappingProxyType(
     {400: ConfigurationError, 401: NotAllowed, 403: NotAllowed, 429: ThrottlingError}
 )
 # Says that too few instances came, and other errors beside it say why.
-_SUMMARY_CODE: Final = "VM_MIN_COUNT_NOT_REACHED"
+MIN_COUNT_NOT_REACHED: Final = "VM_MIN_COUNT_NOT_REACHED"
 # Of several errors the one that leaves the most hope counts: zones differ.
 _MOST_HOPEFUL_FIRST: Final = (
     ThrottlingError,
@@ -117,11 +117,11 @@ def operation_error(errors: Iterable[Mapping[str, Any]]) -> CloudError:
     so the outcome is known whatever they say.
     """
     found = [(str(it.get("code") or ""), str(it.get("message") or "")) for it in errors]
-    causes = [it for it in found if it[0] != _SUMMARY_CODE] or found
+    causes = [it for it in found if it[0] != MIN_COUNT_NOT_REACHED] or found
     classified = []
     for code, message in causes:
         one = cloud_error(code, message)
-        if code == _SUMMARY_CODE:
+        if code == MIN_COUNT_NOT_REACHED:
             one = NoCapacity(str(one))
         elif code not in CODES or isinstance(one, OutcomeUnknown):
             one = CloudError(str(one))

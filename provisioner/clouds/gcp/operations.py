@@ -1,15 +1,15 @@
 """Operations of Compute Engine: what became of a bulk insert, and why instances ended.
 
-A bulk insert is an operation, and each of its instances is one of its group. They are kept for two
-weeks, longer than the instances: a launch that is repeated after its instances' end learns their
-names from them.
+A bulk insert is an operation, and each of its instances is one of its group. They are kept for a
+while after their end, and an instance that is deleted is not: a launch that is repeated after the
+end of its instances learns their names from them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from control_plane.fleet.records import ErrorKind
-from provisioner.clouds.gcp.errors import operation_error
+from provisioner.clouds.gcp.errors import MIN_COUNT_NOT_REACHED, operation_error
 from provisioner.clouds.gcp.google_api import GoogleApi, JsonObject
 from provisioner.clouds.provider import CloudError
 from provisioner.model import EndReason
@@ -66,13 +66,14 @@ def read_bulk_result(api: GoogleApi, project: str, operation: JsonObject) -> Bul
     inserts = _read_operations(api, project, wanted) if group else []
     made = [it for it in inserts if it["status"] == "DONE" and not _errors(it)]
     failed = [error for it in inserts for error in _errors(it)]
-    own = _errors(operation)
-    is_over = operation["status"] == "DONE"
+    is_rolled_back = _is_rolled_back(operation)
+    # An operation that is over may be seen before all of its instances' are.
+    is_whole = is_rolled_back or len(made) >= _created_count(operation)
     return BulkResult(
         named=tuple(map(_target, inserts)),
-        launched=() if _is_rolled_back(operation) else tuple(map(_target, made)),
-        is_over=is_over,
-        errors=(*failed, *own),
+        launched=() if is_rolled_back else tuple(map(_target, made)),
+        is_over=operation["status"] == "DONE" and is_whole,
+        errors=(*failed, *_errors(operation)),
     )
 
 
@@ -140,6 +141,19 @@ def _errors(operation: JsonObject) -> Sequence[Mapping[str, Any]]:
 
 def _is_rolled_back(operation: JsonObject) -> bool:
     """Whether what a bulk insert made was deleted again, as too little of it was made."""
+    if any(it.get("code") == MIN_COUNT_NOT_REACHED for it in _errors(operation)):
+        return True
+    return any(
+        it.get("status") == "ROLLING_BACK" or it.get("deletedVmCount")
+        for it in _location_statuses(operation)
+    )
+
+
+def _created_count(operation: JsonObject) -> int:
+    return sum(int(it.get("createdVmCount", 0)) for it in _location_statuses(operation))
+
+
+def _location_statuses(operation: JsonObject) -> Iterable[Mapping[str, Any]]:
     metadata = operation.get("instancesBulkInsertOperationMetadata") or {}
-    places = (metadata.get("perLocationStatus") or {}).values()
-    return any(it.get("status") == "ROLLING_BACK" or it.get("deletedVmCount") for it in places)
+    statuses: Mapping[str, Mapping[str, Any]] = metadata.get("perLocationStatus") or {}
+    return statuses.values()

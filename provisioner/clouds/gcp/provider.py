@@ -56,8 +56,8 @@ from provisioner.model import MINUTE_MS, InstanceStatus, ProvisionerSettings
 PAGE_SIZE = 500
 # From the cloud's word to the machine's last moment.
 NOTICE_MS = 30_000
-# Compute Engine does not say for how long it knows a request again by its id; a request that is
-# older is looked up among the operations, which are kept for two weeks.
+# Compute Engine does not say for how long it knows a request again by its id: one that is older is
+# looked for among the operations first.
 REQUEST_KNOWN_MS = 10 * MINUTE_MS
 BOOT_LOG_BYTES = 64 * 1024
 NAMES_IN_FILTER_MAX = 20

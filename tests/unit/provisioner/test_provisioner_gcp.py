@@ -62,6 +62,17 @@ def test_while_the_operation_runs_nobody_waits_for_it(gce: Account) -> None:
     assert len(gce.project.machines) == 2
 
 
+def test_an_operation_is_over_when_all_of_its_instances_are_told(gce: Account) -> None:
+    gce.cloud().launch(request(count=2))
+    hidden = gce.project.operations.pop()
+    assert hidden.kind == "insert"
+    # The launch itself says that there are two.
+    with pytest.raises(LaunchUnderWay):
+        gce.cloud().launch(request(count=2))
+    gce.project.operations.append(hidden)
+    assert len(gce.cloud().launch(request(count=2))) == 2
+
+
 def test_an_offering_without_a_zone_is_tried_in_all(gce: Account) -> None:
     gce.project.capacity = {(A2, A, "on-demand"): 1, (A2, B, "on-demand"): 0}
     found = gce.cloud().launch(request(count=3))
