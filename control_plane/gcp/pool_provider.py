@@ -210,7 +210,9 @@ class GcpProvider(Provider):
 
     @model_validator(mode="after")
     def _check_places(self) -> GcpProvider:
-        """Refuse zones of other regions than the pool's."""
+        """Refuse zones of other regions than the pool's, which has that of its zone: instances are
+        looked for by it when the pool has moved.
+        """
         region = self.region or self.zone.rpartition("-")[0]
         zones: list[tuple[Loc, str]] = [(("zone",), self.zone)]
         zones += [
@@ -222,7 +224,7 @@ class GcpProvider(Provider):
                 refuse_at(loc, text, "", zone)
             if zone and region and zone.rpartition("-")[0] != region:
                 refuse_at(loc, f"is not in the pool's region, {region}: {zone}", "", zone)
-        return self
+        return self.model_copy(update={"region": region})
 
     @model_validator(mode="after")
     def _check_types(self) -> GcpProvider:

@@ -111,6 +111,17 @@ def test_a_machine_type_has_its_slots(fields: str, slots: tuple[int, ...]) -> No
     assert check_cluster(config.to_json().decode()) == config
 
 
+def test_a_pool_in_another_zones_region_is_at_another_place() -> None:
+    def location(fields: str) -> str:
+        provider = check_cluster(_gcp(fields)).resource_pools[0].provider
+        assert provider is not None
+        return parse_provider_settings(provider.to_json()).location
+
+    # Instances that are left where a pool was before are looked for there.
+    assert location(", zone: us-east1-b") == "gcp::us-east1"
+    assert location(", project: p, zone: us-east4-b, region: us-east4") == "gcp:p:us-east4"
+
+
 def test_every_field_of_the_section_reaches_the_provisioner() -> None:
     text = """
 resource_pools:
