@@ -104,8 +104,8 @@ class CloudProvider(Protocol):
         `request.token` makes it safe to repeat: the same request with the same token returns the
         same instances, also those that have ended since, and launches none. Another request with
         that token raises TokenReused. A token is valid for an hour at least. After OutcomeUnknown
-        anything may have happened; after any other error nothing was launched, as far as the cloud
-        knows.
+        anything may have happened, and LaunchUnderWay says that nothing is wrong with that; after
+        any other error nothing was launched, as far as the cloud knows.
         """
 
     def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:

@@ -233,7 +233,11 @@ def instance_properties(request: IntentRow, settings: GceSettings, script: bytes
     own: dict[str, Any] = {
         "machineType": instance.machine_type,
         "labels": labels,
-        "disks": [_boot_disk(instance, settings, labels), *base.get("disks", ())],
+        "disks": [
+            _boot_disk(instance, settings, labels),
+            # A disk that outlived its instance would be paid for, and belong to nobody.
+            *({"autoDelete": True, **disk} for disk in base.get("disks", ())),
+        ],
         "networkInterfaces": _interfaces(settings),
         "metadata": {"items": _metadata(settings, script)},
         "scheduling": {**base.get("scheduling", {}), **_scheduling(request, instance, settings)},

@@ -6,7 +6,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 from google.auth.exceptions import DefaultCredentialsError, TransportError
+from google.oauth2.credentials import Credentials
 
+from provisioner.clouds.gcp import google_api
 from provisioner.clouds.gcp.errors import (
     CODES,
     answer_error,
@@ -121,6 +123,25 @@ def test_missing_credentials_are_told_by_their_kind_alone(
     with pytest.raises(cls, match=f"no access to Google Cloud: {type(error).__name__}$") as caught:
         api.get("p1/aggregated/instances")
     assert caught.value.__cause__ is None
+
+
+def test_a_request_carries_the_token_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def find(scopes: object) -> tuple[Credentials, str]:
+        asked.append(scopes)
+        return Credentials(token="ya29.x"), "p1"
+
+    monkeypatch.delenv("DETCLOUD_COMPUTE_ENDPOINT", raising=False)
+    monkeypatch.setattr(google_api, "default_credentials", find)
+    api = google_api.create_compute_api()
+    # They are looked for at the first call, and once.
+    assert asked == []
+    for _ in range(2):
+        headers = api._authorize("GET", "https://compute.googleapis.com/x")
+        assert headers["authorization"] == "Bearer ya29.x"
+    assert asked == [("https://www.googleapis.com/auth/cloud-platform",)]
+    api.close()
 
 
 def test_nobody_there_is_no_answer() -> None:

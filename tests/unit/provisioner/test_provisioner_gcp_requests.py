@@ -122,6 +122,7 @@ def test_properties_of_the_api_lie_below_the_sections_own() -> None:
     )
     assert found["minCpuPlatform"] == "Intel Cascade Lake"
     assert [it.get("type", "boot") for it in found["disks"]] == ["boot", "SCRATCH"]
+    assert all(it["autoDelete"] for it in found["disks"])
     assert (found["labels"]["team"], found["labels"]["managed-by"]) == ("vision", "c1")
     assert found["networkInterfaces"] == [
         {"nicType": "GVNIC", "network": "global/networks/n"},
