@@ -34,6 +34,7 @@ rules = st.builds(
     interrupted_ms=st.sampled_from([None, (60_000, 900_000)]),
     unannounced_share=shares,
     rebalance_ms=st.sampled_from([0, 60_000]),
+    under_way_ms=st.sampled_from([0, 12_000, 90_000]),
 )
 fleets = st.builds(
     lambda least, more, base: ProvisionerSettings(

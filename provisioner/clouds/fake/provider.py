@@ -20,6 +20,7 @@ from provisioner.clouds.provider import (
     CloudError,
     CloudInstance,
     ConfigurationError,
+    LaunchUnderWay,
     NoCapacity,
     OutcomeUnknown,
     QuotaExceeded,
@@ -40,6 +41,7 @@ class FakeRules:
     `visible_ms`, `running_ms`, `boot_ms`, `ending_ms`: least and most until a machine is listed, is
     RUNNING, has its agent up (from RUNNING on), and is gone once it was asked to end. `stale_ms`:
     how far a list may lag behind. `late_boot_ms` is added for those that boot late.
+    `under_way_ms`: how long it is not told what comes of a launch.
     `interrupted_ms`: least and most until a spot machine is taken away, None for never;
     `notice_ms`: how long before, with notice; a `rebalance_ms` before that leaving it is advised.
     """
@@ -53,6 +55,7 @@ class FakeRules:
     partial_share: float = 0.0
     timeout_share: float = 0.0
     lost_request_share: float = 0.0
+    under_way_ms: int = 0
     never_boots_share: float = 0.0
     late_boot_share: float = 0.0
     late_boot_ms: int = 900_000
@@ -106,6 +109,16 @@ class FakeMachine:
         return (until_ms - self.launched_ms) / MS_PER_HOUR * self.offering.price_per_hour
 
 
+@dataclass(frozen=True)
+class _Outcome:
+    """The outcome of a request, told from `told_ms` on: machines, or why there are none."""
+
+    request: IntentRow
+    told_ms: int
+    ids: tuple[str, ...] = ()
+    error: CloudError | None = None
+
+
 @dataclass
 class FakeCloud:
     """The cloud; `clock` gives epoch ms. `catalog`: what it offers; `capacity`: the number of
@@ -125,7 +138,7 @@ class FakeCloud:
     failing: CloudError | None = None
     boot_logs: dict[str, str] = field(default_factory=dict)
     boot_log_calls: list[str] = field(default_factory=list)
-    _answers: dict[str, tuple[IntentRow, tuple[str, ...]]] = field(default_factory=dict)
+    _outcomes: dict[str, _Outcome] = field(default_factory=dict)
 
     def offerings(self) -> tuple[Offering, ...]:
         """The catalog."""
@@ -136,18 +149,19 @@ class FakeCloud:
         self._throttle_by_chance()
         if self._happens(self.rules.lost_request_share):
             raise OutcomeUnknown("the request was lost")
-        known = self._answers.get(request.token)
-        if known is None:
-            ids = self._launch_machines(request)
-            self._answers[request.token] = (request, ids)
-        elif known[0] != request:
+        outcome = self._outcomes.get(request.token)
+        if outcome is None:
+            outcome = self._carry_out(request)
+        elif outcome.request != request:
             raise TokenReused(f"the token {request.token} belongs to another request")
-        else:
-            ids = known[1]
         if self._happens(self.rules.timeout_share):
             raise OutcomeUnknown("the launch was not answered in time")
         now_ms = self.clock()
-        return tuple(_to_cloud_instance(self.machines[name], now_ms) for name in ids)
+        if now_ms < outcome.told_ms:
+            raise LaunchUnderWay(f"{request.count} of {request.offering.name} are made")
+        if outcome.error is not None:
+            raise outcome.error
+        return tuple(_to_cloud_instance(self.machines[name], now_ms) for name in outcome.ids)
 
     def list_instances(self, cluster: str, pool: str | None = None) -> Sequence[CloudInstance]:
         """List machines, as far as they are visible yet and as old as the rules say."""
@@ -205,6 +219,18 @@ class FakeCloud:
         """The cost in dollars of all machines so far."""
         now_ms = self.clock()
         return sum(machine.cost(now_ms) for machine in self.machines.values())
+
+    def _carry_out(self, request: IntentRow) -> _Outcome:
+        """Launch machines; a failure that is told at once is no outcome to remember."""
+        told_ms = self.clock() + self.rules.under_way_ms
+        try:
+            outcome = _Outcome(request, told_ms, self._launch_machines(request))
+        except CloudError as error:
+            if not self.rules.under_way_ms:
+                raise
+            outcome = _Outcome(request, told_ms, error=error)
+        self._outcomes[request.token] = outcome
+        return outcome
 
     def _launch_machines(self, request: IntentRow) -> tuple[str, ...]:
         offering = request.offering
