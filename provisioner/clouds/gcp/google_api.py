@@ -30,7 +30,12 @@ CATALOGUE_SECONDS_MAX = 4.0
 # Requests at once: those that end instances are one for each.
 CONNECTIONS_MAX = 8
 
-_HEADERS = {"Content-Type": "application/json", "Accept-Encoding": "gzip"}
+# Google compresses answers for agents alone that name the method as well.
+_HEADERS = {
+    "Content-Type": "application/json",
+    "Accept-Encoding": "gzip",
+    "User-Agent": "detcloud (gzip)",
+}
 
 JsonObject = Mapping[str, Any]
 Authorize = Callable[[str, str], Mapping[str, str]]

@@ -11,7 +11,9 @@ import pytest
 
 from control_plane.fleet.records import ErrorKind
 from provisioner.clouds.gcp import provider as gcp
+from provisioner.clouds.gcp.deployment import add_deployment
 from provisioner.clouds.gcp.launch_request import request_id
+from provisioner.clouds.gcp.provider import GceClouds
 from provisioner.clouds.provider import (
     CloudError,
     ConfigurationError,
@@ -23,7 +25,7 @@ from provisioner.clouds.provider import (
     ThrottlingError,
     TokenReused,
 )
-from provisioner.model import InstanceStatus
+from provisioner.model import InstanceStatus, ProvisionerSettings
 from tests.unit.provisioner.gce_account import (
     A2,
     BEGAN_MS,
@@ -45,6 +47,23 @@ def test_a_launch_is_one_call_and_a_look_at_its_operation(gce: Account) -> None:
     assert {(it.status, it.launched_ms) for it in found} == {(InstanceStatus.STARTING, BEGAN_MS)}
     # Over at once here, so that the group's operations are all there is to read.
     assert gce.project.calls == ["bulkInsert", "listOperations"]
+
+
+def test_the_environment_names_another_compute_engine(
+    gce: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DETCLOUD_COMPUTE_ENDPOINT", gce.url)
+    clouds = GceClouds(
+        lambda it: it.id.encode(),
+        lambda: gce.now_ms,
+        complete_settings=lambda found: add_deployment(found, {}, "p1", "us-central1"),
+    )
+    settings = ProvisionerSettings("gcp")
+    cloud = clouds.cloud(settings)
+    assert clouds.cloud(settings) is cloud
+    (found,) = cloud.launch(replace(request("one"), section="{}"))
+    assert gce.machine(found.id).metadata["startup-script"] == "one"
+    assert [it.id for it in cloud.list_instances("c1", "blue")] == [found.id]
 
 
 def test_while_the_operation_runs_nobody_waits_for_it(gce: Account) -> None:
