@@ -10,6 +10,7 @@ from typing import Protocol
 from control_plane.actors.step import CommandRefused
 from control_plane.agents.running_trial import RunningTrial
 from control_plane.agents.spec import parse_stored_config
+from control_plane.checkpoint_stores.store_type import CredentialScope, StorageFields
 from control_plane.checkpoint_stores.trial_storage import credential_scope, storage_fields
 from control_plane.config.storage import CheckpointStorage
 
@@ -18,11 +19,19 @@ SECONDS_MAX = 3600
 
 @dataclass(frozen=True, slots=True)
 class StorageCredentials:
-    """Credentials that are valid until `expires_ms` (epoch)."""
+    """Keys that sign requests, valid until `expires_ms` (epoch)."""
 
     key_id: str
     secret: str = field(repr=False)
     session_token: str = field(repr=False)
+    expires_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class StorageToken:
+    """A token that requests carry, valid until `expires_ms` (epoch)."""
+
+    access_token: str = field(repr=False)
     expires_ms: int
 
 
@@ -40,18 +49,35 @@ class StorageAccess:
 class CredentialIssuer(Protocol):
     """Issues credentials of a cloud that are limited to an access."""
 
-    def issue_credentials(self, name: str, access: StorageAccess) -> StorageCredentials:
+    @property
+    def store_type(self) -> str:
+        """The type of checkpoint stores that its credentials open."""
+
+    def issue_credentials(
+        self, name: str, access: StorageAccess
+    ) -> StorageCredentials | StorageToken:
         """Issue credentials for a session called `name`; OSError if the cloud does not answer."""
 
 
-def allowed_access(running: RunningTrial, allocation: str, own: CheckpointStorage) -> StorageAccess:
+def issued_scope(
+    issuer: CredentialIssuer | None, fields: StorageFields | None
+) -> CredentialScope | None:
+    """The scope of the credentials that are issued to trials with that `storage`, None for none."""
+    if issuer is None or fields is None or fields["type"] != issuer.store_type:
+        return None
+    return credential_scope(fields)
+
+
+def allowed_access(
+    running: RunningTrial, allocation: str, own: CheckpointStorage, issuer: CredentialIssuer
+) -> StorageAccess:
     """The access that a running trial may have; `own` is the cluster's store of checkpoints.
 
     Raises CommandRefused: not_found for one whose storage needs no credentials from here.
     """
     trial, definition = running.trial, running.definition
     config = parse_stored_config(definition)
-    scope = credential_scope(storage_fields(config.checkpoint_storage, own))
+    scope = issued_scope(issuer, storage_fields(config.checkpoint_storage, own))
     if scope is None:
         raise CommandRefused("not_found", f"nothing is given out for the storage of {allocation}")
     above = f"{scope.prefix.strip('/')}/" if scope.prefix else ""

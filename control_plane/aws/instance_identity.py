@@ -21,8 +21,8 @@ from detcloud.shared.aws_identity import (
     CONTENT_TYPE,
     REQUEST_BODY,
     TOKEN_HEADER,
-    signed_cluster,
 )
+from detcloud.shared.identity_purposes import proven_cluster
 
 SIGNED_HEADERS = ("content-type", "host", CLUSTER_HEADER, TOKEN_HEADER, "x-amz-date")
 ANSWER_SECONDS_MAX = 5.0
@@ -92,7 +92,7 @@ class AwsIdentityVerifier:
         headers = {
             "Content-Type": CONTENT_TYPE,
             "Host": urllib.parse.urlsplit(self._url).netloc,
-            CLUSTER_HEADER: signed_cluster(self._cluster, proof.purpose),
+            CLUSTER_HEADER: proven_cluster(self._cluster, proof.purpose),
             TOKEN_HEADER: proof.token_sha256,
             "X-Amz-Date": fields.date,
             "X-Amz-Security-Token": fields.security_token,

@@ -13,6 +13,8 @@ class StsCredentialIssuer:
     do; `key` is that of a key of one's own which encrypts the bucket, where there is one.
     """
 
+    store_type = "s3"
+
     def __init__(self, client: Any, role: str, key: str = "") -> None:
         self._client = client
         self._role = role

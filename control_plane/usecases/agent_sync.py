@@ -16,8 +16,8 @@ from control_plane.actors.step import CommandRefused
 from control_plane.actors.trial.state import TrialState
 from control_plane.agents.draining import drain_agent
 from control_plane.agents.service import SyncRequest, SyncResponse
+from control_plane.agents.storage_access import issued_scope
 from control_plane.agents.trial_grants import grant_fields
-from control_plane.checkpoint_stores.trial_storage import credential_scope
 from control_plane.fleet.notices import InstanceNotice, record_notice
 from control_plane.objects.store import model_code_key
 from control_plane.services import Services
@@ -131,7 +131,7 @@ def _desired_entry(
         answered["directives"] = {**answered["directives"], "best_validation": best}
     if "spec" in answered:
         spec = dict(answered["spec"])
-        if services.credential_issuer is not None and credential_scope(spec["storage"]):
+        if issued_scope(services.credential_issuer, spec["storage"]) is not None:
             spec["storage"] = {**spec["storage"], "credentials": "given"}
         if services.trial_grants is not None and trial is not None:
             spec |= grant_fields(services.trial_grants, spec, trial.settings.pool)

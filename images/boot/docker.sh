@@ -7,7 +7,7 @@
 use_instance_store() {
   local store="$root/opt/dlami/nvme" disks=() disk device folder
   if ! mountpoint -q "$store"; then
-    for disk in $(readlink -f "$root"/dev/disk/by-id/nvme-Amazon_EC2_NVMe_Instance_Storage_* | sort -u); do
+    for disk in $(readlink -f "$root"/dev/disk/by-id/{nvme-Amazon_EC2_NVMe_Instance_Storage_,google-local-nvme-ssd-,google-local-ssd-}* | sort -u); do
       if [ -b "$disk" ] && [ "$(lsblk -nro NAME "$disk" | wc -l)" = 1 ] && [ -z "$(lsblk -dnro MOUNTPOINT,FSTYPE "$disk" | tr -d ' ')" ]; then
         disks+=("$disk")
       fi

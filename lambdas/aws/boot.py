@@ -1,27 +1,19 @@
 """The boot script of EC2's instances, as a launch gives it to them."""
 
-import base64
 import gzip
-import json
-import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from pathlib import Path
 
-from control_plane.agents.agent_code import agent_code
 from control_plane.fleet.records import IntentRow
+from lambdas.boot_script import (
+    boot_part,
+    check_plain,
+    common_values,
+    fill_script,
+    isolated_command,
+    provider_section,
+)
 from provisioner.clouds.aws.launch_request import USER_DATA_BYTES_MAX
-from provisioner.clouds.provider import ConfigurationError
-
-SILENT_MINUTES = 30
-# Within the 20 minutes that a pool gives an instance to start.
-BOOT_SECONDS = 600
-
-_BOOT = Path(__file__).resolve().parents[2] / "images" / "boot"
-_PARTS = {"INSTALL": "install.sh", "FETCH_CODE": "fetch_code.py", "DOCKER": "docker.sh"}
-# Text that may stand between single quotes, and in a unit of systemd.
-_PLAIN = re.compile(r"[A-Za-z0-9._:/$-]*")
 
 
 def user_data(
@@ -35,38 +27,24 @@ def user_data(
     """
 
     def render_script(request: IntentRow) -> bytes:
-        section = json.loads(request.section or "{}")
+        section = provider_section(request)
         values = {
-            "URL": url,
-            "CLUSTER": cluster,
-            "POOL": request.pool,
-            "CODE_PLACE": code_place,
-            "CODE_SHA256": agent_code().sha256,
-            "SILENT_MINUTES": str(SILENT_MINUTES),
-            "BOOT_SECONDS": str(BOOT_SECONDS),
+            **common_values(request, url, cluster, code_place),
             "LOG_GROUP": section.get("log_group") or "",
             "LOG_STREAM": section.get("log_stream") or "",
             "SESSION_MANAGER": "1" if session_manager else "",
-            # As the provisioner counts a type without GPUs; see instance_types.slots_of.
-            "CPU_SLOTS": str(int(section.get("cpu_slots_allowed") is True)),
         }
         file_systems = [_mount_fields(it) for it in section.get("file_systems") or ()]
         folders = [folder for _, _, folder, _ in file_systems]
         mounts = [*(section.get("allowed_mounts") or ()), *folders]
         words = [("file_systems", word) for fields in file_systems for word in fields]
-        for name, value in [*values.items(), *(("allowed_mounts", it) for it in mounts), *words]:
-            if not _PLAIN.fullmatch(value):
-                raise ConfigurationError(
-                    f"{name.lower()} {value!r:.80} cannot stand in a boot script"
-                )
+        check_plain([*values.items(), *(("allowed_mounts", it) for it in mounts), *words])
         values["ALLOWED_MOUNTS"] = " ".join(mounts)
         values["FILE_SYSTEM_FOLDERS"] = " ".join(folders)
         values["FILE_SYSTEMS"] = _mount_commands(file_systems)
-        values["STARTUP_SCRIPT"] = _isolated_command(section.get("startup_script") or "")
-        text = _template()
-        for name, value in values.items():
-            text = text.replace(f"@{name}@", value)
-        script = text.encode()
+        values["FETCH_CODE"] = boot_part("fetch_code.py")
+        values["STARTUP_SCRIPT"] = isolated_command(section.get("startup_script") or "")
+        script = fill_script("ec2.sh", values)
         # cloud-init unpacks what is compressed; nobody needs that while it fits as it is.
         return script if len(script) <= USER_DATA_BYTES_MAX else gzip.compress(script, mtime=0)
 
@@ -83,30 +61,5 @@ def _mount_commands(file_systems: Sequence[tuple[str, ...]]) -> str:
     """Return the commands that mount file systems, "" for none."""
     if not file_systems:
         return ""
-    functions = (_BOOT / "file_systems.sh").read_text(encoding="utf-8")
     calls = [shlex.join(("mount_file_system", *fields)) for fields in file_systems]
-    return "\n".join((functions.rstrip("\n"), *calls))
-
-
-def _isolated_command(script: str) -> str:
-    """Return a command that runs the script, whatever is in it, and goes on if it fails. What it
-    writes stays on the machine, where root alone reads it: secrets may be in it.
-    """
-    if not script:
-        return ""
-    encoded = base64.b64encode(script.encode()).decode()
-    log = '"$root/var/log/detcloud-startup.log"'
-    return (
-        f"(umask 077; echo {shlex.quote(encoded)} | base64 --decode | bash > {log} 2>&1)"
-        ' || echo "the startup script ended with $?"'
-    )
-
-
-@cache
-def _template() -> str:
-    """Return the script without its values, with what fetches code and what installs."""
-    text = (_BOOT / "ec2.sh").read_text(encoding="utf-8")
-    for name, file in _PARTS.items():
-        part = (_BOOT / file).read_text(encoding="utf-8").rstrip("\n")
-        text = text.replace(f"@{name}@", part)
-    return text
+    return "\n".join((boot_part("file_systems.sh"), *calls))

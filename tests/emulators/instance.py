@@ -14,9 +14,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from control_plane.fleet.records import IntentRow, Market, Offering
+from lambdas.aws.boot import user_data
 from tests.emulators.server import missing, require_program, serving
 
-BOOT_SCRIPT = Path(__file__).parents[2] / "images/boot/ec2.sh"
 METADATA = ("http://169.254.169.254/instance-id", "http://[fd00:ec2::254]/instance-id")
 INSTANCE_ID = "i-0123456789abcdef0"
 AGENT_UID, TRIAL_UID = 995, 1000
@@ -66,10 +67,17 @@ class Instance:
 
 def directives(unit: str, name: str) -> list[str]:
     """Return what a unit of the boot script says under that name."""
-    text = BOOT_SCRIPT.read_text(encoding="utf-8")
-    found = re.search(rf"/{unit}\.service\" <<'?UNIT'?\n(.*?)\nUNIT\n", text, re.DOTALL)
-    assert found, f"{BOOT_SCRIPT} writes no {unit}.service"
+    found = re.search(rf"/{unit}\.service\" <<'?UNIT'?\n(.*?)\nUNIT\n", boot_script(), re.DOTALL)
+    assert found, f"the boot script writes no {unit}.service"
     return re.findall(rf"^{name}=(.*)$", found[1], re.MULTILINE)
+
+
+def boot_script() -> str:
+    """Return the boot script of an instance of any pool."""
+    offering = Offering("g5/a/spot", "g5.xlarge", "a", Market.SPOT, 1)
+    launch = IntentRow("intent-1", "detcloud-vision", "gpus", offering, 1, "t" * 40, 1_000, "{}")
+    place = "https://detcloud-vision-objects.s3.eu-central-1.amazonaws.com/agent-code"
+    return user_data("https://api.example", "detcloud-vision", place)(launch).decode()
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pydantic import Field
 from control_plane.access.principals import Role
 from control_plane.agents.running_trial import RunningTrial, read_running_trial
 from control_plane.agents.spec import parse_stored_config
-from control_plane.agents.storage_access import allowed_access
+from control_plane.agents.storage_access import StorageToken, allowed_access
 from control_plane.agents.trial_grants import TrialGrants
 from control_plane.api.agent_requests import AllocationName
 from control_plane.api.dependencies import ServicesParameter
@@ -46,6 +46,13 @@ class CredentialsAnswer(Answer):
     expires_ms: int
 
 
+class TokenAnswer(Answer):
+    """A token that a trial's requests carry, and until when (epoch ms) it is good."""
+
+    access_token: str
+    expires_ms: int
+
+
 class LoginAnswer(Answer):
     """A login at the registry of an image."""
 
@@ -57,15 +64,17 @@ class LoginAnswer(Answer):
 @require_role(Role.AGENT)
 def storage_credentials(
     agent_id: AgentId, body: CredentialsBody, caller: Caller, services: ServicesParameter
-) -> CredentialsAnswer:
+) -> CredentialsAnswer | TokenAnswer:
     check_own(agent_id, caller)
-    if services.credential_issuer is None:
+    issuer = services.credential_issuer
+    if issuer is None:
         raise RequestError(Code.NOT_FOUND, "this cluster gives out no keys for storage")
     running = _running_trial(services, agent_id, body)
-    access = allowed_access(running, body.allocation, services.checkpoints)
+    access = allowed_access(running, body.allocation, services.checkpoints, issuer)
     with _cloud_may_not_answer():
-        keys = services.credential_issuer.issue_credentials(f"trial-{body.allocation}", access)
-    return CredentialsAnswer(**asdict(keys))
+        issued = issuer.issue_credentials(f"trial-{body.allocation}", access)
+    answer = TokenAnswer if isinstance(issued, StorageToken) else CredentialsAnswer
+    return answer(**asdict(issued))
 
 
 @router.post("/agents/{agent_id}/data-credentials")

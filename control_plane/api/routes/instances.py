@@ -23,8 +23,8 @@ from control_plane.errors import Code, RequestError
 from control_plane.fleet.notices import InstanceNotice, record_notice
 from control_plane.queries.answer import Answer
 from control_plane.services import Services
-from detcloud.shared.aws_identity import BOOT_REPORT
 from detcloud.shared.boot_log import BOOT_LOG_CHARACTERS_MAX, clean_boot_log
+from detcloud.shared.identity_purposes import BOOT_REPORT
 
 router = guarded_router("instances")
 

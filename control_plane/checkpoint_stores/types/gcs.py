@@ -6,6 +6,7 @@ from typing import Literal
 
 from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles
 from control_plane.checkpoint_stores.store_type import (
+    CredentialScope,
     RequiredPackage,
     StorageFields,
     UsableStoreType,
@@ -16,9 +17,10 @@ from control_plane.field_types import Text
 
 
 class Gcs(CheckpointStorage):
-    """Google Cloud Storage, with the credentials of the environment: the server's own, and those
-    that the machines of trials have. Both need google-cloud-storage
-    (`pip install 'detcloud[gcs]'`), and leave to read, write, list and delete below the prefix.
+    """Google Cloud Storage. The cluster uses its own environment's credentials, and trials those
+    that a cluster on Google Cloud issues, or else those that their machines have. Both need
+    google-cloud-storage (`pip install 'detcloud[gcs]'`), and leave to read, write, list and delete
+    below the prefix.
     """
 
     type: Literal["gcs"]
@@ -39,6 +41,10 @@ def _open_files(fields: StorageFields) -> CheckpointFiles:
     return open_gcs_files(fields)
 
 
+def _credential_scope(fields: StorageFields) -> CredentialScope:
+    return CredentialScope(fields["bucket"], fields.get("prefix", ""))
+
+
 def _display_name(fields: StorageFields) -> str:
     prefix = fields.get("prefix", "").strip("/")
     return "/".join(filter(None, ("gs:/", fields["bucket"], prefix)))
@@ -52,4 +58,5 @@ SPEC = UsableStoreType[Gcs](
     open_files=_open_files,
     display_name=_display_name,
     required_package=RequiredPackage("google.cloud.storage", "detcloud[gcs]"),
+    credential_scope=_credential_scope,
 )

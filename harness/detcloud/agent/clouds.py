@@ -39,7 +39,10 @@ class CloudInstance(Protocol):
         """Start to listen to what the cloud announces of this instance."""
 
 
-CLOUDS: Final = (AgentCloud("aws", "ec2", "EC2's metadata"),)
+CLOUDS: Final = (
+    AgentCloud("aws", "ec2", "EC2's metadata"),
+    AgentCloud("gcp", "gce", "Compute Engine's metadata"),
+)
 
 
 def load_instance(cloud: str) -> CloudInstance:

@@ -1,4 +1,4 @@
-"""A server of keys for trials' storage, from which AWS's clients in the trials fetch them.
+"""A server of keys for trials' storage, from which the clients of clouds in the trials fetch them.
 
 Each allocation has an address of its own on the loopback interface and a token for it, so that a
 trial gets the keys of its own place and of no other. Address and tokens are the same after the
@@ -23,7 +23,7 @@ from detcloud.shared.files import read_json_object, write_atomically
 from detcloud.shared.http import ApiError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from detcloud.shared.http import Transport
 
@@ -46,7 +46,7 @@ class StorageKeys:
     session_token: str = field(repr=False)
     expires_ms: int
 
-    def to_aws_answer(self) -> dict[str, str]:
+    def to_answer(self) -> dict[str, str | int]:
         """The answer in the form that AWS's clients read."""
         ends = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.expires_ms / 1000))
         return {
@@ -57,13 +57,32 @@ class StorageKeys:
         }
 
 
-def fetch_keys(client: Transport, agent: str, holder: str) -> StorageKeys:
+@dataclass(frozen=True)
+class StorageToken:
+    """The token that the cluster issued for an allocation, valid until `expires_ms` (epoch)."""
+
+    access_token: str = field(repr=False)
+    expires_ms: int
+
+    def to_answer(self) -> dict[str, str | int]:
+        """The answer in the form in which Google tells tokens."""
+        seconds = max(0, int(self.expires_ms / 1000 - time.time()))
+        return {
+            "access_token": self.access_token,
+            "expires_in": seconds,
+            "token_type": "Bearer",
+        }
+
+
+def fetch_keys(client: Transport, agent: str, holder: str) -> StorageKeys | StorageToken:
     """Have the cluster issue an agent's trial the keys of its storage, or where the holder is that
     of `data_holder`, those of its code. Raises ApiError, OSError.
     """
     allocation, _, kind = holder.partition("/")
     path = f"/api/v1/agents/{agent}/{kind or 'storage'}-credentials"
     answer = client.request("POST", path, {"allocation": allocation}, retry=False)
+    if "access_token" in answer:
+        return StorageToken(answer["access_token"], answer["expires_ms"])
     return StorageKeys(**{name: answer[name] for name in StorageKeys.__dataclass_fields__})
 
 
@@ -76,12 +95,15 @@ class CredentialServer:
     """An HTTP server of keys that `fetch` gets from the cluster; its port is recorded in `work`."""
 
     def __init__(
-        self, work: Path, fetch: Callable[[str], StorageKeys], log_line: Callable[[str], None]
+        self,
+        work: Path,
+        fetch: Callable[[str], StorageKeys | StorageToken],
+        log_line: Callable[[str], None],
     ) -> None:
         """Start to serve; waits, and logs it, while an earlier agent's port is in use."""
         self._fetch = fetch
         self._lock = threading.Lock()
-        self._cached_keys: dict[str, StorageKeys] = {}
+        self._cached_keys: dict[str, StorageKeys | StorageToken] = {}
         self._record = work / "credentials.json"
         record = read_json_object(self._record) or {"port": 0, "secret": secrets.token_hex(32)}
         self._secret = bytes.fromhex(record["secret"])
@@ -96,13 +118,14 @@ class CredentialServer:
         self._server.server_close()
 
     def variables(
-        self, allocation: str, *, storage: bool = True, data: bool = False
+        self, allocation: str, *, storage: bool = True, data: bool = False, google: bool = False
     ) -> dict[str, str]:
         """The environment variables by which the trial's store of checkpoints finds this server,
         and those by which AWS's clients do in code that has no keys of its own.
 
         `storage` and `data`: whether the cluster issues keys for checkpoints, and for the code.
-        Code for which it issues none gets those of the checkpoints.
+        Code for which it issues none gets those of the checkpoints, unless these are Google's:
+        its clients know no server of tokens but the machine's own.
         """
         found = {}
         if storage:
@@ -110,6 +133,8 @@ class CredentialServer:
                 storage_variables.CREDENTIALS_URI: self._uri(allocation),
                 storage_variables.CREDENTIALS_TOKEN: self.token(allocation),
             }
+        if google and not data:
+            return {**found, "NO_GCE_CHECK": "true"}
         holder = data_holder(allocation) if data else allocation
         return {
             **found,
@@ -126,7 +151,7 @@ class CredentialServer:
         """The token that the trial must present for the keys of a holder."""
         return hmac.digest(self._secret, holder.encode(), "sha256").hex()
 
-    def valid_keys(self, holder: str) -> StorageKeys:
+    def valid_keys(self, holder: str) -> StorageKeys | StorageToken:
         """Keys that are valid for a while; raises OSError or ApiError without any."""
         with self._lock:
             cached = self._cached_keys.get(holder)
@@ -196,14 +221,14 @@ def _handler(server: CredentialServer) -> type[BaseHTTPRequestHandler]:
                 self._answer(403, {"message": "this is not the token of this allocation"})
                 return
             try:
-                self._answer(200, server.valid_keys(holder).to_aws_answer())
+                self._answer(200, server.valid_keys(holder).to_answer())
             except (OSError, ApiError) as error:
                 self._answer(503 if _may_pass(error) else 403, {"message": str(error)})
 
         def log_message(self, *_: object) -> None:
             """Write no log: nobody reads it, and it would name addresses."""
 
-        def _answer(self, status: int, content: dict[str, str]) -> None:
+        def _answer(self, status: int, content: Mapping[str, str | int]) -> None:
             body = json.dumps(content).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")

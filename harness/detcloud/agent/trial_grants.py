@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from detcloud.agent.storage_credentials import CredentialServer, StorageKeys
+    from detcloud.agent.storage_credentials import CredentialServer, StorageKeys, StorageToken
 
 GIVEN = "given"
 
@@ -51,11 +51,12 @@ class TrialGrants:
 
     def variables(self, allocation: str, spec: Mapping[str, Any]) -> dict[str, str]:
         """The variables by which a trial finds its keys and the region."""
-        storage = (spec.get("storage") or {}).get("credentials") == GIVEN
+        store = spec.get("storage") or {}
+        storage, google = store.get("credentials") == GIVEN, store.get("type") == "gcs"
         data = spec.get("data_credentials") == GIVEN
         found = {}
         if storage or data:
-            found = self._server.variables(allocation, storage=storage, data=data)
+            found = self._server.variables(allocation, storage=storage, data=data, google=google)
         if self._region:
             found |= dict.fromkeys(REGION_VARIABLES, self._region)
             if storage:
@@ -91,7 +92,7 @@ class TrialGrants:
     def _server(self) -> CredentialServer:
         from detcloud.agent.storage_credentials import CredentialServer, fetch_keys
 
-        def fetch(holder: str) -> StorageKeys:
+        def fetch(holder: str) -> StorageKeys | StorageToken:
             with closing(Transport(self._url, self._session_token())) as client:
                 return fetch_keys(client, self._agent, holder)
 

@@ -10,8 +10,8 @@ import pytest
 from control_plane.agents.identity import InvalidProof
 from control_plane.fleet.notices import InstanceNotice, read_notices
 from control_plane.fleet.records import InstanceState
-from detcloud.shared.aws_identity import BOOT_REPORT
 from detcloud.shared.boot_log import BOOT_LOG_CHARACTERS_MAX
+from detcloud.shared.identity_purposes import BOOT_REPORT
 from tests.unit.api.cluster import NOW_MS, V1, Cluster, build_cluster
 from tests.unit.api.exchange import Answer, call
 from tests.unit.api.test_api_instances import (

@@ -22,6 +22,7 @@ class FakeIssuer:
 
     asked: list[tuple[str, StorageAccess]] = field(default_factory=list)
     fails: bool = False
+    store_type: str = "s3"
 
     def issue_credentials(self, name: str, access: StorageAccess) -> StorageCredentials:
         if self.fails:

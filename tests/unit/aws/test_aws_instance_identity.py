@@ -16,12 +16,8 @@ import pytest
 from control_plane.agents.identity import InvalidProof, Proof
 from control_plane.aws.instance_identity import AwsIdentityVerifier
 from detcloud.agent.aws.instance_identity import RoleCredentials, authorization_header
-from detcloud.shared.aws_identity import (
-    BOOT_REPORT,
-    CONTENT_TYPE,
-    REQUEST_BODY,
-    signed_cluster,
-)
+from detcloud.shared.aws_identity import CONTENT_TYPE, REQUEST_BODY
+from detcloud.shared.identity_purposes import BOOT_REPORT, proven_cluster
 from tests.emulators.ministack import REGION, Ministack
 
 CLUSTER, INSTANCE, DIGEST = "detcloud-vision", "i-0123456789abcdef0", "d" * 64
@@ -93,7 +89,7 @@ def test_a_proof_for_another_cluster_or_token_is_refused(
 def test_a_proof_for_one_purpose_is_of_no_use_for_another(
     strict_aws: Ministack, verifier: AwsIdentityVerifier, roles: Mapping[str, str]
 ) -> None:
-    signed = signed_cluster(CLUSTER, BOOT_REPORT)
+    signed = proven_cluster(CLUSTER, BOOT_REPORT)
     report = proof(strict_aws, roles[ROLE], x_detcloud_cluster=signed)
     assert verifier.verify_proof(replace(report, purpose=BOOT_REPORT)) == INSTANCE
     with pytest.raises(InvalidProof, match="does not accept"):

@@ -105,6 +105,7 @@ SDK_HOMES = {
     "google": (
         "gcp/",
         "harness/detcloud/shared/gcs.py",
+        "harness/detcloud/shared/google_credentials.py",
         "harness/detcloud/storage/types/gcs.py",
     ),
     "urllib3": ("gcp/",),

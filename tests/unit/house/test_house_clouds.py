@@ -21,10 +21,14 @@ REGISTRIES = {
 ROOTS = ("control_plane", "provisioner/clouds", "lambdas", "infra", "harness/detcloud/agent")
 
 
+# A cloud has these parts before it can be deployed.
+PARTS = ("harness/detcloud/agent/clouds.py", "lambdas/clouds.py")
+
+
 @pytest.mark.parametrize("registry", REGISTRIES)
 def test_the_registries_name_the_same_clouds(registry: str) -> None:
-    assert REGISTRIES[registry] == set(PROGRAMS)
-    assert REGISTRIES[registry] <= set(PROVIDERS)
+    assert REGISTRIES[registry] == set(PROGRAMS) or registry in PARTS
+    assert set(PROGRAMS) <= REGISTRIES[registry] <= set(PROVIDERS)
 
 
 @pytest.mark.parametrize("root", ROOTS)

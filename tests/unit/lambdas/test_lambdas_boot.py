@@ -103,11 +103,10 @@ def test_a_boot_that_fails_once_the_agents_code_is_there_is_reported(tmp_path: P
     folder = tmp_path / "opt/detcloud/detcloud"
     folder.mkdir(parents=True)
     said = commands_of_boot(tmp_path, "useradd")
-    command = (
-        "env PYTHONSAFEPATH=1 PYTHONPATH={} timeout 60 python3 -m detcloud.agent.aws.boot_report"
-    )
+    command = "env PYTHONSAFEPATH=1 PYTHONPATH={} timeout 60 python3 -m detcloud.agent.boot_report"
     assert said[-2] == (
-        command.format(tmp_path / "opt/detcloud") + f" --url {URL} --cluster {CLUSTER} --pool gpus"
+        command.format(tmp_path / "opt/detcloud")
+        + f" --cloud aws --url {URL} --cluster {CLUSTER} --pool gpus"
     )
     assert said[-1] == "systemctl poweroff"
 
@@ -194,7 +193,8 @@ def test_its_trials_may_mount_the_file_systems_of_their_pool() -> None:
     text = script(replace(REQUEST, section=json.dumps(section)))
     assert "mounts='/mnt/more /mnt/data /mnt/fast'\n" in text
     # They are there before trials are, also after the machine was started again.
-    assert "RequiresMountsFor=/mnt/data /mnt/fast\n" in text
+    assert "mount_points='/mnt/data /mnt/fast'\n" in text
+    assert "RequiresMountsFor=$mount_points\n" in text
     assert subprocess.run(["bash", "-n"], input=text.encode(), check=False).returncode == 0
     assert "mount_file_system" not in script()
 

@@ -148,9 +148,9 @@ def open_place(layer: Mapping[str, Any]) -> tuple[CheckpointStore, Path]:
         return DirectoryStore(root), root
     place = {**layer, "prefix": layer.get("bucket_directory_path")}
     if kind == "gcs":
-        from detcloud.storage.types.gcs import build_store
+        from detcloud.storage.types.gcs import build_data_store as build_gcs_store
 
-        return build_store(place), root
+        return build_gcs_store(place), root
     from detcloud.storage.types.s3 import build_data_store
 
     return build_data_store(place), root

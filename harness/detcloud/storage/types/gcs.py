@@ -25,12 +25,26 @@ _NO_CREDENTIALS = "give GOOGLE_APPLICATION_CREDENTIALS the path of a key, or use
 
 
 def build_store(config: Mapping[str, Any]) -> GcsStore:
-    """The store in the configuration's `bucket`, below its `prefix`, with the application's default
-    credentials. Raises StorageError for one that cannot be.
+    """The store in the configuration's `bucket`, below its `prefix`, for checkpoints: with the
+    tokens of the trial's agent where it offers some, or else the application's default credentials.
+
+    Raises StorageError for one that cannot be.
     """
+    return _build_store(config, for_checkpoints=True)
+
+
+def build_data_store(config: Mapping[str, Any]) -> GcsStore:
+    """A store for data of the user's, with the application's default credentials. Raises
+    StorageError for one that cannot be.
+    """
+    return _build_store(config, for_checkpoints=False)
+
+
+def _build_store(config: Mapping[str, Any], *, for_checkpoints: bool) -> GcsStore:
     if not config.get("bucket"):
         raise StorageError(f"storage bucket is {config.get('bucket')!r}: a name is needed")
-    return GcsStore(str(config["bucket"]), str(config.get("prefix") or ""))
+    name, prefix = str(config["bucket"]), str(config.get("prefix") or "")
+    return GcsStore(name, prefix, for_checkpoints=for_checkpoints)
 
 
 class GcsStore:
@@ -38,19 +52,22 @@ class GcsStore:
 
     root = None
 
-    def __init__(self, bucket: str, prefix: str = "") -> None:
+    def __init__(self, bucket: str, prefix: str = "", *, for_checkpoints: bool = False) -> None:
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         self._place = f"gs://{bucket}/{self._prefix}".rstrip("/")
         try:
             from google.cloud.storage import Client
+
+            from detcloud.shared.google_credentials import agent_credentials
         except ImportError:
             raise StorageError(_NO_PACKAGE.format(place=self._place)) from None
+        credentials = agent_credentials() if for_checkpoints else None
         with self._translate_errors("using it"):
-            self._client = Client(project="-")
+            self._client = Client(project="-", credentials=credentials)
         self._bucket = self._client.bucket(bucket)
 
     def put(self, key: str, source: Path) -> None:
-        from google.api_core.exceptions import PreconditionFailed
+        from google.api_core.exceptions import Forbidden, PreconditionFailed
 
         blob = self._blob(key)
         token = secrets.token_hex(16)
@@ -60,9 +77,12 @@ class GcsStore:
                 blob.upload_from_filename(
                     str(source), if_generation_match=_NOTHING_THERE, timeout=_SECONDS_MAX
                 )
-            except PreconditionFailed:
-                # A repeat of an upload whose answer was lost finds its own object in its way.
+            except (Forbidden, PreconditionFailed) as refused:
+                # A repeat of an upload whose answer was lost finds its own object in its way, which
+                # credentials that replace nothing may not even try to write.
                 stored = self._bucket.get_blob(blob.name, timeout=_SECONDS_MAX)
+                if stored is None and isinstance(refused, Forbidden):
+                    raise
                 if stored is None or (stored.metadata or {}).get(_TOKEN) != token:
                     raise KeyExists(f"{key} exists already in {self._place}") from None
 
@@ -79,12 +99,13 @@ class GcsStore:
     def list(self, prefix: str) -> dict[str, int]:
         name = self._prefix + checked_key(prefix)
         with self._translate_errors(f"listing {prefix!r}"):
-            found = self._client.list_blobs(self._bucket, prefix=name, timeout=_SECONDS_MAX)
-            return {
-                blob.name.removeprefix(self._prefix): int(blob.size)
-                for blob in found
-                if blob.name == name or blob.name.startswith(f"{name}/")
-            }
+            # A trial's credentials list what is below its folders, and no names that begin alike.
+            below = f"{name}/"
+            found = list(self._client.list_blobs(self._bucket, prefix=below, timeout=_SECONDS_MAX))
+            if not found:
+                alone = self._bucket.get_blob(name, timeout=_SECONDS_MAX)
+                found = [] if alone is None else [alone]
+            return {blob.name.removeprefix(self._prefix): int(blob.size) for blob in found}
 
     def delete(self, key: str) -> None:
         from google.api_core.exceptions import NotFound

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from detcloud.agent.aws import journal
-from detcloud.agent.aws.journal import (
+from detcloud.agent import journal
+from detcloud.agent.aws.journal import LogStream
+from detcloud.agent.journal import (
     BATCH_BYTES_MAX,
     EVENTS_MAX,
     LINE_BYTES_MAX,
     JournalLine,
     LogRefused,
-    LogStream,
     parse_line,
     ship,
     take_batch,

@@ -1,8 +1,8 @@
-"""Report of a boot that failed: `python -m detcloud.agent.aws.boot_report < LOG` of a boot script.
+"""Report of a boot that failed: `python -m detcloud.agent.boot_report < LOG` of a boot script.
 
-The instance has no agent and no token yet. It signs the digest of the report with the keys of its
-role, for that purpose alone, and the cluster learns from AWS whose signature that is. Whatever
-Python a machine image has runs this, from 3.10 on.
+The instance has no agent and no token yet. It proves who it is to its cluster, as an agent does,
+by a proof of the report's digest, which is good for that purpose alone. Whatever Python a machine
+image has runs this, from 3.10 on.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import sys
 import time
 import urllib.error
 import urllib.request
 
-from detcloud.agent.aws.instance_identity import sign_identity
-from detcloud.agent.aws.metadata import ENDPOINT, Ec2Metadata
-from detcloud.shared.aws_identity import BOOT_REPORT, signed_cluster
+from detcloud.agent.clouds import CLOUDS, load_instance
 from detcloud.shared.boot_log import clean_boot_log
+from detcloud.shared.identity_purposes import BOOT_REPORT, proven_cluster
 
 ATTEMPTS_MAX = 4
 ANSWER_SECONDS = 10.0
@@ -28,7 +26,9 @@ LOG_BYTES_MAX = 64 * 1024
 
 def main() -> int:
     """Send what is on the standard input; return 1 where the cluster did not take it."""
-    parser = argparse.ArgumentParser(prog="detcloud.agent.aws.boot_report", description=__doc__)
+    parser = argparse.ArgumentParser(prog="detcloud.agent.boot_report", description=__doc__)
+    clouds = [cloud.name for cloud in CLOUDS]
+    parser.add_argument("--cloud", required=True, choices=clouds, help="the instance's")
     parser.add_argument("--url", required=True, help="the cluster's API")
     parser.add_argument("--cluster", required=True, help="its id")
     parser.add_argument("--pool", required=True, help="the instance's pool")
@@ -37,7 +37,7 @@ def main() -> int:
     report = clean_boot_log(text) or "it wrote nothing"
     for attempt in range(1, ATTEMPTS_MAX + 1):
         try:
-            send_report(options.url, options.cluster, options.pool, report)
+            send_report(options.cloud, options.url, options.cluster, options.pool, report)
         except (OSError, ValueError) as error:
             print(f"the boot report was not taken: {error}", file=sys.stderr)
             if isinstance(error, urllib.error.HTTPError) and error.code < 500:
@@ -48,11 +48,10 @@ def main() -> int:
     return 1
 
 
-def send_report(url: str, cluster: str, pool: str, report: str) -> None:
-    """Sign and send a report. Raises OSError where the cluster does not take it."""
+def send_report(cloud: str, url: str, cluster: str, pool: str, report: str) -> None:
+    """Send a report with a proof of its digest. Raises OSError where it is not taken."""
     digest = hashlib.sha256(report.encode()).hexdigest()
-    endpoint = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or ENDPOINT
-    proof = sign_identity(signed_cluster(cluster, BOOT_REPORT), digest, Ec2Metadata(endpoint))
+    proof = load_instance(cloud).make_proof(proven_cluster(cluster, BOOT_REPORT), digest)
     body = json.dumps({"resource_pool": pool, "report": report, **proof.fields}).encode()
     request = urllib.request.Request(
         f"{url}/api/v1/instances/{proof.instance_id}/boot-report",

@@ -1,0 +1,95 @@
+"""The agent's journal in Cloud Logging: `python -m detcloud.agent.gcp.journal --cursor FILE`.
+
+It is the log `detcloud-agent` of the instance's project, with the instance as its resource. The
+instance's service account must be allowed to write logs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import urllib.error
+import urllib.request
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from detcloud.agent.gcp.metadata import open_metadata
+from detcloud.agent.journal import UNIT, JournalLine, LogRefused, follow_journal, ship
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from detcloud.agent.gcp.metadata import GceMetadata
+
+ENDPOINT = "https://logging.googleapis.com"
+ENDPOINT_VARIABLE = "DETCLOUD_LOGGING_ENDPOINT"
+ANSWER_SECONDS = 20.0
+TOKEN_PATH = "instance/service-accounts/default/token"
+
+
+class CloudLog:
+    """The log of an instance in Cloud Logging."""
+
+    def __init__(self, metadata: GceMetadata, endpoint: str = ENDPOINT) -> None:
+        self._metadata = metadata
+        self._url = f"{endpoint}/v2/entries:write"
+
+    def write(self, lines: Sequence[JournalLine]) -> None:
+        """Write lines. Raises LogRefused, OSError."""
+        read = self._metadata.require
+        project = read("project/project-id")
+        labels = {
+            "project_id": project,
+            "instance_id": read("instance/id"),
+            "zone": read("instance/zone").rpartition("/")[2],
+        }
+        body = {
+            "logName": f"projects/{project}/logs/{UNIT}",
+            "resource": {"type": "gce_instance", "labels": labels},
+            "labels": {"instance_name": read("instance/name")},
+            "entries": [_entry(line) for line in lines],
+        }
+        # The metadata server keeps the token until it is about to end.
+        token = json.loads(read(TOKEN_PATH))["access_token"]
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
+        request = urllib.request.Request(self._url, json.dumps(body).encode(), headers)
+        try:
+            with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
+                answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                raise LogRefused(_error_name(error.read())) from None
+
+
+def _entry(line: JournalLine) -> dict[str, Any]:
+    """A line as an entry, which Cloud Logging shows once if it is sent twice: by its id."""
+    moment = datetime.fromtimestamp(line.time_ms / 1000, UTC)
+    return {
+        "timestamp": moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        "insertId": hashlib.sha256(line.cursor.encode()).hexdigest()[:32],
+        "textPayload": line.text,
+    }
+
+
+def _error_name(body: bytes) -> str:
+    try:
+        return str(json.loads(body)["error"]["status"])
+    except (ValueError, KeyError, TypeError):
+        return "an answer that is no error of Cloud Logging's"
+
+
+def main() -> int:
+    """Follow the journal until it ends, which systemd starts anew."""
+    parser = argparse.ArgumentParser(prog="detcloud.agent.gcp.journal", description=__doc__)
+    parser.add_argument("--cursor", type=Path, required=True, help="where its cursor is kept")
+    options = parser.parse_args()
+    log = CloudLog(open_metadata(), os.environ.get(ENDPOINT_VARIABLE) or ENDPOINT)
+    ship(follow_journal(options.cursor), log.write, options.cursor)
+    return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,117 @@
+"""The agent's journal on its way to a cloud's logs, in batches.
+
+Lines of the agent's unit, tracebacks included, go there in their order. A cursor in a file says how
+far they were taken, so that a machine which starts again neither repeats nor leaves out any. What a
+cloud does not take is sent again; the journal keeps it meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+UNIT = "detcloud-agent"
+GATHER_SECONDS = 5.0
+RETRY_SECONDS = 30.0
+# Of a call to CloudWatch: 10,000 events of 1 MiB together, 26 bytes of each being its own. Cloud
+# Logging takes more.
+EVENTS_MAX = 1_000
+BATCH_BYTES_MAX = 900_000
+LINE_BYTES_MAX = 16_384
+LINE_OVERHEAD_BYTES = 26
+
+
+@dataclass(frozen=True)
+class JournalLine:
+    """A line of the journal, of `time_ms`; the journal goes on behind it from `cursor`."""
+
+    text: str
+    time_ms: int
+    cursor: str
+
+
+class LogRefused(Exception):
+    """A cloud refused a call, by the name of its error."""
+
+
+def parse_line(text: str) -> JournalLine | None:
+    """Parse a line of `journalctl --output json`; None for one without a message that is text."""
+    try:
+        fields = json.loads(text)
+        message = fields["MESSAGE"]
+        time_ms = int(fields["__REALTIME_TIMESTAMP"]) // 1000
+        cursor = str(fields["__CURSOR"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    if not isinstance(message, str) or not message.strip():
+        return None
+    shown = message.encode()[:LINE_BYTES_MAX].decode(errors="ignore")
+    return JournalLine(shown, time_ms, cursor)
+
+
+def take_batch(waiting: list[JournalLine]) -> list[JournalLine]:
+    """Return as many of the first lines as one call takes."""
+    batch: list[JournalLine] = []
+    size = 0
+    for line in waiting:
+        size += len(line.text.encode()) + LINE_OVERHEAD_BYTES
+        if batch and (size > BATCH_BYTES_MAX or len(batch) >= EVENTS_MAX):
+            break
+        batch.append(line)
+    return batch
+
+
+def ship(
+    lines: Iterable[list[JournalLine]],
+    write: Callable[[Sequence[JournalLine]], None],
+    cursor: Path,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Write what is gathered, again until it is taken, and then its cursor."""
+    for waiting in lines:
+        while batch := take_batch(waiting):
+            try:
+                write(batch)
+            except (LogRefused, OSError) as error:
+                print(f"the journal was not taken, trying again: {error}", file=sys.stderr)
+                sleep(RETRY_SECONDS)
+                continue
+            del waiting[: len(batch)]
+            cursor.write_text(batch[-1].cursor, encoding="ascii")
+
+
+def follow_journal(cursor: Path) -> Iterable[list[JournalLine]]:
+    """Yield what the journal has gathered in each GATHER_SECONDS, from the cursor on."""
+    known = cursor.read_text(encoding="ascii").strip() if cursor.exists() else ""
+    since = [f"--after-cursor={known}"] if known else ["--boot"]
+    words = ["journalctl", "--follow", "--no-tail", "--output=json", f"--unit={UNIT}", *since]
+    found: queue.Queue[str | None] = queue.Queue(maxsize=10 * EVENTS_MAX)
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as journal:
+        assert journal.stdout is not None
+        output = journal.stdout
+
+        def read() -> None:
+            for line in output:
+                found.put(line)
+            found.put(None)
+
+        threading.Thread(target=read, name="journal", daemon=True).start()
+        while True:
+            texts = [found.get()]
+            time.sleep(GATHER_SECONDS)
+            while len(texts) < EVENTS_MAX and not found.empty():
+                texts.append(found.get())
+            parsed = [parse_line(it) for it in texts if it is not None]
+            yield [it for it in parsed if it is not None]
+            if None in texts:
+                return

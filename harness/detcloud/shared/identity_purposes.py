@@ -1,0 +1,11 @@
+"""Purposes of an instance's proof of identity, whatever its cloud."""
+
+BOOT_REPORT = "boot-report"
+"""What the digest of a proof is of that is no token's: see `proven_cluster`."""
+
+
+def proven_cluster(cluster: str, purpose: str = "") -> str:
+    """The cluster as a proof names it. A proof for one purpose is of no use for another one; that
+    of a join token has none.
+    """
+    return f"{cluster}/{purpose}" if purpose else cluster

@@ -1,0 +1,11 @@
+# The agent touches the file with each answer of the cluster.
+began="$root/run/detcloud/began"
+touch "$began"
+systemctl enable --now detcloud-agent.service
+for ((waited = 0; waited < @BOOT_SECONDS@; waited += 5)); do
+  [ "$alive" -nt "$began" ] && exit 0
+  sleep 5
+done
+journalctl --unit detcloud-agent --lines 30 --no-pager --output cat || true
+failed='the agent, which did not reach the cluster'
+exit 1

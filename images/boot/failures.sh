@@ -1,0 +1,20 @@
+# What is written goes to the console, too, whose output the cloud keeps. A boot that fails says why
+# and ends the machine at once: nobody pays for one that waits to be noticed.
+failed='its end'
+trap 'failed="line $LINENO: $BASH_COMMAND"' ERR
+trap 'status=$?; [ "$status" = 0 ] || end_failed_boot "$status"' EXIT
+end_failed_boot() {
+  trap - ERR EXIT
+  set +e
+  echo "detcloud: the boot failed with $1 at $failed"
+  sleep 1
+  if [ -d "$code/detcloud" ]; then
+    as=()
+    id detcloud > /dev/null 2>&1 && as=(runuser -u detcloud --)
+    tail -c 3000 "$boot_log" | "${as[@]}" env PYTHONSAFEPATH=1 PYTHONPATH="$code" timeout 60 \
+      python3 -m detcloud.agent.boot_report --cloud "$cloud" --url "$url" --cluster "$cluster" --pool "$pool"
+  fi
+  systemctl poweroff
+}
+mkdir -p "${boot_log%/*}"
+exec > >(tee "$boot_log") 2>&1

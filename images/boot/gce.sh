@@ -1,0 +1,103 @@
+#!/bin/bash
+# The boot of a Compute Engine instance: what makes it an agent of its cluster. Nothing in here is
+# secret: the instance proves who it is by a token that Google signs. A name between two @ is replaced
+# before it is launched.
+set -Eeuo pipefail
+
+root="${DETCLOUD_ROOT:-}"
+cloud=gcp
+url='@URL@'
+cluster='@CLUSTER@'
+pool='@POOL@'
+code_place='@CODE_PLACE@'
+code_sha256='@CODE_SHA256@'
+mounts='@ALLOWED_MOUNTS@'
+mount_points=
+cpu_slots='@CPU_SLOTS@'
+preemption_seconds='@PREEMPTION_SECONDS@'
+cloud_logging='@CLOUD_LOGGING@'
+metadata="http://${GCE_METADATA_HOST:-169.254.169.254}/computeMetadata/v1"
+work="$root/var/lib/detcloud"
+code="$root/opt/detcloud"
+units="$root/etc/systemd/system"
+alive="$root/run/detcloud/alive"
+boot_log="$root/var/log/detcloud-boot.log"
+booted="$root/var/lib/detcloud-booted"
+
+# Google runs this at every start of the machine. After the first one the units do all that is needed.
+[ ! -e "$booted" ] || exit 0
+
+@FAILURES@
+
+@WATCHDOG@
+
+# User code may be anybody but the agent's user, root among them. What is forwarded is dropped where
+# Docker has no rules: in the table `filter` it puts its own before all that are there. At the same
+# address is the machine's name server, which everybody needs.
+cat > "$units/detcloud-firewall.service" <<'UNIT'
+[Unit]
+Description=Keeps everybody but the agent from the machine's credentials
+Before=docker.service detcloud-agent.service
+After=network-pre.target
+
+[Service]
+Type=oneshot
+RemainAfterExit=true
+ExecStart=/bin/sh -c 'iptables -I OUTPUT -d 169.254.169.254 -p tcp ! --dport 53 -m owner ! --uid-owner detcloud -j REJECT'
+ExecStart=/bin/sh -c 'iptables -t mangle -I FORWARD -d 169.254.169.254 -p tcp ! --dport 53 -j DROP'
+ExecStart=-/bin/sh -c 'ip6tables -I OUTPUT -d fd20:ce::254 -p tcp ! --dport 53 -m owner ! --uid-owner detcloud -j REJECT'
+ExecStart=-/bin/sh -c 'ip6tables -t mangle -I FORWARD -d fd20:ce::254 -p tcp ! --dport 53 -j DROP'
+
+[Install]
+WantedBy=multi-user.target
+UNIT
+
+@USER@
+
+read_metadata() {
+  curl -fsS --retry 5 --retry-connrefused -H 'Metadata-Flavor: Google' "$metadata/$1"
+}
+name="$(read_metadata instance/name)"
+
+# First what reports failures of the rest. The cluster's bucket has it, for the instances' account
+# alone. The token is no argument, which everybody on the machine could read.
+mkdir -p "$code" "$work"
+token="$(read_metadata instance/service-accounts/default/token | sed -E 's/.*"access_token": *"([^"]+)".*/\1/')"
+curl -fsS --retry 10 --retry-all-errors -H @- -o "$code/agent.tar.gz" "$code_place/$code_sha256" <<< "Authorization: Bearer $token"
+echo "$code_sha256  $code/agent.tar.gz" | sha256sum --check --quiet
+tar -xzf "$code/agent.tar.gz" -C "$code"
+
+@INSTALL@
+@DOCKER@
+cloud_options="--identity gcp --notices gce"
+cloud_environment="DETCLOUD_PREEMPTION_SECONDS=$preemption_seconds"
+@AGENT@
+
+if [ -n "$cloud_logging" ]; then
+  cat > "$units/detcloud-journal.service" <<UNIT
+[Unit]
+Description=Sends the journal of the agent of detcloud to Cloud Logging
+Requires=detcloud-firewall.service
+After=network-online.target detcloud-firewall.service
+
+[Service]
+User=detcloud
+SupplementaryGroups=systemd-journal
+Environment=PYTHONPATH=$code
+ExecStart=$(command -v "$python") -P -m detcloud.agent.gcp.journal --cursor $work/journal-cursor
+Restart=always
+RestartSec=15
+
+[Install]
+WantedBy=multi-user.target
+UNIT
+fi
+
+@STARTUP_SCRIPT@
+# Without metadata it would ask for them until the power is gone, and hold up the machine's end.
+systemctl disable --now google-shutdown-scripts.service || true
+systemctl daemon-reload
+systemctl enable --now detcloud-firewall.service
+[ -z "$cloud_logging" ] || systemctl enable --now detcloud-journal.service
+touch "$booted"
+@AWAIT_AGENT@

@@ -1,0 +1,97 @@
+"""The boot script of a cloud's instances, made of the parts in images/boot."""
+
+import base64
+import json
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from control_plane.agents.agent_code import agent_code
+from control_plane.fleet.records import IntentRow
+from provisioner.clouds.provider import ConfigurationError
+
+SILENT_MINUTES = 30
+# Within the 20 minutes that a pool gives an instance to start.
+BOOT_SECONDS = 600
+
+_BOOT = Path(__file__).resolve().parents[1] / "images" / "boot"
+# What the scripts of all clouds have in common.
+_PARTS = {
+    "FAILURES": "failures.sh",
+    "WATCHDOG": "watchdog.sh",
+    "USER": "user.sh",
+    "INSTALL": "install.sh",
+    "DOCKER": "docker.sh",
+    "AGENT": "agent.sh",
+    "AWAIT_AGENT": "await_agent.sh",
+}
+# Text that may stand between single quotes, and in a unit of systemd.
+_PLAIN = re.compile(r"[A-Za-z0-9._:/$-]*")
+
+
+def common_values(request: IntentRow, url: str, cluster: str, code_place: str) -> dict[str, str]:
+    """The values that the scripts of all clouds have: `url` is the cluster's API, and `code_place`
+    the URL in its bucket below which the agent's code is, by its digest.
+    """
+    return {
+        "URL": url,
+        "CLUSTER": cluster,
+        "POOL": request.pool,
+        "CODE_PLACE": code_place,
+        "CODE_SHA256": agent_code().sha256,
+        "SILENT_MINUTES": str(SILENT_MINUTES),
+        "BOOT_SECONDS": str(BOOT_SECONDS),
+        # As the provisioner counts a type without GPUs.
+        "CPU_SLOTS": str(int(provider_section(request).get("cpu_slots_allowed") is True)),
+    }
+
+
+def provider_section(request: IntentRow) -> Mapping[str, Any]:
+    """The section `provider` of the pool that a launch is for."""
+    section: Mapping[str, Any] = json.loads(request.section or "{}")
+    return section
+
+
+def check_plain(fields: Iterable[tuple[str, str]]) -> None:
+    """Raise ConfigurationError for a text, with its name, that a shell would read."""
+    for name, value in fields:
+        if not _PLAIN.fullmatch(value):
+            raise ConfigurationError(f"{name.lower()} {value!r:.80} cannot stand in a boot script")
+
+
+def fill_script(template: str, values: Mapping[str, str]) -> bytes:
+    """Return a script of images/boot with its parts, and values in place of their names."""
+    text = _template(template)
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", value)
+    return text.encode()
+
+
+def boot_part(file: str) -> str:
+    """Return a file of images/boot as a part of a script."""
+    return (_BOOT / file).read_text(encoding="utf-8").rstrip("\n")
+
+
+def isolated_command(script: str) -> str:
+    """Return a command that runs the script, whatever is in it, and goes on if it fails. What it
+    writes stays on the machine, where root alone reads it: secrets may be in it.
+    """
+    if not script:
+        return ""
+    encoded = base64.b64encode(script.encode()).decode()
+    log = '"$root/var/log/detcloud-startup.log"'
+    return (
+        f"(umask 077; echo {shlex.quote(encoded)} | base64 --decode | bash > {log} 2>&1)"
+        ' || echo "the startup script ended with $?"'
+    )
+
+
+@cache
+def _template(file: str) -> str:
+    text = (_BOOT / file).read_text(encoding="utf-8")
+    for name, part in _PARTS.items():
+        text = text.replace(f"@{name}@", boot_part(part))
+    return text

@@ -1,0 +1,61 @@
+"""The boot script of Compute Engine's instances, as a launch gives it to them: their metadata's
+`startup-script`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from control_plane.fleet.records import IntentRow
+from lambdas.boot_script import (
+    check_plain,
+    common_values,
+    fill_script,
+    isolated_command,
+    provider_section,
+)
+from provisioner.clouds.provider import ConfigurationError
+
+# Of a value of an instance's metadata.
+SCRIPT_BYTES_MAX = 256 * 1024
+# The time from the notice of a preemption to the end, unless the scheduling says more.
+PREEMPTION_SECONDS = 30
+
+
+def startup_script(url: str, cluster: str, code_place: str) -> Callable[[IntentRow], bytes]:
+    """Return a function that renders the script of a launch; `url` is the cluster's API, and
+    `code_place` the URL in its bucket below which the agent's code is, by its digest.
+
+    A script holds no secret but what a pool's `startup_script` itself contains. The function raises
+    ConfigurationError for a section that no script can be made of.
+    """
+
+    def render_script(request: IntentRow) -> bytes:
+        section = provider_section(request)
+        values = {
+            **common_values(request, url, cluster, code_place),
+            "PREEMPTION_SECONDS": str(preemption_seconds(section)),
+            "CLOUD_LOGGING": "1" if section.get("use_cloud_logging") is True else "",
+        }
+        mounts = section.get("allowed_mounts") or ()
+        check_plain([*values.items(), *(("allowed_mounts", it) for it in mounts)])
+        values["ALLOWED_MOUNTS"] = " ".join(mounts)
+        values["STARTUP_SCRIPT"] = isolated_command(section.get("startup_script") or "")
+        script = fill_script("gce.sh", values)
+        if len(script) > SCRIPT_BYTES_MAX:
+            text = (
+                f"the boot script has {len(script)} bytes, of which Google takes {SCRIPT_BYTES_MAX}"
+            )
+            raise ConfigurationError(f"{text}: make startup_script shorter")
+        return script
+
+    return render_script
+
+
+def preemption_seconds(section: Mapping[str, Any]) -> int:
+    """The time from the notice of a preemption to its end: the `preemptionNoticeDuration` of the
+    launch's scheduling, which no metadata tell the instance, or what there is without it.
+    """
+    scheduling = (section.get("base_config") or {}).get("scheduling") or {}
+    duration = scheduling.get("preemptionNoticeDuration") or {}
+    seconds = duration.get("seconds", 0) if isinstance(duration, Mapping) else 0
+    return max(PREEMPTION_SECONDS, int(seconds) if str(seconds).isdecimal() else 0)

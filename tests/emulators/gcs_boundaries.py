@@ -1,0 +1,223 @@
+"""Google's issue of narrowed tokens (IAM and STS), and a Cloud Storage that asks for them: a proxy
+before fake-gcs-server, which lets a request through that its token's boundary allows.
+
+The conditions of boundaries are evaluated as far as they are of the kinds that Google documents for
+prefixes: `resource.name.startsWith(TEXT)` and the same of `objectListPrefix`, joined by `||`.
+"""
+
+import json
+import re
+import secrets
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.patience import ANSWER_SECONDS_MAX
+
+RULES_MAX, CONDITION_CHARACTERS_MAX = 10, 2048
+# Of the predefined roles, what has to do with objects.
+ROLES = {
+    "inRole:roles/storage.objectCreator": {"create"},
+    "inRole:roles/storage.objectViewer": {"get", "list"},
+}
+_TEXT = r"(\"(?:[^\"\\]|\\.)*\")"
+_NAME = re.compile(rf"resource\.name\.startsWith\({_TEXT}\)")
+_LISTED = re.compile(
+    r"api\.getAttribute\('storage\.googleapis\.com/objectListPrefix', ''\)"
+    rf"\.startsWith\({_TEXT}\)"
+)
+
+
+@dataclass
+class NarrowedTokens:
+    """Google's account of storage, who may make tokens of it, and the tokens that were made.
+
+    `seconds` is how long those are said to be good.
+    """
+
+    account: str
+    caller_tokens: frozenset[str]
+    whole: dict[str, str] = field(default_factory=dict)
+    boundaries: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    seconds: int = 3600
+    issued: list[str] = field(default_factory=list)
+
+    def generate(self, path: str, authorization: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Make a token of the whole account. Raises RequestRefused."""
+        if authorization.removeprefix("Bearer ") not in self.caller_tokens:
+            raise RequestRefused(403, "IAM_PERMISSION_DENIED")
+        if path != f"/v1/projects/-/serviceAccounts/{self.account}:generateAccessToken":
+            raise RequestRefused(404, "NOT_FOUND")
+        lifetime = int(str(body["lifetime"]).removesuffix("s"))
+        if not 0 < lifetime <= 3600 or not body["scope"]:
+            raise RequestRefused(400, "INVALID_ARGUMENT")
+        token = f"ya29.whole.{secrets.token_hex(12)}"
+        self.whole[token] = self.account
+        ends = datetime.fromtimestamp(time.time() + lifetime, UTC)
+        return {"accessToken": token, "expireTime": ends.strftime("%Y-%m-%dT%H:%M:%SZ")}
+
+    def exchange(self, form: Mapping[str, str]) -> dict[str, Any]:
+        """Make a narrowed token of a whole one. Raises RequestRefused."""
+        if form["subject_token"] not in self.whole:
+            raise RequestRefused(400, "invalid_grant")
+        options = form["options"]
+        boundary = json.loads(unquote(options) if options.startswith("%") else options)
+        rules = boundary["accessBoundary"]["accessBoundaryRules"]
+        for rule in rules:
+            expression = rule["availabilityCondition"]["expression"]
+            if len(rules) > RULES_MAX or len(expression) > CONDITION_CHARACTERS_MAX:
+                raise RequestRefused(400, "invalid_request")
+        token = f"ya29.narrow.{secrets.token_hex(12)}"
+        self.boundaries[token] = rules
+        self.issued.append(token)
+        return {
+            "access_token": token,
+            "issued_token_type": "urn:ietf:params:oauth:token-type:access_token",
+            "token_type": "Bearer",
+            "expires_in": self.seconds,
+        }
+
+    def allows(self, authorization: str, action: str, bucket: str, name: str) -> bool:
+        """Whether a token lets its bearer do so; `name` is an object's, or the prefix of a list."""
+        rules = self.boundaries.get(authorization.removeprefix("Bearer "), [])
+        return any(_rule_allows(rule, action, bucket, name) for rule in rules)
+
+
+class RequestRefused(Exception):
+    """A refusal, with its status of HTTP."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+def _rule_allows(rule: Mapping[str, Any], action: str, bucket: str, name: str) -> bool:
+    if rule["availableResource"] != f"//storage.googleapis.com/projects/_/buckets/{bucket}":
+        return False
+    if not any(action in ROLES.get(role, ()) for role in rule["availablePermissions"]):
+        return False
+    place = f"projects/_/buckets/{bucket}"
+    resource = place if action == "list" else f"{place}/objects/{name}"
+    listed = name if action == "list" else ""
+    return _evaluate(rule["availabilityCondition"]["expression"], resource, listed)
+
+
+def _evaluate(expression: str, resource: str, listed: str) -> bool:
+    found = []
+    for term in expression.split(" || "):
+        for pattern, text in ((_NAME, resource), (_LISTED, listed)):
+            if match := pattern.fullmatch(term):
+                found.append(text.startswith(json.loads(match[1])))
+                break
+        else:
+            raise AssertionError(f"a condition that nobody can evaluate: {term}")
+    return any(found)
+
+
+@contextmanager
+def narrowed_storage(tokens: NarrowedTokens, store: str) -> Iterator[str]:
+    """Serve IAM, STS and the store behind `store`, all at one URL."""
+
+    handler = type("Handler", (_Handler,), {"tokens": tokens, "store": store})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        server.block_on_close = False
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    tokens: NarrowedTokens
+    store: str
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        authorization = self.headers.get("Authorization", "")
+        path = unquote(urlsplit(self.path).path)
+        try:
+            if path.endswith(":generateAccessToken"):
+                answer = self.tokens.generate(path, authorization, json.loads(body))
+            elif path == "/v1/token":
+                form = {k: v[0] for k, v in parse_qs(body.decode()).items()}
+                answer = self.tokens.exchange(form)
+            else:
+                self._pass_on(body)
+                return
+        except RequestRefused as refused:
+            self._answer(refused.status, json.dumps({"error": str(refused)}).encode())
+            return
+        self._answer(200, json.dumps(answer).encode())
+
+    def do_GET(self) -> None:
+        self._pass_on(None)
+
+    def do_PUT(self) -> None:
+        self._pass_on(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+
+    def do_DELETE(self) -> None:
+        self._pass_on(None)
+
+    def do_PATCH(self) -> None:
+        self.do_PUT()
+
+    def log_message(self, *_: object) -> None:
+        """Write nothing."""
+
+    def _pass_on(self, body: bytes | None) -> None:
+        action, bucket, name = _action(self.command, self.path, body)
+        if not self.tokens.allows(self.headers.get("Authorization", ""), action, bucket, name):
+            error = {"code": 403, "message": f"no storage.objects.{action} access to {name}"}
+            self._answer(403, json.dumps({"error": error}).encode())
+            return
+        left_out = ("host", "authorization", "accept-encoding", "connection")
+        headers = {k: v for k, v in self.headers.items() if k.lower() not in left_out}
+        request = urllib.request.Request(
+            f"{self.store}{self.path}", body, headers, method=self.command
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=ANSWER_SECONDS_MAX) as answer:
+                self._answer(answer.status, answer.read(), dict(answer.headers))
+        except urllib.error.HTTPError as error:
+            with error:
+                self._answer(error.code, error.read(), dict(error.headers))
+
+    def _answer(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in (headers or {"Content-Type": "application/json"}).items():
+            if name.lower() not in ("content-length", "transfer-encoding", "connection"):
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def _action(method: str, target: str, body: bytes | None) -> tuple[str, str, str]:
+    """The action of a request to the JSON API, its bucket, and its object or prefix."""
+    parts = urlsplit(target)
+    query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+    if about := re.fullmatch(r"/storage/v1/b/([^/]+)", parts.path):
+        return "get the bucket", about[1], ""
+    match = re.fullmatch(r"(?:/upload|/download)?/storage/v1/b/([^/]+)/o(?:/(.+))?", parts.path)
+    assert match, f"{method} {target} is no request that the stand-in knows"
+    bucket, name = match[1], unquote(match[2] or "")
+    if parts.path.startswith("/upload/"):
+        return "create", bucket, query.get("name") or _uploaded_name(body or b"")
+    if method == "GET":
+        return ("get", bucket, name) if name else ("list", bucket, query.get("prefix", ""))
+    return {"DELETE": "delete"}.get(method, "update"), bucket, name
+
+
+def _uploaded_name(body: bytes) -> str:
+    """The name in the properties that an upload begins with."""
+    found = re.search(rb'"name": ?"((?:[^"\\]|\\.)*)"', body)
+    return "" if found is None else str(json.loads(b'"' + found[1] + b'"'))

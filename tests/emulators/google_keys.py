@@ -1,0 +1,99 @@
+"""Google's signatures on identity tokens: keys that sign, and a server of their certificates."""
+
+import base64
+import json
+import secrets
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import NameOID
+
+ISSUER = "https://accounts.google.com"
+MAX_AGE_SECONDS = 3600
+
+
+class GoogleKeys:
+    """Keys of which the last signs; `certificates` are those that are published of them."""
+
+    def __init__(self) -> None:
+        self.certificates: dict[str, str] = {}
+        self.requests = 0
+        self.max_age_seconds = MAX_AGE_SECONDS
+        self.status = 200
+        self.rotate()
+
+    def rotate(self) -> None:
+        """Sign with another key from now on; its certificate is published beside the others."""
+        self._key, certificate = _make_key(len(self.certificates))
+        self.key_id = secrets.token_hex(20)
+        self.certificates[self.key_id] = certificate
+
+    def sign(self, claims: Mapping[str, Any], **header: Any) -> str:
+        """Return the claims as a token; `header` has what is to be else than Google's."""
+        fields = {"alg": "RS256", "kid": self.key_id, "typ": "JWT", **header}
+        signed = f"{token_part(fields)}.{token_part(claims)}"
+        signature = self._key.sign(signed.encode(), padding.PKCS1v15(), SHA256())
+        return f"{signed}.{encode_part(signature)}"
+
+
+def token_part(fields: Mapping[str, Any]) -> str:
+    """Return a part of a token of its fields."""
+    return encode_part(json.dumps(fields).encode())
+
+
+def encode_part(content: bytes) -> str:
+    """Return bytes as a token has them."""
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
+
+
+@contextmanager
+def certificate_server(keys: GoogleKeys) -> Iterator[str]:
+    """Serve the keys' certificates as Google does; the URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            keys.requests += 1
+            body = json.dumps(keys.certificates).encode()
+            self.send_response(keys.status)
+            self.send_header("Content-Length", str(len(body)))
+            cache_control = f"public, max-age={keys.max_age_seconds}, must-revalidate"
+            self.send_header("Cache-Control", cache_control)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Write nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/oauth2/v1/certs"
+        server.shutdown()
+
+
+@cache
+def _make_key(number: int) -> tuple[rsa.RSAPrivateKey, str]:
+    """Return a key and its certificate (PEM). To make one takes longer than a test."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"federated-signon-{number}")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=16))
+        .sign(key, SHA256())
+    )
+    return key, certificate.public_bytes(Encoding.PEM).decode()

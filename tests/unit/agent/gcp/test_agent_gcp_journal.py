@@ -1,0 +1,103 @@
+"""The journal of an agent on its way to Cloud Logging."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from detcloud.agent.gcp.journal import CloudLog
+from detcloud.agent.gcp.metadata import GceMetadata
+from detcloud.agent.journal import JournalLine, LogRefused
+from tests.emulators.gce.metadata import MachineMetadata, metadata_server
+from tests.emulators.google_keys import GoogleKeys
+
+# 1,700,000,000 s after the epoch is 22:13:20 on 14 November 2023.
+LINES = [
+    JournalLine("began", 1_700_000_000_005, "s=1"),
+    JournalLine("ends", 1_700_000_001_000, "s=2"),
+]
+
+
+class Logging:
+    """Cloud Logging, as far as it takes entries of who has a token of the machine's."""
+
+    def __init__(self, machine: MachineMetadata) -> None:
+        self.written: list[dict[str, Any]] = []
+        logging = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                token = self.headers["Authorization"].removeprefix("Bearer ")
+                may = machine.account and token in machine.access_tokens
+                if may and self.path == "/v2/entries:write":
+                    logging.written.append(body)
+                status, answer = 200, {}
+                if not may:
+                    status, answer = 403, {"error": {"status": "PERMISSION_DENIED"}}
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(json.dumps(answer).encode())
+
+            def log_message(self, *_: object) -> None:
+                """Write nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+
+@pytest.fixture
+def machine() -> MachineMetadata:
+    return MachineMetadata("detcloud-vision-a1b2", GoogleKeys(), numeric_id=77)
+
+
+@pytest.fixture
+def logging(machine: MachineMetadata) -> Iterator[Logging]:
+    found = Logging(machine)
+    with found.server as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield found
+        server.shutdown()
+
+
+@pytest.fixture
+def log(machine: MachineMetadata, logging: Logging) -> Iterator[CloudLog]:
+    with metadata_server(machine) as host:
+        endpoint = f"http://127.0.0.1:{logging.server.server_port}"
+        yield CloudLog(GceMetadata(host), endpoint)
+
+
+def test_lines_are_entries_of_the_instance_and_have_their_times(
+    log: CloudLog, logging: Logging
+) -> None:
+    log.write(LINES)
+    [body] = logging.written
+    assert body["logName"] == "projects/team-project/logs/detcloud-agent"
+    labels = {"project_id": "team-project", "instance_id": "77", "zone": "us-central1-a"}
+    assert body["resource"] == {"type": "gce_instance", "labels": labels}
+    assert body["labels"] == {"instance_name": "detcloud-vision-a1b2"}
+    assert [(it["textPayload"], it["timestamp"]) for it in body["entries"]] == [
+        ("began", "2023-11-14T22:13:20.005Z"),
+        ("ends", "2023-11-14T22:13:21.000Z"),
+    ]
+
+
+def test_a_line_that_is_sent_again_is_the_same_entry(log: CloudLog, logging: Logging) -> None:
+    log.write(LINES)
+    log.write(LINES)
+    first, second = ([it["insertId"] for it in body["entries"]] for body in logging.written)
+    assert first == second
+    assert len(set(first)) == 2
+
+
+def test_a_refusal_is_told_by_its_name(
+    log: CloudLog, machine: MachineMetadata, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "access_tokens", ())
+    monkeypatch.setattr(
+        machine, "_access_token", lambda: json.dumps({"access_token": "of-another"})
+    )
+    with pytest.raises(LogRefused, match="PERMISSION_DENIED"):
+        log.write(LINES)

@@ -1,0 +1,246 @@
+"""An instance proves that it is the cluster's by a token from its metadata, and by no other."""
+
+import hmac
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from control_plane.agents.identity import InvalidProof, Proof
+from control_plane.gcp.google_certificates import ASK_SECONDS_MIN, GoogleCertificates
+from control_plane.gcp.instance_identity import GoogleIdentityVerifier
+from detcloud.agent.gcp.instance_identity import request_identity
+from detcloud.agent.gcp.metadata import GceMetadata
+from detcloud.shared.identity_purposes import BOOT_REPORT, proven_cluster
+from tests.emulators.gce.metadata import MachineMetadata, metadata_server
+from tests.emulators.google_keys import (
+    GoogleKeys,
+    certificate_server,
+    encode_part,
+    token_part,
+)
+
+CLUSTER, DIGEST = "detcloud-vision", "d" * 64
+AUDIENCE = f"detcloud/{CLUSTER}/{DIGEST}"
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def keys() -> GoogleKeys:
+    return GoogleKeys()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def machine(keys: GoogleKeys) -> MachineMetadata:
+    return MachineMetadata("detcloud-vision-a1b2", keys)
+
+
+@pytest.fixture
+def verifier(
+    keys: GoogleKeys, machine: MachineMetadata, clock: Clock
+) -> Iterator[GoogleIdentityVerifier]:
+    with certificate_server(keys) as url:
+        certificates = GoogleCertificates(url, clock)
+        yield GoogleIdentityVerifier(CLUSTER, machine.project, machine.account, certificates)
+
+
+def proof(token: str, purpose: str = "") -> Proof:
+    return Proof(DIGEST, {"identity_token": token}, purpose)
+
+
+def test_an_instance_proves_its_name(
+    verifier: GoogleIdentityVerifier, machine: MachineMetadata
+) -> None:
+    with metadata_server(machine) as host:
+        made = request_identity(CLUSTER, DIGEST, GceMetadata(host))
+    assert made.instance_id == machine.name
+    assert verifier.verify_proof(Proof(DIGEST, made.fields)) == machine.name
+    # The route takes no field that is longer.
+    assert len(made.fields["identity_token"]) <= 4096
+
+
+def test_a_token_is_good_for_one_thing(
+    verifier: GoogleIdentityVerifier, machine: MachineMetadata, keys: GoogleKeys
+) -> None:
+    token = keys.sign(machine.claims(AUDIENCE))
+    report = keys.sign(machine.claims(f"detcloud/{proven_cluster(CLUSTER, BOOT_REPORT)}/{DIGEST}"))
+    assert verifier.verify_proof(proof(report, BOOT_REPORT)) == machine.name
+    others = (
+        proof(token, BOOT_REPORT),
+        proof(report),
+        replace(proof(token), token_sha256="e" * 64),
+        proof(keys.sign(machine.claims(f"detcloud/detcloud-audio/{DIGEST}"))),
+        proof(keys.sign({**machine.claims(AUDIENCE), "aud": [AUDIENCE]})),
+    )
+    for other in others:
+        with pytest.raises(InvalidProof, match="made for something else"):
+            verifier.verify_proof(other)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        # An hour in which it was good, and the ten seconds by which clocks differ.
+        ({"exp": 1_700_003_600, "iat": 1_700_000_000}, "its time is over"),
+        ({"iat": 4_000_000_000, "exp": 4_000_003_600}, "not yet come"),
+        ({"iss": "https://accounts.example"}, "not one of Google's"),
+        ({"email": "other@team-project.iam.gserviceaccount.com"}, "service account"),
+        ({"email_verified": False}, "service account"),
+        ({"google": None}, "format=full"),
+        ({"google": {"compute_engine": []}}, "format=full"),
+    ],
+)
+def test_a_token_that_says_something_else_proves_nothing(
+    verifier: GoogleIdentityVerifier,
+    machine: MachineMetadata,
+    keys: GoogleKeys,
+    changes: dict[str, Any],
+    said: str,
+) -> None:
+    with pytest.raises(InvalidProof, match=said):
+        verifier.verify_proof(proof(keys.sign({**machine.claims(AUDIENCE), **changes})))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"project_id": "elsewhere"}, {"instance_name": ""}, {"instance_name": 7}]
+)
+def test_an_instance_of_another_project_is_none_of_ours(
+    verifier: GoogleIdentityVerifier,
+    machine: MachineMetadata,
+    keys: GoogleKeys,
+    changes: dict[str, Any],
+) -> None:
+    claims = machine.claims(AUDIENCE)
+    claims["google"]["compute_engine"] |= changes
+    with pytest.raises(InvalidProof, match="this cluster's project"):
+        verifier.verify_proof(proof(keys.sign(claims)))
+
+
+def test_a_token_of_the_standard_format_names_no_instance(
+    verifier: GoogleIdentityVerifier, machine: MachineMetadata, keys: GoogleKeys
+) -> None:
+    with pytest.raises(InvalidProof, match="format=full"):
+        verifier.verify_proof(proof(keys.sign(machine.claims(AUDIENCE, full=False))))
+
+
+def test_nothing_but_googles_own_signature_counts(
+    verifier: GoogleIdentityVerifier, machine: MachineMetadata, keys: GoogleKeys
+) -> None:
+    claims = machine.claims(AUDIENCE)
+    token = keys.sign(claims)
+    head, content, signature = token.split(".")
+    unsigned = f"{token_part({'alg': 'none', 'kid': keys.key_id})}.{content}."
+    # The public certificate as if it were a secret that both sides know.
+    symmetric = f"{token_part({'alg': 'HS256', 'kid': keys.key_id})}.{content}"
+    secret = keys.certificates[keys.key_id].encode()
+    mac = encode_part(hmac.digest(secret, symmetric.encode(), sha256))
+    claims["google"]["compute_engine"]["instance_name"] = "another"
+    stranger = GoogleKeys()
+    stranger.rotate()
+    cases = {
+        f"{unsigned}AA": "not signed by RS256",
+        f"{symmetric}.{mac}": "not signed by RS256",
+        keys.sign(claims, alg="ES256"): "not signed by RS256",
+        keys.sign(claims, kid=None): "not signed by RS256",
+        keys.sign(claims, kid=["x"]): "not signed by RS256",
+        f"{head}.{token_part(claims)}.{signature}": "signature is not Google's",
+        stranger.sign(claims, kid=keys.key_id): "signature is not Google's",
+        stranger.sign(claims): "none of Google's",
+        f"{encode_part(b'[]')}.{content}.{signature}": "cannot be read",
+        f"{head}.{encode_part(b'nothing')}.{signature}": "cannot be read",
+    }
+    for forged, said in cases.items():
+        with pytest.raises(InvalidProof, match=said):
+            verifier.verify_proof(proof(forged))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"identity_token": "a.b"},
+        {"identity_token": "a.b.c", "more": "x"},
+        {"identity_token": "a.b.c\n"},
+        {"identity_token": ""},
+    ],
+)
+def test_fields_of_another_kind_are_refused(
+    verifier: GoogleIdentityVerifier, keys: GoogleKeys, fields: dict[str, str]
+) -> None:
+    with pytest.raises(ValidationError):
+        verifier.verify_proof(Proof(DIGEST, fields))
+    assert keys.requests == 0
+
+
+def test_certificates_are_kept_as_long_as_google_says(
+    verifier: GoogleIdentityVerifier, machine: MachineMetadata, keys: GoogleKeys, clock: Clock
+) -> None:
+    token = keys.sign(machine.claims(AUDIENCE))
+    for seconds, requests in ((0.0, 1), (3599.0, 1), (3600.0, 2), (7199.0, 2)):
+        clock.seconds = seconds
+        assert verifier.verify_proof(proof(token)) == machine.name
+        assert keys.requests == requests
+
+
+def test_a_key_that_is_new_is_asked_for_and_unknown_ones_not_again_and_again(
+    verifier: GoogleIdentityVerifier, machine: MachineMetadata, keys: GoogleKeys, clock: Clock
+) -> None:
+    claims = machine.claims(AUDIENCE)
+    verifier.verify_proof(proof(keys.sign(claims)))
+    keys.rotate()
+    clock.seconds = ASK_SECONDS_MIN
+    assert verifier.verify_proof(proof(keys.sign(claims))) == machine.name
+    assert keys.requests == 2
+    for number in range(20):
+        with pytest.raises(InvalidProof, match="none of Google's"):
+            verifier.verify_proof(proof(keys.sign(claims, kid=f"made-up-{number}")))
+    assert keys.requests == 2
+
+
+def test_a_key_that_google_withdraws_is_good_no_longer(
+    verifier: GoogleIdentityVerifier, machine: MachineMetadata, keys: GoogleKeys, clock: Clock
+) -> None:
+    token = keys.sign(machine.claims(AUDIENCE))
+    verifier.verify_proof(proof(token))
+    del keys.certificates[keys.key_id]
+    clock.seconds = 3600
+    with pytest.raises(InvalidProof, match="none of Google's"):
+        verifier.verify_proof(proof(token))
+
+
+def test_google_may_not_answer(
+    verifier: GoogleIdentityVerifier, machine: MachineMetadata, keys: GoogleKeys
+) -> None:
+    keys.status = 500
+    token = keys.sign(machine.claims(AUDIENCE))
+    with pytest.raises(OSError, match="certificates cannot be read: status 500"):
+        verifier.verify_proof(proof(token))
+    keys.status = 200
+    assert verifier.verify_proof(proof(token)) == machine.name
+
+
+def test_what_the_certificates_are_may_not_be_json(
+    machine: MachineMetadata, keys: GoogleKeys
+) -> None:
+    with metadata_server(machine) as host:
+        url = f"http://{host}/computeMetadata/v1/instance/name"
+        with pytest.raises(OSError, match="certificates cannot be read"):
+            GoogleCertificates(url).find(keys.key_id)
+    assert json.dumps(keys.certificates)

@@ -1,0 +1,191 @@
+"""The token of an allocation at a store that heeds boundaries: it opens its own folder alone."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.api_core.exceptions import Forbidden
+from google.cloud.storage import Client
+from google.oauth2.credentials import Credentials
+
+from control_plane.agents.storage_access import SECONDS_MAX, StorageAccess, StorageToken
+from control_plane.gcp.storage_credentials import DownscopedTokenIssuer, access_boundary
+from tests.emulators.fake_gcs import FakeGcs
+from tests.emulators.gcs_boundaries import (
+    CONDITION_CHARACTERS_MAX,
+    RULES_MAX,
+    NarrowedTokens,
+    narrowed_storage,
+)
+
+ACCOUNT = "storage@team-project.iam.gserviceaccount.com"
+API_TOKEN = "of-the-api"
+OTHERS = "1/3/1/uuid/state.pth"
+
+
+@dataclass
+class Storage:
+    """A bucket with checkpoints of several trials, and who issues tokens for it."""
+
+    url: str
+    bucket: str
+    tokens: NarrowedTokens
+    issuer: DownscopedTokenIssuer
+
+    @property
+    def access(self) -> StorageAccess:
+        return StorageAccess(self.bucket, "1/2/3", ("1/2", "7/9/1/uuid"))
+
+
+@pytest.fixture(scope="module")
+def storage(gcs_server: FakeGcs) -> Iterator[Storage]:
+    bucket = gcs_server.new_bucket()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STORAGE_EMULATOR_HOST", gcs_server.url)
+        for key in ("1/2/1/uuid/state.pth", "7/9/1/uuid/state.pth", OTHERS):
+            Client(project="-").bucket(bucket).blob(key).upload_from_string(b"weights")
+    tokens = NarrowedTokens(ACCOUNT, frozenset({API_TOKEN}))
+    with narrowed_storage(tokens, gcs_server.url) as url:
+        issuer = DownscopedTokenIssuer(
+            ACCOUNT, lambda: Credentials(API_TOKEN), iam_endpoint=url, token_endpoint=url
+        )
+        yield Storage(url, bucket, tokens, issuer)
+
+
+@pytest.fixture
+def bucket(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The bucket with the token of an allocation."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage.url)
+    token = storage.issuer.issue_credentials("trial-2.3", storage.access)
+    client = Client(project="-", credentials=Credentials(token.access_token))
+    return client.bucket(storage.bucket)
+
+
+def is_refused(call: Callable[..., Any], *arguments: Any, **options: Any) -> bool:
+    try:
+        call(*arguments, **options)
+    except Forbidden:
+        return True
+    return False
+
+
+def test_a_run_writes_below_its_epoch_alone(bucket: Any) -> None:
+    assert not is_refused(bucket.blob("1/2/3/uuid/state.pth").upload_from_string, b"new")
+    for key in ("1/2/1/uuid/state.pth", OTHERS, "state.pth", "1/2/33/uuid/state.pth", "1/2/3"):
+        assert is_refused(bucket.blob(key).upload_from_string, b"new"), key
+
+
+def test_a_run_reads_its_trial_and_where_it_began(bucket: Any) -> None:
+    for key in ("1/2/1/uuid/state.pth", "7/9/1/uuid/state.pth"):
+        assert bucket.blob(key).download_as_bytes() == b"weights"
+    assert is_refused(bucket.blob(OTHERS).download_as_bytes)
+    assert is_refused(bucket.blob("1/22/1/uuid/state.pth").download_as_bytes)
+
+
+def test_a_run_lists_nobody_elses_checkpoints(bucket: Any) -> None:
+    found = [blob.name for blob in bucket.list_blobs(prefix="1/2/1/")]
+    assert found == ["1/2/1/uuid/state.pth"]
+    for prefix in (None, "", "1/", "1/2", "1/3/", "1/22/", "7/9/1/uuid"):
+        assert is_refused(lambda prefix=prefix: list(bucket.list_blobs(prefix=prefix))), prefix
+
+
+def test_a_run_removes_and_changes_nothing(bucket: Any) -> None:
+    for key in ("1/2/1/uuid/state.pth", OTHERS):
+        assert is_refused(bucket.blob(key).delete)
+        assert is_refused(bucket.blob(key).patch)
+
+
+def test_nothing_is_open_without_a_token_or_with_one_of_another_bucket(
+    storage: Storage, bucket: Any
+) -> None:
+    other = Client(project="-", credentials=Credentials("made-up")).bucket(storage.bucket)
+    assert is_refused(other.blob("1/2/1/uuid/state.pth").download_as_bytes)
+    assert is_refused(bucket.client.bucket("another").blob("1/2/1/x").download_as_bytes)
+
+
+def test_a_token_ends_within_an_hour(storage: Storage) -> None:
+    token = storage.issuer.issue_credentials("trial-2.3", storage.access)
+    assert 0 < token.expires_ms / 1000 - time.time() <= SECONDS_MAX + 1
+    assert token.access_token == storage.tokens.issued[-1]
+    assert token.access_token not in repr(token)
+
+
+@pytest.mark.parametrize(
+    ("account", "caller", "said"),
+    [
+        (ACCOUNT, "of-somebody-else", "no token for trial-2.3: .*IAM_PERMISSION_DENIED"),
+        ("other@x.iam.gserviceaccount.com", API_TOKEN, "no token for trial-2.3: .*NOT_FOUND"),
+    ],
+)
+def test_google_may_refuse(storage: Storage, account: str, caller: str, said: str) -> None:
+    issuer = DownscopedTokenIssuer(
+        account, lambda: Credentials(caller), iam_endpoint=storage.url, token_endpoint=storage.url
+    )
+    with pytest.raises(OSError, match=said):
+        issuer.issue_credentials("trial-2.3", storage.access)
+
+
+def test_google_may_not_answer(storage: Storage) -> None:
+    nowhere = "http://127.0.0.1:9"
+    for places in ((nowhere, storage.url), (storage.url, nowhere)):
+        issuer = DownscopedTokenIssuer(
+            ACCOUNT,
+            lambda: Credentials(API_TOKEN),
+            iam_endpoint=places[0],
+            token_endpoint=places[1],
+        )
+        with pytest.raises(OSError, match="no token for"):
+            issuer.issue_credentials("trial-2.3", storage.access)
+
+
+def test_a_boundary_is_as_large_as_google_takes_and_its_texts_are_texts() -> None:
+    prefix = "a'b\"c\\" + "ü" * 200
+    access = StorageAccess("b" * 63, f"{prefix}/1/2/3", (f"{prefix}/1/2", f"{prefix}/7/9/1/u"))
+    boundary = access_boundary(access, "trial-2.3")["accessBoundary"]
+    rules = boundary["accessBoundaryRules"]
+    # One for what is written, and one for each place that is read.
+    assert len(rules) == 3 <= RULES_MAX
+    expressions = [rule["availabilityCondition"]["expression"] for rule in rules]
+    assert max(map(len, expressions)) <= CONDITION_CHARACTERS_MAX
+    assert "/objects/a'b\\\"c\\\\üü" in expressions[0]
+
+
+def test_a_token_is_what_an_agent_gets_of_the_issuer(storage: Storage) -> None:
+    assert storage.issuer.store_type == "gcs"
+    assert isinstance(storage.issuer.issue_credentials("t", storage.access), StorageToken)
+
+
+def test_a_trials_store_writes_its_checkpoint_with_the_agents_token_and_renews_it(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from detcloud.agent.storage_credentials import CredentialServer
+    from detcloud.agent.storage_credentials import StorageToken as AgentToken
+    from detcloud.storage import StorageError, build_store
+
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage.url)
+
+    def fetch(holder: str) -> AgentToken:
+        token = storage.issuer.issue_credentials(f"trial-{holder}", storage.access)
+        # Google's client renews what ends within four minutes: each request asks the agent.
+        return AgentToken(token.access_token, int((time.time() + 120) * 1000))
+
+    server = CredentialServer(tmp_path, fetch, print)
+    try:
+        for name, value in server.variables("2.3", google=True).items():
+            monkeypatch.setenv(name, value)
+        issued = len(storage.tokens.issued)
+        store = build_store({"type": "gcs", "bucket": storage.bucket, "credentials": "given"})
+        (tmp_path / "source").write_bytes(b"weights")
+        store.put("1/2/3/own/state.pth", tmp_path / "source")
+        store.get("1/2/3/own/state.pth", tmp_path / "copy")
+        assert (tmp_path / "copy").read_bytes() == b"weights"
+        assert store.list("1/2/3/own") == {"1/2/3/own/state.pth": 7}
+        assert store.list("7/9/1/uuid") == {"7/9/1/uuid/state.pth": 7}
+        assert len(storage.tokens.issued) - issued >= 4
+        with pytest.raises(StorageError, match="storing '1/3/1/x' failed: 403"):
+            store.put("1/3/1/x", tmp_path / "source")
+    finally:
+        server.close()

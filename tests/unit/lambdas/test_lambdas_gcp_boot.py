@@ -1,0 +1,217 @@
+"""The boot script of Compute Engine's instances: what it says, and what it does at a metadata
+server and a bucket that asks for its token.
+"""
+
+import base64
+import json
+import os
+import re
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control_plane.agents.agent_code import agent_code
+from control_plane.agents.identity import Proof
+from control_plane.fleet.records import IntentRow, Market, Offering
+from control_plane.gcp.google_certificates import GoogleCertificates
+from control_plane.gcp.instance_identity import GoogleIdentityVerifier
+from detcloud.shared.identity_purposes import BOOT_REPORT
+from lambdas.gcp.boot import SCRIPT_BYTES_MAX, startup_script
+from provisioner.clouds.provider import ConfigurationError
+from tests.emulators.gce.metadata import MachineMetadata, metadata_server
+from tests.emulators.google_keys import GoogleKeys, certificate_server
+from tests.patience import PROCESS_SECONDS_MAX
+
+URL, CLUSTER = "https://detcloud-vision-api-1.us-central1.run.app", "detcloud-vision"
+PLACE = "https://storage.googleapis.com/detcloud-vision-objects/agent-code"
+OFFERING = Offering("n1/a/spot", "n1-standard-4", "us-central1-a", Market.SPOT, 1)
+REQUEST = IntentRow("intent-1", CLUSTER, "gpus", OFFERING, 1, "t" * 40, 1_000, "{}")
+
+
+def script(section: object = None, url: str = URL, place: str = PLACE) -> str:
+    request = replace(REQUEST, section=json.dumps(section or {}))
+    return startup_script(url, CLUSTER, place)(request).decode()
+
+
+def test_it_says_where_the_cluster_is_and_which_code_it_runs() -> None:
+    text = script({"allowed_mounts": ["/mnt/data"], "cpu_slots_allowed": True})
+    for line in (
+        f"url='{URL}'",
+        f"cluster='{CLUSTER}'",
+        "pool='gpus'",
+        f"code_place='{PLACE}'",
+        f"code_sha256='{agent_code().sha256}'",
+        "mounts='/mnt/data'",
+        "cpu_slots='1'",
+    ):
+        assert line in text.splitlines()
+    assert not re.findall(r"@[A-Z0-9_]+@", text)
+    assert len(text) < SCRIPT_BYTES_MAX / 10
+    assert subprocess.run(["bash", "-n"], input=text.encode(), check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("duration", "seconds"),
+    [({"seconds": 120}, 120), ({"seconds": "120"}, 120), ({"seconds": 0}, 30), ({}, 30), ("x", 30)],
+)
+def test_the_agent_is_told_how_long_a_notice_is(duration: object, seconds: int) -> None:
+    section = {"base_config": {"scheduling": {"preemptionNoticeDuration": duration}}}
+    assert f"preemption_seconds='{seconds}'" in script(section).splitlines()
+
+
+def test_a_startup_script_may_be_anything_but_too_long() -> None:
+    own = "echo 'hello'; exit 3\n@POOL@ $HOME"
+    text = script({"startup_script": own})
+    assert base64.b64encode(own.encode()).decode() in text
+    assert own not in text
+    with pytest.raises(ConfigurationError, match="make startup_script shorter"):
+        script({"startup_script": "#" * SCRIPT_BYTES_MAX})
+    with pytest.raises(
+        ConfigurationError, match=r"allowed_mounts .* cannot stand in a boot script"
+    ):
+        script({"allowed_mounts": ["/a'; reboot; '"]})
+
+
+@dataclass
+class Cloud:
+    """A bucket that takes the machine's tokens alone, and an API that is told of failed boots."""
+
+    machine: MachineMetadata
+    url: str = ""
+    reports: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+
+@pytest.fixture
+def cloud() -> Iterator[Cloud]:
+    found = Cloud(MachineMetadata("detcloud-vision-a1b2", GoogleKeys()))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            bearer = self.headers.get("Authorization", "").removeprefix("Bearer ")
+            is_known = bearer in found.machine.access_tokens
+            is_there = self.path == f"/objects/agent-code/{agent_code().sha256}"
+            status = 403 if not is_known else 200 if is_there else 404
+            self._answer(status, agent_code().content if status == 200 else b"")
+
+        def do_PUT(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            found.reports.append((self.path, body))
+            self._answer(200, b"{}")
+
+        def _answer(self, status: int, content: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            """Write nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        found.url = f"http://127.0.0.1:{server.server_port}"
+        yield found
+        server.shutdown()
+
+
+STUBS = {
+    # `id` knows the user once useradd has made it.
+    "id": '[ -e "$DETCLOUD_ROOT/user" ]',
+    "useradd": 'touch "$DETCLOUD_ROOT/user"',
+    "runuser": 'shift 3; exec "$@"',
+    # The agent reaches the cluster as it starts.
+    "systemctl": 'case "$*" in *-agent*) sleep 1; touch "$DETCLOUD_ROOT/run/detcloud/alive";; esac',
+    **dict.fromkeys(("chown", "docker", "iptables", "mount", "usermod"), ""),
+    # It has no disks of its own.
+    **dict.fromkeys(("lsblk", "mountpoint", "nvidia-smi"), "exit 1"),
+}
+
+
+def boot(cloud: Cloud, root: Path, fails: str = "") -> tuple[int, list[str]]:
+    """Run the script on a machine whose disk is `root`; its status, and the commands that a test
+    does not let run here.
+    """
+    programs = root / "bin"
+    programs.mkdir(exist_ok=True)
+    for name, command in STUBS.items():
+        ends = "exit 1" if name == fails else command
+        path = programs / name
+        path.write_text(f'#!/bin/bash\necho "{name} $*" >> "$DETCLOUD_ROOT/said"\n{ends}\n')
+        path.chmod(0o755)
+    (root / "said").unlink(missing_ok=True)
+    text = script(url=cloud.url, place=f"{cloud.url}/objects/agent-code")
+    with metadata_server(cloud.machine) as host:
+        done = subprocess.run(
+            ["bash"],
+            input=text.encode(),
+            env={
+                "PATH": f"{programs}:{os.environ['PATH']}",
+                "DETCLOUD_ROOT": str(root),
+                "GCE_METADATA_HOST": host,
+            },
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=PROCESS_SECONDS_MAX,
+            check=False,
+        )
+    cloud.machine.set_down(False)
+    said = root / "said"
+    return done.returncode, said.read_text().splitlines() if said.exists() else []
+
+
+def test_it_makes_the_machine_an_agent_once(cloud: Cloud, tmp_path: Path) -> None:
+    status, said = boot(cloud, tmp_path)
+    log = (tmp_path / "var/log/detcloud-boot.log").read_text()
+    assert status == 0, log
+    assert said[:2] == [
+        "systemctl daemon-reload",
+        "systemctl enable --now detcloud-watchdog.service",
+    ]
+    started = [line.split()[-1] for line in said if "enable --now" in line]
+    # The metadata are closed before there is an agent, and with it trials.
+    assert started[-2:] == ["detcloud-firewall.service", "detcloud-agent.service"]
+    unit = (tmp_path / "etc/systemd/system/detcloud-agent.service").read_text()
+    assert f"--url {cloud.url} --cluster {CLUSTER} --pool gpus --name {cloud.machine.name} " in unit
+    assert " --identity gcp --notices gce " in unit
+    assert "DETCLOUD_PREEMPTION_SECONDS=30" in unit
+    assert (tmp_path / "opt/detcloud/detcloud/agent/gcp/instance.py").is_file()
+    token = cloud.machine.access_tokens[-1]
+    for path in tmp_path.rglob("*"):
+        assert not path.is_file() or token.encode() not in path.read_bytes(), path
+    # The script is run again whenever the machine starts.
+    assert boot(cloud, tmp_path) == (0, [])
+
+
+def test_a_boot_that_fails_is_reported_with_the_instances_identity_and_ends(
+    cloud: Cloud, tmp_path: Path
+) -> None:
+    status, said = boot(cloud, tmp_path, fails="usermod")
+    assert status == 1
+    assert said[-1] == "systemctl poweroff"
+    [(path, body)] = cloud.reports
+    assert path == f"/api/v1/instances/{cloud.machine.name}/boot-report"
+    assert body.pop("resource_pool") == "gpus"
+    report = body.pop("report")
+    assert "detcloud: the boot failed with 1 at line" in report
+    assert "usermod -aG docker detcloud" in report
+    with certificate_server(cloud.machine.keys) as url:
+        verifier = GoogleIdentityVerifier(
+            CLUSTER, cloud.machine.project, cloud.machine.account, GoogleCertificates(url)
+        )
+        digest = sha256(report.encode()).hexdigest()
+        assert verifier.verify_proof(Proof(digest, body, BOOT_REPORT)) == cloud.machine.name
+
+
+def test_a_bucket_that_is_closed_to_the_machine_ends_it(cloud: Cloud, tmp_path: Path) -> None:
+    cloud.machine.account = ""
+    status, said = boot(cloud, tmp_path)
+    assert status != 0
+    assert said[-1] == "systemctl poweroff"
