@@ -1,0 +1,102 @@
+"""From a notice of Compute Engine to a checkpoint in Cloud Storage, within the notice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from google.oauth2.credentials import Credentials
+
+from control_plane.agents.storage_access import StorageAccess
+from control_plane.gcp.storage_credentials import DownscopedTokenIssuer
+from detcloud.storage import build_store
+from tests.emulators.fake_gcs import FakeGcs
+from tests.emulators.gce.metadata import MachineMetadata, metadata_server
+from tests.emulators.gcs_boundaries import NarrowedTokens, narrowed_storage
+from tests.emulators.google_keys import GoogleKeys
+from tests.integration.agent_cluster import FakeCluster
+from tests.integration.agent_process import AgentProcess
+from tests.patience import PROCESS_SECONDS_MAX, wait_until
+
+pytestmark = pytest.mark.end_to_end
+
+TRAIN = """
+import time
+from detcloud import core
+with core.init() as context:
+    context.train.report_training_metrics(1, {"loss": 0.5})
+    while not context.preempt.should_preempt():
+        time.sleep(0.01)
+    with context.checkpoint.store_path({"steps_completed": 7}) as (folder, uuid):
+        (folder / "weights").write_bytes(b"w" * 100_000)
+"""
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[MachineMetadata]:
+    found = MachineMetadata("detcloud-vision-a1b2", GoogleKeys())
+    with metadata_server(found) as host:
+        monkeypatch.setenv("GCE_METADATA_HOST", host)
+        yield found
+
+
+@pytest.fixture
+def store(gcs: FakeGcs) -> Iterator[str]:
+    tokens = NarrowedTokens("storage@team", frozenset({"of-the-api"}))
+    with narrowed_storage(tokens, gcs.url) as url:
+        yield url
+
+
+def give_tokens(cluster: FakeCluster, url: str, access: StorageAccess) -> None:
+    """Have the cluster answer a question for credentials with a token of this access."""
+    issuer = DownscopedTokenIssuer(
+        "storage@team", lambda: Credentials("of-the-api"), iam_endpoint=url, token_endpoint=url
+    )
+    post = cluster.post
+
+    def post_or_issue(path: str, authorization: str, body: dict[str, Any]) -> tuple[int, Any]:
+        if not path.endswith("/storage-credentials"):
+            return post(path, authorization, body)
+        token = issuer.issue_credentials(f"trial-{body['allocation']}", access)
+        return 200, {"access_token": token.access_token, "expires_ms": token.expires_ms}
+
+    cluster.post = post_or_issue  # type: ignore[method-assign]
+
+
+def test_a_trial_has_saved_its_work_before_a_spot_instance_ends(
+    agent: AgentProcess,
+    cluster: FakeCluster,
+    machine: MachineMetadata,
+    store: str,
+    gcs: FakeGcs,
+) -> None:
+    bucket = gcs.new_bucket()
+    give_tokens(cluster, store, StorageAccess(bucket, "1/4/1", ("1/4",)))
+    variables = {"cpu": [f"STORAGE_EMULATOR_HOST={store}"], "cuda": []}
+    cluster.assign_files(
+        "4.1",
+        {"train.py": TRAIN},
+        entrypoint="python train.py",
+        experiment_id=1,
+        trial_id=4,
+        epoch=1,
+        storage={"type": "gcs", "bucket": bucket, "credentials": "given"},
+        config={"environment": {"environment_variables": variables}},
+    )
+    agent.start("--notices", "gce")
+    wait_until(lambda: any(it["kind"] == "metrics" for it in cluster.lines("4.1")), 40)
+    announced_ms = time.time_ns() // 1_000_000
+    machine.set_preempted()
+    exited = wait_until(lambda: cluster.exit_record("4.1"), PROCESS_SECONDS_MAX)
+    assert exited is not None
+    assert exited["notice"] == "Compute Engine takes this spot instance away (preempted)"
+    saved = [it for it in cluster.lines("4.1") if it["kind"] == "checkpoint"]
+    assert len(saved) == 1, cluster.log
+    # The thirty seconds that such a notice has.
+    assert saved[0]["time_ms"] <= announced_ms + 30_000
+    # Read with all that the emulator allows: by nobody's token.
+    files = build_store({"type": "gcs", "bucket": bucket}).list(saved[0]["path"])
+    assert files[f"{saved[0]['path']}/weights"] == 100_000
+    assert f"{saved[0]['path']}/manifest.json" in files
