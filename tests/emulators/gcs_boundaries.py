@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from tests.patience import ANSWER_SECONDS_MAX
 
@@ -40,7 +40,8 @@ _LISTED = re.compile(
 class NarrowedTokens:
     """Google's account of storage, who may make tokens of it, and the tokens that were made.
 
-    `seconds` is how long those are said to be good.
+    `seconds` is how long those are said to be good. Who creates an object in the place of another
+    one may have to be allowed to delete it, before any condition counts.
     """
 
     account: str
@@ -48,6 +49,7 @@ class NarrowedTokens:
     whole: dict[str, str] = field(default_factory=dict)
     boundaries: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     seconds: int = 3600
+    asks_delete_to_replace: bool = False
     issued: list[str] = field(default_factory=list)
 
     def generate(self, path: str, authorization: str, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,7 +177,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _pass_on(self, body: bytes | None) -> None:
         action, bucket, name = _action(self.command, self.path, body)
-        if not self.tokens.allows(self.headers.get("Authorization", ""), action, bucket, name):
+        authorization = self.headers.get("Authorization", "")
+        may = self.tokens.allows(authorization, action, bucket, name)
+        if may and action == "create" and self.tokens.asks_delete_to_replace:
+            may = not self._is_there(bucket, name)
+        if not may:
             error = {"code": 403, "message": f"no storage.objects.{action} access to {name}"}
             self._answer(403, json.dumps({"error": error}).encode())
             return
@@ -190,6 +196,15 @@ class _Handler(BaseHTTPRequestHandler):
         except urllib.error.HTTPError as error:
             with error:
                 self._answer(error.code, error.read(), dict(error.headers))
+
+    def _is_there(self, bucket: str, name: str) -> bool:
+        place = f"{self.store}/storage/v1/b/{bucket}/o/{quote(name, safe='')}"
+        try:
+            urllib.request.urlopen(place, timeout=ANSWER_SECONDS_MAX).close()
+        except urllib.error.HTTPError as error:
+            error.close()
+            return False
+        return True
 
     def _answer(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
         self.send_response(status)

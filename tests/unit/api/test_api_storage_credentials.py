@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from control_plane.access.principals import Role
-from control_plane.agents.storage_access import StorageAccess, StorageCredentials
+from control_plane.agents.storage_access import StorageAccess, StorageCredentials, StorageToken
+from control_plane.checkpoint_stores.types.gcs import Gcs
 from control_plane.checkpoint_stores.types.s3 import S3
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster, build_cluster
@@ -95,6 +96,37 @@ def test_the_spec_says_that_keys_are_given(cluster: Cluster) -> None:
     }
 
 
+@dataclass
+class FakeTokenIssuer:
+    """An issuer of tokens for Google's stores."""
+
+    store_type: str = "gcs"
+
+    def issue_credentials(self, name: str, access: StorageAccess) -> StorageToken:
+        return StorageToken(f"token of {name} in {access.bucket}", NOW_MS + 3_600_000)
+
+
+def test_a_store_of_google_gets_a_token_and_one_of_another_cloud_gets_nothing(
+    tmp_path: Path,
+) -> None:
+    cluster = build_cluster(
+        tmp_path, credential_issuer=FakeTokenIssuer(), checkpoints=Gcs(type="gcs", bucket=BUCKET)
+    )
+    cluster.create(CONFIG)
+    cluster.create(CONFIG + "checkpoint_storage: {type: s3, bucket: theirs}\n")
+    agent = Agent(cluster)
+    entries = {it["allocation"]: it["spec"]["storage"] for it in agent.sync().json["desired"]}
+    stores = {name: (it["type"], it.get("credentials")) for name, it in entries.items()}
+    given, none = ("gcs", "given"), ("s3", None)
+    # A trial of each experiment: the second one's are numbered from 65 on.
+    assert stores == {"1.1": given, "65.1": none}
+    assert ask(agent, "1.1").json == {
+        "access_token": f"token of trial-1.1 in {BUCKET}",
+        "expires_ms": NOW_MS + 3_600_000,
+    }
+    assert ask(agent, "65.1").code == "not_found"
+
+
 def test_nobody_gets_the_keys_of_another_machines_run(cluster: Cluster, issuer: FakeIssuer) -> None:
     cluster.create(CONFIG)
     agent, other = Agent(cluster, "a"), Agent(cluster, "b")
@@ -145,4 +177,5 @@ def test_a_cluster_that_gives_out_nothing_says_so(tmp_path: Path) -> None:
 
 def test_keys_do_not_show_themselves() -> None:
     keys = StorageCredentials("KEY", "hush", "session", NOW_MS)
+    assert repr(StorageToken("hush", NOW_MS)) == f"StorageToken(expires_ms={NOW_MS})"
     assert repr(keys) == f"StorageCredentials(key_id='KEY', expires_ms={NOW_MS})"

@@ -5,14 +5,18 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from control_plane.agents.identity import InvalidProof, Proof
+from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offering
+from control_plane.fleet.rows import encode_row, instance_key
 from control_plane.gcp.google_certificates import ASK_SECONDS_MIN, GoogleCertificates
 from control_plane.gcp.instance_identity import GoogleIdentityVerifier
+from control_plane.state.table import Expect, Put
 from detcloud.agent.gcp.instance_identity import request_identity
 from detcloud.agent.gcp.metadata import GceMetadata
 from detcloud.shared.identity_purposes import BOOT_REPORT, proven_cluster
@@ -23,6 +27,8 @@ from tests.emulators.google_keys import (
     encode_part,
     token_part,
 )
+from tests.unit.api.cluster import NOW_MS, V1, build_cluster
+from tests.unit.api.exchange import call
 
 CLUSTER, DIGEST = "detcloud-vision", "d" * 64
 AUDIENCE = f"detcloud/{CLUSTER}/{DIGEST}"
@@ -244,3 +250,37 @@ def test_what_the_certificates_are_may_not_be_json(
         with pytest.raises(OSError, match="certificates cannot be read"):
             GoogleCertificates(url).find(keys.key_id)
     assert json.dumps(keys.certificates)
+
+
+def test_an_instance_joins_by_its_own_token_and_by_no_other_ones(
+    verifier: GoogleIdentityVerifier,
+    machine: MachineMetadata,
+    keys: GoogleKeys,
+    tmp_path: Path,
+) -> None:
+    """The way of a proof through the API, to the agent's enrolment."""
+    cluster = build_cluster(tmp_path, identity_verifier=verifier)
+    offering = Offering("n1/a/spot", "n1-standard-4", "us-central1-a", Market.SPOT, 1)
+    for name in (machine.name, "detcloud-vision-other"):
+        row = InstanceRow(name, "default", offering, InstanceState.STARTING, NOW_MS, "intent-1")
+        put = Put(instance_key(row), 1, encode_row(row), Expect.ANYTHING)
+        cluster.services.table.commit((put,))
+    join_token = "dct_of-the-instance"
+    digest = sha256(join_token.encode()).hexdigest()
+    identity = keys.sign(machine.claims(f"detcloud/{cluster.services.cluster_id}/{digest}"))
+    verifier._cluster = cluster.services.cluster_id
+    body = {"resource_pool": "default", "token_sha256": digest, "identity_token": identity}
+
+    def prove(name: str, **fields: str) -> int:
+        path = f"{V1}/instances/{name}/identity"
+        return call(cluster.app, "PUT", path, content={**body, **fields}).status
+
+    assert prove("detcloud-vision-other") == 403
+    assert prove(machine.name, token_sha256="e" * 64) == 403
+    assert prove(machine.name, identity_token="nothing") == 422
+    assert prove(machine.name) == 200
+    slots = [{"id": 0, "type": "cuda", "uuid": "u", "name": "T4"}]
+    agent = {"name": machine.name, "resource_pool": "default", "slots": slots}
+    assert call(cluster.app, "POST", f"{V1}/agents", token=join_token, content=agent).status == 200
+    agent["name"] = "detcloud-vision-other"
+    assert call(cluster.app, "POST", f"{V1}/agents", token=join_token, content=agent).status == 403

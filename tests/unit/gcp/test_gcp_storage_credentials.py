@@ -158,6 +158,37 @@ def test_a_token_is_what_an_agent_gets_of_the_issuer(storage: Storage) -> None:
     assert isinstance(storage.issuer.issue_credentials("t", storage.access), StorageToken)
 
 
+@pytest.mark.parametrize("asks_delete", [False, True])
+def test_an_upload_whose_answer_was_lost_still_wins_and_nothing_is_replaced(
+    storage: Storage,
+    bucket: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    asks_delete: bool,
+) -> None:
+    from google.cloud.storage import Blob
+
+    from detcloud.storage import KeyExists
+    from detcloud.storage.types.gcs import GcsStore
+
+    monkeypatch.setattr(storage.tokens, "asks_delete_to_replace", asks_delete)
+    store = GcsStore(storage.bucket)
+    store._client, store._bucket = bucket.client, bucket
+    upload = Blob.upload_from_filename
+
+    def upload_twice(blob: Any, *arguments: Any, **options: Any) -> None:
+        upload(blob, *arguments, **options)
+        upload(blob, *arguments, **options)
+
+    (tmp_path / "source").write_bytes(b"weights")
+    key = f"1/2/3/twice-{asks_delete}/state.pth"
+    with monkeypatch.context() as patch:
+        patch.setattr(Blob, "upload_from_filename", upload_twice)
+        store.put(key, tmp_path / "source")
+    with pytest.raises(KeyExists, match="exists already"):
+        store.put(key, tmp_path / "source")
+
+
 def test_a_trials_store_writes_its_checkpoint_with_the_agents_token_and_renews_it(
     storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

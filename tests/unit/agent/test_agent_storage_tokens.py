@@ -1,0 +1,145 @@
+"""A trial's client of Google's store gets its tokens of the agent, and of nobody else."""
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.auth.exceptions import RefreshError
+
+from detcloud.agent.storage_credentials import (
+    CredentialServer,
+    StorageKeys,
+    StorageToken,
+    fetch_keys,
+)
+from detcloud.agent.trial_grants import TrialGrants
+from detcloud.shared.google_credentials import (
+    WAIT_SECONDS,
+    AgentCredentials,
+    agent_credentials,
+)
+
+
+@dataclass
+class Cluster:
+    """Gives out tokens that are good for `seconds`, unless it is away."""
+
+    seconds: float = 3600
+    is_away: bool = False
+    issued: int = 0
+
+    def fetch(self, holder: str) -> StorageToken:
+        if self.is_away:
+            raise TimeoutError("the cluster did not answer")
+        self.issued += 1
+        ends_ms = int((time.time() + self.seconds) * 1000)
+        return StorageToken(f"token {self.issued} of {holder}", ends_ms)
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return Cluster()
+
+
+@pytest.fixture
+def server(tmp_path: Path, cluster: Cluster) -> Iterator[CredentialServer]:
+    running = CredentialServer(tmp_path, cluster.fetch, print)
+    yield running
+    running.close()
+
+
+def test_a_trials_client_has_a_token_until_it_is_about_to_end(
+    server: CredentialServer, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The address is this machine's own: nobody listens there.
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    offered = server.variables("4.1", google=True)
+    credentials = agent_credentials(offered)
+    assert credentials is not None
+    assert not credentials.valid
+    credentials.refresh(None)
+    assert credentials.token == "token 1 of 4.1"
+    assert credentials.valid
+    # A token that ends within a quarter of an hour is replaced by the agent, and one that ends
+    # within four minutes by the client.
+    cluster.seconds = 200
+    for number in (2, 3):
+        cluster.is_away = False
+        server._cached_keys.clear()
+        credentials.refresh(None)
+        assert credentials.token == f"token {number} of 4.1"
+        assert not credentials.valid
+    assert agent_credentials({}) is None
+
+
+def test_awss_clients_are_told_of_no_token_of_googles(server: CredentialServer) -> None:
+    offered = server.variables("4.1", google=True)
+    assert not [name for name in offered if name.startswith("AWS_")]
+    assert offered["NO_GCE_CHECK"] == "true"
+    with_data = server.variables("4.1", google=True, data=True)
+    assert with_data["AWS_CONTAINER_CREDENTIALS_FULL_URI"].endswith("/4.1/data")
+
+
+def test_the_store_says_which_kind_a_trial_is_offered(tmp_path: Path) -> None:
+    grants = TrialGrants("http://127.0.0.1:9", "a", lambda: None, tmp_path, print)
+    storage = {"type": "gcs", "bucket": "b", "credentials": "given"}
+    names = set(grants.variables("4.1", {"storage": storage}))
+    own = {"DETCLOUD_STORAGE_CREDENTIALS_URI", "DETCLOUD_STORAGE_CREDENTIALS_TOKEN"}
+    assert names == {*own, "NO_GCE_CHECK"}
+    assert grants.variables("4.1", {"storage": {"type": "gcs", "bucket": "b"}}) == {}
+    grants._server.close()
+
+
+def test_a_checkpoint_waits_for_a_token_while_the_cluster_is_away(
+    server: CredentialServer, cluster: Cluster
+) -> None:
+    cluster.is_away = True
+    slept: list[float] = []
+    said: list[str] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        cluster.is_away = len(slept) < 2
+
+    offered = server.variables("4.1", google=True)
+    uri, token = offered["DETCLOUD_STORAGE_CREDENTIALS_URI"], server.token("4.1")
+    credentials = AgentCredentials(uri, token, sleep, said.append)
+    credentials.refresh(None)
+    assert credentials.token == "token 1 of 4.1"
+    assert slept == [WAIT_SECONDS] * 2
+    assert len(said) == 1
+
+
+def test_a_refusal_of_a_token_is_not_waited_for(server: CredentialServer) -> None:
+    slept: list[float] = []
+    uri = server.variables("4.1", google=True)["DETCLOUD_STORAGE_CREDENTIALS_URI"]
+    with pytest.raises(RefreshError, match="403"):
+        AgentCredentials(uri, server.token("5.1"), slept.append).refresh(None)
+    assert slept == []
+
+
+class Answers:
+    """A connection to a cluster that says one thing."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        self._answer = answer
+
+    def request(self, method: str, path: str, body: Any, **options: Any) -> dict[str, Any]:
+        assert (method, body) == ("POST", {"allocation": "4.1"})
+        return self._answer
+
+
+def test_the_cluster_says_whether_it_is_keys_or_a_token() -> None:
+    token: Any = Answers({"access_token": "hush", "expires_ms": 5, "later_field": 1})
+    found = fetch_keys(token, "node", "4.1")
+    assert found == StorageToken("hush", 5)
+    assert "hush" not in repr(found)
+    fields = {"key_id": "K", "secret": "S", "session_token": "T", "expires_ms": 5}
+    keys: Any = Answers(fields)
+    assert fetch_keys(keys, "node", "4.1") == StorageKeys("K", "S", "T", 5)
+    # A token that has ended says so.
+    assert json.loads(json.dumps(found.to_answer()))["expires_in"] == 0
