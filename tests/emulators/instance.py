@@ -1,5 +1,5 @@
-"""An instance of EC2 as its kernel sees it: a network of its own, whose way out leads to the
-metadata service, and the units that images/boot/ec2.sh writes.
+"""An instance of a cloud as its kernel sees it: a network of its own, whose way out leads to the
+metadata service, and the units that the cloud's boot script writes.
 
     cloud (169.254.169.254, fd00:ec2::254) ─── instance ─── guest, whose packets are forwarded
 """
@@ -9,7 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,14 @@ from lambdas.aws.boot import user_data
 from tests.emulators.server import missing, require_program, serving
 
 METADATA = ("http://169.254.169.254/instance-id", "http://[fd00:ec2::254]/instance-id")
+GOOGLE_METADATA = (METADATA[0], "http://[fd20:ce::254]/instance-id")
+# At the address of Google's metadata is the name server, too.
+GOOGLE_NAME_SERVER = (
+    "http://169.254.169.254:53/instance-id",
+    "http://[fd20:ce::254]:53/instance-id",
+)
+ADDRESSES = ("169.254.169.254/32", "fd00:ec2::254/128", "fd20:ce::254/128")
+RenderScript = Callable[[IntentRow], bytes]
 INSTANCE_ID = "i-0123456789abcdef0"
 AGENT_UID, TRIAL_UID = 995, 1000
 # Prints what is at a URL. A refusal of version 6 is waited for as if nothing had come.
@@ -40,10 +48,13 @@ BACK = (("10.98.0.0/24", "10.97.0.2"), ("172.17.0.0/16", "10.97.0.2"), ("fd98::/
 
 @dataclass(frozen=True)
 class Instance:
-    """An instance; its namespaces' names begin with `name`, and `users` is its /etc/passwd."""
+    """An instance; its namespaces' names begin with `name`, `users` is its /etc/passwd, and
+    `script` what it boots with.
+    """
 
     name: str
     users: Path
+    script: str
 
     def command_inside(self, *command: str | Path, place: str = "it") -> list[str]:
         """Return the command that runs another on the instance, or in another `place`."""
@@ -60,29 +71,30 @@ class Instance:
     def start(self, name: str) -> None:
         """Run the unit's ExecStart lines, with the names of the instance's own users."""
         known = ("unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/passwd && exec "$@"')
-        for line in directives(name, "ExecStart"):
+        for line in directives(name, "ExecStart", self.script):
             command = self.command_inside(*known, self.users, *shlex.split(line.removeprefix("-")))
             subprocess.run(command, check=not line.startswith("-"))
 
 
-def directives(unit: str, name: str) -> list[str]:
-    """Return what a unit of the boot script says under that name."""
-    found = re.search(rf"/{unit}\.service\" <<'?UNIT'?\n(.*?)\nUNIT\n", boot_script(), re.DOTALL)
+def directives(unit: str, name: str, script: str = "") -> list[str]:
+    """Return what a unit of a boot script says under that name; of EC2's unless it is given."""
+    text = script or boot_script()
+    found = re.search(rf"/{unit}\.service\" <<'?UNIT'?\n(.*?)\nUNIT\n", text, re.DOTALL)
     assert found, f"the boot script writes no {unit}.service"
     return re.findall(rf"^{name}=(.*)$", found[1], re.MULTILINE)
 
 
-def boot_script() -> str:
-    """Return the boot script of an instance of any pool."""
+def boot_script(make: Callable[[str, str, str], RenderScript] = user_data) -> str:
+    """Return the boot script of an instance of any pool, in the cloud of `make`."""
     offering = Offering("g5/a/spot", "g5.xlarge", "a", Market.SPOT, 1)
     launch = IntentRow("intent-1", "detcloud-vision", "gpus", offering, 1, "t" * 40, 1_000, "{}")
     place = "https://detcloud-vision-objects.s3.eu-central-1.amazonaws.com/agent-code"
-    return user_data("https://api.example", "detcloud-vision", place)(launch).decode()
+    return make("https://api.example", "detcloud-vision", place)(launch).decode()
 
 
 @contextmanager
-def instance(folder: Path) -> Iterator[Instance]:
-    """Boot an instance up to where nothing of ours has begun yet."""
+def instance(folder: Path, script: str = "") -> Iterator[Instance]:
+    """Boot an instance up to where nothing of ours has begun; EC2's unless a script is given."""
     for program in ("ip", "iptables", "ip6tables"):
         places = (Path("/usr/sbin", program), Path("/sbin", program))
         remedy = "`apt-get install iproute2 iptables` installs it"
@@ -96,20 +108,21 @@ def instance(folder: Path) -> Iterator[Instance]:
             for name, uid in (("root", 0), ("detcloud", AGENT_UID), ("ubuntu", TRIAL_UID))
         )
     )
-    made = Instance(f"detcloud-{os.getpid()}", users)
+    made = Instance(f"detcloud-{os.getpid()}-{folder.name}", users, script or boot_script())
     with ExitStack() as cleanup:
         for place in ("cloud", "it", "guest"):
             _namespace(f"{made.name}-{place}", cleanup)
         _link_up(made)
         (folder / "instance-id").write_text(INSTANCE_ID)
-        serve = [sys.executable, "-m", "http.server", "80", "--bind", "::", "-d", str(folder)]
+        for port in ("80", "53"):
+            serve = [sys.executable, "-m", "http.server", port, "--bind", "::", "-d", str(folder)]
 
-        def answers() -> None:
-            if made.fetch(METADATA[0]) != INSTANCE_ID:
-                raise OSError("no metadata")
+            def answers(port: str = port) -> None:
+                if made.fetch(f"http://169.254.169.254:{port}/instance-id") != INSTANCE_ID:
+                    raise OSError("no metadata")
 
-        service = made.command_inside(*serve, place="cloud")
-        cleanup.enter_context(serving(service, answers, folder / "metadata.log"))
+            service = made.command_inside(*serve, place="cloud")
+            cleanup.enter_context(serving(service, answers, folder / f"metadata-{port}.log"))
         yield made
 
 
@@ -132,7 +145,7 @@ def _link_up(made: Instance) -> None:
                 _ip(*namespace(place), "address", "add", address, "dev", device, *_flags(address))
             _ip(*namespace(place), "link", "set", device, "up")
             _ip(*namespace(place), "link", "set", "lo", "up")
-    for address in ("169.254.169.254/32", "fd00:ec2::254/128"):
+    for address in ADDRESSES:
         _ip(*namespace("cloud"), "address", "add", address, "dev", "to-it", *_flags(address))
     for place, gateways in ROUTES.items():
         for gateway in gateways:
