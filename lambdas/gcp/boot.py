@@ -19,6 +19,8 @@ from provisioner.clouds.provider import ConfigurationError
 SCRIPT_BYTES_MAX = 256 * 1024
 # The time from the notice of a preemption to the end, unless the scheduling says more.
 PREEMPTION_SECONDS = 30
+# The only other one that Google takes.
+EXTENDED_PREEMPTION_SECONDS = 120
 
 
 def startup_script(url: str, cluster: str, code_place: str) -> Callable[[IntentRow], bytes]:
@@ -52,9 +54,12 @@ def startup_script(url: str, cluster: str, code_place: str) -> Callable[[IntentR
 
 
 def preemption_seconds(section: Mapping[str, Any]) -> int:
-    """The time from the notice of a preemption to its end: the `preemptionNoticeDuration` of the
-    launch's scheduling, which no metadata tell the instance, or what there is without it.
+    """The time from the notice of a preemption to its end: the `preemptionNoticeDuration` that the
+    launch's scheduling gets by this section, which no metadata tell the instance, or what there is
+    without it.
     """
+    if section.get("extended_preemption_notice") is True:
+        return EXTENDED_PREEMPTION_SECONDS
     scheduling = (section.get("base_config") or {}).get("scheduling") or {}
     duration = scheduling.get("preemptionNoticeDuration") or {}
     seconds = duration.get("seconds", 0) if isinstance(duration, Mapping) else 0

@@ -64,6 +64,8 @@ def test_it_says_where_the_cluster_is_and_which_code_it_runs() -> None:
 def test_the_agent_is_told_how_long_a_notice_is(duration: object, seconds: int) -> None:
     section = {"base_config": {"scheduling": {"preemptionNoticeDuration": duration}}}
     assert f"preemption_seconds='{seconds}'" in script(section).splitlines()
+    extended = script({"extended_preemption_notice": True})
+    assert "preemption_seconds='120'" in extended.splitlines()
 
 
 def test_a_startup_script_may_be_anything_but_too_long() -> None:
