@@ -12,7 +12,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -45,7 +45,7 @@ class NarrowedTokens:
     """
 
     account: str
-    caller_tokens: frozenset[str]
+    caller_tokens: Container[str]
     whole: dict[str, str] = field(default_factory=dict)
     boundaries: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     seconds: int = 3600

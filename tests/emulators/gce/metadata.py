@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import secrets
 import threading
 import time
@@ -16,6 +17,7 @@ from tests.emulators.google_keys import ISSUER, GoogleKeys
 
 FLAVOR = {"Metadata-Flavor": "Google"}
 PREFIX = "/computeMetadata/v1/"
+SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 TOKEN_SECONDS = 3600
 HOLD_SECONDS_MAX = 300.0
 
@@ -71,11 +73,16 @@ class MachineMetadata:
     def answer(self, path: str, query: Mapping[str, str]) -> str | None:
         """The value at `path`, such as instance/name; None for what is not there."""
         account = f"instance/service-accounts/{self.account}/"
-        path = path.replace("instance/service-accounts/default/", account)
+        path = re.sub("^instance/service-accounts/default(?=/|$)", account.rstrip("/"), path)
         if self.account and path == f"{account}identity":
             return self._identity_token(query)
         if self.account and path == f"{account}token":
             return self._access_token()
+        if self.account and path == account.rstrip("/"):
+            fields = {"aliases": ["default"], "email": self.account, "scopes": [SCOPE]}
+            return json.dumps(fields) if query.get("recursive") == "true" else "email\n"
+        if self.account and path == f"{account}email":
+            return self.account
         if path.startswith("instance/attributes/"):
             return self.attributes.get(path.removeprefix("instance/attributes/"))
         return self._values().get(path)
@@ -172,6 +179,8 @@ def metadata_server(machine: MachineMetadata, host: str = "127.0.0.1") -> Iterat
             text = (machine.wait if waits else machine.answer)(path, query)
             if machine.is_down:
                 self._answer(503, "")
+            elif parts.path in ("", "/"):
+                self._answer(200, "computeMetadata/\n")
             elif text is None or not parts.path.startswith(PREFIX):
                 self._answer(404, "")
             else:
@@ -183,7 +192,8 @@ def metadata_server(machine: MachineMetadata, host: str = "127.0.0.1") -> Iterat
         def _answer(self, status: int, text: str) -> None:
             body = text.encode()
             self.send_response(status)
-            headers = {**FLAVOR, "Content-Type": "application/text", "ETag": etag_of(text)}
+            kind = "application/json" if text.startswith("{") else "application/text"
+            headers = {**FLAVOR, "Content-Type": kind, "ETag": etag_of(text)}
             for name, value in {**headers, "Content-Length": str(len(body))}.items():
                 self.send_header(name, value)
             self.end_headers()

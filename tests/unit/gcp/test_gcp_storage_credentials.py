@@ -1,5 +1,8 @@
 """The token of an allocation at a store that heeds boundaries: it opens its own folder alone."""
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,13 +17,19 @@ from google.oauth2.credentials import Credentials
 from control_plane.agents.storage_access import SECONDS_MAX, StorageAccess, StorageToken
 from control_plane.gcp.storage_credentials import DownscopedTokenIssuer, access_boundary
 from tests.emulators.fake_gcs import FakeGcs
+from tests.emulators.gce.metadata import MachineMetadata, metadata_server
 from tests.emulators.gcs_boundaries import (
     CONDITION_CHARACTERS_MAX,
     RULES_MAX,
     NarrowedTokens,
     narrowed_storage,
 )
+from tests.emulators.google_keys import GoogleKeys
+from tests.patience import PROCESS_SECONDS_MAX
 
+ROOT = Path(__file__).parents[3]
+
+PYTHONPATH = os.pathsep.join(str(ROOT / it) for it in ("", "harness"))
 ACCOUNT = "storage@team-project.iam.gserviceaccount.com"
 API_TOKEN = "of-the-api"
 OTHERS = "1/3/1/uuid/state.pth"
@@ -139,6 +148,33 @@ def test_google_may_not_answer(storage: Storage) -> None:
         )
         with pytest.raises(OSError, match="no token for"):
             issuer.issue_credentials("trial-2.3", storage.access)
+
+
+def test_a_function_issues_tokens_by_its_own_account(storage: Storage, tmp_path: Path) -> None:
+    """The metadata of a function's machine have its token, which Google's own client finds."""
+    function = MachineMetadata("function", GoogleKeys(), account="api@team-project")
+    tokens = NarrowedTokens(ACCOUNT, function.access_tokens)
+    code = f"""
+from control_plane.agents.storage_access import StorageAccess
+from control_plane.gcp.storage_credentials import DownscopedTokenIssuer
+issuer = DownscopedTokenIssuer({ACCOUNT!r})
+print(issuer.issue_credentials("trial-2.3", StorageAccess("b", "1/2/3", ("1/2",))).access_token)
+"""
+    with metadata_server(function) as host, narrowed_storage(tokens, storage.url) as url:
+        places = {"GCE_METADATA_HOST": host, "GCE_METADATA_IP": host, "GCE_METADATA_ROOT": host}
+        endpoints = {"DETCLOUD_IAM_ENDPOINT": url, "DETCLOUD_STS_ENDPOINT": url}
+        # No credentials of this machine's, which may have some.
+        own = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "PYTHONPATH": PYTHONPATH}
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**own, **places, **endpoints},
+            capture_output=True,
+            text=True,
+            timeout=PROCESS_SECONDS_MAX,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == tokens.issued[0]
 
 
 def test_a_boundary_is_as_large_as_google_takes_and_its_texts_are_texts() -> None:
