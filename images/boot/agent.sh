@@ -16,7 +16,7 @@ User=detcloud
 # metadata is open. The port at which trials ask for their keys is one that no trial may take. Who
 # may use Docker is as good as root anyway.
 AmbientCapabilities=CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER CAP_NET_BIND_SERVICE
-Environment=PYTHONPATH=$code $cloud_environment
+Environment=PYTHONPATH=$code${cloud_environment:+ $cloud_environment}
 ExecStart=$(command -v "$python") -P -m detcloud.agent --url ${url//\$/\$\$} --cluster $cluster --pool $pool --name $name $cloud_options --container-runtime docker --container-user 1000:1000 --cpu-slots $cpu_slots --allow-mount $mounts --work-dir $work --alive-file $alive
 Restart=always
 RestartSec=5

@@ -1,77 +1,13 @@
-"""Machines of the simulated EC2 as real processes: each boots from its own user data in a folder
-that stands for its disk, with the few commands replaced that would change this machine, and runs
-the agent that its unit file says.
-"""
+"""Machines of the simulated EC2 as real processes: each boots from its own user data."""
 
-import os
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 from provisioner.clouds.provider import POOL_TAG
+from tests.emulators.booted_disks import Disks
 from tests.emulators.ec2.machine import Machine
 from tests.emulators.ec2.serving import Ec2Server
-from tests.patience import PATIENCE
-
-BOOT_SECONDS_MAX = 60.0 * PATIENCE
-# What runs on a machine of its own and not on ours; `systemctl` starts the agent's unit for real.
-QUIET = ("apt-get", "chown", "docker", "useradd", "usermod")
-METADATA = "http://169.254.169.254"
-
-_QUIET = """#!/bin/sh
-echo "$(basename "$0") $*" >> "$DETCLOUD_ROOT/commands.log"
-[ "$(basename "$0")" != "$FAILING_COMMAND" ] || { echo "$FAILING_COMMAND: it is broken"; exit 6; }
-"""
-_ID = "#!/bin/sh\nexit 1\n"
-# The metadata address is not this machine's, and curl need not be here.
-_CURL = """#!{python}
-import argparse, os, sys, time, urllib.error, urllib.request
-parser = argparse.ArgumentParser()
-for flag in ("-f", "-s", "-S", "--retry-all-errors"):
-    parser.add_argument(flag, action="store_true")
-for name in ("--retry", "--retry-delay"):
-    parser.add_argument(name, type=int, default=0)
-parser.add_argument("-X", default="GET")
-parser.add_argument("-H", action="append", default=[])
-parser.add_argument("-o")
-parser.add_argument("url")
-asked = parser.parse_args()
-url = asked.url.replace("{metadata}", os.environ["AWS_EC2_METADATA_SERVICE_ENDPOINT"])
-headers = dict(line.split(": ", 1) for line in asked.H)
-request = urllib.request.Request(url, headers=headers, method=asked.X)
-for left in range(asked.retry, -1, -1):
-    try:
-        content = urllib.request.urlopen(request, timeout=30).read()
-        break
-    except OSError as error:
-        if not left:
-            sys.exit(f"curl: {{error}}")
-        time.sleep(asked.retry_delay or 1)
-(open(asked.o, "wb") if asked.o else sys.stdout.buffer).write(content)
-"""
-# No container engine is asked for here: trials are processes.
-_SYSTEMCTL = """#!{python}
-import os, shlex, subprocess, sys
-root = os.environ["DETCLOUD_ROOT"]
-with open(f"{{root}}/commands.log", "a") as log:
-    log.write("systemctl " + " ".join(sys.argv[1:]) + "\\n")
-if sys.argv[1:] == ["enable", "--now", "detcloud-agent.service"]:
-    lines = open(f"{{root}}/etc/systemd/system/detcloud-agent.service").read().splitlines()
-    command = next(it.partition("=")[2] for it in lines if it.startswith("ExecStart="))
-    command = command.replace("--container-runtime docker", "--container-runtime process")
-    command = command.replace("$$", "$")
-    given = (it.partition("=")[2] for it in lines if it.startswith("Environment="))
-    environment = {{**os.environ, **dict(it.split("=", 1) for it in given)}}
-    log = open(f"{{root}}/agent.log", "ab")
-    started = subprocess.Popen(
-        shlex.split(command), env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-        start_new_session=True, cwd=root,
-    )
-    open(f"{{root}}/agent.pid", "w").write(str(started.pid))
-"""
 
 
 class Machines:
@@ -79,14 +15,10 @@ class Machines:
 
     def __init__(self, ec2: Ec2Server, folder: Path, environment: Mapping[str, str]) -> None:
         self._ec2 = ec2
-        self._folder = folder
-        self._environment = environment
+        self._disks = Disks(folder, environment)
         self._booting: dict[str, threading.Thread] = {}
         # By its pool, a command that fails on the next machine that boots.
         self.failing_commands: dict[str, str] = {}
-        self._bin = folder / "bin"
-        self._bin.mkdir(parents=True)
-        self._install()
 
     def boot(self, machine: Machine) -> None:
         """Run the machine's user data, as Region.on_running has it."""
@@ -109,68 +41,22 @@ class Machines:
         thread = self._booting[name]
         if thread is not threading.current_thread():
             while thread.is_alive():
-                self._kill(self.disk(name))
+                self._disks.kill(name)
                 thread.join(0.2)
-        self._kill(self.disk(name))
+        self._disks.kill(name)
 
     def disk(self, name: str) -> Path:
         """The machine's disk."""
-        return self._folder / name
+        return self._disks.disk(name)
 
     def log(self, name: str) -> str:
         """Return what the machine's boot and its agent wrote."""
-        logs = (self.disk(name) / "boot.log", self.disk(name) / "agent.log")
-        return "".join(log.read_text(errors="replace") for log in logs if log.exists())
+        return self._disks.log(name)
 
     def _boot(self, machine: Machine) -> None:
-        root = self.disk(machine.id)
-        root.mkdir()
-        script = root / "user-data"
-        script.write_bytes(machine.user_data)
         environment = {
-            "PATH": f"{self._bin}:{os.environ['PATH']}",
-            "HOME": str(root),
-            "LANG": "C.UTF-8",
-            "DETCLOUD_ROOT": str(root),
             "AWS_EC2_METADATA_SERVICE_ENDPOINT": self._ec2.metadata_url(machine.id),
             "FAILING_COMMAND": self.failing_commands.pop(machine.tags[POOL_TAG], ""),
-            **self._environment,
         }
-        with (root / "boot.log").open("wb") as log:
-            subprocess.run(
-                ["bash", str(script)],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                timeout=BOOT_SECONDS_MAX,
-                check=False,
-            )
-        commands = root / "commands.log"
-        if commands.exists() and "systemctl poweroff\n" in commands.read_text():
+        if not self._disks.boot(machine.id, machine.user_data, environment):
             self._ec2.region.shut_down(machine.id)
-
-    def _install(self) -> None:
-        scripts = {name: _QUIET for name in QUIET} | {
-            "id": _ID,
-            "journalctl": _QUIET,
-            "curl": _CURL.format(metadata=METADATA, python=sys.executable),
-            "systemctl": _SYSTEMCTL.format(python=sys.executable),
-            # The image's own Python has torch; ours is in this environment.
-            "python3": f'#!/bin/sh\nexec {sys.executable} "$@"\n',
-        }
-        for name, text in scripts.items():
-            path = self._bin / name
-            path.write_text(text)
-            path.chmod(0o755)
-
-    @staticmethod
-    def _kill(root: Path) -> None:
-        """End every process that was started on the machine, whoever its parent is by now."""
-        mark = os.fsencode(root)
-        for entry in Path("/proc").iterdir():
-            try:
-                if entry.name.isdigit() and mark in (entry / "environ").read_bytes():
-                    os.kill(int(entry.name), signal.SIGKILL)
-            except OSError:
-                continue
