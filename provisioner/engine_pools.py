@@ -59,9 +59,9 @@ class EnginePools:
             api_down=holds_for_outage(brake),
         )
 
-    def drain_agent(self, agent: str) -> None:
-        """Make an agent take no new work."""
-        drain_agent(self._engine, agent, DRAINED_BY)
+    def drain_agent(self, agent: str, ends_ms: int | None = None) -> None:
+        """Make an agent take no new work, and tell it when its machine ends."""
+        drain_agent(self._engine, agent, DRAINED_BY, ends_ms)
 
     def end_agent(self, pool: str, agent: str) -> None:
         """Report that the agent's machine has ended."""

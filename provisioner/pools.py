@@ -38,8 +38,10 @@ class Pools(Protocol):
     def pool_snapshot(self, pool: str) -> PoolSnapshot:
         """Return a pool's current state; an empty snapshot for a pool that does not exist."""
 
-    def drain_agent(self, agent: str) -> None:
-        """Make an agent take no new work. Harmless when repeated, or when the agent is gone."""
+    def drain_agent(self, agent: str, ends_ms: int | None = None) -> None:
+        """Make an agent take no new work, and tell it when its machine is taken away, if that is
+        announced. Harmless when repeated, or when the agent is gone.
+        """
 
     def end_agent(self, pool: str, agent: str) -> None:
         """Report that the agent's machine has ended: what ran there is lost at once, without

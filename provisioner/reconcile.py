@@ -362,9 +362,10 @@ class _ReconcilePass:
             # One that is to end for it never came may come in the last moment. What is preempted
             # for a notice would start there again and again until the machine is gone.
             leaves = row.state in _LEAVING or row.notice_ms is not None
-            if leaves and agent is not None and agent.takes_work:
-                pools.drain_agent(row.id)
-                drained = drained or agent.idle
+            # Its machine may not know of its end, so an agent hears of it also where it leaves.
+            if leaves and agent is not None and (agent.takes_work or row.notice_ms is not None):
+                pools.drain_agent(row.id, row.notice_ms)
+                drained = drained or (agent.takes_work and agent.idle)
         for row in plan.changed_rows:
             listed = self._listed.get(row.id)
             is_gone = listed is not None and listed.status is InstanceStatus.TERMINATED
@@ -404,7 +405,7 @@ def instances_with_notices(
     return [
         replace(
             it,
-            notice_ms=ends.get(it.id, it.notice_ms),
+            notice_ms=ends.get(it.id, ends.get(it.reservation, it.notice_ms)),
             rebalance=it.rebalance or it.id in advised,
             boot_report=reports.get(it.id, it.boot_report),
         )

@@ -78,7 +78,7 @@ class SyncRequest:
 @dataclass(frozen=True, slots=True)
 class SyncResponse:
     """The response to a sync. `trials` are the states it was made from, None for a trial that does
-    not exist.
+    not exist. `ends_ms`: the agent's machine is taken away then, as the cluster was told.
     """
 
     acked: Mapping[str, Mapping[str, int]]
@@ -87,6 +87,7 @@ class SyncResponse:
     desired: list[dict[str, Any]] = field(default_factory=list)
     trials: Mapping[int, TrialState | None] = field(default_factory=dict)
     lease_ms: int = LEASE_MS
+    ends_ms: int | None = None
 
 
 class AgentService:
@@ -159,6 +160,7 @@ class AgentService:
             revision=state.revision,
             desired=desired_entries(state, session, request.known, trials),
             trials=heads,
+            ends_ms=state.ends_ms,
         )
 
     def _make_spec(

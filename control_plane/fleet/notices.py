@@ -5,8 +5,9 @@ notices / INSTANCE#end          when it is taken away
 notices / INSTANCE#rebalance    it is likely to be taken away soon
 
 Both an instance's agent and the cloud's own events report the latter two; the second report changes
-nothing. An instance itself reports its failed boot, before it has an agent. A row expires once
-nobody can need it, and a new one wakes the provisioner.
+nothing. An instance itself reports its failed boot, before it has an agent. Where reserved capacity
+ends, INSTANCE is the reservation, and stands for every instance in it. A row expires once nobody
+can need it, and a new one wakes the provisioner.
 """
 
 import json
@@ -26,8 +27,9 @@ _BOOT, _INTERRUPTION, _REBALANCE = "boot", "end", "rebalance"
 
 @dataclass(frozen=True, slots=True)
 class InstanceNotice:
-    """A notice that the instance ends at `deadline_ms` (epoch); None: the cloud recommends to leave
-    it. With a `boot_report` it is that its boot failed, and nothing else.
+    """A notice that the instance, or what is in the reservation of that id, ends at `deadline_ms`
+    (epoch); None: the cloud recommends to leave it. With a `boot_report` it is that its boot
+    failed, and nothing else.
     """
 
     instance: str

@@ -22,6 +22,9 @@ from control_plane.fleet.notices import InstanceNotice, record_notice
 from control_plane.objects.store import model_code_key
 from control_plane.services import Services
 
+# What a trial hears where the machine itself was told nothing.
+END_REASON = "the cloud announced to the cluster that this machine ends"
+
 
 @dataclass(frozen=True)
 class AgentAnswer:
@@ -92,7 +95,8 @@ def answer_sync(services: Services, agent_id: str, request: SyncRequest) -> Agen
         _desired_entry(services, entry, answer.trials.get(trial_id), bests.get(trial_id))
         for entry, trial_id in zip(answer.desired, trial_ids, strict=True)
     ]
-    content = to_json([request.epoch, answer.revision, desired])
+    ends = [] if answer.ends_ms is None else [answer.ends_ms]
+    content = to_json([request.epoch, answer.revision, desired, *ends])
     revision = int.from_bytes(sha256(content).digest()[:6]) + 1
     return AgentAnswer(
         fields=_answer_fields(answer, revision, desired),
@@ -105,13 +109,16 @@ def answer_sync(services: Services, agent_id: str, request: SyncRequest) -> Agen
 def _answer_fields(
     answer: SyncResponse, revision: int, desired: list[dict[str, Any]]
 ) -> dict[str, Any]:
-    return {
+    fields = {
         "acked": answer.acked,
         "logs_acked": answer.logs_acked,
         "revision": revision,
         "desired": desired,
         "lease_ms": answer.lease_ms,
     }
+    if answer.ends_ms is not None:
+        fields["notice"] = {"deadline_ms": answer.ends_ms, "reason": END_REASON}
+    return fields
 
 
 def _trial_id(entry: dict[str, Any]) -> int:

@@ -112,7 +112,7 @@ def tick(names: Names, network: Network | None) -> Document:
 
 
 def spot_notice(names: Names) -> Document:
-    """Return the permissions of `spot_notice`: to write notices, and look for instances."""
+    """Return the permissions of `spot_notice`: to write notices, and look for rows."""
     table = [names.table_arn]
     return _document(
         make_statement(
@@ -127,8 +127,6 @@ def spot_notice(names: Names) -> Document:
             table,
             {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["fleets", "instances#*"]}},
         ),
-        # The warning that a capacity block ends names no instance.
-        make_statement("Look", ["ec2:DescribeInstances"], ["*"]),
         *_dead_letters(names),
     )
 

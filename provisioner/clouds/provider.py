@@ -21,7 +21,8 @@ class CloudInstance:
     """An instance as its cloud lists it. `notice_ms`: when it is taken away, as announced;
     `rebalance`: the cloud says that this has become likely; `end`: why it ends or has ended, where
     the cloud says; `boot_report`: what it says itself of a boot that failed;
-    `zone`: where it is, "" where the cloud has no zones.
+    `zone`: where it is, "" where the cloud has no zones; `reservation`: the reserved capacity that
+    it takes up, whose end is its own, "" without any.
     """
 
     id: str
@@ -33,6 +34,7 @@ class CloudInstance:
     end: EndReason | None = None
     boot_report: str = ""
     zone: str = ""
+    reservation: str = ""
 
 
 class CloudError(Exception):

@@ -56,6 +56,7 @@ class FakeCluster:
     desired: dict[str, DesiredEntry] = field(default_factory=dict)
     archives: dict[str, bytes] = field(default_factory=dict)
     refused_text: str | None = None
+    notice: dict[str, Any] | None = None
 
     def __enter__(self) -> Self:
         self.changed = threading.Condition()
@@ -128,6 +129,12 @@ class FakeCluster:
         with self.changed:
             for name, value in fields.items():
                 setattr(self.desired[allocation], name, value)
+            self._change()
+
+    def announce_end(self, notice: dict[str, Any]) -> None:
+        """Tell the agent when its machine ends."""
+        with self.changed:
+            self.notice = notice
             self._change()
 
     def fence(self) -> None:
@@ -225,6 +232,7 @@ class FakeCluster:
             "next_sync_ms": 0,
             "lease_ms": self.lease_ms,
             **({} if self.patient_ms is None else {"patient_ms": self.patient_ms}),
+            **({} if self.notice is None else {"notice": self.notice}),
         }
 
     def _change(self) -> None:

@@ -355,6 +355,25 @@ def test_a_fenced_agent_kills_its_trials_and_enrols_again(
     assert exited["notice"] == "another session of its agent began"
 
 
+def test_an_end_that_only_the_cluster_was_told_reaches_the_trial(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    saved = 'report("saved", preempt=directives()["preempt"])\n'
+    until = 'while not directives().get("preempt"):\n    time.sleep(0.01)\n'
+    cluster.assign("4.1", PRELUDE + 'report("ready")\n' + until + saved + OBEY)
+    agent.start()
+    wait_until(lambda: cluster.lines("4.1"))
+    notice = {"deadline_ms": 1_900_000_000_000, "reason": "its capacity block ends"}
+    cluster.announce_end(notice)
+    wait_until(lambda: cluster.exit_record("4.1"))
+    assert cluster.lines("4.1")[1]["preempt"] == notice
+    exited = cluster.exit_record("4.1")
+    assert exited is not None
+    assert (exited["reason"], exited["notice"]) == ("preempted", notice["reason"])
+    # The cluster need not be told what it has told.
+    assert not any("notice" in call for call in cluster.calls)
+
+
 def test_a_notice_reaches_the_trial_and_newer_directives_keep_it(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:

@@ -53,6 +53,7 @@ class ScriptedPool:
     table: StateTable
     work: list[Work] = field(default_factory=list)
     draining: set[str] = field(default_factory=set)
+    ends_ms: dict[str, int] = field(default_factory=dict)
     known: dict[str, int] = field(default_factory=dict)
     enrolled: set[str] = field(default_factory=set)
 
@@ -75,8 +76,10 @@ class ScriptedPool:
         free = self.cloud.machines[name].offering.slots - sum(work)
         return ConnectedAgent(not work, name not in self.draining, work, free)
 
-    def drain_agent(self, agent: str) -> None:
+    def drain_agent(self, agent: str, ends_ms: int | None = None) -> None:
         self.draining.add(agent)
+        if ends_ms is not None:
+            self.ends_ms[agent] = ends_ms
 
     def end_agent(self, pool: str, agent: str) -> None:
         self._lose(agent)

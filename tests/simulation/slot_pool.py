@@ -34,7 +34,7 @@ class SlotPool:
         jobs = (JobDemand({4: self.waiting}),) if self.waiting else ()
         return PoolSnapshot(self.settings, Demand(jobs), agents)
 
-    def drain_agent(self, agent: str) -> None:
+    def drain_agent(self, agent: str, ends_ms: int | None = None) -> None:
         self.draining.add(agent)
         self._give_back(agent)
 

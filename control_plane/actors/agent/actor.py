@@ -50,7 +50,8 @@ class AgentState:
     """The head of an agent. `revision` grows with every change of `desired`; `slots` and `address`
     as in AgentEnrolled.
 
-    `availability` is as users set it last: it outlives sessions and losses.
+    `availability` is as users set it last: it outlives sessions and losses, as does `ends_ms`, when
+    the machine is taken away, where the cluster was told of that.
     """
 
     agent: str
@@ -65,6 +66,7 @@ class AgentState:
     availability: Availability = OPEN
     label: str = ""
     address: str = LOOPBACK
+    ends_ms: int | None = None
 
 
 def step(
@@ -126,6 +128,7 @@ def _enroll(state: AgentState | None, message: AgentEnrolled, context: StepConte
         availability=availability,
         label=message.label,
         address=message.address,
+        ends_ms=None if state is None else state.ends_ms,
     )
 
 
@@ -165,6 +168,7 @@ def _apply_command(
         text = f"agent {state.agent} has no slot {message.slot}; it has {listed}"
         raise CommandRefused("not_found", text)
     after = _changed_availability(state.availability, message)
+    state = evolve(state, ends_ms=_changed_end(state, message))
     if after == state.availability:
         return state
     if state.lost and isinstance(message, AgentDisableRequested):
@@ -175,6 +179,15 @@ def _apply_command(
         changed = AgentAvailabilityChanged(state.agent, state.epoch, after)
         context.send(addresses.pool(state.pool), changed)
     return evolve(state, availability=after)
+
+
+def _changed_end(
+    state: AgentState, message: AgentEnableRequested | AgentDisableRequested
+) -> int | None:
+    """When the machine is taken away; who enables the whole agent says that it stays."""
+    if isinstance(message, AgentEnableRequested):
+        return state.ends_ms if message.slot is not None else None
+    return state.ends_ms if message.ends_ms is None else message.ends_ms
 
 
 def _changed_availability(

@@ -65,11 +65,13 @@ class AgentEnableRequested:
 @dataclass(frozen=True, slots=True)
 class AgentDisableRequested:
     """Command: the agent, or its slot `slot`, takes no work. What runs on the agent is stopped now,
-    or with `drain` may finish; what runs on a slot is stopped now.
+    or with `drain` may finish; what runs on a slot is stopped now. `ends_ms`: its machine is taken
+    away then (epoch ms), as only the cluster may have been told.
     """
 
     slot: int | None = None
     drain: bool = False
+    ends_ms: int | None = None
 
 
 AgentMessage = (

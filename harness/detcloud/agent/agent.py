@@ -85,17 +85,25 @@ class Agent:
             self._node.release_idle_resources()
             if self._alive is not None and self._has_work():
                 self._alive.refresh()
-            notice = self._notices.poll()
-            if notice is not None:
-                self._node.notify(notice)
-                self._session.report_notice(notice.deadline_ms)
-            elif self._notices.is_end_likely:
-                self._session.report_notice(None)
+            self._look_for_notice()
         for allocation in self._node.allocations():
             if not allocation.is_active and allocation.is_acknowledged():
                 continue
             self._scan_allocation(allocation)
         self._schedule.cut_held_call_if_due()
+
+    def _look_for_notice(self) -> None:
+        """Tell the trials when this machine ends, as it was told itself or else the cluster was,
+        and the cluster what it does not know.
+        """
+        notice = self._notices.poll()
+        if notice is not None:
+            self._node.notify(notice)
+            self._session.report_notice(notice.deadline_ms)
+        elif self._session.announced_end is not None:
+            self._node.notify(self._session.announced_end)
+        elif self._notices.is_end_likely:
+            self._session.report_notice(None)
 
     def _has_work(self) -> bool:
         """Whether trials run, or have ended and the cluster does not know how."""

@@ -317,4 +317,5 @@ def _to_cloud_instance(described: dict[str, Any]) -> CloudInstance:
         tags={tag["Key"]: tag["Value"] for tag in described.get("Tags", ())},
         end=end_reason(reason.get("Code", ""), reason.get("Message", "")),
         zone=described.get("Placement", {}).get("AvailabilityZone", ""),
+        reservation=described.get("CapacityReservationId", ""),
     )

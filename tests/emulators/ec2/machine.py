@@ -105,6 +105,10 @@ class Machine:
             found |= {"SubnetId": self.subnet, "PrivateIpAddress": self.address}
         if self.is_spot:
             found |= {"InstanceLifecycle": "spot", "SpotInstanceRequestId": self.spot_request}
+        reserved = self.data.get("CapacityReservationSpecification", {})
+        target = reserved.get("CapacityReservationTarget", {})
+        if name := target.get("CapacityReservationId"):
+            found["CapacityReservationId"] = name
         if self.reason is not None:
             found["StateReason"] = dict(zip(("Code", "Message"), self.reason, strict=True))
         return found

@@ -253,3 +253,15 @@ def test_who_was_forgotten_may_come_back_as_it_was() -> None:
     assert actor.row("agents", "a").body == b"default"
     assert json.loads(actor.row("sessions", "a").body) == {"epoch": 2, "call": 0}
     assert actor.state.availability == Availability(disabled=(0,))
+
+
+def test_the_end_of_a_machine_stands_until_somebody_enables_its_agent() -> None:
+    actor = agent(AgentDisableRequested(drain=True, ends_ms=9_000))
+    assert (actor.state.ends_ms, actor.state.availability.draining) == (9_000, True)
+    # One slot's commands and a drain for another reason say nothing about it.
+    actor.deliver(AgentEnableRequested(slot=0), AgentDisableRequested(drain=True), ENROLLED)
+    assert actor.state.ends_ms == 9_000
+    actor.deliver(AgentDisableRequested(drain=True, ends_ms=8_000))
+    assert actor.state.ends_ms == 8_000
+    actor.deliver(AgentEnableRequested())
+    assert actor.state.ends_ms is None

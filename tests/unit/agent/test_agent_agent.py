@@ -37,6 +37,7 @@ class RefusedSession:
     """The cluster does not want this agent, which therefore looks once and leaves."""
 
     refusal = "enough"
+    announced_end = None
 
     def run(self) -> None:
         pass

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from control_plane.access.principals import Role
+from control_plane.actors import addresses
 from control_plane.actors.agent.actor import leases_partition
 from control_plane.actors.messages.agent import AgentDeclaredLost
 from control_plane.agents.failed_syncs import FAILED_SYNC
@@ -13,9 +14,11 @@ from control_plane.agents.leases import FORGOTTEN_AFTER_MS, forget_lost_agents
 from control_plane.api.app import create_app
 from control_plane.api.routes.agents import HOLD_MS_MAX, SYNC_BYTES_MAX
 from control_plane.fleet.notices import InstanceNotice, read_notices, record_notice
+from control_plane.fleet.rows import read_rows
 from control_plane.objects.store import model_code_key
 from control_plane.state.table import Expect, Key, Put
 from lambdas.api_probe import PATH, REFUSED
+from provisioner.engine_pools import EnginePools
 from tests.patience import wait_until
 from tests.unit.api.agent_side import CONFIG, Agent, enrol, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster
@@ -437,3 +440,24 @@ def test_a_notice_is_kept_once(cluster: Cluster) -> None:
         InstanceNotice("node", 1_800_000_120_000),
         InstanceNotice("node"),
     ]
+
+
+def test_an_agent_hears_of_an_end_that_the_cluster_alone_was_told(cluster: Cluster) -> None:
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
+    assert agent.take_work() == ["1.1", "2.1"]
+    before = agent.sync().json
+    assert "notice" not in before
+    pools = EnginePools(cluster.services.engine)
+    pools.drain_agent("node", 1_800_000_120_000)
+    rows = list(read_rows(cluster.services.table, addresses.agent("node")))
+    # Each pass of the provisioner says it again, and writes nothing.
+    pools.drain_agent("node", 1_800_000_120_000)
+    assert list(read_rows(cluster.services.table, addresses.agent("node"))) == rows != []
+    after = agent.sync().json
+    assert after["notice"]["deadline_ms"] == 1_800_000_120_000
+    # A call that is held at the server ends with the news, and what runs may go on until then.
+    assert after["revision"] != before["revision"]
+    assert [entry["state"] for entry in after["desired"]] == ["run", "run"]
+    # A new session is of the same machine.
+    assert "notice" in Agent(cluster).sync().json

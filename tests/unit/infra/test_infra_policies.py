@@ -82,7 +82,6 @@ STATEMENTS = {
     "spot_notice": {
         "WriteNotices": "dynamodb:PutItem",
         "ReadBooks": "dynamodb:GetItem dynamodb:Query",
-        "Look": "ec2:DescribeInstances",
         "DeadLetters": "sqs:SendMessage",
     },
     "checkpoint_gc": {

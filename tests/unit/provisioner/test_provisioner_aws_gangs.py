@@ -160,3 +160,6 @@ def test_a_capacity_block_is_a_market_of_its_own_without_options(ec2: Account) -
     assert asked["TargetCapacitySpecification"] == capacity
     assert not {"OnDemandOptions", "SpotOptions"} & set(asked)
     assert len(ec2.cloud().launch(launch)) == 4
+    # What is told of the block is told of them.
+    listed = ec2.cloud().list_instances("c1")
+    assert {it.reservation for it in listed} == {"cr-0123456789abcdef0"}

@@ -1,6 +1,7 @@
 """Passes over a pool whose instances have notices that the cloud's list does not show."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from random import Random
 
 from control_plane.fleet.notices import InstanceNotice
@@ -48,6 +49,29 @@ def test_nothing_new_starts_where_an_end_was_announced() -> None:
     world.now_ms += PASS_MS
     reconcile(world, lambda: [InstanceNotice(row.id, world.now_ms + 120_000)])
     assert world.pool.draining == {row.id}
+    assert world.pool.ends_ms == {row.id: world.now_ms + 120_000}
+
+
+def test_an_agent_that_leaves_anyway_hears_of_an_end() -> None:
+    world = spot_world()
+    world.run(20)
+    (row,) = read_instances(world.table, POOL)
+    world.pool.draining.add(row.id)
+    world.now_ms += PASS_MS
+    reconcile(world, lambda: [InstanceNotice(row.id, world.now_ms + 120_000)])
+    assert world.pool.ends_ms == {row.id: world.now_ms + 120_000}
+
+
+def test_the_end_of_a_reservation_is_that_of_what_is_in_it() -> None:
+    inside, elsewhere = replace(instance("i-1"), reservation="cr-1"), instance("i-2")
+    sooner = replace(instance("i-3"), reservation="cr-1")
+    told = [InstanceNotice("cr-1", 9_000), InstanceNotice("i-3", 7_000)]
+    found = instances_with_notices([inside, elsewhere, sooner], told)
+    assert [(it.id, it.notice_ms) for it in found] == [
+        ("i-1", 9_000),
+        ("i-2", None),
+        ("i-3", 7_000),
+    ]
 
 
 def test_nobody_is_asked_about_a_cloud_without_instances() -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from detcloud.agent.sync.fault_search import FaultSearch, RefusedPart
 from detcloud.agent.sync.payload import FairPacker, SyncPayload
 from detcloud.shared.http import ApiError, Transport, Unreachable, backoff_seconds
+from detcloud.shared.notices import Notice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -93,6 +94,8 @@ class Session:
         self.refusal: str | None = None
         # The notice of the machine's end to be reported, and those reported before.
         self._notice: dict[str, int] | None = None
+        # The end of this machine as the cluster knows it; None: it knows of none.
+        self.announced_end: Notice | None = None
         self._reported_notices: list[dict[str, int]] = []
 
     @property
@@ -286,6 +289,7 @@ class Session:
         for entry in answer["desired"]:
             self._node.apply_desired_entry(entry)
         self._revision_seen = revision
+        self.announced_end = _parse_notice(answer.get("notice"))
         return changed
 
     def _wait_for_next_sync(
@@ -307,6 +311,13 @@ class Session:
             # A cluster that neither holds calls nor names a pause must not be called in a loop.
             seconds = max(seconds, QUIET_SECONDS)
         self._schedule.wait_until_due(seconds)
+
+
+def _parse_notice(fields: object) -> Notice | None:
+    """The notice in an answer; anything else is none, as of a cluster that never sends one."""
+    if not isinstance(fields, dict) or not isinstance(fields.get("deadline_ms"), int):
+        return None
+    return Notice(fields["deadline_ms"], str(fields.get("reason") or "the machine ends"))
 
 
 def _has_progressed(answer: dict[str, Any], payload: SyncPayload) -> bool:
