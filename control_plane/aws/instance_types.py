@@ -1,7 +1,8 @@
 """The catalogue of EC2's instance types: their GPUs, and dollars an hour.
 
 The configuration counts slots by it before anything is launched, when nobody can be asked;
-`detcloud deploy check aws` compares them with what EC2 says (DescribeInstanceTypes). The
+`detcloud deploy check aws` compares them with what EC2 says (DescribeInstanceTypes), and a launch
+does for types that are not here. The
 table is of 2025-06, and of types announced since the GPUs alone. Also the provisioner estimates
 costs by it. Prices are Linux on demand in us-east-1 as listed in 2025-06, so an estimate elsewhere;
 a `price_per_hour` in the configuration takes precedence. A price of 0 is not known here.

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Final, Literal, NoReturn
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from control_plane.aws.instance_types import GPU_TYPES, slots_of
+from control_plane.aws.instance_types import CPU_FAMILIES, GPU_TYPES, slots_of
 from control_plane.config.providers import (
     Folder,
     Folders,
@@ -221,9 +221,9 @@ class AwsProvider(Provider):
             text = "needs the reservation of the block"
             refuse_at(("capacity_block",), text, "say its capacity_reservation", True)
         if not self.offerings and self._slots is None:
-            _refuse_type(("instance_type",), self.instance_type, "say its instance_slots")
+            _refuse_type(("instance_type",), self.instance_type, "instance_slots")
         if not self.offerings and self.instance_slots is not None:
-            _check_slots(("instance_slots",), self.instance_type, self.instance_slots)
+            self._check_slots(("instance_slots",), self.instance_type, self.instance_slots)
         offerings = (self._with_slots(place, one) for place, one in enumerate(self.offerings))
         return self.model_copy(update={"offerings": tuple(offerings)})
 
@@ -240,28 +240,30 @@ class AwsProvider(Provider):
     def _slots(self) -> int | None:
         return slots_of(self.instance_type, self.instance_slots, self.cpu_slots_allowed)
 
+    def _check_slots(self, loc: Loc, name: str, slots: int) -> None:
+        """Refuse a number of slots that an instance's agent would not offer: each GPU is one."""
+        known = GPU_TYPES.get(name)
+        if known is not None and known.gpus != slots:
+            text = f"must be {known.gpus}, the GPUs of {name}, not {slots}: its agent offers each"
+            refuse_at(loc, f"{text} of them", "leave it out", slots)
+        offered = int(self.cpu_slots_allowed)
+        if name.partition(".")[0] in CPU_FAMILIES and slots not in (0, offered):
+            text = f"must be {offered}, not {slots}: {name} has no GPU, and so one slot"
+            refuse_at(loc, f"{text} with cpu_slots_allowed and none without", "leave it out", slots)
+
     def _with_slots(self, place: int, offering: OfferingConfig) -> OfferingConfig:
-        if "slots" in offering.model_fields_set:
-            _check_slots(("offerings", place, "slots"), offering.instance_type, offering.slots)
-            return offering
-        slots = slots_of(offering.instance_type, None, self.cpu_slots_allowed)
+        said = offering.slots if "slots" in offering.model_fields_set else None
+        if said is not None:
+            self._check_slots(("offerings", place, "slots"), offering.instance_type, said)
+        slots = slots_of(offering.instance_type, said, self.cpu_slots_allowed)
         if slots is None:
             loc = ("offerings", place, "instance_type")
-            _refuse_type(loc, offering.instance_type, "say its slots")
+            _refuse_type(loc, offering.instance_type, "slots")
         return offering.model_copy(update={"slots": slots})
 
 
-def _check_slots(loc: Loc, name: str, slots: int) -> None:
-    """Refuse a number of slots that an instance's agent would not offer: each GPU is one."""
-    known = GPU_TYPES.get(name)
-    if known is not None and known.gpus != slots:
-        text = (
-            f"must be {known.gpus}, the GPUs of {name}, not {slots}: its agent offers each of them"
-        )
-        refuse_at(loc, text, "leave it out", slots)
-
-
-def _refuse_type(loc: Loc, name: str, remedy: str) -> NoReturn:
+def _refuse_type(loc: Loc, name: str, setting: str) -> NoReturn:
     hint = nearest_name_hint(name, GPU_TYPES)
+    remedy = f"say its {setting}, the GPUs that `aws ec2 describe-instance-types` tells"
     hint = f"{hint} If not, {remedy}" if hint.startswith("did") else remedy
     refuse_at(loc, f"is no known instance type: {value_text(name)}", hint, name)

@@ -137,8 +137,10 @@ def _type_findings(
     if problem:
         yield Finding(Level.ERROR, subject, problem, "take another type or another image")
         return
-    if kind.gpu_count not in (0, purchase.slots):
-        text = f"it has {kind.gpu_count} GPUs, each a slot, and the pool counts {purchase.slots}"
+    offered = kind.gpu_count or int(purchase.provider.cpu_slots_allowed)
+    if (kind.gpu_count or not kind.gpus) and offered != purchase.slots:
+        has = f"{kind.gpu_count} GPUs, each a slot," if kind.gpu_count else "no GPU"
+        text = f"it has {has} and the pool counts {purchase.slots}: its agent offers {offered}"
         remedy = "say as many in `slots` of the offering or in provider.instance_slots"
         yield Finding(Level.ERROR, subject, text, remedy)
         return

@@ -43,6 +43,7 @@ from provisioner.clouds.aws.launch_request import (
 from provisioner.clouds.aws.launch_templates import LaunchTemplates, UserData
 from provisioner.clouds.aws.offering_prices import OfferingPrices, PricedPool
 from provisioner.clouds.aws.price_list import PriceSource, PriceTable
+from provisioner.clouds.aws.unknown_types import UnknownTypes
 from provisioner.clouds.provider import (
     CLUSTER_TAG,
     INTENT_TAG,
@@ -128,6 +129,7 @@ class Ec2Cloud:
         self._clock = clock
         self._api = api
         self._templates = LaunchTemplates(api, user_data, clock)
+        self._unknown_types = UnknownTypes(api, clock)
         pool = PricedPool(self._offerings_of_settings, self._pool_settings, self._find_pool_subnets)
         self._prices = OfferingPrices(api, pool, prices, clock)
         self._subnets: dict[tuple[str, ...], tuple[int, list[Subnet]]] = {}
@@ -139,7 +141,9 @@ class Ec2Cloud:
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
         """Launch instances; the answer shows them as they were when they were launched."""
         settings = self._complete_settings(parse_section(request.section))
+        offering = request.offering
         with translate_errors():
+            self._unknown_types.check(offering.instance_type, offering.slots, settings)
             subnets = self._find_subnets(settings)
             template = self._templates.ensure_template(request, settings)
             fleet = fleet_request(request, settings, template, subnets)

@@ -151,11 +151,13 @@ def _aws(fields: str) -> str:
         (
             ", instance_type: g5.12xlrge",
             'provider.instance_type: is no known instance type: "g5.12xlrge" (did you mean '
-            "g5.12xlarge? If not, say its instance_slots)",
+            "g5.12xlarge? If not, say its instance_slots, the GPUs that `aws ec2 "
+            "describe-instance-types` tells)",
         ),
         (
             ", offerings: [{instance_type: g5.xlarge}, {instance_type: unheard.of}]",
-            'offerings[1].instance_type: is no known instance type: "unheard.of" (say its slots)',
+            'offerings[1].instance_type: is no known instance type: "unheard.of" (say its slots, '
+            "the GPUs that `aws ec2 describe-instance-types` tells)",
         ),
         (", custom_tags: [{key: a b}]", "custom_tags[0].key: must be 1 to 128 letters, digits"),
         (", custom_tags: [{key: detcloud-pool}]", "nor with detcloud-, not"),
@@ -201,6 +203,7 @@ def test_what_ec2_would_refuse_is_refused_before(fields: str, problem: str) -> N
         (", offerings: [{instance_type: g5.12xlarge}, {instance_type: p5.48xlarge}]", (4, 8)),
         (", offerings: [{instance_type: g5.12xlarge, slots: 4}]", (4,)),
         (", cpu_slots_allowed: true, offerings: [{instance_type: c5.large}]", (1,)),
+        (", cpu_slots_allowed: true, offerings: [{instance_type: c5.large, slots: 0}]", (1,)),
         (", offerings: [{instance_type: unheard.of, slots: 5}]", (5,)),
     ],
 )
@@ -225,6 +228,14 @@ def test_a_type_of_ec2_has_its_slots(fields: str, slots: tuple[int, ...]) -> Non
         (
             ", offerings: [{instance_type: g5.12xlarge, slots: 8}]",
             "offerings[0].slots: must be 4, the GPUs of g5.12xlarge, not 8",
+        ),
+        (
+            ", instance_type: m5.large, instance_slots: 4, cpu_slots_allowed: true",
+            "instance_slots: must be 1, not 4: m5.large has no GPU",
+        ),
+        (
+            ", offerings: [{instance_type: c5.large, slots: 2}]",
+            "offerings[0].slots: must be 0, not 2: c5.large has no GPU",
         ),
     ],
 )

@@ -316,8 +316,8 @@ def test_a_type_of_arm_is_refused_with_awss_image(kind: str) -> None:
 
 def pool_of(kind: str, more: str = "") -> ClusterConfig:
     return check_cluster(
-        "resource_pools: [{pool_name: default, provider: {type: aws, offerings: "
-        f"[{{instance_type: {kind}, slots: 1}}]{more}}}}}]\n"
+        "resource_pools: [{pool_name: default, provider: {type: aws, cpu_slots_allowed: true, "
+        f"offerings: [{{instance_type: {kind}, slots: 1}}]{more}}}}}]\n"
     )
 
 

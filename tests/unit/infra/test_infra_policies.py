@@ -53,9 +53,9 @@ TICK = {
     "ObjectsList": "s3:ListBucket",
     "KeepAgentCode": "s3:PutObject",
     "Wake": "lambda:InvokeFunction",
-    "Look": "ec2:DescribeImages ec2:DescribeInstances ec2:DescribeLaunchTemplates "
-    "ec2:DescribeSpotInstanceRequests ec2:DescribeSpotPriceHistory ec2:DescribeSubnets "
-    "pricing:GetProducts",
+    "Look": "ec2:DescribeImages ec2:DescribeInstanceTypes ec2:DescribeInstances "
+    "ec2:DescribeLaunchTemplates ec2:DescribeSpotInstanceRequests ec2:DescribeSpotPriceHistory "
+    "ec2:DescribeSubnets pricing:GetProducts",
     "LaunchTagged": LAUNCH,
     "LaunchFromOwnTemplates": LAUNCH,
     "LaunchWith": LAUNCH,

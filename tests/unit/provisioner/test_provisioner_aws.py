@@ -209,6 +209,8 @@ def test_a_fleet_without_instances_says_why(
             section = {"image_id": "ami-00000000000000000"}
         case "type":
             offering = replace(SPOT, instance_type="g5.huge")
+            # Or it would be known before.
+            ec2.region.fail("DescribeInstanceTypes", "UnauthorizedOperation")
         case _:
             ec2.region.not_offered = {(G5, zone) for zone in (A, B, C)}
     with pytest.raises(cls, match=text) as caught:
@@ -419,6 +421,8 @@ def test_the_protocol_names_every_call_that_is_made(ec2: Account) -> None:
     (one,) = cloud.launch(request(offering=SPOT, image_id=AMI))
     ec2.now_ms += 25 * HOUR_MS
     ec2.cloud(user_data=lambda it: b"new").launch(request("two", image_id=AMI))
+    # The catalogue does not know it.
+    cloud.launch(request("three", replace(ON_DEMAND, instance_type="g6f.large", slots=1)))
     cloud.list_instances("c1")
     cloud.boot_log(one.id)
     cloud.terminate([one.id])

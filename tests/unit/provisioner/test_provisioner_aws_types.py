@@ -1,0 +1,79 @@
+"""Launches of instance types that the catalogue does not know."""
+
+from typing import Any, cast
+
+import pytest
+
+from control_plane.fleet.records import Market, Offering
+from provisioner.clouds.aws.unknown_types import ANSWER_TTL_MS, SILENCE_TTL_MS
+from provisioner.clouds.provider import ConfigurationError
+from tests.emulators.ec2.region import types
+from tests.unit.provisioner.ec2_account import G5, Account, request
+
+OWN: dict[str, Any] = {"image_id": "ami-0123456789abcdef0"}
+
+
+@pytest.fixture(autouse=True)
+def new_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Types that were announced after the catalogue was written, as large as a g5.12xlarge."""
+    gpus = types()[G5]["GpuInfo"]["Gpus"]
+    for name, maker in (("g9.12xlarge", "NVIDIA"), ("g9ad.12xlarge", "AMD")):
+        info = {"Gpus": [{**it, "Manufacturer": maker} for it in gpus]}
+        described = {**types()[G5], "InstanceType": name, "GpuInfo": info}
+        monkeypatch.setitem(cast(dict[str, Any], types()), name, described)
+
+
+def offering_of(kind: str, slots: int) -> Offering:
+    return Offering(kind, kind, "", Market.ON_DEMAND, slots)
+
+
+@pytest.mark.parametrize(
+    ("kind", "slots", "section", "problem"),
+    [
+        ("g9.12xlarge", 4, {}, ""),
+        ("g9.12xlarge", 2, {}, "has 4 GPUs, each a slot: its agent would offer 4 slots"),
+        # Of an eighth of a GPU EC2 says that there are 0.
+        ("g6f.large", 1, {}, ""),
+        ("a1.large", 0, {}, "has a processor of arm64, and AWS's image is for x86_64"),
+        # An image of one's own may be for it.
+        ("a1.large", 0, OWN, ""),
+        ("a1.large", 2, OWN, "would offer 0 slots, and the pool counts 2"),
+        ("a1.large", 1, {**OWN, "cpu_slots_allowed": True}, ""),
+        ("g9ad.12xlarge", 4, {}, "has GPUs of AMD, and AWS's image has NVIDIA's driver"),
+        ("g99.large", 1, {}, "the region has no instance type g99.large"),
+    ],
+)
+def test_a_type_is_launched_where_it_boots_with_the_slots_that_the_pool_counts(
+    ec2: Account, kind: str, slots: int, section: dict[str, Any], problem: str
+) -> None:
+    launch = request(offering=offering_of(kind, slots), **section)
+    if problem:
+        with pytest.raises(ConfigurationError, match=problem):
+            ec2.cloud().launch(launch)
+        assert not ec2.region.machines
+    else:
+        assert len(ec2.cloud().launch(launch)) == 1
+
+
+def test_ec2_is_asked_once_a_day_and_never_about_types_that_are_known(ec2: Account) -> None:
+    cloud = ec2.cloud()
+    cloud.launch(request("known", offering_of(G5, 4)))
+    assert ec2.call_count("DescribeInstanceTypes") == 0
+    for name in ("one", "two"):
+        cloud.launch(request(name, offering_of("g9.12xlarge", 4)))
+    assert ec2.call_count("DescribeInstanceTypes") == 1
+    ec2.now_ms += ANSWER_TTL_MS
+    cloud.launch(request("three", offering_of("g9.12xlarge", 4)))
+    assert ec2.call_count("DescribeInstanceTypes") == 2
+
+
+@pytest.mark.parametrize("code", ["UnauthorizedOperation", "RequestLimitExceeded"])
+def test_a_launch_goes_on_where_ec2_does_not_tell(ec2: Account, code: str) -> None:
+    cloud = ec2.cloud()
+    ec2.region.fail("DescribeInstanceTypes", code)
+    for name in ("one", "two"):
+        assert cloud.launch(request(name, offering_of("g9.12xlarge", 4)))
+    assert ec2.call_count("DescribeInstanceTypes") == 1
+    ec2.now_ms += SILENCE_TTL_MS
+    with pytest.raises(ConfigurationError, match="has 4 GPUs"):
+        cloud.launch(request("three", offering_of("g9.12xlarge", 3)))
