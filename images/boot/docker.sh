@@ -5,7 +5,7 @@
 # Docker's folders are on the instance's own disks where its type has such, which are faster and paid
 # for anyway. Images that are on the machine already stay where they are.
 use_instance_store() {
-  local store="$root/opt/dlami/nvme" disks=() disk device folder
+  local store="$root/opt/dlami/nvme" disks=() disk device folder mount_again=false
   if ! mountpoint -q "$store"; then
     for disk in $(readlink -f "$root"/dev/disk/by-id/{nvme-Amazon_EC2_NVMe_Instance_Storage_,google-local-nvme-ssd-,google-local-ssd-}* | sort -u); do
       if [ -b "$disk" ] && [ "$(lsblk -nro NAME "$disk" | wc -l)" = 1 ] && [ -z "$(lsblk -dnro MOUNTPOINT,FSTYPE "$disk" | tr -d ' ')" ]; then
@@ -20,6 +20,7 @@ use_instance_store() {
     fi
     mkdir -p "$store"
     mkfs.ext4 -q -m 0 -E nodiscard "$device" && mount -o noatime "$device" "$store" || return 0
+    mount_again="mount -o noatime UUID=$(blkid -s UUID -o value "$device") $store"
   fi
   [ -z "$(docker images --quiet 2> /dev/null)" ] || return 0
   systemctl stop docker.socket docker containerd || true
@@ -27,7 +28,31 @@ use_instance_store() {
     mkdir -p "$store/$folder" "$root/var/lib/$folder"
     mount --bind "$store/$folder" "$root/var/lib/$folder"
   done
+  mount_on_start "$store" "$mount_again"
   echo "Docker's folders are on the instance's own disks: $store"
+}
+
+# A machine that starts again has its disks still: Docker begins when they are mounted. A machine image
+# that mounts them itself, where the command is `false`, has a minute for it.
+mount_on_start() {
+  local units="$root/etc/systemd/system"
+  mkdir -p "$units"
+  cat > "$units/detcloud-disks.service" <<UNIT
+[Unit]
+Description=Mounts the instance's own disks for Docker
+Before=docker.service containerd.service
+
+[Service]
+Type=oneshot
+RemainAfterExit=true
+ExecStart=-/bin/sh -c 'mdadm --assemble --scan'
+ExecStart=/bin/sh -c 'for second in \$\$(seq 60); do mountpoint -q $1 || $2 && exit 0; sleep 1; done; exit 1'
+ExecStart=/bin/sh -c 'for it in docker containerd; do mkdir -p $1/\$\$it; mountpoint -q $root/var/lib/\$\$it || mount --bind $1/\$\$it $root/var/lib/\$\$it; done'
+
+[Install]
+WantedBy=multi-user.target
+UNIT
+  systemctl enable detcloud-disks.service
 }
 
 # GPUs that NVIDIA's hook gives a container are lost when systemd reads its units anew, since it sets

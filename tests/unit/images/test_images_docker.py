@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,20 +35,40 @@ def disk(tmp_path: Path) -> Iterator[str]:
     subprocess.run([losetup, "--detach", made.stdout.strip()], check=True)
 
 
-def boot(root: Path, programs: dict[str, str], then: str = "") -> subprocess.CompletedProcess[str]:
+def boot(
+    root: Path, programs: dict[str, str], then: str = "", before: str = ""
+) -> subprocess.CompletedProcess[str]:
     """Run the script on a machine at `root`, in a namespace of its own mounts."""
     folder = root / "bin"
     folder.mkdir(parents=True)
     for name, does in ({name: "exit 0" for name in QUIET} | programs).items():
         (folder / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {root}/log\n{does}\n')
         (folder / name).chmod(0o755)
-    script = f"set -Eeuo pipefail; root={root}\n. {SCRIPT}\n{then}"
+    return mount_apart(root, f"set -Eeuo pipefail; root={root}\n{before}\n. {SCRIPT}\n{then}")
+
+
+def mount_apart(root: Path, script: str) -> subprocess.CompletedProcess[str]:
+    """Run a script whose mounts are gone with it, as a machine's are when it starts again."""
     return subprocess.run(
         ["unshare", "--mount", "bash", "-c", script],
-        env={"PATH": f"{folder}:/usr/sbin:/usr/bin:/sbin:/bin"},
+        env={"PATH": f"{root}/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
         capture_output=True,
         text=True,
     )
+
+
+def start_again(root: Path, before: str = "") -> str:
+    """Return what is mounted for Docker once the unit of a machine that starts again has run."""
+    unit = (root / "etc/systemd/system/detcloud-disks.service").read_text()
+    assert "Before=docker.service containerd.service" in unit
+    commands = re.findall(r"^ExecStart=-?/bin/sh -c '(.*)'$", unit, re.MULTILINE)
+    assert len(commands) == 3
+    # systemd makes one of two.
+    run = [f"/bin/sh -c {shlex.quote(it.replace('$$', '$'))}" for it in commands]
+    shown = f'for it in docker containerd; do findmnt -no SOURCE "{root}/var/lib/$it"; done'
+    done = mount_apart(root, "\n".join((before, *run, shown)))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def link(root: Path, *disks: str) -> None:
@@ -71,8 +92,27 @@ def test_images_and_containers_are_on_the_instances_own_disk(tmp_path: Path, dis
     log = (root / "log").read_text().splitlines()
     assert [it for it in log if it.startswith("systemctl")] == [
         "systemctl stop docker.socket docker containerd",
+        "systemctl enable detcloud-disks.service",
         "systemctl restart docker",
     ]
+
+
+def test_they_are_there_again_when_the_machine_starts_again(tmp_path: Path, disk: str) -> None:
+    root = tmp_path / "machine"
+    link(root, disk)
+    assert boot(root, {"docker": "exit 0"}).returncode == 0
+    assert start_again(root) == f"{disk}[/docker]\n{disk}[/containerd]\n"
+
+
+def test_disks_that_the_machine_image_mounts_are_waited_for(tmp_path: Path, disk: str) -> None:
+    root = tmp_path / "machine"
+    store = root / "opt/dlami/nvme"
+    store.mkdir(parents=True)
+    mount = f"mount {disk} {store}"
+    subprocess.run(["mkfs.ext4", "-q", disk], check=True)
+    assert boot(root, {"docker": "exit 0"}, before=mount).returncode == 0
+    # Nothing says when: it is mounted beside what waits for it.
+    assert start_again(root, f"{mount} &") == f"{disk}[/docker]\n{disk}[/containerd]\n"
 
 
 def test_images_that_the_machine_image_brings_stay_where_they_are(
