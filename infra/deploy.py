@@ -6,6 +6,7 @@
     policy   what whoever deploys may have to do
     drain    the end of what the cluster made by itself, such as instances
     rollback the functions of the deployment before, or with --forward of the newest
+    prune    the end of functions' versions that no rollback needs
     destroy  that, and then the stack
     export   as Terraform's JSON, with the functions' archives in the same folder
 
@@ -32,6 +33,7 @@ from infra.findings import error_lines, warning_lines
 from infra.stack_program import (
     PROJECT,
     DrainFailed,
+    PruneFailed,
     RollbackFailed,
     SettingsInvalid,
     StackProgram,
@@ -53,7 +55,7 @@ def main() -> int:
         answer = HOWS[options.how](load_program(options.cloud), options)
     except SettingsInvalid as error:
         return _print_error("\n".join([f"{options.settings} was refused", *error.problems]))
-    except (DeployFailed, DrainFailed, RollbackFailed, pulumi.RunError) as error:
+    except (DeployFailed, DrainFailed, RollbackFailed, PruneFailed, pulumi.RunError) as error:
         return _print_error(str(error))
     except automation.CommandError as error:
         return _print_error(f"Pulumi failed; it said:\n{str(error).strip()[-2000:]}")
@@ -77,7 +79,13 @@ def _deploy(program: StackProgram, options: argparse.Namespace) -> Answer:
     if options.preview:
         return {"changes": engine.count_changes(stack, _print_progress)}
     _write_admin_digest(options)
-    return _answer(config, engine.make_stack(stack, _print_progress))
+    outputs = engine.make_stack(stack, _print_progress)
+    try:
+        program.prune(options.team, config, _print_progress)
+    except (PruneFailed, RollbackFailed) as error:
+        # The cluster is deployed; the next deployment tries again.
+        _print_progress(f"warning: {error}")
+    return _answer(config, outputs)
 
 
 def _preview(program: StackProgram, options: argparse.Namespace) -> Answer:
@@ -142,6 +150,11 @@ def _rollback(program: StackProgram, options: argparse.Namespace) -> Answer:
     config = _given_config(program, options)
     moves = program.rollback(options.team, config, options.forward, _print_progress)
     return {"moves": [asdict(it) for it in moves]}
+
+
+def _prune(program: StackProgram, options: argparse.Namespace) -> Answer:
+    config = _given_config(program, options)
+    return {"versions": program.prune(options.team, config, _print_progress)}
 
 
 def _destroy(program: StackProgram, options: argparse.Namespace) -> Answer:
@@ -258,6 +271,7 @@ HOWS: Final[Mapping[str, Callable[[StackProgram, argparse.Namespace], Answer]]] 
     "policy": _policy,
     "drain": _drain,
     "rollback": _rollback,
+    "prune": _prune,
     "destroy": _destroy,
     "export": _export,
 }

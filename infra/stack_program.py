@@ -41,6 +41,10 @@ class RollbackFailed(Exception):
     """Functions could not be moved to another deployment; the message is for users."""
 
 
+class PruneFailed(Exception):
+    """Old versions of functions could not all be removed; the message is for users."""
+
+
 @dataclass(frozen=True)
 class FunctionMove:
     """The move of a function from one of its versions to another; `deployment` describes that."""
@@ -92,6 +96,8 @@ class StackProgram:
         find_leftovers: returns what the cloud still has of a team's cluster.
         rollback: lets the functions of a team's cluster run as the deployment before the present
             one left them, or with True as the newest did; raises RollbackFailed, SettingsInvalid.
+        prune: removes the versions of a team's functions that no rollback needs, and returns how
+            many; raises PruneFailed, RollbackFailed, SettingsInvalid.
         stores: types of resources whose content is lost with them.
         archives: what its functions run from.
         terraform: Terraform's provider of the cloud.
@@ -106,6 +112,7 @@ class StackProgram:
     drain: Callable[[str, Mapping[str, object], Progress], DrainReport]
     find_leftovers: Callable[[str, Mapping[str, object]], list[str]]
     rollback: Callable[[str, Mapping[str, object], bool, Progress], list[FunctionMove]]
+    prune: Callable[[str, Mapping[str, object], Progress], int]
     stores: frozenset[str]
     archives: FunctionArchives
     terraform: TerraformProvider

@@ -1,7 +1,11 @@
 """The facts of an AWS account that a deployment depends on, as `account_reader` reads them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Clients = Callable[[str], Any]
+"""Returns the client of a service in the stack's region, as boto3 has it."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,49 @@ class KeyFacts:
 
 
 @dataclass(frozen=True)
+class Interface:
+    """A network interface at which a file system is reached: its VPC, zone and security groups."""
+
+    vpc: str
+    zone: str
+    groups: frozenset[str]
+
+
+@dataclass(frozen=True)
+class FileSystemFacts:
+    """A file system that pools mount; `mount_name` is one of Lustre's."""
+
+    interfaces: tuple[Interface, ...]
+    mount_name: str = ""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A rule by which a security group lets connections in: the ports, and from which groups and
+    blocks of addresses; `has_lists`: also from lists of blocks, which are not looked into.
+    """
+
+    protocol: str
+    first_port: int
+    last_port: int
+    groups: frozenset[str] = frozenset()
+    blocks: tuple[str, ...] = ()
+    has_lists: bool = False
+
+
+@dataclass(frozen=True)
+class NetworkFacts:
+    """The network of instances: its VPC, "" where the stack has not made it yet, their security
+    group and blocks of addresses; `rules` are those of the groups of file systems.
+    """
+
+    vpc: str
+    group: str
+    blocks: tuple[str, ...] = ()
+    rules: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class AccountFacts:
     """The facts of an account in a region, each of which may be Unknown.
 
@@ -89,6 +136,8 @@ class AccountFacts:
         dry_run: of a launch.
         key: of `kmsKey`, None where there is none.
         has_spot_role: whether EC2's spot market has its role in the account.
+        file_systems: of those that pools mount, by id, None for one that is not there.
+        network: of instances, None where no pool mounts anything.
     """
 
     caller: Caller | Unknown
@@ -103,3 +152,5 @@ class AccountFacts:
     dry_run: DryRun | Unknown
     key: KeyFacts | Unknown | None = None
     has_spot_role: bool | Unknown = True
+    file_systems: Mapping[str, FileSystemFacts | Unknown | None] = field(default_factory=dict)
+    network: NetworkFacts | Unknown | None = None

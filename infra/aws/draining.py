@@ -9,7 +9,7 @@ from typing import Any
 
 import botocore.exceptions as sdk
 
-from infra.aws.account_reader import Clients
+from infra.aws.account_facts import Clients
 from infra.aws.functions import SIZES
 from infra.aws.names import Names
 from infra.stack_program import DrainFailed, DrainReport, Progress

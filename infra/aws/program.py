@@ -21,6 +21,7 @@ from infra.aws.account_facts import Unknown
 from infra.aws.account_reader import aws_clients, read_account, read_concurrency
 from infra.aws.policies import log_key
 from infra.aws.pool_checks import find_pool_problems, pool_types
+from infra.aws.pruning import prune_versions
 from infra.aws.rollback import move_functions
 from infra.aws.settings import Settings, parse_settings
 from infra.aws.stack import TeamStack
@@ -165,6 +166,14 @@ def rollback(
     return move_functions(settings.names, aws_clients(settings.region), progress, forward=forward)
 
 
+def prune(team: str, stack_config: Mapping[str, object], progress: Progress) -> int:
+    """Remove versions of functions that no rollback needs. Raises PruneFailed, RollbackFailed,
+    SettingsInvalid.
+    """
+    settings = _read_settings(team, stack_config)
+    return prune_versions(settings.names, aws_clients(settings.region), progress)
+
+
 def _read_settings(team: str, stack_config: Mapping[str, object]) -> Settings:
     prefix = f"{PROJECT}:"
     texts = {
@@ -224,6 +233,7 @@ PROGRAM = StackProgram(
     drain=drain,
     find_leftovers=find_leftovers,
     rollback=rollback,
+    prune=prune,
     stores=STORES,
     archives=ARCHIVES,
     terraform=PROVIDER,

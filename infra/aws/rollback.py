@@ -11,7 +11,7 @@ from typing import Any
 
 import botocore.exceptions as sdk
 
-from infra.aws.account_reader import Clients
+from infra.aws.account_facts import Clients
 from infra.aws.names import FUNCTIONS, LIVE, Names
 from infra.stack_program import FunctionMove, Progress, RollbackFailed
 
@@ -21,13 +21,14 @@ _LAST = "api"
 
 
 @dataclass(frozen=True)
-class _Versions:
-    """The versions of a function, by the deployment that published them, the newest of each; `live`
-    is the one that is called, and `revision` its alias's.
+class FunctionVersions:
+    """The versions of a function, all, and the newest of each deployment that published some;
+    `live` is the one that is called, and `revision` its alias's.
     """
 
     live: int
     revision: str
+    published: tuple[int, ...]
     by_deployment: Mapping[str, int]
 
     @property
@@ -46,7 +47,7 @@ def move_functions(
         RollbackFailed: there is none, or AWS refused.
     """
     try:
-        found = {name: _read_versions(names, clients, name) for name in FUNCTIONS}
+        found = {name: read_versions(names, clients, name) for name in FUNCTIONS}
         target = _newest(found) if forward else _deployment_before(found)
         _refuse_incomplete(found, target)
         order = [*(name for name in FUNCTIONS if name != _LAST), _LAST]
@@ -55,7 +56,12 @@ def move_functions(
         raise RollbackFailed(f"AWS did not take it, try again: {error}") from None
 
 
-def _read_versions(names: Names, clients: Clients, name: str) -> _Versions:
+def read_versions(names: Names, clients: Clients, name: str) -> FunctionVersions:
+    """Read the versions of a function.
+
+    Raises:
+        RollbackFailed: it has no alias, or is not there; what AWS refuses is raised as it is.
+    """
     api, function = clients("lambda"), names.part(name)
     try:
         alias = api.get_alias(FunctionName=function, Name=LIVE)
@@ -71,15 +77,16 @@ def _read_versions(names: Names, clients: Clients, name: str) -> _Versions:
     published = sorted(int(it["Version"]) for it in versions if it["Version"] != _UNPUBLISHED)
     described = {it["Version"]: it.get("Description", "") for it in versions}
     by_deployment = {described[str(it)]: it for it in published}
-    return _Versions(int(alias["FunctionVersion"]), alias.get("RevisionId", ""), by_deployment)
+    live, revision = int(alias["FunctionVersion"]), alias.get("RevisionId", "")
+    return FunctionVersions(live, revision, tuple(published), by_deployment)
 
 
-def _newest(found: Mapping[str, _Versions]) -> str:
+def _newest(found: Mapping[str, FunctionVersions]) -> str:
     versions = found[_LAST].by_deployment
     return max(versions, key=lambda name: versions[name])
 
 
-def _deployment_before(found: Mapping[str, _Versions]) -> str:
+def _deployment_before(found: Mapping[str, FunctionVersions]) -> str:
     """Return the deployment before the one that the API runs."""
     api = found[_LAST]
     earlier = {name: it for name, it in api.by_deployment.items() if it < api.live}
@@ -91,7 +98,7 @@ def _deployment_before(found: Mapping[str, _Versions]) -> str:
     return max(earlier, key=lambda name: earlier[name])
 
 
-def _refuse_incomplete(found: Mapping[str, _Versions], target: str) -> None:
+def _refuse_incomplete(found: Mapping[str, FunctionVersions], target: str) -> None:
     lacking = sorted(name for name, it in found.items() if target not in it.by_deployment)
     if lacking:
         raise RollbackFailed(
@@ -101,7 +108,12 @@ def _refuse_incomplete(found: Mapping[str, _Versions], target: str) -> None:
 
 
 def _move(
-    names: Names, clients: Clients, name: str, found: _Versions, target: str, progress: Progress
+    names: Names,
+    clients: Clients,
+    name: str,
+    found: FunctionVersions,
+    target: str,
+    progress: Progress,
 ) -> FunctionMove:
     function, version = names.part(name), found.by_deployment[target]
     if version != found.live:

@@ -20,7 +20,7 @@ from infra.aws import bundle, program
 from infra.aws.bundle import Target
 from infra.findings import Finding, Level
 from infra.sources import REPOSITORY
-from infra.stack_program import DrainReport, FunctionMove, RollbackFailed
+from infra.stack_program import DrainReport, FunctionMove, PruneFailed, RollbackFailed
 from infra.terraform.export import FILE
 
 DIGEST = "c" * 64
@@ -68,7 +68,9 @@ def run(settings: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 def account(monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
     """The findings of a check of the account; none at first."""
     found: list[Finding] = []
-    standing_in = replace(program.PROGRAM, check_account=lambda team, config: found)
+    standing_in = replace(
+        program.PROGRAM, check_account=lambda team, config: found, prune=lambda *_: 0
+    )
     monkeypatch.setattr(program, "PROGRAM", standing_in)
     return found
 
@@ -434,6 +436,22 @@ def test_a_rollback_says_what_moved_or_why_nothing_did(
     moved = {"function": "api", "before": "3", "after": "2", "deployment": "of vision"}
     assert run("rollback") == (0, {"moves": [moved]})
     assert run("rollback", "--forward") == (1, {"error": "there is no version before 1"})
+
+
+def test_a_deployment_removes_old_versions_and_only_warns_where_it_cannot(
+    run: Run, engine: "Engine", monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def prune(team: str, config: object, progress: Callable[[str], None]) -> int:
+        engine.asked.append(f"prune {team}")
+        raise PruneFailed("0 old versions of functions were removed, and then AWS refused: no")
+
+    monkeypatch.setattr(program, "PROGRAM", replace(program.PROGRAM, prune=prune))
+    code, answer = run("deploy")
+    assert (code, answer["outputs"]) == (0, {"url": "https://x"})
+    assert engine.asked[-2:] == ["up", "prune vision"]
+    assert "warning: 0 old versions of functions were removed" in capsys.readouterr().err
+    # By itself it has nothing else to say.
+    assert run("prune")[0] == 1
 
 
 def test_the_policy_is_that_of_the_settings(run: Run) -> None:

@@ -10,9 +10,10 @@ from botocore.exceptions import ClientError
 from infra.aws.functions import describe_deployment
 from infra.aws.names import FUNCTIONS, Names
 from infra.aws.program import run
+from infra.aws.pruning import DEPLOYMENTS_KEPT, prune_versions
 from infra.aws.rollback import move_functions
 from infra.aws.settings import parse_settings
-from infra.stack_program import RollbackFailed
+from infra.stack_program import PruneFailed, RollbackFailed
 from tests.emulators.materialise import EmulatorMaker, materialise
 from tests.emulators.ministack import ACCOUNT, REGION, Ministack
 from tests.unit.infra.graphs import POOLS, SPEECH, VISION, files
@@ -60,6 +61,16 @@ class Lambda:
         assert (Name, RevisionId) == ("live", f"revision-{self.live[FunctionName]}")
         self.live[FunctionName] = int(FunctionVersion)
         self.moved.append(FunctionName)
+
+    def delete_function(self, FunctionName: str, Qualifier: str) -> None:
+        if FunctionName == self.fails_at:
+            raise ClientError({"Error": {"Code": "TooManyRequestsException"}}, "DeleteFunction")
+        # As Lambda does, of what an alias points to.
+        assert int(Qualifier) != self.live[FunctionName]
+        del self.versions[FunctionName][int(Qualifier)]
+
+    def prune(self) -> int:
+        return prune_versions(NAMES, self, lambda line: None)
 
     def move(self, *, forward: bool = False) -> Any:
         return move_functions(NAMES, self, lambda line: None, forward=forward)
@@ -115,6 +126,42 @@ def test_a_cluster_of_before_aliases_says_what_to_do() -> None:
         aws.move()
 
 
+def test_versions_that_no_rollback_needs_are_removed() -> None:
+    # Eight deployments, of which the third published twice: versions 1 to 9.
+    deployments = [f"detcloud 0.{it} aaaa" for it in (1, 2, 3, 3, 4, 5, 6, 7, 8)]
+    aws = Lambda(*deployments)
+    # The last five, which are 4 to 8, have the versions 5 to 9.
+    assert aws.prune() == 4 * len(FUNCTIONS)
+    assert {tuple(it) for it in aws.versions.values()} == {(5, 6, 7, 8, 9)}
+    assert aws.prune() == 0
+    aws.move()
+
+
+def test_what_runs_and_its_way_back_are_kept_however_old() -> None:
+    deployments = [f"detcloud 0.{it} aaaa" for it in range(1, 10)]
+    aws = Lambda(*deployments, live=3)
+    assert aws.prune() == 2 * len(FUNCTIONS)
+    # 5 to 9 are the last five, 3 is called, and 2 is the one before.
+    assert {tuple(it) for it in aws.versions.values()} == {(2, 3, 5, 6, 7, 8, 9)}
+    assert {it.after for it in aws.move()} == {"2"}
+
+
+def test_versions_of_a_deployment_under_way_are_left_alone() -> None:
+    aws = Lambda(OLD, NEW)
+    aws.versions[NAMES.part("tick")][3] = "detcloud 0.3 cccc"
+    assert aws.prune() == 0
+
+
+def test_what_could_not_be_removed_is_told_and_goes_the_next_time() -> None:
+    aws = Lambda(*(f"detcloud 0.{it} aaaa" for it in range(1, 8)))
+    aws.fails_at = NAMES.part(FUNCTIONS[-1])
+    # Two versions of each function but the last.
+    with pytest.raises(PruneFailed, match=f"^{2 * len(FUNCTIONS) - 2} old versions .* refused"):
+        aws.prune()
+    aws.fails_at = ""
+    assert aws.prune() == 2
+
+
 def test_another_archive_setting_or_pool_is_another_deployment(tmp_path: Path) -> None:
     def description(folder: str, config: Mapping[str, str], pools: str = POOLS) -> str:
         given = {**config, **files(tmp_path / folder)}
@@ -155,3 +202,14 @@ def test_a_stack_on_an_emulator_goes_back_and_forward(aws: Ministack, tmp_path: 
         for name in FUNCTIONS:
             alias = api.get_alias(FunctionName=names.part(name), Name="live")
             assert alias["FunctionVersion"] == expected
+    # The first is kept as the one before, until there are enough others.
+    for number in range(DEPLOYMENTS_KEPT):
+        for name in FUNCTIONS:
+            function = names.part(name)
+            api.update_function_configuration(FunctionName=function, Description=f"later {number}")
+            version = api.publish_version(FunctionName=function)["Version"]
+            api.update_alias(FunctionName=function, Name="live", FunctionVersion=version)
+    assert prune_versions(names, aws.client, lambda line: None) == 2 * len(FUNCTIONS)
+    pages = api.get_paginator("list_versions_by_function").paginate(FunctionName=names.part("api"))
+    kept = [it["Version"] for page in pages for it in page["Versions"]]
+    assert kept == ["$LATEST", "3", "4", "5", "6", "7"]

@@ -171,6 +171,12 @@ def roll_back_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
     return 0
 
 
+def prune_versions(cloud: DeployableCloud, arguments: Namespace) -> int:
+    _, answer = _run_deployment("prune", cloud, arguments)
+    print(f"{answer['versions']} old versions of functions were removed")
+    return 0
+
+
 def add_policy_arguments(parser: ArgumentParser) -> None:
     _add_stack_options(parser)
     parser.add_argument(
@@ -290,6 +296,7 @@ HANDLERS: Handlers = {
             ("check", add_check_arguments, check_account),
             ("upgrade", add_upgrade_arguments, upgrade_cluster),
             ("rollback", add_rollback_arguments, roll_back_cluster),
+            ("prune", _add_stack_options, prune_versions),
             ("policy", add_policy_arguments, print_policy),
             ("destroy", add_destroy_arguments, destroy_cluster),
         )

@@ -296,6 +296,7 @@ _CLUSTER = (
             ("check", f"check whether a team's cluster can run in an account of {cloud.title}"),
             ("upgrade", f"show what would change of a cluster on {cloud.title}, then change it"),
             ("rollback", f"let a cluster on {cloud.title} run as the deployment before"),
+            ("prune", f"remove what no rollback of a cluster on {cloud.title} needs any more"),
             ("policy", f"print what whoever deploys to {cloud.title} may have to do"),
             ("destroy", f"end a team's cluster on {cloud.title}, and leave nothing"),
         )

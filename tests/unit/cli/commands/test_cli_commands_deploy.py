@@ -287,3 +287,9 @@ def test_a_second_cloud_needs_packages_of_its_own(how: tuple[str, ...]) -> None:
     done = run_with_second_cloud("deploy", *how, "--team", "vision")
     assert (done.returncode, done.stdout) == (1, "")
     assert "this needs pulumi_moon; pip install 'detcloud[infra]'" in done.stderr
+
+
+def test_what_was_pruned_is_counted(detcloud: Detcloud, child: Child) -> None:
+    child.answer = {"versions": 12}
+    done = detcloud("deploy", "prune", "aws", "--team", "vision")
+    assert (child.hows, done.out) == (["prune"], "12 old versions of functions were removed\n")
