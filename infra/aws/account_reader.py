@@ -4,6 +4,8 @@ asked costs or changes anything.
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 import botocore.exceptions as sdk
@@ -16,6 +18,7 @@ from detcloud.shared.aws import new_session
 from infra.aws.account_facts import (
     AccountFacts,
     Caller,
+    Clients,
     Concurrency,
     DiskKey,
     DryRun,
@@ -24,15 +27,15 @@ from infra.aws.account_facts import (
     Unknown,
 )
 from infra.aws.deployer import deployer_policy
+from infra.aws.file_system_reader import read_file_system, read_network
 from infra.aws.names import INVOKED_BY_TICK
 from infra.aws.pool_checks import aws_pools, offerings_of
 from infra.aws.settings import Settings
 from provisioner.clouds.aws.launch_request import IMAGE_DEFAULT
 
 T = TypeVar("T")
-Clients = Callable[[str], Any]
-"""Returns the client of a service in the stack's region, as boto3 has it."""
-
+# What reading a file system needs, by its type.
+READERS = {"efs": "elasticfilesystem:DescribeMountTargets", "fsx_lustre": "fsx:DescribeFileSystems"}
 # EC2 filters for at most 200 values, and IAM simulates at most 100 actions in a call.
 FILTER_VALUES_MAX = 200
 SIMULATED_MAX = 100
@@ -66,7 +69,7 @@ def read_account(settings: Settings, cluster: ClusterConfig, clients: Clients) -
     images = {it.image_id for _, it in aws_pools(cluster)} - {""}
     codes = {quota.code for name, market in bought if (quota := vcpu_quota(name, Market(market)))}
     caller = _ask("sts:GetCallerIdentity", lambda: _caller(clients))
-    return AccountFacts(
+    facts = AccountFacts(
         caller=caller,
         denied=_ask(
             "iam:SimulatePrincipalPolicy", lambda: _denied_actions(settings, caller, clients)
@@ -84,6 +87,23 @@ def read_account(settings: Settings, cluster: ClusterConfig, clients: Clients) -
             _ask("iam:GetRole", lambda: _has_spot_role(clients)) if settings.kms_key else True
         ),
     )
+    return _with_file_systems(facts, settings, cluster, clients)
+
+
+def _with_file_systems(
+    facts: AccountFacts, settings: Settings, cluster: ClusterConfig, clients: Clients
+) -> AccountFacts:
+    """Return the facts with those of the file systems that pools mount, if they mount any."""
+    mounted = {it.id: it for _, pool in aws_pools(cluster) for it in pool.file_systems}
+    if not mounted:
+        return facts
+    systems = {
+        name: _ask(READERS[it.type], partial(read_file_system, clients, it))
+        for name, it in sorted(mounted.items())
+    }
+    needs = "ec2:DescribeSecurityGroups"
+    network = _ask(needs, lambda: read_network(settings, clients, systems.values()))
+    return replace(facts, file_systems=systems, network=network)
 
 
 def _ask(needs: str, read: Callable[[], T]) -> T | Unknown:

@@ -189,22 +189,29 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     ),
 }
 CHECK_NEEDS: Final = (
-    "ec2: DescribeImages DescribeInstanceTypeOfferings DescribeInstanceTypes GetEbsDefaultKmsKeyId",
+    "ec2: DescribeImages DescribeInstanceTypeOfferings DescribeInstanceTypes "
+    "DescribeNetworkInterfaces DescribeSecurityGroups DescribeSubnets GetEbsDefaultKmsKeyId",
+    "elasticfilesystem: DescribeMountTargets",
+    "fsx: DescribeFileSystems",
     "iam: GetRole SimulatePrincipalPolicy",
     "kms: DescribeKey GetKeyPolicy",
     "lambda: GetAccountSettings GetFunctionConcurrency",
     "servicequotas: GetServiceQuota",
     "ssm: GetParameters",
 )
+ROLLBACK_NEEDS: Final = ("lambda: DeleteFunction GetAlias ListVersionsByFunction UpdateAlias",)
 DESTROY_NEEDS: Final = (
     "ec2: DeleteLaunchTemplate DescribeInstances DescribeLaunchTemplates TerminateInstances",
     "lambda: DeleteFunctionConcurrency PutFunctionConcurrency",
     "tag: GetResources",
 )
-# Of AWS's services, the actions that are about nothing that could be named.
+# Of AWS's services, the actions that are about nothing that could be named, or that look at what
+# is somebody else's.
 _ABOUT_NOTHING: Final = (
     "cloudwatch: DescribeAlarms",
     "ec2: GetEbsDefaultKmsKeyId",
+    "elasticfilesystem: DescribeMountTargets",
+    "fsx: DescribeFileSystems",
     "iam: SimulatePrincipalPolicy",
     "lambda: CreateEventSourceMapping GetAccountSettings GetEventSourceMapping",
     "logs: CreateLogDelivery DeleteLogDelivery DescribeLogGroups DescribeResourcePolicies "
@@ -226,9 +233,16 @@ def split_actions(needs: Iterable[str]) -> Iterator[str]:
 
 
 def actions_needed() -> frozenset[str]:
-    """Return all that a deployment, its check and its end may have to do."""
+    """Return all that a deployment, its check, the way back and its end may have to do."""
     texts = [text for needs in NEEDS.values() for text in needs]
-    return frozenset(split_actions((*texts, *CHECK_NEEDS, *DESTROY_NEEDS)))
+    return frozenset(split_actions((*texts, *CHECK_NEEDS, *ROLLBACK_NEEDS, *DESTROY_NEEDS)))
+
+
+def actions_of_the_check() -> frozenset[str]:
+    """Return what the check of an account asks and nothing else needs."""
+    texts = [text for needs in NEEDS.values() for text in needs]
+    others = split_actions((*texts, *ROLLBACK_NEEDS, *DESTROY_NEEDS))
+    return frozenset(split_actions(CHECK_NEEDS)) - frozenset(others)
 
 
 def deployer_policy(settings: Settings) -> Document:

@@ -214,6 +214,22 @@ def test_slots_that_are_not_the_types_gpus_are_an_error() -> None:
     assert "it has 2 GPUs, each a slot, and the pool counts 1" in found.text
 
 
+def test_slots_of_a_type_without_gpus_are_an_error() -> None:
+    kind = TypeFacts(4, frozenset({"x86_64"}))
+    cluster = check_cluster(
+        "resource_pools: [{pool_name: default, provider: {type: aws, instance_type: n9.large, "
+        "instance_slots: 4}}]\n"
+    )
+    found = findings(cluster, types={"n9.large": kind}, zones={"n9.large": BOTH}, quotas={})
+    assert "it has no GPU and the pool counts 4: its agent offers 0" in worst(found).text
+
+
+def test_what_only_the_check_may_not_ask_is_a_warning() -> None:
+    found = worst(findings(denied=("elasticfilesystem:DescribeMountTargets",)))
+    assert found.level is Level.WARNING
+    assert "may not elasticfilesystem:DescribeMountTargets" in found.text
+
+
 def test_what_ec2_says_of_a_type_is_shown() -> None:
     about: Any = {
         "gpu_count": 1,

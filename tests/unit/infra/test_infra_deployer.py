@@ -28,7 +28,11 @@ OTHER = replace(SETTINGS, team="speech")
 EC2 = "arn:aws:ec2:us-east-1:111111111111"
 TAG = "detcloud-cluster"
 # The names that IAM has for services, where botocore has another.
-SERVICES = {"servicequotas": "service-quotas", "tag": "resourcegroupstaggingapi"}
+SERVICES = {
+    "elasticfilesystem": "efs",
+    "servicequotas": "service-quotas",
+    "tag": "resourcegroupstaggingapi",
+}
 # Permissions that are no operation of a service, by the service authorization reference.
 NO_OPERATIONS = {
     "budgets:ModifyBudget",

@@ -1,0 +1,130 @@
+"""The judgement of the file systems that pools mount: whether their instances can reach them.
+
+Sources: EFS user guide, "Managing mount targets" (all are in one VPC, one in each zone, and its
+name is resolved in that VPC, to the target of the zone) and "Using VPC security groups"; FSx for
+Lustre user guide, "File system access control with Amazon VPC" (ports 988 and 1018 to 1023).
+"""
+
+from collections.abc import Iterator
+from ipaddress import IPv4Network
+
+from control_plane.aws.pool_provider import AwsProvider, FileSystem
+from control_plane.config.pools import ClusterConfig
+from infra.aws.account_facts import AccountFacts, FileSystemFacts, Interface, NetworkFacts, Unknown
+from infra.aws.pool_checks import aws_pools, offerings_of, zones_in_use
+from infra.aws.settings import Settings
+from infra.findings import Finding, Level
+
+PORTS = {"efs": ((2049, 2049),), "fsx_lustre": ((988, 988), (1018, 1023))}
+_PROTOCOLS = frozenset({"-1", "tcp", "6"})
+
+
+def find_file_system_problems(
+    settings: Settings, cluster: ClusterConfig, facts: AccountFacts
+) -> Iterator[Finding]:
+    """Yield a finding for each file system of each pool."""
+    for name, provider in aws_pools(cluster):
+        for wanted in provider.file_systems:
+            subject = f"pool {name}, {wanted.id}"
+            found = facts.file_systems.get(wanted.id)
+            unknown = next((it for it in (found, facts.network) if isinstance(it, Unknown)), None)
+            if unknown is not None:
+                text = f"could not be checked: {unknown.why}"
+                yield Finding(Level.WARNING, subject, text, f"the check needs {unknown.needs}")
+            elif not isinstance(found, FileSystemFacts):
+                text = f"{settings.region} has no such file system of this account"
+                remedy = "look at its id, its region and its `type`"
+                yield Finding(Level.ERROR, subject, text, remedy)
+            else:
+                assert isinstance(facts.network, NetworkFacts)
+                zones = _zones(settings, provider)
+                yield _judge(settings, subject, wanted, found, facts.network, zones)
+
+
+def _zones(settings: Settings, provider: AwsProvider) -> tuple[str, ...]:
+    """Return the zones in which the pool's instances may be."""
+    named = [it.zone for it in offerings_of(provider)]
+    return zones_in_use(settings) if "" in named else tuple(sorted(set(named)))
+
+
+def _judge(
+    settings: Settings,
+    subject: str,
+    wanted: FileSystem,
+    found: FileSystemFacts,
+    network: NetworkFacts,
+    zones: tuple[str, ...],
+) -> Finding:
+    """Return the first thing that keeps instances from it, or that nothing does."""
+    if wanted.mount_name != found.mount_name:
+        text = f"its mount name is {found.mount_name}, and mount_name says {wanted.mount_name}"
+        return Finding(Level.ERROR, subject, text, f"say mount_name: {found.mount_name}")
+    if problem := _place_problem(settings, subject, wanted, found, network, zones):
+        return problem
+    for it in found.interfaces:
+        closed = _closed_ports(wanted, it, network)
+        if closed and (wanted.type != "efs" or it.zone in zones):
+            ports = " and ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in closed)
+            groups = ", ".join(sorted(it.groups))
+            text = f"in {it.zone} its security group, {groups}, lets no instance in at TCP {ports}"
+            source = network.group or "the instances' group"
+            return Finding(Level.ERROR, subject, text, f"add a rule to it for {source}")
+    return Finding(Level.FINE, subject, f"reached from {', '.join(zones)}")
+
+
+def _place_problem(
+    settings: Settings,
+    subject: str,
+    wanted: FileSystem,
+    found: FileSystemFacts,
+    network: NetworkFacts,
+    zones: tuple[str, ...],
+) -> Finding | None:
+    make = (
+        f"`aws efs create-mount-target --file-system-id {wanted.id}` with a subnet of the stack's "
+        "in each of them and its security group"
+    )
+    vpcs = sorted({it.vpc for it in found.interfaces})
+    if not vpcs:
+        # The stack's subnets are there after a first deployment.
+        level = Level.ERROR if network.vpc else Level.WARNING
+        text = f"it has no mount target, so no instance in {', '.join(zones)} can mount it"
+        return Finding(level, subject, text, f"{make}, once the stack is deployed")
+    if network.vpc not in vpcs:
+        own = network.vpc or "a VPC of their own that the stack will make"
+        text = f"it is in {', '.join(vpcs)}, and instances are in {own}"
+        # Lustre is reached over a peering of VPCs, which is not the stack's to know of.
+        is_peered = wanted.type != "efs" and settings.network is not None
+        remedy = "name subnets and the security group of its VPC in detcloud:network"
+        return Finding(Level.WARNING if is_peered else Level.ERROR, subject, text, remedy)
+    without = [zone for zone in zones if zone not in {it.zone for it in found.interfaces}]
+    if without and wanted.type == "efs":
+        text = f"it has no mount target in {', '.join(without)}, where instances may be"
+        return Finding(Level.ERROR, subject, text, f"{make}, or leave those zones out")
+    return None
+
+
+def _closed_ports(
+    wanted: FileSystem, interface: Interface, network: NetworkFacts
+) -> list[tuple[int, int]]:
+    """Return the ranges of ports that no rule of the interface's groups opens to all instances."""
+    rules = [rule for name in interface.groups for rule in network.rules.get(name, ())]
+    open_to_us = [
+        rule
+        for rule in rules
+        if rule.protocol in _PROTOCOLS
+        and (network.group in rule.groups or rule.has_lists or _covers(rule.blocks, network))
+    ]
+    return [
+        (first, last)
+        for first, last in PORTS[wanted.type]
+        if not any(it.first_port <= first and last <= it.last_port for it in open_to_us)
+    ]
+
+
+def _covers(blocks: tuple[str, ...], network: NetworkFacts) -> bool:
+    """Whether all addresses of the instances' subnets are in one of the blocks each."""
+    given = [IPv4Network(it) for it in blocks]
+    return bool(network.blocks) and all(
+        any(IPv4Network(own).subnet_of(it) for it in given) for own in network.blocks
+    )

@@ -1,0 +1,98 @@
+"""The facts of the file systems that pools mount, and of the network of their instances."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import botocore.exceptions as sdk
+
+from control_plane.aws.pool_provider import FileSystem
+from infra.aws.account_facts import Clients, FileSystemFacts, Interface, NetworkFacts, Rule
+from infra.aws.settings import Settings
+from provisioner.clouds.provider import CLUSTER_TAG
+
+_MISSING = frozenset({"FileSystemNotFound"})
+_ALL_PORTS = (0, 65_535)
+
+
+def read_file_system(clients: Clients, wanted: FileSystem) -> FileSystemFacts | None:
+    """Read a file system and where it is reached; None where the region has none of that id."""
+    try:
+        if wanted.type == "efs":
+            pages = clients("efs").get_paginator("describe_mount_targets")
+            targets = [
+                it for page in pages.paginate(FileSystemId=wanted.id) for it in page["MountTargets"]
+            ]
+            ids = [it["NetworkInterfaceId"] for it in targets if "NetworkInterfaceId" in it]
+            return FileSystemFacts(_interfaces(clients, ids))
+        answer = clients("fsx").describe_file_systems(FileSystemIds=[wanted.id])
+        [found] = answer["FileSystems"]
+    except sdk.ClientError as error:
+        if error.response.get("Error", {}).get("Code") in _MISSING:
+            return None
+        raise
+    mount_name = found.get("LustreConfiguration", {}).get("MountName", "")
+    return FileSystemFacts(_interfaces(clients, found.get("NetworkInterfaceIds", ())), mount_name)
+
+
+def read_network(
+    settings: Settings, clients: Clients, file_systems: Iterable[object]
+) -> NetworkFacts:
+    """Read the network of instances, which the stack may still have to make, and the rules of the
+    groups that the file systems have.
+    """
+    ec2, names = clients("ec2"), settings.names
+    if settings.network is not None:
+        group = settings.network.security_group
+        asked: dict[str, Any] = {"SubnetIds": sorted(settings.network.subnets.values())}
+    else:
+        filters = [
+            {"Name": "group-name", "Values": [names.part("instances")]},
+            _cluster_filter(names.cluster),
+        ]
+        groups = ec2.describe_security_groups(Filters=filters)["SecurityGroups"]
+        group = groups[0]["GroupId"] if groups else ""
+        asked = {"Filters": [_cluster_filter(names.cluster)]}
+    subnets = ec2.describe_subnets(**asked)["Subnets"]
+    facts = [it for it in file_systems if isinstance(it, FileSystemFacts)]
+    ids = sorted({name for it in facts for one in it.interfaces for name in one.groups})
+    described = ec2.describe_security_groups(GroupIds=ids)["SecurityGroups"] if ids else []
+    return NetworkFacts(
+        vpc=subnets[0]["VpcId"] if subnets else "",
+        group=group,
+        blocks=tuple(sorted(it["CidrBlock"] for it in subnets)),
+        rules={it["GroupId"]: tuple(map(_rule, it["IpPermissions"])) for it in described},
+    )
+
+
+def _cluster_filter(cluster: str) -> dict[str, Any]:
+    return {"Name": f"tag:{CLUSTER_TAG}", "Values": [cluster]}
+
+
+def _interfaces(clients: Clients, ids: Iterable[str]) -> tuple[Interface, ...]:
+    names = sorted(ids)
+    if not names:
+        return ()
+    answer = clients("ec2").describe_network_interfaces(NetworkInterfaceIds=names)
+    return tuple(
+        Interface(
+            vpc=it["VpcId"],
+            zone=it["AvailabilityZone"],
+            groups=frozenset(group["GroupId"] for group in it["Groups"]),
+        )
+        for it in answer["NetworkInterfaces"]
+    )
+
+
+def _rule(permission: Mapping[str, Any]) -> Rule:
+    is_all = permission["IpProtocol"] == "-1"
+    first, last = (
+        _ALL_PORTS if is_all else (permission.get("FromPort", 0), permission.get("ToPort", 0))
+    )
+    return Rule(
+        protocol=permission["IpProtocol"],
+        first_port=first,
+        last_port=last,
+        groups=frozenset(it["GroupId"] for it in permission.get("UserIdGroupPairs", ())),
+        blocks=tuple(it["CidrIp"] for it in permission.get("IpRanges", ())),
+        has_lists=bool(permission.get("PrefixListIds")),
+    )
