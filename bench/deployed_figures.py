@@ -42,10 +42,18 @@ def many_agents(scale: Scale) -> Iterator[Row]:
     yield from many_agents(scale)
 
 
+def outage(scale: Scale) -> Iterator[Row]:
+    """Cost of an outage of the API alone."""
+    from bench.worlds import api_outage
+
+    yield from api_outage(scale)
+
+
 DEPLOYED: dict[str, Figure] = {
     "latency": latency,
     "cold-starts": cold_starts,
     "costs": costs,
     "idle": idle_cost,
     "agents": many_agents,
+    "outage": outage,
 }

@@ -52,7 +52,6 @@ def worlds(scale: Scale) -> Iterator[Row]:
     """Seeds, notices, and the cost of an event in a small and in a large cluster."""
     yield from _seeds(scale)
     yield from _notices(scale)
-    yield from _api_outage()
     yield from _crowds(scale)
 
 
@@ -93,7 +92,8 @@ def _notices(scale: Scale) -> Iterator[Row]:
     yield at_least(what, percent, SAVED_MIN_PERCENT, "%", beside=f"{kept:,} of {promised:,}")
 
 
-def _api_outage() -> Iterator[Row]:
+def api_outage(scale: Scale) -> Iterator[Row]:
+    """Cost of an outage of the API alone, with ticks each minute."""
     minutes = OUTAGE_MS // MINUTE_MS
     with progress(f"an API that is down for {minutes} minutes"), _folder() as path:
         world = OutageWorld(OUTAGE_MACHINES, OUTAGE_MS, Path(path))
