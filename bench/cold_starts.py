@@ -90,6 +90,9 @@ def _unpack_archive(folder: Path, kind: str) -> Path:
     """The content of an archive for this machine's Python."""
     with zipfile.ZipFile(build_archive(TARGETS["emulator"], folder, kind)) as archive:
         archive.extractall(folder / kind)
+    if not (folder / kind / "botocore").is_dir():
+        # This machine's own would be measured in its place, and it has all services of AWS.
+        raise RuntimeError("the archive has no botocore of its own, with which functions start")
     return folder / kind
 
 

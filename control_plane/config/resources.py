@@ -95,8 +95,9 @@ class Resources(Section):
     allows.
     """
     max_cost: Cost | None = None
-    """Dollars that the experiment may cost: it is paused before it costs more. Changed later with
-    `experiment set max-cost`.
+    """Dollars that the experiment may cost, at the prices that the instances of its pool have in
+    the cluster's books: it is paused before it costs more. Changed later with `experiment set
+    max-cost`.
     """
     shm_size: Annotated[
         Annotated[int, Field(ge=0, le=COUNT_MAX)] | None, BeforeValidator(_parse_size)

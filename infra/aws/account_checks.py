@@ -71,7 +71,9 @@ def judge(settings: Settings, cluster: ClusterConfig, facts: AccountFacts) -> li
     found += _quota_findings(settings, purchases, facts)
     if any(not it.provider.image_id for it in purchases):
         found += _read(facts.image, "image", lambda it: _image(settings, it))
-    found += _read(facts.image_architectures, "images", lambda it: _own_images(purchases, it))
+    found += _read(
+        facts.image_architectures, "images", lambda it: _own_images(purchases, facts, it)
+    )
     found += find_file_system_problems(settings, cluster, facts)
     found += _read(facts.disk_key, "disks", lambda it: _disk_key(settings, it))
     if settings.kms_key:
@@ -254,7 +256,15 @@ def _image(settings: Settings, image: str) -> Iterator[Finding]:
         yield Finding(Level.ERROR, "image", text, "name an image in provider.image_id of the pools")
 
 
-def _own_images(purchases: list[Purchase], images: Mapping[str, str]) -> Iterator[Finding]:
+def _architectures(kind: str, facts: AccountFacts) -> frozenset[str]:
+    """Return a type's architectures, as EC2 says or else as its name tells."""
+    known = None if isinstance(facts.types, Unknown) else facts.types.get(kind)
+    return known.architectures if known else frozenset({default_image.architecture_by_name(kind)})
+
+
+def _own_images(
+    purchases: list[Purchase], facts: AccountFacts, images: Mapping[str, str]
+) -> Iterator[Finding]:
     named = {it.provider.image_id for it in purchases if it.provider.image_id}
     for image in sorted(named):
         if image.startswith("resolve:"):
@@ -264,9 +274,7 @@ def _own_images(purchases: list[Purchase], images: Mapping[str, str]) -> Iterato
             yield Finding(Level.ERROR, f"image {image}", text, "name another in provider.image_id")
             continue
         kinds = sorted({it.instance_type for it in purchases if it.provider.image_id == image})
-        wrong = [
-            kind for kind in kinds if default_image.architecture_by_name(kind) != images[image]
-        ]
+        wrong = [kind for kind in kinds if images[image] not in _architectures(kind, facts)]
         if wrong:
             text = f"it is for {images[image]}, which {', '.join(wrong)} is not"
             yield Finding(Level.ERROR, f"image {image}", text, "take another type or image")

@@ -255,6 +255,12 @@ def test_an_image_of_ones_own_must_be_there_and_of_the_types_architecture() -> N
     assert {it.level for it in right} == {Level.FINE}
     # Nobody boots AWS's.
     assert "image" not in [it.subject for it in right]
+    # Of a type whose name says nothing of it, EC2 does.
+    kind = TypeFacts(4, frozenset({"arm64"}), (("NVIDIA", "GB9"),))
+    given: Any = {"types": {"gb9.large": kind}, "zones": {"gb9.large": BOTH}}
+    new = pools("gb9.large", more=", image_id: ami-0123456789abcdef0")
+    right = findings(new, image_architectures={"ami-0123456789abcdef0": "arm64"}, **given)
+    assert {it.level for it in right} == {Level.FINE}
 
 
 def test_what_this_stack_reserved_already_counts_for_it() -> None:
