@@ -17,7 +17,7 @@ from infra.aws.functions import SIZES
 
 # By type and trials on each machine, in percent of the bill.
 SHARES_MAX = (("g4dn.xlarge", 1, 1.2), ("g5.12xlarge", 1, 0.15), ("g5.12xlarge", 4, 0.2))
-IDLE_DOLLARS_MAX = 1.0
+IDLE_DOLLARS_MAX = 0.8
 TICKS_PER_DAY = 1440
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 MACHINES = 1_000

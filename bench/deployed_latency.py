@@ -21,7 +21,7 @@ from tests.emulators.ministack import ministack
 from tests.emulators.stream import Pump
 from tests.emulators.throttling import ThrottledTables
 
-P50_MS_MAX, P95_MS_MAX = 100, 300
+P50_MS_MAX, P95_MS_MAX = 70, 150
 POOL = "static"
 POOLS = f"""
 resource_manager: {{default_compute_resource_pool: {POOL}, default_aux_resource_pool: {POOL}}}
