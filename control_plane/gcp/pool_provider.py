@@ -161,7 +161,9 @@ class GcpProvider(Provider):
     operation_timeout_period: PositiveDuration = 5 * 60_000
     """Kept and shown: no operation is waited for; each pass looks at it again, for 10 minutes."""
     use_cloud_logging: bool = False
-    """Kept and shown: what agents write is in the journals of their instances."""
+    """Whether the agents' journals go to Cloud Logging, which the service account must be allowed
+    to write to.
+    """
 
     @field_validator("zone")
     @classmethod
