@@ -1,13 +1,16 @@
 """Rows of the state table as documents of Firestore, in the JSON of its REST interface.
 
+All documents are in collections that are called `rows`, of which queries read as of one. A row
+whose creation calls a function is in a collection of its own below `triggers`: a trigger tells
+documents apart by whole parts of their paths and by nothing else (decision 0056).
+
 A document's id is a hash of the row's partition, so that partitions are spread over the key space,
-and the row's sort key in an alphabet whose order is that of the bytes. Ids are therefore compared
-as rows are, and have none of the characters and forms that Firestore refuses.
+and the row's sort key; both as base64, without the characters that Firestore refuses.
 
 | field | holds | in an index |
 |---|---|---|
 | `p`, `s` | partition and sort key | `s`, with `k` |
-| `k` | the hash of the partition | with `s`, descending |
+| `k` | the hash of the partition | with `s`, in both directions |
 | `r`, `b` | revision and body | |
 | `t` | a token of the commit that wrote the row | |
 | `d`, `h` | of a row that is due: when (epoch ms), and its shard | both |
@@ -25,15 +28,20 @@ from typing import Any
 from control_plane.state.table import EXPIRY_SHARDS, Key, Put, Row, shard_of
 
 COLLECTION = "rows"
+# The functions that the creation of a row calls, and the paths of such rows as triggers have them.
+TRIGGER_PATTERNS = {name: f"triggers/{name}/{COLLECTION}/{{row}}" for name in ("advance", "tick")}
+# New messages of actors, and no other rows of theirs.
+_MAIL = "M#"
+# Jobs that ask for slots, instances that are taken away, and searches that wait for their model.
+_JOBS = "jobs#"
+_WAITING = ("notices", "suggestions")
 # The sweep of the tick deletes what has expired, within minutes. Firestore, which knows nothing of
 # what goes with a row, does so where no tick has passed for as long as this.
 DELETION_DELAY = timedelta(days=7)
 
 _HASH_BYTES = 24
-_STANDARD = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-# The characters of ids in the order of their bytes; "/", "." and "_" are none of them.
-_ORDERED = b"-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz~"
-_TO_ORDERED = bytes.maketrans(_STANDARD, _ORDERED)
+# Of the characters of base64 ids may not have "/"; "_" and "." they may not have everywhere.
+_SAFE = b"-~"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_MS = (datetime(9999, 12, 31, tzinfo=UTC) - DELETION_DELAY - _EPOCH) // timedelta(
     milliseconds=1
@@ -42,14 +50,16 @@ _LAST_MS = (datetime(9999, 12, 31, tzinfo=UTC) - DELETION_DELAY - _EPOCH) // tim
 JsonObject = Mapping[str, Any]
 
 
-def document_id(partition: str, sort: str) -> str:
-    """The id of a row's document. With an empty `sort` it comes before all of the partition."""
-    return partition_hash(partition) + _in_ordered_alphabet(sort.encode())
+def document_path(key: Key) -> str:
+    """The path of a row's document in its database."""
+    name = f"{COLLECTION}/{partition_hash(key.partition)}{_in_safe_alphabet(key.sort.encode())}"
+    function = _called_function(key)
+    return f"triggers/{function}/{name}" if function else name
 
 
 def partition_hash(partition: str) -> str:
     """The hash of a partition, in 32 characters that ids may have."""
-    return _in_ordered_alphabet(sha256(partition.encode()).digest()[:_HASH_BYTES])
+    return _in_safe_alphabet(sha256(partition.encode()).digest()[:_HASH_BYTES])
 
 
 def to_fields(put: Put, token: bytes) -> dict[str, JsonObject]:
@@ -111,9 +121,13 @@ def _bytes_value(content: bytes) -> JsonObject:
     return {"bytesValue": base64.b64encode(content).decode()}
 
 
-def _in_ordered_alphabet(content: bytes) -> str:
-    """Base64 without its padding and in the ordered alphabet: 6 bits a character, so that the first
-    bit that differs decides, and of two texts of which one begins with the other the shorter is
-    first.
-    """
-    return base64.b64encode(content).rstrip(b"=").translate(_TO_ORDERED).decode()
+def _called_function(key: Key) -> str:
+    """The function that a row's creation calls, "" for none."""
+    if key.sort.startswith(_MAIL):
+        return "advance"
+    return "tick" if key.partition.startswith(_JOBS) or key.partition in _WAITING else ""
+
+
+def _in_safe_alphabet(content: bytes) -> str:
+    """Base64 without its padding and in the characters of ids."""
+    return base64.b64encode(content, altchars=_SAFE).rstrip(b"=").decode()

@@ -24,7 +24,7 @@ from control_plane.gcp.firestore_client import (
 )
 from control_plane.gcp.row_documents import (
     COLLECTION,
-    document_id,
+    document_path,
     has_token,
     integer_value,
     partition_hash,
@@ -101,20 +101,12 @@ class FirestoreTable:
         """Read one page of a range of rows."""
         if first >= last:
             return Page((), None)
-        if descending:
-            filters = [
-                _filter("k", "EQUAL", {"stringValue": partition_hash(partition)}),
-                _filter("s", "GREATER_THAN_OR_EQUAL", {"stringValue": first}),
-                _filter("s", "LESS_THAN", {"stringValue": last}),
-            ]
-            order = _order("s", "DESCENDING")
-        else:
-            begin, end = (self._name(Key(partition, sort)) for sort in (first, last))
-            filters = [
-                _filter("__name__", "GREATER_THAN_OR_EQUAL", {"referenceValue": begin}),
-                _filter("__name__", "LESS_THAN", {"referenceValue": end}),
-            ]
-            order = _order("__name__", "ASCENDING")
+        filters = [
+            _filter("k", "EQUAL", {"stringValue": partition_hash(partition)}),
+            _filter("s", "GREATER_THAN_OR_EQUAL", {"stringValue": first}),
+            _filter("s", "LESS_THAN", {"stringValue": last}),
+        ]
+        order = _order("s", "DESCENDING" if descending else "ASCENDING")
         # One more shows whether there are more.
         query = _structured_query(filters, order, limit + 1)
         documents, is_whole = self._read(lambda: self._client.run_query(query))
@@ -257,7 +249,7 @@ class FirestoreTable:
         return row
 
     def _name(self, key: Key) -> str:
-        return f"{self._client.documents}/{COLLECTION}/{document_id(key.partition, key.sort)}"
+        return f"{self._client.documents}/{document_path(key)}"
 
 
 def _happens_once(writes: Sequence[Write]) -> bool:
@@ -294,7 +286,7 @@ def _structured_query(
     filters: Sequence[JsonObject], order: JsonObject, limit: int, fields: Sequence[str] = ()
 ) -> JsonObject:
     query: dict[str, Any] = {
-        "from": [{"collectionId": COLLECTION}],
+        "from": [{"collectionId": COLLECTION, "allDescendants": True}],
         "where": {"compositeFilter": {"op": "AND", "filters": filters}},
         "orderBy": [order],
         "limit": limit,

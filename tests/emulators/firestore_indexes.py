@@ -1,9 +1,9 @@
 """Which index a query of Firestore needs, and whether it is deployed: no emulator asks for one.
 
-The rules: documents are in an index of their names, which ascending queries by name use. Any other
-query that compares or orders one field needs that field's own index, in the query's direction. One
-of several fields needs a composite index: first the fields that are compared for equality, in any
-order, then those it is ordered by, in theirs. An inequality orders by its field.
+The rules: a query that compares or orders one field needs that field's own index, in the query's
+direction. One of several fields needs a composite index: first the fields that are compared for
+equality, in any order, then those it is ordered by, in theirs. An inequality orders by its field.
+A query of all collections of a name needs an index of them all.
 """
 
 import json
@@ -17,14 +17,16 @@ import control_plane.gcp
 INDEXES: Mapping[str, Any] = json.loads(
     (Path(control_plane.gcp.__path__[0]) / "firestore.indexes.json").read_text()
 )
-NAME = "__name__"
 
 
 @dataclass(frozen=True)
 class Index:
-    """Fields that are compared for equality, and then those of the order with their directions."""
+    """Fields that are compared for equality, and then those of the order with their directions, of
+    one collection or of all of its name.
+    """
 
     collection: str
+    scope: str
     equal: frozenset[str]
     order: tuple[tuple[str, str], ...]
 
@@ -32,25 +34,22 @@ class Index:
 def check_index(query: Mapping[str, Any], indexes: Mapping[str, Any] = INDEXES) -> None:
     """Raise AssertionError unless `indexes`, in the form of Firebase's file, serve the query."""
     index = needed_index(query)
-    if index is not None:
-        single = len(index.equal | {field for field, _ in index.order}) == 1
-        deployed = _has_field_index if single else _has_composite_index
-        assert deployed(index, indexes), f"no index serves {index}"
+    single = len(index.equal | {field for field, _ in index.order}) == 1
+    deployed = _has_field_index if single else _has_composite_index
+    assert deployed(index, indexes), f"no index serves {index}"
 
 
-def needed_index(query: Mapping[str, Any]) -> Index | None:
-    """The index that a query needs, None for a scan of names."""
+def needed_index(query: Mapping[str, Any]) -> Index:
+    """The index that a query needs."""
     [source] = query["from"]
-    assert not source.get("allDescendants"), "indexes of collection groups are not known here"
+    scope = "COLLECTION_GROUP" if source.get("allDescendants") else "COLLECTION"
     filters = [it["fieldFilter"] for it in query["where"]["compositeFilter"]["filters"]]
     fields = [(it["field"]["fieldPath"], it["op"]) for it in filters]
     order = tuple((it["field"]["fieldPath"], it["direction"]) for it in query["orderBy"])
     compared = {field for field, operator in fields if operator != "EQUAL"}
     assert compared <= {field for field, _ in order[:1]}, "an inequality orders by its field"
     equal = frozenset(field for field, operator in fields if operator == "EQUAL")
-    if not equal and order == ((NAME, "ASCENDING"),):
-        return None
-    return Index(source["collectionId"], equal, order)
+    return Index(source["collectionId"], scope, equal, order)
 
 
 def composite_indexes(indexes: Mapping[str, Any] = INDEXES) -> list[Mapping[str, Any]]:
@@ -63,7 +62,7 @@ def serves(deployed: Mapping[str, Any], index: Index) -> bool:
     fields: Sequence[Mapping[str, str]] = deployed["fields"]
     split = len(index.equal)
     return (
-        (deployed["collectionGroup"], deployed["queryScope"]) == (index.collection, "COLLECTION")
+        (deployed["collectionGroup"], deployed["queryScope"]) == (index.collection, index.scope)
         and {field["fieldPath"] for field in fields[:split]} == index.equal
         and tuple((it["fieldPath"], it["order"]) for it in fields[split:]) == index.order
     )
@@ -74,9 +73,12 @@ def _has_composite_index(index: Index, indexes: Mapping[str, Any]) -> bool:
 
 
 def _has_field_index(index: Index, indexes: Mapping[str, Any]) -> bool:
-    """Whether the only field has an index: Firestore makes them unless the file says otherwise."""
+    """Whether the only field has an index: Firestore makes that of a collection by itself, unless
+    the file says otherwise.
+    """
     field, direction = next(iter(index.order), (next(iter(index.equal), ""), "ASCENDING"))
     for override in indexes["fieldOverrides"]:
         if (override["collectionGroup"], override["fieldPath"]) == (index.collection, field):
-            return any(it.get("order") == direction for it in override["indexes"])
-    return True
+            kept = [it for it in override["indexes"] if it.get("queryScope") == index.scope]
+            return any(it.get("order") == direction for it in kept)
+    return index.scope == "COLLECTION"

@@ -4,15 +4,23 @@ import json
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from control_plane.actors import addresses
+from control_plane.actors.experiment.suggestions import SUGGESTIONS
+from control_plane.actors.job_row import jobs_partition
+from control_plane.actors.pool.actor import POOLS
+from control_plane.engine.head import HEAD
+from control_plane.engine.mailbox import MAIL, TIMERS
+from control_plane.fleet.notices import NOTICES
 from control_plane.gcp.row_documents import (
     COLLECTION,
-    document_id,
+    TRIGGER_PATTERNS,
+    document_path,
     partition_hash,
     to_fields,
     to_key,
@@ -50,20 +58,38 @@ texts = st.text(st.one_of(st.sampled_from("/._-~a\x00"), st.characters()), min_s
 sorts = texts.filter(lambda text: len(text.encode()) <= SORT_BYTES_MAX)
 
 
-@given(st.lists(sorts, min_size=2, max_size=20, unique=True))
-def test_ids_are_ordered_as_sort_keys_are(drawn: list[str]) -> None:
-    # Strictly, so that none is the id of two rows.
-    ordered = [document_id("p", sort) for sort in sorted(drawn, key=str.encode)]
-    assert all(a.encode() < b.encode() for a, b in pairwise(ordered))
-    assert document_id("p", "") < ordered[0]
+@given(st.lists(st.builds(Key, texts, sorts), min_size=2, max_size=20, unique=True))
+def test_no_document_is_that_of_two_rows(keys: list[Key]) -> None:
+    assert len(set(map(document_path, keys))) == len(keys)
 
 
 @given(texts, sorts)
-def test_ids_have_a_form_that_firestore_takes(partition: str, sort: str) -> None:
-    made = document_id(partition, sort)
+def test_paths_have_a_form_that_firestore_takes(partition: str, sort: str) -> None:
+    *parents, made = document_path(Key(partition, sort)).split("/")
+    assert parents in ([COLLECTION], *(["triggers", it, COLLECTION] for it in TRIGGER_PATTERNS))
     assert re.fullmatch(r"[-~0-9A-Za-z]+", made)
     assert made.startswith(partition_hash(partition))
     assert len(made) <= ID_BYTES_MAX
+
+
+@pytest.mark.parametrize(
+    ("key", "function"),
+    [
+        (Key(addresses.trial(7), f"{MAIL}0001#pool"), "advance"),
+        (Key(jobs_partition("gpus"), "M"), "tick"),
+        (Key(NOTICES, "i-1"), "tick"),
+        (Key(SUGGESTIONS, "7"), "tick"),
+        # An actor itself, its timers, and a pool whose name begins as mail does.
+        (Key(addresses.trial(7), HEAD), ""),
+        (Key(addresses.trial(7), f"{TIMERS}1"), ""),
+        (Key(POOLS, "Mine"), ""),
+    ],
+)
+def test_a_row_lies_where_the_trigger_of_its_function_finds_it(key: Key, function: str) -> None:
+    parents = document_path(key).rpartition("/")[0]
+    assert parents == (f"triggers/{function}/rows" if function else "rows")
+    if function:
+        assert TRIGGER_PATTERNS[function] == f"{parents}/{{row}}"
 
 
 def test_partitions_are_spread() -> None:
@@ -107,7 +133,7 @@ def test_the_largest_row_fits_into_a_document_and_its_indexes() -> None:
     put = Put(key, 1 << 52, body, Expect.ABSENT, 1 << 45, expires=True)
     check_limits([put])
     fields = to_fields(put, TOKEN)
-    name = ["p" * 30, "d" * 63, COLLECTION, document_id(*key)]
+    name = ["p" * 30, "d" * 63, *document_path(key).split("/")]
     # A name counts 1 byte for each part and 16 in all, a field its name and its value.
     name_bytes = sum(len(part) + 1 for part in name) + 16
     assert name_bytes <= NAME_BYTES_MAX
