@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from control_plane.state.table import StateTable
 
-CLOUDS: Final = ("aws",)
+CLOUDS: Final = ("aws", "gcp")
 # Whose table is read where nobody says.
 DEFAULT_CLOUD: Final = "aws"
 

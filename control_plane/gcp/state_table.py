@@ -95,6 +95,14 @@ class FirestoreTable:
         rows = {name: self._remember(document) for name, document in found.items()}
         return tuple(rows.get(names[key]) for key in keys)
 
+    def find_key(self, path: str) -> Key | None:
+        """Return the key of the row whose document has that path in the database, None where there
+        is none.
+        """
+        name = f"{self._client.documents}/{path}"
+        found = self._read(lambda: self._client.get_documents((name,), ("p", "s")))
+        return to_key(found[name]) if name in found else None
+
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:

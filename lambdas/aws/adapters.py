@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from control_plane.aws import state_table as dynamodb
 from lambdas.adapters import Adapters
-from lambdas.aws.clients import LazyClient, lazy_client
+from lambdas.aws.clients import lazy_client
 from lambdas.builder import Cluster
+from lambdas.lazy_client import LazyClient
 
 if TYPE_CHECKING:
     from control_plane.access.tokens import StaticTokens

@@ -1,7 +1,6 @@
 """The table's stream: which actors have new mail, and which of its records could not be served.
 
-Whoever sent a message has usually gone on with its receiver by the time its record comes, so the
-records are gathered by actor, and an actor without mail costs one read.
+Records are gathered by actor, of which each is looked at once.
 """
 
 import logging
@@ -9,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from control_plane.engine.engine import BUDGET_MS, Engine
-from control_plane.state.table import Key, TableError
-from lambdas.clock import RESERVE_MS
+from control_plane.engine.engine import Engine
+from control_plane.state.table import Key
+from lambdas.receivers import NotAdvanced, advance_receiver
 
 log = logging.getLogger(__name__)
 
@@ -55,16 +54,9 @@ def advance_receivers(
             log.exception("record %s names no row", number)
             outcome.failed.append(number)
     for address, actor_numbers in numbers.items():
-        budget_ms = min(BUDGET_MS, left_ms() - RESERVE_MS)
-        if budget_ms <= 0:
-            outcome.failed += actor_numbers
-            continue
-        outcome.actors += 1
         try:
-            if engine.has_mail(address):
-                outcome.with_mail += 1
-                engine.advance_until_idle((address,), budget_ms=budget_ms)
-        except TableError as error:
-            log.warning("%s was not advanced: %s", address, error)
+            outcome.with_mail += advance_receiver(engine, address, left_ms)
+        except NotAdvanced:
             outcome.failed += actor_numbers
+        outcome.actors += 1
     return outcome

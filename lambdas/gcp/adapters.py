@@ -1,0 +1,133 @@
+"""Google Cloud as the host of a cluster, as the environment of its functions names the parts; and
+the cluster of a function there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from control_plane.gcp.firestore_client import create_client
+from control_plane.gcp.state_table import FirestoreTable
+from lambdas.adapters import Adapters
+from lambdas.builder import Cluster
+
+if TYPE_CHECKING:
+    from control_plane.access.tokens import StaticTokens
+    from control_plane.checkpoint_stores.types.gcs import Gcs
+    from control_plane.fleet.notices import InstanceNotice
+    from control_plane.gcp.object_store import GcsObjectStore
+    from control_plane.objects.signing import HmacUrlSigner
+    from lambdas.api_probe import ApiProbe
+    from provisioner.clouds.provider import CloudProvider
+    from provisioner.model import ProvisionerSettings
+
+# Whoever deploys; the first token is theirs.
+ADMINISTRATOR = "administrator"
+STORAGE_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
+# The settings that have the addresses of the functions which others start.
+_FUNCTIONS = {"checkpoint_gc": "GC_URL", "suggest": "SUGGEST_URL"}
+
+
+class GcpAdapters(Adapters):
+    """Firestore, Cloud Storage, Compute Engine and Cloud Run, by the environment's credentials."""
+
+    checks_endpoints = True
+    has_suggest_function = True
+
+    @cached_property
+    def cluster_id(self) -> str:
+        return _setting("CLUSTER")
+
+    @cached_property
+    def api_hosts(self) -> frozenset[str]:
+        from urllib.parse import urlsplit
+
+        former = os.environ.get("DETCLOUD_API_FORMER_URL")
+        urls = [_setting("API_URL"), *([former] if former else [])]
+        return frozenset(urlsplit(url).hostname or "" for url in urls)
+
+    @cached_property
+    def configuration_sha256(self) -> str:
+        return _setting("CONFIG_SHA256")
+
+    @cached_property
+    def state_table(self) -> FirestoreTable:
+        return FirestoreTable(create_client(_setting("PROJECT"), _setting("DATABASE")))
+
+    @cached_property
+    def object_store(self) -> GcsObjectStore:
+        from control_plane.gcp.object_store import GcsObjectStore
+        from lambdas.lazy_client import LazyClient
+
+        def open_bucket() -> object:
+            import google.auth
+
+            from detcloud.shared.gcs import GcsBucket
+
+            # Given, so that they sign URLs of an emulator too, of which Google's client needs none.
+            credentials, _ = google.auth.default(scopes=(STORAGE_SCOPE,))
+            return GcsBucket(_setting("OBJECTS"), credentials=credentials)
+
+        # Google's client takes a third of a second to import, and most requests need none.
+        return GcsObjectStore(LazyClient(open_bucket), self.clock)
+
+    @cached_property
+    def checkpoint_storage(self) -> Gcs:
+        from control_plane.checkpoint_stores.types.gcs import Gcs
+
+        return Gcs(type="gcs", bucket=_setting("CHECKPOINTS"))
+
+    @cached_property
+    def url_signer(self) -> HmacUrlSigner:
+        import secrets
+
+        from control_plane.objects.signing import HmacUrlSigner
+
+        # Objects are signed for by their bucket; nothing is by us.
+        return HmacUrlSigner(secrets.token_bytes(32))
+
+    def administrator_tokens(self) -> StaticTokens:
+        """Return the token of whoever deployed the cluster."""
+        from control_plane.access.principals import Principal, Role
+        from control_plane.access.tokens import StaticTokens
+
+        return StaticTokens({_setting("ADMIN_SHA256"): Principal(ADMINISTRATOR, Role.ADMIN)})
+
+    def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
+        """Return the Compute Engine of a pool. Raises CloudError."""
+        from provisioner.clouds.provider import ConfigurationError
+
+        raise ConfigurationError(f"this cluster has no provider {settings.kind}")
+
+    def instance_notices(self) -> Iterable[InstanceNotice]:
+        """Return what agents announced of instances."""
+        from control_plane.fleet.notices import read_notices
+
+        return read_notices(self.state_table)
+
+    def is_api_down(self) -> bool:
+        """Return whether the API does not answer at the address that agents know."""
+        return self._api_probe.is_down()
+
+    @cached_property
+    def _api_probe(self) -> ApiProbe:
+        from lambdas.api_probe import ApiProbe
+
+        return ApiProbe(_setting("API_URL"), self.clock)
+
+    def invoke_function(self, name: str) -> None:
+        """Start a function of the cluster, and wait for nothing but that it begins."""
+        from lambdas.gcp.invocations import invoke_url
+
+        invoke_url(_setting(_FUNCTIONS[name]))
+
+
+def _setting(name: str) -> str:
+    return os.environ[f"DETCLOUD_{name}"]
+
+
+adapters = GcpAdapters()
+cluster = Cluster(adapters)

@@ -1,0 +1,37 @@
+"""Events that tell of a new row of the state table: CloudEvents in binary mode over HTTP, as
+Eventarc sends them for a document of Firestore that was created.
+
+The event's headers name the document; what it brings is not read, for the row may have changed or
+gone since. An event may come more than once, and later than one that was sent after it.
+"""
+
+from collections.abc import Mapping
+from urllib.parse import unquote
+
+from control_plane.gcp.row_documents import TRIGGER_PATTERNS
+
+CREATED = "google.cloud.firestore.document.v1.created"
+TYPE, DOCUMENT = "ce-type", "ce-document"
+
+
+class NotAnEvent(Exception):
+    """A request is no event of a new row that this function is called for."""
+
+
+def is_event(headers: Mapping[str, str]) -> bool:
+    """Return whether a request is an event, whatever of."""
+    return TYPE in headers
+
+
+def new_row_path(headers: Mapping[str, str], function: str) -> str:
+    """Return the path of the document that an event says is new, one of those whose creation calls
+    `function`. Raises NotAnEvent.
+    """
+    kind, path = headers.get(TYPE, ""), unquote(headers.get(DOCUMENT, ""))
+    if kind != CREATED:
+        raise NotAnEvent(f"{TYPE} is {kind!r:.80}, not {CREATED}")
+    parents, _, name = path.rpartition("/")
+    expected = TRIGGER_PATTERNS[function]
+    if parents != expected.rpartition("/")[0] or not name:
+        raise NotAnEvent(f"{DOCUMENT} is {path!r:.200}, not {expected}")
+    return path

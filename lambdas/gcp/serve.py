@@ -1,0 +1,43 @@
+"""`python -m lambdas.gcp.serve NAME`: serve the function NAME, as its container does, at $PORT."""
+
+import os
+import sys
+from importlib import import_module
+
+from uvicorn.config import Config
+from uvicorn.server import Server
+
+NAMES = ("api", "advance", "tick", "checkpoint_gc", "suggest")
+# Cloud Run ends an instance ten seconds after it asked it to stop.
+CLOSE_SECONDS_MAX = 8
+# Longer than Google's front keeps a connection that is not used.
+KEEP_ALIVE_SECONDS = 620
+
+
+def main() -> int:
+    """Serve until SIGTERM; 2 for a name that is none."""
+    name = sys.argv[1] if len(sys.argv) == 2 else ""
+    if name not in NAMES:
+        print(f"{name!r} is no function; there are {', '.join(NAMES)}", file=sys.stderr)
+        return 2
+    config = Config(
+        import_module(f"lambdas.gcp.{name}").app,
+        host=os.environ.get("DETCLOUD_HOST", "0.0.0.0"),
+        port=int(os.environ.get("PORT", "8080")),
+        loop="asyncio",
+        http="h11",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=CLOSE_SECONDS_MAX,
+    )
+    Server(config).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,248 @@
+"""Eventarc on this machine: a front of Firestore's emulator that sees which commits make documents,
+and sends an event of each to the functions whose triggers have its path.
+
+An event goes out for itself, late, twice or in another order if a test wants that, and comes again
+until it is answered with 2xx. It names the document as Eventarc does; what Eventarc also brings,
+the document itself, no function reads, so it is left out.
+"""
+
+import heapq
+import itertools
+import json
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from random import Random
+from typing import Any
+from urllib.parse import urlsplit
+
+import urllib3
+
+from tests.patience import ANSWER_SECONDS_MAX, PATIENCE
+
+CREATED = "google.cloud.firestore.document.v1.created"
+# Then a connection closes on which nobody asks anything.
+IDLE_SECONDS_MAX = 2.0
+CALL_SECONDS_MAX = 120 * PATIENCE
+# In the place of ten seconds and more.
+RETRY_SECONDS = 0.2
+TRIES_MAX = 200
+CALLS_AT_ONCE = 8
+# Of the front: where service accounts get their access tokens.
+TOKEN_PATH = "/token"
+
+
+@dataclass
+class Trigger:
+    """A trigger on documents that are created at paths of `pattern`, and what it has sent to `url`.
+    `lag_seconds`: how late an event may be, each by chance, so that their order changes; `repeats`:
+    how often it comes once more; `refused`: answers that were not 2xx; `lost`: events that nobody
+    ever took.
+    """
+
+    pattern: str
+    url: str
+    lag_seconds: float = 0.0
+    repeats: int = 0
+    sent: int = 0
+    refused: int = 0
+    lost: list[str] = field(default_factory=list)
+
+    def wants(self, path: str) -> bool:
+        """Whether each part of the path is the pattern's, which may be a name in braces."""
+        parts, wishes = path.split("/"), self.pattern.split("/")
+        return len(parts) == len(wishes) and all(
+            wish == part or (wish.startswith("{") and wish.endswith("}"))
+            for wish, part in zip(wishes, parts, strict=True)
+        )
+
+
+def event_headers(project: str, database: str, path: str) -> dict[str, str]:
+    """Return the headers of an event of a document that was created, in binary mode."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
+    return {
+        "content-type": "application/protobuf",
+        "ce-id": secrets.token_hex(16),
+        "ce-specversion": "1.0",
+        "ce-type": CREATED,
+        "ce-source": f"//firestore.googleapis.com/projects/{project}/databases/{database}",
+        "ce-subject": f"documents/{path}",
+        "ce-document": path,
+        "ce-project": project,
+        "ce-database": database,
+        "ce-namespace": "(default)",
+        "ce-location": "us-central1",
+        "ce-time": now,
+    }
+
+
+class Eventarc:
+    """Delivers events to triggers from threads of its own until `close`."""
+
+    def __init__(self) -> None:
+        self.triggers: dict[str, Trigger] = {}
+        self._random = Random(1)
+        self._pool = urllib3.PoolManager(maxsize=CALLS_AT_ONCE, retries=False)
+        self._calls = ThreadPoolExecutor(CALLS_AT_ONCE)
+        self._waiting: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
+        self._changed = threading.Condition()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def publish(self, project: str, database: str, path: str) -> None:
+        """Send an event of a document that was created to those who want it."""
+        for trigger in list(self.triggers.values()):
+            if trigger.wants(path):
+                headers = event_headers(project, database, path)
+                for _ in range(1 + trigger.repeats):
+                    late = self._random.uniform(0, trigger.lag_seconds)
+                    self._schedule(late, trigger, headers, 1)
+
+    def close(self) -> None:
+        """Send nothing more."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        self._thread.join(ANSWER_SECONDS_MAX)
+        self._calls.shutdown(cancel_futures=True)
+        self._pool.clear()
+
+    def _schedule(
+        self, seconds: float, trigger: Trigger, headers: Mapping[str, str], tries: int
+    ) -> None:
+        def deliver() -> None:
+            self._deliver(trigger, headers, tries)
+
+        with self._changed:
+            due = time.monotonic() + seconds
+            heapq.heappush(self._waiting, (due, next(self._numbers), deliver))
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                left = self._waiting[0][0] - time.monotonic() if self._waiting else None
+                if not self._is_closed and (left is None or left > 0):
+                    self._changed.wait(left)
+                if self._is_closed:
+                    return
+                if not self._waiting or self._waiting[0][0] > time.monotonic():
+                    continue
+                deliver = heapq.heappop(self._waiting)[2]
+            self._calls.submit(deliver)
+
+    def _deliver(self, trigger: Trigger, headers: Mapping[str, str], tries: int) -> None:
+        trigger.sent += 1
+        try:
+            answer = self._pool.request(
+                "POST", trigger.url, headers=dict(headers), body=b"", timeout=CALL_SECONDS_MAX
+            )
+            taken = 200 <= answer.status < 300
+        except urllib3.exceptions.HTTPError:
+            taken = False
+        if taken:
+            return
+        trigger.refused += 1
+        if tries < TRIES_MAX:
+            self._schedule(RETRY_SECONDS, trigger, headers, tries + 1)
+        else:
+            trigger.lost.append(headers["ce-document"])
+
+
+@contextmanager
+def eventarc(firestore: str) -> Iterator[tuple[Eventarc, str]]:
+    """Serve in front of the Firestore at that URL; the events of what is committed there, and the
+    address of the front: FIRESTORE_EMULATOR_HOST of other processes.
+    """
+    events = Eventarc()
+
+    class Handler(_Handler):
+        behind = urlsplit(firestore).netloc
+        publish = staticmethod(events.publish)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield events, f"127.0.0.1:{server.server_address[1]}"
+    finally:
+        events.close()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection, and the one behind it."""
+
+    behind: str
+    publish: Callable[[str, str, str], None]
+    timeout = IDLE_SECONDS_MAX
+    protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16
+    disable_nagle_algorithm = True
+
+    def setup(self) -> None:
+        super().setup()
+        self._onward = HTTPConnection(self.behind, timeout=ANSWER_SECONDS_MAX)
+
+    def finish(self) -> None:
+        self._onward.close()
+        super().finish()
+
+    def do_POST(self) -> None:
+        """Pass a request on, and publish what it made."""
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == TOKEN_PATH:
+            token = {"access_token": "of the emulator", "expires_in": 3600, "token_type": "Bearer"}
+            self._send(200, json.dumps(token).encode(), "application/json")
+            return
+        is_commit = self.path.partition("?")[0].endswith(":commit")
+        created = self._new_documents(json.loads(body)["writes"]) if is_commit else ()
+        status, content, kind = self._ask("POST", self.path, body, dict(self.headers))
+        if status == 200:
+            for name in created:
+                # projects/PROJECT/databases/DATABASE/documents/PATH
+                parts = name.split("/", 5)
+                self.publish(parts[1], parts[3], parts[5])
+        self._send(status, content, kind)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing is logged."""
+
+    def _new_documents(self, writes: Sequence[Mapping[str, Any]]) -> list[str]:
+        """The names of the documents that these writes make, if they are committed."""
+        made = []
+        for write in writes:
+            if "update" not in write:
+                continue
+            name, condition = write["update"]["name"], write.get("currentDocument", {})
+            if condition.get("exists") is False or (not condition and not self._exists(name)):
+                made.append(name)
+        return made
+
+    def _exists(self, name: str) -> bool:
+        owner = {"Authorization": "Bearer owner"}
+        return self._ask("GET", f"/v1/{name}", None, owner)[0] == 200
+
+    def _ask(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
+    ) -> tuple[int, bytes, str]:
+        self._onward.request(method, path, body, dict(headers))
+        answer = self._onward.getresponse()
+        return answer.status, answer.read(), answer.headers["Content-Type"] or ""
+
+    def _send(self, status: int, content: bytes, kind: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
