@@ -1,4 +1,6 @@
-"""`python -m lambdas.gcp.serve NAME`: serve the function NAME, as its container does, at $PORT."""
+"""`python -m lambdas.gcp.serve`: serve the function that DETCLOUD_FUNCTION names, as its container
+does, at $PORT.
+"""
 
 import os
 import sys
@@ -16,9 +18,10 @@ KEEP_ALIVE_SECONDS = 620
 
 def main() -> int:
     """Serve until SIGTERM; 2 for a name that is none."""
-    name = sys.argv[1] if len(sys.argv) == 2 else ""
+    name = os.environ.get("DETCLOUD_FUNCTION", "")
     if name not in NAMES:
-        print(f"{name!r} is no function; there are {', '.join(NAMES)}", file=sys.stderr)
+        known = ", ".join(NAMES)
+        print(f"DETCLOUD_FUNCTION is {name!r}; the functions are {known}", file=sys.stderr)
         return 2
     config = Config(
         import_module(f"lambdas.gcp.{name}").app,

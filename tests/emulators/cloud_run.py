@@ -123,12 +123,17 @@ def run_function(
     url: str,
     folder: Path,
     environment: Mapping[str, str],
-    command: Sequence[str | Path] = (sys.executable, "-P"),
+    code: Sequence[Path] = (ROOT, ROOT / "harness"),
+    options: Sequence[str] = ("-P",),
 ) -> Iterator[None]:
-    """Serve a function at `url`, by the Python that `command` starts."""
-    paths = {"PYTHONPATH": f"{ROOT}:{ROOT / 'harness'}", "PORT": url.rpartition(":")[2]}
-    line = [*command, "-m", "lambdas.gcp.serve", name]
-    with serving(line, url, folder / f"{name}.log", {**environment, **paths}):
+    """Serve a function at `url`, of the code in these folders, by Python with these options."""
+    own = {
+        "DETCLOUD_FUNCTION": name,
+        "PYTHONPATH": ":".join(map(str, code)),
+        "PORT": url.rpartition(":")[2],
+    }
+    line = [sys.executable, *options, "-m", "lambdas.gcp.serve"]
+    with serving(line, url, folder / f"{name}.log", {**environment, **own}):
         yield
 
 

@@ -88,7 +88,7 @@ def test_the_versions_are_those_that_the_tests_run_with() -> None:
     constraints = (ROOT / "constraints.txt").read_text()
     version = re.search(r"^torch==(.+)$", constraints, re.MULTILINE)
     assert version
-    assert f"ARG TORCH={version[1]}\n" in DOCKERFILES[0].read_text()
+    assert f"ARG TORCH={version[1]}\n" in (ROOT / "images/trial/Dockerfile").read_text()
 
 
 def test_the_image_of_trials_has_all_that_the_harness_imports_there() -> None:
