@@ -5,7 +5,6 @@ cluster of a function there.
 from __future__ import annotations
 
 import json
-import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
     from provisioner.clouds.provider import CloudProvider
     from provisioner.model import ProvisionerSettings
 
-log = logging.getLogger(__name__)
-
 # Whoever deploys; the first token is theirs.
 ADMINISTRATOR = "administrator"
 # The settings that name the functions which others start.
@@ -47,7 +44,6 @@ class AwsAdapters(Adapters):
     """DynamoDB, S3, STS, EC2 and Lambda, in the environment's region and with its credentials."""
 
     provider_types = frozenset({"aws"})
-    _has_kept_agent_code = False
     checks_endpoints = True
     has_suggest_function = True
 
@@ -152,6 +148,7 @@ class AwsAdapters(Adapters):
 
     @cached_property
     def _ec2_clouds(self) -> Ec2Clouds:
+        from lambdas.agent_code_keeper import AgentCodeKeeper
         from lambdas.aws.boot import user_data
         from provisioner.clouds.aws.price_list import PriceList
         from provisioner.clouds.aws.provider import Ec2Clouds
@@ -162,8 +159,10 @@ class AwsAdapters(Adapters):
             _setting("API_URL"), self.cluster_id, _agent_code_place(), session_manager=sessions
         )
 
+        keeper = AgentCodeKeeper(lambda: self.object_store)
+
         def render_script(request: IntentRow) -> bytes:
-            self._keep_agent_code()
+            keeper.keep()
             return script(request)
 
         return Ec2Clouds(
@@ -172,23 +171,6 @@ class AwsAdapters(Adapters):
             complete_settings=lambda settings: complete_network(settings, network),
             prices=PriceList(_create_price_client, self.clock),
         )
-
-    def _keep_agent_code(self) -> None:
-        """Keep the code of the instances that are launched, which they fetch from the bucket, also
-        when who deploys anew meanwhile has other code. Raises OutcomeUnknown without it.
-        """
-        from control_plane.agents.agent_code import keep_agent_code
-        from provisioner.clouds.provider import OutcomeUnknown
-
-        if self._has_kept_agent_code:
-            return
-        try:
-            keep_agent_code(self.object_store)
-        except Exception as error:
-            log.exception("the agent's code is not in the bucket")
-            text = f"the agent's code could not be written to the bucket: {type(error).__name__}"
-            raise OutcomeUnknown(text) from error
-        self._has_kept_agent_code = True
 
     def invoke_function(self, name: str) -> None:
         """Start a function of the cluster, and wait for nothing."""

@@ -4,10 +4,11 @@ the cluster of a function there.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from control_plane.gcp.firestore_client import create_client
 from control_plane.gcp.state_table import FirestoreTable
@@ -18,9 +19,13 @@ if TYPE_CHECKING:
     from control_plane.access.tokens import StaticTokens
     from control_plane.checkpoint_stores.types.gcs import Gcs
     from control_plane.fleet.notices import InstanceNotice
+    from control_plane.fleet.records import IntentRow
+    from control_plane.gcp.instance_identity import GoogleIdentityVerifier
     from control_plane.gcp.object_store import GcsObjectStore
+    from control_plane.gcp.storage_credentials import DownscopedTokenIssuer
     from control_plane.objects.signing import HmacUrlSigner
     from lambdas.api_probe import ApiProbe
+    from provisioner.clouds.gcp.provider import GceClouds
     from provisioner.clouds.provider import CloudProvider
     from provisioner.model import ProvisionerSettings
 
@@ -34,6 +39,7 @@ _FUNCTIONS = {"checkpoint_gc": "GC_URL", "suggest": "SUGGEST_URL"}
 class GcpAdapters(Adapters):
     """Firestore, Cloud Storage, Compute Engine and Cloud Run, by the environment's credentials."""
 
+    provider_types = frozenset({"gcp"})
     checks_endpoints = True
     has_suggest_function = True
 
@@ -89,6 +95,19 @@ class GcpAdapters(Adapters):
         # Objects are signed for by their bucket; nothing is by us.
         return HmacUrlSigner(secrets.token_bytes(32))
 
+    @cached_property
+    def identity_verifier(self) -> GoogleIdentityVerifier:
+        from control_plane.gcp.instance_identity import GoogleIdentityVerifier
+
+        account = _setting("INSTANCE_ACCOUNT")
+        return GoogleIdentityVerifier(self.cluster_id, _setting("PROJECT"), account)
+
+    @cached_property
+    def credential_issuer(self) -> DownscopedTokenIssuer:
+        from control_plane.gcp.storage_credentials import DownscopedTokenIssuer
+
+        return DownscopedTokenIssuer(_setting("STORAGE_ACCOUNT"))
+
     def administrator_tokens(self) -> StaticTokens:
         """Return the token of whoever deployed the cluster."""
         from control_plane.access.principals import Principal, Role
@@ -98,9 +117,7 @@ class GcpAdapters(Adapters):
 
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
         """Return the Compute Engine of a pool. Raises CloudError."""
-        from provisioner.clouds.provider import ConfigurationError
-
-        raise ConfigurationError(f"this cluster has no provider {settings.kind}")
+        return self._gce_clouds.cloud(settings)
 
     def instance_notices(self) -> Iterable[InstanceNotice]:
         """Return what agents announced of instances."""
@@ -118,11 +135,42 @@ class GcpAdapters(Adapters):
 
         return ApiProbe(_setting("API_URL"), self.clock)
 
+    @cached_property
+    def _gce_clouds(self) -> GceClouds:
+        from lambdas.agent_code_keeper import AgentCodeKeeper
+        from lambdas.gcp.boot import startup_script
+        from provisioner.clouds.gcp.deployment import add_deployment
+        from provisioner.clouds.gcp.provider import GceClouds
+
+        deployed: Mapping[str, Any] = json.loads(_setting("NETWORK"))
+        script = startup_script(_setting("API_URL"), self.cluster_id, _agent_code_place())
+        keeper = AgentCodeKeeper(lambda: self.object_store)
+
+        def render_script(request: IntentRow) -> bytes:
+            keeper.keep()
+            return script(request)
+
+        return GceClouds(
+            render_script,
+            self.clock,
+            complete_settings=lambda settings: add_deployment(
+                settings, deployed, _setting("PROJECT"), _setting("REGION")
+            ),
+        )
+
     def invoke_function(self, name: str) -> None:
         """Start a function of the cluster, and wait for nothing but that it begins."""
         from lambdas.gcp.invocations import invoke_url
 
         invoke_url(_setting(_FUNCTIONS[name]))
+
+
+def _agent_code_place() -> str:
+    """The URL in the bucket of objects below which the agent's code is."""
+    from control_plane.agents.agent_code import AGENT_CODE_NAMESPACE
+
+    store = os.environ.get("STORAGE_EMULATOR_HOST") or "https://storage.googleapis.com"
+    return f"{store}/{_setting('OBJECTS')}/{AGENT_CODE_NAMESPACE}"
 
 
 def _setting(name: str) -> str:
