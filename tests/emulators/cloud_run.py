@@ -23,9 +23,17 @@ from control_plane.gcp.row_documents import TRIGGER_PATTERNS
 from control_plane.gcp.state_table import FirestoreTable
 from detcloud.client import Client
 from lambdas.deployed_configuration import OBJECT
-from tests.emulators.eventarc import CALL_SECONDS_MAX, TOKEN_PATH, Eventarc, Trigger, eventarc
+from tests.emulators.eventarc import (
+    ACCESS_TOKEN,
+    CALL_SECONDS_MAX,
+    TOKEN_PATH,
+    Eventarc,
+    Trigger,
+    eventarc,
+)
 from tests.emulators.fake_gcs import FakeGcs
 from tests.emulators.firestore import PROJECT, Firestore
+from tests.emulators.gcs_boundaries import NarrowedTokens, narrowed_storage
 from tests.emulators.server import free_port, serving
 from tests.patience import ANSWER_SECONDS_MAX
 
@@ -34,12 +42,14 @@ FUNCTIONS = ("api", "advance", "tick", "checkpoint_gc")
 # A minute is long where somebody waits for it.
 TICK_SECONDS = 2.0
 REGION = "us-central1"
+STORAGE_ACCOUNT = f"storage@{PROJECT}.iam.gserviceaccount.com"
 ACCOUNT = f"functions@{PROJECT}.iam.gserviceaccount.com"
 
 
 @dataclass
 class CloudRunCluster:
-    """A cluster whose functions run at `urls`, with an administrator's `token`. `failures` are
+    """A cluster whose functions run at `urls`, with an administrator's `token`. `storage` is the
+    store as trials have it, which lets nobody do more than a token of `tokens` says. `failures` are
     ticks that were not answered as they should.
     """
 
@@ -47,9 +57,10 @@ class CloudRunCluster:
     token: str
     events: Eventarc
     table: FirestoreTable
-    gcs: FakeGcs
-    objects: str
+    gcs_url: str
+    storage: str
     checkpoints: str
+    tokens: NarrowedTokens
     folder: Path
     failures: list[str] = field(default_factory=list)
 
@@ -70,6 +81,12 @@ class CloudRunCluster:
         with urllib.request.urlopen(request, timeout=CALL_SECONDS_MAX) as answer:
             return int(answer.status)
 
+    def stored_checkpoints(self) -> list[str]:
+        """Return the names of the objects in the bucket of checkpoints."""
+        url = f"{self.gcs_url}/storage/v1/b/{self.checkpoints}/o"
+        with urllib.request.urlopen(url, timeout=ANSWER_SECONDS_MAX) as answer:
+            return [it["name"] for it in json.load(answer).get("items", ())]
+
     def log_lines(self, function: str) -> list[Mapping[str, object]]:
         """Return what a function has logged."""
         text = (self.folder / f"{function}.log").read_text(errors="replace")
@@ -87,6 +104,8 @@ def cloud_run(
     _upload(gcs, objects, OBJECT, pools.encode())
     with ExitStack() as stack:
         events, address = stack.enter_context(eventarc(firestore.url))
+        tokens = NarrowedTokens(STORAGE_ACCOUNT, {ACCESS_TOKEN})
+        narrowed = stack.enter_context(narrowed_storage(tokens, gcs.url))
         environment = {
             "FIRESTORE_EMULATOR_HOST": address,
             "STORAGE_EMULATOR_HOST": gcs.url,
@@ -101,7 +120,9 @@ def cloud_run(
             "DETCLOUD_CONFIG_SHA256": hashlib.sha256(pools.encode()).hexdigest(),
             "DETCLOUD_ADMIN_SHA256": hashlib.sha256(token.encode()).hexdigest(),
             "DETCLOUD_INSTANCE_ACCOUNT": f"instances@{PROJECT}.iam.gserviceaccount.com",
-            "DETCLOUD_STORAGE_ACCOUNT": "",
+            "DETCLOUD_STORAGE_ACCOUNT": STORAGE_ACCOUNT,
+            "DETCLOUD_IAM_ENDPOINT": narrowed,
+            "DETCLOUD_STS_ENDPOINT": narrowed,
             "DETCLOUD_NETWORK": "{}",
             "DETCLOUD_GC_URL": urls["checkpoint_gc"],
             "DETCLOUD_SUGGEST_URL": "http://127.0.0.1:9",
@@ -112,7 +133,9 @@ def cloud_run(
         for name, pattern in TRIGGER_PATTERNS.items():
             events.triggers[name] = Trigger(pattern, urls[name])
         table = FirestoreTable(firestore.client(database))
-        cluster = CloudRunCluster(urls, token, events, table, gcs, objects, checkpoints, folder)
+        cluster = CloudRunCluster(
+            urls, token, events, table, gcs.url, narrowed, checkpoints, tokens, folder
+        )
         stack.enter_context(_ticks(cluster))
         yield cluster
 

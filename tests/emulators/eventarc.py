@@ -36,6 +36,7 @@ TRIES_MAX = 200
 CALLS_AT_ONCE = 8
 # Of the front: where service accounts get their access tokens.
 TOKEN_PATH = "/token"
+ACCESS_TOKEN = "of the emulator"
 
 
 @dataclass
@@ -202,7 +203,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Pass a request on, and publish what it made."""
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if self.path == TOKEN_PATH:
-            token = {"access_token": "of the emulator", "expires_in": 3600, "token_type": "Bearer"}
+            token = {"access_token": ACCESS_TOKEN, "expires_in": 3600, "token_type": "Bearer"}
             self._send(200, json.dumps(token).encode(), "application/json")
             return
         is_commit = self.path.partition("?")[0].endswith(":commit")

@@ -15,13 +15,13 @@ from tests.patience import wait_until
 DONE_SECONDS_MAX = 90.0
 
 
-def test_a_search_runs_from_create_to_its_checkpoints(
+def test_a_search_runs_from_create_to_its_deletion(
     cluster: CloudRunCluster, person: Laptop, tmp_path: Path
 ) -> None:
     # Every event comes twice, and up to half a second late, each by its own chance.
     for trigger in cluster.events.triggers.values():
         trigger.lag_seconds, trigger.repeats = 0.5, 1
-    variables = [f"STORAGE_EMULATOR_HOST={cluster.gcs.url}"]
+    variables = [f"STORAGE_EMULATOR_HOST={cluster.storage}"]
     config, model = write_model(tmp_path, environment={"environment_variables": variables})
     created = person.json("create", config, model)["id"]
     with cluster.client() as client:
@@ -35,5 +35,11 @@ def test_a_search_runs_from_create_to_its_checkpoints(
         assert experiment.state == "COMPLETED"
         assert [trial.state for trial in experiment.trials()] == ["COMPLETED"] * 2
         assert [len(list(trial.metrics("validation"))) for trial in experiment.trials()] == [1, 1]
+        assert len(list(experiment.checkpoints())) == 2
+    # The trials wrote with a token each, which is good for nothing else.
+    assert len(cluster.tokens.issued) >= 2
+    assert cluster.stored_checkpoints()
+    person.run("experiment", "delete", created, "--yes")
+    wait_until(lambda: not cluster.stored_checkpoints(), 60, "the end of the checkpoints")
     assert cluster.failures == []
     assert all(trigger.sent and not trigger.lost for trigger in cluster.events.triggers.values())

@@ -1,0 +1,264 @@
+"""The deployed functions on Google Cloud: what calls them, what they log, and what they import."""
+
+import asyncio
+import json
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+
+from control_plane.actors import addresses
+from control_plane.actors.messages.pool import PoolConfigured
+from control_plane.engine.engine import Engine
+from control_plane.engine.mailbox import MAIL
+from control_plane.gcp.row_documents import document_path
+from control_plane.state.memory import MemoryTable
+from control_plane.state.table import Key, Page, Unavailable
+from lambdas.clock import RESERVE_MS
+from lambdas.gcp import invocations
+from lambdas.gcp.function import Call, Function
+from lambdas.gcp.row_events import CREATED, NotAnEvent, is_event, new_row_path
+from lambdas.gcp.shared_pass import PassFailed, SharedPass
+from lambdas.gcp.telemetry import CloudLines, Telemetry, trace_fields
+from lambdas.receivers import NotAdvanced, advance_receiver
+from tests.conftest import require
+from tests.emulators.eventarc import event_headers
+from tests.engine_timing import UNHURRIED
+from tests.patience import ANSWER_SECONDS_MAX, wait_until
+
+POOL = addresses.pool("gpus")
+MAIL_PATH = document_path(Key(POOL, f"{MAIL}1#a"))
+TRACE = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture(autouse=True)
+def root_logger() -> Iterator[None]:
+    """Telemetry takes the root logger, as a process's own."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def answer(function: Function, method: str = "POST", headers: Mapping[str, str] = {}) -> int:
+    """Return the status with which a function answers a request."""
+    statuses: list[int] = []
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request"}
+
+    async def send(message: Any) -> None:
+        if "status" in message:
+            statuses.append(message["status"])
+
+    scope = {"type": "http", "method": method, "headers": raw}
+    asyncio.run(function(scope, receive, send))
+    return statuses[0]
+
+
+def test_an_event_names_the_row_that_is_new() -> None:
+    headers = event_headers("team", "vision", MAIL_PATH)
+    assert is_event(headers)
+    assert new_row_path(headers, "advance") == MAIL_PATH
+    assert not is_event({"content-type": "application/json"})
+
+
+def test_the_readers_of_functions_framework_take_the_events_that_tests_send() -> None:
+    reader = require("cloudevents.http")
+    headers = event_headers("team", "vision", MAIL_PATH)
+    read = reader.from_http(headers, b"")
+    assert (read["type"], read["document"]) == (CREATED, MAIL_PATH)
+    assert read["subject"] == f"documents/{MAIL_PATH}"
+    assert new_row_path(headers, "advance") == MAIL_PATH
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"ce-type": "google.cloud.firestore.document.v1.updated"},
+        {"ce-document": document_path(Key("notices", "i-1"))},
+        {"ce-document": document_path(Key(POOL, "M"))},
+        {"ce-document": f"{MAIL_PATH}/rows/x"},
+        {"ce-document": ""},
+    ],
+)
+def test_an_event_that_is_not_for_the_function_is_refused(changed: Mapping[str, str]) -> None:
+    with pytest.raises(NotAnEvent):
+        new_row_path({**event_headers("team", "vision", MAIL_PATH), **changed}, "advance")
+
+
+def test_a_call_that_fails_is_answered_so_that_it_comes_again() -> None:
+    telemetry = Telemetry("advance")
+
+    def fail(call: Call) -> int:
+        raise RuntimeError("it is broken")
+
+    assert answer(Function(telemetry, fail)) == 500
+    assert answer(Function(telemetry, lambda call: 204)) == 204
+    assert answer(Function(telemetry, lambda call: 204), method="GET") == 405
+
+
+def test_a_call_knows_how_long_it_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DETCLOUD_TIMEOUT_SECONDS", "900")
+    left: list[int] = []
+
+    def note_time(call: Call) -> int:
+        left.append(call.left_ms())
+        return 204
+
+    answer(Function(Telemetry("tick"), note_time))
+    assert 0 < left[0] <= 900_000
+
+
+def test_who_calls_a_function_that_is_at_work_need_not_wait() -> None:
+    began, go_on = threading.Event(), threading.Event()
+
+    def work(call: Call) -> int:
+        began.set()
+        assert go_on.wait(ANSWER_SECONDS_MAX)
+        return 204
+
+    function = Function(Telemetry("suggest"), work, threads=2, one_at_a_time=True)
+    with ThreadPoolExecutor() as callers:
+        first = callers.submit(answer, function)
+        assert began.wait(ANSWER_SECONDS_MAX)
+        assert answer(function) == 204
+        assert not first.done()
+        go_on.set()
+        assert first.result(ANSWER_SECONDS_MAX) == 204
+
+
+@pytest.mark.parametrize(
+    ("headers", "span"),
+    [
+        # The span in the header is a decimal number: 26 is 0x1a.
+        ({"x-cloud-trace-context": f"{TRACE}/26;o=1"}, "000000000000001a"),
+        ({"x-cloud-trace-context": TRACE}, None),
+        ({"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}, "00f067aa0ba902b7"),
+    ],
+)
+def test_a_line_is_in_the_trace_of_its_request(headers: Mapping[str, str], span: str) -> None:
+    fields = trace_fields(headers, "team")
+    assert fields["logging.googleapis.com/trace"] == f"projects/team/traces/{TRACE}"
+    assert fields.get("logging.googleapis.com/spanId") == span
+    assert trace_fields({"traceparent": "of nobody"}, "team") == {}
+
+
+def test_a_line_has_the_severity_that_cloud_logging_knows_and_no_secret() -> None:
+    told = logging.LogRecord("a", logging.WARNING, "", 0, "Bearer abc", (), None)
+    told.fields = {"status": 500, "severity": "of a field"}
+    line = json.loads(CloudLines("api").format(told))
+    assert (line["severity"], line["message"]) == ("WARNING", "Bearer REDACTED")
+    assert (line["status"], line["logging.googleapis.com/labels"]) == (500, {"service": "api"})
+
+
+def test_calls_that_come_while_a_pass_runs_share_the_next_one() -> None:
+    passes, seen, runs = SharedPass(), list[list[str]](), threading.Event()
+    go_on = threading.Event()
+
+    def run(partitions: Collection[str]) -> bool:
+        seen.append(sorted(partitions))
+        runs.set()
+        assert go_on.wait(ANSWER_SECONDS_MAX)
+        return len(seen) == 1
+
+    with ThreadPoolExecutor() as callers:
+        first = callers.submit(passes.join, "jobs#a", run)
+        assert runs.wait(ANSWER_SECONDS_MAX)
+        others = [callers.submit(passes.join, name, run) for name in ("jobs#b", "notices")]
+        wait_until(lambda: passes._next is not None and len(passes._next.partitions) == 2)
+        go_on.set()
+        assert first.result(ANSWER_SECONDS_MAX)
+        assert [it.result(ANSWER_SECONDS_MAX) for it in others] == [False, False]
+    assert seen == [["jobs#a"], ["jobs#b", "notices"]]
+
+
+def test_a_pass_that_fails_fails_all_who_share_it_and_none_behind_it() -> None:
+    passes, runs, go_on = SharedPass(), threading.Event(), threading.Event()
+
+    def block(partitions: Collection[str]) -> bool:
+        runs.set()
+        return go_on.wait(ANSWER_SECONDS_MAX)
+
+    def fail(partitions: Collection[str]) -> bool:
+        raise RuntimeError("it is broken")
+
+    with ThreadPoolExecutor() as callers:
+        callers.submit(passes.join, "a", block)
+        assert runs.wait(ANSWER_SECONDS_MAX)
+        both = [callers.submit(passes.join, name, fail) for name in ("b", "c")]
+        wait_until(lambda: passes._next is not None and len(passes._next.partitions) == 2)
+        go_on.set()
+        errors = {type(it.exception(ANSWER_SECONDS_MAX)) for it in both}
+    assert errors == {RuntimeError, PassFailed}
+    assert passes.join("d", lambda partitions: True)
+
+
+class AwayTable(MemoryTable):
+    """A table that answers no query."""
+
+    def query(self, partition: str, first: str, last: str, **options: Any) -> Page:
+        raise Unavailable("throttled")
+
+
+def test_an_actor_is_advanced_while_there_is_time_and_a_table() -> None:
+    engine = Engine(MemoryTable(), lambda: 1_000, UNHURRIED)
+    engine.advance_until_idle = lambda *_, **__: None  # type: ignore[method-assign]
+    engine.post_message(POOL, PoolConfigured("gpus"), sender="somebody")
+    del engine.advance_until_idle
+    with pytest.raises(NotAdvanced):
+        advance_receiver(engine, POOL, lambda: RESERVE_MS)
+    assert advance_receiver(engine, POOL, lambda: RESERVE_MS + 60_000)
+    assert engine.read_state(POOL) is not None
+    assert not advance_receiver(engine, POOL, lambda: RESERVE_MS + 60_000)
+    away = Engine(AwayTable(), lambda: 1_000, UNHURRIED)
+    with pytest.raises(NotAdvanced):
+        advance_receiver(away, POOL, lambda: RESERVE_MS + 60_000)
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[int | None], str]]:
+    """Makes a server that answers with a status, or never for None, and returns its address."""
+    servers: list[HTTPServer] = []
+    ended = threading.Event()
+
+    def start(status: int | None) -> str:
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                if status is None:
+                    ended.wait(ANSWER_SECONDS_MAX)
+                else:
+                    self.send_response(status)
+                    self.end_headers()
+
+            def log_message(self, format: str, *args: Any) -> None:
+                """Nothing is logged."""
+
+        server = HTTPServer(("127.0.0.1", 0), Handler)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        return f"http://127.0.0.1:{server.server_address[1]}"
+
+    yield start
+    ended.set()
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_who_invokes_a_function_waits_for_it_to_begin_and_no_longer(
+    serve: Callable[[int | None], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(invocations, "ANSWER_SECONDS_MAX", 0.2)
+    invocations.invoke_url(serve(204))
+    invocations.invoke_url(serve(None))
+    with pytest.raises(OSError, match="it answered 403"):
+        invocations.invoke_url(serve(403))
+    with pytest.raises(OSError, match="was not invoked"):
+        invocations.invoke_url("http://127.0.0.1:9")
