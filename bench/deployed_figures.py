@@ -21,6 +21,13 @@ def cold_starts(scale: Scale) -> Iterator[Row]:
     yield from cold_starts(scale)
 
 
+def gcp_cold_starts(scale: Scale) -> Iterator[Row]:
+    """Start-up times of the functions on Google Cloud."""
+    from bench.gcp_cold_starts import gcp_cold_starts
+
+    yield from gcp_cold_starts(scale)
+
+
 def costs(scale: Scale) -> Iterator[Row]:
     """Costs of a deployed cluster at work."""
     from bench.deployed_cost import costs
@@ -52,6 +59,7 @@ def outage(scale: Scale) -> Iterator[Row]:
 DEPLOYED: dict[str, Figure] = {
     "latency": latency,
     "cold-starts": cold_starts,
+    "gcp-cold-starts": gcp_cold_starts,
     "costs": costs,
     "idle": idle_cost,
     "agents": many_agents,

@@ -1,0 +1,93 @@
+"""How long the functions of a cluster on Google Cloud take to start: a fresh process of each, from
+what its image holds, until its application and what a first call needs are made.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from bench.figures import Row, Scale, at_most, progress, row_without_target
+from infra.function_image import fill_build_folder
+
+RATIO_MAX = 1.6
+# What a first call makes beside what the import does; those with a target.
+MAKES = {
+    "api": "",
+    "tick": "cluster.engine; cluster.provisioner",
+    "advance": "cluster.engine",
+    "checkpoint_gc": "cluster.collector",
+}
+HELD = ("api", "tick")
+REFERENCE = "import fastapi, google.auth, google.auth.transport.urllib3"
+ENVIRONMENT = {
+    # No function looks for credentials as it starts, nor calls anybody.
+    "FIRESTORE_EMULATOR_HOST": "127.0.0.1:9",
+    "DETCLOUD_PROJECT": "bench",
+    "DETCLOUD_REGION": "us-central1",
+    "DETCLOUD_DATABASE": "bench",
+    "DETCLOUD_OBJECTS": "objects",
+    "DETCLOUD_CHECKPOINTS": "checkpoints",
+    "DETCLOUD_CLUSTER": "detcloud-bench",
+    "DETCLOUD_API_URL": "https://api.bench",
+    "DETCLOUD_ADMIN_SHA256": "a" * 64,
+    "DETCLOUD_CONFIG_SHA256": "b" * 64,
+    "DETCLOUD_INSTANCE_ACCOUNT": "instances@bench.iam.gserviceaccount.com",
+    "DETCLOUD_STORAGE_ACCOUNT": "storage@bench.iam.gserviceaccount.com",
+    "DETCLOUD_NETWORK": "{}",
+}
+
+
+def gcp_cold_starts(scale: Scale) -> Iterator[Row]:
+    """All functions in turns, and a reference beside them."""
+    with TemporaryDirectory(prefix="detcloud-bench-") as folder:
+        with progress("the functions' image"):
+            code = _make_code(Path(folder) / "function")
+        programs = {name: _program(name) for name in MAKES} | {"reference": REFERENCE}
+        taken: dict[str, list[float]] = {name: [] for name in programs}
+        with progress(f"cold starts, {scale.cold_runs} of each"):
+            # The first of each warms the disk.
+            for n in range(scale.cold_runs + 1):
+                for name, program in programs.items():
+                    milliseconds = _milliseconds(program, code)
+                    if n:
+                        taken[name].append(milliseconds)
+    reference = median(taken["reference"])
+    beside = f"fastapi and google-auth: {reference:.0f} ms"
+    for name in MAKES:
+        what, spent = f"cold start of {name} on Google Cloud", median(taken[name])
+        if name in HELD:
+            ratio = spent / reference
+            yield at_most(what, ratio, RATIO_MAX, "times", beside=f"{spent:.0f} ms; {beside}")
+        else:
+            yield row_without_target(what, spent, "ms", beside=beside)
+
+
+def _make_code(folder: Path) -> Path:
+    """Install and compile what the image holds, for this machine's Python."""
+    fill_build_folder(folder)
+    pip = ["-m", "pip", "install", "--quiet", "--no-compile", "--only-binary=:all:", "--no-deps"]
+    wanted = ["--target", str(folder), "--requirement", str(folder / "requirements.txt")]
+    subprocess.run([sys.executable, *pip, *wanted], check=True)
+    mode = ["-qq", "--invalidation-mode", "unchecked-hash", str(folder)]
+    # Some packages carry templates that are no Python.
+    subprocess.run([sys.executable, "-m", "compileall", *mode], check=False)
+    return folder
+
+
+def _program(function: str) -> str:
+    modules = f"import lambdas.gcp.serve, lambdas.gcp.{function}"
+    return f"{modules}; from lambdas.gcp.adapters import cluster; {MAKES[function]}"
+
+
+def _milliseconds(program: str, code: Path) -> float:
+    """From the process's start to when it is ready; not how long it takes to go."""
+    environment: Mapping[str, str] = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(code)}
+    line = [sys.executable, "-S", "-P", "-c", f"{program}\nimport os; os._exit(0)"]
+    started = time.perf_counter()
+    subprocess.run(line, check=True, env=environment, cwd=code, stdout=subprocess.DEVNULL)
+    return (time.perf_counter() - started) * 1000
