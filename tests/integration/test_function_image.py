@@ -24,6 +24,10 @@ ENVIRONMENT = {
     "DETCLOUD_CLUSTER": "detcloud-vision",
     "DETCLOUD_PROJECT": "vision",
     "DETCLOUD_HOST": "127.0.0.1",
+    "DETCLOUD_REGION": "us-central1",
+    "DETCLOUD_NETWORK": "{}",
+    "DETCLOUD_INSTANCE_ACCOUNT": "instances@vision.iam.gserviceaccount.com",
+    "DETCLOUD_STORAGE_ACCOUNT": "storage@vision.iam.gserviceaccount.com",
     "DETCLOUD_ADMIN_SHA256": "0" * 64,
     "FIRESTORE_EMULATOR_HOST": "127.0.0.1:9",
 }
