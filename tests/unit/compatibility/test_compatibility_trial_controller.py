@@ -8,13 +8,8 @@ import pytest
 
 from detcloud import DetcloudError
 from detcloud.compatibility import checks
-from detcloud.compatibility.trial_controller import (
-    Trainer,
-    Trial,
-    TrialContext,
-    TrialController,
-    init,
-)
+from detcloud.compatibility.controller_loop import Trainer, init
+from detcloud.compatibility.trial_controller import Trial, TrialContext, TrialController
 from detcloud.compatibility.util_functions import make_metrics, wrap_metrics
 from tests.unit.core.trial_files import direct, enter, make_trial, reports
 
