@@ -30,7 +30,7 @@ def data_length(data: Any) -> int:
 def move_to_device(data: Any, device: torch.device) -> Any:
     """The data with all that has a method `to` in its dicts, lists and tuples on the device."""
     if isinstance(data, torch.Tensor):
-        is_there = data.device == device
+        is_there = data.is_cpu if device.type == "cpu" else data.device == device
         return data if is_there else data.to(device, non_blocking=True)
     if type(data) is list:
         return [move_to_device(value, device) for value in data]

@@ -319,10 +319,12 @@ class PyTorchTrialContext:
         """Compute gradients, of the scaled loss where mixed precision is automatic."""
         if self.precision.is_automatic and self.optimization.scaler is not None:
             loss = self.optimization.scaler.scale(loss)
-        is_last = self.optimization.is_step(self._batch_idx)
-        self.precision.compute_gradients(
+        if not self.precision.uses_apex:
+            torch.autograd.backward(loss, gradient, retain_graph, create_graph)
+            return
+        self.precision.compute_scaled_gradients(
             loss,
-            is_last,
+            self.optimization.is_step(self._batch_idx),
             grad_tensors=gradient,
             retain_graph=retain_graph,
             create_graph=create_graph,

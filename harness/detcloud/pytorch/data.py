@@ -173,19 +173,19 @@ class _BatchOrder(Sampler[list[int]]):
         self._seed, self._first, self._epochs = seed, first, epochs
 
     def __iter__(self) -> Iterator[list[int]]:
-        epoch, skipped = divmod(self._first, len(self._batches))
+        rank, size = self._share
+        length, adds_seeds = len(self._batches), self._adds_seeds
+        epoch, skipped = divmod(self._first, length)
         while self._epochs is None or epoch < self._epochs:
             self._start_epoch(epoch)
+            # Of all batches since the trial's start each process has every `size`th.
+            ours = (rank - epoch * length) % size
             number = -1
             for number, indices in enumerate(self._epoch_batches(epoch)):
-                if number >= skipped and self._is_ours(epoch, number):
-                    yield self._with_seed(indices, epoch, number) if self._adds_seeds else indices
+                if number >= skipped and number % size == ours:
+                    yield self._with_seed(indices, epoch, number) if adds_seeds else indices
             self._check_length(epoch, number + 1)
             epoch, skipped = epoch + 1, 0
-
-    def _is_ours(self, epoch: int, number: int) -> bool:
-        rank, size = self._share
-        return (epoch * len(self._batches) + number) % size == rank
 
     def _with_seed(self, indices: list[int], epoch: int, number: int) -> _Batch:
         batch = _Batch(indices)

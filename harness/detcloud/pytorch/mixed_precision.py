@@ -62,14 +62,16 @@ class MixedPrecision:
         self._apex_optimizers = list(optimizers) if several else [optimizers]
         return models, optimizers
 
-    def compute_gradients(self, loss: torch.Tensor, is_last: bool, **options: Any) -> None:
-        """Compute gradients, scaled as apex expects them where it is in use.
+    @property
+    def uses_apex(self) -> bool:
+        """Whether gradients are computed with apex."""
+        return self._apex is not None
+
+    def compute_scaled_gradients(self, loss: torch.Tensor, is_last: bool, **options: Any) -> None:
+        """Compute gradients that are scaled as apex expects them.
 
         `is_last` says that a step follows; `options` go to torch.autograd.backward.
         """
-        if self._apex is None:
-            torch.autograd.backward(loss, **options)
-            return
         optimizers = self._apex_optimizers
         with self._apex.scale_loss(loss, optimizers, delay_unscale=not is_last) as scaled:
             torch.autograd.backward(scaled, **options)

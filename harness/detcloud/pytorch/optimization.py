@@ -148,8 +148,27 @@ class Optimization:
             )
         if not self.is_step(batch_idx):
             return
-        parameters = _parameters(optimizer) if apex_parameters is None else apex_parameters
-        if self.aggregation_frequency > 1 and self._averages(optimizer):
+        is_averaged = self.aggregation_frequency > 1 and self._averages(optimizer)
+        if is_averaged or self.before_step or clip_grads is not None:
+            parameters = _parameters(optimizer) if apex_parameters is None else apex_parameters
+            self._change_gradients(optimizer, parameters, is_averaged, clip_grads, scaler)
+        if scaler is not None:
+            scaler.step(optimizer)
+        else:
+            optimizer.step()
+        if auto_zero_grads:
+            optimizer.zero_grad(set_to_none=True)
+
+    def _change_gradients(
+        self,
+        optimizer: torch.optim.Optimizer,
+        parameters: list[torch.nn.Parameter],
+        is_averaged: bool,
+        clip_grads: ClipGrads | None,
+        scaler: GradScaler | None,
+    ) -> None:
+        """Average the gradients over an aggregation, if asked for, and have them changed."""
+        if is_averaged:
             for parameter in parameters:
                 if parameter.grad is not None:
                     parameter.grad.div_(self.aggregation_frequency)
@@ -158,12 +177,6 @@ class Optimization:
             scaler.unscale_(optimizer)
         for change in changes:
             change(parameters)
-        if scaler is not None:
-            scaler.step(optimizer)
-        else:
-            optimizer.step()
-        if auto_zero_grads:
-            optimizer.zero_grad(set_to_none=True)
 
     def step_schedulers(self, batch_idx: int, epoch_length: int) -> None:
         """Step every scheduler that is due after the batch with this number."""

@@ -243,7 +243,10 @@ class Training:
             self._hooks.call(PyTorchCallback.on_training_epoch_start, epoch_idx)
         self._optimization.prepare_batch(batch_idx)
         batch = self._moved_batch(next(self._batches))
-        with context.precision.autocast():
+        if context.precision.is_automatic:
+            with context.precision.autocast():
+                metrics = self._trial.train_batch(batch, epoch_idx, batch_idx)
+        else:
             metrics = self._trial.train_batch(batch, epoch_idx, batch_idx)
         self._average.add(metrics)
         if self._batch_metrics is not None:
