@@ -68,6 +68,9 @@ class PreemptContext:
         self._check_may_ask()
         if self._agreement is not None:
             return self._see(self._agreement.should_stop(urgent=True))
+        if self._pending() is None and time.monotonic() < self._next_read:
+            # The answer at nearly every batch.
+            return False
         pending = self._pending() if self.is_requested() else None
         return self._see(pending is not None and pending.deadline_ms is not None)
 
@@ -81,6 +84,10 @@ class PreemptContext:
     def request(self, preempt: Preemption) -> None:
         """Note a preemption that reached this process itself, such as a signal."""
         self._requested = preempt
+
+    def note_stop(self) -> None:
+        """Note that the processes have agreed in another way to stop for the request."""
+        self.was_seen = True
 
     def close(self) -> None:
         """End the agreement with the other processes."""

@@ -1,10 +1,12 @@
 """Cached data sets: computed once, published whole, checked, and made again where they are bad."""
 
+import fcntl
 import os
 import random
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,9 @@ from detcloud import DetcloudError, core
 from detcloud.pytorch import DataLoader
 from detcloud.pytorch.data_layer import CachedDataset, DataLayer, cache, source
 from detcloud.pytorch.data_layer.manifest import FORMAT
+from detcloud.shared.trial_directory import Preemption
 from tests.emulators.server import free_port
+from tests.patience import wait_until
 from tests.unit.core.trial_files import direct, enter, make_trial, reports
 from tests.unit.pytorch.squares import (
     COUNT,
@@ -143,6 +147,65 @@ def test_a_trial_that_is_to_stop_leaves_while_it_builds(
     with core.init() as context:
         cached = DataLayer(context).cache_train_dataset("squares", "v1")(lambda: squares)()
     assert len(cached) == COUNT
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_processes_that_build_leave_together_when_one_hears_that_it_is_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nodes: int
+) -> None:
+    """Rank 0 of a node computes samples 0 to 4 of 10, in chunks of one, and rank 1 the others;
+    on two nodes of one process each the first computes all.
+    """
+    monkeypatch.setenv("DETCLOUD_CHANNEL_PORT", str(free_port()))
+    monkeypatch.setenv("MASTER_PORT", str(free_port()))
+    monkeypatch.setattr(source, "CHUNK_SAMPLES", 1)
+    layer = {"type": "shared_fs", "host_storage_path": str(tmp_path)}
+    contexts: dict[int, core.Context] = {}
+
+    def ask(rank: int) -> Any:
+        # The rank that is not the chief hears of it, as where its machine alone is taken away.
+        wait_until(lambda: len(contexts) == 2)
+        contexts[1].preempt.request(Preemption(1, "a notice"))
+        wait_until(contexts[rank].preempt.is_requested)
+
+    def run(rank: int, squares: Squares) -> CachedDataset | int:
+        local, cross = ((rank, 2), (0, 1)) if nodes == 1 else ((0, 1), (rank, 2))
+        group = core.DistributedContext(rank, 2, *local, *cross, "127.0.0.1")
+        with core.init(config={"data_layer": layer}, distributed=group) as context:
+            contexts[rank] = context
+            try:
+                return DataLayer(context).cache_train_dataset("squares", "v1")(lambda: squares)()
+            except SystemExit as error:
+                assert context.preempt.was_seen
+                return int(str(error.code))
+
+    for asking in range(2 if nodes == 1 else 1):
+        contexts.clear()
+        sources = [Squares(), Squares()]
+        sources[asking].wait = partial(ask, asking)
+        with ThreadPoolExecutor(2) as pool:
+            assert list(pool.map(run, range(2), sources)) == [0, 0]
+        # The one that heard of it left after a sample, the other one at once or with its share.
+        assert len(sources[asking].computed) == 1
+        assert not shards(tmp_path)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(run, range(2), [Squares(), Squares()]))
+    assert [values(one) for one in found] == [VALUES, VALUES]
+
+
+def test_a_trial_that_waits_for_anothers_build_leaves_when_it_is_to_stop(
+    folder_layer: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(folder_layer["host_storage_path"], "squares/v1_train")
+    folder.mkdir(parents=True)
+    trial = make_trial(tmp_path, data_layer=folder_layer)
+    enter(trial, monkeypatch)
+    direct(trial, revision=1, length=5, preempt={"reason": "pause"})
+    with (folder / ".lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(SystemExit), core.init() as context:
+            DataLayer(context).cache_train_dataset("squares", "v1")(Squares)()
+    assert reports(trial, "exit")[0]["reason"] == "preempted"
 
 
 def test_a_suspicion_that_was_wrong_is_dropped(folder_layer: dict[str, Any]) -> None:

@@ -17,9 +17,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import IO
 
 from detcloud.core import DistributedContext
 from detcloud.pytorch.data_layer.dataset import suspicion_file
@@ -30,6 +31,7 @@ from detcloud.storage import CheckpointStore, KeyExists, KeyNotFound
 from detcloud.storage.store import translate_errors
 
 FETCHED_AT_ONCE = 4
+LOCK_POLL_SECONDS = 0.1
 # A build that is so old and was not published has been killed.
 ABANDONED_SECONDS = 24 * 3600
 
@@ -37,8 +39,16 @@ EncodeShare = Callable[[int, int], tuple[int, Iterable[bytes]]]
 """Gives the length of the source, and the samples of one rank of so many as bytes."""
 
 
+class BuildStopped(Exception):
+    """The trial is to stop, and its cache is not ready; every rank raises it."""
+
+
 class DatasetCache:
-    """The cache named `name` in `store`, whose files are read below the folder `root`."""
+    """The cache named `name` in `store`, whose files are read below the folder `root`.
+
+    `should_stop` says whether this process knows that its trial is to stop. What it answers to one
+    rank is agreed on by all, at their exchanges here.
+    """
 
     def __init__(
         self,
@@ -47,10 +57,12 @@ class DatasetCache:
         name: str,
         distributed: DistributedContext,
         log_line: Callable[[str], None],
+        should_stop: Callable[[], bool],
     ) -> None:
         # Processes that cannot exchange anything build each for itself: one wins.
         self._distributed = distributed if distributed.can_exchange else DistributedContext()
         self._store, self._name, self._log_line = store, name, log_line
+        self._should_stop = should_stop
         self.folder = root / name
         self._is_in_place = store.root == root
         self._published: set[str] = set()
@@ -59,34 +71,41 @@ class DatasetCache:
         """The manifest of the cache, whose files are in the folder on return; all ranks call it.
 
         What is not there yet is built, by all processes of the first node, and where that cannot be
-        seen by those of each.
+        seen by those of each. Raises BuildStopped on all ranks where the trial stops before.
         """
         group = self._distributed
-        if group.cross_size > 1 and group.cross_rank > 0:
-            group.broadcast(None)
-            return self._prepare_on_node(encode_share)
-        manifest = self._prepare_on_node(encode_share)
+        manifest = self._prepare_on_node(encode_share) if group.cross_rank == 0 else None
         if group.cross_size > 1:
-            group.broadcast(None)
+            if group.broadcast(manifest is not None) and group.cross_rank > 0:
+                manifest = self._prepare_on_node(encode_share)
+            is_ready = all(group.allgather(manifest is not None))
+            manifest = manifest if is_ready else None
+        if manifest is None:
+            raise BuildStopped
         return manifest
 
-    def _prepare_on_node(self, encode_share: EncodeShare) -> Manifest:
+    def _prepare_on_node(self, encode_share: EncodeShare) -> Manifest | None:
+        """The manifest, on all ranks of the node, or None on all where the trial is to stop."""
         group = self._distributed
-        if group.local_rank == 0:
-            with self._lock():
+        if group.local_rank > 0:
+            found, build = group.broadcast_local((None, ""))
+            if build:
+                self._gather_shares(build, encode_share)
+                found = group.broadcast_local(None)
+            return found
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self._lock())
                 found, generation = self._find()
-                build = f"{time.time_ns() // 1_000_000}-{uuid.uuid4().hex[:8]}"
-                group.broadcast_local((found, build))
-                if found is None:
-                    return group.broadcast_local(self._build(generation, build, encode_share))
+            except BuildStopped:
+                return group.broadcast_local((None, ""))[0]
+            if found is not None:
+                group.broadcast_local((found, ""))
                 self._log_line(f"{found.samples:,} samples are read from {self.folder}")
                 return found
-        found, build = group.broadcast_local((None, ""))
-        if found is None:
-            group.gather_local(self._write_share(build, encode_share))
-            found = group.broadcast_local(None)
-        assert found is not None
-        return found
+            build = f"{time.time_ns() // 1_000_000}-{uuid.uuid4().hex[:8]}"
+            group.broadcast_local((None, build))
+            return group.broadcast_local(self._build(generation, build, encode_share))
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
@@ -99,14 +118,19 @@ class DatasetCache:
             file = (self.folder / ".lock").open("a")
         with file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self._log_line("another trial on this machine prepares it; waiting for that")
-                fcntl.flock(file, fcntl.LOCK_EX)
+                if not _try_to_lock(file):
+                    self._log_line("another trial on this machine prepares it; waiting for that")
+                    while not _try_to_lock(file):
+                        self._check_stop()
+                        time.sleep(LOCK_POLL_SECONDS)
             except OSError:
                 # Some mounted file systems have no locks.
                 self._log_line(f"{self.folder} cannot be locked: others may build it as well")
             yield
+
+    def _check_stop(self) -> None:
+        if self._should_stop():
+            raise BuildStopped
 
     # Finding, checking and fetching.
 
@@ -175,6 +199,7 @@ class DatasetCache:
         folder.mkdir(parents=True, exist_ok=True)
 
         def fetch(shard: Shard) -> None:
+            self._check_stop()
             part = folder / f".{shard.file}.part"
             self._store.get(self._key(manifest.build, shard.file), part)
             part.replace(folder / shard.file)
@@ -185,24 +210,58 @@ class DatasetCache:
 
     # Building and publishing.
 
-    def _build(self, generation: int, build: str, encode_share: EncodeShare) -> Manifest:
+    def _build(self, generation: int, build: str, encode_share: EncodeShare) -> Manifest | None:
         began = time.monotonic()
         self._log_line(f"it is not there yet and is built in {self.folder}")
         try:
-            shares = self._distributed.gather_local(self._write_share(build, encode_share)) or []
+            shares = self._gather_shares(build, encode_share)
         except BaseException:
             self._discard(build)
             raise
+        if shares is None:
+            self._discard(build)
+            return None
         lengths = {length for length, _ in shares}
         shards = tuple(shard for _, share in shares for shard in share)
         if len(lengths) > 1 or not shards:
             self._discard(build)
             raise _source_error(self._name, lengths)
-        manifest = self._publish(Manifest(self._name, generation, build, shards))
+        try:
+            manifest = self._publish(Manifest(self._name, generation, build, shards))
+        except BuildStopped:
+            return None
         seconds = time.monotonic() - began
         text = f"{manifest.samples:,} samples, {manifest.size_bytes / 1e6:,.1f} MB"
         self._log_line(f"built in {seconds:.1f} s: {text}")
         return manifest
+
+    def _gather_shares(
+        self, build: str, encode_share: EncodeShare
+    ) -> list[tuple[int, list[Shard]]] | None:
+        """Write this rank's share; those of all of the node, on its first rank, or None where the
+        trial is to stop.
+        """
+        group, share = self._distributed, None
+        with suppress(BuildStopped):
+            share = self._write_share(build, encode_share)
+            self._meet(is_written=True)
+        # Once all are here, nobody writes any more.
+        shares = group.gather_local(share) or []
+        return None if None in shares else [it for it in shares if it is not None]
+
+    def _meet(self, *, is_written: bool) -> None:
+        """Wait until each rank of the node has written its share or was asked to stop.
+
+        Raises BuildStopped on all of them unless all have written theirs.
+        """
+        if not all(self._distributed.allgather_local(is_written)):
+            raise BuildStopped
+
+    def _until_stopped(self, samples: Iterable[bytes]) -> Iterator[bytes]:
+        for sample in samples:
+            yield sample
+            if self._should_stop():
+                self._meet(is_written=False)
 
     def _write_share(self, build: str, encode_share: EncodeShare) -> tuple[int, list[Shard]]:
         group = self._distributed
@@ -215,6 +274,7 @@ class DatasetCache:
                 self._store.put(self._key(build, shard.file), folder / shard.file)
 
         length, samples = encode_share(group.local_rank, group.local_size)
+        samples = self._until_stopped(samples)
         return length, write_shards(samples, folder, f"{group.local_rank:04}", finish)
 
     def _publish(self, manifest: Manifest) -> Manifest:
@@ -263,6 +323,15 @@ class DatasetCache:
 
     def _key(self, build: str, *file: str) -> str:
         return "/".join((self._name, build, *file))
+
+
+def _try_to_lock(file: IO[str]) -> bool:
+    """Whether the file is locked now. Raises OSError where there are no locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _is_abandoned(build: str) -> bool:

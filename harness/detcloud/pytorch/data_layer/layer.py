@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from detcloud import core
-from detcloud.pytorch.data_layer.cache import DatasetCache
+from detcloud.pytorch.data_layer.cache import BuildStopped, DatasetCache
 from detcloud.pytorch.data_layer.dataset import CachedDataset
 from detcloud.pytorch.data_layer.source import encode_source
 from detcloud.shared.errors import DetcloudError
@@ -99,27 +99,16 @@ class DataLayer:
 
         if self._context.on_cluster and DATA_LAYER_PATH not in os.environ:
             log_line(f"{root} ends with this run: data_layer names no folder of the machine")
-        cache = DatasetCache(store, root, name, group, log_line)
-        encode = partial(encode_source, make, name, num_workers)
-
-        def encode_share(rank: int, size: int) -> tuple[int, Iterable[bytes]]:
-            length, samples = encode(rank, size)
-            return length, self._until_stopped(samples)
-
-        manifest = cache.prepare(encode_share)
+        preempt = self._context.preempt
+        cache = DatasetCache(store, root, name, group, log_line, preempt.is_requested)
+        try:
+            manifest = cache.prepare(partial(encode_source, make, name, num_workers))
+        except BuildStopped:
+            preempt.note_stop()
+            if self._context.is_chief:
+                log_line("the trial stops here, and prepares it anew later")
+            raise SystemExit(0) from None
         return CachedDataset(cache.folder, manifest, seed=info.trial_seed, **order)
-
-    def _until_stopped(self, samples: Iterable[bytes]) -> Iterator[bytes]:
-        """The samples; a process alone leaves between two of them where its trial is to stop.
-
-        Of several none may leave by itself: they have no batches yet to agree on.
-        """
-        is_alone = self._context.distributed.size == 1
-        for sample in samples:
-            yield sample
-            if is_alone and self._context.preempt.should_preempt():
-                print("[detcloud] the trial stops here, and builds anew later", flush=True)
-                raise SystemExit(0)
 
 
 def cache_name(dataset_id: str, dataset_version: str, split: str) -> str:
