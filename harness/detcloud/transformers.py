@@ -82,6 +82,12 @@ class DetCallback(transformers.TrainerCallback):
                 f"the trial was trained for {self._continued_steps} steps, and the Trainer begins "
                 "anew: call trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)"
             )
+        if self._continued_steps and args.ignore_data_skip and self.core_context.is_chief:
+            print(
+                "[detcloud] ignore_data_skip is set: the epoch is trained from its beginning, with "
+                "batches that it has had",
+                flush=True,
+            )
         if self._loop.is_due(state.global_step, state.epoch or 0):
             # It was saved, and then this process ended before the searcher heard of it.
             known = [it for it in state.log_history if it.get("step") == state.global_step]

@@ -1,9 +1,9 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from detcloud import DetcloudError, core
 from detcloud.shared.trial_directory import Preemption
@@ -20,6 +20,20 @@ Runs = Callable[..., TrialRuns]
 def lightning() -> Any:
     require("lightning")
     return require("lightning.pytorch")
+
+
+class Noisy(Dataset[Any]):
+    """Records, of which one number changes by chance when they are loaded."""
+
+    def __init__(self, records: Any) -> None:
+        self.records = records
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, number: int) -> Any:
+        values, total = self.records[number]
+        return values, total + torch.rand(())
 
 
 def fit(
@@ -72,7 +86,7 @@ def fit(
         enable_model_summary=False,
     )
     checkpoint = callback.latest_checkpoint()
-    loader = DataLoader(records, batch_size=8, shuffle=True)
+    loader = options.pop("loader", process_generator)(records)
     trainer.fit(module, loader, validation, ckpt_path=checkpoint if resumes else None)
     return list(module.state_dict().values())
 
@@ -99,21 +113,93 @@ def test_a_training_that_was_stopped_ends_with_the_weights_of_one_that_was_not(
     assert names == {"train_loss", "epoch", "loss"}
 
 
-def test_a_deadline_stops_within_an_epoch_which_goes_on_from_there(
+def test_a_training_that_was_stopped_within_an_epoch_ends_with_the_weights_of_one_that_was_not(
+    trial_runs: Runs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An epoch has 5 batches, so that batch 8 is the second epoch's third."""
+    with trial_runs("unbroken").run() as context:
+        expected = fit(context, 3, loader=own_generator)
+    broken = trial_runs("broken", checkpoint_policy="none")
+    with broken.run() as context:
+        fit(context, 3, stop_at=8, loader=own_generator)
+    assert broken.steps("checkpoint") == [8]
+    assert "goes on after batch" not in capsys.readouterr().out
+    with broken.run() as context:
+        weights = fit(context, 3, loader=own_generator)
+    assert "goes on after batch 3 of its epoch\n" in capsys.readouterr().out
+    assert all(map(torch.equal, weights, expected))
+    assert broken.steps("checkpoint") == [8, 15]
+    assert broken.steps("metrics", "validation") == [5, 10, 15]
+    assert broken.exits() == ["preempted", "completed"]
+
+
+def own_generator(records: Any) -> Any:
+    """Shuffles by a generator of its own, and changes each record by chance."""
+    generator = torch.Generator().manual_seed(7)
+    return DataLoader(Noisy(records), batch_size=8, shuffle=True, generator=generator)
+
+
+def process_generator(records: Any) -> Any:
+    return DataLoader(Noisy(records), batch_size=8, shuffle=True)
+
+
+def worker_generators(records: Any) -> Any:
+    return DataLoader(Noisy(records), batch_size=8, shuffle=True, num_workers=1)
+
+
+def stream(records: Any) -> Any:
+    """Nobody knows the number of its batches before its end."""
+    return DataLoader(Stream(Noisy(records)), batch_size=8)
+
+
+class Stream(IterableDataset[Any]):
+    """All records in an order of chance."""
+
+    def __init__(self, records: Any) -> None:
+        self.records = records
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self.records[number] for number in torch.randperm(len(self.records)).tolist())
+
+
+@pytest.mark.parametrize("loader", [process_generator, worker_generators, stream])
+def test_a_loader_of_torchs_goes_on_within_its_epoch(
+    trial_runs: Runs, loader: Callable[..., Any]
+) -> None:
+    with trial_runs("unbroken").run() as context:
+        expected = fit(context, 2, loader=loader)
+    broken = trial_runs("broken", checkpoint_policy="none")
+    for stop_at in (2, 8, 0):
+        with broken.run() as context:
+            weights = fit(context, 2, stop_at=stop_at, loader=loader)
+    assert broken.steps("checkpoint") == [2, 8, 10]
+    assert all(map(torch.equal, weights, expected))
+
+
+class Batches:
+    """An order of the trial's own, always the same."""
+
+    def __init__(self, records: Any) -> None:
+        self._loader: DataLoader[Any] = DataLoader(records, batch_size=8)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._loader)
+
+
+def test_what_is_no_loader_of_torchs_begins_its_epoch_anew_and_says_so(
     trial_runs: Runs, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = trial_runs("trial", checkpoint_policy="none")
     with runs.run() as context:
-        fit(context, 3, stop_at=8)
-    assert runs.steps("checkpoint") == [8]
-    assert "goes on after batch" not in capsys.readouterr().out
+        fit(context, 3, stop_at=8, loader=Batches)
     with runs.run() as context:
-        fit(context, 3)
-    # An epoch has 5 batches.
-    assert "goes on after batch 3 of its epoch; the data loader has no" in capsys.readouterr().out
+        fit(context, 3, loader=Batches)
+    said = capsys.readouterr().out
+    assert "goes on after batch 3 of its epoch; Batches is no torch DataLoader and has no" in said
     assert runs.steps("checkpoint") == [8, 15]
-    assert runs.steps("metrics", "validation") == [5, 10, 15]
-    assert runs.exits() == ["preempted", "completed"]
 
 
 def test_the_searcher_is_answered_after_the_checkpoint_or_by_the_next_process(

@@ -53,6 +53,18 @@ def test_a_training_that_was_stopped_ends_with_the_weights_of_one_that_was_not(
     assert {"loss", "learning_rate"} <= unbroken.lines("metrics")[0]["metrics"].keys()
 
 
+def test_an_epoch_that_begins_anew_is_told_of(
+    trial_runs: Runs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = trial_runs("trial")
+    with pytest.raises(SystemExit), runs.run() as context:
+        train(context, stop_at=7)
+    assert "ignore_data_skip" not in capsys.readouterr().out
+    with runs.run() as context:
+        train(context, ignore_data_skip=True)
+    assert "ignore_data_skip is set: the epoch is trained from its" in capsys.readouterr().out
+
+
 def test_the_searcher_is_answered_after_the_checkpoint_or_by_the_next_process(
     trial_runs: Runs,
 ) -> None:

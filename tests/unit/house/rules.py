@@ -112,8 +112,8 @@ SDK_HOMES = {
     # A framework of training code has one adapter.
     "keras": ("harness/detcloud/keras.py",),
     "transformers": ("harness/detcloud/transformers.py",),
-    "lightning": ("harness/detcloud/lightning.py",),
-    "pytorch_lightning": ("harness/detcloud/lightning.py",),
+    "lightning": ("detcloud/lightning/",),
+    "pytorch_lightning": ("detcloud/lightning/",),
     "deepspeed": ("detcloud/deepspeed/",),
 }
 # A cloud is one folder of its name in each root; on a machine of one's own there is none.

@@ -1,33 +1,22 @@
-"""Lightning: `TrialCallback` makes a call of `trainer.fit` a trial's training, and `DetLogger`
-reports what it logs.
-"""
+"""The callback that makes a call of `trainer.fit` a trial's training."""
 
 from __future__ import annotations
 
-import importlib
-import sys
 from contextlib import ExitStack
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from detcloud import core
 from detcloud.core.framework_loop import FrameworkLoop
+from detcloud.lightning.logger import DetLogger
+from detcloud.lightning.package import package
 from detcloud.pytorch import generators
+from detcloud.pytorch.loader_progress import LoaderProgress, unfollowed_reason
 from detcloud.shared.errors import DetcloudError
 
 CHECKPOINT = "model.ckpt"
-GENERATORS = "detcloud_generators"
-
-
-# The package that the script has imported, by its present name or by its former one.
-_NAMES = ("lightning.pytorch", "pytorch_lightning")
-_NAME = next((name for name in _NAMES if name in sys.modules), "") or next(
-    name for name in _NAMES if find_spec(name.partition(".")[0])
-)
-_package: Any = importlib.import_module(_NAME)
-_Callback: Any = _package.Callback
-_Logger: Any = importlib.import_module(f"{_NAME}.loggers").Logger
+STATES = "detcloud_generators"
+_Callback: Any = package.Callback
 
 
 class TrialCallback(_Callback):
@@ -46,6 +35,9 @@ class TrialCallback(_Callback):
         self._metrics: dict[str, Any] = {}
         self._metrics_before: dict[str, Any] = {}
         self._is_leaving = False
+        self._progress: LoaderProgress | None = None
+        # What this rank's part of a checkpoint says of generators and the loader.
+        self._rank_state: dict[str, Any] = {}
 
     @property
     def is_unfinished(self) -> bool:
@@ -84,14 +76,10 @@ class TrialCallback(_Callback):
             # It was saved, and then this process ended before the searcher heard of it.
             self._loop.complete(self._metrics)
         trainer.should_stop = trainer.should_stop or self._loop.has_ended
-        is_within = self._epoch_batches and not hasattr(trainer.train_dataloader, "state_dict")
-        if is_within and self._core.is_chief:
-            print(
-                f"[detcloud] training goes on after batch {self._epoch_batches} of its epoch; the "
-                "data loader has no state_dict, so what is left of the epoch is trained with "
-                "batches from its beginning",
-                flush=True,
-            )
+        self._go_on_within_epoch(trainer)
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        self._follow_loader(trainer)
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
@@ -131,12 +119,18 @@ class TrialCallback(_Callback):
             self._save(trainer)
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        checkpoint[GENERATORS] = self._core.distributed.allgather(generators.capture_state())
+        progress, batches = self._progress, self._epoch_batches
+        state = {
+            "generators": generators.capture_state(),
+            "loader": None if progress is None else progress.state_dict(batches),
+        }
+        checkpoint[STATES] = self._core.distributed.allgather(state)
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        states, ranks = checkpoint.get(GENERATORS, []), self._core.distributed
+        states, ranks = checkpoint.get(STATES, []), self._core.distributed
         if len(states) == ranks.size:
-            generators.restore_state(states[ranks.rank])
+            self._rank_state = states[ranks.rank]
+            generators.restore_state(self._rank_state.get("generators", self._rank_state))
 
     def state_dict(self) -> dict[str, Any]:
         counts = {"steps": self._steps, "epochs": self._epochs, "batches": self._epoch_batches}
@@ -146,6 +140,34 @@ class TrialCallback(_Callback):
         self._steps = self._saved_steps = state_dict["steps"]
         self._epochs, self._metrics = state_dict["epochs"], state_dict["metrics"]
         self._epoch_batches = state_dict.get("batches", 0)
+
+    def _go_on_within_epoch(self, trainer: Any) -> None:
+        """Have the loader go on after the batches that were trained, or say that it does not."""
+        reason, state = self._follow_loader(trainer), self._rank_state.get("loader")
+        if self._progress is not None:
+            if state is not None:
+                self._progress.load_state_dict(state)
+            elif self._rank_state:
+                reason = "its checkpoint has no order of it"
+            # Lightning has made an iterator already.
+            iter(trainer.fit_loop._data_fetcher)
+        if self._epoch_batches and self._core.is_chief:
+            rest = "what is left of the epoch is trained with batches from its beginning"
+            more = f"; {reason}, so {rest}" if reason else ""
+            at = f"training goes on after batch {self._epoch_batches} of its epoch"
+            print(f"[detcloud] {at}{more}", flush=True)
+
+    def _follow_loader(self, trainer: Any) -> str:
+        """Follow the epochs of the training loader; the reason why that cannot be, "" if it is."""
+        loader = trainer.train_dataloader
+        if hasattr(loader, "state_dict"):
+            return ""
+        reason = unfollowed_reason(loader)
+        if reason:
+            self._progress = None
+        elif self._progress is None or self._progress.loader is not loader:
+            self._progress = LoaderProgress(loader)
+        return reason
 
     def _finish_validation(self, trainer: Any) -> None:
         """Report what the validation has changed of the metrics, save, and answer the searcher."""
@@ -165,7 +187,7 @@ class TrialCallback(_Callback):
         """Store a checkpoint, which every rank writes its part of."""
         self._saved_steps = self._steps
         ranks, folder = self._core.distributed, ""
-        framework = f"lightning-{_package.__version__}"
+        framework = f"lightning-{package.__version__}"
         metadata = {"steps_completed": self._steps, "framework": framework}
         with ExitStack() as stack:
             if self._core.is_chief:
@@ -177,35 +199,3 @@ class TrialCallback(_Callback):
         for logger in trainer.loggers:
             if isinstance(logger, DetLogger):
                 logger.is_validating = is_validating
-
-
-class DetLogger(_Logger):
-    """Reports what a Trainer logs as training metrics, but for what its TrialCallback reports."""
-
-    def __init__(
-        self, core_context: core.Context | None = None, *, config: Any = None, client: Any = None
-    ) -> None:
-        """Report to this context; Determined's `config` and `client` are refused."""
-        super().__init__()
-        if core_context is None or config is not None or client is not None:
-            raise DetcloudError(
-                "DetLogger reports to a trial: give it the context alone, `with "
-                "detcloud.core.init() as context: DetLogger(context)`"
-            )
-        self._core, self.is_validating = core_context, False
-
-    @property
-    def name(self) -> str:
-        return "DetLogger"
-
-    @property
-    def version(self) -> str:
-        return str(self._core.info.trial_id)
-
-    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """Nothing: the trial's hyperparameters are those of its configuration."""
-
-    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        # Lightning counts the steps before this one.
-        if self._core.is_chief and not self.is_validating:
-            self._core.train.report_new_metrics("training", (step or 0) + 1, metrics)

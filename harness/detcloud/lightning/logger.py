@@ -1,0 +1,43 @@
+"""The logger that reports what a Trainer logs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from detcloud import core
+from detcloud.lightning.package import loggers
+from detcloud.shared.errors import DetcloudError
+
+_Logger: Any = loggers.Logger
+
+
+class DetLogger(_Logger):
+    """Reports what a Trainer logs as training metrics, but for what its TrialCallback reports."""
+
+    def __init__(
+        self, core_context: core.Context | None = None, *, config: Any = None, client: Any = None
+    ) -> None:
+        """Report to this context; Determined's `config` and `client` are refused."""
+        super().__init__()
+        if core_context is None or config is not None or client is not None:
+            raise DetcloudError(
+                "DetLogger reports to a trial: give it the context alone, `with "
+                "detcloud.core.init() as context: DetLogger(context)`"
+            )
+        self._core, self.is_validating = core_context, False
+
+    @property
+    def name(self) -> str:
+        return "DetLogger"
+
+    @property
+    def version(self) -> str:
+        return str(self._core.info.trial_id)
+
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        """Nothing: the trial's hyperparameters are those of its configuration."""
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        # Lightning counts the steps before this one.
+        if self._core.is_chief and not self.is_validating:
+            self._core.train.report_new_metrics("training", (step or 0) + 1, metrics)

@@ -1,0 +1,104 @@
+"""The place of one of torch's own loaders in its epoch, for loops that a framework runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sized
+from itertools import islice
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from detcloud.pytorch import generators
+
+
+class LoaderProgress:
+    """Follows the epochs of a loader, so that another process can go on within one.
+
+    The loader is changed in one way: an epoch's order is drawn when its first batch is taken, from
+    generators whose state is kept. To go on, that state is put back, and the batches that were
+    trained are loaded and passed over.
+    """
+
+    def __init__(self, loader: DataLoader[Any]) -> None:
+        self.loader = loader
+        # Of the generators: when the epoch began, and before its latest batch was loaded.
+        self._begun: dict[str, Any] | None = None
+        self._before: dict[str, Any] | None = None
+        self._resumed: dict[str, Any] | None = None
+        kind: Any = type(loader)
+
+        def batches(one: Any) -> Iterator[Any]:
+            return self._batches(lambda: kind.__iter__(one))
+
+        follower: Any = type(kind.__name__, (kind,), {"__iter__": batches})
+        loader.__class__ = follower
+
+    def state_dict(self, batches: int) -> dict[str, Any]:
+        """The state after so many batches of the epoch."""
+        states = {"begun": self._begun, "before": self._before, "now": self._capture()}
+        return {"batches": batches, **states}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from the state, in the epoch that begins next."""
+        if state["batches"] and state["begun"] is not None:
+            self._resumed = state
+        self._restore(state["now"])
+
+    def _batches(self, begin: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+        state, self._resumed = self._resumed, None
+        if state is not None:
+            self._restore(state["begun"])
+        self._begun = self._capture()
+        batches = begin()
+        if state is not None:
+            for _ in islice(batches, state["batches"]):
+                pass
+        if isinstance(self.loader.dataset, Sized):
+            if state is not None:
+                self._restore(state["now"])
+            yield from batches
+        else:
+            yield from self._stream(batches, state)
+
+    def _stream(self, batches: Iterator[Any], state: dict[str, Any] | None) -> Iterator[Any]:
+        """The batches, where nobody knows which is the last one: loops look one batch ahead, which
+        is loaded before the one before it is trained.
+        """
+        if state is not None:
+            self._restore(state["before"])
+        while True:
+            self._before = self._capture()
+            for batch in islice(batches, 1):
+                if state is not None:
+                    self._restore(state["now"])
+                    state = None
+                yield batch
+                break
+            else:
+                return
+
+    def _capture(self) -> dict[str, Any]:
+        own = [one.get_state() for one in self._own_generators()]
+        return {"process": generators.capture_state(), "own": own}
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        for generator, own in zip(self._own_generators(), state["own"], strict=False):
+            generator.set_state(own)
+        generators.restore_state(state["process"])
+
+    def _own_generators(self) -> list[torch.Generator]:
+        """The generators that the loader and its samplers have beside those of the process."""
+        batches: Any = self.loader.batch_sampler
+        places = [self.loader, self.loader.sampler, batches, getattr(batches, "sampler", None)]
+        found = [getattr(place, "generator", None) for place in places]
+        return list({id(it): it for it in found if isinstance(it, torch.Generator)}.values())
+
+
+def unfollowed_reason(loader: object) -> str:
+    """The reason why the epochs of a loader cannot be followed; "" where they can."""
+    if not isinstance(loader, DataLoader):
+        return f"{type(loader).__name__} is no torch DataLoader and has no state_dict"
+    if loader.num_workers and loader.persistent_workers:
+        return "the state of persistent_workers is their own"
+    return ""
