@@ -120,12 +120,13 @@ class AgentService:
         version: str,
         label: str = "",
         address: str = LOOPBACK,
+        runtime: str = "",
     ) -> int:
         """Begin a new session of the agent and return its epoch.
 
         Raises CommandRefused: "forbidden" for an instance that the cluster has begun to end.
         """
-        message = AgentEnrolled(agent, pool, slots, version, label, address)
+        message = AgentEnrolled(agent, pool, slots, version, label, address, runtime)
         key = Key(instances_partition(pool), agent)
         for _ in range(ENROL_TRIES_MAX):
             row = self._engine.table.get(key)

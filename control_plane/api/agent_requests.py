@@ -64,6 +64,7 @@ class Enrolment(AgentBody):
     version: ShortText = ""
     label: ShortText = ""
     address: Annotated[str, Field(pattern=ADDRESS)] = LOOPBACK
+    runtime: ShortText = ""
 
 
 def slot_tuples(enrolment: Enrolment) -> tuple[tuple[int, str, str, str], ...]:

@@ -152,22 +152,24 @@ class Environment(Section):
     """The environment of a trial: its image, variables, ports and registry login."""
 
     image: ImagesField = Field(default_factory=Images)
-    """The container image, or a map of one for each of `cpu`, `cuda` and `rocm`."""
+    """The container image, or a map of one for each of `cpu`, `cuda` and `rocm`. In containers
+    alone.
+    """
     environment_variables: VariablesField = Field(default_factory=VariablesByDevice)
     """A list of NAME=VALUE, or a map of a list for each of `cpu`, `cuda` and `rocm`. Where NAME
     sounds like a secret (password, secret, token, key, credential), VALUE is shown as a mask.
     """
     ports: dict[str, Port] = Field(default_factory=dict)
-    """Ports of the container, by name."""
+    """Kept and shown; containers use the machine's own network."""
     registry_auth: RegistryAuth | None = None
     """The login for the image's registry: `username` and `password`, or one of `auth`,
     `identitytoken` and `registrytoken`; `server` or `serveraddress`; `email`. It replaces the
     template's and the cluster's, which stay with the registry that they are for: where another
     one's image is named, they are left out. No login is sent to a registry that is not its
-    `server`.
+    `server`. In containers alone.
     """
     force_pull_image: bool = False
-    """Whether the image is pulled although it is there."""
+    """Whether the image is pulled although it is there. In containers alone."""
     proxy_ports: ProxyPorts = ()
     """Kept and shown: maps of `proxy_port`, `proxy_tcp` and `unauthenticated`."""
     pod_spec: CarriedMap | None = Field(default=None, repr=False)

@@ -76,7 +76,8 @@ SECTIONS: Final[Sequence[tuple[str, str, type[Section]]]] = (
     (
         "Environment",
         "`environment`: what a trial's container holds and sees. Where trials run as processes, "
-        "the variables apply; what needs a container gives a notice in the trial's log.",
+        "the variables apply; what needs a container gives a notice at create and in the trial's "
+        "log.",
         environment.Environment,
     ),
     ("Reproducibility", "`reproducibility`.", training.Reproducibility),

@@ -102,13 +102,15 @@ class Resources(Section):
     shm_size: Annotated[
         Annotated[int, Field(ge=0, le=COUNT_MAX)] | None, BeforeValidator(_parse_size)
     ] = None
-    """Bytes of /dev/shm in the container, or a size like `1.5 gb`."""
+    """Bytes of /dev/shm in the container, or a size like `1.5 gb`. In containers alone."""
     agent_label: str = ""
     """Trials run only on agents with this label; those without one only on agents without."""
     native_parallel: bool = False
     """Kept and shown."""
     devices: Annotated[tuple[DeviceField, ...], Field(strict=False)] = ()
-    """Devices of the host for the container, also written HOST_PATH:CONTAINER_PATH[:MODE]."""
+    """Devices of the host for the container, also written HOST_PATH:CONTAINER_PATH[:MODE]. In
+    containers alone.
+    """
     is_single_node: bool | None = None
     """Whether all slots of a trial must be on one machine. The nodes of a trial on several find
     each other by its launcher, or by the variables of its environment.
@@ -141,11 +143,13 @@ class BindMount(Section):
     host_path: AbsolutePath
     """The directory on the agent's machine; a trial fails to start where it is missing."""
     container_path: Text
-    """Where it appears. A relative path is below the working directory, and not that itself."""
+    """Where it appears. A relative path is below the working directory, and not that itself.
+    Another absolute one than `host_path` in containers alone.
+    """
     read_only: bool = False
-    """Whether the container may not write to it."""
+    """Whether the container may not write to it. In containers alone."""
     propagation: Propagation = "rprivate"
-    """How mounts below it are passed on."""
+    """How mounts below it are passed on. In containers alone."""
 
     @field_validator("container_path")
     @classmethod

@@ -96,7 +96,7 @@ class SharedFsLayer(DataLayer):
     ends with the run.
     """
     container_storage_path: AbsolutePath | None = Field(default=None, validate_default=True)
-    """Where it appears in the container."""
+    """Where it appears. Another path than the host's in containers alone."""
 
     @field_validator("container_storage_path")
     @classmethod
@@ -114,7 +114,7 @@ class BucketLayer(DataLayer):
     local_cache_host_path: AbsolutePath | None = None
     """The folder of the host for the copies that are read; without it as for shared_fs."""
     local_cache_container_path: AbsolutePath | None = Field(default=None, validate_default=True)
-    """Where that appears in the container."""
+    """Where that appears. Another path than the host's in containers alone."""
 
     @field_validator("local_cache_container_path")
     @classmethod

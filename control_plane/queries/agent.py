@@ -12,6 +12,9 @@ from control_plane.queries.pages import Page, PageRequest
 from control_plane.queries.row_pages import read_row_page, read_rows
 from control_plane.services import Services
 
+PROCESS_RUNTIME = "process"
+"""The runtime of agents that have no containers."""
+
 
 class SlotView(Answer):
     """A slot. `allocation` is the one that holds it, null for a free slot. A slot that is enabled
@@ -78,6 +81,23 @@ def agent_sizes_in_pool(
         if isinstance(state, AgentState) and not state.lost:
             sizes.setdefault(state.label, Counter())[len(state.slots)] += 1
     return sizes
+
+
+def process_devices_in_pool(services: Services, pool: str, label: str) -> set[str]:
+    """The types of the slots of the pool's living agents with that label, `cpu` also where there
+    are none, if all of these agents run trials as processes; empty otherwise, and without any.
+    """
+    rows = read_rows(services.table, AGENTS, " ", "\x7f")
+    names = [row.key.sort for row in rows if row.body.decode() == pool]
+    states = [
+        state
+        for state in services.engine.read_states([addresses.agent(name) for name in names])
+        if isinstance(state, AgentState) and not state.lost and state.label == label
+    ]
+    if any(state.runtime != PROCESS_RUNTIME for state in states):
+        return set()
+    devices = {device for state in states for _, device, _, _ in state.slots}
+    return devices or ({"cpu"} if states else set())
 
 
 def _agent_answer(state: AgentState) -> Agent:

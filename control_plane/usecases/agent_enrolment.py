@@ -21,6 +21,7 @@ class EnrolmentRequest:
     version: str
     label: str
     address: str
+    runtime: str
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ def enrol_agent(services: Services, request: EnrolmentRequest, caller: Principal
         request.version,
         request.label,
         request.address,
+        request.runtime,
     )
     token = issue_agent_token(services.table, request.name, epoch)
     return AgentSession(epoch, token, services.incarnation)

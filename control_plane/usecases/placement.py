@@ -17,6 +17,7 @@ from control_plane.queries import pool as pools
 from control_plane.queries.cluster_configuration import cluster_config
 from control_plane.scheduling.sizes import can_hold, size_advice
 from control_plane.services import Services
+from detcloud.shared.process_settings import process_setting_notices
 
 POOL = "resources.resource_pool"
 SLOTS = "resources.slots_per_trial"
@@ -141,6 +142,23 @@ def placement_warnings(to: Destination, resources: Resources) -> Iterator[str]:
         yield f"resources.weight has no effect in pool {to.name}, {_scheduler_rule(kind)}"
     if to.settings.over_budget:
         yield f"the budget of pool {to.name} is used up: nothing starts there until it is raised"
+
+
+def process_warnings(
+    services: Services, to: Destination, config: ExperimentConfig
+) -> Iterator[str]:
+    """Warnings of settings that containers alone have, where every agent that could run the
+    experiment runs trials as processes.
+    """
+    devices = agents.process_devices_in_pool(services, to.name, config.resources.agent_label)
+    reason = f"agents of pool {to.name} run trials as processes"
+    values = config.masked_values() if devices else {}
+    found = (
+        warning
+        for device in sorted(devices)
+        for warning in process_setting_notices(values, cuda=device == "cuda", reason=reason)
+    )
+    yield from dict.fromkeys(found)
 
 
 def _scheduler_rule(kind: str) -> str:

@@ -38,6 +38,7 @@ from control_plane.usecases.placement import (
     check_mounts,
     choose_destination,
     placement_warnings,
+    process_warnings,
     trial_needs,
 )
 from control_plane.usecases.templates import load_template
@@ -118,9 +119,12 @@ def check_submission(
         time_metric="" if submission.test_mode else config.time_metric,
         job=job_of(config, settings.submitted_ms),
     )
-    return CheckedSubmission(
-        config, message, (*placement_warnings(to, config.resources), *config_warnings(config))
+    warnings = (
+        *placement_warnings(to, config.resources),
+        *config_warnings(config),
+        *process_warnings(services, to, config),
     )
+    return CheckedSubmission(config, message, warnings)
 
 
 def config_retention(config: ExperimentConfig) -> Retention:

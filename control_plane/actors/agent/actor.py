@@ -47,8 +47,8 @@ class DesiredAllocation:
 
 @dataclass(frozen=True)
 class AgentState:
-    """The head of an agent. `revision` grows with every change of `desired`; `slots` and `address`
-    as in AgentEnrolled.
+    """The head of an agent. `revision` grows with every change of `desired`; `slots`, `address` and
+    `runtime` as in AgentEnrolled.
 
     `availability` is as users set it last: it outlives sessions and losses, as does `ends_ms`, when
     the machine is taken away, where the cluster was told of that.
@@ -67,6 +67,7 @@ class AgentState:
     label: str = ""
     address: str = LOOPBACK
     ends_ms: int | None = None
+    runtime: str = ""
 
 
 def step(
@@ -129,6 +130,7 @@ def _enroll(state: AgentState | None, message: AgentEnrolled, context: StepConte
         label=message.label,
         address=message.address,
         ends_ms=None if state is None else state.ends_ms,
+        runtime=message.runtime,
     )
 
 

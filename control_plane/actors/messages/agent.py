@@ -9,7 +9,7 @@ LOOPBACK = "127.0.0.1"
 class AgentEnrolled:
     """A new session of the agent; the first one creates the actor. `slots`: (id, type, uuid, name)
     of each. Only jobs of its `label` run on it. `address`: where trials on other agents reach those
-    on this one.
+    on this one. `runtime`: `process` or `docker`, "" from an agent that does not say.
     """
 
     agent: str
@@ -18,6 +18,7 @@ class AgentEnrolled:
     version: str = ""
     label: str = ""
     address: str = LOOPBACK
+    runtime: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,7 @@ def enrol(body: Enrolment, caller: Caller, services: ServicesParameter) -> Enrol
         version=body.version,
         label=body.label,
         address=body.address,
+        runtime=body.runtime,
     )
     session = enrol_agent(services, enrolment, caller)
     return EnrolmentAnswer(

@@ -52,7 +52,7 @@ class StepAdaptive(AdaptiveOptions):
     bracket_rungs: Brackets = ()
     """Rungs of each bracket, instead of those of the mode."""
     train_stragglers: bool = True
-    """Whether trials that a rung left behind are trained to its end."""
+    """Kept and shown; what a rung leaves behind is closed, as Determined did."""
 
 
 class LengthAdaptive(AdaptiveOptions, BudgetOptions):
@@ -63,7 +63,7 @@ class LengthAdaptive(AdaptiveOptions, BudgetOptions):
     bracket_rungs: Brackets = ()
     """Rungs of each bracket, instead of those of the mode."""
     train_stragglers: bool = True
-    """Whether trials that a rung left behind are trained to its end."""
+    """Kept and shown; what a rung leaves behind is closed, as Determined did."""
 
 
 Options = StepAdaptive | LengthAdaptive

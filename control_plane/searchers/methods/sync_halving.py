@@ -28,14 +28,14 @@ class StepSyncHalving(HalvingOptions):
     step_budget: Steps
     """Steps of all trials together."""
     train_stragglers: bool = True
-    """Whether trials that a rung left behind are trained to its end."""
+    """Kept and shown; what a rung leaves behind is closed, as Determined did."""
 
 
 class LengthSyncHalving(HalvingOptions, BudgetOptions):
     """Halving that waits for a whole rung."""
 
     train_stragglers: bool = True
-    """Whether trials that a rung left behind are trained to its end."""
+    """Kept and shown; what a rung leaves behind is closed, as Determined did."""
 
 
 Options = StepSyncHalving | LengthSyncHalving

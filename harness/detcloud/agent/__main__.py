@@ -85,7 +85,13 @@ def run(options: argparse.Namespace) -> int:
         )
         address = options.address or local_address(options.url)
         identity = AgentIdentity(
-            options.name, options.pool, slots, __version__, options.label, address
+            options.name,
+            options.pool,
+            slots,
+            __version__,
+            options.label,
+            address,
+            options.container_runtime,
         )
         alive = AliveFile(options.alive_file) if options.alive_file is not None else None
         on_answer = alive.record_answer if alive is not None else lambda: None

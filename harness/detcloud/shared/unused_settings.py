@@ -43,6 +43,11 @@ UNUSED_SETTINGS = (
     UnusedSetting(("environment", "drop_capabilities"), NO_CAPABILITIES),
     UnusedSetting(("environment", "slurm"), NO_MANAGER),
     UnusedSetting(("environment", "pbs"), NO_MANAGER),
+    UnusedSetting(
+        ("searcher", "train_stragglers"),
+        "what a rung leaves behind is closed, as Determined did",
+        (True,),
+    ),
     UnusedSetting(("resources", "native_parallel"), "only Determined's native API had it"),
     UnusedSetting(("slurm",), NO_MANAGER),
     UnusedSetting(("pbs",), NO_MANAGER),

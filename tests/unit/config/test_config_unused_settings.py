@@ -1,6 +1,8 @@
 """Each setting that acts on nothing gives one notice, and the reference says so too."""
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +10,10 @@ import pytest
 from control_plane.config.advice import config_warnings
 from control_plane.config.check import check_config
 from control_plane.config.reference import render_reference
+from detcloud.shared.process_settings import process_setting_notices
 from detcloud.shared.unused_settings import UNUSED_SETTINGS, unused_setting_notices
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def names_without_effect() -> Iterator[str]:
@@ -22,8 +27,82 @@ def test_what_the_reference_calls_kept_and_shown_is_what_has_a_notice() -> None:
     noticed = {path[-1] for path in (it.path for it in UNUSED_SETTINGS)}
     said = set(names_without_effect())
     assert said - noticed == set()
-    # The reference tells of these in other words.
-    assert noticed - said == {"ports", "mixed_precision"} - said
+    # The reference tells of this in other words.
+    assert noticed - said == {"mixed_precision"}
+
+
+# A value of each setting that containers alone have, and what the notice says of it.
+OF_CONTAINERS: dict[str, tuple[dict[str, Any], str]] = {
+    "image": ({"environment": {"image": "org/x"}}, "image org/x is not used"),
+    "registry_auth": ({"environment": {"registry_auth": {"auth": "x"}}}, "registry_auth is not"),
+    "force_pull_image": ({"environment": {"force_pull_image": True}}, "force_pull_image is not"),
+    "shm_size": ({"resources": {"shm_size": 1}}, "shm_size is not used"),
+    "devices": ({"resources": {"devices": [{"host_path": "/dev/x"}]}}, "devices is not used"),
+    "container_path": (
+        {"bind_mounts": [{"host_path": "/a", "container_path": "/b"}]},
+        "bind mount /b is not made",
+    ),
+    "read_only": (
+        {"bind_mounts": [{"host_path": "/a", "container_path": "a", "read_only": True}]},
+        "bind mount a: read_only cannot be enforced",
+    ),
+    "propagation": (
+        {"bind_mounts": [{"host_path": "/a", "container_path": "a", "propagation": "shared"}]},
+        "bind mount a: propagation shared cannot be enforced",
+    ),
+    "container_storage_path": (
+        {"data_layer": {"host_storage_path": "/a", "container_storage_path": "/b"}},
+        "data_layer.container_storage_path is not used",
+    ),
+    "local_cache_container_path": (
+        {
+            "data_layer": {
+                "type": "s3",
+                "local_cache_host_path": "/a",
+                "local_cache_container_path": "/b",
+            }
+        },
+        "data_layer.local_cache_container_path is not used",
+    ),
+}
+# The modules that say what fields there are, and what is told of those that do not act.
+DECLARING = (
+    "control_plane/config/",
+    "control_plane/checkpoint_stores/types/",
+    "harness/detcloud/shared/unused_settings.py",
+    "harness/detcloud/shared/process_settings.py",
+)
+
+
+def test_what_the_reference_says_of_containers_is_told_where_there_are_none() -> None:
+    lines = render_reference().splitlines()
+    said = {line.split("`")[1] for line in lines if "n containers alone" in line}
+    assert said == set(OF_CONTAINERS)
+    for name, (config, text) in OF_CONTAINERS.items():
+        (notice,) = process_setting_notices(config, cuda=False, reason="WHY")
+        assert text in notice, name
+        assert "WHY" in notice
+
+
+def test_every_other_field_of_the_reference_is_read_by_what_acts_on_it() -> None:
+    """Proves no more than that somebody asks for it; what it does has tests where that is."""
+    said = {*names_without_effect(), *OF_CONTAINERS}
+    rows = [line.split("`")[1] for line in render_reference().splitlines() if line[:3] == "| `"]
+    roots = ("control_plane", "harness", "lambdas", "provisioner")
+    files = [file for root in roots for file in (ROOT / root).rglob("*.py")]
+    text = "\n".join(
+        file.read_text()
+        for file in files
+        if not str(file.relative_to(ROOT)).startswith(DECLARING)
+        or file.name in ("experiment.py", "trial_settings.py", "deadline.py")
+    )
+    words = set(re.findall(r"""[.\["']([a-z_]+)\b""", text))
+    assert {name for name in rows if name not in said and name not in words} == {
+        # Of stores that no cluster can use yet: `config check` and create refuse them.
+        *("hdfs_url", "hdfs_path", "connection_string", "account_url", "credential"),
+        # A search asks for the length of its round, which is called so in the step era.
+        "steps_per_round",
+    }
 
 
 @pytest.mark.parametrize("setting", UNUSED_SETTINGS, ids=lambda it: ".".join(it.path))

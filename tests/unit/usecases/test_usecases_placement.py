@@ -28,9 +28,18 @@ def configure(cluster: Cluster, path: str, config: str) -> None:
     assert answer.status == 200, answer.body
 
 
-def enrol(cluster: Cluster, name: str, slots: int, label: str = "", pool: str = "default") -> None:
+def enrol(
+    cluster: Cluster,
+    name: str,
+    slots: int,
+    label: str = "",
+    pool: str = "default",
+    runtime: str = "",
+) -> None:
     listed = tuple((n, "cpu", f"cpu-{n}", "CPU") for n in range(slots))
-    message = AgentEnrolled(agent=name, pool=pool, slots=listed, version="1", label=label)
+    message = AgentEnrolled(
+        agent=name, pool=pool, slots=listed, version="1", label=label, runtime=runtime
+    )
     cluster.services.engine.execute_command(addresses.agent(name), message)
 
 
@@ -184,6 +193,32 @@ def test_settings_that_count_bring_no_warning(
 ) -> None:
     configure(cluster, "resource-pools/default", f"scheduler: {{type: {scheduler}}}")
     assert submit(cluster, **resources).json["warnings"] == []
+
+
+def test_settings_that_containers_alone_have_are_told_of_where_no_agent_has_any(
+    cluster: Cluster,
+) -> None:
+    overrides = ["environment.image=org/mine:1", "resources.shm_size=1gb"]
+
+    def warnings(*more: str) -> list[str]:
+        answer = cluster.create(CONFIG, overrides=[*overrides, *more], validate_only=True)
+        return list(answer.json["warnings"])
+
+    # No agent is there yet, and then one that does not say.
+    assert warnings() == []
+    enrol(cluster, "labelled", 1, label="old")
+    assert warnings("resources.agent_label=old") == []
+    enrol(cluster, "first", 2, runtime="process")
+    reason = "agents of pool default run trials as processes"
+    told = [
+        f"image org/mine:1 is not used: {reason}",
+        f"resources.shm_size is not used: {reason}",
+    ]
+    assert warnings() == told
+    assert cluster.create(CONFIG, overrides=overrides).json["warnings"] == told
+    # Where one has containers, the trial may get what it asks for.
+    enrol(cluster, "second", 2, runtime="docker")
+    assert warnings() == []
 
 
 def test_a_job_moves_to_no_pool_where_it_could_never_run(cluster: Cluster) -> None:

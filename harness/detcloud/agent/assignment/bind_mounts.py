@@ -64,28 +64,6 @@ def make_links(mounts: list[BindMount], folder: Path) -> None:
             _make_link(mount, folder)
 
 
-def mount_notices(mounts: list[BindMount]) -> list[str]:
-    """Lines for the user about mounts of which a process cannot have all that is asked for."""
-    notices = []
-    for mount in mounts:
-        host, container = mount.host_path, mount.container_path
-        if not mount.is_link and container != host:
-            notices.append(
-                f"bind mount {container} is not made: this agent runs trials as processes; use the "
-                f"host's path {host}, or a relative container_path"
-            )
-            continue
-        missing = ["read_only"] if mount.read_only else []
-        if mount.propagation != "rprivate":
-            missing.append(f"propagation {mount.propagation}")
-        if missing:
-            notices.append(
-                f"bind mount {container}: {' and '.join(missing)} cannot be enforced: this agent "
-                "runs trials as processes"
-            )
-    return notices
-
-
 def _parse_path(entry: object, name: str) -> str:
     path = entry.get(name) if isinstance(entry, dict) else None
     if not isinstance(path, str) or not path or "\0" in path:

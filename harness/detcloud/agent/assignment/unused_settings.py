@@ -1,29 +1,25 @@
 """Settings of an experiment that its agent's runtime cannot honour; a trial's log says so once.
 
-Those that act nowhere are in detcloud/shared/unused_settings.py.
+Those that act nowhere are in detcloud/shared/unused_settings.py, and those that containers alone
+have in detcloud/shared/process_settings.py.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from detcloud.agent.assignment.bind_mounts import bind_mounts, mount_notices
-from detcloud.agent.assignment.data_layer import data_layer_notices
+from detcloud.agent.assignment.bind_mounts import bind_mounts
 from detcloud.agent.assignment.environment import (
     configured_variables,
     is_reserved,
     variables_by_name,
 )
 from detcloud.compatibility.variables import VARIABLE_BYTES_MAX, overlong_variables
-from detcloud.shared.registries import STEP_ERA_IMAGES
+from detcloud.shared.process_settings import configured_image, process_setting_notices
 from detcloud.shared.unused_settings import unused_setting_notices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-PROCESSES = "this agent runs trials as processes"
-CONTAINERS_ONLY = ("force_pull_image", "registry_auth")
-RESOURCES = ("shm_size", "devices")
 
 
 def process_notices(config: Mapping[str, Any], *, cuda: bool) -> list[str]:
@@ -37,16 +33,10 @@ def container_notices(config: Mapping[str, Any], image: str, *, cuda: bool) -> l
 
 
 def _unused_by_processes(config: Mapping[str, Any], *, cuda: bool) -> Iterator[str]:
-    environment, resources = _section(config, "environment"), _section(config, "resources")
-    if image := configured_image(environment, cuda=cuda):
-        yield f"image {image} is not used: {PROCESSES}"
-    settings = [f"environment.{name}" for name in CONTAINERS_ONLY if environment.get(name)]
-    settings += [f"resources.{name}" for name in RESOURCES if _is_set(resources.get(name))]
-    for name in settings:
-        yield f"{name} is not used: {PROCESSES}"
+    # An entry that is no mount is refused before.
+    bind_mounts(config)
+    yield from process_setting_notices(config, cuda=cuda)
     yield from unused_setting_notices(config)
-    yield from mount_notices(bind_mounts(config))
-    yield from data_layer_notices(config)
     yield from _reserved_variables(config, cuda=cuda)
     yield from _overlong_variables(config)
 
@@ -59,17 +49,6 @@ def _unused_by_containers(config: Mapping[str, Any], image: str, *, cuda: bool) 
     yield from unused_setting_notices(config)
     yield from _reserved_variables(config, cuda=cuda)
     yield from _overlong_variables(config)
-
-
-def configured_image(environment: Mapping[str, Any], *, cuda: bool) -> str:
-    """The image that the configuration names for the kind of device, "" for none or a default."""
-    image = environment.get("image")
-    if isinstance(image, dict):
-        kind = "cuda" if cuda else "cpu"
-        image = image.get(kind) or (image.get("gpu") if cuda else None)
-        if image == STEP_ERA_IMAGES[kind]:
-            return ""
-    return str(image or "")
 
 
 def _reserved_variables(config: Mapping[str, Any], *, cuda: bool) -> Iterator[str]:
@@ -90,7 +69,3 @@ def _overlong_variables(config: Mapping[str, Any]) -> Iterator[str]:
 def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     section = config.get(name)
     return section if isinstance(section, dict) else {}
-
-
-def _is_set(value: object) -> bool:
-    return value is not None and value != []

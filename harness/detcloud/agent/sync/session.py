@@ -41,6 +41,7 @@ class AgentIdentity:
     version: str
     label: str
     address: str
+    runtime: str = ""
 
 
 @dataclass(frozen=True, slots=True)

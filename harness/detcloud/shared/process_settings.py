@@ -1,0 +1,91 @@
+"""The settings of an experiment that only containers have, where its trials run as processes.
+
+One notice for each is in the answer to a submission, where all agents that may run it have no
+containers, and in the log of each run.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from detcloud.shared.registries import STEP_ERA_IMAGES
+
+AGENT = "this agent runs trials as processes"
+CONTAINERS_ONLY = (
+    ("environment", "force_pull_image"),
+    ("environment", "registry_auth"),
+    ("resources", "shm_size"),
+    ("resources", "devices"),
+)
+_FOLDERS = {"shared_fs": ("host_storage_path", "container_storage_path")}
+_BUCKET_FOLDERS = ("local_cache_host_path", "local_cache_container_path")
+
+
+def process_setting_notices(
+    config: Mapping[str, Any], *, cuda: bool, reason: str = AGENT
+) -> Iterator[str]:
+    """Yield a sentence for each setting of a configuration, as JSON has it, that processes cannot
+    have; none for defaults. `reason` says who runs them as such.
+    """
+    if image := configured_image(_section(config, "environment"), cuda=cuda):
+        yield f"image {image} is not used: {reason}"
+    for name, field in CONTAINERS_ONLY:
+        value = _section(config, name).get(field)
+        # Zero bytes of shared memory is a wish, too.
+        if value is not None and value is not False and value not in ([], {}):
+            yield f"{name}.{field} is not used: {reason}"
+    for mount in config.get("bind_mounts") or ():
+        yield from _mount_notices(mount, reason)
+    host, container = data_layer_folders(config)
+    if host and container and posixpath.normpath(container) != posixpath.normpath(host):
+        field = _folder_fields(_section(config, "data_layer"))[1]
+        yield (
+            f"data_layer.{field} is not used: {reason}, which find the folder at "
+            f"{posixpath.normpath(host)}"
+        )
+
+
+def configured_image(environment: Mapping[str, Any], *, cuda: bool) -> str:
+    """The image that the section names for the kind of device, "" for none or a default."""
+    image = environment.get("image")
+    if isinstance(image, dict):
+        kind = "cuda" if cuda else "cpu"
+        image = image.get(kind) or (image.get("gpu") if cuda else None)
+        if image == STEP_ERA_IMAGES[kind]:
+            return ""
+    return str(image or "")
+
+
+def data_layer_folders(config: Mapping[str, Any]) -> tuple[str, str]:
+    """The folders of the data layer on the host and in the container, "" for none."""
+    section = _section(config, "data_layer")
+    host, container = (section.get(name) or "" for name in _folder_fields(section))
+    return host, container
+
+
+def _mount_notices(mount: Mapping[str, Any], reason: str) -> Iterator[str]:
+    host = posixpath.normpath(mount["host_path"])
+    container = posixpath.normpath(mount["container_path"])
+    if posixpath.isabs(container) and container != host:
+        yield (
+            f"bind mount {container} is not made: {reason}; use the host's path {host}, or a "
+            "relative container_path"
+        )
+        return
+    missing = ["read_only"] if mount.get("read_only") else []
+    propagation = mount.get("propagation") or "rprivate"
+    if propagation != "rprivate":
+        missing.append(f"propagation {propagation}")
+    if missing:
+        yield f"bind mount {container}: {' and '.join(missing)} cannot be enforced: {reason}"
+
+
+def _folder_fields(section: Mapping[str, Any]) -> tuple[str, str]:
+    return _FOLDERS.get(section.get("type", "shared_fs"), _BUCKET_FOLDERS)
+
+
+def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = config.get(name)
+    return section if isinstance(section, dict) else {}
