@@ -7,6 +7,8 @@ holds no credential of the cluster, so that nothing of this works in one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import Enum
 from itertools import islice
 from pathlib import Path
@@ -92,6 +94,17 @@ class Checkpoint(_Handle):
         self._found.delete()
 
 
+@dataclass(frozen=True)
+class TrialMetrics:
+    """One report of a trial's metrics."""
+
+    trial_id: int
+    steps_completed: int
+    end_time: datetime
+    metrics: dict[str, Any]
+    group: str
+
+
 class Trial(_Handle):
     """One setting of hyperparameters that is trained."""
 
@@ -106,15 +119,18 @@ class Trial(_Handle):
         return experiment
 
     def iter_logs(self, follow: bool = False, **filters: object) -> Iterator[str]:
-        """Pieces of the log; DetcloudError for a filter."""
+        """The lines of the log; DetcloudError for a filter."""
         _refuse_filters("Trial.iter_logs", filters, "detcloud.Client().trial(ID).log_lines")
-        return self._found.logs(follow=follow)
+        return _lines(self._found.logs(follow=follow))
 
     logs = iter_logs
 
-    def iter_metrics(self, group: str | None = None) -> Iterator[Any]:
-        """The reports of metrics, oldest first."""
-        return self._found.metrics(group)
+    def iter_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
+        """The reports of metrics, by group and then oldest first."""
+        for report in self._found.metrics(group):
+            end = datetime.fromtimestamp(report["time_ms"] / 1000, UTC)
+            names = (report["steps_completed"], end, report["metrics"], report["group"])
+            yield TrialMetrics(self._found.id, *names)
 
     stream_metrics = iter_metrics
 
@@ -169,6 +185,21 @@ class Experiment(_Handle):
     def wait(self, interval: float = 5.0) -> ExperimentState:
         """Wait until the experiment has ended; the state in which it did."""
         return ExperimentState(self._found.wait(interval))
+
+    def set_name(self, name: str) -> None:
+        self._found.set(name=name)
+
+    def set_description(self, description: str) -> None:
+        self._found.set(description=description)
+
+    def set_labels(self, labels: Iterable[str]) -> None:
+        self._found.set(labels=sorted(set(labels)))
+
+    def add_label(self, label: str) -> None:
+        self.set_labels([*self._found.labels, label])
+
+    def remove_label(self, label: str) -> None:
+        self.set_labels(one for one in self._found.labels if one != label)
 
     def list_trials(self, **order: object) -> list[Trial]:
         """The trials; DetcloudError for an order."""
@@ -341,6 +372,16 @@ def _check_outside_of_trials() -> None:
             " be used in one: give it a checkpoint with searcher.source_checkpoint_uuid, which"
             " core_context.checkpoint restores, or run the script outside of a trial"
         )
+
+
+def _lines(pieces: Iterable[str]) -> Iterator[str]:
+    """The lines in pieces of a text, with their ends."""
+    rest = ""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split("\n")
+        yield from (f"{line}\n" for line in lines)
+    if rest:
+        yield rest
 
 
 def _refuse_filters(place: str, filters: dict[str, object], instead: str) -> None:

@@ -40,6 +40,7 @@ _NO_MODELS = (
     "there is no model registry: name a checkpoint by its UUID, and keep notes in the labels of"
     " its experiment."
 )
+_NO_WORKSPACES = "there are no workspaces and projects: experiments have labels."
 _SORTED = "lists have one order; sort what they give."
 _NATIVE = "start the experiment with `detcloud create CONFIG MODEL_DIRECTORY` instead."
 _NATIVE_SPACE = "write the hyperparameter into the configuration, with `type` and its range."
@@ -77,6 +78,37 @@ _BATCH_PROCESS = {
         "TorchBatchProcessor TorchBatchProcessorContext torch_batch_process",
     ),
     "get_default_device": "detcloud.pytorch.batch_process:default_device",
+}
+
+_EXPERIMENTAL = Module(
+    offered=_same_names(
+        "detcloud.compatibility.client",
+        "Checkpoint Experiment ExperimentReference Trial TrialReference",
+    )
+    | {"Determined": "detcloud.compatibility.client:Cluster"},
+    missing={
+        **_all_missing("Model ModelOrderBy ModelSortBy", _NO_MODELS),
+        **_all_missing("TrialOrderBy TrialSortBy", _SORTED),
+        **_all_missing("create init_native", _NATIVE),
+        **_all_missing(
+            "create_trial_instance test_one_batch",
+            "train a few batches with detcloud.pytorch.Trainer outside of a cluster.",
+        ),
+    },
+)
+# The modules of `common.experimental`, from which it took the same classes.
+_CLIENT_PARTS = {
+    "checkpoint": Module(offered=_same_names("detcloud.compatibility.client", "Checkpoint")),
+    "determined": Module(offered={"Determined": "detcloud.compatibility.client:Cluster"}),
+    "experiment": Module(
+        offered=_same_names(
+            "detcloud.compatibility.client", "Experiment ExperimentReference ExperimentState"
+        )
+    ),
+    "model": Module(
+        missing=_all_missing("Model ModelOrderBy ModelSortBy ModelVersion", _NO_MODELS)
+    ),
+    "trial": Module(offered=_same_names("detcloud.compatibility.client", "Trial TrialReference")),
 }
 
 _MODULES = {
@@ -248,22 +280,7 @@ _MODULES = {
         ),
         missing={"RemoteSearchRunner": "run a LocalSearchRunner beside the cluster."},
     ),
-    "experimental": Module(
-        offered=_same_names(
-            "detcloud.compatibility.client",
-            "Checkpoint Experiment ExperimentReference Trial TrialReference",
-        )
-        | {"Determined": "detcloud.compatibility.client:Cluster"},
-        missing={
-            **_all_missing("Model ModelOrderBy ModelSortBy", _NO_MODELS),
-            **_all_missing("TrialOrderBy TrialSortBy", _SORTED),
-            **_all_missing("create init_native", _NATIVE),
-            **_all_missing(
-                "create_trial_instance test_one_batch",
-                "train a few batches with detcloud.pytorch.Trainer outside of a cluster.",
-            ),
-        },
-    ),
+    "experimental": _EXPERIMENTAL,
     "experimental.client": Module(
         offered=_same_names(
             "detcloud.compatibility.client",
@@ -280,9 +297,12 @@ _MODULES = {
             ),
             **_all_missing("CheckpointSortBy ExperimentSortBy TrialSortBy", _SORTED),
             **_all_missing(
-                "Project User Workspace create_user create_workspace delete_workspace"
-                " get_user_by_name get_workspace iter_trials_metrics list_users list_workspaces"
-                " logout whoami Session",
+                "Project Workspace create_workspace delete_workspace get_workspace list_workspaces",
+                _NO_WORKSPACES,
+            ),
+            **_all_missing(
+                "User create_user get_user_by_name iter_trials_metrics list_users logout whoami"
+                " Session",
                 _NO_CLIENT,
             ),
         },
@@ -315,6 +335,8 @@ _MODULES = {
         missing=_all_missing("constants context requests storage", _INTERNAL),
     ),
     "common.check": Module(offered=_CHECKS),
+    "common.experimental": _EXPERIMENTAL,
+    **{f"common.experimental.{name}": part for name, part in _CLIENT_PARTS.items()},
     "common.util": Module(
         offered={
             **_same_names(
@@ -384,4 +406,5 @@ MODULES: Mapping[str, Module] = {
     # A package beside it until 0.13.
     FORMER_ROOT: Module(),
     f"{FORMER_ROOT}.check": Module(offered=_CHECKS),
+    f"{FORMER_ROOT}.experimental": _EXPERIMENTAL,
 }

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from control_plane.config import ExperimentConfig, check_config
+from control_plane.config import ConfigInvalid, ExperimentConfig, check_config
 from tests.unit.config.samples import (
     ABSENT,
     LENGTH,
@@ -180,3 +180,14 @@ def test_the_generated_name_is_the_description_in_the_step_era() -> None:
     assert (check_changed(STEP, {}).description or "").startswith("Experiment (")
     assert check_changed(STEP, {"description": ""}).description == ""
     assert check_changed(LENGTH, {"name": "mine"}).name == "mine"
+
+
+def test_a_period_in_steps_beside_a_length_is_told_what_to_write() -> None:
+    text = """
+name: n
+entrypoint: model_def:Trial
+min_validation_period: 1
+searcher: {name: single, metric: loss, max_length: {batches: 10}}
+"""
+    with pytest.raises(ConfigInvalid, match=r"write a length like \{batches: 100\} there, or"):
+        check_config(text)
