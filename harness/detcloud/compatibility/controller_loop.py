@@ -79,6 +79,7 @@ class Trainer:
 
     def fit(self) -> None:
         """Train until nothing is left to do here, then checkpoint unsaved work."""
+        self._core.train.allow_repeats()
         self._restore()
         info = self._core.info
         if info.perform_initial_validation and not self._position.steps and not info.test_mode:

@@ -113,6 +113,13 @@ def alert(title: str = "", description: str = "", level: str = "info") -> None:
     _session.context.alert(title, description, level)
 
 
+def url_reverse_webui_exp_view() -> str:
+    """The command that shows the experiment, since there is no page of it."""
+    if _session is None:
+        raise DetcloudError("core_v2.url_reverse_webui_exp_view was called before core_v2.init")
+    return f"detcloud describe {_session.context.info.experiment_id}"
+
+
 def close() -> None:
     """End what `init` began; the trial has ended well."""
     global _session

@@ -312,13 +312,9 @@ _MODULES = {
             **_same_names(
                 "detcloud.compatibility.core_v2",
                 "Config DefaultConfig UnmanagedConfig alert checkpoint close distributed info init"
-                " init_context preempt searcher train",
+                " init_context preempt searcher train url_reverse_webui_exp_view",
             ),
             **_same_names("detcloud.core", "DistributedContext PreemptMode TensorboardMode"),
-        },
-        missing={
-            "url_reverse_webui_exp_view": "`detcloud describe EXPERIMENT` shows an experiment, and"
-            " `detcloud status` the cluster's address."
         },
     ),
     "experimental.unmanaged": Module(

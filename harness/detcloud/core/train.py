@@ -46,6 +46,8 @@ class TrainContext:
         self._read = read
         self._events = events
         self._last_reported: dict[str, tuple[int, set[str]]] = {}
+        # Whether the code knows that reports of a process without `events`, a worker, are dropped.
+        self._is_told = False
         self.early_exit: EarlyExitReason | None = None
         self.tensorboard_mode = TensorboardMode.AUTO
         self._metadata = dict(metadata or {})
@@ -85,6 +87,7 @@ class TrainContext:
         """
         steps, names = self._last_reported.get(group, (-1, set[str]()))
         reported = names if steps == steps_completed else set[str]()
+        self._is_told = True
         fresh = {
             name: value
             for name, value in metrics.items()
@@ -171,8 +174,9 @@ class TrainContext:
             self._events.close()
 
     def allow_repeats(self) -> None:
-        """Allow reports that were made before, because training starts anew in this process."""
+        """Allow reports that were made before, because a loop that all processes share starts."""
         self._last_reported.clear()
+        self._is_told = True
 
     def set_status(self, status: str) -> None:
         """Write what the trial is doing to its log."""
@@ -184,6 +188,13 @@ class TrainContext:
         _check_steps(steps_completed)
         plain = _to_plain_metrics(group, steps_completed, metrics)
         self._check_not_repeated(group, steps_completed, plain)
+        if self._events is None and not self._is_told:
+            self._is_told = True
+            print(
+                "[detcloud] what this process reports is not kept: report from rank 0 alone, and "
+                "gather there with core_context.distributed what the others have measured",
+                flush=True,
+            )
         self._report(
             "metrics", group=group, steps_completed=steps_completed, metrics=plain, **extra
         )

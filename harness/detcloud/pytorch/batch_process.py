@@ -272,7 +272,8 @@ class _Processing:
         metrics = self._context.reducers.reduce(self._ranks, training=False)
         if not metrics:
             return
-        self._core.train.report_validation_metrics(self._steps, metrics)
+        if self._core.is_chief:
+            self._core.train.report_validation_metrics(self._steps, metrics)
         value = metrics.get(self._core.info.metric)
         if isinstance(value, int | float):
             self.metric = float(value)

@@ -132,3 +132,23 @@ def test_metadata_of_the_trial_are_kept_for_its_next_run(
                 context.train.set_metadata(wrong)
     [line] = reports(trial, "trial_metadata")
     assert line["metadata"] == {"deep": {"x": [1, 2.5, None]}}
+
+
+def test_a_worker_is_told_once_that_its_reports_are_not_kept(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def context(events: EventWriter | None) -> TrainContext:
+        return TrainContext(lambda kind, **fields: None, Directives, events)
+
+    worker, chief = context(None), context(EventWriter(tmp_path, "a"))
+    for steps in (1, 2):
+        worker.report_training_metrics(steps, {"loss": 1.0})
+        chief.report_training_metrics(steps, {"loss": 1.0})
+    chief.close()
+    assert capsys.readouterr().out.count("what this process reports is not kept") == 1
+    # Loops that all processes share report alike in each of them.
+    framework, shared = context(None), context(None)
+    framework.report_new_metrics("training", 1, {"loss": 1.0})
+    shared.allow_repeats()
+    shared.report_validation_metrics(1, {"loss": 1.0})
+    assert capsys.readouterr().out == ""
