@@ -266,6 +266,17 @@ def test_what_would_tell_the_difference_starts_plainly(
     assert runs(tmp_path) == 1
 
 
+def test_files_that_nobody_imports_start_no_trial_plainly(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    # As examples/digits has them: `random` is a module, and `random.yaml` is none.
+    files = {"random.yaml": "", "json.md": "", "torch": ""}
+    node = TrialNode(tmp_path, fork_server)
+    allocation = node.run("4.1", counting_program(tmp_path) | files)
+    assert began_in(allocation) == "detcloud.launch.fork_server"
+    assert runs(tmp_path) == 1
+
+
 def test_a_forked_trial_outlives_its_template_and_the_next_has_a_new_one(
     tmp_path: Path, own_fork_server: ForkServer
 ) -> None:

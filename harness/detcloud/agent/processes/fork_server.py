@@ -35,6 +35,9 @@ REASON_CHARACTERS_MAX = 300
 # A process's working directory is first on its path; that of the fork server has no modules.
 COMMAND = 'cd "$1" && exec "$2" -m detcloud.launch.fork_server "$3"'
 
+# Of files that can be imported, on any system and by any version of Python.
+MODULE_SUFFIXES = (".py", ".pyc", ".pyd", ".so")
+
 # Variables that the interpreter, the C library, torch and its imports read while they are loaded.
 READ_AT_IMPORT = re.compile(
     "PYTHON|__PYVENV|LD_|DYLD_|MALLOC_|GLIBC_|LC_|LANG|TZ|OMP_|GOMP_|KMP_|ACC_|MKL|ONEDNN|DNNL"
@@ -196,7 +199,10 @@ class ForkServer:
             return False
         # A module that is imported already would hide the trial's own one of that name.
         with os.scandir(cwd) as entries:
-            return not any(entry.name.partition(".")[0] in self._modules for entry in entries)
+            return not any(
+                entry.name.partition(".")[0] in self._modules and _is_module(entry)
+                for entry in entries
+            )
 
     def _reap(self) -> None:
         if self._pid is not None:
@@ -224,6 +230,11 @@ class ForkServer:
         except OSError:
             return ""
         return f" ({' '.join(words)[-REASON_CHARACTERS_MAX:]})" if words else ""
+
+
+def _is_module(entry: os.DirEntry[str]) -> bool:
+    """Whether Python might import a file or folder. Configurations and notes may be named alike."""
+    return entry.name.endswith(MODULE_SUFFIXES) or entry.is_dir()
 
 
 def _differing_names(one: Mapping[str, str], other: Mapping[str, str]) -> set[str]:
