@@ -20,24 +20,33 @@ T = TypeVar("T")
 
 def wait_until(look: Callable[[], T], seconds: float = 30.0, what: str = "") -> T:
     """Returns what `look` finds once that is true. Raises AssertionError after PATIENCE times
-    `seconds`, which names `what` was waited for, or else the line that waits.
+    `seconds`, which names `what` was waited for, or else the line that waits. Whoever has waited
+    long looks less often: a look may cost a request, and others need the machine.
     """
-    return poll_until(look, seconds, what or _calling_line(), pause_seconds=0.02)
+    return poll_until(look, seconds, what or _calling_line(), 0.02, pause_seconds_max=0.1)
 
 
 def poll_until(
-    look: Callable[[], T], seconds: float, what: str | Callable[[], str], pause_seconds: float
+    look: Callable[[], T],
+    seconds: float,
+    what: str | Callable[[], str],
+    pause_seconds: float,
+    pause_seconds_max: float = 0.0,
 ) -> T:
     """Returns what `look` finds once that is true. Raises AssertionError, which names `what` was
     waited for, after PATIENCE times `seconds`.
+
+    The pause between two looks grows with the wait, to a twentieth of it, up to
+    `pause_seconds_max`.
     """
     limit = seconds * PATIENCE
-    give_up_at = time.monotonic() + limit
+    began = time.monotonic()
     while not (seen := look()):
-        if time.monotonic() > give_up_at:
+        waited = time.monotonic() - began
+        if waited > limit:
             told = what() if callable(what) else what
             raise AssertionError(f"{told}: waited {limit:.0f} s in vain")
-        time.sleep(pause_seconds)
+        time.sleep(max(pause_seconds, min(pause_seconds_max, waited / 20)))
     return seen
 
 

@@ -91,6 +91,18 @@ class Laptop:
         with Client(self.record()["url"], token) as cluster:
             yield cluster
 
+    def trials(self, experiment: int) -> list[dict[str, Any]]:
+        """The experiment's trials as the API has them: to look for something that is yet to come,
+        for a command takes a third of a second of a core each time.
+        """
+        with self.cluster() as cluster:
+            return [trial.data for trial in cluster.experiment(experiment).trials()]
+
+    def log(self, trial: int) -> str:
+        """The trial's log as the API has it at this moment."""
+        with self.cluster() as cluster:
+            return "".join(cluster.trial(trial).logs())
+
     def running(self) -> list[Running]:
         """The trials whose process is there at this moment."""
         found = []

@@ -91,10 +91,14 @@ def test_a_paused_search_starts_when_it_is_activated(laptop: Laptop, tmp_path: P
 
 def test_pause_stops_at_a_checkpoint_and_activate_goes_on(laptop: Laptop, tmp_path: Path) -> None:
     laptop.run("create", *write_model(tmp_path, 0.1, searcher=_searcher(trials=1, batches=150)))
-    wait_until(lambda: laptop.json("trial", "describe", 1, "--metrics")["metrics"])
+    with laptop.cluster() as cluster:
+        trial = cluster.trial(1)
+        wait_until(lambda: list(trial.metrics()))
     assert laptop.run("pause", 1).stdout == "experiment 1 is PAUSED\n"
     wait_until(lambda: not laptop.running())
-    stopped_at = wait_until(lambda: laptop.json("checkpoint", "list", 1))[0]["steps_completed"]
+    with laptop.cluster() as cluster:
+        wait_until(lambda: list(cluster.trial(1).checkpoints()))
+    stopped_at = laptop.json("checkpoint", "list", 1)[0]["steps_completed"]
     assert 0 < stopped_at < 150
     assert laptop.run("activate", 1).stdout == "experiment 1 is ACTIVE\n"
     laptop.run("wait", 1)
@@ -108,7 +112,7 @@ def test_pause_stops_at_a_checkpoint_and_activate_goes_on(laptop: Laptop, tmp_pa
 def test_what_is_ended_by_hand_is_canceled(command: str, laptop: Laptop, tmp_path: Path) -> None:
     laptop.run("create", *write_model(tmp_path, 0.2, searcher=_searcher(batches=1000)))
     wait_until(lambda: len(laptop.running()) == 2)
-    wait_until(lambda: "starts at" in laptop.run("trial", "logs", 1).stdout)
+    wait_until(lambda: "starts at" in laptop.log(1))
     assert laptop.json(command, 1)["state"].startswith("STOPPING_")
     assert laptop.run("wait", 1, code=1).stdout == "experiment 1 ended: CANCELED\n"
     assert laptop.running() == []
@@ -134,7 +138,9 @@ def test_up_is_idempotent_and_down_leaves_nothing(laptop: Laptop, tmp_path: Path
     assert up.stdout == f"the local cluster is up at {url} (pid {pid}, data in {laptop.home})\n"
     again = laptop.run("up")
     assert again.stdout == f"the local cluster runs already at {url} (pid {pid})\n"
-    wait_until(lambda: laptop.json("status")["resource_pools"][0]["slots"] == 3)
+    with laptop.cluster() as cluster:
+        wait_until(lambda: cluster.overview()["resource_pools"][0]["slots"] == 3)
+    assert laptop.json("status")["resource_pools"][0]["slots"] == 3
     command = [sys.executable, "-P", "-m", "lambdas.local", "--home", str(laptop.home)]
     second = laptop.shell(command)
     refusal = f"detcloud server: a server runs on {laptop.home} already\n"

@@ -32,16 +32,14 @@ def test_an_interrupted_trial_ends_with_the_weights_of_an_unbroken_one(laptop: L
     laptop.run("create", *CONST, *given)
     second = laptop.json("trial", "list", 2)[0]["id"]
 
-    def trains() -> bool:
-        metrics = laptop.json("trial", "describe", second, "--metrics")["metrics"]
-        return any(report["group"] == "validation" for report in metrics)
-
-    wait_until(trains)
-    laptop.run("pause", 2)
-    [checkpoint] = wait_until(lambda: laptop.json("checkpoint", "list", 2))
+    with laptop.cluster() as cluster:
+        trial = cluster.trial(second)
+        wait_until(lambda: list(trial.metrics("validation")))
+        laptop.run("pause", 2)
+        [checkpoint] = wait_until(lambda: list(trial.checkpoints()))
     wait_until(lambda: not any(one.allocation.startswith(f"{second}.") for one in laptop.running()))
     target = laptop.json("trial", "describe", second)["target_steps"]
-    assert 0 < checkpoint["steps_completed"] < target
+    assert 0 < checkpoint.data["steps_completed"] < target
     laptop.run("activate", 2)
     assert {laptop.run("wait", number).stdout.split()[-1] for number in (1, 2)} == {"COMPLETED"}
     with laptop.cluster() as cluster:

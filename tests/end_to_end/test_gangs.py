@@ -103,7 +103,7 @@ def test_a_trial_over_two_agents_begins_again_when_one_of_them_dies(
     assert len(first) == 2
     wait_until(lambda: _trial(laptop)["latest_checkpoint"])
     # What an agent has not sent yet dies with it.
-    wait_until(lambda: "[rank=1] run 1" in laptop.run("trial", "logs", 1).stdout)
+    wait_until(lambda: "[rank=1] run 1" in laptop.log(1))
     victim = next(name for name in reversed(first) if name != "local")
     [healthy] = set(first) - {victim}
     agents.strike(victim)
@@ -130,13 +130,13 @@ def test_a_trial_over_two_agents_begins_again_when_one_of_them_dies(
 
 
 def _trial(laptop: Laptop) -> dict[str, Any]:
-    found: dict[str, Any] = laptop.json("trial", "describe", 1)
-    return found
+    with laptop.cluster() as cluster:
+        return cluster.trial(1).data
 
 
 def _places(laptop: Laptop, state: str) -> list[str]:
     """The agents of the trial's allocation, by rank, once that is in the state."""
-    listed = laptop.json("trial", "list", 1)
+    listed = laptop.trials(1)
     allocation = listed[0]["allocation"] if listed else None
     if not allocation or allocation["state"] != state:
         return []

@@ -40,8 +40,8 @@ def submit(laptop: Laptop, folder: Path, name: str, pool: str) -> int:
 
 
 def queue(laptop: Laptop, pool: str) -> list[Any]:
-    jobs: list[Any] = laptop.json("job", "list", "-p", pool)
-    return jobs
+    with laptop.cluster() as cluster:
+        return [job.data for job in cluster.jobs(pool)]
 
 
 def slots(laptop: Laptop, pool: str) -> dict[str, str]:
@@ -72,7 +72,8 @@ def test_a_job_moved_ahead_preempts_and_pools_decide_each_in_their_way(
         ("first_job", "1/1"),
         ("second_job", "0/1"),
     ]
-    (_, waiting) = queue(laptop, "first-come")
+    (running, waiting) = laptop.json("job", "list", "-p", "first-come")
+    assert [running["name"], waiting["name"]] == ["first_job", "second_job"]
     assert waiting["waits"].startswith("needs 1 slot, 0 free")
     # The pools are independent of each other.
     wait_until(lambda: slots(laptop, "default") == {"shared_job": "1/1"})
@@ -96,7 +97,8 @@ def test_a_job_moved_ahead_preempts_and_pools_decide_each_in_their_way(
 
 def _log_after_resume(laptop: Laptop, experiment: int) -> str:
     """The log of the experiment's trial once it was started for the second time."""
-    log = laptop.run("logs", experiment).stdout
+    [trial] = laptop.trials(experiment)
+    log = laptop.log(trial["id"])
     starts = [line.rsplit(" ", 1)[1] for line in log.splitlines() if "starts at" in line]
     return log if len(starts) == 2 and int(starts[1]) > 0 else ""
 
@@ -111,7 +113,8 @@ def test_a_cluster_starts_with_the_pools_of_a_file(laptop: Laptop, tmp_path: Pat
     (pool,) = laptop.json("resource-pool", "list")
     assert (pool["name"], pool["scheduler"]["type"]) == ("mine", "round_robin")
     # The machine's own agent is there.
-    wait_until(lambda: laptop.json("resource-pool", "list")[0]["slots"] == 1)
+    with laptop.cluster() as cluster:
+        wait_until(lambda: cluster.resource_pools()[0].data["slots"] == 1)
     laptop.run("down")
     laptop.run("up", "--slots", 1)
     assert [pool["name"] for pool in laptop.json("resource-pool", "list")] == ["mine"]

@@ -141,7 +141,8 @@ def test_code_that_decides_how_long_it_trains_is_paused_and_goes_on(
     config, model = write_model(tmp_path, searcher={"name": "single", "metric": "loss"})
     (model / "train.py").write_text(OPEN_ENDED)
     laptop.run("create", config, model, "--config", "hyperparameters.x=1")
-    wait_until(lambda: (laptop.json("list")[0]["progress"] or 0) >= 0.25)
+    with laptop.cluster() as cluster:
+        wait_until(lambda: (cluster.experiment(1).progress or 0) >= 0.25)
     laptop.run("pause", 1)
     wait_until(lambda: not laptop.running())
     assert laptop.json("list")[0]["progress"] < 1
@@ -183,7 +184,8 @@ def test_a_population_replaces_its_worst_by_copies_of_its_best(
     assert laptop.run("replay", 1).stdout.endswith("all as recorded\n")
     # The checkpoints that copies began with go with the experiment, and not before.
     laptop.run("experiment", "delete", 1, "--yes")
-    wait_until(lambda: laptop.json("list") == [])
+    with laptop.cluster() as cluster:
+        wait_until(lambda: not list(cluster.experiments()))
 
 
 def test_trials_measured_by_time_train_until_they_are_stopped(
@@ -245,8 +247,7 @@ def test_suggestions_survive_a_pause_and_the_server(laptop: Laptop, tmp_path: Pa
 
 
 def _trials(laptop: Laptop) -> list[dict[str, Any]]:
-    trials: list[dict[str, Any]] = laptop.json("trial", "list", 1)
-    return trials
+    return laptop.trials(1)
 
 
 def _check(trials: list[dict[str, Any]]) -> None:
