@@ -35,7 +35,7 @@ from tests.patience import poll_until
 CONFIG = DIGITS / "random.yaml"
 EXPERIMENT = 1
 END_SECONDS_MAX = 600.0
-POLLING_SECONDS = 0.1
+POLLING_SECONDS = 0.2
 # Long enough for twenty kills: they come one after the other, and the trials go on meanwhile.
 # Each epoch validates and checkpoints, and a killed trial may start again as often as it takes.
 # With the policy `best` it would depend on which trial is ahead when a checkpoint is made.
@@ -92,7 +92,9 @@ def main() -> int:
     return 0
 
 
-def run(home: Path, overrides: Sequence[str], kills: Sequence[Kill] = ()) -> Run:
+def run(
+    home: Path, overrides: Sequence[str], kills: Sequence[Kill] = (), model: Path = DIGITS
+) -> Run:
     """Trains once, struck by `kills`, and stops the cluster."""
     home.parent.mkdir(exist_ok=True)
     laptop = Laptop(home)
@@ -100,7 +102,7 @@ def run(home: Path, overrides: Sequence[str], kills: Sequence[Kill] = ()) -> Run
         laptop.run("up", "--slots", 2)
         began = time.monotonic()
         given = [word for override in overrides for word in ("--config", override)]
-        laptop.run("create", CONFIG, DIGITS, *given)
+        laptop.run("create", CONFIG, model, *given)
         disturbed = _DisturbedSearch(laptop, began)
         disturbed.suffer(kills)
         seconds = disturbed.wait_for_end()

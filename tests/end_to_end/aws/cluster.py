@@ -2,7 +2,6 @@
 
 import json
 import math
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from detcloud.shared.http import ApiError
 from tests.emulators.deployment import Deployment, Stack, wait_until
 from tests.emulators.ec2.machine import Machine
 from tests.end_to_end.laptop import DIGITS, Laptop
+from tests.end_to_end.slow_digits import copy_slow_digits
 
 DONE_SECONDS_MAX = 150.0
 SHORT, LONG, LONGEST = 2, 12, 40  # epochs
@@ -66,22 +66,9 @@ def create(
         text.replace("epochs: 15", f"epochs: {epochs}\nmin_checkpoint_period: {{epochs: 1}}")
     )
     where = ("--config", f"resources.resource_pool={pool}")
-    code = _copy_slow_model(folder, batch_seconds) if batch_seconds else DIGITS
+    code = copy_slow_digits(folder, batch_seconds) if batch_seconds else DIGITS
     created: int = person.json("create", config, code, *where)["id"]
     return created
-
-
-def _copy_slow_model(folder: Path, batch_seconds: float) -> Path:
-    """The example as a machine trains it that takes its time."""
-    code = folder / "slow"
-    shutil.copytree(DIGITS, code)
-    model = code / "model_def.py"
-    line = "        loss = nn.functional.cross_entropy(self.model(images), labels)\n"
-    slower = f"        __import__('time').sleep({batch_seconds})\n"
-    text = model.read_text()
-    assert line in text
-    model.write_text(text.replace(line, slower + line))
-    return code
 
 
 def trial_of(deployed: Deployment, experiment: int) -> int:
@@ -128,24 +115,23 @@ def running(deployed: Deployment, count: int = 1) -> list[Machine]:
 def first_checkpoint(deployed: Deployment, experiment: int) -> int:
     """The experiment's trial, once it has stored one."""
     trial = trial_of(deployed, experiment)
-    wait_until(lambda: len(checkpoints(deployed, trial)) > 0, 60, "a first checkpoint")
+    wait_until(lambda: len(checkpoints(deployed, experiment)) > 0, 60, "a first checkpoint")
     return trial
 
 
-def checkpoints(deployed: Deployment, trial: int) -> list[str]:
-    """Whole checkpoints of the trial in the bucket."""
-    found = deployed.aws.client("s3").list_objects_v2(Bucket=deployed.outputs["checkpoints"])
-    keys = [it["Key"] for it in found.get("Contents", ())]
+def checkpoints(deployed: Deployment, experiment: int) -> list[str]:
+    """Whole checkpoints of the experiment's only trial in the bucket."""
     # EXPERIMENT/TRIAL/EPOCH/UUID
-    return [
-        key for key in keys if key.split("/")[1] == str(trial) and key.endswith("manifest.json")
-    ]
+    asked = {"Bucket": deployed.outputs["checkpoints"], "Prefix": f"{experiment}/"}
+    found = deployed.aws.client("s3").list_objects_v2(**asked)
+    keys = [it["Key"] for it in found.get("Contents", ())]
+    return [key for key in keys if key.endswith("manifest.json")]
 
 
-def steps_kept(deployed: Deployment, trial: int, epoch: int) -> list[int]:
+def steps_kept(deployed: Deployment, experiment: int, epoch: int) -> list[int]:
     """The batches that the checkpoints of the trial's allocation hold."""
     store, bucket = deployed.aws.client("s3"), deployed.outputs["checkpoints"]
-    ours = [key for key in checkpoints(deployed, trial) if key.split("/")[2] == str(epoch)]
+    ours = [key for key in checkpoints(deployed, experiment) if key.split("/")[2] == str(epoch)]
     manifests = [json.load(store.get_object(Bucket=bucket, Key=key)["Body"]) for key in ours]
     return sorted(manifest["metadata"]["steps_completed"] for manifest in manifests)
 
