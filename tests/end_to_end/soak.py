@@ -76,13 +76,17 @@ def main() -> int:
     return 0
 
 
-def soak(folder: Path, seconds: float, seed: int) -> Soak:
+def soak(
+    folder: Path, seconds: float, seed: int, kill_every_seconds: float = KILL_EVERY_SECONDS
+) -> Soak:
     """Runs for so long, waits for all searches to end and verifies each."""
     laptop = Laptop(folder / "home")
     found = Soak()
     try:
         laptop.run("up", "--slots", 2)
-        _Soaking(laptop, folder, found).run(seconds, _kills(seconds, seed))
+        count = int(seconds / kill_every_seconds) + 1
+        soaking = _Soaking(laptop, folder, found)
+        soaking.run(seconds, _kills(count, seed), kill_every_seconds)
     except BaseException:
         laptop.end()
         raise
@@ -114,15 +118,15 @@ class _Soaking:
         self._ended: dict[int, str] = {}
         self._seeds = itertools.count(1)
 
-    def run(self, seconds: float, kills: Iterator[Kill]) -> None:
+    def run(self, seconds: float, kills: Iterator[Kill], kill_every_seconds: float) -> None:
         began = time.monotonic()
-        kill_at = began + KILL_EVERY_SECONDS
+        kill_at = began + kill_every_seconds
         while time.monotonic() < began + seconds:
             self._refill()
             self._sample(time.monotonic() - began)
             if time.monotonic() >= kill_at:
                 self._strike(next(kills), began)
-                kill_at += KILL_EVERY_SECONDS
+                kill_at += kill_every_seconds
             time.sleep(SAMPLE_EVERY_SECONDS)
         self._settle()
 
@@ -202,9 +206,8 @@ def _faults(trial: Trial) -> list[str]:
     return faults
 
 
-def _kills(seconds: float, seed: int) -> Iterator[Kill]:
+def _kills(count: int, seed: int) -> Iterator[Kill]:
     """Kills in an order that is drawn, each target as often as every other."""
-    count = int(seconds / KILL_EVERY_SECONDS) + 1
     kills = draw_kills(count, seed, list(Target))
     random.Random(seed).shuffle(kills)
     # `create` would add searches of its own to bring the server back.
