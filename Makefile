@@ -7,6 +7,7 @@ PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
 CORE := $(VENV)/.stamp-core
+PACKAGES := $(VENV)/.stamp-packages
 SETUP := $(VENV)/.stamp-setup
 BENCH := $(VENV)/.stamp-bench
 EMULATORS := $(VENV)-ministack/.stamp
@@ -47,7 +48,11 @@ $(CORE): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[$(CORE_EXTRAS)]'
 	@touch $@
 
-$(SETUP): pyproject.toml constraints.txt | $(BIN)/python $(EMULATORS)
+# Two environments, which `make --jobs 2 setup` fills beside each other.
+$(SETUP): $(PACKAGES) $(EMULATORS)
+	@touch $@
+
+$(PACKAGES): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@ $(CORE)
 
@@ -98,7 +103,7 @@ crashes: $(SETUP)
 
 # Every disturbance of trials on one, two and four processes, on one agent and on two.
 gangs: $(SETUP)
-	GANG_WORLDS=all $(BIN)/python -m pytest -ra tests/end_to_end/test_gang_weights.py
+	$(BIN)/python -m pytest -ra -m nightly tests/end_to_end/test_gang_weights.py
 
 # What is near to a test of the gate, and dear.
 rare: $(SETUP)

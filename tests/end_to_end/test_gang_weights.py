@@ -1,7 +1,8 @@
 """Whatever happens to a trial in the middle, it ends with the weights of one that was left alone.
 
-In the gate a trial over two agents is disturbed in one way. GANG_WORLDS=all, as in `make nightly`,
-has every disturbance on one, two and four processes, on one agent and on two.
+Every disturbance on one, two and four processes, on one agent and on two. In the gate there are
+near ones: test_gangs loses a machine under a trial over two agents, test_demo compares the weights
+of a paused trial on one, and tests/unit/pytorch/test_pytorch_gang.py those of two processes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from tests.end_to_end.laptop import Laptop
 from tests.end_to_end.noisy_model import HELD_AT, LENGTH, write_noisy_model
 from tests.patience import wait_until
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
 
 # The lease of 30 s and a pass of those who look.
 LOST_SECONDS_MAX = 60.0
@@ -119,17 +120,12 @@ class Disturbance:
 
 
 IN_EVERY_WORLD = ("worker", "pause", "agent", "machine", "notice")
-CASES: list[tuple[World, tuple[str, ...]]] = [(World(2, 2), ("notice",))]
-if os.environ.get("GANG_WORLDS") == "all":
-    worlds = (World(1, 1), World(1, 2), World(1, 4), World(2, 2), World(2, 4))
-    CASES = [(world, IN_EVERY_WORLD) for world in worlds]
+WORLDS = (World(1, 1), World(1, 2), World(1, 4), World(2, 2), World(2, 4))
 
 
-@pytest.mark.parametrize(
-    ("world", "kinds"), CASES, ids=lambda it: str(getattr(it, "processes", "") or "-".join(it))
-)
+@pytest.mark.parametrize("world", WORLDS, ids=lambda it: f"{it.processes} on {it.nodes}")
 def test_a_disturbed_trial_ends_with_the_weights_of_one_that_is_not(
-    laptop: Laptop, tmp_path: Path, world: World, kinds: tuple[str, ...]
+    laptop: Laptop, tmp_path: Path, world: World
 ) -> None:
     require("torch")
     laptop.run("up", "--slots", 1)
@@ -143,7 +139,7 @@ def test_a_disturbed_trial_ends_with_the_weights_of_one_that_is_not(
         laptop.run("create", *config)
         laptop.run("wait", 1)
         expected = weights(laptop, 1)
-        for experiment, kind in enumerate(kinds, 2):
+        for experiment, kind in enumerate(IN_EVERY_WORLD, 2):
             hold = tmp_path / "hold"
             hold.touch()
             laptop.run("create", *config)
