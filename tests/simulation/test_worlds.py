@@ -29,7 +29,7 @@ from lambdas.simulation.runs import (
 )
 from lambdas.simulation.world import WorldSize
 
-SEEDS = int(os.environ.get("WORLD_SEEDS", "24"))
+SEEDS = int(os.environ.get("WORLD_SEEDS", "16"))
 FIRST = int(os.environ.get("WORLD_FIRST", "1"))
 CORES = len(os.sched_getaffinity(0))
 SMALL = Plan(size=WorldSize(experiments=1, pools=1, machines_max=2, hours=0.5))
