@@ -8,7 +8,7 @@ from typing import Final
 
 from infra.stack_program import StackProgram
 
-PROGRAMS: Final = {"aws": "infra.aws.program"}
+PROGRAMS: Final = {"aws": "infra.aws.program", "gcp": "infra.gcp.program"}
 # Whose stack is exported where nobody says.
 DEFAULT_CLOUD: Final = "aws"
 

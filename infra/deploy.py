@@ -168,7 +168,8 @@ def _destroy(program: StackProgram, options: argparse.Namespace) -> Answer:
 
 def _export(program: StackProgram, options: argparse.Namespace) -> Answer:
     config = _stack_config(program, options, options.output, _given_config(program, options))
-    export(program.run, program.terraform, options.team, config, options.output)
+    run = program.run_export or program.run
+    export(run, program.terraform, options.team, config, options.output)
     _write_admin_digest(options)
     archives = [Path(config[f"{PROJECT}:{name}"]).name for name in program.archives.kinds]
     return _answer(config, {}) | {"files": [FILE, *archives]}

@@ -101,6 +101,7 @@ class StackProgram:
         stores: types of resources whose content is lost with them.
         archives: what its functions run from.
         terraform: Terraform's provider of the cloud.
+        run_export: the program as it is exported to Terraform, where it is not `run`.
         complete_config: adds to a configuration that is right what the cloud has to be asked for,
             and returns lines for the one who deploys. It is not asked where it may not be.
     """
@@ -116,4 +117,5 @@ class StackProgram:
     stores: frozenset[str]
     archives: FunctionArchives
     terraform: TerraformProvider
+    run_export: Callable[[], None] | None = None
     complete_config: Callable[[str, dict[str, str]], list[str]] = lambda team, config: []

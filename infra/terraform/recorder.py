@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pulumi
-from pulumi.runtime import mocks, set_all_config, set_mocks
+from pulumi.runtime import mocks, rpc, set_all_config, set_mocks
 from pulumi.runtime.settings import SETTINGS, get_root_resource
 from pulumi.runtime.stack import run_pulumi_func
 
@@ -103,7 +103,7 @@ class _MakerMocks(mocks.Mocks):
         raise ValueError(f"{args.token} asks a cloud, and there is none that could be asked")
 
     def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
-        inputs = _with_whole_numbers(args.inputs)
+        inputs = _restore_values(args.inputs)
         if not args.custom:
             return None, {}
         resource_id, outputs = self._maker.make(Resource(args.typ, args.name, inputs, self.after))
@@ -130,12 +130,16 @@ def _identity(urn: str) -> tuple[str, str]:
     return qualified.rpartition("$")[2], name
 
 
-def _with_whole_numbers(value: Any) -> Any:
-    """Return a value as it was before it was sent, where all numbers are floats."""
+def _restore_values(value: Any) -> Any:
+    """Return a value as it was before it was sent, where all numbers are floats, and what a
+    provider's package takes for a secret is wrapped.
+    """
+    if rpc.is_rpc_secret(value):
+        return _restore_values(rpc.unwrap_rpc_secret(value))
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
-        return {key: _with_whole_numbers(it) for key, it in value.items()}
+        return {key: _restore_values(it) for key, it in value.items()}
     if isinstance(value, list):
-        return [_with_whole_numbers(it) for it in value]
+        return [_restore_values(it) for it in value]
     return value

@@ -109,7 +109,7 @@ def cloud_run(
         environment = {
             "FIRESTORE_EMULATOR_HOST": address,
             "STORAGE_EMULATOR_HOST": gcs.url,
-            "GOOGLE_APPLICATION_CREDENTIALS": str(_write_key(folder, address)),
+            "GOOGLE_APPLICATION_CREDENTIALS": str(write_key(folder, address)),
             "DETCLOUD_CLUSTER": "detcloud-vision",
             "DETCLOUD_API_URL": urls["api"],
             "DETCLOUD_PROJECT": PROJECT,
@@ -166,7 +166,7 @@ def _upload(gcs: FakeGcs, bucket: str, name: str, content: bytes) -> None:
     urllib.request.urlopen(request, timeout=ANSWER_SECONDS_MAX).close()
 
 
-def _write_key(folder: Path, tokens: str) -> Path:
+def write_key(folder: Path, tokens: str) -> Path:
     """Write the key of a service account that signs URLs, which nobody here checks."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     text = key.private_bytes(

@@ -11,7 +11,8 @@ def add_deployment(
     settings: GceSettings, deployed: Mapping[str, Any], project: str, region: str
 ) -> GceSettings:
     """Add to a pool's settings what the deployment has: its project and region, and of `deployed`
-    `network`, `subnetworks` by region, `tags`, `public_ip`, `service_account`, `labels`, `kms_key`.
+    `network`, `subnetworks` by region, `tags`, `public_ip`, `service_account`, `labels`, `kms_key`,
+    `name_prefix`.
 
     A pool that names a network of its own has that one, and none of the deployment's tags, which
     the firewall rules of the deployment's network go by.
@@ -20,6 +21,7 @@ def add_deployment(
         settings,
         project=settings.project or project,
         region=settings.region or ("" if settings.zone else region),
+        name_prefix=settings.name_prefix or deployed.get("name_prefix", ""),
     )
     own = settings.network_interface
     if not (own.network or own.subnetwork):

@@ -7,6 +7,7 @@ import pytest
 from tests.conftest import require
 
 if TYPE_CHECKING:
+    from tests.unit.infra.gcp_graphs import GcpGraph
     from tests.unit.infra.graphs import Graph
 
 
@@ -44,3 +45,30 @@ def front_stack(tmp_path_factory: pytest.TempPathFactory) -> Graph:
     from tests.unit.infra.graphs import FRONTED, graph
 
     return graph("fronted", FRONTED, tmp_path_factory.mktemp("fronted"))
+
+
+@pytest.fixture(scope="session")
+def gcp_vision(tmp_path_factory: pytest.TempPathFactory) -> GcpGraph:
+    """A team with subnetworks in two regions, somebody to tell, and a budget."""
+    require("pulumi_gcp")
+    from tests.unit.infra.gcp_graphs import VISION, gcp_graph
+
+    return gcp_graph("vision", VISION, tmp_path_factory.mktemp("gcp_vision"))
+
+
+@pytest.fixture(scope="session")
+def gcp_speech(tmp_path_factory: pytest.TempPathFactory) -> GcpGraph:
+    """A team of the same project, in a network that was there."""
+    require("pulumi_gcp")
+    from tests.unit.infra.gcp_graphs import SPEECH, gcp_graph
+
+    return gcp_graph("speech", SPEECH, tmp_path_factory.mktemp("gcp_speech"))
+
+
+@pytest.fixture(scope="session")
+def gcp_bank(tmp_path_factory: pytest.TempPathFactory) -> GcpGraph:
+    """A team whose company has rules: a key, labels, and no public addresses."""
+    require("pulumi_gcp")
+    from tests.unit.infra.gcp_graphs import BANK, gcp_graph
+
+    return gcp_graph("bank", BANK, tmp_path_factory.mktemp("gcp_bank"))

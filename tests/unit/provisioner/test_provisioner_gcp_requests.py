@@ -213,6 +213,7 @@ def test_a_deployment_adds_what_a_pool_does_not_say() -> None:
         "service_account": "agent@p1.iam.gserviceaccount.com",
         "labels": {"team": "vision"},
         "kms_key": "projects/p1/locations/us-central1/keyRings/r/cryptoKeys/k",
+        "name_prefix": "detcloud-vision--vm",
     }
     found = add_deployment(GceSettings(network_tags=("ssh",)), deployed, "p1", "us-central1")
     assert (found.project, found.place) == ("p1", "us-central1")
@@ -223,6 +224,7 @@ def test_a_deployment_adds_what_a_pool_does_not_say() -> None:
     )
     assert found.network_tags == ("detcloud-agent", "ssh")
     assert found.service_account.email == "agent@p1.iam.gserviceaccount.com"
+    assert instance_names(request(), found)[0].startswith("detcloud-vision--vm-")
     body = bulk_request(request(), found, b"").body["instanceProperties"]
     assert body["labels"]["team"] == "vision"
     assert body["disks"][0]["diskEncryptionKey"] == {"kmsKeyName": deployed["kms_key"]}

@@ -19,7 +19,10 @@ class DeployableCloud(NamedTuple):
     """What its deployment imports, of the extra `infra`."""
 
 
-CLOUDS: Final = (DeployableCloud("aws", "AWS", ("pulumi", "pulumi_aws", "botocore")),)
+CLOUDS: Final = (
+    DeployableCloud("aws", "AWS", ("pulumi", "pulumi_aws", "botocore")),
+    DeployableCloud("gcp", "Google Cloud", ("pulumi", "pulumi_gcp", "urllib3")),
+)
 
 
 def find_cloud(name: str) -> DeployableCloud:

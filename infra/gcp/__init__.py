@@ -1,0 +1,1 @@
+"""The stack of a team's cluster on Google Cloud."""

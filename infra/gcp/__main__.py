@@ -1,0 +1,11 @@
+"""The program that `pulumi up` runs in this folder."""
+
+import sys
+from pathlib import Path
+
+# Pulumi runs this file by its path; what it imports lies two folders above.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from infra.gcp.program import run
+
+run()

@@ -1,0 +1,70 @@
+"""The facts of a project that a deployment depends on, as `account_reader` reads them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A fact that could not be read: `needs` is the permission for it, `why` what Google
+    answered; `is_login` where Google does not know who asks.
+    """
+
+    needs: str
+    why: str
+    is_login: bool = False
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project as Resource Manager has it."""
+
+    number: str
+    is_active: bool
+
+
+@dataclass(frozen=True)
+class TypeFacts:
+    """A machine type as Compute Engine describes it, and the zones that offer it."""
+
+    vcpus: int
+    memory_mb: int
+    zones: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A policy of the organization as it is in effect: whether it is enforced, and the values that
+    it denies, or allows and no others; `denies_all` where it allows none.
+    """
+
+    is_enforced: bool = False
+    denies_all: bool = False
+    allowed: frozenset[str] = frozenset()
+    denied: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class ProjectFacts:
+    """The facts of a project, each of which may be Unknown.
+
+    Attributes:
+        project: itself.
+        is_billed: whether a billing account pays for it.
+        disabled_services: of the interfaces that the stack needs, those that are not enabled.
+        denied: of the deployer's role, the permissions that the caller has not.
+        quotas: by region, and "" for those of all regions together, limits by their metric.
+        types: of the machine types of the pools, those that a region of theirs has, by (region,
+            type).
+        accelerators: zones that offer an accelerator, by its name.
+        policies: of the organization, by the name of the constraint.
+    """
+
+    project: Project | Unknown
+    is_billed: bool | Unknown
+    disabled_services: tuple[str, ...] | Unknown
+    denied: tuple[str, ...] | Unknown
+    quotas: Mapping[str, Mapping[str, float] | Unknown]
+    types: Mapping[tuple[str, str], TypeFacts] | Unknown
+    accelerators: Mapping[str, frozenset[str]] | Unknown
+    policies: Mapping[str, Policy | Unknown]

@@ -1,0 +1,187 @@
+"""The facts of a project, asked of Google with the credentials of whoever deploys. Nothing that is
+asked costs or changes anything.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+from control_plane.config.pools import ClusterConfig
+from infra.gcp.account_facts import Policy, Project, ProjectFacts, TypeFacts, Unknown
+from infra.gcp.deployer import permissions_needed
+from infra.gcp.draining import COMPUTE
+from infra.gcp.google_api import NOT_FOUND, GoogleApi, GoogleError, read_pages
+from infra.gcp.pool_checks import region_of
+from infra.gcp.purchases import list_purchases
+from infra.gcp.settings import Settings
+
+T = TypeVar("T")
+
+# The interfaces that a stack and its functions call.
+SERVICES: Final = (
+    "artifactregistry",
+    "cloudbilling",
+    "cloudbuild",
+    "cloudresourcemanager",
+    "cloudscheduler",
+    "compute",
+    "eventarc",
+    "eventarcpublishing",
+    "firestore",
+    "iam",
+    "iamcredentials",
+    "logging",
+    "monitoring",
+    "pubsub",
+    "run",
+    "storage",
+    "sts",
+)
+# Constraints of organizations that may refuse what a stack does.
+CONSTRAINTS: Final = (
+    "compute.vmExternalIpAccess",
+    "gcp.resourceLocations",
+    "gcp.restrictNonCmekServices",
+    "iam.disableServiceAccountCreation",
+    "run.allowedIngress",
+    "run.managed.requireInvokerIam",
+)
+# testIamPermissions takes 100 permissions, batchGet 20 services.
+TESTED_MAX: Final = 100
+LISTED_MAX: Final = 20
+_UNAUTHORIZED: Final = 401
+
+
+def read_project(settings: Settings, cluster: ClusterConfig, api: GoogleApi) -> ProjectFacts:
+    """Read all facts that the settings and the pools depend on."""
+    purchases = list_purchases(settings, cluster)
+    project = settings.project
+    regions = sorted({it.region for it in purchases} | {settings.region})
+    types = sorted({it.machine_type for it in purchases})
+    accelerators = sorted({it.accelerator for it in purchases} - {""})
+    manager = f"https://cloudresourcemanager.googleapis.com/v1/projects/{project}"
+    billing = f"https://cloudbilling.googleapis.com/v1/projects/{project}/billingInfo"
+
+    def is_billed() -> bool:
+        return bool(api.call("GET", billing).get("billingEnabled"))
+
+    return ProjectFacts(
+        project=_ask("resourcemanager.projects.get", lambda: _project(api, manager)),
+        is_billed=_ask("resourcemanager.projects.get", is_billed),
+        disabled_services=_ask("serviceusage.services.list", lambda: _list_disabled(settings, api)),
+        denied=_ask("resourcemanager.projects.get", lambda: _list_denied(api, manager)),
+        quotas={
+            "": _ask("compute.projects.get", lambda: _quotas(api, f"projects/{project}")),
+            **{region: _region_quotas(api, project, region) for region in regions},
+        },
+        types=_ask("compute.machineTypes.list", lambda: _types(api, project, types)),
+        accelerators=_ask(
+            "compute.acceleratorTypes.list", lambda: _accelerators(api, project, accelerators)
+        ),
+        policies={it: _policy(api, project, it) for it in CONSTRAINTS},
+    )
+
+
+def _ask(needs: str, read: Callable[[], T]) -> T | Unknown:
+    """Return a fact, or that Google gave no answer and why."""
+    try:
+        return read()
+    except GoogleError as error:
+        return Unknown(needs, str(error), error.status == _UNAUTHORIZED)
+
+
+def _project(api: GoogleApi, url: str) -> Project:
+    found = api.call("GET", url)
+    return Project(str(found["projectNumber"]), found.get("lifecycleState") == "ACTIVE")
+
+
+def _list_disabled(settings: Settings, api: GoogleApi) -> tuple[str, ...]:
+    parent = f"projects/{settings.project_number}"
+    url = f"https://serviceusage.googleapis.com/v1/{parent}/services:batchGet"
+    found = set()
+    for names in _chunks(SERVICES, LISTED_MAX):
+        asked = "&".join(f"names={parent}/services/{it}.googleapis.com" for it in names)
+        services = api.call("GET", f"{url}?{asked}").get("services", ())
+        found |= {it["name"].rpartition("/")[2] for it in services if it["state"] == "ENABLED"}
+    return tuple(it for it in SERVICES if f"{it}.googleapis.com" not in found)
+
+
+def _list_denied(api: GoogleApi, url: str) -> tuple[str, ...]:
+    """Return the permissions of the deployer's role that the caller has not."""
+    wanted = sorted(permissions_needed())
+    held: set[str] = set()
+    for permissions in _chunks(wanted, TESTED_MAX):
+        answer = api.call("POST", f"{url}:testIamPermissions", {"permissions": permissions})
+        held |= set(answer.get("permissions", ()))
+    return tuple(it for it in wanted if it not in held)
+
+
+def _region_quotas(api: GoogleApi, project: str, region: str) -> Mapping[str, float] | Unknown:
+    place = f"projects/{project}/regions/{region}"
+    return _ask("compute.regions.get", lambda: _quotas(api, place))
+
+
+def _quotas(api: GoogleApi, place: str) -> Mapping[str, float]:
+    found = api.call("GET", f"{COMPUTE}/{place}").get("quotas", ())
+    return {str(it["metric"]): float(it["limit"]) for it in found}
+
+
+def _types(api: GoogleApi, project: str, names: list[str]) -> dict[tuple[str, str], TypeFacts]:
+    found: dict[tuple[str, str], TypeFacts] = {}
+    for zone, it in _list_by_zone(api, project, "machineTypes", names):
+        key = (region_of(zone), it["name"])
+        before = found[key].zones if key in found else frozenset()
+        found[key] = TypeFacts(it["guestCpus"], it["memoryMb"], before | {zone})
+    return found
+
+
+def _accelerators(api: GoogleApi, project: str, names: list[str]) -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = {}
+    for zone, it in _list_by_zone(api, project, "acceleratorTypes", names):
+        found.setdefault(it["name"], set()).add(zone)
+    return {name: frozenset(zones) for name, zones in found.items()}
+
+
+def _list_by_zone(
+    api: GoogleApi, project: str, kind: str, names: list[str]
+) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    """Yield what Compute Engine has of a kind with one of these names, each with its zone."""
+    if not names:
+        return
+    wanted = quote(" OR ".join(f"(name = {it})" for it in names), safe="")
+    url = f"{COMPUTE}/projects/{project}/aggregated/{kind}?filter={wanted}&maxResults=500"
+    for page in read_pages(api, url):
+        for scope, found in page.get("items", {}).items():
+            yield from ((scope.removeprefix("zones/"), it) for it in found.get(kind, ()))
+
+
+def _policy(api: GoogleApi, project: str, constraint: str) -> Policy | Unknown:
+    place = f"projects/{project}/policies/{constraint}"
+    url = f"https://orgpolicy.googleapis.com/v2/{place}:getEffectivePolicy"
+
+    def read() -> Policy:
+        try:
+            return _effective(api.call("GET", url))
+        except GoogleError as error:
+            if error.status != NOT_FOUND:
+                raise
+            return Policy()
+
+    return _ask("orgpolicy.policy.get", read)
+
+
+def _effective(policy: Mapping[str, Any]) -> Policy:
+    """Return what the rules say that hold without a condition."""
+    rules = [it for it in policy.get("spec", {}).get("rules", ()) if "condition" not in it]
+    values = [it.get("values", {}) for it in rules]
+    return Policy(
+        is_enforced=any(it.get("enforce") for it in rules),
+        denies_all=any(it.get("denyAll") for it in rules),
+        allowed=frozenset(value for it in values for value in it.get("allowedValues", ())),
+        denied=frozenset(value for it in values for value in it.get("deniedValues", ())),
+    )
+
+
+def _chunks(values: Iterable[str], size: int) -> Iterable[list[str]]:
+    found = list(values)
+    return (found[at : at + size] for at in range(0, len(found), size))

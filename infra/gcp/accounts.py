@@ -1,0 +1,133 @@
+"""A service account for each function, one for instances, one for the storage of trials, and the
+roles that they are given.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pulumi
+from pulumi_gcp import artifactregistry, cloudrunv2, compute, projects, serviceaccount, storage
+
+from infra.gcp.names import FUNCTIONS, OTHER_ACCOUNTS
+from infra.gcp.policies import ROLES, Grant
+from infra.gcp.scope import Scope
+
+TITLES = {
+    "instance": "instances of the cluster",
+    "storage": "what trials may do with checkpoints, narrowed for each",
+    "events": "what calls the cluster's functions",
+    "build": "the build of the functions' image",
+}
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """Service accounts by their names, and roles by theirs. `given`: what an account has been
+    given, which must be there before it works.
+    """
+
+    accounts: Mapping[str, Any]
+    roles: Mapping[str, Any]
+    given: dict[str, list[pulumi.Resource]] = field(default_factory=dict)
+
+    def email(self, name: str) -> Any:
+        """Return the address of an account, once it is there."""
+        return self.accounts[name].email
+
+
+def make_accounts(scope: Scope, grants: list[Grant]) -> Accounts:
+    """Make the accounts, and those roles that are given to any."""
+    accounts = {name: _make_account(scope, name) for name in (*FUNCTIONS, *OTHER_ACCOUNTS)}
+    used = {grant.role for grant in grants}
+    return Accounts(accounts, {role: _make_role(scope, role) for role in ROLES if role in used})
+
+
+def _make_account(scope: Scope, name: str) -> Any:
+    cluster = scope.names.cluster
+    title = TITLES.get(name, f"the function {name}")
+    return serviceaccount.Account(
+        name,
+        project=scope.settings.project,
+        account_id=scope.names.account_id(name),
+        display_name=f"{cluster}: {name}",
+        description=f"{cluster}: {title}",
+        opts=scope.options(),
+    )
+
+
+def _make_role(scope: Scope, role: str) -> Any:
+    return projects.IAMCustomRole(
+        role,
+        project=scope.settings.project,
+        role_id=scope.names.role_id(role),
+        title=f"{scope.names.cluster}: {role.replace('_', ' ')}",
+        permissions=list(ROLES[role]),
+        stage="GA",
+        opts=scope.options(),
+    )
+
+
+@dataclass(frozen=True)
+class Places:
+    """The places that roles are given at: buckets, subnetworks by their regions, services by their
+    functions, and the repository.
+    """
+
+    buckets: Mapping[str, Any] = field(default_factory=dict)
+    subnetworks: Mapping[str, Any] = field(default_factory=dict)
+    services: Mapping[str, Any] = field(default_factory=dict)
+    repository: Any = None
+
+
+def give_roles(
+    scope: Scope, accounts: Accounts, grants: list[Grant], kinds: Collection[str], places: Places
+) -> None:
+    """Give the accounts the roles at places of these kinds, which are there by now."""
+    for grant in grants:
+        if grant.place.kind in kinds:
+            made = _give_role(scope, accounts, grant, places)
+            accounts.given.setdefault(grant.account, []).append(made)
+
+
+def _give_role(scope: Scope, accounts: Accounts, grant: Grant, places: Places) -> pulumi.Resource:
+    place = grant.place
+    name = "-".join(filter(None, (grant.account, grant.role, place.name)))
+    title = f"{grant.account} {grant.role}"
+    condition = {"title": title, "expression": grant.condition}
+    common: dict[str, Any] = {
+        "role": accounts.roles[grant.role].name,
+        "member": accounts.accounts[grant.account].member,
+        **({"condition": condition} if grant.condition else {}),
+        "opts": scope.options(),
+    }
+    project, region = scope.settings.project, scope.settings.region
+    made: pulumi.Resource
+    match place.kind:
+        case "project":
+            made = projects.IAMMember(name, project=project, **common)
+        case "account":
+            account = accounts.accounts[place.name].name
+            made = serviceaccount.IAMMember(name, service_account_id=account, **common)
+        case "bucket":
+            bucket = places.buckets[place.name].name
+            made = storage.BucketIAMMember(name, bucket=bucket, **common)
+        case "subnetwork":
+            made = compute.SubnetworkIAMMember(
+                name,
+                project=project,
+                region=place.name,
+                subnetwork=places.subnetworks[place.name],
+                **common,
+            )
+        case "service":
+            service = places.services[place.name].name
+            made = cloudrunv2.ServiceIamMember(
+                name, project=project, location=region, name=service, **common
+            )
+        case _:
+            repository = places.repository.repository_id
+            made = artifactregistry.RepositoryIamMember(
+                name, project=project, location=region, repository=repository, **common
+            )
+    return made

@@ -1,0 +1,61 @@
+"""`python -m infra.gcp.bundle`: the sources that the images of functions are built from.
+
+An archive holds what `infra.function_image` fills a build's folder with. The same sources and
+packages give the same bytes, by whose digest an image is found again.
+"""
+
+import argparse
+import gzip
+import io
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+from infra.function_image import EXTRAS, fill_build_folder
+from infra.sources import REPOSITORY
+
+
+def build_archive(folder: Path, kind: str = "functions") -> Path:
+    """Build the archive of a kind in `folder`, and return it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    archive = folder / archive_name(kind)
+    with tempfile.TemporaryDirectory() as scratch:
+        content = Path(scratch) / "content"
+        fill_build_folder(content, kind)
+        _write_archive(content, archive)
+    return archive
+
+
+def archive_name(kind: str) -> str:
+    """Return an archive's name."""
+    return f"{kind}-image.tar.gz"
+
+
+def _write_archive(content: Path, archive: Path) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as written:
+        for found in sorted(content.rglob("*")):
+            if found.is_file():
+                info = tarfile.TarInfo(str(found.relative_to(content)))
+                info.size, info.mode = found.stat().st_size, 0o644
+                with found.open("rb") as file:
+                    written.addfile(info, file)
+    partial = archive.with_suffix(".partial")
+    partial.write_bytes(gzip.compress(packed.getvalue(), compresslevel=6, mtime=0))
+    partial.replace(archive)
+
+
+def main() -> int:
+    """Build all archives."""
+    parser = argparse.ArgumentParser(prog="python -m infra.gcp.bundle", description=__doc__)
+    parser.add_argument("--output", type=Path, default=REPOSITORY / "dist", help="the folder")
+    folder = parser.parse_args().output
+    for kind in EXTRAS:
+        archive = build_archive(folder, kind)
+        print(f"{archive}: {archive.stat().st_size / 1e6:.1f} MB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

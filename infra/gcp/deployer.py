@@ -1,0 +1,165 @@
+"""The least that whoever deploys a team's stack may do, as a role: what each type of resource in a
+stack needs to be made, looked at, changed and removed, and what `check`, `destroy` and `rollback`
+ask.
+
+`infra/gcp/deployer_role.yaml` is that role, for `gcloud iam roles create --file`; `detcloud deploy
+policy gcp` prints it. `python -m infra.gcp.deployer` writes the file again.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from infra.gcp.policies import KEY_ROLE, key_members
+from infra.gcp.settings import Settings
+
+ROLE_FILE: Final = Path(__file__).with_name("deployer_role.yaml")
+
+# What types of resources need, as SERVICE.COLLECTION: VERB VERB.
+_CRUD: Final = "create delete get update"
+_PROJECT_POLICY: Final = "resourcemanager.projects: get getIamPolicy setIamPolicy"
+_NETWORK_OPERATIONS: Final = (
+    "compute.globalOperations: get",
+    "compute.regionOperations: get",
+)
+NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "gcp:artifactregistry/repository:Repository": (f"artifactregistry.repositories: {_CRUD}",),
+    "gcp:artifactregistry/repositoryIamMember:RepositoryIamMember": (
+        "artifactregistry.repositories: getIamPolicy setIamPolicy",
+    ),
+    # On the billing account, where a project's role says nothing.
+    "gcp:billing/budget:Budget": (f"billing.budgets: {_CRUD}",),
+    "gcp:cloudrunv2/service:Service": (
+        f"run.services: {_CRUD}",
+        "run.operations: get",
+        "iam.serviceAccounts: actAs",
+        # Cloud Run looks whether whoever deploys may pull the image.
+        "artifactregistry.repositories: downloadArtifacts get",
+    ),
+    "gcp:cloudrunv2/serviceIamMember:ServiceIamMember": (
+        "run.services: getIamPolicy setIamPolicy",
+    ),
+    "gcp:cloudscheduler/job:Job": (
+        f"cloudscheduler.jobs: {_CRUD} enable pause",
+        "iam.serviceAccounts: actAs",
+    ),
+    "gcp:compute/firewall:Firewall": (
+        f"compute.firewalls: {_CRUD}",
+        "compute.networks: updatePolicy",
+        *_NETWORK_OPERATIONS,
+    ),
+    "gcp:compute/network:Network": (f"compute.networks: {_CRUD}", *_NETWORK_OPERATIONS),
+    "gcp:compute/router:Router": (
+        f"compute.routers: {_CRUD}",
+        "compute.networks: updatePolicy",
+        *_NETWORK_OPERATIONS,
+    ),
+    "gcp:compute/routerNat:RouterNat": ("compute.routers: get update", *_NETWORK_OPERATIONS),
+    "gcp:compute/subnetwork:Subnetwork": (
+        f"compute.subnetworks: {_CRUD}",
+        "compute.networks: updatePolicy",
+        *_NETWORK_OPERATIONS,
+    ),
+    "gcp:compute/subnetworkIAMMember:SubnetworkIAMMember": (
+        "compute.subnetworks: getIamPolicy setIamPolicy",
+    ),
+    "gcp:eventarc/trigger:Trigger": (
+        f"eventarc.triggers: {_CRUD}",
+        "eventarc.operations: get",
+        "iam.serviceAccounts: actAs",
+    ),
+    "gcp:firestore/database:Database": (
+        "datastore.databases: create delete getMetadata list update",
+        "datastore.operations: get",
+    ),
+    "gcp:firestore/field:Field": (
+        "datastore.indexes: get list update",
+        "datastore.operations: get",
+    ),
+    "gcp:firestore/index:Index": (
+        "datastore.indexes: create delete get list",
+        "datastore.operations: get",
+    ),
+    "gcp:monitoring/alertPolicy:AlertPolicy": (f"monitoring.alertPolicies: {_CRUD}",),
+    "gcp:monitoring/notificationChannel:NotificationChannel": (
+        f"monitoring.notificationChannels: {_CRUD}",
+    ),
+    "gcp:projects/iAMCustomRole:IAMCustomRole": (f"iam.roles: {_CRUD} undelete",),
+    "gcp:projects/iAMMember:IAMMember": (_PROJECT_POLICY,),
+    "gcp:serviceaccount/account:Account": (f"iam.serviceAccounts: {_CRUD}",),
+    "gcp:serviceaccount/iAMMember:IAMMember": ("iam.serviceAccounts: getIamPolicy setIamPolicy",),
+    "gcp:storage/bucket:Bucket": (
+        f"storage.buckets: {_CRUD}",
+        # A removal empties it first.
+        "storage.objects: delete list",
+    ),
+    "gcp:storage/bucketIAMMember:BucketIAMMember": (
+        "storage.buckets: get getIamPolicy setIamPolicy",
+    ),
+    "gcp:storage/bucketObject:BucketObject": ("storage.objects: create delete get update",),
+}
+BUILD_NEEDS: Final = (
+    "artifactregistry.tags: get",
+    "cloudbuild.builds: create get",
+    "iam.serviceAccounts: actAs",
+)
+CHECK_NEEDS: Final = (
+    "compute.acceleratorTypes: list",
+    "compute.machineTypes: list",
+    "compute.projects: get",
+    "compute.regions: get",
+    "orgpolicy.policy: get",
+    "resourcemanager.projects: get",
+    "serviceusage.services: get list",
+)
+DESTROY_NEEDS: Final = (
+    "artifactregistry.repositories: get",
+    "compute.disks: list",
+    "compute.instances: delete list",
+    "run.services: update",
+)
+ROLLBACK_NEEDS: Final = ("run.revisions: delete list", "run.services: get update")
+
+
+def split_permissions(needs: Iterable[str]) -> Iterator[str]:
+    """Yield each permission of texts like `SERVICE.COLLECTION: VERB VERB`."""
+    for text in needs:
+        collection, _, verbs = text.partition(": ")
+        yield from (f"{collection}.{verb}" for verb in verbs.split())
+
+
+def permissions_needed() -> frozenset[str]:
+    """Return all that a deployment, its check and its end may have to do in the project."""
+    texts = [text for kind, needs in NEEDS.items() for text in needs if "billing" not in kind]
+    others = (*BUILD_NEEDS, *CHECK_NEEDS, *DESTROY_NEEDS, *ROLLBACK_NEEDS)
+    return frozenset(split_permissions((*texts, *others)))
+
+
+def render_role() -> str:
+    """Return the role as the text of a file of gcloud's."""
+    role = {
+        "title": "detcloud deployer",
+        "description": "The least that whoever deploys clusters of detcloud may do",
+        "stage": "GA",
+        "includedPermissions": sorted(permissions_needed()),
+    }
+    return yaml.safe_dump(role, sort_keys=False)
+
+
+def render_key_binding(settings: Settings) -> str:
+    """Return the binding that the policy of a key needs before the stack can use it."""
+    binding = {"role": KEY_ROLE, "members": key_members(settings.names)}
+    return yaml.safe_dump({"bindings": [binding]}, sort_keys=False)
+
+
+def main() -> int:
+    """Write the role again."""
+    ROLE_FILE.write_text(render_role(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

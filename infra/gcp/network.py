@@ -1,0 +1,126 @@
+"""The network of instances: a subnetwork in each region, and firewall rules that let nobody from
+outside open a connection. With private subnetworks instances have no public address, and go out by
+Cloud NAT, which costs something as long as it is there.
+"""
+
+import ipaddress
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pulumi
+from pulumi_gcp import compute
+
+from infra.gcp.scope import Scope
+
+RANGE: Final = ipaddress.ip_network("10.64.0.0/12")
+SUBNETWORK_BITS: Final = 16
+# From which Identity-Aware Proxy opens connections, says its documentation.
+IAP_RANGE: Final = "35.235.240.0/20"
+
+
+def make_subnetworks(scope: Scope) -> tuple[Any, Mapping[str, Any]]:
+    """Make the network, or take the given one; returns its name and the subnetworks by region."""
+    given = scope.settings.network
+    if given is not None:
+        return given.network, dict(given.subnetworks)
+    network = compute.Network(
+        "network",
+        project=scope.settings.project,
+        name=scope.names.part("network"),
+        description=scope.names.cluster,
+        auto_create_subnetworks=False,
+        routing_mode="REGIONAL",
+        # Google's largest, for gangs.
+        mtu=8896,
+        opts=scope.options(),
+    )
+    blocks = list(RANGE.subnets(new_prefix=SUBNETWORK_BITS))
+    subnetworks = {}
+    for region, block in zip(scope.settings.subnetwork_regions, blocks, strict=False):
+        subnetworks[region] = _make_subnetwork(scope, network, region, str(block))
+        if scope.settings.private_subnets:
+            _make_way_out(scope, network, region)
+    _make_firewall(scope, network)
+    return network.id, {region: it.id for region, it in subnetworks.items()}
+
+
+def describe_network(
+    scope: Scope, network: Any, subnetworks: Mapping[str, Any], account: Any
+) -> pulumi.Output[str]:
+    """Return DETCLOUD_NETWORK: the subnetworks, and what every instance has."""
+    settings, given = scope.settings, scope.settings.network
+    description = {
+        "network": network,
+        "subnetworks": dict(subnetworks),
+        "tags": list(given.tags) if given else [scope.names.cluster],
+        **({} if given else {"public_ip": not settings.private_subnets}),
+        "service_account": account,
+        "labels": scope.labels,
+        # What the tick may do goes by names of instances.
+        "name_prefix": scope.names.instance_prefix,
+        **({"kms_key": settings.kms_key} if settings.kms_key else {}),
+    }
+    return pulumi.Output.json_dumps(description)
+
+
+def _make_subnetwork(scope: Scope, network: Any, region: str, block: str) -> Any:
+    return compute.Subnetwork(
+        region,
+        project=scope.settings.project,
+        name=scope.names.part(region),
+        description=scope.names.cluster,
+        network=network.id,
+        region=region,
+        ip_cidr_range=block,
+        # Checkpoints go to Cloud Storage without a public address, and for nothing.
+        private_ip_google_access=True,
+        opts=scope.options(),
+    )
+
+
+def _make_way_out(scope: Scope, network: Any, region: str) -> None:
+    router = compute.Router(
+        region,
+        project=scope.settings.project,
+        name=scope.names.part(region),
+        network=network.id,
+        region=region,
+        opts=scope.options(),
+    )
+    compute.RouterNat(
+        region,
+        project=scope.settings.project,
+        name=scope.names.part(region),
+        router=router.name,
+        region=region,
+        nat_ip_allocate_option="AUTO_ONLY",
+        source_subnetwork_ip_ranges_to_nat="ALL_SUBNETWORKS_ALL_IP_RANGES",
+        opts=scope.options(),
+    )
+
+
+def _make_firewall(scope: Scope, network: Any) -> None:
+    """Make the rules. Without one, a network lets nothing in and everything out."""
+    tag = scope.names.cluster
+    common = {"project": scope.settings.project, "network": network.id, "direction": "INGRESS"}
+    compute.Firewall(
+        "within",
+        name=scope.names.part("within"),
+        description="A gang speaks to itself, nobody else to it",
+        source_tags=[tag],
+        target_tags=[tag],
+        allows=[{"protocol": "all"}],
+        **common,
+        opts=scope.options(),
+    )
+    if scope.settings.iap_ssh:
+        compute.Firewall(
+            "iap",
+            name=scope.names.part("iap"),
+            description="Identity-Aware Proxy opens connections for whom it knows",
+            source_ranges=[IAP_RANGE],
+            target_tags=[tag],
+            allows=[{"protocol": "tcp", "ports": ["22"]}],
+            **common,
+            opts=scope.options(),
+        )

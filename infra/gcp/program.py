@@ -1,0 +1,229 @@
+"""The program of a team's stack: its settings and its cluster configuration in, the stack out."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pulumi
+import pulumi_gcp as gcp
+from pulumi.runtime import config
+
+from control_plane.config import ConfigInvalid
+from control_plane.config.images import DEFAULT_IMAGES
+from control_plane.config.pool_settings import task_defaults
+from control_plane.config.pools import ClusterConfig, check_cluster
+from control_plane.gcp.pool_provider import GcpProvider
+from infra.findings import Finding
+from infra.gcp import bundle, deployer, draining
+from infra.gcp.account_checks import judge
+from infra.gcp.account_reader import read_project
+from infra.gcp.google_api import GoogleError, RestApi
+from infra.gcp.image import ImageBuilder, build_image
+from infra.gcp.pool_checks import find_pool_problems
+from infra.gcp.pruning import prune_revisions
+from infra.gcp.rollback import move_functions
+from infra.gcp.settings import Settings, parse_settings
+from infra.gcp.stack import TeamStack
+from infra.gcp.terraform import PROVIDER
+from infra.sources import REPOSITORY
+from infra.stack_program import (
+    PROJECT,
+    ConfigReport,
+    DrainReport,
+    FunctionArchives,
+    FunctionMove,
+    Progress,
+    SettingsInvalid,
+    StackProgram,
+)
+
+# By the setting that names an archive, the kind of it.
+ARCHIVE_KINDS: Final = {"archive": "functions", "suggestArchive": "suggest"}
+# That of Cloud Run, which has no other.
+ARCHITECTURE: Final = "x86_64"
+_NO_IMAGE: Final = (
+    f"{PROJECT}:image is missing: Terraform builds none; `gcloud builds submit` builds one of each "
+    "archive that `python -m infra.gcp.bundle` makes, as docs/gcp.md says"
+)
+
+
+def run() -> None:
+    """Make the stack that Pulumi's present one is named after.
+
+    Raises:
+        RunError: the configuration is wrong, which Pulumi tells without a traceback.
+    """
+    make_stack(build_image)
+
+
+def run_export() -> None:
+    """Make the stack for Terraform, which builds no images. Raises RunError."""
+    make_stack(None)
+
+
+def make_stack(builder: ImageBuilder | None) -> None:
+    """Make the stack, with images of the functions that `builder` builds where none are named.
+    Raises RunError.
+    """
+    # pulumi.Config does not tell which names there are: a misspelt one would be no mistake.
+    stack_config = {**config.get_config_env(), **config.CONFIG.get()}
+    try:
+        settings, text = read_stack_config(pulumi.get_stack(), stack_config)
+    except SettingsInvalid as error:
+        raise pulumi.RunError(str(error)) from None
+    if builder is None and not settings.image:
+        raise pulumi.RunError(_NO_IMAGE)
+    # Every resource names its project, so that no other project's credentials choose it.
+    provider = gcp.Provider("gcp", project=settings.project, region=settings.region)
+    stack = TeamStack(settings, text, builder, pulumi.ResourceOptions(providers=[provider]))
+    for name, value in stack.outputs.items():
+        pulumi.export(name, value)
+
+
+def read_stack_config(team: str, stack_config: Mapping[str, object]) -> tuple[Settings, str]:
+    """Return the team's settings of a stack's configuration, and the cluster configuration that
+    they name.
+
+    Raises:
+        SettingsInvalid: they are wrong, or what they name is not there or wrong.
+    """
+    settings = _read_settings(team, stack_config)
+    text = _read_cluster_config(Path(settings.cluster_config))
+    if settings.image:
+        return settings, text
+    archives = {
+        "archive": _archive_path("archive", settings.archive),
+        "suggest_archive": _archive_path("suggestArchive", settings.suggest_archive),
+    }
+    return settings.model_copy(update=archives), text
+
+
+def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigReport:
+    """Check the configuration of a team's stack. Raises SettingsInvalid."""
+    settings, text = read_stack_config(team, stack_config)
+    cluster = check_cluster(text)
+    if problems := find_pool_problems(settings, cluster):
+        raise SettingsInvalid(problems)
+    pools = _pools_without_image(cluster)
+    warning = (
+        f"{settings.cluster_config}: pools {', '.join(pools)}: neither "
+        "provider.boot_disk_source_image nor task_container_defaults.image is said, so trials run "
+        f"in {DEFAULT_IMAGES.cpu} or {DEFAULT_IMAGES.cuda}, which no registry has; docs/gcp.md "
+        "says how to make one, under The image of trials"
+    )
+    return ConfigReport(ARCHITECTURE, (warning,) if pools else ())
+
+
+def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding]:
+    """Check whether a team's stack can run in its project. Raises SettingsInvalid."""
+    settings = _read_settings(team, stack_config)
+    cluster = check_cluster(_read_cluster_config(Path(settings.cluster_config)))
+    if problems := find_pool_problems(settings, cluster):
+        raise SettingsInvalid(problems)
+    return judge(settings, cluster, read_project(settings, cluster, RestApi()))
+
+
+def deployer_policy(team: str, stack_config: Mapping[str, object], of_key: bool) -> str:
+    """Return the role of whoever deploys, or the binding that `kmsKey` needs. Raises
+    SettingsInvalid.
+    """
+    settings = _read_settings(team, stack_config)
+    return deployer.render_key_binding(settings) if of_key else deployer.render_role()
+
+
+def drain(team: str, stack_config: Mapping[str, object], progress: Progress) -> DrainReport:
+    """End the instances of a team's cluster. Raises DrainFailed, SettingsInvalid."""
+    return draining.drain(_read_settings(team, stack_config).names, RestApi(), progress)
+
+
+def find_leftovers(team: str, stack_config: Mapping[str, object]) -> list[str]:
+    """Return what Google still has of a cluster. Raises SettingsInvalid."""
+    try:
+        return draining.find_leftovers(_read_settings(team, stack_config).names, RestApi())
+    except GoogleError as error:
+        return [f"Google did not say what is left: {error}"]
+
+
+def rollback(
+    team: str, stack_config: Mapping[str, object], forward: bool, progress: Progress
+) -> list[FunctionMove]:
+    """Move the functions to the deployment before. Raises RollbackFailed, SettingsInvalid."""
+    names = _read_settings(team, stack_config).names
+    return move_functions(names, RestApi(), progress, forward=forward)
+
+
+def prune(team: str, stack_config: Mapping[str, object], progress: Progress) -> int:
+    """Remove revisions that no rollback needs. Raises PruneFailed, SettingsInvalid."""
+    return prune_revisions(_read_settings(team, stack_config).names, RestApi(), progress)
+
+
+def _read_settings(team: str, stack_config: Mapping[str, object]) -> Settings:
+    prefix = f"{PROJECT}:"
+    texts = {
+        name.removeprefix(prefix): str(it)
+        for name, it in stack_config.items()
+        if name.startswith(prefix)
+    }
+    return parse_settings(team, texts)
+
+
+def _pools_without_image(cluster: ClusterConfig) -> list[str]:
+    """Return the pools whose instances would look for images that are built where they are used."""
+    return [
+        pool.pool_name
+        for pool in cluster.resource_pools
+        if isinstance(pool.provider, GcpProvider)
+        and not pool.provider.boot_disk_source_image
+        and "image" not in task_defaults(pool, cluster).get("environment", {})
+    ]
+
+
+def _archive_path(setting: str, path: str | None) -> str:
+    """Return the archive at `path`, or the one of its kind that was built here."""
+    name = bundle.archive_name(ARCHIVE_KINDS[setting])
+    archive = Path(path or REPOSITORY / "dist" / name)
+    if not archive.is_file():
+        remedy = "`python -m infra.gcp.bundle` makes one"
+        raise SettingsInvalid([f"{PROJECT}:{setting}: there is no file {archive}; {remedy}"])
+    return str(archive)
+
+
+def _read_cluster_config(path: Path) -> str:
+    place = f"{PROJECT}:clusterConfig: {path}"
+    try:
+        text = path.read_text(encoding="utf-8")
+        check_cluster(text)
+    except OSError as error:
+        raise SettingsInvalid([f"{place} cannot be read: {error.strerror}"]) from None
+    except UnicodeDecodeError:
+        raise SettingsInvalid([f"{place} is no text in UTF-8"]) from None
+    except ConfigInvalid as error:
+        lines = [problem.text(str(path)) for problem in error.problems]
+        raise SettingsInvalid(lines) from None
+    return text
+
+
+def _archive_name(kind: str, architecture: str) -> str:
+    return bundle.archive_name(kind)
+
+
+def _build_archive(kind: str, architecture: str, folder: Path) -> Path:
+    return bundle.build_archive(folder, kind)
+
+
+ARCHIVES: Final = FunctionArchives(ARCHIVE_KINDS, _archive_name, _build_archive)
+STORES: Final = frozenset({"gcp:firestore/database:Database", "gcp:storage/bucket:Bucket"})
+PROGRAM: Final = StackProgram(
+    run=run,
+    check_config=check_stack_config,
+    check_account=check_account,
+    deployer_policy=deployer_policy,
+    drain=drain,
+    find_leftovers=find_leftovers,
+    rollback=rollback,
+    prune=prune,
+    stores=STORES,
+    archives=ARCHIVES,
+    terraform=PROVIDER,
+    run_export=run_export,
+)

@@ -1,0 +1,54 @@
+"""The ways in which pools get instances, each with what Compute Engine counts it as."""
+
+from typing import NamedTuple
+
+from control_plane.config.pools import ClusterConfig
+from control_plane.fleet.records import Market
+from control_plane.gcp.accelerator_quotas import quota_metric
+from control_plane.gcp.machine_types import accelerator_of, gpus_of, parse_instance_type
+from infra.gcp.pool_checks import gcp_pools, pool_region
+from infra.gcp.settings import Settings
+
+
+class Purchase(NamedTuple):
+    """One way in which a pool gets instances, at most `instances_max` of them."""
+
+    pool: str
+    region: str
+    zone: str
+    machine_type: str
+    accelerator: str
+    """The name of the accelerators of an instance, "" where it has none."""
+    gpus: int
+    market: Market
+    instances_max: int
+    metric: str
+    """The quota of the region that counts its accelerators, "" where there is none."""
+
+
+def list_purchases(settings: Settings, cluster: ClusterConfig) -> list[Purchase]:
+    """Return the ways of all pools on Google Cloud."""
+    found = []
+    for pool, provider in gcp_pools(cluster):
+        region = pool_region(settings, provider)
+        machine = provider.instance_type
+        default = Market.SPOT if machine.preemptible else Market.ON_DEMAND
+        offered = [(it.instance_type, Market(it.market), it.zone) for it in provider.offerings] or [
+            (str(machine.instance_type), default, "")
+        ]
+        for name, market, zone in offered:
+            instance = parse_instance_type(name)
+            found.append(
+                Purchase(
+                    pool=pool,
+                    region=region,
+                    zone=zone or provider.zone,
+                    machine_type=instance.machine_type if instance else name,
+                    accelerator=accelerator_of(instance) if instance else "",
+                    gpus=(gpus_of(instance) or 0) if instance else 0,
+                    market=market,
+                    instances_max=provider.max_instances,
+                    metric=quota_metric(name, market),
+                )
+            )
+    return found

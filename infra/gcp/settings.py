@@ -1,0 +1,263 @@
+"""The settings of a team's stack, each of them checked before anything is asked of Google.
+
+Settings come as Pulumi keeps them: texts, and JSON where there is more to a value than a text.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, get_origin
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StringConstraints,
+    ValidationError,
+)
+from pydantic.alias_generators import to_camel
+from pydantic_core import ErrorDetails
+
+from infra.gcp.names import Names
+from infra.stack_program import SettingsInvalid
+
+REGIONS_MAX: Final = 16
+# Compute Engine and Cloud Run take 64 labels; the cluster and a pool add theirs.
+LABELS_MAX: Final = 20
+_TEAM: Final = re.compile(r"(?=.{1,20}\Z)[a-z](?:-?[a-z0-9])*")
+_TEAM_EXPECTED: Final = (
+    "1 to 20 small letters, digits and single hyphens, a letter first and no hyphen last"
+)
+_REGION: Final = r"^[a-z]+-[a-z]+[0-9]{1,2}$"
+_RESOURCE_NAME: Final = r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_NETWORK: Final = rf"^(?:projects/[a-z0-9.:-]+/global/networks/)?{_RESOURCE_NAME}$"
+_SUBNETWORK: Final = (
+    rf"^(?:projects/[a-z0-9.:-]+/regions/[a-z0-9-]+/subnetworks/)?{_RESOURCE_NAME}$"
+)
+_KEY: Final = r"^projects/[a-z0-9.:-]+/locations/[a-z0-9-]+/keyRings/[\w-]+/cryptoKeys/[\w-]+$"
+_IMAGE: Final = r"^[a-z0-9][a-z0-9./_-]+@sha256:[0-9a-f]{64}$"
+_LABEL_KEY: Final = r"^[a-z][a-z0-9_-]{0,62}$"
+
+Region = Annotated[str, StringConstraints(pattern=_REGION)]
+Path = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]+$")]
+
+
+def _check_different(values: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(values)) != len(values):
+        raise ValueError("they are not different")
+    return values
+
+
+def _check_keys(labels: dict[str, str]) -> dict[str, str]:
+    if any(key.startswith("detcloud-") for key in labels):
+        raise ValueError("keys of the cluster's own begin with detcloud-")
+    return labels
+
+
+class Network(BaseModel):
+    """A network that is there: its subnetworks by their regions, and the tags that its firewall
+    rules go by.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    network: Annotated[str, StringConstraints(pattern=_NETWORK)]
+    subnetworks: Annotated[
+        dict[Region, Annotated[str, StringConstraints(pattern=_SUBNETWORK)]],
+        Field(min_length=1, max_length=REGIONS_MAX),
+    ]
+    tags: tuple[Annotated[str, StringConstraints(pattern=f"^{_RESOURCE_NAME}$")], ...] = ()
+
+
+class Settings(BaseModel):
+    """The settings of a team's stack. A field's description is what a message expects of it."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True
+    )
+
+    team: str
+    project: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{4,28}[a-z0-9]$")] = Field(
+        description="the id of a project: 6 to 30 small letters, digits and hyphens"
+    )
+    """Another project is not touched, whosever the credentials are."""
+    project_number: Annotated[str, StringConstraints(pattern=r"^[0-9]{5,15}$")] = Field(
+        description="the project's number, which `gcloud projects describe PROJECT` shows"
+    )
+    """Addresses of functions and names of buckets are made of it."""
+    region: Region = Field(description="a region such as us-central1")
+    """The region of the functions, of the state and of the buckets."""
+    cluster_config: Path = Field(description="the path of a file")
+    """The file of the cluster configuration, with the resource pools."""
+    admin_sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")] = Field(
+        alias="adminSha256", description="64 hexadecimal digits, the SHA-256 of a token"
+    )
+    """The SHA-256 of the first administrator's token."""
+    regions: Annotated[
+        tuple[Region, ...],
+        Field(min_length=1, max_length=REGIONS_MAX),
+        AfterValidator(_check_different),
+    ] = Field(default=(), description=f"a list of 1 to {REGIONS_MAX} different regions")
+    """The regions in which the stack makes subnetworks; its own unless it is said."""
+    network: Network | None = Field(
+        default=None,
+        description='{"network": NAME, "subnetworks": {REGION: NAME}, "tags": [TAG]}',
+    )
+    """Subnetworks that are there, instead of a network of the stack's own."""
+    archive: Path | None = Field(default=None, description="the path of a file")
+    """What the functions' image is built from; what `python -m infra.gcp.bundle` made if absent."""
+    suggest_archive: Path | None = Field(default=None, description="the path of a file")
+    """The same of `suggest`, which has an image of its own."""
+    image: Annotated[str, StringConstraints(pattern=_IMAGE)] = Field(
+        default="", description="an image by its digest, HOST/PATH@sha256:..."
+    )
+    """The functions' image, where one is there that need not be built."""
+    suggest_image: Annotated[str, StringConstraints(pattern=_IMAGE)] = Field(
+        default="", description="an image by its digest, HOST/PATH@sha256:..."
+    )
+    """The same of `suggest`."""
+    protect: StrictBool = Field(default=True, description="true or false")
+    """Whether the database and buckets with something in them refuse to be removed."""
+    api_instances: Annotated[StrictInt, Field(ge=1, le=1000)] = Field(
+        default=20, description="a whole number from 1 to 1000"
+    )
+    """How many instances of the API there may be."""
+    api_concurrency: Annotated[StrictInt, Field(ge=1, le=1000)] = Field(
+        default=40, description="a whole number from 1 to 1000"
+    )
+    """How many requests each of them answers at once."""
+    alarm_email: Annotated[str, StringConstraints(pattern=r"^[^@\s]+@[^@\s]+\.[^@\s]+$")] = Field(
+        default="", description="an e-mail address"
+    )
+    monthly_budget: Annotated[StrictInt, Field(ge=1, le=10_000_000)] | None = Field(
+        default=None, description="a whole number from 1 to 10000000"
+    )
+    """Units of the billing account's currency that what has the cluster's label may cost before
+    somebody is told.
+    """
+    billing_account: Annotated[
+        str, StringConstraints(pattern="^[0-9A-F]{6}-[0-9A-F]{6}-[0-9A-F]{6}$")
+    ] = Field(default="", description="the id of a billing account, such as 01AB23-45CD67-89EF01")
+    """Where the budget is."""
+    kms_key: Annotated[
+        str,
+        StringConstraints(pattern=_KEY),
+    ] = Field(
+        default="",
+        description="a key, projects/PROJECT/locations/REGION/keyRings/RING/cryptoKeys/KEY",
+    )
+    """A key of one's own for database, buckets, images, functions and disks; Google's if empty."""
+    labels: Annotated[
+        dict[
+            Annotated[str, StringConstraints(pattern=_LABEL_KEY)],
+            Annotated[str, StringConstraints(pattern="^[a-z0-9_-]{0,63}$")],
+        ],
+        Field(max_length=LABELS_MAX),
+        AfterValidator(_check_keys),
+    ] = Field(
+        default={},
+        description=(
+            f"a map of at most {LABELS_MAX} labels: small letters, digits, _ and -, and keys that "
+            "begin with a letter and not with detcloud-"
+        ),
+    )
+    """Labels of everything, instances included, besides the cluster's own."""
+    private_subnets: StrictBool = Field(default=False, description="true or false")
+    """Whether instances of the stack's own network have no public address, and go out by Cloud
+    NAT.
+    """
+    iap_ssh: StrictBool = Field(default=False, description="true or false")
+    """Whether Identity-Aware Proxy may open connections to the instances' SSH."""
+
+    @property
+    def names(self) -> Names:
+        return Names(self.team, self.project, self.project_number, self.region)
+
+    @property
+    def subnetwork_regions(self) -> tuple[str, ...]:
+        """The regions in which instances can be."""
+        return tuple(self.network.subnetworks) if self.network else self.regions or (self.region,)
+
+
+def parse_settings(team: str, texts: Mapping[str, str]) -> Settings:
+    """Parse the settings of `team`, as Pulumi keeps them by their names in camel case.
+
+    Raises:
+        SettingsInvalid: with all that is wrong.
+    """
+    problems = [] if _TEAM.fullmatch(team) else [_problem("the team's name", team, _TEAM_EXPECTED)]
+    unknown = sorted(set(texts) - set(_FIELDS))
+    known = ", ".join(_FIELDS)
+    problems += [f"detcloud:{it}: there is no such setting; there are {known}" for it in unknown]
+    given = {name: _decode(name, text) for name, text in texts.items() if name in _FIELDS}
+    try:
+        settings = Settings.model_validate({**given, "team": team})
+    except ValidationError as error:
+        found = dict.fromkeys(_describe(it, texts) for it in error.errors(include_url=False))
+        raise SettingsInvalid([*problems, *found]) from None
+    problems += _find_inconsistencies(settings)
+    if problems:
+        raise SettingsInvalid(problems)
+    return settings
+
+
+def _decode(name: str, text: str) -> Any:
+    """Return the value of a text: whatever a field that is no text has is JSON."""
+    if get_origin(_FIELDS[name].annotation) is None and _FIELDS[name].annotation is str:
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _describe(error: ErrorDetails, texts: Mapping[str, str]) -> str:
+    """Return the problem that pydantic found in a setting, in the words of the field."""
+    name = str(error["loc"][0])
+    if error["type"] == "missing" and len(error["loc"]) == 1:
+        return f"detcloud:{name} is missing: `pulumi config set` sets it"
+    return _problem(f"detcloud:{name}", texts[name], str(_FIELDS[name].description))
+
+
+def _find_inconsistencies(settings: Settings) -> list[str]:
+    """Return the problems of settings that are right by themselves and wrong together."""
+    found = []
+    if settings.network is not None and settings.regions:
+        found.append("detcloud:regions is for the stack's own network: leave out it or network")
+    if settings.network is not None and settings.private_subnets:
+        found.append(
+            "detcloud:privateSubnets is for the stack's own network: leave it out; instances in a "
+            "given one have no public address unless provider.network_interface names it"
+        )
+    if settings.network is not None and settings.iap_ssh:
+        found.append(
+            "detcloud:iapSsh is for the stack's own network: a given one has its own firewall rules"
+        )
+    if settings.monthly_budget and not settings.alarm_email:
+        found.append("detcloud:alarmEmail is missing: a budget needs somebody who is told")
+    if bool(settings.monthly_budget) != bool(settings.billing_account):
+        found.append(
+            "detcloud:monthlyBudget and detcloud:billingAccount belong together: say both or none"
+        )
+    if bool(settings.image) != bool(settings.suggest_image):
+        found.append("detcloud:image and detcloud:suggestImage belong together: say both or none")
+    place = f"/locations/{settings.region}/"
+    if settings.kms_key and place not in settings.kms_key:
+        found.append(
+            f"detcloud:kmsKey is {settings.kms_key}: expected one of {settings.region}, where "
+            "what it encrypts is"
+        )
+    return found
+
+
+def _problem(place: str, value: object, expected: str) -> str:
+    shown = json.dumps(value)
+    return f"{place} is {shown if len(shown) <= 80 else shown[:77] + '...'}: expected {expected}"
+
+
+_FIELDS: Final = {
+    str(field.alias): field for name, field in Settings.model_fields.items() if name != "team"
+}

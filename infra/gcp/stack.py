@@ -1,0 +1,119 @@
+"""A team's whole cluster on Google Cloud."""
+
+import hashlib
+from typing import Any
+
+import pulumi
+
+from control_plane.config.pools import check_cluster
+from control_plane.gcp.pool_provider import GcpProvider
+from infra.gcp.accounts import Accounts, Places, give_roles, make_accounts
+from infra.gcp.alarms import make_alarms
+from infra.gcp.events import connect_events
+from infra.gcp.functions import describe_deployment, make_functions
+from infra.gcp.image import ImageBuilder, make_image, make_repository
+from infra.gcp.network import describe_network, make_subnetworks
+from infra.gcp.policies import list_grants
+from infra.gcp.scope import Scope
+from infra.gcp.settings import Settings
+from infra.gcp.storage import make_buckets, make_database, put_configuration
+
+
+class TeamStack(pulumi.ComponentResource):
+    """The cluster that `settings` describe, with the pools of the text `cluster_config`.
+
+    `outputs` are the values that people need to know.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        cluster_config: str,
+        builder: ImageBuilder | None,
+        opts: pulumi.ResourceOptions | None = None,
+    ) -> None:
+        super().__init__("detcloud:gcp:TeamStack", settings.team, {}, opts)
+        scope, names = Scope(settings, self), settings.names
+        database, buckets = make_database(scope), make_buckets(scope)
+        put_configuration(scope, buckets["objects"], cluster_config)
+        network, subnetworks = make_subnetworks(scope)
+        repository = make_repository(scope)
+        logs = _has_logging_pools(cluster_config)
+        grants = list_grants(names, settings.subnetwork_regions, logs_instances=logs)
+        accounts = make_accounts(scope, grants)
+        places = Places(buckets, subnetworks, repository=repository)
+        before = ("project", "account", "bucket", "subnetwork", "repository")
+        give_roles(scope, accounts, grants, before, places)
+        images = _make_images(scope, accounts, buckets["objects"], builder)
+        common = {
+            "DETCLOUD_CLUSTER": names.cluster,
+            "DETCLOUD_API_URL": names.url("api"),
+            "DETCLOUD_PROJECT": settings.project,
+            "DETCLOUD_REGION": settings.region,
+            "DETCLOUD_DATABASE": database.name,
+            "DETCLOUD_OBJECTS": buckets["objects"].name,
+            "DETCLOUD_CHECKPOINTS": buckets["checkpoints"].name,
+            "DETCLOUD_ADMIN_SHA256": settings.admin_sha256,
+            "DETCLOUD_CONFIG_SHA256": hashlib.sha256(cluster_config.encode()).hexdigest(),
+        }
+        description = describe_network(scope, network, subnetworks, accounts.email("instance"))
+        own = _function_settings(scope, accounts, description)
+        deployment = describe_deployment(settings, cluster_config)
+        functions = make_functions(scope, accounts, images, common, own, deployment)
+        give_roles(scope, accounts, grants, ("service",), Places(services=functions))
+        connect_events(scope, accounts, functions, database)
+        make_alarms(scope)
+        self.outputs = {
+            "url": names.url("api"),
+            "cluster": names.cluster,
+            "project": settings.project,
+            "region": settings.region,
+            "database": database.name,
+            "objects": buckets["objects"].name,
+            "checkpoints": buckets["checkpoints"].name,
+            "image": images["functions"],
+            "suggestImage": images["suggest"],
+            # What a file system for instances is to be in.
+            "network": description,
+        }
+        self.register_outputs(self.outputs)
+
+
+def _make_images(
+    scope: Scope, accounts: Accounts, bucket: Any, builder: ImageBuilder | None
+) -> dict[str, Any]:
+    """Make the images of the settings' archives, or take the given ones; returns them by their
+    kinds.
+    """
+    settings = scope.settings
+    if settings.image or builder is None:
+        return {"functions": settings.image, "suggest": settings.suggest_image}
+    archives = {"functions": settings.archive, "suggest": settings.suggest_archive}
+    return {
+        kind: make_image(scope, accounts, bucket, builder, kind, str(archive))
+        for kind, archive in archives.items()
+    }
+
+
+def _has_logging_pools(cluster_config: str) -> bool:
+    """Whether a pool's agents write their journals to Cloud Logging."""
+    providers = [pool.provider for pool in check_cluster(cluster_config).resource_pools]
+    return any(isinstance(it, GcpProvider) and it.use_cloud_logging for it in providers)
+
+
+def _function_settings(
+    scope: Scope, accounts: Accounts, network: pulumi.Output[str]
+) -> dict[str, dict[str, Any]]:
+    """Return the environment variables of single functions, besides those of all."""
+    names = scope.names
+    return {
+        "api": {
+            "DETCLOUD_INSTANCE_ACCOUNT": accounts.email("instance"),
+            "DETCLOUD_STORAGE_ACCOUNT": accounts.email("storage"),
+        },
+        "tick": {
+            "DETCLOUD_GC_URL": names.url("checkpoint_gc"),
+            "DETCLOUD_SUGGEST_URL": names.url("suggest"),
+            "DETCLOUD_NETWORK": network,
+        },
+    }

@@ -1,0 +1,130 @@
+"""Stacks on Google Cloud as the program registers them, with outputs that name where they come
+from.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from infra.gcp.image import Build
+from infra.gcp.program import make_stack
+from infra.terraform.recorder import Resource, run_program
+
+DIGEST = "e" * 64
+VISION = {
+    "detcloud:project": "acme-ml",
+    "detcloud:projectNumber": "123456789012",
+    "detcloud:region": "us-central1",
+    "detcloud:adminSha256": "a" * 64,
+    "detcloud:regions": '["us-central1", "europe-west4"]',
+    "detcloud:alarmEmail": "vision@example.com",
+    "detcloud:monthlyBudget": "100",
+    "detcloud:billingAccount": "01AB23-45CD67-89EF01",
+}
+# A team of the same project, in a network that was there, with an image that was there.
+SPEECH = {
+    "detcloud:project": "acme-ml",
+    "detcloud:projectNumber": "123456789012",
+    "detcloud:region": "us-central1",
+    "detcloud:adminSha256": "b" * 64,
+    "detcloud:network": (
+        '{"network": "shared", "subnetworks": {"us-west1": "west"}, "tags": ["gpus"]}'
+    ),
+    "detcloud:image": f"us-docker.pkg.dev/acme/mirror/functions@sha256:{DIGEST}",
+    "detcloud:suggestImage": f"us-docker.pkg.dev/acme/mirror/suggest@sha256:{DIGEST}",
+    "detcloud:protect": "false",
+    "detcloud:apiInstances": "5",
+    "detcloud:apiConcurrency": "10",
+}
+KEY = "projects/acme-keys/locations/us-central1/keyRings/ml/cryptoKeys/detcloud"
+# A team whose company has rules: a key, labels, and no public addresses.
+BANK = {
+    "detcloud:project": "acme-ml",
+    "detcloud:projectNumber": "123456789012",
+    "detcloud:region": "us-central1",
+    "detcloud:adminSha256": "c" * 64,
+    "detcloud:kmsKey": KEY,
+    "detcloud:labels": '{"cost-center": "42"}',
+    "detcloud:privateSubnets": "true",
+    "detcloud:iapSsh": "true",
+}
+POOLS = "resource_pools:\n  - pool_name: default\n    description: ${not} %{ours}\n"
+OUTPUTS = ("email", "member", "uri")
+
+
+class GcpGraph:
+    """A maker that lists the resources it is given, the program's exported values, and the images
+    that were built.
+    """
+
+    def __init__(self) -> None:
+        self.resources: list[Resource] = []
+        self.exported: dict[str, Any] = {}
+        self.builds: list[Build] = []
+
+    def make(self, resource: Resource) -> tuple[str, Mapping[str, Any]]:
+        self.resources.append(resource)
+        place = f"{resource.type.rpartition(':')[2]}.{resource.name}"
+        outputs = {name: f"{place}.{name}" for name in OUTPUTS}
+        if resource.type in _NAMED:
+            outputs["name"] = f"{place}.name"
+        return f"{place}.id", outputs
+
+    def inputs_of(self, kind: str) -> dict[str, Mapping[str, Any]]:
+        """Return the inputs of all resources of a type, `module/type`, by their names."""
+        found = [it for it in self.resources if it.type.split(":")[1] == kind]
+        return {it.name: it.inputs for it in found}
+
+    def predecessors_of(self, kind: str, name: str) -> set[str]:
+        """Return the names of the resources that one comes after without using them."""
+        found = next(
+            it for it in self.resources if it.type.split(":")[1] == kind and it.name == name
+        )
+        return {other for _, other in found.after}
+
+
+# What Google gives a name of its own, which the program does not say.
+_NAMED = {
+    "gcp:serviceaccount/account:Account",
+    "gcp:projects/iAMCustomRole:IAMCustomRole",
+    "gcp:monitoring/notificationChannel:NotificationChannel",
+}
+
+
+def gcp_files(folder: Path, pools: str = POOLS) -> dict[str, str]:
+    """Write the files that settings name, and return those settings."""
+    folder.mkdir(exist_ok=True)
+    (folder / "pools.yaml").write_text(pools)
+    (folder / "functions.tar.gz").write_bytes(b"sources")
+    (folder / "suggest.tar.gz").write_bytes(b"suggestions")
+    return {
+        "detcloud:clusterConfig": str(folder / "pools.yaml"),
+        "detcloud:archive": str(folder / "functions.tar.gz"),
+        "detcloud:suggestArchive": str(folder / "suggest.tar.gz"),
+    }
+
+
+def gcp_graph(team: str, config: Mapping[str, str], folder: Path, pools: str = POOLS) -> GcpGraph:
+    """Run the program for a team, and return the graph of its resources."""
+    found = GcpGraph()
+
+    def run() -> None:
+        make_stack(found.builds.append)
+
+    found.exported = run_program(run, team, {**config, **gcp_files(folder, pools)}, found)
+    return found
+
+
+def kinds(found: GcpGraph) -> set[str]:
+    """Return the types of a stack's resources, `module/type`."""
+    return {it.type.split(":")[1] for it in found.resources} - {"providers"}
+
+
+def environments(found: GcpGraph) -> dict[str, dict[str, Any]]:
+    """Return the variables of each function."""
+    services = found.inputs_of("cloudrunv2/service")
+    containers = {name: it["template"]["containers"] for name, it in services.items()}
+    return {
+        name: {variable["name"]: variable["value"] for variable in container["envs"]}
+        for name, [container] in containers.items()
+    }

@@ -1,0 +1,378 @@
+"""The check of a project: what Google answers becomes facts, and facts become findings."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from control_plane.config.pools import check_cluster
+from infra.findings import Finding, Level
+from infra.gcp.account_checks import judge
+from infra.gcp.account_facts import Policy, Project, ProjectFacts, TypeFacts, Unknown
+from infra.gcp.account_reader import CONSTRAINTS, SERVICES, read_project
+from infra.gcp.deployer import permissions_needed
+from infra.gcp.google_api import GoogleError
+from infra.gcp.pool_checks import find_pool_problems
+from infra.gcp.settings import Settings, parse_settings
+from tests.unit.infra.gcp_graphs import KEY
+from tests.unit.infra.google_answers import Answer, Answers
+
+POOLS = """
+resource_manager: {default_compute_resource_pool: gpus, default_aux_resource_pool: gpus}
+resource_pools:
+  - pool_name: gpus
+    provider:
+      type: gcp
+      max_instances: 3
+      offerings:
+        - {instance_type: a2-highgpu-4g, market: spot}
+        - {instance_type: n1-standard-8+nvidia-tesla-t4:2, market: on_demand}
+"""
+ZONES = frozenset({"us-central1-a", "us-central1-c"})
+
+
+def settings(**more: str) -> Settings:
+    given = {
+        "project": "acme-ml",
+        "projectNumber": "123456789012",
+        "region": "us-central1",
+        "clusterConfig": "pools.yaml",
+        "adminSha256": "a" * 64,
+    }
+    return parse_settings("vision", {**given, **more})
+
+
+FINE = ProjectFacts(
+    project=Project("123456789012", is_active=True),
+    is_billed=True,
+    disabled_services=(),
+    denied=(),
+    quotas={
+        "": {"GPUS_ALL_REGIONS": 100},
+        "us-central1": {"PREEMPTIBLE_NVIDIA_A100_GPUS": 12, "NVIDIA_T4_GPUS": 6},
+    },
+    types={
+        ("us-central1", "a2-highgpu-4g"): TypeFacts(48, 348160, ZONES),
+        ("us-central1", "n1-standard-8"): TypeFacts(8, 30720, ZONES | {"us-central1-b"}),
+    },
+    accelerators={"nvidia-tesla-a100": ZONES, "nvidia-tesla-t4": frozenset({"us-central1-b"})},
+    policies=dict.fromkeys(CONSTRAINTS, Policy()),
+)
+
+
+def findings(facts: ProjectFacts, **more: str) -> dict[str, Finding]:
+    """Return the findings that are not fine, by their subject."""
+    found = judge(settings(**more), check_cluster(POOLS), facts)
+    return {it.subject: it for it in found if it.level is not Level.FINE}
+
+
+def test_a_project_that_has_all_of_it_is_fine() -> None:
+    found = judge(settings(), check_cluster(POOLS), FINE)
+    assert {it.level for it in found} == {Level.FINE}
+    texts = {it.subject: it.text for it in found}
+    assert texts["pool gpus, a2-highgpu-4g spot"] == (
+        "offered in us-central1-a, us-central1-c: 4 GPUs (nvidia-tesla-a100), 48 vCPUs, 340 GiB "
+        "of memory"
+    )
+    # 3 instances at most, of 4 GPUs and of 2.
+    quota = texts["quota PREEMPTIBLE_NVIDIA_A100_GPUS in us-central1"]
+    assert quota == "12 GPUs, enough for the 12 of gpus"
+    assert texts["quota NVIDIA_T4_GPUS in us-central1"] == "6 GPUs, enough for the 6 of gpus"
+
+
+def policies(name: str, policy: Policy) -> ProjectFacts:
+    return replace(FINE, policies={**FINE.policies, name: policy})
+
+
+def quotas(region: Mapping[str, float], overall: float = 100) -> ProjectFacts:
+    return replace(FINE, quotas={"": {"GPUS_ALL_REGIONS": overall}, "us-central1": region})
+
+
+A100 = "quota PREEMPTIBLE_NVIDIA_A100_GPUS in us-central1"
+T4 = {"NVIDIA_T4_GPUS": 6.0}
+PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
+    (
+        replace(FINE, project=Project("5", is_active=True)),
+        "project",
+        Level.ERROR,
+        "the number of acme-ml is 5, and detcloud:projectNumber is 123456789012",
+        "set detcloud:projectNumber: 5",
+    ),
+    (
+        replace(FINE, project=Project("123456789012", is_active=False)),
+        "project",
+        Level.ERROR,
+        "about to be deleted",
+        "another project",
+    ),
+    (replace(FINE, is_billed=False), "billing", Level.ERROR, "no billing account", "link one"),
+    (
+        replace(FINE, disabled_services=("run", "eventarc")),
+        "services",
+        Level.ERROR,
+        "not enabled: run, eventarc",
+        "gcloud services enable run.googleapis.com eventarc.googleapis.com --project acme-ml",
+    ),
+    (
+        replace(FINE, denied=("run.services.create",)),
+        "permissions",
+        Level.ERROR,
+        "may not run.services.create",
+        "detcloud deploy policy gcp",
+    ),
+    (
+        replace(FINE, types={}),
+        "pool gpus, a2-highgpu-4g spot",
+        Level.ERROR,
+        "us-central1 has no such type",
+        "another region",
+    ),
+    (
+        replace(FINE, accelerators={}),
+        "pool gpus, a2-highgpu-4g spot",
+        Level.ERROR,
+        "no zone of us-central1 offers it with nvidia-tesla-a100",
+        "another type",
+    ),
+    # One instance has 4.
+    (
+        quotas({"PREEMPTIBLE_NVIDIA_A100_GPUS": 3, **T4}),
+        A100,
+        Level.ERROR,
+        "3 GPUs, and one a2-highgpu-4g has 4",
+        "ask for more at https://console.cloud.google.com/iam-admin/quotas?project=acme-ml",
+    ),
+    # 3 instances have 12.
+    (
+        quotas({"PREEMPTIBLE_NVIDIA_A100_GPUS": 8, **T4}),
+        A100,
+        Level.WARNING,
+        "8 GPUs, and the pools gpus may want 12",
+        "ask for more",
+    ),
+    (quotas(T4), A100, Level.WARNING, "does not list it", "look at"),
+    (
+        quotas({"PREEMPTIBLE_NVIDIA_A100_GPUS": 12, **T4}, overall=0),
+        "quota GPUS_ALL_REGIONS",
+        Level.ERROR,
+        "0 GPUs, and one n1-standard-8 has 2",
+        "ask for more",
+    ),
+    # Enough for one with two T4, and not for one with four A100.
+    (
+        quotas({"PREEMPTIBLE_NVIDIA_A100_GPUS": 12, **T4}, overall=2),
+        "quota GPUS_ALL_REGIONS",
+        Level.WARNING,
+        "too few for one a2-highgpu-4g",
+        "ask for more",
+    ),
+    (
+        policies("compute.vmExternalIpAccess", Policy(denies_all=True)),
+        "policy compute.vmExternalIpAccess",
+        Level.ERROR,
+        "no public address",
+        "set detcloud:privateSubnets: true",
+    ),
+    (
+        policies("run.managed.requireInvokerIam", Policy(is_enforced=True)),
+        "policy run.managed.requireInvokerIam",
+        Level.ERROR,
+        "lets nobody in",
+        "exception",
+    ),
+    (
+        policies("run.allowedIngress", Policy(allowed=frozenset({"internal"}))),
+        "policy run.allowedIngress",
+        Level.ERROR,
+        "cannot be reached from the internet",
+        "exception",
+    ),
+    (
+        policies("iam.disableServiceAccountCreation", Policy(is_enforced=True)),
+        "policy iam.disableServiceAccountCreation",
+        Level.ERROR,
+        "no service account can be made",
+        "exception",
+    ),
+    (
+        policies(
+            "gcp.restrictNonCmekServices", Policy(denied=frozenset({"firestore.googleapis.com"}))
+        ),
+        "policy gcp.restrictNonCmekServices",
+        Level.ERROR,
+        "firestore need a key of one's own",
+        "set detcloud:kmsKey",
+    ),
+    (
+        policies("gcp.resourceLocations", Policy(allowed=frozenset({"in:eu-locations"}))),
+        "policy gcp.resourceLocations",
+        Level.ERROR,
+        "us-central1 are not allowed",
+        "take a region",
+    ),
+]
+
+
+@pytest.mark.parametrize(("facts", "subject", "level", "text", "remedy"), PROBLEMS)
+def test_what_a_project_lacks_is_told_with_what_to_do(
+    facts: ProjectFacts, subject: str, level: Level, text: str, remedy: str
+) -> None:
+    found = findings(facts)[subject]
+    assert found.level is level
+    assert text in found.text
+    assert remedy in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("name", "policy", "more"),
+    [
+        ("compute.vmExternalIpAccess", Policy(denies_all=True), {"privateSubnets": "true"}),
+        (
+            "gcp.restrictNonCmekServices",
+            Policy(denied=frozenset({"storage.googleapis.com"})),
+            {"kmsKey": KEY},
+        ),
+        ("gcp.resourceLocations", Policy(allowed=frozenset({"in:us-locations"})), {}),
+        ("gcp.resourceLocations", Policy(denied=frozenset({"in:asia-locations"})), {}),
+        ("run.allowedIngress", Policy(allowed=frozenset({"all"})), {}),
+    ],
+)
+def test_a_policy_that_refuses_nothing_of_the_stack_is_fine(
+    name: str, policy: Policy, more: dict[str, str]
+) -> None:
+    assert findings(policies(name, policy), **more) == {}
+
+
+def test_what_may_not_be_asked_is_a_warning() -> None:
+    unknown = Unknown("orgpolicy.policy.get", "permission denied")
+    facts = replace(FINE, policies={"run.allowedIngress": unknown})
+    [found] = findings(facts).values()
+    assert found.level is Level.WARNING
+    assert found.text == "could not be checked: permission denied"
+    assert found.remedy == "the check needs orgpolicy.policy.get"
+
+
+def test_without_credentials_nothing_else_is_said() -> None:
+    unknown = Unknown("resourcemanager.projects.get", "no credentials: none", is_login=True)
+    [found] = judge(settings(), check_cluster(POOLS), replace(FINE, project=unknown))
+    assert (found.subject, found.level) == ("credentials", Level.ERROR)
+    assert "gcloud auth application-default login" in found.remedy
+
+
+def zone_page(kind: str, **items: Any) -> dict[str, Any]:
+    return {"items": {f"zones/{zone.replace('_', '-')}": {kind: it} for zone, it in items.items()}}
+
+
+def google(**more: Answer) -> Answers:
+    """A project that has all of it but the permission to make services and the API of Eventarc."""
+    wanted = permissions_needed()
+
+    def test_permissions(body: Any) -> dict[str, Any]:
+        assert len(body["permissions"]) <= 100
+        assert set(body["permissions"]) <= wanted
+        held = [it for it in body["permissions"] if it != "run.services.create"]
+        return {"permissions": held}
+
+    enabled = [
+        {"name": f"projects/1/services/{it}.googleapis.com", "state": "ENABLED"} for it in SERVICES
+    ]
+    enabled[SERVICES.index("eventarc")]["state"] = "DISABLED"
+    policies: dict[str, Any] = {
+        "compute.vmExternalIpAccess": {"spec": {"rules": [{"denyAll": True}]}},
+        "run.managed.requireInvokerIam": {"spec": {"rules": [{"enforce": True}]}},
+        "gcp.resourceLocations": {
+            "spec": {
+                "rules": [
+                    {"values": {"allowedValues": ["in:us-locations"]}},
+                    # Of what has a tag, of which nothing is known.
+                    {"values": {"deniedValues": ["us-central1"]}, "condition": {"expression": "x"}},
+                ]
+            }
+        },
+    }
+    table: dict[tuple[str, str], Answer] = {
+        ("GET", "v1/projects/acme-ml/billingInfo"): {"billingEnabled": True},
+        ("POST", "v1/projects/acme-ml:testIamPermissions"): test_permissions,
+        ("GET", "services:batchGet"): {"services": enabled},
+        ("GET", "compute/v1/projects/acme-ml"): {
+            "quotas": [{"metric": "GPUS_ALL_REGIONS", "limit": 100.0, "usage": 1.0}]
+        },
+        ("GET", "regions/us-central1"): {
+            "quotas": [{"metric": "NVIDIA_T4_GPUS", "limit": 6.0, "usage": 0.0}]
+        },
+        ("GET", "aggregated/machineTypes"): zone_page(
+            "machineTypes",
+            us_central1_a=[{"name": "a2-highgpu-4g", "guestCpus": 48, "memoryMb": 348160}],
+            us_central1_c=[{"name": "a2-highgpu-4g", "guestCpus": 48, "memoryMb": 348160}],
+        ),
+        ("GET", "aggregated/acceleratorTypes"): zone_page(
+            "acceleratorTypes", us_central1_a=[{"name": "nvidia-tesla-a100"}]
+        ),
+        **{
+            ("GET", f"policies/{name}:getEffectivePolicy"): policy
+            for name, policy in policies.items()
+        },
+        ("GET", "v1/projects/acme-ml"): {
+            "projectNumber": "123456789012",
+            "lifecycleState": "ACTIVE",
+        },
+    }
+    return Answers(table)
+
+
+def test_facts_are_read_of_what_google_answers() -> None:
+    api = google()
+    facts = read_project(settings(), check_cluster(POOLS), api)
+    assert facts.project == Project("123456789012", is_active=True)
+    assert facts.is_billed is True
+    assert facts.disabled_services == ("eventarc",)
+    assert facts.denied == ("run.services.create",)
+    assert facts.quotas == {
+        "": {"GPUS_ALL_REGIONS": 100.0},
+        "us-central1": {"NVIDIA_T4_GPUS": 6.0},
+    }
+    assert facts.types == {("us-central1", "a2-highgpu-4g"): TypeFacts(48, 348160, ZONES)}
+    assert facts.accelerators == {"nvidia-tesla-a100": frozenset({"us-central1-a"})}
+    assert facts.policies["compute.vmExternalIpAccess"] == Policy(denies_all=True)
+    assert facts.policies["run.managed.requireInvokerIam"] == Policy(is_enforced=True)
+    locations = facts.policies["gcp.resourceLocations"]
+    assert locations == Policy(allowed=frozenset({"in:us-locations"}))
+    # A constraint that nobody has set is none.
+    assert facts.policies["run.allowedIngress"] == Policy()
+    assert {method for method, _, _ in api.calls} == {"GET", "POST"}
+
+
+def test_what_google_refuses_is_not_known() -> None:
+    def refuse(status: int) -> Callable[[Any], Any]:
+        return lambda body: GoogleError(status, "no")
+
+    api = google()
+    api.table["GET", "regions/us-central1"] = refuse(403)
+    api.table["GET", "v1/projects/acme-ml"] = refuse(401)
+    facts = read_project(settings(), check_cluster(POOLS), api)
+    assert facts.quotas["us-central1"] == Unknown("compute.regions.get", "no")
+    assert facts.project == Unknown("resourcemanager.projects.get", "no", is_login=True)
+
+
+POOL_PROBLEMS = [
+    ("project: other", "provider.project is other: expected acme-ml"),
+    ("name_prefix: mine", "expected none, for the tick may end instances alone whose names begin"),
+    ("service_account: {email: a@b.c}", "provider.service_account.email is a@b.c: expected none"),
+    ("zone: europe-west4-a", "to be in europe-west4: expected one of us-central1"),
+    ("region: europe-west4", "add it to detcloud:regions"),
+]
+
+
+@pytest.mark.parametrize(("line", "said"), POOL_PROBLEMS)
+def test_pools_that_could_not_run_in_the_stack_are_refused(line: str, said: str) -> None:
+    pools = POOLS.replace("      max_instances: 3", f"      max_instances: 3\n      {line}")
+    [problem] = find_pool_problems(settings(), check_cluster(pools))
+    assert problem.startswith("pools.yaml: pool gpus: ")
+    assert said in problem
+
+
+def test_pools_that_can_run_in_the_stack_are_taken() -> None:
+    pools = POOLS.replace("      max_instances: 3", "      zone: us-west1-b")
+    given = settings(regions='["us-central1", "us-west1"]')
+    assert find_pool_problems(given, check_cluster(pools)) == []

@@ -1,0 +1,56 @@
+"""The role of whoever deploys to Google Cloud: what the stack's resources need, and no more."""
+
+import re
+
+import yaml
+
+from infra.gcp.deployer import (
+    NEEDS,
+    ROLE_FILE,
+    permissions_needed,
+    render_key_binding,
+    render_role,
+    split_permissions,
+)
+from infra.gcp.settings import parse_settings
+from tests.unit.infra.gcp_graphs import BANK, GcpGraph
+
+PERMISSION = re.compile(r"[a-z]+\.[a-zA-Z]+\.[a-zA-Z]+")
+
+
+def test_the_file_is_the_role() -> None:
+    assert ROLE_FILE.read_text() == render_role(), "run python -m infra.gcp.deployer"
+
+
+def test_each_type_of_the_stacks_says_what_it_needs(
+    gcp_vision: GcpGraph, gcp_speech: GcpGraph, gcp_bank: GcpGraph
+) -> None:
+    graphs = (gcp_vision, gcp_speech, gcp_bank)
+    types = {it.type for graph in graphs for it in graph.resources if it.type.startswith("gcp:")}
+    assert types == set(NEEDS)
+
+
+def test_it_is_a_role_that_gcloud_takes() -> None:
+    role = yaml.safe_load(render_role())
+    permissions = role["includedPermissions"]
+    assert all(PERMISSION.fullmatch(it) for it in permissions)
+    assert permissions == sorted(set(permissions))
+    # A role of one's own has at most 3,000 permissions.
+    assert len(permissions) < 3000
+    for needs in (it for kind, it in NEEDS.items() if kind != "gcp:billing/budget:Budget"):
+        assert set(split_permissions(needs)) <= set(permissions)
+
+
+def test_it_may_read_nothing_that_the_cluster_stores() -> None:
+    rows = {it for it in permissions_needed() if it.startswith("datastore.entities.")}
+    assert rows == set()
+    assert "iam.serviceAccounts.getAccessToken" not in permissions_needed()
+    assert "iam.serviceAccountKeys.create" not in permissions_needed()
+
+
+def test_the_binding_of_a_key_names_the_services() -> None:
+    texts = {name.removeprefix("detcloud:"): it for name, it in BANK.items()}
+    settings = parse_settings("bank", {**texts, "clusterConfig": "pools.yaml"})
+    [binding] = yaml.safe_load(render_key_binding(settings))["bindings"]
+    assert binding["role"] == "roles/cloudkms.cryptoKeyEncrypterDecrypter"
+    assert len(binding["members"]) == 5

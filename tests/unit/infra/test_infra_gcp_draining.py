@@ -1,0 +1,158 @@
+"""The end of a cluster's instances on Google Cloud, and what is left of it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from infra.gcp.draining import Clock, drain, find_leftovers
+from infra.gcp.google_api import GoogleError
+from infra.gcp.names import Names
+from infra.stack_program import DrainFailed, DrainReport
+from tests.unit.infra.google_answers import Answer, Answers
+
+NAMES = Names("vision", "acme-ml", "123456789012", "us-central1")
+DATABASE = "databases/detcloud-vision"
+TICK = "services/detcloud-vision-tick"
+INSTANCES = "aggregated/instances"
+
+
+class Region:
+    """Instances by their names, each with its status; one that is deleted ends at the next look."""
+
+    def __init__(self, **statuses: str) -> None:
+        self.statuses = {name.replace("_", "-"): it for name, it in statuses.items()}
+        self.deleted: list[str] = []
+        self.ends = True
+
+    def list_instances(self, body: object) -> dict[str, Any]:
+        found = [{"name": name, "status": it} for name, it in self.statuses.items()]
+        if self.ends:
+            left = {name: it for name, it in self.statuses.items() if it != "STOPPING"}
+            self.statuses = left
+        return {"items": {"zones/us-central1-a": {"instances": found}, "zones/us-central1-b": {}}}
+
+    def delete(self, name: str) -> Callable[[object], dict[str, Any]]:
+        def delete(body: object) -> dict[str, Any]:
+            self.deleted.append(name)
+            self.statuses[name] = "STOPPING"
+            return {}
+
+        return delete
+
+    def answers(self, **more: Answer) -> Answers:
+        table: dict[tuple[str, str], Answer] = {
+            ("GET", DATABASE): {"deleteProtectionState": "DELETE_PROTECTION_DISABLED"},
+            ("PATCH", TICK): {},
+            ("GET", INSTANCES): self.list_instances,
+            **{
+                ("DELETE", f"zones/us-central1-a/instances/{it}"): self.delete(it)
+                for it in self.statuses
+            },
+        }
+        return Answers(table)
+
+
+class Seconds:
+    """A clock that goes on as long as somebody waits."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def clock(self) -> Clock:
+        def sleep(seconds: float) -> None:
+            self.now += seconds
+
+        return Clock(lambda: self.now, sleep)
+
+
+def test_the_tick_is_stopped_and_then_every_instance_ends() -> None:
+    region, seconds, said = Region(vm_1="RUNNING", vm_2="TERMINATED"), Seconds(), list[str]()
+    api = region.answers()
+    report = drain(NAMES, api, said.append, seconds.clock())
+    assert report == DrainReport(instances=2, templates=0)
+    assert sorted(region.deleted) == ["vm-1", "vm-2"]
+    [(_, url, body)] = [it for it in api.calls if it[0] == "PATCH"]
+    assert url.endswith("services/detcloud-vision-tick?updateMask=scaling")
+    assert body == {"scaling": {"scalingMode": "MANUAL", "manualInstanceCount": 0}}
+    # Before anything was deleted, and for as long as a tick may still launch: 60 s + 15 s.
+    methods = [method for method, _, _ in api.calls]
+    assert methods.index("PATCH") < methods.index("DELETE")
+    assert seconds.now >= 75
+    assert said[-1] == "2 instances ended"
+
+
+def test_only_what_has_the_clusters_label_is_looked_for() -> None:
+    region = Region()
+    api = region.answers()
+    drain(NAMES, api, lambda line: None, Seconds().clock())
+    asked = {url.partition("?")[2] for url in api.urls_of("GET") if INSTANCES in url}
+    assert asked == {"filter=labels.detcloud-cluster%3Ddetcloud-vision"}
+
+
+def test_a_launch_that_was_under_way_ends_too() -> None:
+    region, seconds = Region(vm_1="RUNNING"), Seconds()
+    api = region.answers()
+    late = region.delete("vm-9")
+    api.table["DELETE", "instances/vm-9"] = late
+    listing = region.list_instances
+
+    def list_instances(body: object) -> dict[str, Any]:
+        # The tick that ran as it was stopped launched one half a minute later.
+        if seconds.now == 30:
+            region.statuses["vm-9"] = "PROVISIONING"
+        return listing(body)
+
+    api.table["GET", INSTANCES] = list_instances
+    assert drain(NAMES, api, lambda line: None, seconds.clock()).instances == 2
+    assert region.deleted == ["vm-1", "vm-9"]
+
+
+def test_a_protected_database_is_refused_before_anything_ends() -> None:
+    region = Region(vm_1="RUNNING")
+    api = region.answers()
+    api.table["GET", DATABASE] = {"deleteProtectionState": "DELETE_PROTECTION_ENABLED"}
+    with pytest.raises(DrainFailed, match="set detcloud:protect: false and deploy first"):
+        drain(NAMES, api, lambda line: None, Seconds().clock())
+    assert api.urls_of("PATCH") == []
+    assert region.deleted == []
+
+
+def test_who_repeats_it_where_the_stack_is_gone_waits_for_nothing() -> None:
+    seconds = Seconds()
+    api = Answers({("GET", INSTANCES): {}})
+    assert drain(NAMES, api, lambda line: None, seconds.clock()) == DrainReport(0, 0)
+    assert seconds.now == 0
+
+
+def test_instances_that_do_not_end_are_named() -> None:
+    region = Region(vm_1="RUNNING")
+    region.ends = False
+    with pytest.raises(DrainFailed, match="vm-1 did not end in 900 s"):
+        drain(NAMES, region.answers(), lambda line: None, Seconds().clock())
+    assert region.deleted == ["vm-1"]
+
+
+def test_what_google_refuses_is_told() -> None:
+    api = Answers({("GET", DATABASE): GoogleError(403, "permission denied")})
+    with pytest.raises(DrainFailed, match="permission denied"):
+        drain(NAMES, api, lambda line: None)
+
+
+def test_what_is_left_is_named() -> None:
+    disks = {"items": {"zones/us-central1-a": {"disks": [{"name": "data-1"}]}}}
+    api = Answers(
+        {
+            ("GET", "b/detcloud-vision-objects-123456789012"): {},
+            ("GET", "services/detcloud-vision-checkpoint-gc"): {},
+            ("GET", "dc-vision-vm@acme-ml.iam.gserviceaccount.com"): {},
+            ("GET", INSTANCES): {},
+            ("GET", "aggregated/disks"): disks,
+        }
+    )
+    assert find_leftovers(NAMES, api) == [
+        "bucket detcloud-vision-objects-123456789012",
+        "service detcloud-vision-checkpoint-gc",
+        "service account dc-vision-vm@acme-ml.iam.gserviceaccount.com",
+        "disk projects/acme-ml/zones/us-central1-a/disks/data-1",
+    ]

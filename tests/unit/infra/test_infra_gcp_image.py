@@ -1,0 +1,95 @@
+"""The functions' image: its sources, and its build by Cloud Build."""
+
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.gcp import bundle
+from infra.gcp.google_api import GoogleError
+from infra.gcp.image import Build, BuildFailed, build_image
+from infra.gcp.names import Names
+from tests.unit.infra.google_answers import Answer, Answers
+
+NAMES = Names("vision", "acme-ml", "123456789012", "us-central1")
+BUILD = Build(NAMES, "functions", "function-sources/abc.tar.gz", "abc")
+IMAGE = "us-central1-docker.pkg.dev/acme-ml/detcloud-vision/functions:abc"
+BUILDS = "projects/acme-ml/locations/us-central1/builds"
+BEGUN = {"metadata": {"build": {"id": "b1", "logUrl": "https://log"}}}
+
+
+def cloud_build(*statuses: str, **last: Any) -> Answers:
+    """A project without the image, in which a build goes through these statuses."""
+    left = list(statuses)
+
+    def look(body: object) -> dict[str, Any]:
+        status = left.pop(0)
+        return {"status": status, "logUrl": "https://log", **(last if not left else {})}
+
+    table: dict[tuple[str, str], Answer] = {
+        ("POST", BUILDS): BEGUN,
+        ("GET", f"{BUILDS}/b1"): look,
+    }
+    return Answers(table)
+
+
+def test_an_image_is_built_as_the_builds_account_and_waited_for() -> None:
+    api, pauses = cloud_build("QUEUED", "WORKING", "SUCCESS"), list[float]()
+    build_image(BUILD, api, pauses.append)
+    [request] = [body for method, _, body in api.calls if method == "POST"]
+    assert request == {
+        "source": {
+            "storageSource": {
+                "bucket": "detcloud-vision-objects-123456789012",
+                "object": "function-sources/abc.tar.gz",
+            }
+        },
+        "steps": [{"name": "gcr.io/cloud-builders/docker", "args": ["build", "--tag", IMAGE, "."]}],
+        "images": [IMAGE],
+        "serviceAccount": (
+            "projects/acme-ml/serviceAccounts/dc-vision-build@acme-ml.iam.gserviceaccount.com"
+        ),
+        "timeout": "1200s",
+        "options": {"logging": "CLOUD_LOGGING_ONLY"},
+        "tags": ["detcloud-vision"],
+    }
+    # Not after the last look.
+    assert pauses == [5.0, 5.0]
+
+
+def test_an_image_that_is_there_is_not_built_again() -> None:
+    tag = "repositories/detcloud-vision/packages/functions/tags/abc"
+    api = Answers({("GET", tag): {"version": "sha256:1"}})
+    build_image(BUILD, api)
+    assert api.urls_of("POST") == []
+
+
+def test_a_build_that_failed_says_why_and_where_its_log_is() -> None:
+    api = cloud_build("FAILURE", failureInfo={"detail": "step 0 failed"})
+    with pytest.raises(BuildFailed, match=r"FAILURE step 0 failed; its log is at https://log"):
+        build_image(BUILD, api)
+
+
+def test_a_build_that_google_refuses_is_told() -> None:
+    api = Answers({("POST", BUILDS): GoogleError(403, "Cloud Build API is disabled")})
+    with pytest.raises(BuildFailed, match="Cloud Build API is disabled"):
+        build_image(BUILD, api)
+
+
+def test_a_build_that_never_ends_is_given_up() -> None:
+    # (1200 + 60) / 5 = 252 looks.
+    api = cloud_build(*["WORKING"] * 252)
+    with pytest.raises(BuildFailed, match="WORKING"):
+        build_image(BUILD, api, lambda seconds: None)
+
+
+def test_the_sources_are_those_of_a_build_and_the_same_each_time(tmp_path: Path) -> None:
+    archive = bundle.build_archive(tmp_path / "1", "suggest")
+    assert archive.name == bundle.archive_name("suggest") == "suggest-image.tar.gz"
+    assert archive.read_bytes() == bundle.build_archive(tmp_path / "2", "suggest").read_bytes()
+    with tarfile.open(archive) as opened:
+        names = set(opened.getnames())
+    # Where Cloud Build's step looks for it.
+    assert {"Dockerfile", "requirements.txt", "lambdas/gcp/serve.py"} <= names
+    assert not any("__pycache__" in it for it in names)

@@ -1,0 +1,74 @@
+"""The network and the alarms of a team's stack on Google Cloud."""
+
+import json
+
+from infra.gcp.names import FUNCTIONS
+from tests.unit.infra.gcp_graphs import GcpGraph, environments, kinds
+
+
+def test_nobody_from_outside_opens_a_connection(gcp_vision: GcpGraph, gcp_bank: GcpGraph) -> None:
+    [within] = gcp_vision.inputs_of("compute/firewall").values()
+    assert (within["sourceTags"], within["targetTags"]) == (["detcloud-vision"],) * 2
+    assert "sourceRanges" not in within
+    assert gcp_vision.inputs_of("compute/routerNat") == {}
+    rules = gcp_bank.inputs_of("compute/firewall")
+    assert set(rules) == {"within", "iap"}
+    assert rules["iap"]["sourceRanges"] == ["35.235.240.0/20"]
+    assert rules["iap"]["allows"] == [{"protocol": "tcp", "ports": ["22"]}]
+
+
+def test_subnetworks_are_apart_and_reach_google(gcp_vision: GcpGraph) -> None:
+    subnetworks = gcp_vision.inputs_of("compute/subnetwork")
+    assert {name: it["ipCidrRange"] for name, it in subnetworks.items()} == {
+        "us-central1": "10.64.0.0/16",
+        "europe-west4": "10.65.0.0/16",
+    }
+    assert all(it["privateIpGoogleAccess"] for it in subnetworks.values())
+
+
+def test_private_subnetworks_go_out_by_cloud_nat(gcp_bank: GcpGraph) -> None:
+    [way_out] = gcp_bank.inputs_of("compute/routerNat").values()
+    assert way_out["natIpAllocateOption"] == "AUTO_ONLY"
+    network = json.loads(environments(gcp_bank)["tick"]["DETCLOUD_NETWORK"])
+    assert network["public_ip"] is False
+
+
+def test_a_given_network_is_used_as_it_is(gcp_speech: GcpGraph) -> None:
+    assert not any(
+        it.startswith("compute/") for it in kinds(gcp_speech) - {"compute/subnetworkIAMMember"}
+    )
+    network = json.loads(environments(gcp_speech)["tick"]["DETCLOUD_NETWORK"])
+    assert network["network"] == "shared"
+    assert (network["subnetworks"], network["tags"]) == ({"us-west1": "west"}, ["gpus"])
+    assert "public_ip" not in network
+    [use] = gcp_speech.inputs_of("compute/subnetworkIAMMember").values()
+    assert (use["subnetwork"], use["region"]) == ("west", "us-west1")
+
+
+def test_alarms_have_one_condition_each(gcp_vision: GcpGraph, gcp_speech: GcpGraph) -> None:
+    alarms = gcp_vision.inputs_of("monitoring/alertPolicy")
+    assert set(alarms) == {"errors", "lag"}
+    for alarm in alarms.values():
+        assert alarm["notificationChannels"] == ["NotificationChannel.alarms.name"]
+    conditions = {name: it["conditions"][0] for name, it in alarms.items() if it["conditions"]}
+    assert sum(len(it["conditions"]) for it in alarms.values()) == 2
+    errors = conditions["errors"]["conditionMatchedLog"]["filter"]
+    # Of no other team whose name begins so.
+    assert all(f'"detcloud-vision-{it.replace("_", "-")}"' in errors for it in FUNCTIONS)
+    assert alarms["errors"]["alertStrategy"]["notificationRateLimit"] == {"period": "3600s"}
+    lag = conditions["lag"]["conditionThreshold"]
+    assert 'starts_with("eventarc-us-central1-detcloud-vision-mail-")' in lag["filter"]
+    assert lag["thresholdValue"] == 60
+    for alarm in gcp_speech.inputs_of("monitoring/alertPolicy").values():
+        assert alarm["notificationChannels"] == []
+
+
+def test_a_budget_counts_what_has_the_clusters_label(
+    gcp_vision: GcpGraph, gcp_speech: GcpGraph
+) -> None:
+    [budget] = gcp_vision.inputs_of("billing/budget").values()
+    assert budget["billingAccount"] == "01AB23-45CD67-89EF01"
+    assert budget["amount"] == {"specifiedAmount": {"units": "100"}}
+    assert budget["budgetFilter"]["labels"] == {"detcloud-cluster": "detcloud-vision"}
+    assert budget["budgetFilter"]["projects"] == ["projects/123456789012"]
+    assert gcp_speech.inputs_of("billing/budget") == {}

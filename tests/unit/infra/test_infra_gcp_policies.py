@@ -1,0 +1,183 @@
+"""The permissions of each service account of a stack on Google Cloud: all, and no more."""
+
+import pytest
+
+from infra.gcp.names import FUNCTIONS, OTHER_ACCOUNTS, Names
+from infra.gcp.policies import ROLES, Grant, key_members, list_grants
+
+NAMES = Names("vision", "acme-ml", "123456789012", "us-central1")
+DATABASE = 'resource.name == "projects/acme-ml/databases/detcloud-vision"'
+OBJECTS = "projects/_/buckets/detcloud-vision-objects-123456789012/objects"
+Where = dict[tuple[str, str, str], set[str]]
+
+
+def grants(*, logs_instances: bool = False) -> list[Grant]:
+    return list_grants(NAMES, ("us-central1", "europe-west4"), logs_instances=logs_instances)
+
+
+def may(account: str, *, logs_instances: bool = False) -> Where:
+    """Return the permissions of an account by their place and condition."""
+    found: Where = {}
+    for it in grants(logs_instances=logs_instances):
+        if it.account == account:
+            key = (it.place.kind, it.place.name, it.condition)
+            found.setdefault(key, set()).update(it.permissions)
+    return found
+
+
+ROWS_WHERE = ("project", "", DATABASE)
+ROWS_ALL = {f"datastore.entities.{it}" for it in ("create", "delete", "get", "list", "update")}
+
+
+def storage(*verbs: str) -> set[str]:
+    return {f"storage.objects.{it}" for it in verbs}
+
+
+def folder_condition(folder: str) -> str:
+    return f'resource.name.startsWith("{OBJECTS}/{folder}")'
+
+
+def test_the_api_may_read_checkpoints_and_narrow_the_storage_account() -> None:
+    assert may("api") == {
+        ROWS_WHERE: ROWS_ALL,
+        ("bucket", "objects", ""): storage("create", "get", "list"),
+        ("bucket", "checkpoints", ""): storage("get", "list"),
+        ("account", "api", ""): {"iam.serviceAccounts.signBlob"},
+        ("account", "storage", ""): {"iam.serviceAccounts.getAccessToken"},
+    }
+
+
+def test_advance_and_suggest_may_do_nothing_but_rows() -> None:
+    assert may("advance") == may("suggest") == {ROWS_WHERE: ROWS_ALL}
+
+
+def test_the_tick_may_do_what_instances_need() -> None:
+    found = may("tick")
+    [condition] = [it for kind, _, it in found if kind == "project" and it != DATABASE]
+    compute = found.pop(("project", "", condition))
+    assert compute == {
+        "compute.images.useReadOnly",
+        *(f"compute.disks.{it}" for it in ("create", "setLabels")),
+        *(
+            f"compute.instances.{it}"
+            for it in (
+                "create",
+                "delete",
+                "get",
+                "getSerialPortOutput",
+                "list",
+                "setLabels",
+                "setMetadata",
+                "setServiceAccount",
+                "setTags",
+            )
+        ),
+        *(
+            f"compute.{scope}Operations.{it}"
+            for scope in ("global", "region", "zone")
+            for it in ("get", "list")
+        ),
+    }
+    network = {"compute.subnetworks.use", "compute.subnetworks.useExternalIp"}
+    assert found == {
+        ROWS_WHERE: ROWS_ALL,
+        ("account", "instance", ""): {"iam.serviceAccounts.actAs"},
+        ("subnetwork", "us-central1", ""): network,
+        ("subnetwork", "europe-west4", ""): network,
+        ("bucket", "objects", folder_condition("config/")): storage("get", "list"),
+        ("bucket", "objects", folder_condition("agent-code/")): storage(
+            "create", "delete", "get", "list"
+        ),
+        ("service", "checkpoint_gc", ""): {"run.routes.invoke"},
+        ("service", "suggest", ""): {"run.routes.invoke"},
+    }
+
+
+def test_the_ticks_condition_goes_by_names_of_instances_and_disks() -> None:
+    [condition] = [it.condition for it in grants() if it.role == "instances"]
+    instance, disk = condition.split(" && ")
+    for kind, folder, text in (("Instance", "instances", instance), ("Disk", "disks", disk)):
+        assert text == (
+            f'(resource.type != "compute.googleapis.com/{kind}" || '
+            f'resource.name.extract("/{folder}/{{name}}").startsWith("detcloud-vision--vm-"))'
+        )
+
+
+def test_no_other_teams_instances_have_names_that_begin_so() -> None:
+    own = f"{NAMES.instance_prefix}-"
+    for team in ("vision-x", "vision-vm", "vis", "v"):
+        other = Names(team, "acme-ml", "123456789012", "us-central1").instance_prefix
+        assert not f"{other}-1234-0".startswith(own)
+
+
+def test_checkpoint_gc_may_delete_and_not_write() -> None:
+    assert may("checkpoint_gc") == {
+        ROWS_WHERE: ROWS_ALL,
+        ("bucket", "objects", ""): storage("delete", "get", "list"),
+        ("bucket", "checkpoints", ""): storage("delete", "get", "list"),
+    }
+
+
+def test_trials_may_never_delete_a_checkpoint() -> None:
+    assert may("storage") == {("bucket", "checkpoints", ""): storage("create", "get", "list")}
+
+
+def test_an_instance_may_get_the_agents_code_and_nothing_else() -> None:
+    code = {("bucket", "objects", folder_condition("agent-code/")): storage("get")}
+    assert may("instance") == code
+    logged = {("project", "", ""): {"logging.logEntries.create"}}
+    assert may("instance", logs_instances=True) == {**code, **logged}
+
+
+def test_events_may_call_advance_and_the_tick() -> None:
+    assert may("events") == {
+        ("project", "", ""): {"eventarc.events.receiveEvent"},
+        ("service", "advance", ""): {"run.routes.invoke"},
+        ("service", "tick", ""): {"run.routes.invoke"},
+    }
+
+
+def test_the_build_may_read_sources_and_push_images() -> None:
+    assert may("build") == {
+        ("project", "", ""): {"logging.logEntries.create"},
+        ("bucket", "objects", folder_condition("function-sources/")): storage("get"),
+        ("repository", "", ""): {
+            "artifactregistry.repositories.downloadArtifacts",
+            "artifactregistry.repositories.get",
+            "artifactregistry.repositories.uploadArtifacts",
+            "artifactregistry.tags.create",
+            "artifactregistry.tags.get",
+            "artifactregistry.tags.list",
+            "artifactregistry.tags.update",
+        },
+    }
+
+
+def test_every_account_and_role_is_used() -> None:
+    found = grants(logs_instances=True)
+    assert {it.account for it in found} == {*FUNCTIONS, *OTHER_ACCOUNTS}
+    assert {it.role for it in found} == set(ROLES)
+
+
+@pytest.mark.parametrize("team", ["a" * 20, "a-1"])
+def test_names_are_no_longer_than_google_takes(team: str) -> None:
+    names = Names(team, "p" * 30, "1" * 12, "northamerica-northeast1")
+    for account in (*FUNCTIONS, *OTHER_ACCOUNTS):
+        assert 6 <= len(names.account_id(account)) <= 30
+    assert max(len(names.objects), len(names.checkpoints)) <= 63
+    assert len(names.database) <= 63
+    for function in FUNCTIONS:
+        # The first part of an address is a name in the DNS.
+        assert len(names.url(function).removeprefix("https://").partition(".")[0]) <= 63
+    for role in ROLES:
+        assert len(names.role_id(role)) <= 64
+    # An instance's name goes on with two digests and a number of at most four digits.
+    assert len(f"{names.instance_prefix}-{'0' * 12}-{'0' * 6}-9999") <= 63
+
+
+def test_the_services_encrypt_with_a_key_of_ones_own() -> None:
+    services = ["gcp-sa-firestore", "gs-project-accounts", "gcp-sa-artifactregistry"]
+    services += ["serverless-robot-prod", "compute-system"]
+    assert key_members(NAMES) == [
+        f"serviceAccount:service-123456789012@{it}.iam.gserviceaccount.com" for it in services
+    ]

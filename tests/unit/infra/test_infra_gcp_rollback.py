@@ -1,0 +1,137 @@
+"""Rollback of a stack on Google Cloud, and the end of revisions that no rollback needs."""
+
+from typing import Any
+
+import pytest
+
+from infra.gcp.google_api import GoogleError
+from infra.gcp.names import FUNCTIONS, Names
+from infra.gcp.pruning import prune_revisions
+from infra.gcp.rollback import move_functions
+from infra.stack_program import PruneFailed, RollbackFailed
+from tests.unit.infra.google_answers import Answer, Answers
+
+NAMES = Names("vision", "acme-ml", "123456789012", "us-central1")
+
+
+def services(*deployments: str, live: int | None = None, without: str = "") -> Answers:
+    """The services of these deployments, the oldest first; the last one of each is called, or that
+    at `live`. Of `without` the oldest is gone.
+    """
+    table: dict[tuple[str, str], Answer] = {}
+    for name in FUNCTIONS:
+        service = NAMES.part(name)
+        found = [
+            {
+                "name": f"projects/p/revisions/{service}-{number}",
+                "createTime": f"2026-01-0{number + 1}T00:00:00Z",
+                "labels": {"detcloud-deployment": deployment},
+            }
+            for number, deployment in enumerate(deployments)
+        ]
+        if name == without:
+            del found[0]
+        latest = f"projects/p/revisions/{service}-{len(deployments) - 1}"
+        traffic: dict[str, Any] = {"type": "TRAFFIC_TARGET_ALLOCATION_TYPE_LATEST", "percent": 100}
+        if live is not None:
+            traffic = {"revision": f"{service}-{live}", "percent": 100}
+        # Google lists the newest first.
+        table["GET", f"services/{service}/revisions"] = {"revisions": found[::-1]}
+        table["GET", f"services/{service}"] = {
+            "etag": f"e-{name}",
+            "latestReadyRevision": latest,
+            "traffic": [traffic],
+        }
+        table["PATCH", f"services/{service}"] = {}
+        for number in range(len(deployments)):
+            table["DELETE", f"revisions/{service}-{number}"] = {}
+    return Answers(table)
+
+
+def test_all_functions_go_to_the_deployment_before_and_the_api_last() -> None:
+    api, said = services("one", "two"), list[str]()
+    moves = move_functions(NAMES, api, said.append)
+    assert [it.function for it in moves] == ["advance", "tick", "checkpoint_gc", "suggest", "api"]
+    last = moves[-1]
+    assert (last.before, last.after) == ("detcloud-vision-api-1", "detcloud-vision-api-0")
+    assert last.deployment == "one"
+    patches = [(url, body) for method, url, body in api.calls if method == "PATCH"]
+    url, body = patches[-1]
+    assert url.endswith("services/detcloud-vision-api?updateMask=traffic")
+    assert body == {
+        "traffic": [
+            {
+                "type": "TRAFFIC_TARGET_ALLOCATION_TYPE_REVISION",
+                "revision": "detcloud-vision-api-0",
+                "percent": 100,
+            }
+        ],
+        # A deployment meanwhile is not undone.
+        "etag": "e-api",
+    }
+    assert len(patches) == len(said) == 5
+
+
+def test_forward_goes_to_the_newest_again() -> None:
+    api = services("one", "two", "three", live=0)
+    moves = move_functions(NAMES, api, lambda line: None, forward=True)
+    assert {it.deployment for it in moves} == {"three"}
+    assert {it.after[-2:] for it in moves} == {"-2"}
+
+
+def test_a_second_rollback_goes_back_further() -> None:
+    moves = move_functions(NAMES, services("one", "two", "three", live=1), lambda line: None)
+    assert {it.deployment for it in moves} == {"one"}
+
+
+def test_without_a_deployment_before_nothing_moves() -> None:
+    api = services("one")
+    with pytest.raises(RollbackFailed, match="no revision before detcloud-vision-api-0"):
+        move_functions(NAMES, api, lambda line: None)
+    assert api.urls_of("PATCH") == []
+
+
+def test_a_deployment_of_which_a_part_is_gone_is_refused_whole() -> None:
+    api = services("one", "two", without="tick")
+    with pytest.raises(RollbackFailed, match="tick of the deployment one are gone"):
+        move_functions(NAMES, api, lambda line: None)
+    assert api.urls_of("PATCH") == []
+
+
+def test_what_was_never_deployed_is_told() -> None:
+    with pytest.raises(RollbackFailed, match="there is no service detcloud-vision-api"):
+        move_functions(NAMES, Answers({}), lambda line: None)
+
+
+def test_what_broke_off_is_repeated_with_the_same_deployment() -> None:
+    api = services("one", "two")
+    api.table["PATCH", "services/detcloud-vision-suggest"] = GoogleError(409, "etag")
+    with pytest.raises(RollbackFailed, match="try again: etag"):
+        move_functions(NAMES, api, lambda line: None)
+    # The API still runs the newer one, from which the deployment before is told.
+    moved = [url for url in api.urls_of("PATCH") if "-api?" in url]
+    assert moved == []
+
+
+def test_revisions_before_the_last_five_deployments_go() -> None:
+    # Of seven deployments five stay, of each of five functions.
+    api, said = services("1", "2", "3", "4", "5", "6", "7"), list[str]()
+    assert prune_revisions(NAMES, api, said.append) == 10
+    ends = {url.rpartition("/")[2] for url in api.urls_of("DELETE")}
+    assert ends == {f"{NAMES.part(it)}-{number}" for it in FUNCTIONS for number in (0, 1)}
+    assert said == ["10 old revisions of functions were removed"]
+
+
+def test_what_runs_and_the_one_before_stay() -> None:
+    # The second of eight runs, so that the first is the way back: the third alone goes.
+    api = services("1", "2", "3", "4", "5", "6", "7", "8", live=1)
+    assert prune_revisions(NAMES, api, lambda line: None) == 5
+    assert {url[-2:] for url in api.urls_of("DELETE")} == {"-2"}
+
+
+def test_what_google_refuses_goes_the_next_time() -> None:
+    api = services("1", "2", "3", "4", "5", "6")
+    api.table["DELETE", "detcloud-vision-tick-0"] = GoogleError(409, "in use")
+    api.table["DELETE", "revisions/detcloud-vision-tick-0"] = GoogleError(409, "in use")
+    with pytest.raises(PruneFailed, match="Google refused: in use"):
+        prune_revisions(NAMES, api, lambda line: None)

@@ -1,0 +1,148 @@
+"""Settings on Google Cloud are checked, in words that name the place, the value and the remedy."""
+
+import json
+
+import pytest
+
+from infra.gcp.settings import Network, parse_settings
+from infra.stack_program import SettingsInvalid
+from tests.unit.infra.gcp_graphs import KEY
+
+LEAST = {
+    "project": "acme-ml",
+    "projectNumber": "123456789012",
+    "region": "us-central1",
+    "clusterConfig": "pools.yaml",
+    "adminSha256": "a" * 64,
+}
+
+
+def problems(team: str = "vision", **given: str) -> list[str]:
+    with pytest.raises(SettingsInvalid) as refused:
+        parse_settings(team, {**LEAST, **given})
+    return refused.value.problems
+
+
+def test_the_least_that_is_said_is_enough() -> None:
+    settings = parse_settings("vision", LEAST)
+    assert settings.names.cluster == "detcloud-vision"
+    assert settings.subnetwork_regions == ("us-central1",)
+    assert (settings.protect, settings.api_instances, settings.api_concurrency) == (True, 20, 40)
+
+
+def test_everything_can_be_said() -> None:
+    settings = parse_settings(
+        "a-1",
+        {
+            **LEAST,
+            "network": '{"network": "n", "subnetworks": {"us-west1": "s"}, "tags": ["t"]}',
+            "archive": "a.tar.gz",
+            "image": f"us-docker.pkg.dev/p/r/i@sha256:{'e' * 64}",
+            "suggestImage": f"us-docker.pkg.dev/p/r/s@sha256:{'e' * 64}",
+            "protect": "false",
+            "apiInstances": "3",
+            "apiConcurrency": "4",
+            "alarmEmail": "a@example.com",
+            "monthlyBudget": "7",
+            "billingAccount": "01AB23-45CD67-89EF01",
+            "kmsKey": KEY,
+            "labels": '{"cost-center": "42"}',
+        },
+    )
+    assert settings.network == Network(network="n", subnetworks={"us-west1": "s"}, tags=("t",))
+    assert settings.subnetwork_regions == ("us-west1",)
+    assert (settings.protect, settings.api_instances, settings.monthly_budget) == (False, 3, 7)
+    assert settings.labels == {"cost-center": "42"}
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(SettingsInvalid) as refused:
+        parse_settings("vision", {})
+    names = [problem.split()[0] for problem in refused.value.problems]
+    assert names == [f"detcloud:{name}" for name in LEAST]
+
+
+def test_a_setting_that_there_is_none_of_is_refused() -> None:
+    assert problems(apiinstances="3")[0].startswith(
+        "detcloud:apiinstances: there is no such setting; there are project, projectNumber, "
+    )
+    # A team's name is no setting.
+    assert "no such setting" in problems(team_="x")[0]
+
+
+@pytest.mark.parametrize("team", ["", "Vision", "1st", "a--b", "a-", "a" * 21, "a_b", "a\n"])
+def test_a_team_that_nothing_could_be_named_after_is_refused(team: str) -> None:
+    found = problems(team)[0]
+    assert found.startswith(f"the team's name is {json.dumps(team)}: expected 1 to 20 small")
+
+
+WRONG = [
+    ("project", "Acme", "the id of a project"),
+    ("project", "short", "the id of a project"),
+    ("projectNumber", "acme-ml", "the project's number"),
+    ("region", "us-central1-a", "a region such as us-central1"),
+    ("region", "us-central1\n", "a region such as us-central1"),
+    ("adminSha256", "A" * 64, "64 hexadecimal digits"),
+    ("clusterConfig", "a\nb", "the path of a file"),
+    ("regions", "us-central1", "a list of 1 to 16 different regions"),
+    ("regions", "[]", "a list of 1 to 16 different regions"),
+    ("regions", '["us-central1", "us-central1"]', "a list of 1 to 16 different regions"),
+    ("network", '{"network": "n"}', '{"network": NAME'),
+    ("network", '{"network": "n", "subnetworks": {}}', '{"network": NAME'),
+    ("network", '{"network": "N", "subnetworks": {"us-west1": "s"}}', '{"network": NAME'),
+    ("network", '{"network": "n", "subnetworks": {"us-west1": "s"}, "x": 1}', '{"network": NAME'),
+    ("image", "us-docker.pkg.dev/p/r/i:latest", "an image by its digest"),
+    ("protect", "perhaps", "true or false"),
+    ("apiInstances", "0", "a whole number from 1 to 1000"),
+    ("apiConcurrency", "1001", "a whole number from 1 to 1000"),
+    ("alarmEmail", "vision", "an e-mail address"),
+    ("monthlyBudget", "-1", "a whole number from 1 to"),
+    ("billingAccount", "1234", "the id of a billing account"),
+    ("kmsKey", "projects/p/locations/l/keyRings/r", "a key, projects/PROJECT/"),
+    ("labels", '{"detcloud-cluster": "x"}', "a map of at most 20 labels"),
+    ("labels", '{"Key": "x"}', "a map of at most 20 labels"),
+    ("labels", '{"key": "Value"}', "a map of at most 20 labels"),
+    ("privateSubnets", "1.5", "true or false"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "expected"), WRONG)
+def test_a_wrong_value_is_told_with_what_was_expected(name: str, value: str, expected: str) -> None:
+    [problem] = problems(**{name: value})
+    assert problem.startswith(f"detcloud:{name} is ")
+    assert f": expected {expected}" in problem
+
+
+NETWORK = '{"network": "n", "subnetworks": {"us-west1": "s"}}'
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"network": NETWORK, "regions": '["us-west1"]'},
+            "detcloud:regions is for the stack's own",
+        ),
+        ({"network": NETWORK, "privateSubnets": "true"}, "detcloud:privateSubnets is for the"),
+        ({"network": NETWORK, "iapSsh": "true"}, "detcloud:iapSsh is for the stack's own"),
+        ({"billingAccount": "01AB23-45CD67-89EF01"}, "belong together"),
+        ({"image": f"a/b@sha256:{'e' * 64}"}, "belong together"),
+        (
+            {"monthlyBudget": "5", "billingAccount": "01AB23-45CD67-89EF01"},
+            "detcloud:alarmEmail is missing",
+        ),
+        ({"kmsKey": KEY.replace("us-central1", "europe-west4")}, "expected one of us-central1"),
+    ],
+)
+def test_settings_that_exclude_each_other_are_told(given: dict[str, str], said: str) -> None:
+    [problem] = problems(**given)
+    assert said in problem
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    found = problems("Vision", region="here", protect="no")
+    assert [problem.split(" is ")[0] for problem in found] == [
+        "the team's name",
+        "detcloud:region",
+        "detcloud:protect",
+    ]

@@ -1,0 +1,433 @@
+"""The resources of a team's stack on Google Cloud, as its program registers them."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+
+from infra.gcp.functions import describe_deployment
+from infra.gcp.image import BuildFailed
+from infra.gcp.names import FUNCTIONS, OTHER_ACCOUNTS, STARTED_BY_TICK
+from infra.gcp.policies import ROLES, list_grants
+from infra.gcp.program import make_stack, read_stack_config
+from infra.gcp.settings import parse_settings
+from infra.gcp.storage import INDEXES
+from infra.terraform.recorder import run_program
+from tests.unit.infra.gcp_graphs import (
+    DIGEST,
+    KEY,
+    POOLS,
+    VISION,
+    GcpGraph,
+    environments,
+    gcp_files,
+    gcp_graph,
+    kinds,
+)
+from tests.unit.infra.graphs import texts
+
+# What has labels, of all that a stack is made of; a service has some in its template, too.
+LABELLED = {
+    "artifactregistry/repository": "labels",
+    "cloudrunv2/service": "labels",
+    "eventarc/trigger": "labels",
+    "monitoring/alertPolicy": "userLabels",
+    "monitoring/notificationChannel": "userLabels",
+    "storage/bucket": "labels",
+}
+# Whose month costs nothing while nothing runs, but for conditions of alarms and jobs of the
+# scheduler, which are counted, and images, which are small.
+FREE_WHILE_IDLE = {
+    "artifactregistry/repository",
+    "artifactregistry/repositoryIamMember",
+    "billing/budget",
+    "cloudrunv2/service",
+    "cloudrunv2/serviceIamMember",
+    "compute/firewall",
+    "compute/network",
+    "compute/subnetwork",
+    "compute/subnetworkIAMMember",
+    "eventarc/trigger",
+    "firestore/database",
+    "firestore/field",
+    "firestore/index",
+    "monitoring/alertPolicy",
+    "monitoring/notificationChannel",
+    "projects/iAMCustomRole",
+    "projects/iAMMember",
+    "serviceaccount/account",
+    "serviceaccount/iAMMember",
+    "storage/bucket",
+    "storage/bucketIAMMember",
+    "storage/bucketObject",
+}
+REPOSITORY = "us-central1-docker.pkg.dev/acme-ml/detcloud-vision"
+SOURCE = hashlib.sha256(b"sources").hexdigest()
+SUGGEST = hashlib.sha256(b"suggestions").hexdigest()
+
+
+def test_the_database_is_the_teams_and_is_kept(gcp_vision: GcpGraph, gcp_speech: GcpGraph) -> None:
+    database = gcp_vision.inputs_of("firestore/database")["database"]
+    assert (database["name"], database["locationId"]) == ("detcloud-vision", "us-central1")
+    assert database["type"] == "FIRESTORE_NATIVE"
+    assert database["pointInTimeRecoveryEnablement"] == "POINT_IN_TIME_RECOVERY_ENABLED"
+    assert database["deleteProtectionState"] == "DELETE_PROTECTION_ENABLED"
+    # Terraform's provider would leave it where it is otherwise.
+    assert database["deletionPolicy"] == "DELETE"
+    other = gcp_speech.inputs_of("firestore/database")["database"]
+    assert other["deleteProtectionState"] == "DELETE_PROTECTION_DISABLED"
+
+
+def test_the_indexes_are_those_of_the_committed_file(gcp_vision: GcpGraph) -> None:
+    wanted = json.loads(INDEXES.read_text())
+    made = gcp_vision.inputs_of("firestore/index").values()
+    assert [(it["collection"], it["queryScope"], it["fields"]) for it in made] == [
+        (
+            it["collectionGroup"],
+            it["queryScope"],
+            [{"fieldPath": f["fieldPath"], "order": f["order"]} for f in it["fields"]],
+        )
+        for it in wanted["indexes"]
+    ]
+    fields = {it["field"]: it for it in gcp_vision.inputs_of("firestore/field").values()}
+    assert set(fields) == {it["fieldPath"] for it in wanted["fieldOverrides"]}
+    expiring = {name for name, it in fields.items() if "ttlConfig" in it}
+    assert (
+        expiring == {it["fieldPath"] for it in wanted["fieldOverrides"] if it.get("ttl")} == {"x"}
+    )
+    assert all(it["indexConfig"] == {"indexes": []} for it in fields.values())
+
+
+def test_indexes_are_made_one_after_the_other(gcp_vision: GcpGraph) -> None:
+    names = [*gcp_vision.inputs_of("firestore/index"), *gcp_vision.inputs_of("firestore/field")]
+    indexes = len(gcp_vision.inputs_of("firestore/index"))
+    for number, (before, after) in enumerate(pairwise(names), start=1):
+        kind = "firestore/index" if number < indexes else "firestore/field"
+        assert gcp_vision.predecessors_of(kind, after) == {before}
+
+
+def test_every_bucket_is_private_and_forgets_what_was_broken_off(
+    gcp_vision: GcpGraph, gcp_speech: GcpGraph
+) -> None:
+    buckets = gcp_vision.inputs_of("storage/bucket")
+    assert {it["name"] for it in buckets.values()} == {
+        "detcloud-vision-objects-123456789012",
+        "detcloud-vision-checkpoints-123456789012",
+    }
+    for bucket in buckets.values():
+        assert bucket["uniformBucketLevelAccess"] is True
+        assert bucket["publicAccessPrevention"] == "enforced"
+        assert bucket["lifecycleRules"][0] == {
+            "action": {"type": "AbortIncompleteMultipartUpload"},
+            "condition": {"age": 1},
+        }
+        assert bucket["softDeletePolicy"] == {"retentionDurationSeconds": 0}
+        assert bucket["forceDestroy"] is False
+    # Nothing of a checkpoint is ever deleted by its age.
+    assert len(buckets["checkpoints"]["lifecycleRules"]) == 1
+    [sources] = buckets["objects"]["lifecycleRules"][1:]
+    assert sources["condition"]["matchesPrefixes"] == ["function-sources/"]
+    for bucket in gcp_speech.inputs_of("storage/bucket").values():
+        assert bucket["forceDestroy"] is True
+
+
+def test_the_cluster_configuration_is_an_object_as_it_is(gcp_vision: GcpGraph) -> None:
+    kept = gcp_vision.inputs_of("storage/bucketObject")["cluster-configuration"]
+    assert (kept["name"], kept["content"]) == ("config/cluster.yaml", POOLS)
+    assert kept["bucket"] == "detcloud-vision-objects-123456789012"
+
+
+def test_functions_know_what_they_need(gcp_vision: GcpGraph) -> None:
+    common = {
+        "DETCLOUD_CLUSTER": "detcloud-vision",
+        "DETCLOUD_API_URL": "https://detcloud-vision-api-123456789012.us-central1.run.app",
+        "DETCLOUD_PROJECT": "acme-ml",
+        "DETCLOUD_REGION": "us-central1",
+        "DETCLOUD_DATABASE": "detcloud-vision",
+        "DETCLOUD_OBJECTS": "detcloud-vision-objects-123456789012",
+        "DETCLOUD_CHECKPOINTS": "detcloud-vision-checkpoints-123456789012",
+        "DETCLOUD_ADMIN_SHA256": "a" * 64,
+        "DETCLOUD_CONFIG_SHA256": hashlib.sha256(POOLS.encode()).hexdigest(),
+    }
+    seconds = {"checkpoint_gc": "900", "suggest": "300"}
+    own: dict[str, dict[str, Any]] = {
+        name: {
+            "DETCLOUD_FUNCTION": name,
+            "DETCLOUD_TIMEOUT_SECONDS": seconds.get(name, "60"),
+        }
+        for name in FUNCTIONS
+    }
+    own["api"] |= {
+        "DETCLOUD_INSTANCE_ACCOUNT": "Account.instance.email",
+        "DETCLOUD_STORAGE_ACCOUNT": "Account.storage.email",
+    }
+    found = environments(gcp_vision)
+    assert json.loads(found["tick"]["DETCLOUD_NETWORK"]) == {
+        "network": "Network.network.id",
+        "subnetworks": {
+            "us-central1": "Subnetwork.us-central1.id",
+            "europe-west4": "Subnetwork.europe-west4.id",
+        },
+        "tags": ["detcloud-vision"],
+        "public_ip": True,
+        "service_account": "Account.instance.email",
+        "labels": {"detcloud-cluster": "detcloud-vision"},
+        "name_prefix": "detcloud-vision--vm",
+    }
+    own["tick"] |= {
+        "DETCLOUD_GC_URL": "https://detcloud-vision-checkpoint-gc-123456789012.us-central1.run.app",
+        "DETCLOUD_SUGGEST_URL": "https://detcloud-vision-suggest-123456789012.us-central1.run.app",
+        "DETCLOUD_NETWORK": found["tick"]["DETCLOUD_NETWORK"],
+    }
+    assert found == {name: {**common, **own[name]} for name in FUNCTIONS}
+
+
+def test_functions_run_one_image_as_themselves_and_scale_to_nothing(
+    gcp_vision: GcpGraph, gcp_speech: GcpGraph
+) -> None:
+    sizes = {}
+    for name, service in gcp_vision.inputs_of("cloudrunv2/service").items():
+        template = service["template"]
+        [container] = template["containers"]
+        assert service["name"] == f"detcloud-vision-{name.replace('_', '-')}"
+        assert template["serviceAccount"] == f"Account.{name}.email"
+        kind, digest = ("suggest", SUGGEST) if name == "suggest" else ("functions", SOURCE)
+        assert container["image"] == f"{REPOSITORY}/{kind}:{digest[:32]}"
+        assert "commands" not in container
+        assert template["scaling"]["minInstanceCount"] == 0
+        assert service["scaling"] == {"minInstanceCount": 0}
+        assert service["deletionProtection"] is False
+        sizes[name] = (
+            template["timeout"],
+            template["maxInstanceRequestConcurrency"],
+            template["scaling"]["maxInstanceCount"],
+        )
+    assert sizes == {
+        "api": ("60s", 40, 20),
+        "advance": ("60s", 8, 20),
+        "tick": ("60s", 32, 2),
+        "checkpoint_gc": ("900s", 1, 1),
+        "suggest": ("300s", 1, 1),
+    }
+    api = gcp_speech.inputs_of("cloudrunv2/service")["api"]["template"]
+    assert api["maxInstanceRequestConcurrency"] == 10
+    assert api["scaling"]["maxInstanceCount"] == 5
+    image = f"us-docker.pkg.dev/acme/mirror/functions@sha256:{DIGEST}"
+    assert api["containers"][0]["image"] == image
+
+
+def test_only_the_api_lets_everybody_in(gcp_vision: GcpGraph) -> None:
+    services = gcp_vision.inputs_of("cloudrunv2/service")
+    assert {name for name, it in services.items() if it["invokerIamDisabled"]} == {"api"}
+    public = {name for name, it in services.items() if it["ingress"] == "INGRESS_TRAFFIC_ALL"}
+    # What the tick starts is reached over the internet, by whom IAM lets in.
+    assert public == {"api", *STARTED_BY_TICK}
+    members = [it["member"] for it in gcp_vision.inputs_of("cloudrunv2/serviceIamMember").values()]
+    assert set(members) == {"Account.events.member", "Account.tick.member"}
+    assert not any("allUsers" in text for it in gcp_vision.resources for text in texts(it.inputs))
+
+
+def test_a_function_is_made_after_the_roles_that_it_starts_with(gcp_vision: GcpGraph) -> None:
+    before = gcp_vision.predecessors_of("cloudrunv2/service", "tick")
+    assert {"tick-rows", "tick-instances", "tick-read_objects-objects"} <= before
+
+
+def test_the_revisions_of_a_deployment_have_one_label(gcp_vision: GcpGraph) -> None:
+    services = gcp_vision.inputs_of("cloudrunv2/service").values()
+    [label] = {it["template"]["labels"]["detcloud-deployment"] for it in services}
+    # What Google takes as a label.
+    assert re.fullmatch("[0-9a-f]{12}", label)
+
+
+def test_another_deployment_has_another_label(tmp_path: Path) -> None:
+    def label(pools: str = POOLS, **more: str) -> str:
+        config = {**VISION, **gcp_files(tmp_path), **more}
+        settings, _ = read_stack_config("vision", config)
+        return describe_deployment(settings, pools)
+
+    first = label()
+    assert label() == first
+    assert label(f"{POOLS}  - pool_name: other\n") != first
+    assert label(**{"detcloud:apiInstances": "30"}) != first
+    (tmp_path / "other.tar.gz").write_bytes(b"other sources")
+    assert label(**{"detcloud:suggestArchive": str(tmp_path / "other.tar.gz")}) != first
+    # Where a file lies is nobody's business.
+    (tmp_path / "moved.tar.gz").write_bytes(b"sources")
+    assert label(**{"detcloud:archive": str(tmp_path / "moved.tar.gz")}) == first
+
+
+def test_the_image_is_built_from_the_sources_in_the_bucket(
+    gcp_vision: GcpGraph, gcp_speech: GcpGraph
+) -> None:
+    builds = {it.package: it for it in gcp_vision.builds}
+    sources = gcp_vision.inputs_of("storage/bucketObject")
+    for kind, digest in (("functions", SOURCE), ("suggest", SUGGEST)):
+        source, build = sources[f"{kind}-sources"], builds[kind]
+        assert build.source == source["name"] == f"function-sources/{digest}.tar.gz"
+        assert isinstance(source["source"], pulumi.FileAsset)
+        assert build.image == f"{REPOSITORY}/{kind}:{digest[:32]}"
+    assert len(gcp_vision.builds) == 2
+    # What is there need not be built.
+    assert gcp_speech.builds == []
+    assert set(gcp_speech.inputs_of("storage/bucketObject")) == {"cluster-configuration"}
+
+
+def test_no_function_is_made_where_the_image_fails(tmp_path: Path) -> None:
+    def fail(build: object) -> None:
+        raise BuildFailed("no")
+
+    found = GcpGraph()
+    with pytest.raises(Exception, match="no"):
+        run_program(lambda: make_stack(fail), "vision", {**VISION, **gcp_files(tmp_path)}, found)
+    assert found.inputs_of("cloudrunv2/service") == {}
+
+
+def test_images_are_named_once_and_the_newest_stay(gcp_vision: GcpGraph) -> None:
+    repository = gcp_vision.inputs_of("artifactregistry/repository")["images"]
+    assert repository["dockerConfig"] == {"immutableTags": True}
+    assert repository["repositoryId"] == "detcloud-vision"
+    policies = {it["action"]: it for it in repository["cleanupPolicies"]}
+    assert policies["KEEP"]["mostRecentVersions"] == {"keepCount": 10}
+
+
+def test_created_documents_call_advance_and_the_tick(gcp_vision: GcpGraph) -> None:
+    triggers = gcp_vision.inputs_of("eventarc/trigger")
+    for name, function in (("mail", "advance"), ("intents", "tick")):
+        trigger = triggers[name]
+        filters = {it["attribute"]: it for it in trigger["matchingCriterias"]}
+        assert filters["type"]["value"] == "google.cloud.firestore.document.v1.created"
+        assert filters["database"]["value"] == "detcloud-vision"
+        assert filters["document"]["value"] == f"triggers/{function}/rows/{{row}}"
+        assert filters["document"]["operator"] == "match-path-pattern"
+        called = trigger["destination"]["cloudRunService"]
+        assert called == {
+            "service": f"detcloud-vision-{function}",
+            "region": "us-central1",
+            "path": "/",
+        }
+        assert trigger["serviceAccount"] == "Account.events.email"
+        assert trigger["eventDataContentType"] == "application/protobuf"
+        before = gcp_vision.predecessors_of("eventarc/trigger", name)
+        assert f"events-start_functions-{function}" in before
+
+
+def test_each_minute_calls_the_tick_with_an_identity(gcp_vision: GcpGraph) -> None:
+    [job] = gcp_vision.inputs_of("cloudscheduler/job").values()
+    assert (job["schedule"], job["timeZone"]) == ("* * * * *", "Etc/UTC")
+    assert job["retryConfig"] == {"retryCount": 0}
+    assert job["httpTarget"] == {
+        "httpMethod": "POST",
+        "uri": "Service.tick.uri",
+        "oidcToken": {
+            "serviceAccountEmail": "Account.events.email",
+            "audience": "Service.tick.uri",
+        },
+    }
+
+
+def test_each_grant_is_made_once_with_its_condition(gcp_vision: GcpGraph) -> None:
+    settings = parse_settings(
+        "vision",
+        {
+            name.removeprefix("detcloud:"): it
+            for name, it in {**VISION, "detcloud:clusterConfig": "pools.yaml"}.items()
+        },
+    )
+    wanted = sorted(
+        (
+            f"Account.{it.account}.member",
+            f"IAMCustomRole.{it.role}.name",
+            it.condition,
+        )
+        for it in list_grants(settings.names, settings.subnetwork_regions, logs_instances=False)
+    )
+    made = [it.inputs for it in gcp_vision.resources if it.type.lower().endswith("iammember")]
+    assert wanted == sorted(
+        (it["member"], it["role"], it.get("condition", {}).get("expression", "")) for it in made
+    )
+    roles = gcp_vision.inputs_of("projects/iAMCustomRole")
+    assert {name: it["permissions"] for name, it in roles.items()} == {
+        name: list(permissions) for name, permissions in ROLES.items()
+    }
+
+
+def test_every_function_has_an_account_of_its_own(gcp_vision: GcpGraph) -> None:
+    accounts = gcp_vision.inputs_of("serviceaccount/account")
+    assert set(accounts) == {*FUNCTIONS, *OTHER_ACCOUNTS}
+    assert accounts["checkpoint_gc"]["accountId"] == "dc-vision-gc"
+    assert len({it["accountId"] for it in accounts.values()}) == len(accounts)
+
+
+def test_everything_that_stores_is_encrypted_with_a_key_of_ones_own(gcp_bank: GcpGraph) -> None:
+    database = gcp_bank.inputs_of("firestore/database")["database"]
+    assert database["cmekConfig"] == {"kmsKeyName": KEY}
+    for bucket in gcp_bank.inputs_of("storage/bucket").values():
+        assert bucket["encryption"] == {"defaultKmsKeyName": KEY}
+    assert gcp_bank.inputs_of("artifactregistry/repository")["images"]["kmsKeyName"] == KEY
+    for service in gcp_bank.inputs_of("cloudrunv2/service").values():
+        assert service["template"]["encryptionKey"] == KEY
+    network = json.loads(environments(gcp_bank)["tick"]["DETCLOUD_NETWORK"])
+    assert network["kms_key"] == KEY
+
+
+def test_what_has_labels_has_the_clusters(gcp_bank: GcpGraph) -> None:
+    wanted = {"cost-center": "42", "detcloud-cluster": "detcloud-bank"}
+    for kind, name in LABELLED.items():
+        for inputs in gcp_bank.inputs_of(kind).values():
+            assert inputs[name] == wanted, kind
+    for service in gcp_bank.inputs_of("cloudrunv2/service").values():
+        assert wanted.items() <= service["template"]["labels"].items()
+    network = json.loads(environments(gcp_bank)["tick"]["DETCLOUD_NETWORK"])
+    assert network["labels"] == wanted
+
+
+def test_nothing_costs_while_nothing_runs(gcp_vision: GcpGraph, gcp_bank: GcpGraph) -> None:
+    assert kinds(gcp_vision) - FREE_WHILE_IDLE == {"cloudscheduler/job"}
+    # Cloud NAT does, which is why it has to be asked for.
+    nat = {"compute/router", "compute/routerNat"}
+    assert kinds(gcp_bank) - FREE_WHILE_IDLE == {"cloudscheduler/job", *nat}
+
+
+def test_two_teams_share_no_name(gcp_vision: GcpGraph, gcp_speech: GcpGraph) -> None:
+    def names_of(found: GcpGraph) -> set[str]:
+        keys = ("name", "accountId", "roleId", "repositoryId", "displayName")
+        return {
+            str(it.inputs[key])
+            for it in found.resources
+            for key in keys
+            # A grant or an object is in something that is the team's own.
+            if key in it.inputs and "ember" not in it.type and "bucketObject" not in it.type
+        }
+
+    assert not names_of(gcp_vision) & names_of(gcp_speech)
+    assert all("vision" in name for name in names_of(gcp_vision))
+
+
+def test_each_resource_names_its_project(gcp_vision: GcpGraph) -> None:
+    placed = {"bucketObject", "bucketIAMMember", "budget", "providers"}
+    for it in gcp_vision.resources:
+        place = it.type.split(":")[1].partition("/")[2]
+        if place not in placed and it.type != "gcp:serviceaccount/iAMMember:IAMMember":
+            assert it.inputs.get("project", "acme-ml") == "acme-ml"
+            assert "project" in it.inputs or it.type.startswith("pulumi:"), it.type
+
+
+def test_agents_write_logs_only_where_a_pool_says_so(tmp_path: Path) -> None:
+    pools = (
+        "resource_pools:\n  - pool_name: default\n    provider:\n"
+        "      type: gcp\n      use_cloud_logging: true\n"
+    )
+    found = gcp_graph("vision", VISION, tmp_path, pools)
+    assert "instance-write_logs" in found.inputs_of("projects/iAMMember")
+
+
+def test_a_wrong_configuration_is_told_without_a_traceback(tmp_path: Path) -> None:
+    config: Mapping[str, str] = {**VISION, **gcp_files(tmp_path), "detcloud:region": "here"}
+    with pytest.raises(pulumi.RunError, match="detcloud:region is"):
+        run_program(lambda: make_stack(lambda build: None), "vision", config, GcpGraph())

@@ -1,0 +1,65 @@
+"""A stack on Google Cloud as Terraform's JSON."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+
+from infra.gcp.program import run_export
+from infra.gcp.terraform import PROVIDER
+from infra.terraform.export import FILE, export
+from tests.unit.infra.gcp_graphs import SPEECH, VISION, GcpGraph, gcp_files
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("exported")
+    export(run_export, PROVIDER, "speech", {**SPEECH, **gcp_files(folder)}, folder / "out")
+    found: dict[str, Any] = json.loads((folder / "out" / FILE).read_text())
+    return found
+
+
+def test_every_resource_of_the_program_is_there(
+    document: dict[str, Any], gcp_speech: GcpGraph
+) -> None:
+    exported = sum(map(len, document["resource"].values()))
+    assert exported == len([it for it in gcp_speech.resources if it.type.startswith("gcp:")])
+
+
+def test_the_provider_is_the_projects(document: dict[str, Any]) -> None:
+    assert document["provider"]["google"] == {"project": "acme-ml", "region": "us-central1"}
+    assert document["terraform"]["required_providers"]["google"]["source"] == "hashicorp/google"
+
+
+def test_names_are_those_of_terraform(document: dict[str, Any]) -> None:
+    resources = document["resource"]
+    service = resources["google_cloud_run_v2_service"]["tick"]
+    [template] = service["template"]
+    [container] = template["containers"]
+    assert {it["name"] for it in container["env"]} >= {"DETCLOUD_FUNCTION", "DETCLOUD_NETWORK"}
+    assert service["traffic"][0]["percent"] == 100
+    [trigger] = [resources["google_eventarc_trigger"]["mail"]]
+    assert len(trigger["matching_criteria"]) == 3
+    bucket = resources["google_storage_bucket"]["objects"]
+    assert bucket["lifecycle_rule"][1]["condition"][0]["matches_prefix"] == ["function-sources/"]
+    assert resources["google_project_iam_custom_role"]["rows"]["role_id"] == "detcloud_speech_rows"
+
+
+def test_what_a_resource_uses_becomes_a_reference(document: dict[str, Any]) -> None:
+    resources = document["resource"]
+    member = resources["google_storage_bucket_iam_member"]["api_write_objects_objects"]
+    assert member["role"] == "${google_project_iam_custom_role.write_objects.name}"
+    assert member["member"] == "${google_service_account.api.member}"
+    job = resources["google_cloud_scheduler_job"]["minute"]
+    assert job["http_target"][0]["uri"] == "${google_cloud_run_v2_service.tick.uri}"
+    assert (
+        "google_project_iam_member.tick_rows"
+        in (resources["google_cloud_run_v2_service"]["tick"]["depends_on"])
+    )
+
+
+def test_an_export_needs_images_that_are_there(tmp_path: Path) -> None:
+    with pytest.raises(pulumi.RunError, match="detcloud:image is missing: Terraform builds none"):
+        export(run_export, PROVIDER, "vision", {**VISION, **gcp_files(tmp_path)}, tmp_path / "out")
