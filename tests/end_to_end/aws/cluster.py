@@ -115,23 +115,24 @@ def running(deployed: Deployment, count: int = 1) -> list[Machine]:
 def first_checkpoint(deployed: Deployment, experiment: int) -> int:
     """The experiment's trial, once it has stored one."""
     trial = trial_of(deployed, experiment)
-    wait_until(lambda: len(checkpoints(deployed, experiment)) > 0, 60, "a first checkpoint")
+    wait_until(lambda: len(checkpoints(deployed, trial)) > 0, 60, "a first checkpoint")
     return trial
 
 
-def checkpoints(deployed: Deployment, experiment: int) -> list[str]:
-    """Whole checkpoints of the experiment's only trial in the bucket."""
-    # EXPERIMENT/TRIAL/EPOCH/UUID
-    asked = {"Bucket": deployed.outputs["checkpoints"], "Prefix": f"{experiment}/"}
-    found = deployed.aws.client("s3").list_objects_v2(**asked)
+def checkpoints(deployed: Deployment, trial: int) -> list[str]:
+    """Whole checkpoints of the trial in the bucket."""
+    found = deployed.aws.client("s3").list_objects_v2(Bucket=deployed.outputs["checkpoints"])
     keys = [it["Key"] for it in found.get("Contents", ())]
-    return [key for key in keys if key.endswith("manifest.json")]
+    # EXPERIMENT/TRIAL/EPOCH/UUID
+    return [
+        key for key in keys if key.split("/")[1] == str(trial) and key.endswith("manifest.json")
+    ]
 
 
-def steps_kept(deployed: Deployment, experiment: int, epoch: int) -> list[int]:
+def steps_kept(deployed: Deployment, trial: int, epoch: int) -> list[int]:
     """The batches that the checkpoints of the trial's allocation hold."""
     store, bucket = deployed.aws.client("s3"), deployed.outputs["checkpoints"]
-    ours = [key for key in checkpoints(deployed, experiment) if key.split("/")[2] == str(epoch)]
+    ours = [key for key in checkpoints(deployed, trial) if key.split("/")[2] == str(epoch)]
     manifests = [json.load(store.get_object(Bucket=bucket, Key=key)["Body"]) for key in ours]
     return sorted(manifest["metadata"]["steps_completed"] for manifest in manifests)
 
