@@ -25,8 +25,8 @@ EXTRAS = {"functions": ("functions",), "suggest": ("functions", "optuna")}
 PINNED = ("botocore==1.44.8",)
 # The services of AWS that functions call.
 SERVICES = frozenset({"dynamodb", "ec2", "ecr", "lambda", "pricing", "s3", "sts"})
-# What is installed along and nobody runs.
-_DROPPED = ("bin",)
+# What is installed along and nobody runs: numpy's own tests alone are four megabytes.
+_DROPPED = ("bin", "**/tests")
 _PIP = ("-m", "pip", "install", "--quiet", "--only-binary=:all:", "--no-compile")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -86,7 +86,9 @@ def _install_packages(target: Target, content: Path, packages: list[str]) -> Non
     version = ["--python-version", target.python, "--implementation", "cp"]
     subprocess.run([sys.executable, *_PIP, *place, *version, *packages, *PINNED], check=True)
     for folder in [it for pattern in _DROPPED for it in content.glob(pattern)]:
-        shutil.rmtree(folder)
+        # One may have been within another.
+        if folder.is_dir():
+            shutil.rmtree(folder)
     for folder in (content / "botocore" / "data").iterdir():
         if folder.is_dir() and folder.name not in SERVICES:
             shutil.rmtree(folder)
