@@ -97,10 +97,17 @@ class GcpAdapters(Adapters):
 
     @cached_property
     def identity_verifier(self) -> GoogleIdentityVerifier:
+        from control_plane.gcp.google_certificates import CERTIFICATES_URL, GoogleCertificates
         from control_plane.gcp.instance_identity import GoogleIdentityVerifier
 
-        account = _setting("INSTANCE_ACCOUNT")
-        return GoogleIdentityVerifier(self.cluster_id, _setting("PROJECT"), account)
+        # Another place than Google's is for emulators: who answers there says who is an instance.
+        place = os.environ.get("DETCLOUD_CERTIFICATES_URL") or CERTIFICATES_URL
+        return GoogleIdentityVerifier(
+            self.cluster_id,
+            _setting("PROJECT"),
+            _setting("INSTANCE_ACCOUNT"),
+            GoogleCertificates(place),
+        )
 
     @cached_property
     def credential_issuer(self) -> DownscopedTokenIssuer:
