@@ -33,6 +33,7 @@ _NOTHING_THERE = 0
 # What Google says of a bucket that is not there, with the status of an object that is not.
 _NO_BUCKET = "bucket does not exist"
 _TOKEN_URI = "https://oauth2.googleapis.com/token"
+_SIGNING_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _ENDPOINT = "https://storage.googleapis.com"
 _NO_PACKAGE = (
     "{place} cannot be used without google-cloud-storage; install it with pip install "
@@ -187,13 +188,16 @@ class GcsBucket:
         on itself.
         """
         from google.auth import iam
-        from google.auth.credentials import Signing
+        from google.auth.credentials import Scoped, Signing
         from google.auth.transport.requests import Request
         from google.oauth2.service_account import Credentials
 
         own = self._client._credentials
         if isinstance(own, Signing):
             return own
+        if isinstance(own, Scoped):
+            # Cloud Run's metadata give a token the scopes asked for; those of storage sign nothing.
+            own = own.with_scopes([_SIGNING_SCOPE])
         request = self._auth_request or Request()
         email = own.service_account_email
         if email == "default":
