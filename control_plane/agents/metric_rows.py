@@ -148,7 +148,8 @@ def store_full_segment(objects: ObjectStore, put: Put) -> Put:
         return put
     digest = content_digest(body)
     assert digest is not None
-    objects.put(_object_key(put.key, digest), content)
+    # A repeat finds its own object there, which not every store lets the API replace.
+    objects.put(_object_key(put.key, digest), content, if_absent=True)
     return replace(put, body=body)
 
 

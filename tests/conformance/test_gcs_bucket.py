@@ -125,6 +125,23 @@ def test_a_writer_knows_its_own_object_again(
     assert bucket.write(KEY, [b"x"], if_absent=True) is False
 
 
+def test_who_may_replace_nothing_finds_what_is_there(
+    bucket: GcsBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from google.api_core.exceptions import Forbidden
+    from google.cloud.storage import Blob
+
+    def refuse(blob: Any, *content: Any, **options: Any) -> None:
+        raise Forbidden("storage.objects.delete")
+
+    monkeypatch.setattr(Blob, "upload_from_string", refuse)
+    assert bucket.write(KEY, [b"x"], if_absent=True) is False
+    # Nothing is there, or all may be replaced: the refusal is of something else.
+    for key, if_absent in (("3/4/new", True), (KEY, False)):
+        with pytest.raises(BucketError, match="403"):
+            bucket.write(key, [b"x"], if_absent=if_absent)
+
+
 def test_an_upload_in_parts_is_conditional_too(
     bucket: GcsBucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -72,7 +72,7 @@ class GcsBucket:
         What is longer than a part goes in several. Whatever `content` raises is raised, and nothing
         is written then.
         """
-        from google.api_core.exceptions import PreconditionFailed
+        from google.api_core.exceptions import Forbidden, PreconditionFailed
         from google.cloud.storage.exceptions import InvalidResponse
         from google.cloud.storage.retry import DEFAULT_RETRY
 
@@ -90,11 +90,16 @@ class GcsBucket:
                 else:
                     with blob.open("wb", chunk_size=PART_BYTES, **options) as upload:
                         upload.writelines(chain((first, second), parts))
-            except (PreconditionFailed, InvalidResponse) as error:
+            except (Forbidden, PreconditionFailed, InvalidResponse) as error:
                 # An upload in parts is refused by the answer itself.
-                if isinstance(error, InvalidResponse) and error.response.status_code != 412:
+                is_answer = isinstance(error, InvalidResponse)
+                status = error.response.status_code if is_answer else error.code
+                # Who may replace nothing is not even told that there is something already.
+                if status not in (403, 412) or (status == 403 and not if_absent):
                     raise
                 stored = self._find(key)
+                if stored is None and status == 403:
+                    raise
                 return stored is not None and (stored.metadata or {}).get(_TOKEN) == token
         return True
 

@@ -145,6 +145,15 @@ def test_the_lines_of_a_node_keep_their_times(logs: Logs) -> None:
     assert found == [(0, 500), (2, 1000), (2 + 22, 2000)]
 
 
+def test_a_repeat_replaces_no_object(logs: Logs) -> None:
+    # The API of Google Cloud may create objects and delete none, so it can replace none.
+    key = ObjectKey(f"{NAMESPACE}/7/7.1/0-{len(LARGE)}")
+    logs.kept.store_chunk(7, LogChunk("7.1", 0, LARGE))
+    logs.objects.put(key, b"y" * len(LARGE))
+    logs.store(1, 0, LARGE)
+    assert b"".join(logs.objects.get(key)) == b"y" * len(LARGE)
+
+
 def test_of_two_nodes_that_take_one_place_one_is_refused(logs: Logs) -> None:
     first = logs.kept.store_chunk(7, node_chunk(0, 0, b"zero\n"))
     second = logs.kept.store_chunk(7, node_chunk(1, 0, b"one\n"))

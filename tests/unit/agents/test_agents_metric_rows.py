@@ -189,6 +189,18 @@ def test_a_summary_stays_in_the_row(table: SqliteTable, objects: ObjectStore) ->
     assert found == given
 
 
+def test_a_repeat_replaces_no_object(objects: ObjectStore) -> None:
+    numbers = Random(6)
+    reports = [MetricReport(n, n, 0, {"x": numbers.random()}) for n in range(1, FULL_REPORTS + 1)]
+    [put] = segment_writes(TRIAL, STREAM, reports)
+    before = {it.key for it in objects.list_objects(ObjectKey("metrics"))}
+    kept = store_full_segment(objects, put)
+    [key] = {it.key for it in objects.list_objects(ObjectKey("metrics"))} - before
+    objects.put(key, b"of an earlier call")
+    assert store_full_segment(objects, put) == kept
+    assert b"".join(objects.get(key)) == b"of an earlier call"
+
+
 def test_full_rows_that_cost_less_than_an_object_stay_in_the_table(objects: ObjectStore) -> None:
     [put] = segment_writes(
         TRIAL, STREAM, [MetricReport(n, n, 0, {"x": 1}) for n in range(1, FULL_REPORTS + 1)]
