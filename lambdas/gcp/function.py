@@ -23,7 +23,8 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-DONE, REFUSED, AGAIN, FAILED = 204, 400, 503, 500
+# Cloud Run logs an answer of 5xx as an error, which rings the alarm; that it is too early is none.
+DONE, REFUSED, AGAIN, FAILED = 204, 400, 429, 500
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Key, Page, Unavailable
 from lambdas.clock import RESERVE_MS
 from lambdas.gcp import invocations
-from lambdas.gcp.function import Call, Function
+from lambdas.gcp.function import AGAIN, Call, Function
 from lambdas.gcp.row_events import CREATED, NotAnEvent, is_event, new_row_path
 from lambdas.gcp.shared_pass import PassFailed, SharedPass
 from lambdas.gcp.telemetry import CloudLines, Telemetry, trace_fields
@@ -102,6 +102,11 @@ def test_a_call_that_fails_is_answered_so_that_it_comes_again() -> None:
     assert answer(Function(telemetry, fail)) == 500
     assert answer(Function(telemetry, lambda call: 204)) == 204
     assert answer(Function(telemetry, lambda call: 204), method="GET") == 405
+
+
+def test_an_event_for_which_it_is_too_early_comes_again_without_an_error_in_the_log() -> None:
+    # Pub/Sub sends again what is not answered by 2xx; Cloud Run logs 5xx as errors.
+    assert 400 <= AGAIN < 500
 
 
 def test_a_call_knows_how_long_it_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
