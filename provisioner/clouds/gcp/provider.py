@@ -57,8 +57,8 @@ PAGE_SIZE = 500
 # From the cloud's word to the machine's last moment.
 NOTICE_MS = 30_000
 # Compute Engine does not say for how long it knows a request again by its id: one that is older is
-# looked for among the operations first.
-REQUEST_KNOWN_MS = 10 * MINUTE_MS
+# looked for among the operations first. Launches are repeated for ten minutes.
+REQUEST_KNOWN_MS = MINUTE_MS
 BOOT_LOG_BYTES = 64 * 1024
 NAMES_IN_FILTER_MAX = 20
 PROVIDERS_MAX = 256
@@ -81,6 +81,7 @@ _ENDING = frozenset({InstanceStatus.STOPPING, InstanceStatus.STOPPED, InstanceSt
 # Metadata is left out: it has a boot script of a hundred kilobytes for each instance.
 _INSTANCE = "name,status,zone,labels,creationTimestamp,statusMessage"
 _NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
+_THERE_ALREADY = ("alreadyExists", "RESOURCE_ALREADY_EXISTS")
 _GONE = ("notFound", "resourceNotFound", "resourceNotReady")
 
 TABLE = PriceTable()
@@ -176,6 +177,11 @@ class GceCloud:
             offering, region = request.offering, settings.place
             advice = quota_advice(offering.instance_type, offering.market, settings.project, region)
             raise QuotaExceeded(f"{error}; {advice}") from None
+        except ConfigurationError as error:
+            if not _is_there_already(error):
+                raise
+            # The names are this request's alone: an earlier try, which is forgotten, made them.
+            raise OutcomeUnknown(str(error)) from None
         if not result.is_over:
             count = f"{request.count} of {request.offering.instance_type}"
             raise LaunchUnderWay(f"operation {operation['name']} makes {count}")
@@ -313,6 +319,10 @@ def _check_request(result: BulkResult, request: IntentRow) -> None:
 
 def _is_gone(error: CloudError) -> bool:
     return str(error).partition(":")[0] in _GONE
+
+
+def _is_there_already(error: CloudError) -> bool:
+    return str(error).partition(":")[0] in _THERE_ALREADY
 
 
 def _to_cloud_instance(described: dict[str, Any]) -> CloudInstance:

@@ -266,6 +266,18 @@ def test_a_token_is_good_when_compute_engine_has_forgotten_the_request(gce: Acco
     assert gce.call_count("bulkInsert") == 1
 
 
+def test_a_request_forgotten_early_is_found_when_it_is_a_minute_old(gce: Account) -> None:
+    (first,) = gce.cloud().launch(request())
+    gce.project.forget_requests()
+    # Its instance lives, so that this is no error of the pool's.
+    gce.now_ms += 59_999
+    with pytest.raises(OutcomeUnknown, match="already exists"):
+        gce.cloud().launch(request())
+    gce.now_ms += 1
+    assert [it.id for it in gce.cloud().launch(request())] == [first.id]
+    assert list(gce.project.machines) == [first.id]
+
+
 def test_the_id_of_a_request_is_a_uuid_of_its_token() -> None:
     assert re.fullmatch(
         r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", (request_id("a"))
