@@ -34,18 +34,33 @@ class GoogleCertificates:
         self._lock = threading.Lock()
         self._certificates: dict[str, str] = {}
         self._fresh_until = self._asked_at = float("-inf")
+        # Why the last answer was none, "" where it was one.
+        self._problem = ""
 
     def find(self, key_id: str) -> str | None:
         """The certificate (PEM) of a key, None for one that is not Google's. Raises OSError."""
         with self._lock:
             is_fresh = self._now() < self._fresh_until
             may_be_new = self._now() >= self._asked_at + ASK_SECONDS_MIN
-            if not is_fresh or (key_id not in self._certificates and may_be_new):
+            if is_fresh and key_id in self._certificates:
+                return self._certificates[key_id]
+            if self._problem and not may_be_new:
+                # Each who asked would wait for an answer, one after the other.
+                raise OSError(self._problem)
+            if may_be_new or not is_fresh:
                 self._fetch()
             return self._certificates.get(key_id)
 
     def _fetch(self) -> None:
         self._asked_at = self._now()
+        try:
+            self._read()
+            self._problem = ""
+        except OSError as error:
+            self._problem = str(error)
+            raise
+
+    def _read(self) -> None:
         try:
             answer = self._pool.request("GET", self._url, redirect=False, preload_content=False)
             with answer:
