@@ -51,9 +51,7 @@ class GcpAdapters(Adapters):
     def api_hosts(self) -> frozenset[str]:
         from urllib.parse import urlsplit
 
-        former = os.environ.get("DETCLOUD_API_FORMER_URL")
-        urls = [_setting("API_URL"), *([former] if former else [])]
-        return frozenset(urlsplit(url).hostname or "" for url in urls)
+        return frozenset({urlsplit(_setting("API_URL")).hostname or ""})
 
     @cached_property
     def configuration_sha256(self) -> str:
@@ -124,6 +122,7 @@ class GcpAdapters(Adapters):
 
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
         """Return the Compute Engine of a pool. Raises CloudError."""
+        self._check_provider_type(settings)
         return self._gce_clouds.cloud(settings)
 
     def instance_notices(self) -> Iterable[InstanceNotice]:

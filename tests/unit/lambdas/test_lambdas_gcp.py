@@ -20,11 +20,14 @@ from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Key, Page, Unavailable
 from lambdas.clock import RESERVE_MS
 from lambdas.gcp import invocations
+from lambdas.gcp.adapters import GcpAdapters
 from lambdas.gcp.function import AGAIN, Call, Function
 from lambdas.gcp.row_events import CREATED, NotAnEvent, is_event, new_row_path
 from lambdas.gcp.shared_pass import PassFailed, SharedPass
 from lambdas.gcp.telemetry import CloudLines, Telemetry, trace_fields
 from lambdas.receivers import NotAdvanced, advance_receiver
+from provisioner.clouds.provider import ConfigurationError
+from provisioner.model import ProvisionerSettings
 from tests.conftest import require
 from tests.emulators.eventarc import event_headers
 from tests.engine_timing import UNHURRIED
@@ -203,6 +206,11 @@ def test_a_pass_that_fails_fails_all_who_share_it_and_none_behind_it() -> None:
         errors = {type(it.exception(ANSWER_SECONDS_MAX)) for it in both}
     assert errors == {RuntimeError, PassFailed}
     assert passes.join("d", lambda partitions: True)
+
+
+def test_a_pool_of_another_clouds_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="no provider aws; it has gcp"):
+        GcpAdapters().cloud_provider(ProvisionerSettings("aws"))
 
 
 class AwayTable(MemoryTable):
