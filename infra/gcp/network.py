@@ -14,8 +14,6 @@ from infra.gcp.scope import Scope
 
 RANGE: Final = ipaddress.ip_network("10.64.0.0/12")
 SUBNETWORK_BITS: Final = 16
-# From which Identity-Aware Proxy opens connections, says its documentation.
-IAP_RANGE: Final = "35.235.240.0/20"
 
 
 def make_subnetworks(scope: Scope) -> tuple[Any, Mapping[str, Any]]:
@@ -100,27 +98,17 @@ def _make_way_out(scope: Scope, network: Any, region: str) -> None:
 
 
 def _make_firewall(scope: Scope, network: Any) -> None:
-    """Make the rules. Without one, a network lets nothing in and everything out."""
+    """Make the rule. Without one, a network lets nothing in and everything out."""
     tag = scope.names.cluster
-    common = {"project": scope.settings.project, "network": network.id, "direction": "INGRESS"}
     compute.Firewall(
         "within",
+        project=scope.settings.project,
+        network=network.id,
+        direction="INGRESS",
         name=scope.names.part("within"),
         description="A gang speaks to itself, nobody else to it",
         source_tags=[tag],
         target_tags=[tag],
         allows=[{"protocol": "all"}],
-        **common,
         opts=scope.options(),
     )
-    if scope.settings.iap_ssh:
-        compute.Firewall(
-            "iap",
-            name=scope.names.part("iap"),
-            description="Identity-Aware Proxy opens connections for whom it knows",
-            source_ranges=[IAP_RANGE],
-            target_tags=[tag],
-            allows=[{"protocol": "tcp", "ports": ["22"]}],
-            **common,
-            opts=scope.options(),
-        )

@@ -169,8 +169,6 @@ class Settings(BaseModel):
     """Whether instances of the stack's own network have no public address, and go out by Cloud
     NAT.
     """
-    iap_ssh: StrictBool = Field(default=False, description="true or false")
-    """Whether Identity-Aware Proxy may open connections to the instances' SSH."""
 
     @property
     def names(self) -> Names:
@@ -232,10 +230,6 @@ def _find_inconsistencies(settings: Settings) -> list[str]:
             "detcloud:privateSubnets is for the stack's own network: leave it out; instances in a "
             "given one have no public address unless provider.network_interface names it"
         )
-    if settings.network is not None and settings.iap_ssh:
-        found.append(
-            "detcloud:iapSsh is for the stack's own network: a given one has its own firewall rules"
-        )
     if settings.monthly_budget and not settings.alarm_email:
         found.append("detcloud:alarmEmail is missing: a budget needs somebody who is told")
     if bool(settings.monthly_budget) != bool(settings.billing_account):
@@ -249,6 +243,13 @@ def _find_inconsistencies(settings: Settings) -> list[str]:
         found.append(
             f"detcloud:kmsKey is {settings.kms_key}: expected one of {settings.region}, where "
             "what it encrypts is"
+        )
+    others = [it for it in settings.subnetwork_regions if it != settings.region]
+    if settings.kms_key and others:
+        where = "network" if settings.network else "regions"
+        found.append(
+            f"detcloud:{where} has {', '.join(others)}: expected {settings.region} alone, where "
+            "detcloud:kmsKey is, for a key encrypts disks of its own region alone"
         )
     return found
 

@@ -46,7 +46,6 @@ BANK = {
     "detcloud:kmsKey": KEY,
     "detcloud:labels": '{"cost-center": "42"}',
     "detcloud:privateSubnets": "true",
-    "detcloud:iapSsh": "true",
 }
 POOLS = "resource_pools:\n  - pool_name: default\n    description: ${not} %{ours}\n"
 OUTPUTS = ("email", "member", "uri")

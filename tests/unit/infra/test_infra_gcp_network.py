@@ -6,15 +6,11 @@ from infra.gcp.names import FUNCTIONS
 from tests.unit.infra.gcp_graphs import GcpGraph, environments, kinds
 
 
-def test_nobody_from_outside_opens_a_connection(gcp_vision: GcpGraph, gcp_bank: GcpGraph) -> None:
+def test_nobody_from_outside_opens_a_connection(gcp_vision: GcpGraph) -> None:
     [within] = gcp_vision.inputs_of("compute/firewall").values()
     assert (within["sourceTags"], within["targetTags"]) == (["detcloud-vision"],) * 2
     assert "sourceRanges" not in within
     assert gcp_vision.inputs_of("compute/routerNat") == {}
-    rules = gcp_bank.inputs_of("compute/firewall")
-    assert set(rules) == {"within", "iap"}
-    assert rules["iap"]["sourceRanges"] == ["35.235.240.0/20"]
-    assert rules["iap"]["allows"] == [{"protocol": "tcp", "ports": ["22"]}]
 
 
 def test_subnetworks_are_apart_and_reach_google(gcp_vision: GcpGraph) -> None:

@@ -35,7 +35,7 @@ def test_everything_can_be_said() -> None:
         "a-1",
         {
             **LEAST,
-            "network": '{"network": "n", "subnetworks": {"us-west1": "s"}, "tags": ["t"]}',
+            "network": '{"network": "n", "subnetworks": {"us-central1": "s"}, "tags": ["t"]}',
             "archive": "a.tar.gz",
             "image": f"us-docker.pkg.dev/p/r/i@sha256:{'e' * 64}",
             "suggestImage": f"us-docker.pkg.dev/p/r/s@sha256:{'e' * 64}",
@@ -49,8 +49,8 @@ def test_everything_can_be_said() -> None:
             "labels": '{"cost-center": "42"}',
         },
     )
-    assert settings.network == Network(network="n", subnetworks={"us-west1": "s"}, tags=("t",))
-    assert settings.subnetwork_regions == ("us-west1",)
+    assert settings.network == Network(network="n", subnetworks={"us-central1": "s"}, tags=("t",))
+    assert settings.subnetwork_regions == ("us-central1",)
     assert (settings.protect, settings.api_instances, settings.monthly_budget) == (False, 3, 7)
     assert settings.labels == {"cost-center": "42"}
 
@@ -124,7 +124,6 @@ NETWORK = '{"network": "n", "subnetworks": {"us-west1": "s"}}'
             "detcloud:regions is for the stack's own",
         ),
         ({"network": NETWORK, "privateSubnets": "true"}, "detcloud:privateSubnets is for the"),
-        ({"network": NETWORK, "iapSsh": "true"}, "detcloud:iapSsh is for the stack's own"),
         ({"billingAccount": "01AB23-45CD67-89EF01"}, "belong together"),
         ({"image": f"a/b@sha256:{'e' * 64}"}, "belong together"),
         (
@@ -132,6 +131,15 @@ NETWORK = '{"network": "n", "subnetworks": {"us-west1": "s"}}'
             "detcloud:alarmEmail is missing",
         ),
         ({"kmsKey": KEY.replace("us-central1", "europe-west4")}, "expected one of us-central1"),
+        # A key encrypts disks of its own region alone.
+        (
+            {"kmsKey": KEY, "regions": '["us-central1", "us-west1"]'},
+            "detcloud:regions has us-west1: expected us-central1 alone, where detcloud:kmsKey is",
+        ),
+        (
+            {"kmsKey": KEY, "network": NETWORK},
+            "detcloud:network has us-west1: expected us-central1 alone, where detcloud:kmsKey is",
+        ),
     ],
 )
 def test_settings_that_exclude_each_other_are_told(given: dict[str, str], said: str) -> None:
