@@ -25,7 +25,7 @@ DIGEST_CHARACTERS: Final = 12
 @dataclass(frozen=True)
 class Size:
     """The time, memory and requests at once of an instance of a function, and how many there may
-    be; less than a processor can answer one request at a time alone.
+    be.
     """
 
     seconds_max: int
@@ -38,9 +38,10 @@ SIZES: Final[Mapping[str, Size]] = {
     "advance": Size(60, "512Mi", 8, 20),
     # What wakes it at once shares a pass.
     "tick": Size(60, "512Mi", 32, 2),
-    # Two collectors, or two suggesters, would do the same work.
-    "checkpoint_gc": Size(900, "512Mi", 1, 1),
-    "suggest": Size(300, "2Gi", 1, 1),
+    # Two collectors, or two suggesters, would do the same work: one is at it, and the second
+    # request is told so.
+    "checkpoint_gc": Size(900, "512Mi", 2, 1),
+    "suggest": Size(300, "2Gi", 2, 1),
 }
 
 
@@ -108,8 +109,9 @@ def _make_function(
         "envs": [{"name": it, "value": value} for it, value in variables.items()],
         "resources": {
             "limits": {"cpu": "1", "memory": size.memory},
-            # It is paid for while it answers, and starts with twice the processor.
-            "cpu_idle": True,
+            # It is paid for while it answers, and starts with twice the processor. For what the
+            # tick starts nobody waits: that is paid for as long as its instance is there.
+            "cpu_idle": name not in STARTED_BY_TICK,
             "startup_cpu_boost": True,
         },
     }

@@ -191,7 +191,7 @@ def test_functions_know_what_they_need(gcp_vision: GcpGraph) -> None:
 def test_functions_run_one_image_as_themselves_and_scale_to_nothing(
     gcp_vision: GcpGraph, gcp_speech: GcpGraph
 ) -> None:
-    sizes = {}
+    sizes, throttled = {}, set()
     for name, service in gcp_vision.inputs_of("cloudrunv2/service").items():
         template = service["template"]
         [container] = template["containers"]
@@ -203,6 +203,8 @@ def test_functions_run_one_image_as_themselves_and_scale_to_nothing(
         assert template["scaling"]["minInstanceCount"] == 0
         assert service["scaling"] == {"minInstanceCount": 0}
         assert service["deletionProtection"] is False
+        if container["resources"]["cpuIdle"]:
+            throttled.add(name)
         sizes[name] = (
             template["timeout"],
             template["maxInstanceRequestConcurrency"],
@@ -212,9 +214,12 @@ def test_functions_run_one_image_as_themselves_and_scale_to_nothing(
         "api": ("60s", 40, 20),
         "advance": ("60s", 8, 20),
         "tick": ("60s", 32, 2),
-        "checkpoint_gc": ("900s", 1, 1),
-        "suggest": ("300s", 1, 1),
+        # The second request is told that the first is at work.
+        "checkpoint_gc": ("900s", 2, 1),
+        "suggest": ("300s", 2, 1),
     }
+    # The tick waits for 5 s of the others' work, which goes on when no request does.
+    assert throttled == {"api", "advance", "tick"}
     api = gcp_speech.inputs_of("cloudrunv2/service")["api"]["template"]
     assert api["maxInstanceRequestConcurrency"] == 10
     assert api["scaling"]["maxInstanceCount"] == 5
