@@ -80,6 +80,7 @@ def _deploy(program: StackProgram, options: argparse.Namespace) -> Answer:
         return {"changes": engine.count_changes(stack, _print_progress)}
     _write_admin_digest(options)
     outputs = engine.make_stack(stack, _print_progress)
+    program.resume(options.team, config, _print_progress)
     try:
         program.prune(options.team, config, _print_progress)
     except (PruneFailed, RollbackFailed) as error:
@@ -171,7 +172,8 @@ def _export(program: StackProgram, options: argparse.Namespace) -> Answer:
     run = program.run_export or program.run
     export(run, program.terraform, options.team, config, options.output)
     _write_admin_digest(options)
-    archives = [Path(config[f"{PROJECT}:{name}"]).name for name in program.archives.kinds]
+    keys = [f"{PROJECT}:{name}" for name in program.archives.kinds]
+    archives = [Path(config[key]).name for key in keys if key in config]
     return _answer(config, {}) | {"files": [FILE, *archives]}
 
 
@@ -186,8 +188,8 @@ def _print_progress(line: str) -> None:
 def _stack_config(
     program: StackProgram, options: argparse.Namespace, folder: Path, given: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the stack's whole configuration: what is given, and archives, which are built in
-    `folder` where none are named.
+    """Return the stack's whole configuration: what is given, and archives, where it
+    needs any, which are built in `folder` where none are named.
 
     Raises:
         SettingsInvalid: something is wrong with it.
@@ -199,6 +201,8 @@ def _stack_config(
     report = program.check_config(options.team, {**config, **dict.fromkeys(missing, __file__)})
     for warning in report.warnings:
         _print_progress(f"warning: {warning}")
+    if not report.needs_archives:
+        return {key: it for key, it in config.items() if key not in archives}
     for key, kind in missing.items():
         _print_progress(f"building {program.archives.name(kind, report.architecture)}")
         config[key] = str(program.archives.build(kind, report.architecture, folder))

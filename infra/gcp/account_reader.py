@@ -49,6 +49,7 @@ CONSTRAINTS: Final = (
 # testIamPermissions takes 100 permissions, batchGet 20 services.
 TESTED_MAX: Final = 100
 LISTED_MAX: Final = 20
+BUDGET_SERVICE: Final = "billingbudgets"
 _UNAUTHORIZED: Final = 401
 
 
@@ -98,12 +99,13 @@ def _project(api: GoogleApi, url: str) -> Project:
 def _list_disabled(settings: Settings, api: GoogleApi) -> tuple[str, ...]:
     parent = f"projects/{settings.project_number}"
     url = f"https://serviceusage.googleapis.com/v1/{parent}/services:batchGet"
+    wanted = (*SERVICES, *((BUDGET_SERVICE,) if settings.monthly_budget else ()))
     found = set()
-    for names in _chunks(SERVICES, LISTED_MAX):
+    for names in _chunks(wanted, LISTED_MAX):
         asked = "&".join(f"names={parent}/services/{it}.googleapis.com" for it in names)
         services = api.call("GET", f"{url}?{asked}").get("services", ())
         found |= {it["name"].rpartition("/")[2] for it in services if it["state"] == "ENABLED"}
-    return tuple(it for it in SERVICES if f"{it}.googleapis.com" not in found)
+    return tuple(it for it in wanted if f"{it}.googleapis.com" not in found)
 
 
 def _list_denied(api: GoogleApi, url: str) -> tuple[str, ...]:

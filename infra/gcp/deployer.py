@@ -83,7 +83,11 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
         "datastore.indexes: create delete get list",
         "datastore.operations: get",
     ),
-    "gcp:monitoring/alertPolicy:AlertPolicy": (f"monitoring.alertPolicies: {_CRUD}",),
+    "gcp:monitoring/alertPolicy:AlertPolicy": (
+        f"monitoring.alertPolicies: {_CRUD}",
+        # Of a condition on lines of the log.
+        f"logging.notificationRules: {_CRUD} list",
+    ),
     "gcp:monitoring/notificationChannel:NotificationChannel": (
         f"monitoring.notificationChannels: {_CRUD}",
     ),
@@ -113,7 +117,8 @@ CHECK_NEEDS: Final = (
     "compute.regions: get",
     "orgpolicy.policy: get",
     "resourcemanager.projects: get",
-    "serviceusage.services: get list",
+    # To use: calls count against the project.
+    "serviceusage.services: get list use",
 )
 DESTROY_NEEDS: Final = (
     "artifactregistry.repositories: get",
@@ -152,7 +157,15 @@ def render_role() -> str:
 def render_key_binding(settings: Settings) -> str:
     """Return the binding that the policy of a key needs before the stack can use it."""
     binding = {"role": KEY_ROLE, "members": key_members(settings.names)}
-    return yaml.safe_dump({"bindings": [binding]}, sort_keys=False)
+    project = f"--project={settings.project}"
+    return "\n".join(
+        (
+            "# Google makes some of the members when it is asked for them, which has to be first:",
+            f"# gcloud beta services identity create --service=firestore.googleapis.com {project}",
+            f"# gcloud storage service-agent {project}",
+            yaml.safe_dump({"bindings": [binding]}, sort_keys=False),
+        )
+    )
 
 
 def main() -> int:

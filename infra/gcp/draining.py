@@ -49,6 +49,24 @@ def drain(
     return DrainReport(instances, 0)
 
 
+def start_tick(names: Names, api: GoogleApi, progress: Progress) -> None:
+    """Let the tick begin again where `drain` has stopped it, of which Pulumi knows nothing. Raises
+    DrainFailed.
+    """
+    url = _tick_url(names)
+    try:
+        scaling = (read_or_none(api, url) or {}).get("scaling", {})
+        if scaling.get("scalingMode") != "MANUAL":
+            return
+        api.call("PATCH", f"{url}?updateMask=scaling", {"scaling": {"scalingMode": "AUTOMATIC"}})
+    except GoogleError as error:
+        raise DrainFailed(
+            f"everything is deployed, but the function {names.part('tick')} may be stopped, deploy "
+            f"again: {error}"
+        ) from None
+    progress(f"the function {names.part('tick')} starts again")
+
+
 def find_leftovers(names: Names, api: GoogleApi) -> list[str]:
     """Return what Google still has of the cluster, by its names and its label. Raises
     GoogleError.
@@ -83,6 +101,11 @@ def _database_url(names: Names) -> str:
     )
 
 
+def _tick_url(names: Names) -> str:
+    services = f"projects/{names.project}/locations/{names.region}/services"
+    return f"https://run.googleapis.com/v2/{services}/{names.part('tick')}"
+
+
 def _refuse_protected(names: Names, api: GoogleApi) -> None:
     database = read_or_none(api, _database_url(names))
     if database and database.get("deleteProtectionState") == "DELETE_PROTECTION_ENABLED":
@@ -95,12 +118,10 @@ def _refuse_protected(names: Names, api: GoogleApi) -> None:
 def _stop_tick(names: Names, api: GoogleApi, progress: Progress) -> float:
     """Let no tick begin any more; return the seconds for which one that runs may yet launch."""
     tick = names.part("tick")
-    services = f"projects/{names.project}/locations/{names.region}/services"
     # No instance of a service answers its requests with an error, and costs nothing.
     scaling = {"scalingMode": "MANUAL", "manualInstanceCount": 0}
-    url = f"https://run.googleapis.com/v2/{services}/{tick}?updateMask=scaling"
     try:
-        api.call("PATCH", url, {"scaling": scaling})
+        api.call("PATCH", f"{_tick_url(names)}?updateMask=scaling", {"scaling": scaling})
     except GoogleError as error:
         if error.status != NOT_FOUND:
             raise

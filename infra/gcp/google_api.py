@@ -32,16 +32,19 @@ class GoogleApi(Protocol):
 
 class RestApi:
     """Google's interfaces, with the environment's credentials, which are looked for at the first
-    call.
+    call unless some are given. Calls with those of people count against `project`, unless they name
+    one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, project: str = "", credentials: Any = None) -> None:
+        self._project = project
         self._pool = urllib3.PoolManager(retries=2, timeout=SECONDS_MAX)
-        self._credentials: Any = None
+        self._credentials = credentials
 
     def call(self, method: str, url: str, body: JsonObject | None = None) -> JsonObject:
         """Make a call. Raises GoogleError."""
-        headers = {"Authorization": f"Bearer {self._token()}", "Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json"}
+        self._authorize(method, url, headers)
         content = None if body is None else json.dumps(body).encode()
         try:
             answer = self._pool.request(method, url, body=content, headers=headers)
@@ -52,7 +55,8 @@ class RestApi:
         found: JsonObject = json.loads(answer.data or b"{}")
         return found
 
-    def _token(self) -> str:
+    def _authorize(self, method: str, url: str, headers: dict[str, str]) -> None:
+        """Add the token to the headers, and the project that the call counts against."""
         from google.auth import default
         from google.auth.exceptions import GoogleAuthError
         from google.auth.transport.urllib3 import Request
@@ -60,12 +64,14 @@ class RestApi:
         try:
             if self._credentials is None:
                 self._credentials, _ = default(scopes=(SCOPE,))
-            if not self._credentials.valid:
-                self._credentials.refresh(Request(self._pool))
+            # Those of people have no project of their own.
+            is_account = getattr(self._credentials, "service_account_email", None)
+            if self._project and not is_account and not self._credentials.quota_project_id:
+                self._credentials = self._credentials.with_quota_project(self._project)
+            self._credentials.before_request(Request(self._pool), method, url, headers)
         except GoogleAuthError as error:
             text = str(error.args[0] if error.args else error)
             raise GoogleError(401, f"no credentials: {text}") from None
-        return str(self._credentials.token)
 
 
 def read_or_none(api: GoogleApi, url: str) -> JsonObject | None:

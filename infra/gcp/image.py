@@ -8,7 +8,7 @@ a deployment without changes builds nothing, and whoever repeats one that broke 
 import asyncio
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +27,8 @@ TAG_CHARACTERS: Final = 32
 IMAGES_KEPT: Final = 10
 BUILD_SECONDS_MAX: Final = 1200
 LOOK_SECONDS: Final = 5.0
+BAD_REQUEST: Final = 400
+SERVER_ERROR: Final = 500
 BUILDER: Final = "gcr.io/cloud-builders/docker"
 _ENDED: Final = frozenset(
     {"SUCCESS", "FAILURE", "INTERNAL_ERROR", "TIMEOUT", "CANCELLED", "EXPIRED"}
@@ -115,28 +117,62 @@ def build_image(
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Build an image with Cloud Build if there is none yet, and wait for it. Raises BuildFailed."""
-    api, names = api or RestApi(), build.names
+    api = api or RestApi(build.names.project)
     try:
         if _has_image(api, build):
             return
-        place = f"projects/{names.project}/locations/{names.region}"
-        url = f"https://cloudbuild.googleapis.com/v1/{place}/builds"
-        begun = api.call("POST", url, build_request(build))["metadata"]["build"]
+        url, begun = _begin(api, build)
         pulumi.log.info(f"Cloud Build makes the image {build.package}: {begun.get('logUrl', '')}")
-        looks = int((BUILD_SECONDS_MAX + 60) / LOOK_SECONDS)
-        for _ in range(looks):
-            found = api.call("GET", f"{url}/{begun['id']}")
-            if found["status"] in _ENDED:
-                break
-            sleep(LOOK_SECONDS)
+        found = _wait(api, f"{url}/{begun['id']}", sleep)
+        # Another deployment may have been first: a tag is given once.
+        is_there = found["status"] == "SUCCESS" or _has_image(api, build)
     except GoogleError as error:
-        raise BuildFailed(f"the image {build.package} was not built: {error}") from None
-    if found["status"] != "SUCCESS":
+        raise BuildFailed(
+            f"the image {build.package} was not built: {error}; detcloud:image and "
+            "detcloud:suggestImage take images that were built elsewhere"
+        ) from None
+    if not is_there:
         detail = found.get("failureInfo", {}).get("detail") or found.get("statusDetail", "")
         raise BuildFailed(
             f"the image {build.package} was not built: {found['status']} {detail}; its log is at "
             f"{found.get('logUrl', '')}"
         )
+
+
+def _begin(api: GoogleApi, build: Build) -> tuple[str, Mapping[str, Any]]:
+    """Begin a build in the stack's region, or anywhere where the project may build nothing there;
+    return the address of such builds, and the build.
+    """
+    project, request = build.names.project, build_request(build)
+    for place in (build.names.region, "global"):
+        url = f"https://cloudbuild.googleapis.com/v1/projects/{project}/locations/{place}/builds"
+        try:
+            return url, api.call("POST", url, request)["metadata"]["build"]
+        except GoogleError as error:
+            if place == "global" or not _is_refused_in_region(error):
+                raise
+    raise AssertionError("the last place has returned or raised")
+
+
+def _is_refused_in_region(error: GoogleError) -> bool:
+    """Whether the project may build in a few regions only, of which this one is none."""
+    return error.status == BAD_REQUEST and "builds in this region" in str(error)
+
+
+def _wait(api: GoogleApi, url: str, sleep: Callable[[float], None]) -> Mapping[str, Any]:
+    """Return a build when it has ended, or as it is when there is no more waiting for it."""
+    found: Mapping[str, Any] = {"status": "UNKNOWN"}
+    for _ in range(int((BUILD_SECONDS_MAX + 60) / LOOK_SECONDS)):
+        try:
+            found = api.call("GET", url)
+        except GoogleError as error:
+            # A look that failed says nothing of the build.
+            if 0 < error.status < SERVER_ERROR:
+                raise
+        if found["status"] in _ENDED:
+            break
+        sleep(LOOK_SECONDS)
+    return found
 
 
 def build_request(build: Build) -> dict[str, Any]:

@@ -74,7 +74,15 @@ def make_stack(builder: ImageBuilder | None) -> None:
     if builder is None and not settings.image:
         raise pulumi.RunError(_NO_IMAGE)
     # Every resource names its project, so that no other project's credentials choose it.
-    provider = gcp.Provider("gcp", project=settings.project, region=settings.region)
+    # Calls with credentials of people count against it as well: the interface of budgets takes no
+    # others.
+    provider = gcp.Provider(
+        "gcp",
+        project=settings.project,
+        region=settings.region,
+        billing_project=settings.project,
+        user_project_override=True,
+    )
     stack = TeamStack(settings, text, builder, pulumi.ResourceOptions(providers=[provider]))
     for name, value in stack.outputs.items():
         pulumi.export(name, value)
@@ -111,7 +119,9 @@ def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigR
         f"in {DEFAULT_IMAGES.cpu} or {DEFAULT_IMAGES.cuda}, which no registry has; docs/gcp.md "
         "says how to make one, under The image of trials"
     )
-    return ConfigReport(ARCHITECTURE, (warning,) if pools else ())
+    return ConfigReport(
+        ARCHITECTURE, (warning,) if pools else (), needs_archives=not settings.image
+    )
 
 
 def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding]:
@@ -120,7 +130,7 @@ def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding
     cluster = check_cluster(_read_cluster_config(Path(settings.cluster_config)))
     if problems := find_pool_problems(settings, cluster):
         raise SettingsInvalid(problems)
-    return judge(settings, cluster, read_project(settings, cluster, RestApi()))
+    return judge(settings, cluster, read_project(settings, cluster, RestApi(settings.project)))
 
 
 def deployer_policy(team: str, stack_config: Mapping[str, object], of_key: bool) -> str:
@@ -133,13 +143,21 @@ def deployer_policy(team: str, stack_config: Mapping[str, object], of_key: bool)
 
 def drain(team: str, stack_config: Mapping[str, object], progress: Progress) -> DrainReport:
     """End the instances of a team's cluster. Raises DrainFailed, SettingsInvalid."""
-    return draining.drain(_read_settings(team, stack_config).names, RestApi(), progress)
+    names = _read_settings(team, stack_config).names
+    return draining.drain(names, RestApi(names.project), progress)
+
+
+def resume(team: str, stack_config: Mapping[str, object], progress: Progress) -> None:
+    """Undo what `drain` did to the functions of a team. Raises DrainFailed, SettingsInvalid."""
+    names = _read_settings(team, stack_config).names
+    draining.start_tick(names, RestApi(names.project), progress)
 
 
 def find_leftovers(team: str, stack_config: Mapping[str, object]) -> list[str]:
     """Return what Google still has of a cluster. Raises SettingsInvalid."""
     try:
-        return draining.find_leftovers(_read_settings(team, stack_config).names, RestApi())
+        names = _read_settings(team, stack_config).names
+        return draining.find_leftovers(names, RestApi(names.project))
     except GoogleError as error:
         return [f"Google did not say what is left: {error}"]
 
@@ -149,12 +167,13 @@ def rollback(
 ) -> list[FunctionMove]:
     """Move the functions to the deployment before. Raises RollbackFailed, SettingsInvalid."""
     names = _read_settings(team, stack_config).names
-    return move_functions(names, RestApi(), progress, forward=forward)
+    return move_functions(names, RestApi(names.project), progress, forward=forward)
 
 
 def prune(team: str, stack_config: Mapping[str, object], progress: Progress) -> int:
     """Remove revisions that no rollback needs. Raises PruneFailed, SettingsInvalid."""
-    return prune_revisions(_read_settings(team, stack_config).names, RestApi(), progress)
+    names = _read_settings(team, stack_config).names
+    return prune_revisions(names, RestApi(names.project), progress)
 
 
 def _read_settings(team: str, stack_config: Mapping[str, object]) -> Settings:
@@ -226,4 +245,5 @@ PROGRAM: Final = StackProgram(
     archives=ARCHIVES,
     terraform=PROVIDER,
     run_export=run_export,
+    resume=resume,
 )

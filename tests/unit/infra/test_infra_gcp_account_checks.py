@@ -343,6 +343,13 @@ def test_facts_are_read_of_what_google_answers() -> None:
     assert {method for method, _, _ in api.calls} == {"GET", "POST"}
 
 
+def test_a_budget_needs_the_interface_of_budgets() -> None:
+    budget = {"monthlyBudget": "5", "billingAccount": "01AB23-45CD67-89EF01"}
+    given = settings(alarmEmail="a@b.example", **budget)
+    facts = read_project(given, check_cluster(POOLS), google())
+    assert facts.disabled_services == ("eventarc", "billingbudgets")
+
+
 def test_what_google_refuses_is_not_known() -> None:
     def refuse(status: int) -> Callable[[Any], Any]:
         return lambda body: GoogleError(status, "no")

@@ -41,6 +41,15 @@ def test_it_is_a_role_that_gcloud_takes() -> None:
         assert set(split_permissions(needs)) <= set(permissions)
 
 
+def test_an_alarm_on_lines_of_the_log_needs_a_rule_of_the_log_too() -> None:
+    rules = {f"logging.notificationRules.{it}" for it in ("create", "delete", "get", "list")}
+    assert rules | {"logging.notificationRules.update"} <= permissions_needed()
+
+
+def test_calls_may_be_counted_against_the_project() -> None:
+    assert "serviceusage.services.use" in permissions_needed()
+
+
 def test_it_may_read_nothing_that_the_cluster_stores() -> None:
     rows = {it for it in permissions_needed() if it.startswith("datastore.entities.")}
     assert rows == set()
@@ -51,6 +60,13 @@ def test_it_may_read_nothing_that_the_cluster_stores() -> None:
 def test_the_binding_of_a_key_names_the_services() -> None:
     texts = {name.removeprefix("detcloud:"): it for name, it in BANK.items()}
     settings = parse_settings("bank", {**texts, "clusterConfig": "pools.yaml"})
-    [binding] = yaml.safe_load(render_key_binding(settings))["bindings"]
+    text = render_key_binding(settings)
+    # Google makes some of the members when it is asked for them, and no policy takes others.
+    for command in (
+        "gcloud beta services identity create --service=firestore.googleapis.com --project=acme-ml",
+        "gcloud storage service-agent --project=acme-ml",
+    ):
+        assert f"# {command}\n" in text
+    [binding] = yaml.safe_load(text)["bindings"]
     assert binding["role"] == "roles/cloudkms.cryptoKeyEncrypterDecrypter"
     assert len(binding["members"]) == 5

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from infra.gcp.draining import Clock, drain, find_leftovers
+from infra.gcp.draining import Clock, drain, find_leftovers, start_tick
 from infra.gcp.google_api import GoogleError
 from infra.gcp.names import Names
 from infra.stack_program import DrainFailed, DrainReport
@@ -80,6 +80,19 @@ def test_the_tick_is_stopped_and_then_every_instance_ends() -> None:
     assert methods.index("PATCH") < methods.index("DELETE")
     assert seconds.now >= 75
     assert said[-1] == "2 instances ended"
+
+
+def test_a_deployment_lets_a_stopped_tick_start_again() -> None:
+    api, said = Answers({("GET", TICK): {"scaling": {}}}), list[str]()
+    start_tick(NAMES, api, said.append)
+    assert (api.urls_of("PATCH"), said) == ([], [])
+    stopped = {"scaling": {"scalingMode": "MANUAL", "manualInstanceCount": 0}}
+    api = Answers({("GET", TICK): stopped, ("PATCH", TICK): {}})
+    start_tick(NAMES, api, said.append)
+    [(_, url, body)] = [it for it in api.calls if it[0] == "PATCH"]
+    assert url.endswith("services/detcloud-vision-tick?updateMask=scaling")
+    assert body == {"scaling": {"scalingMode": "AUTOMATIC"}}
+    assert said == ["the function detcloud-vision-tick starts again"]
 
 
 def test_only_what_has_the_clusters_label_is_looked_for() -> None:

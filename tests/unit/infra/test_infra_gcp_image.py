@@ -77,6 +77,36 @@ def test_a_build_that_google_refuses_is_told() -> None:
         build_image(BUILD, api)
 
 
+def test_a_project_that_may_not_build_in_the_region_builds_anywhere() -> None:
+    api = cloud_build("SUCCESS")
+    said = "due to quota restrictions, Cloud Build cannot run builds in this region"
+    api.table["POST", BUILDS] = GoogleError(400, said)
+    anywhere = "projects/acme-ml/locations/global/builds"
+    api.table |= {("POST", anywhere): BEGUN, ("GET", f"{anywhere}/b1"): {"status": "SUCCESS"}}
+    build_image(BUILD, api)
+    assert [url.partition("/v1/")[2] for url in api.urls_of("POST")] == [BUILDS, anywhere]
+    api.table["POST", anywhere] = GoogleError(400, said)
+    with pytest.raises(BuildFailed, match="in this region; detcloud:image and"):
+        build_image(BUILD, api)
+
+
+def test_a_look_that_fails_does_not_end_the_waiting() -> None:
+    left: list[Any] = [GoogleError(0, "no answer"), GoogleError(503, "busy"), {"status": "SUCCESS"}]
+    api = cloud_build()
+    api.table["GET", f"{BUILDS}/b1"] = lambda body: left.pop(0)
+    build_image(BUILD, api, lambda seconds: None)
+    assert left == []
+
+
+def test_an_image_that_another_build_pushed_first_is_taken() -> None:
+    api = cloud_build("FAILURE")
+    seen: list[Any] = [GoogleError(404, "none"), {"version": "sha256:1"}]
+    tag = "repositories/detcloud-vision/packages/functions/tags/abc"
+    api.table["GET", tag] = lambda body: seen.pop(0)
+    build_image(BUILD, api)
+    assert seen == []
+
+
 def test_a_build_that_never_ends_is_given_up() -> None:
     # (1200 + 60) / 5 = 252 looks.
     api = cloud_build(*["WORKING"] * 252)

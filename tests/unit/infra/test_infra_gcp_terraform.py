@@ -1,5 +1,6 @@
 """A stack on Google Cloud as Terraform's JSON."""
 
+import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,8 @@ from typing import Any
 import pulumi
 import pytest
 
-from infra.gcp.program import run_export
+from infra.deploy import _stack_config
+from infra.gcp.program import PROGRAM, run_export
 from infra.gcp.terraform import PROVIDER
 from infra.terraform.export import FILE, export
 from tests.unit.infra.gcp_graphs import SPEECH, VISION, GcpGraph, gcp_files
@@ -29,7 +31,13 @@ def test_every_resource_of_the_program_is_there(
 
 
 def test_the_provider_is_the_projects(document: dict[str, Any]) -> None:
-    assert document["provider"]["google"] == {"project": "acme-ml", "region": "us-central1"}
+    # Credentials of people count against the project too, which budgets ask for.
+    assert document["provider"]["google"] == {
+        "project": "acme-ml",
+        "region": "us-central1",
+        "billing_project": "acme-ml",
+        "user_project_override": True,
+    }
     assert document["terraform"]["required_providers"]["google"]["source"] == "hashicorp/google"
 
 
@@ -58,6 +66,14 @@ def test_what_a_resource_uses_becomes_a_reference(document: dict[str, Any]) -> N
         "google_project_iam_member.tick_rows"
         in (resources["google_cloud_run_v2_service"]["tick"]["depends_on"])
     )
+
+
+def test_an_export_with_images_has_no_archives(tmp_path: Path) -> None:
+    given = {**SPEECH, **gcp_files(tmp_path)}
+    del given["detcloud:archive"], given["detcloud:suggestArchive"]
+    options = argparse.Namespace(team="speech")
+    assert _stack_config(PROGRAM, options, tmp_path / "out", given) == given
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_export_needs_images_that_are_there(tmp_path: Path) -> None:
