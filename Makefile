@@ -107,7 +107,7 @@ gangs: $(SETUP)
 
 # What is near to a test of the gate, and dear.
 rare: $(SETUP)
-	$(BIN)/python -m pytest -ra -m nightly tests/end_to_end/aws tests/unit/frameworks
+	$(BIN)/python -m pytest -ra -m nightly tests/end_to_end/aws tests/integration tests/unit/frameworks
 	CONTROL_SEEDS=16 $(BIN)/python -m pytest -ra -k with_everything_in_place tests/simulation/test_mutants.py
 
 soak: $(CORE)

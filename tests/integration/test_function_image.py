@@ -44,6 +44,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.nightly
 def test_functions_start_of_what_is_in_the_image_alone(image: Path, tmp_path: Path) -> None:
     for name, path, status in (("api", "/api/v1/whoami", 401), ("tick", "/", 400)):
         url = f"http://127.0.0.1:{free_port()}"
@@ -60,6 +61,7 @@ def test_functions_start_of_what_is_in_the_image_alone(image: Path, tmp_path: Pa
             assert answer.value.code == status
 
 
+@pytest.mark.nightly
 def test_the_image_is_small(image: Path) -> None:
     assert sum(it.stat().st_size for it in image.rglob("*") if it.is_file()) <= BYTES_MAX
     assert not (image / "torch").exists()

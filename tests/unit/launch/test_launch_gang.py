@@ -128,7 +128,7 @@ def test_one_dead_worker_ends_the_gang_though_others_hang(tmp_path: Path) -> Non
     dies = wait_until((tmp_path / "dies").exists, what="the death of a worker") and time.time()
     assert process.wait(PROCESS_SECONDS_MAX) == 1
     # 5 s, and some for the end of the launcher; torch's own launcher would wait for 30 s.
-    assert time.time() - dies < 20
+    assert time.time() - dies < 28
     lines = (trial / "out" / "report-0.jsonl").read_text().splitlines()
     (end,) = map(json.loads, lines)
     assert (end["reason"], end["message"]) == ("errored", "rank 1 ended with exit code 3")
