@@ -31,13 +31,13 @@ from control_plane.gcp.machine_types import (
     parse_instance_type,
     slots_of,
 )
+from control_plane.gcp.zones import region_of
 
 _LABEL_KEY: Final = re.compile(r"(?!detcloud-)[a-z][-_a-z0-9]{0,62}\Z")
 _LABEL_VALUE: Final = re.compile(r"[-_a-z0-9]{0,63}\Z")
 # What follows it needs half of the 63 characters that a name may have.
 _NAME_PREFIX: Final = re.compile(r"[a-z][-a-z0-9]{0,29}\Z")
 _NETWORK_TAG: Final = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?\Z")
-_ZONE: Final = re.compile(r"[a-z]+-[a-z]+\d+-[a-z0-9]+\Z")
 SCOPE_DEFAULT: Final = "https://www.googleapis.com/auth/cloud-platform"
 # Properties of an instance that other fields say, or that the provisioner decides.
 _FIELDS_FOR_PROPERTIES: Final[Mapping[str, str]] = {
@@ -168,7 +168,7 @@ class GcpProvider(Provider):
     @field_validator("zone")
     @classmethod
     def _check_zone(cls, zone: str) -> str:
-        if zone and not _ZONE.match(zone):
+        if zone and not region_of(zone):
             refuse(f"must be the name of a zone, such as us-central1-a, not {value_text(zone)}")
         return zone
 
@@ -215,16 +215,16 @@ class GcpProvider(Provider):
         """Refuse zones of other regions than the pool's, which has that of its zone: instances are
         looked for by it when the pool has moved.
         """
-        region = self.region or self.zone.rpartition("-")[0]
+        region = self.region or region_of(self.zone)
         zones: list[tuple[Loc, str]] = [(("zone",), self.zone)]
         zones += [
             (("offerings", place, "zone"), it.zone) for place, it in enumerate(self.offerings)
         ]
         for loc, zone in zones:
-            if zone and not _ZONE.match(zone):
+            if zone and not region_of(zone):
                 text = f"must be the name of a zone, such as us-central1-a, not {value_text(zone)}"
                 refuse_at(loc, text, "", zone)
-            if zone and region and zone.rpartition("-")[0] != region:
+            if zone and region and region_of(zone) != region:
                 refuse_at(loc, f"is not in the pool's region, {region}: {zone}", "", zone)
         return self.model_copy(update={"region": region})
 

@@ -30,6 +30,8 @@ from control_plane.state.table import EXPIRY_SHARDS, Key, Put, Row, shard_of
 COLLECTION = "rows"
 # The functions that the creation of a row calls, and the paths of such rows as triggers have them.
 TRIGGER_PATTERNS = {name: f"triggers/{name}/{COLLECTION}/{{row}}" for name in ("advance", "tick")}
+# The type of the events by which triggers call them.
+CREATED = "google.cloud.firestore.document.v1.created"
 # New messages of actors, and no other rows of theirs.
 _MAIL = "M#"
 # Jobs that ask for slots, instances that are taken away, and searches that wait for their model.

@@ -9,9 +9,9 @@ from typing import Final, TypeVar
 from control_plane.config.pools import ClusterConfig
 from control_plane.fleet.records import Market
 from control_plane.gcp.accelerator_quotas import ALL_REGIONS, quota_url
+from control_plane.gcp.zones import region_of
 from infra.findings import Finding, Level
 from infra.gcp.account_facts import Policy, Project, ProjectFacts, TypeFacts, Unknown
-from infra.gcp.pool_checks import region_of
 from infra.gcp.purchases import Purchase, list_purchases
 from infra.gcp.settings import Settings
 

@@ -7,11 +7,11 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from control_plane.config.pools import ClusterConfig
+from control_plane.gcp.zones import region_of
 from infra.gcp.account_facts import Policy, Project, ProjectFacts, TypeFacts, Unknown
 from infra.gcp.deployer import permissions_needed
 from infra.gcp.draining import COMPUTE
 from infra.gcp.google_api import NOT_FOUND, GoogleApi, GoogleError, read_pages
-from infra.gcp.pool_checks import region_of
 from infra.gcp.purchases import list_purchases
 from infra.gcp.settings import Settings
 

@@ -10,11 +10,10 @@ from typing import Any, Final
 import pulumi
 from pulumi_gcp import cloudscheduler, eventarc
 
-from control_plane.gcp.row_documents import TRIGGER_PATTERNS
+from control_plane.gcp.row_documents import CREATED, TRIGGER_PATTERNS
 from infra.gcp.accounts import Accounts
 from infra.gcp.scope import Scope
 
-CREATED: Final = "google.cloud.firestore.document.v1.created"
 # By a trigger's name, the function that it calls.
 TRIGGERS: Final[Mapping[str, str]] = {"mail": "advance", "intents": "tick"}
 MINUTE_SECONDS_MAX: Final = 60

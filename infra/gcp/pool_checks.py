@@ -2,11 +2,11 @@
 nobody's answer.
 """
 
-import re
 from collections.abc import Iterator
 
 from control_plane.config.pools import ClusterConfig
 from control_plane.gcp.pool_provider import GcpProvider
+from control_plane.gcp.zones import region_of
 from infra.gcp.settings import Settings
 
 
@@ -24,12 +24,6 @@ def find_pool_problems(settings: Settings, cluster: ClusterConfig) -> list[str]:
         for name, provider in gcp_pools(cluster)
         for problem in _problems(settings, provider)
     ]
-
-
-def region_of(zone: str) -> str:
-    """Return the region of a zone, "" of what is none."""
-    found = re.fullmatch(r"([a-z]+-[a-z]+[0-9]+)-[a-z0-9]+", zone)
-    return found[1] if found else ""
 
 
 def pool_region(settings: Settings, provider: GcpProvider) -> str:

@@ -13,14 +13,12 @@ from lambdas.boot_script import (
     isolated_command,
     provider_section,
 )
+from provisioner.clouds.gcp.launch_request import (
+    EXTENDED_NOTICE_SECONDS,
+    NOTICE_SECONDS,
+    STARTUP_SCRIPT_BYTES_MAX,
+)
 from provisioner.clouds.provider import ConfigurationError
-
-# Of a value of an instance's metadata.
-SCRIPT_BYTES_MAX = 256 * 1024
-# The time from the notice of a preemption to the end, unless the scheduling says more.
-PREEMPTION_SECONDS = 30
-# The only other one that Google takes.
-EXTENDED_PREEMPTION_SECONDS = 120
 
 
 def startup_script(url: str, cluster: str, code_place: str) -> Callable[[IntentRow], bytes]:
@@ -43,11 +41,11 @@ def startup_script(url: str, cluster: str, code_place: str) -> Callable[[IntentR
         values["ALLOWED_MOUNTS"] = " ".join(mounts)
         values["STARTUP_SCRIPT"] = isolated_command(section.get("startup_script") or "")
         script = fill_script("gce.sh", values)
-        if len(script) > SCRIPT_BYTES_MAX:
-            text = (
-                f"the boot script has {len(script)} bytes, of which Google takes {SCRIPT_BYTES_MAX}"
+        if len(script) > STARTUP_SCRIPT_BYTES_MAX:
+            text = f"the boot script has {len(script)} bytes, of which Google takes"
+            raise ConfigurationError(
+                f"{text} {STARTUP_SCRIPT_BYTES_MAX}: make startup_script shorter"
             )
-            raise ConfigurationError(f"{text}: make startup_script shorter")
         return script
 
     return render_script
@@ -59,8 +57,8 @@ def preemption_seconds(section: Mapping[str, Any]) -> int:
     without it.
     """
     if section.get("extended_preemption_notice") is True:
-        return EXTENDED_PREEMPTION_SECONDS
+        return EXTENDED_NOTICE_SECONDS
     scheduling = (section.get("base_config") or {}).get("scheduling") or {}
     duration = scheduling.get("preemptionNoticeDuration") or {}
     seconds = duration.get("seconds", 0) if isinstance(duration, Mapping) else 0
-    return max(PREEMPTION_SECONDS, int(seconds) if str(seconds).isdecimal() else 0)
+    return max(NOTICE_SECONDS, int(seconds) if str(seconds).isdecimal() else 0)

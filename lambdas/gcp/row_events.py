@@ -8,9 +8,8 @@ gone since. An event may come more than once, and later than one that was sent a
 from collections.abc import Mapping
 from urllib.parse import unquote
 
-from control_plane.gcp.row_documents import TRIGGER_PATTERNS
+from control_plane.gcp.row_documents import CREATED, TRIGGER_PATTERNS
 
-CREATED = "google.cloud.firestore.document.v1.created"
 TYPE, DOCUMENT = "ce-type", "ce-document"
 
 

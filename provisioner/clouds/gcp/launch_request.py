@@ -26,6 +26,7 @@ from control_plane.gcp.machine_types import (
     parse_instance_type,
     slots_of,
 )
+from control_plane.gcp.zones import region_of
 from provisioner.clouds.gcp.labels import to_labels
 from provisioner.clouds.provider import CLUSTER_TAG, INTENT_TAG, POOL_TAG, ConfigurationError
 
@@ -39,12 +40,13 @@ IMAGE_DEFAULT: Final = (
 NETWORK_DEFAULT: Final = "global/networks/default"
 SCOPE_DEFAULT: Final = "https://www.googleapis.com/auth/cloud-platform"
 NAME_PREFIX_DEFAULT: Final = "detcloud"
+# From the notice of a preemption to the end, and the only other time that can be asked for.
+NOTICE_SECONDS: Final = 30
 EXTENDED_NOTICE_SECONDS: Final = 120
 
 _TOKEN_DIGITS: Final = 12
 _REQUEST_DIGITS: Final = 6
 _NAME: Final = re.compile(r".*-(?P<token>[0-9a-f]{12})-(?P<request>[0-9a-f]{6})-\d+")
-_ZONE: Final = re.compile(r"(?P<region>[a-z]+-[a-z]+\d+)-[a-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +137,6 @@ def parse_section(section: str) -> GceSettings:
         first = error.errors(include_input=False)[0]
         place = ".".join(map(str, ("provider", *first["loc"])))
         raise ConfigurationError(f"{place}: {first['msg']}") from None
-
-
-def region_of(zone: str) -> str:
-    """The region of a zone, "" for what is no zone."""
-    found = _ZONE.fullmatch(zone)
-    return found["region"] if found else ""
 
 
 class BulkRequest(NamedTuple):

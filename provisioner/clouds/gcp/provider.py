@@ -15,6 +15,7 @@ from typing import Any
 
 from control_plane.fleet.records import IntentRow, Offering
 from control_plane.gcp.accelerator_quotas import quota_advice
+from control_plane.gcp.zones import region_of
 from provisioner.clouds.gcp.errors import is_caller_refused
 from provisioner.clouds.gcp.google_api import (
     CONNECTIONS_MAX,
@@ -24,12 +25,12 @@ from provisioner.clouds.gcp.google_api import (
 )
 from provisioner.clouds.gcp.labels import from_labels, label_filter, to_labels
 from provisioner.clouds.gcp.launch_request import (
+    NOTICE_SECONDS,
     GceSettings,
     bulk_request,
     instance_labels,
     is_named_by,
     parse_section,
-    region_of,
 )
 from provisioner.clouds.gcp.offering_prices import OfferingPrices
 from provisioner.clouds.gcp.operations import (
@@ -54,8 +55,6 @@ from provisioner.clouds.provider import (
 from provisioner.model import MINUTE_MS, InstanceStatus, ProvisionerSettings
 
 PAGE_SIZE = 500
-# From the cloud's word to the machine's last moment.
-NOTICE_MS = 30_000
 # Compute Engine does not say for how long it knows a request again by its id: one that is older is
 # looked for among the operations first. Launches are repeated for ten minutes.
 REQUEST_KNOWN_MS = MINUTE_MS
@@ -281,7 +280,9 @@ class GceCloud:
         for instance in (*instances, *(it for it in ended if it.id in ends)):
             told = ends.get(instance.id)
             if told is not None:
-                notice_ms = _epoch_ms(told.time) + NOTICE_MS if told.is_preemption else None
+                notice_ms = (
+                    _epoch_ms(told.time) + NOTICE_SECONDS * 1000 if told.is_preemption else None
+                )
                 instance = replace(instance, end=told.end, notice_ms=notice_ms)
             found.append(instance)
         return found

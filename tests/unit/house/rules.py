@@ -52,6 +52,7 @@ PURE_FILES = (
     "harness/detcloud/shared/launcher_names.py",
     "harness/detcloud/shared/registries.py",
     "harness/detcloud/shared/unused_settings.py",
+    "control_plane/gcp/zones.py",
     "provisioner/consolidation.py",
     "provisioner/draft_plan.py",
     "provisioner/observations.py",

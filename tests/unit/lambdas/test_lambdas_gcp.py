@@ -15,14 +15,14 @@ from control_plane.actors import addresses
 from control_plane.actors.messages.pool import PoolConfigured
 from control_plane.engine.engine import Engine
 from control_plane.engine.mailbox import MAIL
-from control_plane.gcp.row_documents import document_path
+from control_plane.gcp.row_documents import CREATED, document_path
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Key, Page, Unavailable
 from lambdas.clock import RESERVE_MS
 from lambdas.gcp import invocations
 from lambdas.gcp.adapters import GcpAdapters
 from lambdas.gcp.function import AGAIN, Call, Function
-from lambdas.gcp.row_events import CREATED, NotAnEvent, is_event, new_row_path
+from lambdas.gcp.row_events import NotAnEvent, is_event, new_row_path
 from lambdas.gcp.shared_pass import PassFailed, SharedPass
 from lambdas.gcp.telemetry import CloudLines, Telemetry, trace_fields
 from lambdas.receivers import NotAdvanced, advance_receiver

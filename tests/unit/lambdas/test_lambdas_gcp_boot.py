@@ -23,7 +23,8 @@ from control_plane.fleet.records import IntentRow, Market, Offering
 from control_plane.gcp.google_certificates import GoogleCertificates
 from control_plane.gcp.instance_identity import GoogleIdentityVerifier
 from detcloud.shared.identity_purposes import BOOT_REPORT
-from lambdas.gcp.boot import SCRIPT_BYTES_MAX, startup_script
+from lambdas.gcp.boot import startup_script
+from provisioner.clouds.gcp.launch_request import STARTUP_SCRIPT_BYTES_MAX
 from provisioner.clouds.provider import ConfigurationError
 from tests.emulators.gce.metadata import MachineMetadata, metadata_server
 from tests.emulators.google_keys import GoogleKeys, certificate_server
@@ -53,7 +54,7 @@ def test_it_says_where_the_cluster_is_and_which_code_it_runs() -> None:
     ):
         assert line in text.splitlines()
     assert not re.findall(r"@[A-Z0-9_]+@", text)
-    assert len(text) < SCRIPT_BYTES_MAX / 10
+    assert len(text) < STARTUP_SCRIPT_BYTES_MAX / 10
     assert subprocess.run(["bash", "-n"], input=text.encode(), check=False).returncode == 0
 
 
@@ -74,7 +75,7 @@ def test_a_startup_script_may_be_anything_but_too_long() -> None:
     assert base64.b64encode(own.encode()).decode() in text
     assert own not in text
     with pytest.raises(ConfigurationError, match="make startup_script shorter"):
-        script({"startup_script": "#" * SCRIPT_BYTES_MAX})
+        script({"startup_script": "#" * STARTUP_SCRIPT_BYTES_MAX})
     with pytest.raises(
         ConfigurationError, match=r"allowed_mounts .* cannot stand in a boot script"
     ):
