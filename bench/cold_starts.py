@@ -3,17 +3,13 @@ archive that is deployed, until what Lambda's INIT and a first call make is made
 """
 
 import json
-import os
-import subprocess
-import sys
-import time
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 
 from bench.figures import Row, Scale, at_most, progress, row_without_target
+from bench.fresh_processes import Program, median_starts
 from infra.aws.bundle import EXTRAS, TARGETS, build_archive
 
 API_MS_MAX, STREAM_MS_MAX = 700, 350
@@ -68,22 +64,18 @@ def cold_starts(scale: Scale) -> Iterator[Row]:
     with TemporaryDirectory(prefix="detcloud-bench-") as folder:
         with progress("the functions' archives"):
             code = {kind: _unpack_archive(Path(folder), kind) for kind in EXTRAS}
-        programs = {name: _program(name) for name in TARGETS_MS} | {"reference": REFERENCE}
-        taken: dict[str, list[float]] = {name: [] for name in programs}
-        with progress(f"cold starts, {scale.cold_runs} of each"):
-            # The first of each warms the disk.
-            for n in range(scale.cold_runs + 1):
-                for name, program in programs.items():
-                    milliseconds = _milliseconds(program, code.get(name, code["functions"]))
-                    if n:
-                        taken[name].append(milliseconds)
-    beside = f"fastapi, mangum and one client of boto3: {median(taken['reference']):.0f} ms"
+        programs = {
+            name: Program(_program(name), code.get(name, code["functions"])) for name in TARGETS_MS
+        }
+        programs["reference"] = Program(REFERENCE, code["functions"])
+        taken = median_starts(programs, ENVIRONMENT, scale.cold_runs)
+    beside = f"fastapi, mangum and one client of boto3: {taken['reference']:.0f} ms"
     for name, target in TARGETS_MS.items():
         what = f"cold start of {name}"
         if target is None:
-            yield row_without_target(what, median(taken[name]), "ms", beside=beside)
+            yield row_without_target(what, taken[name], "ms", beside=beside)
         else:
-            yield at_most(what, median(taken[name]), target, "ms", beside=beside)
+            yield at_most(what, taken[name], target, "ms", beside=beside)
 
 
 def _unpack_archive(folder: Path, kind: str) -> Path:
@@ -101,12 +93,3 @@ def _program(function: str) -> str:
     return (
         f"import lambdas.aws.{module}; from lambdas.aws.adapters import cluster; {MAKES[function]}"
     )
-
-
-def _milliseconds(program: str, code: Path) -> float:
-    """From the process's start to when it is ready; not how long it takes to go."""
-    environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(code)}
-    line = [sys.executable, "-P", "-c", f"{program}\nimport os; os._exit(0)"]
-    started = time.perf_counter()
-    subprocess.run(line, check=True, env=environment, cwd=code, stdout=subprocess.DEVNULL)
-    return (time.perf_counter() - started) * 1000

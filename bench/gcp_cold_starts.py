@@ -2,16 +2,14 @@
 what its image holds, until its application and what a first call needs are made.
 """
 
-import os
 import subprocess
 import sys
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 from tempfile import TemporaryDirectory
 
 from bench.figures import Row, Scale, at_most, progress, row_without_target
+from bench.fresh_processes import Program, median_starts
 from infra.function_image import fill_build_folder
 
 RATIO_MAX = 1.6
@@ -47,19 +45,14 @@ def gcp_cold_starts(scale: Scale) -> Iterator[Row]:
     with TemporaryDirectory(prefix="detcloud-bench-") as folder:
         with progress("the functions' image"):
             code = _make_code(Path(folder) / "function")
-        programs = {name: _program(name) for name in MAKES} | {"reference": REFERENCE}
-        taken: dict[str, list[float]] = {name: [] for name in programs}
-        with progress(f"cold starts, {scale.cold_runs} of each"):
-            # The first of each warms the disk.
-            for n in range(scale.cold_runs + 1):
-                for name, program in programs.items():
-                    milliseconds = _milliseconds(program, code)
-                    if n:
-                        taken[name].append(milliseconds)
-    reference = median(taken["reference"])
+        lines = {name: _program(name) for name in MAKES} | {"reference": REFERENCE}
+        programs = {name: Program(it, code) for name, it in lines.items()}
+        # What is not in the image is not there, this environment's own packages least of all.
+        taken = median_starts(programs, ENVIRONMENT, scale.cold_runs, ("-S", "-P"))
+    reference = taken["reference"]
     beside = f"fastapi and google-auth: {reference:.0f} ms"
     for name in MAKES:
-        what, spent = f"cold start of {name} on Google Cloud", median(taken[name])
+        what, spent = f"cold start of {name} on Google Cloud", taken[name]
         if name in HELD:
             ratio = spent / reference
             yield at_most(what, ratio, RATIO_MAX, "times", beside=f"{spent:.0f} ms; {beside}")
@@ -82,12 +75,3 @@ def _make_code(folder: Path) -> Path:
 def _program(function: str) -> str:
     modules = f"import lambdas.gcp.serve, lambdas.gcp.{function}"
     return f"{modules}; from lambdas.gcp.adapters import cluster; {MAKES[function]}"
-
-
-def _milliseconds(program: str, code: Path) -> float:
-    """From the process's start to when it is ready; not how long it takes to go."""
-    environment: Mapping[str, str] = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(code)}
-    line = [sys.executable, "-S", "-P", "-c", f"{program}\nimport os; os._exit(0)"]
-    started = time.perf_counter()
-    subprocess.run(line, check=True, env=environment, cwd=code, stdout=subprocess.DEVNULL)
-    return (time.perf_counter() - started) * 1000
