@@ -13,6 +13,8 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
+import urllib.request
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,6 +31,7 @@ EVENTS_MAX = 1_000
 BATCH_BYTES_MAX = 900_000
 LINE_BYTES_MAX = 16_384
 LINE_OVERHEAD_BYTES = 26
+ANSWER_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,19 @@ def ship(
                 continue
             del waiting[: len(batch)]
             cursor.write_text(batch[-1].cursor, encoding="ascii")
+
+
+def send_request(request: urllib.request.Request, read_error_name: Callable[[bytes], str]) -> None:
+    """Send a request with lines to a cloud's logs.
+
+    Raises LogRefused, with the name that `read_error_name` finds in the answer, and OSError.
+    """
+    try:
+        with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
+            answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            raise LogRefused(read_error_name(error.read())) from None
 
 
 def follow_journal(cursor: Path) -> Iterable[list[JournalLine]]:

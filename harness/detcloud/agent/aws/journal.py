@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import json
 import os
-import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,14 +16,13 @@ from detcloud.agent.aws.instance_identity import (
     signed_headers,
 )
 from detcloud.agent.aws.metadata import ENDPOINT, Ec2Metadata
-from detcloud.agent.journal import JournalLine, LogRefused, follow_journal, ship
+from detcloud.agent.journal import JournalLine, LogRefused, follow_journal, send_request, ship
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from detcloud.agent.aws.metadata import InstanceMetadata
 
-ANSWER_SECONDS = 20.0
 _CONTENT_TYPE = "application/x-amz-json-1.1"
 
 
@@ -60,12 +58,7 @@ class LogStream:
         keys = role_credentials(self._metadata)
         headers = signed_headers(own, url, body, keys, region, "logs")
         request = urllib.request.Request(f"{url}/", body, headers)
-        try:
-            with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
-                answer.read()
-        except urllib.error.HTTPError as error:
-            with error:
-                raise LogRefused(_error_name(error.read())) from None
+        send_request(request, _error_name)
 
 
 def _error_name(body: bytes) -> str:

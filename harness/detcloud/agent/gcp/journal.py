@@ -10,14 +10,13 @@ import argparse
 import hashlib
 import json
 import os
-import urllib.error
 import urllib.request
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.gcp.metadata import open_metadata
-from detcloud.agent.journal import UNIT, JournalLine, LogRefused, follow_journal, ship
+from detcloud.agent.journal import UNIT, JournalLine, follow_journal, send_request, ship
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
 ENDPOINT = "https://logging.googleapis.com"
 ENDPOINT_VARIABLE = "DETCLOUD_LOGGING_ENDPOINT"
-ANSWER_SECONDS = 20.0
 TOKEN_PATH = "instance/service-accounts/default/token"
 
 
@@ -56,12 +54,7 @@ class CloudLog:
         token = json.loads(read(TOKEN_PATH))["access_token"]
         headers = {"Content-Type": "application/json", "Authorization": f"Bearer {token}"}
         request = urllib.request.Request(self._url, json.dumps(body).encode(), headers)
-        try:
-            with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
-                answer.read()
-        except urllib.error.HTTPError as error:
-            with error:
-                raise LogRefused(_error_name(error.read())) from None
+        send_request(request, _error_name)
 
 
 def _entry(line: JournalLine) -> dict[str, Any]:
