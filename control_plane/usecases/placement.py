@@ -150,15 +150,18 @@ def process_warnings(
     """Warnings of settings that containers alone have, where every agent that could run the
     experiment runs trials as processes.
     """
-    devices = agents.process_devices_in_pool(services, to.name, config.resources.agent_label)
     reason = f"agents of pool {to.name} run trials as processes"
-    values = config.masked_values() if devices else {}
-    found = (
-        warning
-        for device in sorted(devices)
-        for warning in process_setting_notices(values, cuda=device == "cuda", reason=reason)
-    )
-    yield from dict.fromkeys(found)
+    values = config.masked_values()
+    found = {
+        cuda: tuple(process_setting_notices(values, cuda=cuda, reason=reason))
+        for cuda in (False, True)
+    }
+    # Most experiments have no such setting, and then nobody needs to read the pool's agents.
+    if not any(found.values()):
+        return
+    devices = agents.process_devices_in_pool(services, to.name, config.resources.agent_label)
+    warnings = (warning for device in sorted(devices) for warning in found[device == "cuda"])
+    yield from dict.fromkeys(warnings)
 
 
 def _scheduler_rule(kind: str) -> str:
