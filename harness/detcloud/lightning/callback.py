@@ -187,8 +187,7 @@ class TrialCallback(_Callback):
         """Store a checkpoint, which every rank writes its part of."""
         self._saved_steps = self._steps
         ranks, folder = self._core.distributed, ""
-        framework = f"lightning-{package.__version__}"
-        metadata = {"steps_completed": self._steps, "framework": framework}
+        metadata = {"steps_completed": self._steps, "framework": f"lightning-{package.__version__}"}
         with ExitStack() as stack:
             if self._core.is_chief:
                 path, _ = stack.enter_context(self._core.checkpoint.store_path(metadata))
