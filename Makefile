@@ -109,6 +109,7 @@ gangs: $(SETUP)
 rare: $(SETUP)
 	$(BIN)/python -m pytest -ra -m nightly tests/end_to_end/aws tests/integration tests/unit/frameworks
 	CONTROL_SEEDS=16 $(BIN)/python -m pytest -ra -k with_everything_in_place tests/simulation/test_mutants.py
+	LIFECYCLE_EXAMPLES=10 $(BIN)/python -m pytest -ra tests/integration/test_lifecycle_machine.py
 
 soak: $(CORE)
 	$(BIN)/python -m tests.end_to_end.soak --minutes $(SOAK_MINUTES)

@@ -235,7 +235,7 @@ def test_commands_in_any_order_are_answered_as_the_state_allows(machine: type[Li
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=int(os.environ.get("LIFECYCLE_EXAMPLES", "3")),
+            max_examples=int(os.environ.get("LIFECYCLE_EXAMPLES", "2")),
             stateful_step_count=20,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -13,7 +13,7 @@ SEED = int(os.environ.get("CRASH_SEED") or 1)
 # Commits between two crash points: of a big scenario, of any other, of one on DynamoDB, of one on
 # Firestore, of which the gate has some only, and of a collection or a pool's life, which are short.
 STRIDE_BIG = 48
-STRIDE = int(os.environ.get("CRASH_STRIDE") or 9)
+STRIDE = int(os.environ.get("CRASH_STRIDE") or 13)
 STRIDE_DYNAMODB = 4 * STRIDE
 STRIDE_FIRESTORE = 11
 STRIDE_SHORT = (STRIDE + 2) // 3

@@ -247,9 +247,27 @@ ROOMY = WorldSize(experiments=3, pools=1, machines_max=9, hours=1.0)
 TOGETHER = WorldSize(experiments=6, pools=1, machines_max=2, hours=0.02)
 
 MUTANTS = (
-    Mutant("no condition on heads", without_family(Family.HEAD), RACING, "skips a revision"),
-    Mutant("no condition on births", without_family(Family.BIRTH), RACING, "skips a revision"),
-    Mutant("no condition on attempts", without_family(Family.ATTEMPTS), STORMY, "folds"),
+    Mutant(
+        "no condition on heads",
+        without_family(Family.HEAD),
+        RACING,
+        "skips a revision",
+        first_seed=8,
+    ),
+    Mutant(
+        "no condition on births",
+        without_family(Family.BIRTH),
+        RACING,
+        "skips a revision",
+        first_seed=3,
+    ),
+    Mutant(
+        "no condition on attempts",
+        without_family(Family.ATTEMPTS),
+        STORMY,
+        "folds",
+        first_seed=27,
+    ),
     Mutant("no condition on sessions", without_family(Family.SESSION), replace(LATE, races=0.3)),
     Mutant("no guards", without_family(Family.GUARD), STORMY, size=TOGETHER),
     Mutant(
@@ -258,10 +276,15 @@ MUTANTS = (
         CROWDED_SKY,
         "it may have|belongs to another request",
         size=MANY,
+        first_seed=5,
     ),
     Mutant("no fence of leases", patch_attribute(service, "renew_lease", nothing), LOST),
     Mutant(
-        "no fence of slots", patch_attribute(desired, "_is_crowded", nothing), LOST, "on slots of"
+        "no fence of slots",
+        patch_attribute(desired, "_is_crowded", nothing),
+        LOST,
+        "on slots of",
+        first_seed=7,
     ),
     Mutant(
         "no look at what is due",
@@ -279,8 +302,8 @@ MUTANTS = (
     ),
     Mutant("no audit", combine_patches(forgetting, unaudited), NO_FAULTS),
     Mutant("no token of its own", share_one_token, CLOUDY, "belongs to another request"),
-    Mutant("no launches under way", ignore_pending_launches, CLOUDY, "it may have"),
-    Mutant("no sweep", unswept, SOLD_OUT, "is nobody's"),
+    Mutant("no launches under way", ignore_pending_launches, CLOUDY, "it may have", first_seed=5),
+    Mutant("no sweep", unswept, SOLD_OUT, "is nobody's", first_seed=4),
     Mutant(
         "no frozen token and no sweep",
         combine_patches(renew_token_each_time, unswept),

@@ -16,10 +16,17 @@ from tests.end_to_end.laptop import Laptop
 
 
 @pytest.fixture(scope="package")
-def archives(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
-    """The functions, as they are deployed here."""
+def archives(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Mapping[str, Path]:
+    """The functions, as they are deployed here. Only nightly tests ask for suggestions, whose
+    archive takes as long to build as all else of a deployment: without them it is the others' one.
+    """
     folder = tmp_path_factory.mktemp("functions")
-    return {kind: build_archive(TARGETS["emulator"], folder, kind) for kind in EXTRAS}
+    is_night = any(item.get_closest_marker("nightly") for item in request.session.items)
+    kinds = EXTRAS if is_night else ("functions",)
+    built = {kind: build_archive(TARGETS["emulator"], folder, kind) for kind in kinds}
+    return {kind: built.get(kind, built["functions"]) for kind in EXTRAS}
 
 
 @pytest.fixture(scope="package")

@@ -28,6 +28,7 @@ from tests.end_to_end.aws.cluster import (
 from tests.end_to_end.laptop import Laptop
 
 
+@pytest.mark.nightly
 def test_instances_that_fail_to_boot_say_why_and_are_replaced(
     deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
@@ -74,6 +75,7 @@ def test_a_throttled_table_delays_everybody_and_nothing_runs_twice(
     assert validation_steps(deployment, described["id"]) == [44]
 
 
+@pytest.mark.nightly
 def test_an_api_that_is_down_for_a_minute_stops_no_training_and_loses_no_report(
     deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
