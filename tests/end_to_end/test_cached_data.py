@@ -99,6 +99,7 @@ def batches(log: str, run: int) -> dict[int, set[tuple[int, ...]]]:
     return found
 
 
+@pytest.mark.nightly
 def test_a_trial_that_died_within_an_epoch_goes_on_with_the_samples_it_would_have_had(
     laptop: Laptop, tmp_path: Path, s3: SeaweedFs
 ) -> None:

@@ -122,8 +122,15 @@ LACKS = "the validation at batch 2 lacks the searcher's metric 'loss'; it has: a
 IS_TEXT = "the searcher's metric 'loss' at batch 2 is 'low': it must be one number"
 
 
-@pytest.mark.parametrize("in_steps", [True, False])
-@pytest.mark.parametrize(("found", "why"), [({"accuracy": 1.0}, LACKS), ({"loss": "low"}, IS_TEXT)])
+@pytest.mark.parametrize(
+    ("found", "why", "in_steps"),
+    [
+        ({"accuracy": 1.0}, LACKS, True),
+        ({"loss": "low"}, IS_TEXT, False),
+        pytest.param({"accuracy": 1.0}, LACKS, False, marks=pytest.mark.nightly),
+        pytest.param({"loss": "low"}, IS_TEXT, True, marks=pytest.mark.nightly),
+    ],
+)
 def test_a_search_with_rungs_says_what_its_metric_is_instead(
     laptop: Laptop, tmp_path: Path, found: dict[str, object], why: str, in_steps: bool
 ) -> None:

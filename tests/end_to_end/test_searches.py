@@ -93,7 +93,7 @@ with core.init() as context:
 """
 
 
-@pytest.mark.parametrize("stop_once", [False, True])
+@pytest.mark.parametrize("stop_once", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_a_halving_paused_within_a_rung_goes_on_where_it_was(
     laptop: Laptop, tmp_path: Path, stop_once: bool
 ) -> None:
