@@ -4,29 +4,27 @@ instances that are real processes. Several teams may share an account, as in a c
 
 import hashlib
 import json
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from control_plane.aws.state_table import DynamoDbTable
 from detcloud.client import Client
 from infra.aws.program import run
 from provisioner.clouds.provider import CLUSTER_TAG
 from tests.emulators.ec2.machine import Machine
 from tests.emulators.ec2.region import Region
 from tests.emulators.ec2.serving import Ec2Server, ec2_server
+from tests.emulators.ec2_machines import connect_machines
 from tests.emulators.machines import Machines
 from tests.emulators.materialise import EmulatorMaker, materialise
 from tests.emulators.ministack import ACCOUNT, REGION, Ministack
+from tests.emulators.minutes import TICK_SECONDS, minutes
 from tests.emulators.stream import INVOKE_SECONDS_MAX, Pump
 from tests.emulators.throttling import ThrottledTables, throttling
-from tests.patience import poll_until
-
-# A minute is long where somebody waits for it.
-TICK_SECONDS = 2.0
 
 
 @dataclass
@@ -94,6 +92,26 @@ class Stack:
         pages = self.aws.client("dynamodb").get_paginator("scan").paginate(TableName=table)
         return sorted((it["p"]["S"], it["s"]["S"]) for page in pages for it in page["Items"])
 
+    @property
+    def machines(self) -> Machines:
+        """The processes of the account's instances."""
+        return self.account.machines
+
+    def state_table(self) -> DynamoDbTable:
+        """Return the stack's state."""
+        return DynamoDbTable(self.aws.client("dynamodb"), self.outputs["table"])
+
+    def stored_checkpoints(self) -> list[str]:
+        """Return the keys of the objects in the bucket of checkpoints."""
+        found = self.aws.client("s3").list_objects_v2(Bucket=self.outputs["checkpoints"])
+        return [it["Key"] for it in found.get("Contents", ())]
+
+    def read_checkpoint(self, name: str) -> bytes:
+        """Return the content of one of them."""
+        place = {"Bucket": self.outputs["checkpoints"], "Key": name}
+        content: bytes = self.aws.client("s3").get_object(**place)["Body"].read()
+        return content
+
     def billed_instances(self) -> list[Machine]:
         """Return the stack's instances that are billed."""
         cluster = self.outputs["cluster"]
@@ -109,6 +127,10 @@ class Deployment(Stack):
     failures: list[str] = field(default_factory=list)
     tick_seconds: float = TICK_SECONDS
 
+    def tick(self) -> None:
+        """Invoke what each minute invokes."""
+        self.invoke("tick", {})
+
 
 @contextmanager
 def account(aws: Ministack, archives: Mapping[str, Path], folder: Path) -> Iterator[Account]:
@@ -117,8 +139,7 @@ def account(aws: Ministack, archives: Mapping[str, Path], folder: Path) -> Itera
     """
     region = Region(lambda: time.time_ns() // 1_000_000, running_ms=500, ending_ms=500)
     with throttling(aws.url) as tables, ec2_server(region, beats=True) as ec2:
-        machines = Machines(ec2, folder / "machines", {"AWS_ENDPOINT_URL_STS": aws.url})
-        region.on_running, region.on_terminated = machines.boot, machines.end
+        machines = connect_machines(ec2, folder / "machines", {"AWS_ENDPOINT_URL_STS": aws.url})
         _issue_keys(aws, region)
         try:
             yield Account(aws, tables, ec2, machines, archives, folder)
@@ -161,7 +182,7 @@ def running(made: Stack) -> Iterator[Deployment]:
     with ExitStack() as stack:
         pump = stack.enter_context(Pump(made.aws, made.outputs["table"]).running())
         deployed = Deployment(made.account, made.team, made.outputs, made.token, pump)
-        stack.enter_context(_ticks(deployed))
+        stack.enter_context(minutes(deployed, INVOKE_SECONDS_MAX))
         yield deployed
 
 
@@ -177,32 +198,3 @@ def _issue_keys(aws: Ministack, region: Region) -> None:
         return {name: given[name] for name in names} | {"Token": given["SessionToken"]}
 
     region.keys = keys
-
-
-@contextmanager
-def _ticks(deployed: Deployment) -> Iterator[None]:
-    stopped = threading.Event()
-
-    def run() -> None:
-        ticked_at = time.monotonic()
-        while not stopped.wait(0.1):
-            if time.monotonic() < ticked_at + deployed.tick_seconds:
-                continue
-            try:
-                deployed.invoke("tick", {})
-            except Exception as error:
-                deployed.failures.append(str(error))
-            ticked_at = time.monotonic()
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stopped.set()
-        thread.join(INVOKE_SECONDS_MAX)
-
-
-def wait_until(holds: Callable[[], bool], seconds: float, what: str) -> None:
-    """Wait until something holds. Raises AssertionError long after `seconds`."""
-    poll_until(holds, seconds, what, pause_seconds=0.2)

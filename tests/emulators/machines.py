@@ -1,48 +1,60 @@
-"""Machines of the simulated EC2 as real processes: each boots from its own user data."""
+"""Machines of a simulated cloud as real processes: each boots from the script of its launch."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from provisioner.clouds.provider import POOL_TAG
 from tests.emulators.booted_disks import Disks
-from tests.emulators.ec2.machine import Machine
-from tests.emulators.ec2.serving import Ec2Server
 
 
 class Machines:
-    """Boots the machines of `ec2`, whose disks are in `folder`; `environment` is added to each."""
+    """Boots machines whose disks are in `folder`; `environment` is added to each, and `switch_off`
+    tells their cloud of one that has ended itself.
 
-    def __init__(self, ec2: Ec2Server, folder: Path, environment: Mapping[str, str]) -> None:
-        self._ec2 = ec2
+    The hooks of a cloud may call `boot` and `end` with its lock held: neither waits for a thread
+    that may want that lock.
+    """
+
+    def __init__(
+        self, folder: Path, environment: Mapping[str, str], switch_off: Callable[[str], None]
+    ) -> None:
         self._disks = Disks(folder, environment)
-        self._booting: dict[str, threading.Thread] = {}
+        self._switch_off = switch_off
+        self._boots: dict[str, threading.Thread] = {}
+        self._ends: list[threading.Thread] = []
         # By its pool, a command that fails on the next machine that boots.
         self.failing_commands: dict[str, str] = {}
 
-    def boot(self, machine: Machine) -> None:
-        """Run the machine's user data, as Region.on_running has it."""
-        thread = threading.Thread(target=self._boot, args=(machine,), daemon=True)
-        self._booting[machine.id] = thread
-        thread.start()
+    def boot(self, name: str, pool: str, script: bytes, environment: Mapping[str, str]) -> None:
+        """Begin to run the script of a machine."""
+        failing = self.failing_commands.pop(pool, "")
 
-    def end(self, machine: Machine) -> None:
-        """End everything on the machine, as Region.on_terminated has it."""
-        if machine.id in self._booting:
-            self._end(machine.id)
+        def run() -> None:
+            given = {**environment, "FAILING_COMMAND": failing}
+            if not self._disks.boot(name, script, given):
+                self._switch_off(name)
+
+        self._boots[name] = threading.Thread(target=run, daemon=True)
+        self._boots[name].start()
+
+    def end(self, name: str) -> None:
+        """Begin to end everything on a machine, which may be booting still."""
+        if name in self._boots:
+            thread = threading.Thread(target=self._end, args=(name,), daemon=True)
+            self._ends.append(thread)
+            thread.start()
 
     def end_all(self) -> None:
-        """End every machine that was ever booted."""
-        for name in list(self._booting):
+        """End every machine that was ever booted. Nobody may hold the cloud's lock."""
+        for name in list(self._boots):
             self._end(name)
+        for thread in self._ends:
+            thread.join()
 
     def _end(self, name: str) -> None:
-        """End a machine, which may be booting still."""
-        thread = self._booting[name]
-        if thread is not threading.current_thread():
-            while thread.is_alive():
-                self._disks.kill(name)
-                thread.join(0.2)
+        while self._boots[name].is_alive():
+            self._disks.kill(name)
+            self._boots[name].join(0.2)
         self._disks.kill(name)
 
     def disk(self, name: str) -> Path:
@@ -53,10 +65,6 @@ class Machines:
         """Return what the machine's boot and its agent wrote."""
         return self._disks.log(name)
 
-    def _boot(self, machine: Machine) -> None:
-        environment = {
-            "AWS_EC2_METADATA_SERVICE_ENDPOINT": self._ec2.metadata_url(machine.id),
-            "FAILING_COMMAND": self.failing_commands.pop(machine.tags[POOL_TAG], ""),
-        }
-        if not self._disks.boot(machine.id, machine.user_data, environment):
-            self._ec2.region.shut_down(machine.id)
+    def all_logs(self) -> str:
+        """Return what every machine that was booted wrote."""
+        return "\n".join(map(self.log, self._boots))

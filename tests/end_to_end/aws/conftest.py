@@ -7,11 +7,12 @@ import pytest
 
 from infra.aws.bundle import EXTRAS, TARGETS, build_archive
 from tests.conftest import require
-from tests.emulators.deployment import Account, Deployment, account, running, stack, wait_until
+from tests.emulators.deployment import Account, Deployment, account, running, stack
 from tests.emulators.ec2.machine import Machine
 from tests.emulators.ministack import ministack
-from tests.end_to_end.aws.cluster import POOL, POOLS, SHORT, create, end
-from tests.end_to_end.aws.cluster import running as instances
+from tests.end_to_end.aws.cluster import POOLS, end
+from tests.end_to_end.cluster_steps import POOL, SHORT, create, wait_until
+from tests.end_to_end.cluster_steps import running as instances
 from tests.end_to_end.laptop import Laptop
 
 

@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 
 from control_plane.agents.agent_code import agent_code
-from tests.emulators.deployment import Deployment, wait_until
+from tests.emulators.deployment import Deployment
 from tests.emulators.ec2.machine import Machine
-from tests.end_to_end.aws.cluster import (
+from tests.end_to_end.aws.cluster import send_warning
+from tests.end_to_end.cluster_steps import (
     DONE_SECONDS_MAX,
     EPOCH_BATCHES,
     LONG,
@@ -29,10 +30,10 @@ from tests.end_to_end.aws.cluster import (
     create,
     first_checkpoint,
     running,
-    send_warning,
     status_of,
     steps_kept,
     wait_for,
+    wait_until,
 )
 from tests.end_to_end.laptop import DIGITS, Laptop
 

@@ -8,8 +8,9 @@ import pytest
 
 from control_plane.agents.leases import LEASE_MS
 from lambdas.clock import now_ms
-from tests.emulators.deployment import Deployment, wait_until
-from tests.end_to_end.aws.cluster import (
+from tests.emulators.deployment import Deployment
+from tests.end_to_end.aws.cluster import minutes_stopped
+from tests.end_to_end.cluster_steps import (
     IMPATIENT,
     LONGEST,
     POOL,
@@ -19,11 +20,11 @@ from tests.end_to_end.aws.cluster import (
     first_checkpoint,
     forget_passes,
     lease_of,
-    minutes_stopped,
     running,
     status_of,
     validation_steps,
     wait_for,
+    wait_until,
 )
 from tests.end_to_end.laptop import Laptop
 
@@ -102,7 +103,7 @@ def test_an_api_that_is_down_for_a_minute_stops_no_training_and_loses_no_report(
             assert status_of(deployment.client().agents) == 429
             wait_until(lambda: time.monotonic() > down_until, 60, "the end of a minute")
             # The agent's lease has lapsed, for which nobody blames it.
-            assert lease_of(deployment, machine).renewed_ms < now_ms() - LEASE_MS
+            assert lease_of(deployment, machine.id).renewed_ms < now_ms() - LEASE_MS
             forget_passes(deployment)
             deployment.invoke("tick", {})
         finally:
@@ -110,7 +111,9 @@ def test_an_api_that_is_down_for_a_minute_stops_no_training_and_loses_no_report(
             client.update_alias(FunctionName=name, Name="live", FunctionVersion=version)
         # It tries again each 15 s at least, so that it is heard of before the next minute's tick.
         up_ms = now_ms()
-        wait_until(lambda: lease_of(deployment, machine).renewed_ms > up_ms, 60, "the agent's call")
+        wait_until(
+            lambda: lease_of(deployment, machine.id).renewed_ms > up_ms, 60, "the agent's call"
+        )
     described = wait_for(deployment, person, experiment)
     assert (described["restarts"], described["losses"]) == (0, 0)
     assert len(deployment.account.ec2.region.machines) == launched

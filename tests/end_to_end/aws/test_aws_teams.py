@@ -17,10 +17,12 @@ from control_plane.fleet.notices import NOTICES
 from control_plane.fleet.records import instances_partition
 from detcloud.agent.join_token import IdentityRefused
 from provisioner.clouds.provider import INTENT_TAG
-from tests.emulators.deployment import TICK_SECONDS, Account, Deployment, Stack, stack, wait_until
+from tests.emulators.deployment import Account, Deployment, Stack, stack
 from tests.emulators.ec2.machine import Machine
 from tests.emulators.ministack import ACCOUNT, REGION
-from tests.end_to_end.aws.cluster import POOL, prove, send_warning, status_of
+from tests.emulators.minutes import TICK_SECONDS
+from tests.end_to_end.aws.cluster import prove, send_warning
+from tests.end_to_end.cluster_steps import POOL, status_of, wait_until
 
 # It holds one instance without work.
 SPEECH = f"""

@@ -21,19 +21,19 @@ from detcloud.agent import join_token
 from detcloud.agent.join_token import IdentityRefused
 from detcloud.client import Client
 from detcloud.shared.http import Transport
-from tests.emulators.deployment import Deployment, Stack, wait_until
+from tests.emulators.deployment import Deployment, Stack
 from tests.emulators.ec2.machine import Machine
-from tests.end_to_end.aws.cluster import (
+from tests.end_to_end.aws.cluster import end, prove
+from tests.end_to_end.cluster_steps import (
     DESK,
     IMPATIENT,
     POOL,
     SHORT,
     checkpoints,
     create,
-    end,
-    prove,
     status_of,
     wait_for,
+    wait_until,
 )
 from tests.end_to_end.laptop import Laptop
 from tests.patience import ANSWER_SECONDS_MAX, PROCESS_SECONDS_MAX
