@@ -11,7 +11,7 @@ end_failed_boot() {
   if [ -d "$code/detcloud" ]; then
     as=()
     id detcloud > /dev/null 2>&1 && as=(runuser -u detcloud --)
-    tail -c 3000 "$boot_log" | "${as[@]}" env PYTHONSAFEPATH=1 PYTHONPATH="$code" timeout 60 \
+    tail -c 3000 "$boot_log" | "${as[@]}" env PYTHONSAFEPATH=1 PYTHONPATH="$code" timeout 120 \
       python3 -m detcloud.agent.boot_report --cloud "$cloud" --url "$url" --cluster "$cluster" --pool "$pool"
   fi
   systemctl poweroff

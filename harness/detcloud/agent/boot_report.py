@@ -14,12 +14,20 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from typing import TYPE_CHECKING
 
 from detcloud.agent.clouds import CLOUDS, load_instance
 from detcloud.shared.boot_log import clean_boot_log
 from detcloud.shared.identity_purposes import BOOT_REPORT, proven_cluster
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 ATTEMPTS_MAX = 4
+# Where launches are looked at later, by the next minute's tick, a machine may boot, and fail,
+# before its cluster knows of it.
+UNKNOWN, UNKNOWN_SECONDS_MAX = 404, 90.0
+UNKNOWN_PAUSE_SECONDS = 5.0
 ANSWER_SECONDS = 10.0
 LOG_BYTES_MAX = 64 * 1024
 
@@ -35,17 +43,35 @@ def main() -> int:
     options = parser.parse_args()
     text = sys.stdin.buffer.read()[-LOG_BYTES_MAX:].decode(errors="replace")
     report = clean_boot_log(text) or "it wrote nothing"
-    for attempt in range(1, ATTEMPTS_MAX + 1):
+
+    def send() -> None:
+        send_report(options.cloud, options.url, options.cluster, options.pool, report)
+
+    return 0 if deliver(send) else 1
+
+
+def deliver(send: Callable[[], None], pause: Callable[[float], None] = time.sleep) -> bool:
+    """Call `send` until it raises nothing, and return whether it did so: an instance that is not
+    known yet tries for longer than one that is not answered, and one that is refused does not.
+    """
+    attempts, waited = 0, 0.0
+    while attempts < ATTEMPTS_MAX and waited < UNKNOWN_SECONDS_MAX:
         try:
-            send_report(options.cloud, options.url, options.cluster, options.pool, report)
+            send()
         except (OSError, ValueError) as error:
             print(f"the boot report was not taken: {error}", file=sys.stderr)
-            if isinstance(error, urllib.error.HTTPError) and error.code < 500:
-                return 1
-            time.sleep(attempt)
+            status = error.code if isinstance(error, urllib.error.HTTPError) else 500
+            if status == UNKNOWN:
+                waited += UNKNOWN_PAUSE_SECONDS
+                pause(UNKNOWN_PAUSE_SECONDS)
+                continue
+            if status < 500:
+                return False
+            attempts += 1
+            pause(attempts)
         else:
-            return 0
-    return 1
+            return True
+    return False
 
 
 def send_report(cloud: str, url: str, cluster: str, pool: str, report: str) -> None:

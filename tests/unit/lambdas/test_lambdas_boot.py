@@ -103,7 +103,7 @@ def test_a_boot_that_fails_once_the_agents_code_is_there_is_reported(tmp_path: P
     folder = tmp_path / "opt/detcloud/detcloud"
     folder.mkdir(parents=True)
     said = commands_of_boot(tmp_path, "useradd")
-    command = "env PYTHONSAFEPATH=1 PYTHONPATH={} timeout 60 python3 -m detcloud.agent.boot_report"
+    command = "env PYTHONSAFEPATH=1 PYTHONPATH={} timeout 120 python3 -m detcloud.agent.boot_report"
     assert said[-2] == (
         command.format(tmp_path / "opt/detcloud")
         + f" --cloud aws --url {URL} --cluster {CLUSTER} --pool gpus"
