@@ -14,6 +14,13 @@ def latency(scale: Scale) -> Iterator[Row]:
     yield from latency(scale)
 
 
+def gcp_latency(scale: Scale) -> Iterator[Row]:
+    """Latencies of a cluster deployed to Google Cloud."""
+    from bench.gcp_latency import gcp_latency
+
+    yield from gcp_latency(scale)
+
+
 def cold_starts(scale: Scale) -> Iterator[Row]:
     """Start-up times of the functions."""
     from bench.cold_starts import cold_starts
@@ -58,6 +65,7 @@ def outage(scale: Scale) -> Iterator[Row]:
 
 DEPLOYED: dict[str, Figure] = {
     "latency": latency,
+    "gcp-latency": gcp_latency,
     "cold-starts": cold_starts,
     "gcp-cold-starts": gcp_cold_starts,
     "costs": costs,

@@ -24,6 +24,7 @@ from urllib.parse import urlsplit
 
 import urllib3
 
+from tests.emulators.firestore_faults import FirestoreFaults
 from tests.patience import ANSWER_SECONDS_MAX, PATIENCE
 
 CREATED = "google.cloud.firestore.document.v1.created"
@@ -84,10 +85,13 @@ def event_headers(project: str, database: str, path: str) -> dict[str, str]:
 
 
 class Eventarc:
-    """Delivers events to triggers from threads of its own until `close`."""
+    """Delivers events to triggers from threads of its own until `close`. `faults` are those of the
+    database whose commits it sees.
+    """
 
     def __init__(self) -> None:
         self.triggers: dict[str, Trigger] = {}
+        self.faults = FirestoreFaults()
         self._random = Random(1)
         self._pool = urllib3.PoolManager(maxsize=CALLS_AT_ONCE, retries=False)
         self._calls = ThreadPoolExecutor(CALLS_AT_ONCE)
@@ -168,6 +172,7 @@ def eventarc(firestore: str) -> Iterator[tuple[Eventarc, str]]:
     class Handler(_Handler):
         behind = urlsplit(firestore).netloc
         publish = staticmethod(events.publish)
+        faults = events.faults
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
@@ -186,6 +191,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     behind: str
     publish: Callable[[str, str, str], None]
+    faults: FirestoreFaults
     timeout = IDLE_SECONDS_MAX
     protocol_version = "HTTP/1.1"
     wbufsize = 1 << 16
@@ -206,7 +212,12 @@ class _Handler(BaseHTTPRequestHandler):
             token = {"access_token": ACCESS_TOKEN, "expires_in": 3600, "token_type": "Bearer"}
             self._send(200, json.dumps(token).encode(), "application/json")
             return
-        is_commit = self.path.partition("?")[0].endswith(":commit")
+        method = self.path.partition("?")[0].rpartition(":")[2]
+        number = self.faults.count(method)
+        if refused := self.faults.refusal(method, number):
+            self._send(*refused, "application/json")
+            return
+        is_commit = method == "commit"
         created = self._new_documents(json.loads(body)["writes"]) if is_commit else ()
         status, content, kind = self._ask("POST", self.path, body, dict(self.headers))
         if status == 200:
@@ -214,6 +225,9 @@ class _Handler(BaseHTTPRequestHandler):
                 # projects/PROJECT/databases/DATABASE/documents/PATH
                 parts = name.split("/", 5)
                 self.publish(parts[1], parts[3], parts[5])
+        if self.faults.is_lost(method, number):
+            self.close_connection = True
+            return
         self._send(status, content, kind)
 
     def log_message(self, format: str, *args: Any) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from tests.conftest import require
 from tests.emulators.server import free_port, serving
@@ -35,6 +36,13 @@ class FakeGcs:
         )
         urllib.request.urlopen(request, timeout=ANSWER_SECONDS_MAX).close()
         return name
+
+    def upload(self, bucket: str, name: str, content: bytes, kind: str = "text/plain") -> None:
+        """Store an object of a content type."""
+        place = f"{self.url}/upload/storage/v1/b/{bucket}/o"
+        url = f"{place}?uploadType=media&name={quote(name, safe='')}"
+        request = urllib.request.Request(url, content, {"Content-Type": kind})
+        urllib.request.urlopen(request, timeout=ANSWER_SECONDS_MAX).close()
 
 
 @contextmanager

@@ -46,9 +46,11 @@ class Firestore:
         """The name of a new, empty database."""
         return f"database-{secrets.token_hex(8)}"
 
-    def client(self, database: str) -> IndexedClient:
-        """A client of a database. All of them share their connections, so none is closed."""
-        return IndexedClient(self.pool, PROJECT, database, authorize_owner, self.url)
+    def client(self, database: str, project: str = PROJECT, url: str = "") -> IndexedClient:
+        """A client of a database, which may go by another `url`, of a front. All of them share
+        their connections, so none is closed.
+        """
+        return IndexedClient(self.pool, project, database, authorize_owner, url or self.url)
 
 
 @contextmanager

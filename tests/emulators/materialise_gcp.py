@@ -8,16 +8,15 @@ of either is an error, so that nothing that a program says is dropped without a 
 
 import json
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
 from infra.terraform.recorder import Resource, is_provider, run_program
 from tests.emulators.cloud_run import run_function, write_key
-from tests.emulators.eventarc import Trigger, eventarc
+from tests.emulators.eventarc import Eventarc, Trigger, eventarc
 from tests.emulators.fake_gcs import FakeGcs
 from tests.emulators.firestore import Firestore
 from tests.emulators.server import free_port
@@ -36,6 +35,8 @@ NOTED: Final = frozenset(
         "serviceaccount",
     }
 )
+# Where nobody listens.
+NOBODY: Final = "http://127.0.0.1:9"
 _MEMBERS: Final = ("storage/bucketIAMMember", "cloudrunv2/serviceIamMember")
 
 
@@ -80,57 +81,83 @@ def materialise_gcp(
     return run_program(program, team, config, maker)
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunningFunctions:
-    """The addresses of functions that run, by the names of their services."""
+    """Functions that run at `urls`, by the names that they have in a stack. Each minute calls the
+    one named `minute`, and `events` call others.
+    """
 
     urls: Mapping[str, str]
     minute: str
+    events: Eventarc
+    address: str
+    environments: Mapping[str, Mapping[str, str]]
+    folder: Path
+    _runs: dict[str, ExitStack] = field(default_factory=dict)
 
-    def call_minute(self) -> int:
-        """Call what each minute calls; returns the status of its answer."""
-        request = urllib.request.Request(self.urls[self.minute], b"", method="POST")
-        with urllib.request.urlopen(request, timeout=ANSWER_SECONDS_MAX) as answer:
-            return int(answer.status)
+    @property
+    def database_url(self) -> str:
+        """The address of Firestore at which commits are seen and become events."""
+        return f"http://{self.address}"
+
+    def start(self, function: str) -> None:
+        """Start a function that does not run."""
+        run = ExitStack()
+        variables = self.environments[function]
+        run.enter_context(run_function(function, self.urls[function], self.folder, variables))
+        self._runs[function] = run
+
+    def stop(self, function: str) -> None:
+        """Stop a function that runs: nobody listens at its address."""
+        self._runs.pop(function).close()
+
+    def stop_all(self) -> None:
+        """Stop every function that runs."""
+        for function in list(self._runs):
+            self.stop(function)
 
 
 @contextmanager
 def run_functions(
-    maker: GcpEmulatorMaker, firestore: Firestore, folder: Path, without: frozenset[str]
+    maker: GcpEmulatorMaker,
+    firestore: Firestore,
+    folder: Path,
+    services: Collection[str],
+    places: Mapping[str, str],
 ) -> Iterator[RunningFunctions]:
-    """Run the functions of a stack but those of these services, with their own variables; addresses
-    in them are those on this machine.
+    """Run these services of a stack with their own variables and those of `places`, addresses of
+    what else there is on this machine; addresses of the stack are replaced by those here.
     """
-    names = [it for it in maker.environments if it not in without]
-    urls = {name: f"http://127.0.0.1:{free_port()}" for name in names}
-    own = {variables["DETCLOUD_FUNCTION"]: name for name, variables in maker.environments.items()}
+    own = {name: maker.environments[name]["DETCLOUD_FUNCTION"] for name in services}
+    urls = {function: f"http://127.0.0.1:{free_port()}" for function in own.values()}
     with ExitStack() as stack:
         events, address = stack.enter_context(eventarc(firestore.url))
         here = {
+            **places,
             "FIRESTORE_EMULATOR_HOST": address,
             "STORAGE_EMULATOR_HOST": maker.gcs.url,
             "GOOGLE_APPLICATION_CREDENTIALS": str(write_key(folder, address)),
             "DETCLOUD_HOST": "127.0.0.1",
         }
         moved = {"API_URL": "api", "GC_URL": "checkpoint_gc", "SUGGEST_URL": "suggest"}
-        here |= {
-            f"DETCLOUD_{setting}": urls.get(own[function], "http://127.0.0.1:9")
-            for setting, function in moved.items()
-        }
-        for name in names:
+        environments = {}
+        for name, function in own.items():
             variables = maker.environments[name]
-            given = {it: value for it, value in here.items() if it in variables or _is_address(it)}
-            function = variables["DETCLOUD_FUNCTION"]
-            stack.enter_context(run_function(function, urls[name], folder, {**variables, **given}))
+            settings = {
+                setting: urls.get(moved[it], NOBODY)
+                for it in moved
+                if (setting := f"DETCLOUD_{it}") in variables
+            }
+            environments[function] = {**variables, **settings, **here}
         for pattern, service in maker.triggers:
-            if service in urls:
-                events.triggers[service] = Trigger(pattern, urls[service])
-        yield RunningFunctions(urls, maker.minute)
-
-
-def _is_address(variable: str) -> bool:
-    """Whether a variable is of this machine alone."""
-    return not variable.startswith("DETCLOUD_") or variable == "DETCLOUD_HOST"
+            if service in own:
+                events.triggers[own[service]] = Trigger(pattern, urls[own[service]])
+        minute = maker.environments[maker.minute]["DETCLOUD_FUNCTION"]
+        running = RunningFunctions(urls, minute, events, address, environments, folder)
+        stack.callback(running.stop_all)
+        for function in environments:
+            running.start(function)
+        yield running
 
 
 def _bucket(on: GcpEmulatorMaker, inputs: Outputs) -> tuple[str, Outputs]:
@@ -143,9 +170,7 @@ def _bucket(on: GcpEmulatorMaker, inputs: Outputs) -> tuple[str, Outputs]:
 def _object(on: GcpEmulatorMaker, inputs: Outputs) -> tuple[str, Outputs]:
     source = inputs.get("source")
     content = inputs["content"].encode() if source is None else Path(source.path).read_bytes()
-    place = f"{on.gcs.url}/upload/storage/v1/b/{inputs['bucket']}/o"
-    url = f"{place}?uploadType=media&name={quote(inputs['name'], safe='')}"
-    _send(url, content, str(inputs["contentType"]))
+    on.gcs.upload(inputs["bucket"], inputs["name"], content, str(inputs["contentType"]))
     return str(inputs["name"]), {}
 
 

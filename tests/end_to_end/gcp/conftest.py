@@ -1,57 +1,59 @@
 """One cluster on Google Cloud's emulators for all tests of this folder."""
 
-import sys
+from __future__ import annotations
+
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.conftest import require
-from tests.emulators.cloud_run import CloudRunCluster, cloud_run
 from tests.emulators.fake_gcs import FakeGcs
 from tests.emulators.firestore import Firestore
-from tests.emulators.server import serving
-from tests.end_to_end.laptop import Laptop, environment
-from tests.patience import wait_until
+from tests.end_to_end.cluster_steps import wait_until
+from tests.end_to_end.gcp.cluster import POOLS
+from tests.end_to_end.laptop import Laptop
 
-# Its agent is started by hand, with a token.
-POOL = "desk"
-POOLS = f"""
-resource_manager: {{default_compute_resource_pool: {POOL}, default_aux_resource_pool: {POOL}}}
-resource_pools:
-  - pool_name: {POOL}
-"""
+if TYPE_CHECKING:
+    from tests.emulators.deployment_gcp import GcpDeployment
+
+
+# Nothing is suggested here.
+FUNCTIONS = ("api", "advance", "tick", "checkpoint_gc")
 
 
 @pytest.fixture(scope="package")
-def cluster(
+def deployment(
     firestore: Firestore, gcs_server: FakeGcs, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[CloudRunCluster]:
-    """A cluster with one agent of one slot."""
-    require("cryptography")
-    folder = tmp_path_factory.mktemp("cloud-run")
-    with cloud_run(firestore, gcs_server, folder, POOLS) as made:
-        wait_until(lambda: made.table.query("pools", " ", "~").rows, 60, "the configuration")
-        with made.client() as client:
-            token = client.create_token(role="join", resource_pool=POOL).token
-        secret = folder / "token"
-        secret.write_text(str(token))
-        command: list[str | Path] = [sys.executable, "-P", "-m", "detcloud.agent"]
-        command += ["--url", made.url, "--token-file", secret, "--name", "desk-1", "--pool", POOL]
-        command += ["--work-dir", folder / "agent", "--slots", "1", "--stop-seconds", "2"]
+) -> Iterator[GcpDeployment]:
+    """A cluster whose configuration is in force."""
+    for package in ("pulumi_gcp", "cryptography", "torch", "sklearn"):
+        require(package)
+    from tests.emulators.deployment_gcp import deployment, running
 
-        def has_joined() -> None:
-            with made.client() as client:
-                if not client.agents():
-                    raise OSError("no agent yet")
-
-        log = folder / "agent.log"
-        with serving(command, has_joined, log, environment(folder / "home")):
-            yield made
+    folder = tmp_path_factory.mktemp("gcp")
+    made_of = (firestore, gcs_server, folder, "vision", POOLS, FUNCTIONS)
+    with deployment(*made_of) as made, running(made):
+        wait_until(lambda: bool(made.table.query("pools", " ", "~").rows), 60, "the configuration")
+        yield made
 
 
 @pytest.fixture
-def person(cluster: CloudRunCluster, tmp_path: Path) -> Laptop:
+def person(deployment: GcpDeployment, tmp_path: Path) -> Laptop:
     """Somebody with the `detcloud` command and the administrator's token."""
-    variables = {"DETCLOUD_URL": cluster.url, "DETCLOUD_TOKEN": cluster.token}
+    variables = {"DETCLOUD_URL": deployment.url, "DETCLOUD_TOKEN": deployment.token}
     return Laptop(tmp_path / "home", **variables)
+
+
+@pytest.fixture(autouse=True)
+def restore_cluster(deployment: GcpDeployment) -> Iterator[None]:
+    """Leave a cluster without instances, in a cloud without faults, to the next test."""
+    yield
+    project, events = deployment.project, deployment.events
+    events.faults.refused_of = events.faults.lost_of = 0
+    for trigger in events.triggers.values():
+        trigger.lag_seconds, trigger.repeats = 0.0, 0
+    project.capacity.clear()
+    project.sleepers, project.late = 0, False
+    wait_until(lambda: not deployment.billed_instances(), 90, "no instance without work")

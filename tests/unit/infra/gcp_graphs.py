@@ -9,6 +9,7 @@ from typing import Any
 from infra.gcp.image import Build
 from infra.gcp.program import make_stack
 from infra.terraform.recorder import Resource, run_program
+from tests.emulators.gcp_stack_files import POOLS, gcp_files
 
 DIGEST = "e" * 64
 VISION = {
@@ -47,7 +48,6 @@ BANK = {
     "detcloud:labels": '{"cost-center": "42"}',
     "detcloud:privateSubnets": "true",
 }
-POOLS = "resource_pools:\n  - pool_name: default\n    description: ${not} %{ours}\n"
 OUTPUTS = ("email", "member", "uri")
 
 
@@ -88,19 +88,6 @@ _NAMED = {
     "gcp:projects/iAMCustomRole:IAMCustomRole",
     "gcp:monitoring/notificationChannel:NotificationChannel",
 }
-
-
-def gcp_files(folder: Path, pools: str = POOLS) -> dict[str, str]:
-    """Write the files that settings name, and return those settings."""
-    folder.mkdir(exist_ok=True)
-    (folder / "pools.yaml").write_text(pools)
-    (folder / "functions.tar.gz").write_bytes(b"sources")
-    (folder / "suggest.tar.gz").write_bytes(b"suggestions")
-    return {
-        "detcloud:clusterConfig": str(folder / "pools.yaml"),
-        "detcloud:archive": str(folder / "functions.tar.gz"),
-        "detcloud:suggestArchive": str(folder / "suggest.tar.gz"),
-    }
 
 
 def gcp_graph(team: str, config: Mapping[str, str], folder: Path, pools: str = POOLS) -> GcpGraph:

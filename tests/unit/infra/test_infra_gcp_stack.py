@@ -19,14 +19,13 @@ from infra.gcp.program import make_stack, read_stack_config
 from infra.gcp.settings import parse_settings
 from infra.gcp.storage import INDEXES
 from infra.terraform.recorder import run_program
+from tests.emulators.gcp_stack_files import POOLS, gcp_files
 from tests.unit.infra.gcp_graphs import (
     DIGEST,
     KEY,
-    POOLS,
     VISION,
     GcpGraph,
     environments,
-    gcp_files,
     gcp_graph,
     kinds,
 )

@@ -12,7 +12,8 @@ from infra.deploy import _stack_config
 from infra.gcp.program import PROGRAM, run_export
 from infra.gcp.terraform import PROVIDER
 from infra.terraform.export import FILE, export
-from tests.unit.infra.gcp_graphs import SPEECH, VISION, GcpGraph, gcp_files
+from tests.emulators.gcp_stack_files import gcp_files
+from tests.unit.infra.gcp_graphs import SPEECH, VISION, GcpGraph
 
 
 @pytest.fixture(scope="module")

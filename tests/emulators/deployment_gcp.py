@@ -1,0 +1,201 @@
+"""A team's whole cluster on Google Cloud on this machine: its stack on the emulators, its functions
+called by events and minutes, and instances that are real processes.
+
+Everybody may call these functions, and the simulated Compute Engine trusts everybody: what Google's
+IAM refuses is not here, but for trials' checkpoints and for the proofs of instances.
+"""
+
+import hashlib
+import json
+import time
+import urllib.request
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from control_plane.gcp.state_table import FirestoreTable
+from detcloud.client import Client
+from infra.gcp.names import FUNCTIONS
+from infra.gcp.program import make_stack
+from tests.emulators.eventarc import ACCESS_TOKEN, CALL_SECONDS_MAX, Eventarc
+from tests.emulators.fake_gcs import FakeGcs
+from tests.emulators.firestore import Firestore
+from tests.emulators.gce.machine import Machine
+from tests.emulators.gce.project import Project
+from tests.emulators.gce.serving import gce_server
+from tests.emulators.gce_machines import GceMachines
+from tests.emulators.gcp_stack_files import gcp_files
+from tests.emulators.gcs_boundaries import NarrowedTokens, narrowed_storage
+from tests.emulators.google_keys import GoogleKeys, certificate_server
+from tests.emulators.materialise_gcp import (
+    GcpEmulatorMaker,
+    RunningFunctions,
+    materialise_gcp,
+    run_functions,
+)
+from tests.emulators.minutes import TICK_SECONDS, minutes
+from tests.patience import ANSWER_SECONDS_MAX
+
+PROJECT, PROJECT_NUMBER, REGION = "tests-1", "123456789012", "us-central1"
+
+
+@dataclass
+class GcpDeployment:
+    """A team's cluster: its `functions`, and the `token` of its administrator. `noted` are types of
+    its stack that no emulator has.
+    `storage` is the store as trials have it, which lets nobody do more than a token of `tokens`
+    says; `project` is its Compute Engine, and `machines` the processes of its instances.
+    """
+
+    team: str
+    outputs: Mapping[str, Any]
+    noted: frozenset[str]
+    functions: RunningFunctions
+    token: str
+    table: FirestoreTable
+    gcs: FakeGcs
+    storage: str
+    tokens: NarrowedTokens
+    project: Project
+    machines: GceMachines
+    folder: Path
+    failures: list[str] = field(default_factory=list)
+    tick_seconds: float = TICK_SECONDS
+
+    @property
+    def url(self) -> str:
+        """The address of the API."""
+        return self.functions.urls["api"]
+
+    @property
+    def events(self) -> Eventarc:
+        """The events of its database."""
+        return self.functions.events
+
+    def client(self) -> Client:
+        """Return a client of the administrator."""
+        return Client(self.url, self.token)
+
+    def call(self, function: str) -> int:
+        """Call a function as Cloud Scheduler does; returns the status of its answer. Raises
+        HTTPError for one that is no success.
+        """
+        request = urllib.request.Request(self.functions.urls[function], b"", method="POST")
+        with urllib.request.urlopen(request, timeout=CALL_SECONDS_MAX) as answer:
+            return int(answer.status)
+
+    def tick(self) -> None:
+        """Call what each minute calls."""
+        self.call(self.functions.minute)
+
+    def stored_objects(self, bucket: str, prefix: str = "") -> list[str]:
+        """Return the names of the objects in a bucket of the stack, objects or checkpoints."""
+        place = f"{self.gcs.url}/storage/v1/b/{self.outputs[bucket]}/o"
+        url = f"{place}?prefix={quote(prefix, safe='')}"
+        with urllib.request.urlopen(url, timeout=ANSWER_SECONDS_MAX) as answer:
+            return [it["name"] for it in json.load(answer).get("items", ())]
+
+    def read_object(self, bucket: str, name: str) -> bytes:
+        """Return the content of an object."""
+        place = f"{self.gcs.url}/storage/v1/b/{self.outputs[bucket]}/o/{quote(name, safe='')}"
+        with urllib.request.urlopen(f"{place}?alt=media", timeout=ANSWER_SECONDS_MAX) as answer:
+            content: bytes = answer.read()
+            return content
+
+    def store_object(self, bucket: str, name: str, content: bytes) -> None:
+        """Store an object in a bucket of the stack."""
+        self.gcs.upload(self.outputs[bucket], name, content)
+
+    def stored_checkpoints(self) -> list[str]:
+        """Return the names of the objects in the bucket of checkpoints."""
+        return self.stored_objects("checkpoints")
+
+    def read_checkpoint(self, name: str) -> bytes:
+        """Return the content of one of them."""
+        return self.read_object("checkpoints", name)
+
+    def state_table(self) -> FirestoreTable:
+        """Return the cluster's state."""
+        return self.table
+
+    def billed_instances(self) -> list[Machine]:
+        """Return the cluster's instances that are billed."""
+        return self.project.billed_machines()
+
+    def log_lines(self, function: str) -> list[Mapping[str, object]]:
+        """Return what a function has logged."""
+        text = (self.folder / f"{function}.log").read_text(errors="replace")
+        return [json.loads(line) for line in text.splitlines()]
+
+
+@contextmanager
+def deployment(
+    firestore: Firestore,
+    gcs: FakeGcs,
+    folder: Path,
+    team: str,
+    pools: str,
+    functions: Collection[str] = FUNCTIONS,
+) -> Iterator[GcpDeployment]:
+    """Make a team's stack and run these of its functions, in a project of its own. No tick comes by
+    itself.
+    """
+    token = f"dct_of-the-administrator-of-{team}"
+    config = {
+        "detcloud:project": PROJECT,
+        "detcloud:projectNumber": PROJECT_NUMBER,
+        "detcloud:region": REGION,
+        "detcloud:adminSha256": hashlib.sha256(token.encode()).hexdigest(),
+        **gcp_files(folder / "given", pools),
+    }
+    maker = GcpEmulatorMaker(gcs)
+    outputs = materialise_gcp(lambda: make_stack(lambda build: None), team, config, maker)
+    variables = maker.environments[f"detcloud-{team}-api"]
+    project = Project(
+        lambda: time.time_ns() // 1_000_000,
+        name=PROJECT,
+        running_ms=500,
+        ending_ms=500,
+        operation_ms=300,
+    )
+    tokens = NarrowedTokens(variables["DETCLOUD_STORAGE_ACCOUNT"], {ACCESS_TOKEN})
+    keys = GoogleKeys()
+    with ExitStack() as stack:
+        narrowed = stack.enter_context(narrowed_storage(tokens, gcs.url))
+        gce = stack.enter_context(gce_server(project, beats=True))
+        given = {
+            "DETCLOUD_IAM_ENDPOINT": narrowed,
+            "DETCLOUD_STS_ENDPOINT": narrowed,
+            "DETCLOUD_COMPUTE_ENDPOINT": gce.url,
+            "DETCLOUD_CERTIFICATES_URL": stack.enter_context(certificate_server(keys)),
+        }
+        machines = GceMachines(project, keys, folder / "machines", {})
+        stack.callback(machines.end_all)
+        wanted = frozenset(f"detcloud-{team}-{it.replace('_', '-')}" for it in functions)
+        started = stack.enter_context(run_functions(maker, firestore, folder, wanted, given))
+        yield GcpDeployment(
+            team=team,
+            outputs=outputs,
+            noted=frozenset(maker.noted),
+            functions=started,
+            token=token,
+            table=FirestoreTable(
+                firestore.client(variables["DETCLOUD_DATABASE"], PROJECT, started.database_url)
+            ),
+            gcs=gcs,
+            storage=narrowed,
+            tokens=tokens,
+            project=project,
+            machines=machines,
+            folder=folder,
+        )
+
+
+@contextmanager
+def running(made: GcpDeployment) -> Iterator[None]:
+    """Let minutes go by at a cluster until the block ends."""
+    with minutes(made, CALL_SECONDS_MAX):
+        yield

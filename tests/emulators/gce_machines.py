@@ -1,0 +1,59 @@
+"""Machines of the simulated Compute Engine as real processes, which boot from the startup script in
+their metadata. Each has a metadata server of its own, which tells it of its end.
+"""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from provisioner.clouds.gcp.labels import from_labels
+from provisioner.clouds.provider import POOL_TAG
+from tests.emulators.gce.machine import Machine
+from tests.emulators.gce.metadata import MachineMetadata, metadata_server
+from tests.emulators.gce.project import Project
+from tests.emulators.google_keys import GoogleKeys
+from tests.emulators.machines import Machines
+
+SCRIPT = "startup-script"
+
+
+class GceMachines(Machines):
+    """Machines of `project`, whose identity tokens `keys` sign; `metadata` are those of each that
+    has booted.
+    """
+
+    def __init__(
+        self, project: Project, keys: GoogleKeys, folder: Path, environment: Mapping[str, str]
+    ) -> None:
+        super().__init__(folder, environment, project.shut_down)
+        self.metadata: dict[str, MachineMetadata] = {}
+        self._project = project
+        self._keys = keys
+        self._servers = ExitStack()
+        project.on_running = self._boot
+        project.on_notice = lambda machine, seconds: self.metadata[machine.name].set_preempted()
+        project.on_terminated = lambda machine: self.end(machine.name)
+
+    def end_all(self) -> None:
+        """End every machine that was ever booted, and its metadata."""
+        super().end_all()
+        self._servers.close()
+
+    def _boot(self, machine: Machine) -> None:
+        [account] = machine.properties["serviceAccounts"]
+        metadata = MachineMetadata(
+            machine.name,
+            self._keys,
+            project=self._project.name,
+            zone=machine.zone,
+            machine_type=machine.machine_type,
+            numeric_id=int(machine.id),
+            account=account["email"],
+            is_spot=machine.is_spot,
+            attributes=dict(machine.metadata),
+        )
+        self.metadata[machine.name] = metadata
+        host = self._servers.enter_context(metadata_server(metadata))
+        pool = from_labels(machine.labels)[POOL_TAG]
+        script = machine.metadata[SCRIPT].encode()
+        self.boot(machine.name, pool, script, {"GCE_METADATA_HOST": host})

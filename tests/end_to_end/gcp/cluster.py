@@ -1,0 +1,39 @@
+"""Steps of a cluster on Google Cloud, beside those that all clouds have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.end_to_end import cluster_steps
+from tests.end_to_end.cluster_steps import POOL, pools_text
+from tests.end_to_end.laptop import Laptop
+
+if TYPE_CHECKING:
+    from tests.emulators.deployment_gcp import GcpDeployment
+
+TYPE, FULL_ZONE, OTHER_ZONE = "g2-standard-4", "us-central1-a", "us-central1-b"
+POOLS = pools_text(
+    "gcp",
+    f"""[
+        {{instance_type: {TYPE}, zone: {FULL_ZONE}, market: spot, slots: 1}},
+        {{instance_type: {TYPE}, zone: {OTHER_ZONE}, market: spot, slots: 1}}]""",
+)
+
+
+def create(
+    deployment: GcpDeployment,
+    person: Laptop,
+    epochs: int,
+    folder: Path,
+    pool: str = POOL,
+    batch_seconds: float = 0.0,
+) -> int:
+    """One digits trial, which is told where Cloud Storage is here; its experiment."""
+    setting = f"environment.environment_variables=[{variable(deployment)}]"
+    return cluster_steps.create(person, epochs, folder, pool, batch_seconds, (setting,))
+
+
+def variable(deployment: GcpDeployment) -> str:
+    """Return the variable that names the store to a trial, at which it needs a token."""
+    return f"STORAGE_EMULATOR_HOST={deployment.storage}"

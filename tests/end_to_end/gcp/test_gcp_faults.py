@@ -1,0 +1,145 @@
+"""A cluster on Google Cloud whose machines, zones, database, events and API fail."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from control_plane.agents.leases import LEASE_MS
+from control_plane.gcp.row_documents import document_path
+from control_plane.state.table import Expect, Key, Put
+from lambdas.clock import now_ms
+from tests.end_to_end.cluster_steps import (
+    IMPATIENT,
+    LONGEST,
+    POOL,
+    SHORT,
+    checkpoints,
+    first_checkpoint,
+    forget_passes,
+    lease_of,
+    running,
+    ticks_stopped,
+    validation_steps,
+    wait_for,
+    wait_until,
+)
+from tests.end_to_end.gcp.cluster import FULL_ZONE, TYPE, create
+from tests.end_to_end.laptop import Laptop
+
+if TYPE_CHECKING:
+    from tests.emulators.deployment_gcp import GcpDeployment
+
+pytestmark = pytest.mark.nightly
+
+
+def test_machines_that_fail_to_boot_say_why_and_are_replaced(
+    deployment: GcpDeployment, person: Laptop, tmp_path: Path
+) -> None:
+    project, machines = deployment.project, deployment.machines
+    # The one that is silent has 15 s; the one that breaks has 20 minutes, and tells of it at once.
+    project.sleepers = 1
+    experiments = [create(deployment, person, SHORT, tmp_path, IMPATIENT)]
+    (sleeper,) = running(deployment)
+    assert not sleeper.boots
+    machines.failing_commands = {POOL: "usermod"}
+    experiments.append(create(deployment, person, SHORT, tmp_path, POOL))
+    for experiment in experiments:
+        described = wait_for(deployment, person, experiment)
+        assert (described["restarts"], described["losses"]) == (0, 0)
+    (boot,) = person.json("resource-pool", "describe", POOL)["fleet"]["failed_boots"]
+    assert boot["boot_log"].splitlines()[-2] == "usermod: it is broken"
+    assert "detcloud: the boot failed with 6 at line" in boot["reason"]
+    assert "usermod -aG docker detcloud" in boot["reason"]
+    # The silent one was deleted, and so was the one that had switched itself off.
+    ended = {sleeper.name, boot["id"]}
+    wait_until(lambda: all(project.machines[it].deleted for it in ended), 60, "their end")
+    with deployment.client() as client:
+        assert not ended & {agent.id for agent in client.agents()}
+
+
+def test_a_zone_that_turns_out_to_be_full_is_told_by_the_operation_and_another_is_asked(
+    deployment: GcpDeployment, person: Laptop, tmp_path: Path
+) -> None:
+    project = deployment.project
+    before = set(project.machines)
+    project.late = True
+    project.capacity[TYPE, FULL_ZONE, "spot"] = 0
+    described = wait_for(deployment, person, create(deployment, person, SHORT, tmp_path))
+    assert (described["restarts"], described["losses"]) == (0, 0)
+    (machine,) = set(project.machines) - before
+    assert project.machines[machine].zone != FULL_ZONE
+    codes = [error["code"] for it in project.operations for error in it.errors]
+    assert "ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS" in codes
+
+
+def test_a_database_that_refuses_and_loses_answers_delays_everybody_and_nothing_runs_twice(
+    deployment: GcpDeployment, person: Laptop, tmp_path: Path
+) -> None:
+    before, faults = len(deployment.project.machines), deployment.events.faults
+    faults.refused_of, faults.lost_of = 5, 9
+    experiment = create(deployment, person, SHORT, tmp_path)
+    described = wait_for(deployment, person, experiment)
+    wait_until(lambda: not deployment.billed_instances(), 90, "no instance without work")
+    # Reads and commits met both.
+    for method in ("runQuery", "commit"):
+        assert faults.refused[method], method
+    assert faults.lost["commit"]
+    assert len(deployment.project.machines) == before + 1
+    assert (described["restarts"], described["losses"]) == (0, 0)
+    assert validation_steps(deployment, described["id"]) == [44]
+
+
+def test_an_api_that_is_down_for_a_minute_stops_no_training_and_loses_no_report(
+    deployment: GcpDeployment, person: Laptop, tmp_path: Path
+) -> None:
+    experiment = create(deployment, person, LONGEST, tmp_path)
+    (machine,) = running(deployment)
+    launched = len(deployment.project.machines)
+    trial = first_checkpoint(deployment, experiment)
+    # One tick comes in it, as in any minute, however long that is on a slow machine.
+    with ticks_stopped(deployment):
+        deployment.functions.stop("api")
+        down_until = time.monotonic() + 60.0
+        try:
+            # Its work goes on to the end, and then it waits with what it has to say.
+            assert len(checkpoints(deployment, trial)) <= LONGEST
+            wait_until(
+                lambda: len(checkpoints(deployment, trial)) > LONGEST, 50, "training without API"
+            )
+            wait_until(lambda: time.monotonic() > down_until, 60, "the end of a minute")
+            # The agent's lease has lapsed, for which nobody blames it.
+            assert lease_of(deployment, machine.name).renewed_ms < now_ms() - LEASE_MS
+            forget_passes(deployment)
+            deployment.tick()
+        finally:
+            deployment.functions.start("api")
+        # It tries again each 15 s at least, so that it is heard of before the next minute's tick.
+        up_ms = now_ms()
+        wait_until(
+            lambda: lease_of(deployment, machine.name).renewed_ms > up_ms, 60, "the agent's call"
+        )
+    described = wait_for(deployment, person, experiment)
+    assert (described["restarts"], described["losses"]) == (0, 0)
+    assert len(deployment.project.machines) == launched
+    # 40 epochs of 1,437 records in batches of 64.
+    assert validation_steps(deployment, trial) == [898]
+
+
+def test_an_actor_that_cannot_be_read_is_called_again_and_holds_up_nobody(
+    deployment: GcpDeployment, person: Laptop, tmp_path: Path
+) -> None:
+    trigger = deployment.events.triggers["advance"]
+    refused = trigger.refused
+    head, message = (Key("trial#999999", it) for it in ("M", "M#0000000000000001#nobody"))
+    for key in (head, message):
+        deployment.table.commit((Put(key, 1, b"no actor's", Expect.ANYTHING),))
+    described = wait_for(deployment, person, create(deployment, person, SHORT, tmp_path))
+    assert (described["restarts"], described["losses"]) == (0, 0)
+    assert trigger.refused > refused
+    # Eventarc gives an event up after a day, the emulator of it sooner.
+    path = document_path(message)
+    wait_until(lambda: path in trigger.lost, 120, "an event that is given up")

@@ -1,0 +1,101 @@
+"""A cluster on Google Cloud, from a command to machines that boot, train, are taken away, and end.
+
+Its functions are processes, called by the events of Firestore's commits and by the clock; its
+machines are processes that boot from the startup script of their bulk insert. What Google checks
+and no emulator does, IAM and the signatures of URLs, is not tested here.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from control_plane.agents.agent_code import agent_code
+from tests.end_to_end.cluster_steps import (
+    DONE_SECONDS_MAX,
+    EPOCH_BATCHES,
+    first_checkpoint,
+    running,
+    steps_kept,
+    wait_for,
+    wait_until,
+)
+from tests.end_to_end.gcp.cluster import FULL_ZONE, OTHER_ZONE, TYPE, create, variable
+from tests.end_to_end.laptop import Laptop
+from tests.end_to_end.tiny_model import write_model
+
+if TYPE_CHECKING:
+    from tests.emulators.deployment_gcp import GcpDeployment
+
+# What Compute Engine gives a machine between the notice and the end.
+NOTICE_SECONDS = 30
+
+
+def test_a_trial_goes_on_elsewhere_when_its_machine_is_taken_and_leaves_an_empty_pool(
+    deployment: GcpDeployment, person: Laptop, tmp_path: Path
+) -> None:
+    project = deployment.project
+    # One zone has no room, and every event comes twice, and up to half a second late by chance.
+    project.capacity[TYPE, FULL_ZONE, "spot"] = 0
+    for trigger in deployment.events.triggers.values():
+        trigger.lag_seconds, trigger.repeats = 0.5, 1
+    # Three epochs of 7 s each: the notice is heard in the middle of the second.
+    experiment = create(deployment, person, 3, tmp_path, batch_seconds=0.3)
+    (machine,) = running(deployment)
+    assert machine.zone == OTHER_ZONE
+    trial = first_checkpoint(deployment, experiment)
+    time.sleep(1.0)
+    project.preempt(machine.name)
+    noticed = time.monotonic()
+    wait_until(lambda: len(project.machines) > 1, 30, "a replacement")
+    assert time.monotonic() - noticed < NOTICE_SECONDS, "the replacement comes before the end"
+    described = wait_for(deployment, person, experiment)
+    assert (described["restarts"], described["losses"]) == (0, 1)
+    assert "takes this spot instance away" in described["recent_losses"][0]["cause"]
+    assert described["steps_completed"] == described["target_steps"]
+    # Its last checkpoint there is of the notice, not of an epoch's end, and its work went on there.
+    left, resumed = (steps_kept(deployment, trial, epoch) for epoch in (1, 2))
+    assert left[-1] % EPOCH_BATCHES
+    assert left[-1] < resumed[0] <= left[-1] + EPOCH_BATCHES
+    # Trials wrote with a token each, good for nothing else; machines got the code from its bucket.
+    assert len(deployment.tokens.issued) >= 2
+    kept = deployment.stored_objects("objects", "agent-code/")
+    assert kept == [f"agent-code/{agent_code().sha256}"]
+    commands = (deployment.machines.disk(machine.name) / "commands.log").read_text()
+    # The machine would end itself, and its credentials are closed, before anything else runs.
+    order = [commands.index(f"--now detcloud-{it}") for it in ("watchdog", "firewall", "agent")]
+    assert order == sorted(order)
+    wait_until(lambda: not deployment.billed_instances(), 60, "an empty pool")
+    person.run("experiment", "delete", experiment, "--yes")
+    wait_until(lambda: not deployment.stored_checkpoints(), 60, "the end of the checkpoints")
+    assert deployment.failures == []
+    assert all(it.sent and not it.lost for it in deployment.events.triggers.values())
+
+
+@pytest.mark.nightly
+def test_the_trials_of_a_search_run_on_machines_of_one_bulk_insert(
+    deployment: GcpDeployment, person: Laptop, tmp_path: Path
+) -> None:
+    before = set(deployment.project.machines)
+    inserts = deployment.project.calls.count("bulkInsert")
+    environment = {"environment_variables": [variable(deployment)]}
+    config, model = write_model(tmp_path, pause_seconds=0.2, environment=environment)
+    created = person.json("create", config, model)["id"]
+    with deployment.client() as client:
+        experiment = client.experiment(created)
+
+        def is_over() -> bool:
+            experiment.refresh()
+            return experiment.state not in ("ACTIVE", "PAUSED")
+
+        wait_until(is_over, DONE_SECONDS_MAX, "the search")
+        assert experiment.state == "COMPLETED"
+        assert [trial.state for trial in experiment.trials()] == ["COMPLETED"] * 2
+        assert [len(list(trial.metrics("validation"))) for trial in experiment.trials()] == [1, 1]
+        assert len(list(experiment.checkpoints())) == 2
+    assert len(set(deployment.project.machines) - before) == 2
+    # A launch whose operation is not over is asked for again, by the id of its request.
+    assert deployment.project.calls.count("bulkInsert") > inserts
