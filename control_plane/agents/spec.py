@@ -8,8 +8,8 @@ from control_plane.actors.records import CheckpointRef
 from control_plane.actors.trial.state import TrialState
 from control_plane.agents.desired_state import SpecBuilder
 from control_plane.checkpoint_stores.trial_storage import storage_fields
-from control_plane.config import ExperimentConfig
 from control_plane.config.eras import Era
+from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.images import images_to_run
 from control_plane.config.section import REVEAL
 from control_plane.config.storage import CheckpointStorage

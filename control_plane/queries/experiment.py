@@ -18,7 +18,7 @@ from control_plane.actors.experiment.trial_summaries import SUMMARIES_PER_PART, 
 from control_plane.actors.messages.experiment import ExperimentSubmitted
 from control_plane.actors.records import Status
 from control_plane.agents.spec import parse_stored_config
-from control_plane.config import ExperimentConfig
+from control_plane.config.experiment import ExperimentConfig
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.queries.answer import Answer
 from control_plane.queries.pages import Page, PageRequest

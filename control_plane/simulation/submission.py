@@ -5,7 +5,7 @@ from dataclasses import replace
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.messages.experiment import ExperimentSubmitted
 from control_plane.actors.trial.state import TrialState
-from control_plane.config import ExperimentConfig
+from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.trial_settings import job_of, lifecycle_of, trial_settings
 from control_plane.findings import value_text
 from control_plane.simulation.machines import ValidationPeriod, ValidationSchedule

@@ -1,6 +1,6 @@
 """Problems of a configuration as the error of a request."""
 
-from control_plane.config import ConfigInvalid
+from control_plane.config.problems import ConfigInvalid
 from control_plane.errors import Code, Detail, RequestError
 
 DETAILS_MAX = 200

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from control_plane.actors.experiment.state import Definition
 from control_plane.actors.messages.experiment import ContinueRequested
 from control_plane.agents.spec import parse_stored_config
-from control_plane.config import ConfigInvalid, ExperimentConfig, check_config
+from control_plane.config.check import check_config
+from control_plane.config.experiment import ExperimentConfig
+from control_plane.config.problems import ConfigInvalid
 from control_plane.config.section import REVEAL
 from control_plane.errors import RequestError, invalid
 from control_plane.searchers.methods.single import SinglePlan

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from control_plane.actors.messages.pool import PoolSettings
 from control_plane.checkpoint_stores.registry import find_usable_type
-from control_plane.config import ExperimentConfig
+from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.pools import ClusterConfig, ResourcePool
 from control_plane.config.resources import Resources
 from control_plane.errors import invalid

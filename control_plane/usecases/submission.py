@@ -14,13 +14,11 @@ from control_plane.actors.lengths import Lengths
 from control_plane.actors.messages.experiment import ExperimentSubmitted
 from control_plane.actors.records import Retention
 from control_plane.checkpoint_stores.registry import find_usable_type, usable_type_names
-from control_plane.config import (
-    ConfigInvalid,
-    ExperimentConfig,
-    check_config,
-)
 from control_plane.config.advice import config_warnings
+from control_plane.config.check import check_config
+from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.pool_settings import task_defaults
+from control_plane.config.problems import ConfigInvalid
 from control_plane.config.trial_settings import job_of, lifecycle_of, trial_settings
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.findings import path_text

@@ -11,10 +11,10 @@ import pulumi_aws as aws
 from pulumi.runtime import config
 
 from control_plane.aws.pool_provider import AwsProvider
-from control_plane.config import ConfigInvalid
 from control_plane.config.images import DEFAULT_IMAGES
 from control_plane.config.pool_settings import task_defaults
 from control_plane.config.pools import ClusterConfig, check_cluster
+from control_plane.config.problems import ConfigInvalid
 from infra.aws import bundle, deployer, draining
 from infra.aws.account_checks import default_api_concurrency, judge
 from infra.aws.account_facts import Unknown

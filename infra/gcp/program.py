@@ -8,10 +8,10 @@ import pulumi
 import pulumi_gcp as gcp
 from pulumi.runtime import config
 
-from control_plane.config import ConfigInvalid
 from control_plane.config.images import DEFAULT_IMAGES
 from control_plane.config.pool_settings import task_defaults
 from control_plane.config.pools import ClusterConfig, check_cluster
+from control_plane.config.problems import ConfigInvalid
 from control_plane.gcp.pool_provider import GcpProvider
 from infra.findings import Finding
 from infra.gcp import bundle, deployer, draining

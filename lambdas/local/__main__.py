@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from control_plane.config import ConfigInvalid
+from control_plane.config.problems import ConfigInvalid
 from control_plane.errors import RequestError
 from control_plane.state.table import TableError
 from lambdas.local.cluster import serve

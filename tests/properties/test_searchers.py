@@ -10,7 +10,9 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from control_plane.config import ConfigInvalid, ExperimentConfig, check_config
+from control_plane.config.check import check_config
+from control_plane.config.experiment import ExperimentConfig
+from control_plane.config.problems import ConfigInvalid
 from control_plane.searchers.era_rules import STEP_ERA
 from control_plane.searchers.halving.asynchronous import HalvingPlan
 from control_plane.searchers.halving.multi_bracket import MultiBracketPlan, MultiBracketState

@@ -13,8 +13,8 @@ from control_plane.api.dependencies import IdempotencyParameter, PageParameters,
 from control_plane.api.request_body import RequestBody
 from control_plane.api.responses import answer_response
 from control_plane.api.route_guards import guarded_router, require_role
-from control_plane.config import ConfigInvalid
 from control_plane.config.pools import POOL_NAME, check_cluster, check_pool
+from control_plane.config.problems import ConfigInvalid
 from control_plane.queries import pool as pools
 from control_plane.queries.answer import Answer
 from control_plane.queries.cluster_configuration import cluster_config

@@ -10,7 +10,7 @@ from control_plane.api.dependencies import IdempotencyParameter, PageParameters,
 from control_plane.api.request_body import RequestBody
 from control_plane.api.responses import answer_response
 from control_plane.api.route_guards import Caller, guarded_router, require_role
-from control_plane.config import ConfigInvalid
+from control_plane.config.problems import ConfigInvalid
 from control_plane.errors import Code, RequestError
 from control_plane.queries.answer import Answer
 from control_plane.queries.pages import Page, PageRequest

@@ -12,7 +12,8 @@ from control_plane.checkpoint_stores import registry
 from control_plane.checkpoint_stores.store_type import RequiredPackage
 from control_plane.collection.collector import Collector
 from control_plane.collection.stores import Stores
-from control_plane.config import ConfigInvalid, check_config
+from control_plane.config.check import check_config
+from control_plane.config.problems import ConfigInvalid
 from control_plane.config.reference import render_reference
 from detcloud.core.checkpoint import CheckpointContext
 from detcloud.shared.trial_directory import TrialSpec
@@ -29,7 +30,7 @@ ON_A = CONFIG + "checkpoint_storage: {type: memory, shelf: a}\n"
 # What it takes to read a configuration of each type, in a process that does nothing else.
 READ_CONFIGURATIONS = """
 import sys
-from control_plane.config import check_config
+from control_plane.config.check import check_config
 config = "{entrypoint: train.py, searcher: {name: single, metric: loss, max_length: 10}}"
 for storage in sys.argv[1:]:
     check_config(config, overrides=[f"checkpoint_storage={storage}"])

@@ -5,7 +5,7 @@ import pytest
 from control_plane.checkpoint_stores.trial_storage import display_storage, storage_fields
 from control_plane.checkpoint_stores.types.directory import Directory
 from control_plane.checkpoint_stores.types.s3 import S3
-from control_plane.config import check_config
+from control_plane.config.check import check_config
 from control_plane.config.storage import CheckpointStorage
 
 FOLDER = Directory(type="directory", container_path="/var/checkpoints")

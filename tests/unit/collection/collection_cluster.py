@@ -24,7 +24,7 @@ from control_plane.agents.sessions import INTENTS
 from control_plane.checkpoint_stores.types.directory import Directory
 from control_plane.collection.collector import Collector, pending_requests
 from control_plane.collection.stores import Stores
-from control_plane.config import check_config
+from control_plane.config.check import check_config
 from control_plane.engine.actor_types import actor_type_at
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD, PARTS, decode_head, encode_head

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from control_plane.config import ConfigInvalid, ExperimentConfig, Problem, check_config
+from control_plane.config.check import check_config
+from control_plane.config.experiment import ExperimentConfig
+from control_plane.config.problems import ConfigInvalid, Problem
 
 STEP: dict[str, Any] = {
     "entrypoint": "model_def:MyTrial",

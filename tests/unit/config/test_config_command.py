@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.config import check_config
 from control_plane.config.__main__ import main
+from control_plane.config.check import check_config
 from tests.patience import PROCESS_SECONDS_MAX
 from tests.unit.config.samples import LENGTH, STEP, change_fields, find_problems, to_yaml
 

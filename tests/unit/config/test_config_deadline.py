@@ -2,8 +2,10 @@
 
 import pytest
 
-from control_plane.config import ConfigInvalid, ExperimentConfig, check_config
+from control_plane.config.check import check_config
 from control_plane.config.deadline import deadline_ms, span_ms
+from control_plane.config.experiment import ExperimentConfig
+from control_plane.config.problems import ConfigInvalid
 from control_plane.config.trial_settings import trial_settings
 
 HOUR_MS = 3_600_000

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from control_plane.config import ConfigInvalid, ExperimentConfig, check_config
+from control_plane.config.check import check_config
+from control_plane.config.experiment import ExperimentConfig
+from control_plane.config.problems import ConfigInvalid
 from tests.unit.config.samples import (
     ABSENT,
     LENGTH,

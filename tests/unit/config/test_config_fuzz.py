@@ -6,7 +6,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from control_plane.config import ConfigInvalid, ExperimentConfig, check_config
+from control_plane.config.check import check_config
+from control_plane.config.experiment import ExperimentConfig
+from control_plane.config.problems import ConfigInvalid
 from detcloud.cli.rendering.yaml_writer import render_yaml
 from tests.unit.config.samples import LENGTH, STEP, change_fields, to_yaml
 from tests.unit.config.test_config_searchers import LENGTH_SEARCHERS, STEP_SEARCHERS

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import detcloud
-from control_plane.config import check_config
 from control_plane.config.__main__ import main
+from control_plane.config.check import check_config
 from control_plane.config.images import DEFAULT_IMAGES, RELEASE, image_warnings, images_to_run
 from tests.unit.config.samples import LENGTH, STEP, change_fields, check_changed, to_yaml
 

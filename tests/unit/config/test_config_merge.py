@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from control_plane.config import check_config
+from control_plane.config.check import check_config
 from control_plane.config.hyperparameters import Const
 from tests.unit.config.samples import LENGTH, STEP, change_fields, find_problems, to_yaml
 

@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from control_plane.config import ConfigInvalid, check_config, migrate_config
+from control_plane.config.check import check_config
+from control_plane.config.migration import migrate_config
+from control_plane.config.problems import ConfigInvalid
 from control_plane.config.yaml_document import parse_document
 from tests.unit.config.samples import LENGTH, STEP, change_fields, to_yaml
 from tests.unit.config.test_config_searchers import STEP_SEARCHERS, searcher_changes

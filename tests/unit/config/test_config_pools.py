@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from control_plane.actors.messages.pool import PoolSettings
-from control_plane.config import ConfigInvalid, reference
+from control_plane.config import reference
 from control_plane.config.cluster.__main__ import main
 from control_plane.config.durations import duration_text
 from control_plane.config.pool_settings import pool_settings, task_defaults
 from control_plane.config.pools import ClusterConfig, check_cluster, check_pool
+from control_plane.config.problems import ConfigInvalid
 from control_plane.scheduling.model import SchedulerRules
 from provisioner.settings import parse_provider_settings
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.config import check_config, reference
+from control_plane.config import reference
+from control_plane.config.check import check_config
 from control_plane.config.section import Section
 from control_plane.field_types import Text
 

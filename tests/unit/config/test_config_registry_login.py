@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from control_plane.config import check_config
+from control_plane.config.check import check_config
 from control_plane.config.environment import RegistryAuth
 from control_plane.config.pool_settings import task_defaults
 from control_plane.config.pools import check_cluster

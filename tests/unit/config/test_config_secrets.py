@@ -7,7 +7,9 @@ import pytest
 
 from control_plane.checkpoint_stores.types.azure import Azure
 from control_plane.checkpoint_stores.types.s3 import S3
-from control_plane.config import ConfigInvalid, ExperimentConfig, check_config
+from control_plane.config.check import check_config
+from control_plane.config.experiment import ExperimentConfig
+from control_plane.config.problems import ConfigInvalid
 from control_plane.findings import MASK
 from tests.unit.config.samples import LENGTH, change_fields, check_changed, to_yaml
 

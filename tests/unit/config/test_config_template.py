@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from control_plane.config import ConfigInvalid
+from control_plane.config.problems import ConfigInvalid
 from control_plane.config.template import WRITTEN_BYTES_MAX, masked_template, read_template
 from tests.unit.config.samples import LENGTH, find_problems, to_yaml
 

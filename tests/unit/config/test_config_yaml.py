@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from control_plane.config import ConfigInvalid, check_config
+from control_plane.config.check import check_config
+from control_plane.config.problems import ConfigInvalid
 from control_plane.config.yaml_document import line_of, parse_document, parse_scalar
 from tests.unit.config.samples import LENGTH, find_problems, to_yaml
 

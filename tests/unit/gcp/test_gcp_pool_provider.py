@@ -2,8 +2,8 @@
 
 import pytest
 
-from control_plane.config import ConfigInvalid
 from control_plane.config.pools import check_cluster
+from control_plane.config.problems import ConfigInvalid
 from provisioner.clouds.gcp.launch_request import parse_section
 from provisioner.settings import parse_provider_settings
 

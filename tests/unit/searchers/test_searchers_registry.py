@@ -13,9 +13,11 @@ import pytest
 from pydantic import TypeAdapter
 
 from control_plane.actors.messages.experiment import ExperimentSubmitted
-from control_plane.config import ConfigInvalid, ExperimentConfig, check_config
 from control_plane.config.__main__ import main
+from control_plane.config.check import check_config
+from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.preview import Bracket, Rung, preview_search
+from control_plane.config.problems import ConfigInvalid
 from control_plane.config.reference import render_reference
 from control_plane.engine.actor_types import ACTOR_TYPES
 from control_plane.field_types import MaxLength
