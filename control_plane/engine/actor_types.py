@@ -6,7 +6,7 @@ of a message that has its default is not stored, so a default never changes; a s
 come last, with a default. tests/journals checks both.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from types import UnionType
@@ -15,23 +15,9 @@ from typing import Any, get_args, get_type_hints
 from pydantic import TypeAdapter
 from pydantic_core import from_json
 
-from control_plane.actors import ordered_map as ordered
 from control_plane.actors.addresses import actor_type_name
-from control_plane.actors.agent import actor as agent
-from control_plane.actors.experiment import actor as experiment
-from control_plane.actors.experiment.bill import Meters
-from control_plane.actors.experiment.state import Definition, ExperimentState, Settings
-from control_plane.actors.experiment.trial_summaries import Summaries
-from control_plane.actors.messages.agent import AgentMessage
-from control_plane.actors.messages.experiment import ExperimentMessage
-from control_plane.actors.messages.pool import PoolMessage, PoolSettings
 from control_plane.actors.messages.stored_names import stored_name
-from control_plane.actors.messages.trial import TrialMessage
-from control_plane.actors.pool import actor as pool
 from control_plane.actors.step import StepContext
-from control_plane.actors.trial import actor as trial
-from control_plane.actors.trial.checkpoints import CheckpointRecord
-from control_plane.actors.trial.state import TrialState
 
 EncodedMessage = tuple[str, bytes]
 
@@ -145,13 +131,43 @@ class ActorType:
         return adapter.dump_json(value, exclude_defaults=True)
 
 
-ACTOR_TYPES: Mapping[str, ActorType] = {
-    "experiment": ActorType(
+class _ActorTypes(Mapping[str, ActorType]):
+    """The types by their names, each of which is made when it is first asked for."""
+
+    def __init__(self, *makers: Callable[[], ActorType]) -> None:
+        self._makers = {maker.__name__.removeprefix("_make_"): maker for maker in makers}
+        self._made = dict[str, ActorType]()
+
+    def __getitem__(self, name: str) -> ActorType:
+        if (made := self._made.get(name)) is not None:
+            return made
+        # Of threads that ask at once, all go on with what one of them made.
+        return self._made.setdefault(name, self._makers[name]())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
+# The actors and their messages take a third of a function's start to import (bench/cold_starts.py
+# and bench/gcp_cold_starts.py), and most calls meet one or two types.
+
+
+def _make_experiment() -> ActorType:
+    from control_plane.actors.experiment import actor
+    from control_plane.actors.experiment.bill import Meters
+    from control_plane.actors.experiment.state import Definition, ExperimentState, Settings
+    from control_plane.actors.experiment.trial_summaries import Summaries
+    from control_plane.actors.messages.experiment import ExperimentMessage
+
+    return ActorType(
         ExperimentState,
         ExperimentMessage,
         "ExperimentSubmitted",
-        experiment.step,
-        experiment.fallback,
+        actor.step,
+        actor.fallback,
         part_types={
             "definition": Definition,
             "settings": Settings,
@@ -161,43 +177,68 @@ ACTOR_TYPES: Mapping[str, ActorType] = {
             "meters/": Meters,
         },
         secret_parts=frozenset({"definition"}),
-    ),
-    "trial": ActorType(
+    )
+
+
+def _make_trial() -> ActorType:
+    from control_plane.actors.messages.trial import TrialMessage
+    from control_plane.actors.trial import actor
+    from control_plane.actors.trial.checkpoints import CheckpointRecord
+    from control_plane.actors.trial.state import TrialState
+
+    return ActorType(
         TrialState,
         TrialMessage,
         "TrialCreated",
-        trial.step,
-        trial.fallback,
+        actor.step,
+        actor.fallback,
         part_types={"checkpoint/": CheckpointRecord},
         takes_deliveries=True,
-    ),
-    "pool": ActorType(
-        pool.PoolState,
+    )
+
+
+def _make_pool() -> ActorType:
+    from control_plane.actors.messages.pool import PoolMessage, PoolSettings
+    from control_plane.actors.ordered_map import Directory, Leaf
+    from control_plane.actors.pool import actor
+
+    return ActorType(
+        actor.PoolState,
         PoolMessage,
         "PoolConfigured",
-        pool.step,
-        pool.fallback,
-        pool.finish_fold,
+        actor.step,
+        actor.fallback,
+        actor.finish_fold,
         part_types={
             "settings": PoolSettings,
-            "requests": ordered.Directory,
-            "requests/": ordered.Leaf,
-            "groups": ordered.Directory,
-            "groups/": ordered.Leaf,
-            "agents": ordered.Directory,
-            "agents/": ordered.Leaf,
+            "requests": Directory,
+            "requests/": Leaf,
+            "groups": Directory,
+            "groups/": Leaf,
+            "agents": Directory,
+            "agents/": Leaf,
         },
         journal_kept_ms=JOURNAL_KEPT_MS,
-    ),
-    "agent": ActorType(
-        agent.AgentState,
+    )
+
+
+def _make_agent() -> ActorType:
+    from control_plane.actors.agent import actor
+    from control_plane.actors.messages.agent import AgentMessage
+
+    return ActorType(
+        actor.AgentState,
         AgentMessage,
         "AgentEnrolled",
-        agent.step,
-        agent.fallback,
+        actor.step,
+        actor.fallback,
         journal_kept_ms=JOURNAL_KEPT_MS,
-    ),
-}
+    )
+
+
+ACTOR_TYPES: Mapping[str, ActorType] = _ActorTypes(
+    _make_experiment, _make_trial, _make_pool, _make_agent
+)
 
 
 def actor_type_at(address: str) -> ActorType:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import pytest
 
@@ -24,8 +24,7 @@ from control_plane.agents.leases import mark_lost_agents
 from control_plane.agents.service import AgentService
 from control_plane.agents.sessions import LogChunk
 from control_plane.aws.state_table import DynamoDbTable
-from control_plane.engine import due_rows
-from control_plane.engine.actor_types import ACTOR_TYPES, ActorType
+from control_plane.engine import actor_types, due_rows
 from control_plane.engine.engine import Engine
 from control_plane.gcp.state_table import FirestoreTable
 from control_plane.searchers.era_rules import LENGTH_ERA
@@ -60,9 +59,10 @@ def no_faults(table: StateTable, process: int) -> StateTable:
 @contextmanager
 def everything_mailed() -> Iterator[None]:
     """Let every message be mail, one to a trial too, which its sender's commit delivers else."""
-    mailed = replace(ACTOR_TYPES["trial"], takes_deliveries=False)
+    every_type = actor_types.ACTOR_TYPES
+    mailed = replace(every_type["trial"], takes_deliveries=False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(cast("dict[str, ActorType]", ACTOR_TYPES), "trial", mailed)
+        patch.setattr(actor_types, "ACTOR_TYPES", {**every_type, "trial": mailed})
         yield
 
 

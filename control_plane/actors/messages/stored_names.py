@@ -7,23 +7,15 @@ class that is renamed keeps that name here, so that what is stored stays readabl
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from control_plane.actors.messages.experiment import CostCheckDue, TrialValidationReported
-from control_plane.actors.messages.pool import StaleAllocationsFound
-from control_plane.actors.messages.trial import (
-    CheckpointDeletionRequested,
-    CheckpointRequested,
-    LengthReached,
-)
-from control_plane.searchers.method import SuggestedPoints
-
-STORED_NAMES: Mapping[type, str] = {
-    StaleAllocationsFound: "AuditFound",
-    CheckpointDeletionRequested: "CheckpointsUnwanted",
-    CheckpointRequested: "CheckpointWanted",
-    CostCheckDue: "CostLookDue",
-    LengthReached: "LengthReported",
-    SuggestedPoints: "Suggested",
-    TrialValidationReported: "TrialValidated",
+# By the name of the class: a process imports the messages of the actors that it meets.
+STORED_NAMES: Mapping[str, str] = {
+    "StaleAllocationsFound": "AuditFound",
+    "CheckpointDeletionRequested": "CheckpointsUnwanted",
+    "CheckpointRequested": "CheckpointWanted",
+    "CostCheckDue": "CostLookDue",
+    "LengthReached": "LengthReported",
+    "SuggestedPoints": "Suggested",
+    "TrialValidationReported": "TrialValidated",
 }
 
 
@@ -41,4 +33,5 @@ def message_name(message: object) -> str:
 
 def stored_name(message_type: type) -> str:
     """The name under which messages of a class are stored."""
-    return STORED_NAMES.get(message_type, message_type.__name__)
+    name = message_type.__name__
+    return STORED_NAMES.get(name, name)

@@ -60,7 +60,7 @@ def test_a_row_of_0_1_0_is_read_and_written_back_as_it_was(
 
 
 def test_every_renamed_message_is_checked_here() -> None:
-    assert {type(message) for *_, message in ROWS_OF_0_1_0} == set(STORED_NAMES)
+    assert {type(message).__name__ for *_, message in ROWS_OF_0_1_0} == set(STORED_NAMES)
 
 
 def test_a_message_that_was_never_renamed_has_the_name_of_its_class() -> None:

@@ -3,16 +3,14 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 from control_plane.actors.messages.experiment import KillRequested, PauseRequested
 from control_plane.actors.messages.trial import WorkAssigned
 from control_plane.actors.records import Status
-from control_plane.actors.trial import actor as trial_actor
-from control_plane.engine import mailbox
-from control_plane.engine.actor_types import ACTOR_TYPES, ActorType, encode_message_for
+from control_plane.engine import actor_types, mailbox
+from control_plane.engine.actor_types import encode_message_for
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD
 from control_plane.engine.journal import read_entry, read_entry_rows
@@ -82,13 +80,13 @@ def test_a_message_that_the_trial_fails_on_is_mail_and_its_sender_goes_on(
     def fail(*args: object) -> object:
         raise RuntimeError("a bug")
 
-    types = cast("dict[str, ActorType]", ACTOR_TYPES)
+    types = actor_types.ACTOR_TYPES
     broken = replace(types["trial"], step=fail)
-    monkeypatch.setitem(types, "trial", broken)
+    monkeypatch.setattr(actor_types, "ACTOR_TYPES", {**types, "trial": broken})
     cluster.engine.execute_command(EXPERIMENT, submission(1, 2))
     assert cluster.checker.actor_state(EXPERIMENT).trials == 2
     assert [mail_of(cluster, f"trial#{number}") for number in (1, 2)] == [1, 1]
-    monkeypatch.setitem(types, "trial", replace(broken, step=trial_actor.step))
+    monkeypatch.setattr(actor_types, "ACTOR_TYPES", types)
     cluster.engine.advance_until_idle(["trial#1", "trial#2"])
     assert len(cluster.checker.actor_states("trial")) == 2
 
