@@ -1,11 +1,11 @@
-"""The application: the routers of all nouns behind one boundary."""
+"""The application: the routes of all nouns behind one boundary."""
 
 from fastapi import FastAPI
 
 from control_plane.api import errors
 from control_plane.api.boundary import RequestBoundary
 from control_plane.api.request_bounds import RequestBounds
-from control_plane.api.routes import ROUTERS
+from control_plane.api.routes import RouteLoader
 from control_plane.services import Services
 
 
@@ -25,9 +25,7 @@ def create_app(services: Services) -> FastAPI:
     )
     app.state.services = services
     app.state.request_bounds = RequestBounds()
-    # Not include_router: it would wrap or copy the routes, and tests walk these very objects.
-    for router in ROUTERS:
-        app.router.routes.extend(router.routes)
     errors.install_handlers(app)
+    app.add_middleware(RouteLoader, router=app.router)
     app.add_middleware(RequestBoundary, hosts=services.hosts)
     return app

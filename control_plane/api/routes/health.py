@@ -7,6 +7,7 @@ from fastapi import Request
 from control_plane.access.principals import USER_ROLES
 from control_plane.api.openapi import openapi_document
 from control_plane.api.route_guards import allow_anyone, guarded_router, require_role
+from control_plane.api.routes import all_routes
 
 router = guarded_router("health")
 
@@ -24,5 +25,5 @@ def openapi(request: Request) -> dict[str, Any]:
     """Describe every route; the document is made once per application."""
     app = request.app
     if app.openapi_schema is None:
-        app.openapi_schema = openapi_document(app.title, app.version, app.routes)
+        app.openapi_schema = openapi_document(app.title, app.version, all_routes())
     return cast(dict[str, Any], app.openapi_schema)

@@ -1,0 +1,62 @@
+"""Routes are added by the first request for their noun, and none is missed for that."""
+
+import pytest
+from starlette.routing import Route
+
+from control_plane.access.principals import Role
+from control_plane.api.route_guards import API_PATH
+from control_plane.api.routes import NOUNS, all_routes, noun_routes
+from tests.unit.api.cluster import TOKENS, Cluster
+from tests.unit.api.exchange import call
+
+
+def beginnings(noun: str) -> set[str]:
+    """How the paths of a noun's routes begin, below the API's path."""
+    paths = [route.path for route in noun_routes(noun) if isinstance(route, Route)]
+    return {path.removeprefix(f"{API_PATH}/").partition("/")[0] for path in paths}
+
+
+@pytest.mark.parametrize("noun", NOUNS)
+def test_a_noun_is_loaded_for_all_its_paths_and_no_others(noun: str) -> None:
+    assert beginnings(noun) == NOUNS[noun]
+
+
+def test_a_request_loads_the_nouns_that_its_path_may_belong_to(cluster: Cluster) -> None:
+    assert cluster.app.routes == []
+    for _ in range(2):
+        assert call(cluster.app, "GET", f"{API_PATH}/trials/7", token=TOKENS[Role.USER]).status
+        wanted = [it for noun in ("trials", "metrics", "logs") for it in noun_routes(noun)]
+        assert cluster.app.routes == wanted
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "allowed"),
+    [
+        ("GET", "/api/v1/nothing", 404, None),
+        ("GET", "/api/v1", 404, None),
+        ("GET", "/", 404, None),
+        ("GET", "/trials/7", 404, None),
+        ("GET", "/api/v1/trials/7/nothing", 404, None),
+        # Its neighbours are in another module than the one that answers.
+        ("PATCH", "/api/v1/trials/7/logs", 405, "GET"),
+        ("DELETE", "/api/v1/cluster/configuration", 405, "GET, PUT"),
+    ],
+)
+def test_a_path_or_method_of_no_route_is_refused_before_any_is_loaded(
+    cluster: Cluster, method: str, path: str, status: int, allowed: str | None
+) -> None:
+    answer = call(cluster.app, method, path, token=TOKENS[Role.ADMIN])
+    assert (answer.status, answer.headers.get("allow")) == (status, allowed)
+
+
+def test_the_description_is_complete_whatever_was_asked_for_before(cluster: Cluster) -> None:
+    call(cluster.app, "GET", f"{API_PATH}/jobs", token=TOKENS[Role.USER])
+    answer = call(cluster.app, "GET", f"{API_PATH}/openapi.json", token=TOKENS[Role.USER])
+    described = [path for path, ways in answer.json["paths"].items() for _ in ways]
+    listed = [
+        it.path
+        for it in all_routes()
+        if isinstance(it, Route) and it.include_in_schema
+        for _ in it.methods or ()
+    ]
+    assert sorted(described) == sorted(it.replace(":path", "") for it in listed)
