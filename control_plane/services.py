@@ -1,25 +1,30 @@
 """The parts that use cases, queries and the API work with, filled in where a process starts."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property
+from __future__ import annotations
 
-from control_plane.access.tokens import TokenStore
-from control_plane.agents.identity import IdentityVerifier
-from control_plane.agents.long_polls import LongPollRegistry
-from control_plane.agents.service import AgentService
-from control_plane.agents.storage_access import CredentialIssuer
-from control_plane.agents.trial_grants import TrialGrants
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
 from control_plane.checkpoint_stores.endpoints import EndpointRule, allow_any
-from control_plane.checkpoint_stores.manifests import ManifestCache
-from control_plane.config.storage import CheckpointStorage
-from control_plane.engine.engine import Engine
-from control_plane.objects.signing import HmacUrlSigner
-from control_plane.objects.store import ObjectStore
-from control_plane.queries.metric_series import MetricSeriesCache
-from control_plane.queries.trial_ranking import TrialRankings
-from control_plane.restoration.incarnation import read_incarnation
-from control_plane.state.table import StateTable
+
+# What only some requests use is imported by the first of them (bench/gcp_cold_starts.py).
+if TYPE_CHECKING:
+    from control_plane.access.tokens import TokenStore
+    from control_plane.agents.identity import IdentityVerifier
+    from control_plane.agents.long_polls import LongPollRegistry
+    from control_plane.agents.service import AgentService
+    from control_plane.agents.storage_credentials import CredentialIssuer
+    from control_plane.agents.trial_grants import TrialGrants
+    from control_plane.checkpoint_stores.manifests import ManifestCache
+    from control_plane.config.storage import CheckpointStorage
+    from control_plane.engine.engine import Engine
+    from control_plane.objects.signing import HmacUrlSigner
+    from control_plane.objects.store import ObjectStore
+    from control_plane.queries.metric_series import MetricSeriesCache
+    from control_plane.queries.trial_ranking import TrialRankings
+    from control_plane.state.table import StateTable
 
 
 @dataclass(frozen=True)
@@ -34,14 +39,11 @@ class Services:
         hosts: the names a request may address us by, without ports. A browser that was lured to
             another name resolving to our address is refused.
         engine: the actors.
-        agents: the agents' side of them.
+        make_agents: makes the agents' side of them.
         cluster_id: the cluster's name for itself.
         version: what runs here.
         checkpoints: the store of checkpoints whose configuration names none.
         long_polls: where calls are held, on a host where waiting is cheap.
-        metric_series: the metrics looked at last.
-        manifests: the files of the checkpoints looked at last.
-        rankings: the best trials of the experiments looked at last.
         providers: where instances can come from; `provider.type` of a pool's configuration.
         endpoints: which checkpoint stores of users the cluster may call.
         credential_issuer: who issues keys for the storage of trials; None where they bring theirs.
@@ -56,14 +58,11 @@ class Services:
     now_ms: Callable[[], int]
     hosts: frozenset[str]
     engine: Engine
-    agents: AgentService
+    make_agents: Callable[[], AgentService]
     cluster_id: str
     version: str
     checkpoints: CheckpointStorage
     long_polls: LongPollRegistry | None = None
-    metric_series: MetricSeriesCache = field(default_factory=MetricSeriesCache)
-    manifests: ManifestCache = field(default_factory=ManifestCache)
-    rankings: TrialRankings = field(default_factory=TrialRankings)
     providers: frozenset[str] = frozenset()
     suggests: bool = False
     endpoints: EndpointRule = allow_any
@@ -76,6 +75,34 @@ class Services:
         return self.engine.table
 
     @cached_property
+    def agents(self) -> AgentService:
+        """The agents' side of the actors."""
+        return self.make_agents()
+
+    @cached_property
+    def metric_series(self) -> MetricSeriesCache:
+        """The metrics looked at last."""
+        from control_plane.queries.metric_series import MetricSeriesCache
+
+        return MetricSeriesCache()
+
+    @cached_property
+    def manifests(self) -> ManifestCache:
+        """The files of the checkpoints looked at last."""
+        from control_plane.checkpoint_stores.manifests import ManifestCache
+
+        return ManifestCache()
+
+    @cached_property
+    def rankings(self) -> TrialRankings:
+        """The best trials of the experiments looked at last."""
+        from control_plane.queries.trial_ranking import TrialRankings
+
+        return TrialRankings()
+
+    @cached_property
     def incarnation(self) -> str:
         """The name of the cluster's state, which no process of the cluster outlives."""
+        from control_plane.restoration.incarnation import read_incarnation
+
         return read_incarnation(self.table, self.cluster_id)

@@ -18,7 +18,7 @@ from lambdas.clock import now_ms
 if TYPE_CHECKING:
     from control_plane.agents.identity import IdentityVerifier
     from control_plane.agents.long_polls import LongPollRegistry
-    from control_plane.agents.storage_access import CredentialIssuer
+    from control_plane.agents.storage_credentials import CredentialIssuer
     from control_plane.agents.trial_grants import TrialGrants
     from control_plane.config.storage import CheckpointStorage
     from control_plane.fleet.notices import InstanceNotice

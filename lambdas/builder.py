@@ -66,11 +66,13 @@ class Cluster:
     def endpoints(self) -> EndpointRule:
         """The rule that says which checkpoint stores of users the cluster may call."""
         from control_plane.checkpoint_stores.endpoints import allow_any, endpoint_rule
-        from control_plane.queries.cluster_configuration import allowed_endpoints
 
-        if not self.adapters.checks_endpoints:
-            return allow_any
-        return endpoint_rule(partial(allowed_endpoints, self.engine.table))
+        def read_allowed() -> tuple[str, ...]:
+            from control_plane.queries.cluster_configuration import allowed_endpoints
+
+            return allowed_endpoints(self.engine.table)
+
+        return endpoint_rule(read_allowed) if self.adapters.checks_endpoints else allow_any
 
     @cached_property
     def collector(self) -> Collector:
@@ -133,7 +135,7 @@ class Cluster:
             now_ms=adapters.clock,
             hosts=adapters.api_hosts,
             engine=self.engine,
-            agents=self.agents,
+            make_agents=lambda: self.agents,
             cluster_id=adapters.cluster_id,
             version=__version__,
             checkpoints=adapters.checkpoint_storage,

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Protocol
 
 from control_plane.access.principals import Principal, Role
-from control_plane.actors.agent.actor import TOKEN_HOLDERS, TOKENS
+from control_plane.actors.agent.token_rows import TOKEN_HOLDERS, TOKENS
 from control_plane.errors import Code, RequestError
 from control_plane.state.table import (
     GET_MAX,

@@ -4,59 +4,13 @@ A trial writes below its own epoch, and reads below its own folder and the check
 from. The credentials themselves are limited to that, whatever else their role allows.
 """
 
-from dataclasses import dataclass, field
-from typing import Protocol
-
 from control_plane.actors.step import CommandRefused
 from control_plane.agents.running_trial import RunningTrial
 from control_plane.agents.spec import parse_stored_config
+from control_plane.agents.storage_credentials import CredentialIssuer, StorageAccess
 from control_plane.checkpoint_stores.store_type import CredentialScope, StorageFields
 from control_plane.checkpoint_stores.trial_storage import credential_scope, storage_fields
 from control_plane.config.storage import CheckpointStorage
-
-SECONDS_MAX = 3600
-
-
-@dataclass(frozen=True, slots=True)
-class StorageCredentials:
-    """Keys that sign requests, valid until `expires_ms` (epoch)."""
-
-    key_id: str
-    secret: str = field(repr=False)
-    session_token: str = field(repr=False)
-    expires_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class StorageToken:
-    """A token that requests carry, valid until `expires_ms` (epoch)."""
-
-    access_token: str = field(repr=False)
-    expires_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class StorageAccess:
-    """The access that credentials give in `bucket`: to write below the folder `writes`, and to read
-    below the folders `reads`.
-    """
-
-    bucket: str
-    writes: str
-    reads: tuple[str, ...]
-
-
-class CredentialIssuer(Protocol):
-    """Issues credentials of a cloud that are limited to an access."""
-
-    @property
-    def store_type(self) -> str:
-        """The type of checkpoint stores that its credentials open."""
-
-    def issue_credentials(
-        self, name: str, access: StorageAccess
-    ) -> StorageCredentials | StorageToken:
-        """Issue credentials for a session called `name`; OSError if the cloud does not answer."""
 
 
 def issued_scope(

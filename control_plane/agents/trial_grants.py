@@ -8,7 +8,7 @@ with the keys of checkpoints.
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from control_plane.agents.storage_access import StorageCredentials
+from control_plane.agents.storage_credentials import StorageCredentials
 
 
 @dataclass(frozen=True, slots=True)

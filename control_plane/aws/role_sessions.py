@@ -6,7 +6,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from control_plane.agents.storage_access import StorageCredentials
+from control_plane.agents.storage_credentials import StorageCredentials
 
 
 def assume_role(

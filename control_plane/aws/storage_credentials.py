@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from control_plane.agents.storage_access import SECONDS_MAX, StorageAccess, StorageCredentials
+from control_plane.agents.storage_credentials import SECONDS_MAX, StorageAccess, StorageCredentials
 from control_plane.aws.role_sessions import assume_role
 
 

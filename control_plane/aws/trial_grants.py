@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from control_plane.agents.storage_access import SECONDS_MAX, StorageCredentials
+from control_plane.agents.storage_credentials import SECONDS_MAX, StorageCredentials
 from control_plane.agents.trial_grants import RegistryLogin
 from control_plane.aws.role_sessions import assume_role, error_reason
 from detcloud.shared.registries import EcrRepository, ecr_repository

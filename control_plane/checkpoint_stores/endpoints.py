@@ -5,14 +5,19 @@ other hosts users cannot reach. A cluster in a cloud therefore calls only endpoi
 configuration, besides the cloud's own; one on a machine calls any that its user names.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from control_plane.checkpoint_stores.registry import find_usable_type
 from control_plane.config.endpoints import endpoint_origin
-from control_plane.config.storage import CheckpointStorage
 from control_plane.findings import Finding, mask_url_credentials, value_text
 
-EndpointRule = Callable[[CheckpointStorage], Finding | None]
+if TYPE_CHECKING:
+    from control_plane.config.storage import CheckpointStorage
+
+EndpointRule = Callable[["CheckpointStorage"], Finding | None]
 """Says why the cluster may not call the store of these options; None if it may."""
 
 

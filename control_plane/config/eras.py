@@ -8,6 +8,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
 
+from pydantic import ValidationInfo
+
 from control_plane.config.problems import ConfigInvalid
 from control_plane.field_types import to_integer
 from control_plane.findings import Finding, Loc, path_text
@@ -108,6 +110,13 @@ class Scope:
         """How the searcher uses the hyperparameter space; see SearcherSpec."""
         spec = find_spec(self.searcher)
         return "sampled" if spec is None else spec.space_use
+
+
+def scope_of(info: ValidationInfo) -> Scope:
+    """Return the scope that a validator runs in."""
+    scope = info.context
+    assert isinstance(scope, Scope)
+    return scope
 
 
 def era_of(trees: Sequence[Tree]) -> Era:

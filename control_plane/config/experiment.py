@@ -19,12 +19,12 @@ from pydantic import (
 
 from control_plane.actors.lengths import Unit
 from control_plane.config.environment import Environment
-from control_plane.config.eras import PERIODS, RULES, Era, Scope, Tree, search_rules
+from control_plane.config.eras import PERIODS, RULES, Era, Scope, Tree, scope_of, search_rules
 from control_plane.config.hyperparameters import Hyperparameters, to_search_space
 from control_plane.config.lengths import Period, Scale
 from control_plane.config.resources import BindMounts, Labels, Resources
 from control_plane.config.searcher import NO_SEARCHER, AnySearcher
-from control_plane.config.section import REVEAL, CarriedMap, Section, refuse, scope_of
+from control_plane.config.section import REVEAL, CarriedMap, Section, refuse
 from control_plane.config.storage import CheckpointStorage, Layer, SharedFsLayer, Storage
 from control_plane.config.training import Optimizations, Profiling, Reproducibility
 from control_plane.field_types import (

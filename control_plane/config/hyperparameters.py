@@ -16,13 +16,12 @@ from pydantic import (
     field_validator,
 )
 
-from control_plane.config.eras import Scope
+from control_plane.config.eras import Scope, scope_of
 from control_plane.config.section import (
     Section,
     refusal,
     refuse,
     refuse_at,
-    scope_of,
     validate_variant,
 )
 from control_plane.field_types import Count

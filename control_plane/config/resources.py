@@ -10,7 +10,8 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
 
 from control_plane.config.deadline import deadline_ms
-from control_plane.config.section import AbsolutePath, Section, refuse, scope_of
+from control_plane.config.eras import scope_of
+from control_plane.config.section import AbsolutePath, Section, refuse
 from control_plane.field_types import COUNT_MAX, CountOrZero, Text
 from control_plane.findings import value_text
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final, get_type_hints
 
 from pydantic import ConfigDict, PlainValidator, SerializeAsAny, ValidationInfo
 
-from control_plane.config.eras import Era
-from control_plane.config.section import Section, scope_of, variant_name
+from control_plane.config.eras import Era, scope_of
+from control_plane.config.section import Section, variant_name
 from control_plane.searchers.options import OptionGroup, SearcherOptions
 from control_plane.searchers.registry import searcher_spec, searcher_specs
 from control_plane.searchers.spec import SearcherSpec

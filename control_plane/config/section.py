@@ -1,7 +1,7 @@
 """The base of all sections of a configuration: strict fields, refusals, secrets, variants.
 
-Validators receive the `Scope` as context. Whatever pydantic finds wrong is put into our words at
-the innermost section, because there the known field names are at hand.
+Validators receive the `Scope` of eras.py as context. Whatever pydantic finds wrong is put into our
+words at the innermost section, because there the known field names are at hand.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 
-from control_plane.config.eras import Scope
 from control_plane.field_types import MissingHint, Text, ValueRefused, to_integer
 from control_plane.findings import (
     MASK,
@@ -208,13 +207,6 @@ def _mask_map(value: Any, info: SerializationInfo) -> Any:
 FreeMap = dict[str, Any]
 CarriedMap = Annotated[FreeMap, PlainSerializer(_mask_map)]
 """A section that is kept and shown, but that nothing here reads; its secrets are masked."""
-
-
-def scope_of(info: ValidationInfo) -> Scope:
-    """Return the scope that a validator runs in."""
-    scope = info.context
-    assert isinstance(scope, Scope)
-    return scope
 
 
 def refuse(message: str, hint: str = "", *, shown: bool = True) -> NoReturn:

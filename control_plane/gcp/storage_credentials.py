@@ -13,7 +13,7 @@ from typing import Any
 
 import urllib3
 
-from control_plane.agents.storage_access import SECONDS_MAX, StorageAccess, StorageToken
+from control_plane.agents.storage_credentials import SECONDS_MAX, StorageAccess, StorageToken
 
 IAM_ENDPOINT = "https://iamcredentials.googleapis.com"
 TOKEN_ENDPOINT = "https://sts.googleapis.com"

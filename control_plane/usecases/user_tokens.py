@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 
 from control_plane.access.principals import Principal, Role
 from control_plane.access.tokens import find_revoked, token_digest, token_put
-from control_plane.actors.agent.actor import TOKENS
+from control_plane.actors.agent.token_rows import TOKENS
 from control_plane.actors.identifiers import COUNTERS
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.queries import pool as pools

@@ -19,7 +19,7 @@ from lambdas.lazy_client import LazyClient
 
 if TYPE_CHECKING:
     from control_plane.access.tokens import StaticTokens
-    from control_plane.agents.storage_access import StorageCredentials
+    from control_plane.agents.storage_credentials import StorageCredentials
     from control_plane.aws.instance_identity import AwsIdentityVerifier
     from control_plane.aws.object_store import S3ObjectStore
     from control_plane.aws.storage_credentials import StsCredentialIssuer

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from google.oauth2.credentials import Credentials
 
-from control_plane.agents.storage_access import StorageAccess
+from control_plane.agents.storage_credentials import StorageAccess
 from control_plane.gcp.storage_credentials import DownscopedTokenIssuer
 from detcloud.storage import build_store
 from tests.emulators.fake_gcs import FakeGcs

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from control_plane.actors import addresses
+from control_plane.actors.agent.token_rows import TOKEN_HOLDERS, TOKENS
 from control_plane.actors.messages.agent import (
     LOOPBACK,
     AgentDeclaredLost,
@@ -24,9 +25,6 @@ from control_plane.evolve import evolve
 
 AGENTS = "agents"
 SESSIONS = "sessions"
-# Tokens by their digest, and the agents that hold one by name, each with its digest and epoch.
-TOKENS = "tokens"
-TOKEN_HOLDERS = "token-holders"
 
 
 def leases_partition(pool: str) -> str:

@@ -10,7 +10,8 @@ from pydantic import Field
 from control_plane.access.principals import Role
 from control_plane.agents.running_trial import RunningTrial, read_running_trial
 from control_plane.agents.spec import parse_stored_config
-from control_plane.agents.storage_access import StorageToken, allowed_access
+from control_plane.agents.storage_access import allowed_access
+from control_plane.agents.storage_credentials import StorageToken
 from control_plane.agents.trial_grants import TrialGrants
 from control_plane.api.agent_requests import AllocationName
 from control_plane.api.dependencies import ServicesParameter

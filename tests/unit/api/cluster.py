@@ -22,7 +22,7 @@ from control_plane.agents.long_polls import LongPollRegistry
 from control_plane.agents.metric_rows import store_full_segment
 from control_plane.agents.service import AgentService
 from control_plane.agents.spec import spec_builder
-from control_plane.agents.storage_access import CredentialIssuer
+from control_plane.agents.storage_credentials import CredentialIssuer
 from control_plane.agents.trial_grants import TrialGrants
 from control_plane.api.app import create_app
 from control_plane.api.route_guards import Caller, allow_anyone, guarded_router, require_role
@@ -111,6 +111,12 @@ def build_cluster(
     engine.on_commit = long_polls.wake_address
     if checkpoints is None:
         checkpoints = Directory(type="directory", container_path=str(root / "checkpoints"))
+    agents = AgentService(
+        engine,
+        spec_builder("cluster-1", checkpoints),
+        TrialLogs(table, objects).store_chunk,
+        partial(store_full_segment, objects),
+    )
     services = Services(
         tokens=TableTokens(table, StaticTokens(principals), clock),
         objects=objects,
@@ -118,12 +124,7 @@ def build_cluster(
         now_ms=clock,
         hosts=frozenset({HOST, "127.0.0.1", "[::1]"}),
         engine=engine,
-        agents=AgentService(
-            engine,
-            spec_builder("cluster-1", checkpoints),
-            TrialLogs(table, objects).store_chunk,
-            partial(store_full_segment, objects),
-        ),
+        make_agents=lambda: agents,
         cluster_id="cluster-1",
         version="1.2.3",
         checkpoints=checkpoints,

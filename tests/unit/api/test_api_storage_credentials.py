@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from control_plane.access.principals import Role
-from control_plane.agents.storage_access import StorageAccess, StorageCredentials, StorageToken
+from control_plane.agents.storage_credentials import StorageAccess, StorageCredentials, StorageToken
 from control_plane.checkpoint_stores.types.gcs import Gcs
 from control_plane.checkpoint_stores.types.s3 import S3
 from tests.unit.api.agent_side import CONFIG, Agent

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from control_plane.access.principals import Role
-from control_plane.agents.storage_access import StorageCredentials
+from control_plane.agents.storage_credentials import StorageCredentials
 from control_plane.agents.trial_grants import RegistryLogin
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster, build_cluster

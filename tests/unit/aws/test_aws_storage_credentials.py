@@ -11,7 +11,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from control_plane.agents.storage_access import SECONDS_MAX, StorageAccess
+from control_plane.agents.storage_credentials import SECONDS_MAX, StorageAccess
 from control_plane.aws.storage_credentials import StsCredentialIssuer
 from infra.aws import policies
 from infra.aws.names import Names

@@ -10,7 +10,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from control_plane.agents.storage_access import StorageCredentials
+from control_plane.agents.storage_credentials import StorageCredentials
 from control_plane.aws.trial_grants import StsTrialGrants, pull_policy
 from detcloud.shared.registries import EcrRepository, ecr_repository
 from infra.aws import trial_policies

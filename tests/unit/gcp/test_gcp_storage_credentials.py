@@ -14,7 +14,7 @@ from google.api_core.exceptions import Forbidden
 from google.cloud.storage import Client
 from google.oauth2.credentials import Credentials
 
-from control_plane.agents.storage_access import SECONDS_MAX, StorageAccess, StorageToken
+from control_plane.agents.storage_credentials import SECONDS_MAX, StorageAccess, StorageToken
 from control_plane.gcp.storage_credentials import DownscopedTokenIssuer, access_boundary
 from tests.emulators.fake_gcs import FakeGcs
 from tests.emulators.gce.metadata import MachineMetadata, metadata_server
@@ -155,7 +155,7 @@ def test_a_function_issues_tokens_by_its_own_account(storage: Storage, tmp_path:
     function = MachineMetadata("function", GoogleKeys(), account="api@team-project")
     tokens = NarrowedTokens(ACCOUNT, function.access_tokens)
     code = f"""
-from control_plane.agents.storage_access import StorageAccess
+from control_plane.agents.storage_credentials import StorageAccess
 from control_plane.gcp.storage_credentials import DownscopedTokenIssuer
 issuer = DownscopedTokenIssuer({ACCOUNT!r})
 print(issuer.issue_credentials("trial-2.3", StorageAccess("b", "1/2/3", ("1/2",))).access_token)

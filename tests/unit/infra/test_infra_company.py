@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from control_plane.agents.storage_access import StorageAccess
+from control_plane.agents.storage_credentials import StorageAccess
 from control_plane.aws.storage_credentials import session_policy
 from control_plane.fleet.records import IntentRow, Market, Offering
 from infra.aws import policies

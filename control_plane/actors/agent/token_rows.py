@@ -1,0 +1,5 @@
+"""The partitions of tokens, apart from the actor: who checks a token needs no more of it."""
+
+# Tokens by their digest, and the agents that hold one by name, each with its digest and epoch.
+TOKENS = "tokens"
+TOKEN_HOLDERS = "token-holders"
