@@ -80,7 +80,7 @@ def _deploy(program: StackProgram, options: argparse.Namespace) -> Answer:
         return {"changes": engine.count_changes(stack, _print_progress)}
     _write_admin_digest(options)
     outputs = engine.make_stack(stack, _print_progress)
-    program.resume(options.team, config, _print_progress)
+    program.finish(options.team, config, _print_progress)
     try:
         program.prune(options.team, config, _print_progress)
     except (PruneFailed, RollbackFailed) as error:

@@ -103,8 +103,8 @@ class StackProgram:
         archives: what its functions run from.
         terraform: Terraform's provider of the cloud.
         run_export: the program as it is exported to Terraform, where it is not `run`.
-        resume: lets what `drain` stopped begin again once the stack is deployed; raises
-            DrainFailed, SettingsInvalid.
+        finish: does what no resource does once the stack is deployed, and lets begin again what
+            `drain` stopped; raises DrainFailed, SettingsInvalid.
         complete_config: adds to a configuration that is right what the cloud has to be asked for,
             and returns lines for the one who deploys. It is not asked where it may not be.
     """
@@ -121,5 +121,5 @@ class StackProgram:
     archives: FunctionArchives
     terraform: TerraformProvider
     run_export: Callable[[], None] | None = None
-    resume: Callable[[str, Mapping[str, object], Progress], None] = lambda team, config, say: None
+    finish: Callable[[str, Mapping[str, object], Progress], None] = lambda team, config, say: None
     complete_config: Callable[[str, dict[str, str]], list[str]] = lambda team, config: []

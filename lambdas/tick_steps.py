@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from control_plane.actors.experiment.suggestions import SUGGESTIONS
 from lambdas.builder import Cluster
@@ -86,14 +86,17 @@ class TickSteps:
     ) -> bool:
         """Run the steps that new rows in these partitions ask for. Passes over a pool keep their
         distance: what is too early for one waits that out, once and if there is time. Returns
-        whether all is done. Raises StepsFailed.
+        whether all is done: who told of the rows tells again of what had no time. Raises
+        StepsFailed.
         """
         clock = self._cluster.adapters.clock
-        again_ms = run_steps(self.row_steps(partitions), clock(), left_ms)
-        if again_ms and left_ms() - again_ms >= RESERVE_MS:
-            sleep(again_ms / 1000)
-            again_ms = run_steps([self.provisioning], clock(), left_ms)
-        return again_ms == 0
+        done = _run_due_steps(self.row_steps(partitions), clock(), left_ms)
+        done.refuse_failures()
+        if done.again_ms and not done.unbegun and left_ms() - done.again_ms >= RESERVE_MS:
+            sleep(done.again_ms / 1000)
+            done = _run_due_steps([self.provisioning], clock(), left_ms)
+            done.refuse_failures()
+        return not done.again_ms and not done.unbegun
 
     def _reconcile_pools(self) -> int:
         return self._cluster.provisioner.reconciler.reconcile_pools()
@@ -114,23 +117,42 @@ class TickSteps:
 def run_steps(steps: Iterable[Step], now_ms: int, left_ms: Callable[[], int]) -> int:
     """Run the steps that are due and have the time; `left_ms` is until the process is ended.
     Returns in how many ms it is too early for none of them, 0 if it was for none. Raises
-    StepsFailed once all had their turn.
+    StepsFailed once all had their turn, also for what had no time: nobody tells of it again.
     """
-    minute = now_ms // MINUTE_MS
-    failed = []
-    again_ms = 0
+    done = _run_due_steps(steps, now_ms, left_ms)
+    for name, left in done.unbegun.items():
+        log.error("%s is not begun: %d ms are left", name, left)
+        done.failed.append(name)
+    done.refuse_failures()
+    return done.again_ms
+
+
+@dataclass
+class _StepsDone:
+    """What steps did: in how many ms it is too early for none of them, the names of those that
+    failed, and how much time was left for those that were not begun.
+    """
+
+    again_ms: int = 0
+    failed: list[str] = field(default_factory=list)
+    unbegun: dict[str, int] = field(default_factory=dict)
+
+    def refuse_failures(self) -> None:
+        if self.failed:
+            raise StepsFailed(f"failed: {', '.join(self.failed)}")
+
+
+def _run_due_steps(steps: Iterable[Step], now_ms: int, left_ms: Callable[[], int]) -> _StepsDone:
+    minute, done = now_ms // MINUTE_MS, _StepsDone()
     for step in steps:
         if minute % step.minutes:
             continue
         if (left := left_ms()) < RESERVE_MS:
-            log.error("%s is not begun: %d ms are left", step.name, left)
-            failed.append(step.name)
+            done.unbegun[step.name] = left
             continue
         try:
-            again_ms = max(again_ms, step.run() or 0)
+            done.again_ms = max(done.again_ms, step.run() or 0)
         except Exception:
             log.exception("%s failed", step.name)
-            failed.append(step.name)
-    if failed:
-        raise StepsFailed(f"failed: {', '.join(failed)}")
-    return again_ms
+            done.failed.append(step.name)
+    return done

@@ -126,6 +126,7 @@ DESTROY_NEEDS: Final = (
     "compute.instances: delete list",
     "run.services: update",
 )
+DELIVERY_NEEDS: Final = ("eventarc.triggers: get", "pubsub.subscriptions: get update")
 ROLLBACK_NEEDS: Final = ("run.revisions: delete list", "run.services: get update")
 
 
@@ -139,7 +140,7 @@ def split_permissions(needs: Iterable[str]) -> Iterator[str]:
 def permissions_needed() -> frozenset[str]:
     """Return all that a deployment, its check and its end may have to do in the project."""
     texts = [text for kind, needs in NEEDS.items() for text in needs if "billing" not in kind]
-    others = (*BUILD_NEEDS, *CHECK_NEEDS, *DESTROY_NEEDS, *ROLLBACK_NEEDS)
+    others = (*BUILD_NEEDS, *CHECK_NEEDS, *DELIVERY_NEEDS, *DESTROY_NEEDS, *ROLLBACK_NEEDS)
     return frozenset(split_permissions((*texts, *others)))
 
 

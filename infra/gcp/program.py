@@ -17,6 +17,7 @@ from infra.findings import Finding
 from infra.gcp import bundle, deployer, draining
 from infra.gcp.account_checks import judge
 from infra.gcp.account_reader import read_project
+from infra.gcp.deliveries import extend_deliveries
 from infra.gcp.google_api import GoogleError, RestApi
 from infra.gcp.image import ImageBuilder, build_image
 from infra.gcp.pool_checks import find_pool_problems
@@ -147,10 +148,14 @@ def drain(team: str, stack_config: Mapping[str, object], progress: Progress) -> 
     return draining.drain(names, RestApi(names.project), progress)
 
 
-def resume(team: str, stack_config: Mapping[str, object], progress: Progress) -> None:
-    """Undo what `drain` did to the functions of a team. Raises DrainFailed, SettingsInvalid."""
+def finish(team: str, stack_config: Mapping[str, object], progress: Progress) -> None:
+    """Do to a team's stack what none of its resources does: undo what `drain` did to the functions,
+    and give deliveries their time. Raises DrainFailed, SettingsInvalid.
+    """
     names = _read_settings(team, stack_config).names
-    draining.start_tick(names, RestApi(names.project), progress)
+    api = RestApi(names.project)
+    draining.start_tick(names, api, progress)
+    extend_deliveries(names, api, progress)
 
 
 def find_leftovers(team: str, stack_config: Mapping[str, object]) -> list[str]:
@@ -245,5 +250,5 @@ PROGRAM: Final = StackProgram(
     archives=ARCHIVES,
     terraform=PROVIDER,
     run_export=run_export,
-    resume=resume,
+    finish=finish,
 )

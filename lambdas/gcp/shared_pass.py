@@ -6,7 +6,9 @@ import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-PASS_SECONDS_MAX = 600.0
+from lambdas.clock import RESERVE_MS
+
+LeftMs = Callable[[], int]
 
 
 @dataclass
@@ -30,9 +32,10 @@ class SharedPass:
         self._turn = threading.Lock()
         self._next: _Round | None = None
 
-    def join(self, partition: str, run: Callable[[Collection[str]], bool]) -> bool:
-        """Make the next pass, or wait for whoever makes it, and return what it returned. Raises
-        what `run` raises, and PassFailed.
+    def join(self, partition: str, run: Callable[[Collection[str]], bool], left_ms: LeftMs) -> bool:
+        """Make the next pass, or wait for whoever makes it, and return what it returned; False
+        where the caller's time, of which there are `left_ms`, was over before. Raises what `run`
+        raises, and PassFailed.
         """
         with self._lock:
             mine, leads = self._next, self._next is None
@@ -40,16 +43,27 @@ class SharedPass:
                 mine = self._next = _Round()
             mine.partitions.add(partition)
         if leads:
-            with self._turn:
-                with self._lock:
-                    # Who comes from here on may have seen what this pass no longer sees.
-                    self._next = None
-                try:
-                    mine.outcome = run(mine.partitions)
-                finally:
-                    mine.over.set()
-        elif not mine.over.wait(PASS_SECONDS_MAX):
-            raise PassFailed("the pass is not over")
+            self._lead(mine, run, left_ms)
+        elif not mine.over.wait(_wait_seconds(left_ms)):
+            return False
         if mine.outcome is None:
             raise PassFailed("the pass failed")
         return mine.outcome
+
+    def _lead(self, mine: _Round, run: Callable[[Collection[str]], bool], left_ms: LeftMs) -> None:
+        """Make the pass when it is its turn, unless the time is over by then."""
+        is_on_turn = self._turn.acquire(timeout=_wait_seconds(left_ms))
+        try:
+            with self._lock:
+                # Who comes from here on may have seen what this pass no longer sees.
+                self._next = None
+            mine.outcome = is_on_turn and left_ms() >= RESERVE_MS and run(mine.partitions)
+        finally:
+            mine.over.set()
+            if is_on_turn:
+                self._turn.release()
+
+
+def _wait_seconds(left_ms: LeftMs) -> float:
+    """Return how long a caller can wait and still answer."""
+    return max(0.0, (left_ms() - RESERVE_MS) / 1000)

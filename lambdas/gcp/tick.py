@@ -23,7 +23,7 @@ passes = SharedPass()
 
 def handle(call: Call) -> int:
     """Run all steps each minute; for a new row only those it asks for. An event for which it is too
-    early comes again.
+    early, or no time is left, comes again.
     """
     if not is_event(call.headers):
         run_steps(steps.minute_steps(telemetry.count), now_ms(), call.left_ms)
@@ -37,7 +37,9 @@ def handle(call: Call) -> int:
     # What a row that is gone asked for was done.
     key = adapters.state_table.find_key(path)
     is_done = key is None or passes.join(
-        key.partition, lambda partitions: steps.run_row_steps(partitions, call.left_ms)
+        key.partition,
+        lambda partitions: steps.run_row_steps(partitions, call.left_ms),
+        call.left_ms,
     )
     telemetry.log_line("woken", by=key.partition if key else "", done=is_done)
     return DONE if is_done else AGAIN

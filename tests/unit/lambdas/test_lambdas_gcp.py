@@ -166,6 +166,11 @@ def test_a_line_has_the_severity_that_cloud_logging_knows_and_no_secret() -> Non
     assert (line["status"], line["logging.googleapis.com/labels"]) == (500, {"service": "api"})
 
 
+def minutes() -> int:
+    """The time of a call that has enough."""
+    return 600_000
+
+
 def test_calls_that_come_while_a_pass_runs_share_the_next_one() -> None:
     passes, seen, runs = SharedPass(), list[list[str]](), threading.Event()
     go_on = threading.Event()
@@ -177,9 +182,9 @@ def test_calls_that_come_while_a_pass_runs_share_the_next_one() -> None:
         return len(seen) == 1
 
     with ThreadPoolExecutor() as callers:
-        first = callers.submit(passes.join, "jobs#a", run)
+        first = callers.submit(passes.join, "jobs#a", run, minutes)
         assert runs.wait(ANSWER_SECONDS_MAX)
-        others = [callers.submit(passes.join, name, run) for name in ("jobs#b", "notices")]
+        others = [callers.submit(passes.join, name, run, minutes) for name in ("jobs#b", "notices")]
         wait_until(lambda: passes._next is not None and len(passes._next.partitions) == 2)
         go_on.set()
         assert first.result(ANSWER_SECONDS_MAX)
@@ -198,14 +203,50 @@ def test_a_pass_that_fails_fails_all_who_share_it_and_none_behind_it() -> None:
         raise RuntimeError("it is broken")
 
     with ThreadPoolExecutor() as callers:
-        callers.submit(passes.join, "a", block)
+        callers.submit(passes.join, "a", block, minutes)
         assert runs.wait(ANSWER_SECONDS_MAX)
-        both = [callers.submit(passes.join, name, fail) for name in ("b", "c")]
+        both = [callers.submit(passes.join, name, fail, minutes) for name in ("b", "c")]
         wait_until(lambda: passes._next is not None and len(passes._next.partitions) == 2)
         go_on.set()
         errors = {type(it.exception(ANSWER_SECONDS_MAX)) for it in both}
     assert errors == {RuntimeError, PassFailed}
-    assert passes.join("d", lambda partitions: True)
+    assert passes.join("d", lambda partitions: True, minutes)
+
+
+def test_who_has_no_time_for_a_pass_is_told_to_come_again_and_makes_none() -> None:
+    passes, seen = SharedPass(), list[list[str]]()
+
+    def run(partitions: Collection[str]) -> bool:
+        seen.append(sorted(partitions))
+        return True
+
+    assert not passes.join("jobs#a", run, lambda: RESERVE_MS - 1)
+    assert passes.join("jobs#b", run, lambda: RESERVE_MS)
+    assert seen == [["jobs#b"]]
+
+
+def test_who_waits_for_a_pass_that_takes_longer_than_its_time_is_told_to_come_again() -> None:
+    passes, runs, go_on = SharedPass(), threading.Event(), threading.Event()
+    seen = list[list[str]]()
+
+    def run(partitions: Collection[str]) -> bool:
+        seen.append(sorted(partitions))
+        runs.set()
+        return go_on.wait(ANSWER_SECONDS_MAX)
+
+    with ThreadPoolExecutor() as callers:
+        first = callers.submit(passes.join, "jobs#a", run, minutes)
+        assert runs.wait(ANSWER_SECONDS_MAX)
+        # The next pass would be its own, and its turn does not come in its time.
+        assert not passes.join("jobs#b", run, lambda: RESERVE_MS + 1)
+        # One that waits for another's pass is not held for longer than its own time, either.
+        behind = callers.submit(passes.join, "jobs#d", run, minutes)
+        wait_until(lambda: passes._next is not None)
+        assert not passes.join("jobs#e", run, lambda: RESERVE_MS + 1)
+        go_on.set()
+        assert first.result(ANSWER_SECONDS_MAX)
+        assert behind.result(ANSWER_SECONDS_MAX)
+    assert seen == [["jobs#a"], ["jobs#d", "jobs#e"]]
 
 
 def test_a_pool_of_another_clouds_is_refused() -> None:

@@ -100,7 +100,7 @@ class EarlyProvisioner:
             provisioner=SimpleNamespace(reconciler=self),
             adapters=SimpleNamespace(clock=lambda: 1_000),
         )
-        self._steps = TickSteps(cast(Any, parts))
+        self.steps = TickSteps(cast(Any, parts))
 
     def reconcile_pools(self) -> int:
         self.looks += 1
@@ -111,7 +111,7 @@ class EarlyProvisioner:
         self.left_ms -= int(seconds * 1000)
 
     def run_for_rows(self, *partitions: str) -> bool:
-        return self._steps.run_row_steps(partitions, lambda: self.left_ms, self.sleep)
+        return self.steps.run_row_steps(partitions, lambda: self.left_ms, self.sleep)
 
 
 def test_a_wake_that_comes_too_early_is_waited_out() -> None:
@@ -137,6 +137,31 @@ def test_a_wake_that_has_no_time_to_wait_is_to_come_again() -> None:
     provisioner.left_ms = 7_999
     assert not provisioner.run_for_rows("notices")
     assert (provisioner.looks, provisioner.waits) == (1, [])
+
+
+def test_a_wake_without_time_is_to_come_again_and_is_no_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    provisioner = EarlyProvisioner(times=0)
+    provisioner.left_ms = 4_999
+    assert not provisioner.run_for_rows("notices")
+    assert provisioner.looks == 0
+    assert caplog.records == []
+
+
+def test_a_wake_whose_time_ends_within_its_steps_is_to_come_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # What suggests takes the time, so that the pools are not looked at.
+    provisioner = EarlyProvisioner(times=0)
+
+    def take_time() -> None:
+        provisioner.left_ms -= 56_000
+
+    provisioner.steps.suggesting = Step("suggestions", take_time)
+    assert not provisioner.run_for_rows("suggestions", "notices")
+    assert provisioner.looks == 0
+    assert caplog.records == []
 
 
 def test_new_rows_have_done_only_what_they_are_about() -> None:
