@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
-from control_plane.actors.experiment.suggestions import SUGGESTIONS
+from control_plane.actors.suggestion_rows import SUGGESTIONS
 from lambdas.builder import Cluster
 from lambdas.clock import RESERVE_MS
 from lambdas.deployed_configuration import apply_deployed_configuration
@@ -129,8 +129,8 @@ def run_steps(steps: Iterable[Step], now_ms: int, left_ms: Callable[[], int]) ->
 
 @dataclass
 class _StepsDone:
-    """What steps did: in how many ms it is too early for none of them, the names of those that
-    failed, and how much time was left for those that were not begun.
+    """The outcome of steps: in how many ms it is too early for none of them, the names of those
+    that failed, and how much time was left for those that were not begun.
     """
 
     again_ms: int = 0

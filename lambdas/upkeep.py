@@ -5,8 +5,7 @@ budgets.
 import logging
 from collections.abc import Callable
 
-from control_plane.actors.pool.actor import POOLS
-from control_plane.agents.audit import audit_pool
+from control_plane.actors.pool.state import POOLS
 from control_plane.agents.failed_syncs import has_failed_recently
 from control_plane.agents.leases import PASS_INTERVAL_MS, forget_lost_agents, mark_lost_agents
 from control_plane.engine import due_rows
@@ -97,6 +96,9 @@ class Upkeep:
         for_each_pool(self.pools(), self._audit_pool)
 
     def _audit_pool(self, pool: str) -> None:
+        # Few ticks make one, and it knows all actors (bench/gcp_cold_starts.py).
+        from control_plane.agents.audit import audit_pool
+
         differences = audit_pool(self._engine, pool)
         for released in differences.pool.stale:
             log.warning("pool %s held %s for nobody", pool, released)

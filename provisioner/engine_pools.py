@@ -7,10 +7,10 @@ and corrects what it missed 5 s later.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from control_plane.actors import addresses
 from control_plane.actors.agent.actor import leases_partition
-from control_plane.actors.experiment.state import ExperimentState
 from control_plane.actors.job_row import JobRow
 from control_plane.actors.messages.pool import PoolSettings
 from control_plane.actors.pool.agent_slots import AgentSlots
@@ -25,6 +25,10 @@ from control_plane.state.table import Conflict
 from provisioner.model import ConnectedAgent, DeadlineProgress, Demand, JobDemand
 from provisioner.pools import PoolSnapshot
 from provisioner.settings import parse_provider_settings
+
+# Only pools whose jobs have deadlines are asked for experiments (bench/gcp_cold_starts.py).
+if TYPE_CHECKING:
+    from control_plane.actors.experiment.state import ExperimentState
 
 DRAINED_BY = "provisioner"
 

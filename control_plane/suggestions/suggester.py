@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment.state import Definition, ExperimentState
-from control_plane.actors.experiment.suggestions import SUGGESTIONS, awaited_suggestion
+from control_plane.actors.experiment.suggestions import awaited_suggestion
 from control_plane.actors.experiment.trial_summaries import Summaries, TrialSummary
+from control_plane.actors.suggestion_rows import SUGGESTIONS
 from control_plane.engine.actor_types import actor_type_at
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import PARTS

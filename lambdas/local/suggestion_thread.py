@@ -3,7 +3,7 @@
 import logging
 import threading
 
-from control_plane.actors.experiment.suggestions import SUGGESTIONS
+from control_plane.actors.suggestion_rows import SUGGESTIONS
 from control_plane.state.table import Key, TableError
 from control_plane.suggestions.suggester import Suggester
 

@@ -13,12 +13,12 @@ import pytest
 from control_plane.actors.era_rules import LENGTH_ERA as LENGTH_LIFE
 from control_plane.actors.era_rules import LifecycleRules
 from control_plane.actors.experiment.state import Definition, ExperimentState
-from control_plane.actors.experiment.suggestions import SUGGESTIONS
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.messages.experiment import ExperimentSubmitted
 from control_plane.actors.messages.pool import PoolConfigured
 from control_plane.actors.records import TrialSettings
 from control_plane.actors.step import CommandRefused
+from control_plane.actors.suggestion_rows import SUGGESTIONS
 from control_plane.actors.trial.state import TrialState
 from control_plane.agents.leases import mark_lost_agents
 from control_plane.agents.service import AgentService

@@ -8,9 +8,8 @@ import json
 
 from control_plane.actors.experiment.state import ExperimentState, listing_sort_key
 from control_plane.actors.step import StepContext
+from control_plane.actors.suggestion_rows import SUGGESTIONS
 from control_plane.searchers.methods.bayesian import BayesianState
-
-SUGGESTIONS = "suggestions"
 
 
 def update_suggestion_row(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from control_plane.actors.experiment.suggestions import SUGGESTIONS
 from control_plane.actors.messages.experiment import CancelRequested, PauseRequested
+from control_plane.actors.suggestion_rows import SUGGESTIONS
 from control_plane.engine.replay import replay_actor
 from control_plane.searchers.era_rules import LENGTH_ERA
 from control_plane.searchers.method import SuggestedPoints
