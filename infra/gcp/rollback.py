@@ -1,14 +1,16 @@
 """Rollback to the deployment before: the services' requests go to its revisions.
 
 The revisions of a deployment have one label. All functions move or none begins to: revisions of two
-deployments are not mixed for longer than it takes. The API moves last, so that whoever repeats what
-broke off goes on with the same deployment.
+deployments are not mixed for longer than it takes. A function has moved when Google says that its
+requests go there, not when it takes the order. The API moves once all others have, so that whoever
+repeats what broke off goes on with the same deployment.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from infra.gcp.draining import Clock
 from infra.gcp.functions import DEPLOYMENT_LABEL
 from infra.gcp.google_api import NOT_FOUND, GoogleApi, GoogleError, read_pages
 from infra.gcp.names import FUNCTIONS, Names
@@ -17,6 +19,8 @@ from infra.stack_program import FunctionMove, Progress, RollbackFailed
 RUN: Final = "https://run.googleapis.com/v2"
 # By whose revision the present deployment is known.
 _LAST: Final = "api"
+MOVE_SECONDS_MAX: Final = 300.0
+LOOK_SECONDS: Final = 2.0
 _TO_REVISION: Final = "TRAFFIC_TARGET_ALLOCATION_TYPE_REVISION"
 
 
@@ -44,22 +48,36 @@ class FunctionRevisions:
 
 
 def move_functions(
-    names: Names, api: GoogleApi, progress: Progress, *, forward: bool = False
+    names: Names,
+    api: GoogleApi,
+    progress: Progress,
+    *,
+    forward: bool = False,
+    clock: Clock | None = None,
 ) -> list[FunctionMove]:
     """Move the requests of the functions to the deployment before the one that the API runs, or
     with `forward` to the newest; returns the moves.
 
     Raises:
-        RollbackFailed: there is none, or Google refused.
+        RollbackFailed: there is none, or Google refused; it tells which functions moved.
     """
     try:
         found = {name: read_revisions(names, api, name) for name in FUNCTIONS}
-        target = found[_LAST].deployments[-1] if forward else _deployment_before(found)
-        _refuse_incomplete(found, target)
-        order = [*(name for name in FUNCTIONS if name != _LAST), _LAST]
-        return [_move(names, api, name, found[name], target, progress) for name in order]
     except GoogleError as error:
-        raise RollbackFailed(f"Google did not take it, try again: {error}") from None
+        raise RollbackFailed(f"nothing was moved, try again: Google said {error}") from None
+    target = found[_LAST].deployments[-1] if forward else _deployment_before(found)
+    _refuse_incomplete(found, target)
+    others = [name for name in FUNCTIONS if name != _LAST]
+    moved: list[FunctionMove] = []
+    refused: dict[str, str] = {}
+    for group in (others, [_LAST]):
+        if not refused:
+            moving = _Moving(names, api, found, target, clock or Clock())
+            done, refused = moving.move(group, progress)
+            moved += done
+    if refused:
+        raise RollbackFailed(_describe_rest(names, moved, refused, target))
+    return moved
 
 
 def service_url(names: Names, name: str) -> str:
@@ -96,8 +114,8 @@ def read_revisions(names: Names, api: GoogleApi, name: str) -> FunctionRevisions
 
 
 def _live_revision(service: Mapping[str, Any]) -> str:
-    """Return the revision that all requests go to."""
-    for target in service.get("traffic", ()):
+    """Return the revision that all requests go to, which may not be the one that was ordered."""
+    for target in service.get("trafficStatuses") or service.get("traffic", ()):
         if target.get("revision") and target.get("percent") == 100:
             return _short(target["revision"])
     return _short(service.get("latestReadyRevision", ""))
@@ -108,9 +126,16 @@ def _short(name: str) -> str:
 
 
 def _deployment_before(found: Mapping[str, FunctionRevisions]) -> str:
-    """Return the deployment before the one that the API runs."""
+    """Return the deployment before the one that the API runs; or that one, where other functions
+    run a newer one, for then it is them that have to go back.
+    """
     api = found[_LAST]
-    earlier = api.deployments[: api.deployments.index(api.deployment)] if api.deployment else []
+    at = api.deployments.index(api.deployment) if api.deployment else 0
+    earlier = api.deployments[:at]
+    if api.deployment and any(
+        it.deployment not in (*earlier, api.deployment) for it in found.values()
+    ):
+        return api.deployment
     if not earlier:
         raise RollbackFailed(
             f"there is no revision before {api.live} of the API, so nothing was moved: deploy the "
@@ -128,21 +153,89 @@ def _refuse_incomplete(found: Mapping[str, FunctionRevisions], target: str) -> N
         )
 
 
-def _move(
-    names: Names,
-    api: GoogleApi,
-    name: str,
-    found: FunctionRevisions,
-    target: str,
-    progress: Progress,
-) -> FunctionMove:
-    service, revision = names.part(name), found.by_deployment[target]
-    if revision != found.live:
+class _Moving:
+    """Moves of functions to the deployment `target`."""
+
+    def __init__(
+        self,
+        names: Names,
+        api: GoogleApi,
+        found: Mapping[str, FunctionRevisions],
+        target: str,
+        clock: Clock,
+    ) -> None:
+        self._names = names
+        self._api = api
+        self._found = found
+        self._target = target
+        self._clock = clock
+
+    def move(
+        self, functions: Sequence[str], progress: Progress
+    ) -> tuple[list[FunctionMove], dict[str, str]]:
+        """Move the functions; return the moves that were made, and why others were not."""
+        operations: dict[str, str] = {}
+        refused: dict[str, str] = {}
+        for name in functions:
+            try:
+                operations[name] = self._order(name)
+            except GoogleError as error:
+                refused[name] = str(error)
+        moved = []
+        until = self._clock.seconds() + MOVE_SECONDS_MAX
+        for name, operation in operations.items():
+            before, after = self._found[name].live, self._revision(name)
+            try:
+                self._wait(operation, until)
+            except GoogleError as error:
+                refused[name] = str(error)
+                continue
+            if operation:
+                progress(f"{self._names.part(name)}: {before} -> {after}")
+            moved.append(FunctionMove(name, before, after, self._target))
+        return moved, refused
+
+    def _revision(self, name: str) -> str:
+        return self._found[name].by_deployment[self._target]
+
+    def _order(self, name: str) -> str:
+        """Order a move, and return the operation that makes it; "" where there is nothing to do."""
+        found, revision = self._found[name], self._revision(name)
+        if revision == found.live:
+            return ""
         traffic = [{"type": _TO_REVISION, "revision": revision, "percent": 100}]
         body: dict[str, Any] = {"traffic": traffic}
         if found.etag:
             # A deployment meanwhile is not undone.
             body["etag"] = found.etag
-        api.call("PATCH", f"{service_url(names, name)}?updateMask=traffic", body)
-        progress(f"{service}: {found.live} -> {revision}")
-    return FunctionMove(name, found.live, revision, target)
+        url = f"{service_url(self._names, name)}?updateMask=traffic"
+        return str(self._api.call("PATCH", url, body)["name"])
+
+    def _wait(self, operation: str, until: float) -> None:
+        """Wait for the end of an operation. Raises GoogleError where it failed or has none."""
+        while operation:
+            found = self._api.call("GET", f"{RUN}/{operation}")
+            if found.get("done"):
+                error = found.get("error")
+                if error:
+                    raise GoogleError(int(error.get("code", 0)), str(error.get("message", "")))
+                return
+            if self._clock.seconds() >= until:
+                raise GoogleError(0, f"it was not done in {MOVE_SECONDS_MAX:g} s")
+            self._clock.sleep(LOOK_SECONDS)
+
+
+def _describe_rest(
+    names: Names, moved: Sequence[FunctionMove], refused: Mapping[str, str], target: str
+) -> str:
+    """Say which functions run which deployment after a rollback that broke off."""
+    there = {it.function for it in moved}
+    lines = [f"{names.part(name)} did not move: {why}" for name, why in refused.items()]
+    lines += [
+        f"{names.part(name)} was not asked to"
+        for name in FUNCTIONS
+        if name not in there and name not in refused
+    ]
+    at = ", ".join(names.part(it) for it in FUNCTIONS if it in there) or "none"
+    first = f"at the deployment {target} are: {at}; run it again, which goes on from there"
+    return "\n".join([first, *lines])

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from infra.gcp.draining import Clock
 from infra.gcp.google_api import GoogleError
 from infra.gcp.names import FUNCTIONS, Names
 from infra.gcp.pruning import prune_revisions
-from infra.gcp.rollback import move_functions
+from infra.gcp.rollback import RUN, move_functions
 from infra.stack_program import PruneFailed, RollbackFailed
 from tests.unit.infra.google_answers import Answer, Answers
 
@@ -42,7 +43,8 @@ def services(*deployments: str, live: int | None = None, without: str = "") -> A
             "latestReadyRevision": latest,
             "traffic": [traffic],
         }
-        table["PATCH", f"services/{service}"] = {}
+        table["PATCH", f"services/{service}"] = {"name": f"projects/p/operations/{name}"}
+        table["GET", f"operations/{name}"] = {"done": True}
         for number in range(len(deployments)):
             table["DELETE", f"revisions/{service}-{number}"] = {}
     return Answers(table)
@@ -103,14 +105,59 @@ def test_what_was_never_deployed_is_told() -> None:
         move_functions(NAMES, Answers({}), lambda line: None)
 
 
-def test_what_broke_off_is_repeated_with_the_same_deployment() -> None:
+def test_what_broke_off_is_told_and_repeated_with_the_same_deployment() -> None:
     api = services("one", "two")
     api.table["PATCH", "services/detcloud-vision-suggest"] = GoogleError(409, "etag")
-    with pytest.raises(RollbackFailed, match="try again: etag"):
+    with pytest.raises(RollbackFailed) as refusal:
         move_functions(NAMES, api, lambda line: None)
+    assert str(refusal.value).splitlines() == [
+        "at the deployment one are: detcloud-vision-advance, detcloud-vision-tick, "
+        "detcloud-vision-checkpoint-gc; run it again, which goes on from there",
+        "detcloud-vision-suggest did not move: etag",
+        "detcloud-vision-api was not asked to",
+    ]
     # The API still runs the newer one, from which the deployment before is told.
     moved = [url for url in api.urls_of("PATCH") if "-api?" in url]
     assert moved == []
+
+
+def test_a_function_that_took_the_order_and_did_not_move_is_told() -> None:
+    api = services("one", "two")
+    error = {"code": 9, "message": "revision is not ready"}
+    api.table["GET", "operations/tick"] = {"done": True, "error": error}
+    with pytest.raises(RollbackFailed, match="vision-tick did not move: revision is not ready"):
+        move_functions(NAMES, api, lambda line: None)
+    assert [url for url in api.urls_of("PATCH") if "-api?" in url] == []
+
+
+def test_the_api_moves_when_the_others_have_and_none_is_waited_for_too_long() -> None:
+    api, seconds, orders = services("one", "two"), [0.0], list[str]()
+    looks = iter([{}, {}, {"done": True}])
+    api.table["GET", "operations/suggest"] = lambda body: next(looks)
+    # Each look is 2 s after the one before.
+    clock = Clock(lambda: seconds[0], lambda it: seconds.__setitem__(0, seconds[0] + it))
+    move_functions(NAMES, api, orders.append, clock=clock)
+    assert seconds == [4.0]
+    at = [url for _, url, _ in api.calls]
+    assert at.index(f"{RUN}/projects/p/operations/suggest") < next(
+        n for n, url in enumerate(at) if "vision-api?" in url
+    )
+    api = services("one", "two")
+    api.table["GET", "operations/suggest"] = {}
+    with pytest.raises(RollbackFailed, match="suggest did not move: it was not done in 300 s"):
+        move_functions(NAMES, api, lambda line: None, clock=clock)
+
+
+def test_what_requests_really_go_to_counts_and_not_what_was_ordered() -> None:
+    # The tick was ordered back and did not go: repeated, it goes with the API's deployment.
+    api = services("one", "two", "three", live=1)
+    service = dict(api.table["GET", "services/detcloud-vision-tick"])  # type: ignore[arg-type]
+    service["trafficStatuses"] = [{"revision": "detcloud-vision-tick-2", "percent": 100}]
+    api.table["GET", "services/detcloud-vision-tick"] = service
+    moves = {it.function: it for it in move_functions(NAMES, api, lambda line: None)}
+    assert {it.deployment for it in moves.values()} == {"two"}
+    assert moves["tick"].before == "detcloud-vision-tick-2"
+    assert [url for url in api.urls_of("PATCH") if "-tick?" not in url] == []
 
 
 def test_revisions_before_the_last_five_deployments_go() -> None:
