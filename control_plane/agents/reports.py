@@ -171,7 +171,8 @@ def _to_checkpoint(report: Report, context: ReportContext) -> TrialMessage:
     )
     size, files = _parse_count(line["size_bytes"]), _parse_count(line["files"])
     metadata = _parse_metadata(line.get("metadata"))
-    return CheckpointReported(report.epoch, reference, size, files, metadata)
+    metric = None if line.get("metric") is None else _parse_metric(line["metric"])
+    return CheckpointReported(report.epoch, reference, size, files, metadata, metric)
 
 
 def _parse_metadata(value: object) -> Mapping[str, object]:

@@ -19,6 +19,10 @@ class Optimizations(Section):
     """Batches whose gradients are added up before the optimizer steps."""
     average_aggregated_gradients: bool = True
     """Whether those are divided by their number."""
+    asynchronous_checkpoints: bool = True
+    """Whether a trial trains on while its checkpoint is written and stored, as far as its memory
+    allows.
+    """
     average_training_metrics: bool = True
     """Whether training metrics are averages over all processes of a trial, not the chief's own."""
     gradient_compression: bool = False

@@ -205,13 +205,16 @@ class LengthReached:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointReported:
-    """The allocation of this epoch has written a complete checkpoint."""
+    """The allocation of this epoch has written a complete checkpoint. `metric`: that of its own
+    validation, where that came before and others may have come since.
+    """
 
     epoch: int
     checkpoint: CheckpointRef
     size_bytes: int
     files: int
     metadata: Mapping[str, object] = field(default_factory=dict)
+    metric: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

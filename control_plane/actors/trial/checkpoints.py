@@ -67,7 +67,9 @@ def record_checkpoint(
     if known is None and not _claim_checkpoint(state, checkpoint, context):
         context.add_reason(f"checkpoint {checkpoint.uuid} is another trial's; not recorded")
         return state
-    metric = state.metric if state.metric_steps == checkpoint.steps_completed else None
+    metric = message.metric
+    if state.metric_steps == checkpoint.steps_completed:
+        metric = state.metric
     record = CheckpointRecord(
         checkpoint, message.size_bytes, message.files, metric, context.now_ms, message.metadata
     )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import json
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,13 +15,18 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from detcloud.core.checkpoint_writer import METADATA, CheckpointWriter, size_and_sha256
-from detcloud.core.distributed_context import DistributedContext
-from detcloud.core.shards import Shard, assign_files, manifest_entries, merge_metadata
-from detcloud.shared.checkpoint_limits import (
-    CHECKPOINT_FILES_MAX,
-    MANIFEST,
+from detcloud.core.background_save import BackgroundSave, Save
+from detcloud.core.checkpoint_writer import (
+    CheckpointWriter,
+    MetricAt,
+    Selector,
+    files_to_store,
+    size_and_sha256,
 )
+from detcloud.core.distributed_context import DistributedContext
+from detcloud.core.manifest import parse_manifest
+from detcloud.core.shards import Shard, assign_files, manifest_entries, merge_metadata
+from detcloud.shared.checkpoint_limits import MANIFEST
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_directory import (
     LINE_BYTES_MAX,
@@ -37,9 +45,6 @@ from detcloud.storage import (
 
 # Leaves room for the rest of the report line that carries them.
 METADATA_BYTES_MAX = LINE_BYTES_MAX - 16 * 1024
-
-Selector = Callable[[str], bool]
-"""A function that says of a file's path within the checkpoint whether it is wanted."""
 
 
 class DownloadMode(Enum):
@@ -60,6 +65,7 @@ class CheckpointContext:
         *,
         on_cluster: bool,
         distributed: DistributedContext | None = None,
+        metric_at: MetricAt = lambda _: None,
     ) -> None:
         """`distributed`: the trial's processes; the chief alone stores what is not sharded."""
         self._distributed = distributed or DistributedContext()
@@ -67,13 +73,19 @@ class CheckpointContext:
         self._store = store
         self._report = report
         self._on_cluster = on_cluster
+        self._metric_at = metric_at
+        self.saves = BackgroundSave()
         self._known: dict[str, CheckpointReference] = {}
         if spec.latest_checkpoint is not None:
             self._known[spec.latest_checkpoint.uuid] = spec.latest_checkpoint
 
     @contextmanager
     def store_path(
-        self, metadata: dict[str, Any] | None = None, *, shard: bool = False
+        self,
+        metadata: dict[str, Any] | None = None,
+        *,
+        shard: bool = False,
+        asynchronous: bool = False,
     ) -> Iterator[tuple[Path, str]]:
         """Yield an empty folder to fill and the new checkpoint's UUID; store it afterwards.
 
@@ -82,16 +94,57 @@ class CheckpointContext:
         which are merged: all files become one checkpoint. Nothing is stored or reported where a
         block raises; what fails afterwards, a full disk for one, raises DetcloudError on every rank
         and leaves the checkpoints before it as they are.
+
+        With `asynchronous` the files are stored behind the code that follows, and what fails is
+        raised by the next call that stores, reports or waits, at the latest by the end of
+        `core.init`. The next checkpoint waits for this one, and so does `operation.complete`.
         """
+        self.wait()
         if shard and self._distributed.size > 1:
-            with self._store_own_shard(metadata) as place:
+            with self._store_own_shard(metadata, asynchronous) as place:
                 yield place
             return
         checked = self._checked_metadata(metadata)
-        checkpoint_uuid = str(uuid.uuid4())
-        with tempfile.TemporaryDirectory(prefix="detcloud-checkpoint-") as folder:
-            yield Path(folder), checkpoint_uuid
-            self._store_folder(Path(folder), checkpoint_uuid, checked)
+        save = Save(str(uuid.uuid4()))
+
+        def store(folder: Path) -> None:
+            self._store_folder(folder, save, checked)
+
+        with self._filled_folder(save, store, asynchronous) as folder:
+            yield folder, save.uuid
+
+    def store_behind(
+        self, write: Callable[[Path], None], metadata: dict[str, Any], bytes_expected: int = 0
+    ) -> str:
+        """Have `write` fill a folder, and store its files, both in a thread behind the caller.
+
+        `write` must touch nothing that the caller goes on to change. Returns the checkpoint's UUID;
+        all else is as for `store_path` with `asynchronous`.
+        """
+        self.wait()
+        checked = self._checked_metadata(metadata)
+        save = Save(str(uuid.uuid4()), bytes_expected)
+
+        def task() -> None:
+            with tempfile.TemporaryDirectory(prefix="detcloud-checkpoint-") as folder:
+                write(Path(folder))
+                self._store_folder(Path(folder), save, checked)
+
+        self.saves.start(save, task)
+        return save.uuid
+
+    def wait(self) -> None:
+        """Wait for the checkpoint that is stored in the background; raises what it failed with."""
+        self.saves.wait()
+
+    def finish(self) -> Exception | None:
+        """Wait as `wait` does; a failure is printed and returned."""
+        try:
+            self.saves.wait()
+        except Exception as error:
+            print(f"[detcloud] {error}", file=sys.stderr, flush=True)
+            return error
+        return None
 
     def upload(
         self,
@@ -106,21 +159,25 @@ class CheckpointContext:
         Returns its UUID; `metadata`, `shard` and errors as for `store_path`. A rank that has no
         file of a sharded checkpoint gives None.
         """
+        self.wait()
         if shard and self._distributed.size > 1:
-            folder = None if directory is None else Path(directory)
-            return self._store_shard(
-                self._distributed.broadcast(str(uuid.uuid4())), folder, metadata, selector
+            save = Save(self._distributed.broadcast(str(uuid.uuid4())))
+            own = None if directory is None else Path(directory)
+            self.saves.run(
+                save, lambda: self._store_shard(save, own, metadata, self._distributed, selector)
             )
+            return save.uuid
         if directory is None:
             raise DetcloudError(
                 "upload needs a directory, but on some ranks of a sharded checkpoint"
             )
         checked = self._checked_metadata(metadata)
-        checkpoint_uuid = str(uuid.uuid4())
-        if not Path(directory).is_dir():
+        folder = Path(directory)
+        if not folder.is_dir():
             raise DetcloudError(f"{directory} is no directory: nothing can be uploaded from it")
-        self._store_folder(Path(directory), checkpoint_uuid, checked, selector)
-        return checkpoint_uuid
+        save = Save(str(uuid.uuid4()))
+        self.saves.run(save, lambda: self._store_folder(folder, save, checked, selector))
+        return save.uuid
 
     @contextmanager
     def restore_path(
@@ -273,30 +330,68 @@ class CheckpointContext:
         return metadata
 
     @contextmanager
-    def _store_own_shard(self, metadata: dict[str, Any] | None) -> Iterator[tuple[Path, str]]:
-        checkpoint_uuid = self._distributed.broadcast(str(uuid.uuid4()))
-        with tempfile.TemporaryDirectory(prefix="detcloud-checkpoint-") as folder:
-            try:
-                yield Path(folder), checkpoint_uuid
-            except Exception as error:
-                # The others must not wait for a shard that will never come.
-                self._distributed.allgather(Shard(failure=f"{type(error).__name__}: {error}"))
+    def _store_own_shard(
+        self, metadata: dict[str, Any] | None, asynchronous: bool
+    ) -> Iterator[tuple[Path, str]]:
+        save = Save(self._distributed.broadcast(str(uuid.uuid4())))
+        # The training goes on to exchange values of its own.
+        ranks = self._distributed.background_twin() if asynchronous else self._distributed
+        run = self.saves.start if asynchronous else self.saves.run
+        own: dict[str, Any] = {}
+
+        def store(folder: Path) -> None:
+            self._store_shard(save, folder, own["metadata"], ranks)
+
+        try:
+            with self._filled_folder(save, store, asynchronous) as folder:
+                yield folder, save.uuid
+                # What is stored behind the caller must not change with it.
+                own["metadata"] = copy.deepcopy(metadata)
+        except Exception as error:
+            if "metadata" in own:
                 raise
-            self._store_shard(checkpoint_uuid, Path(folder), metadata)
+            # The others must not wait for a shard that will never come.
+            failure = Shard(failure=f"{type(error).__name__}: {error}")
+
+            def tell() -> None:
+                ranks.allgather(failure)
+
+            run(save, tell)
+            raise
+
+    @contextmanager
+    def _filled_folder(
+        self, save: Save, store: Callable[[Path], None], asynchronous: bool
+    ) -> Iterator[Path]:
+        """Yield a folder to fill; store and remove it afterwards, or behind the caller."""
+        folder = tempfile.TemporaryDirectory(prefix="detcloud-checkpoint-")
+        with contextlib.ExitStack() as unless_filled:
+            unless_filled.callback(folder.cleanup)
+            yield Path(folder.name)
+            unless_filled.pop_all()
+
+        def task() -> None:
+            with folder as place:
+                store(Path(place))
+
+        # The time in which the caller filled the folder is not the store's.
+        save.began = time.monotonic()
+        (self.saves.start if asynchronous else self.saves.run)(save, task)
 
     def _store_shard(
         self,
-        checkpoint_uuid: str,
+        save: Save,
         folder: Path | None,
         metadata: dict[str, Any] | None,
+        ranks: DistributedContext,
         selector: Selector | None = None,
-    ) -> str:
-        """Store this rank's part of a checkpoint, in step with all others; the UUID."""
-        ranks, sources = self._distributed, dict[str, Path]()
+    ) -> None:
+        """Store this rank's part of a checkpoint, in step with all other ranks."""
+        sources = dict[str, Path]()
         try:
             if folder is not None and not folder.is_dir():
                 raise DetcloudError(f"{folder} is no directory: nothing can be uploaded from it")
-            sources = _files_to_store(folder, selector) if folder is not None else {}
+            sources = files_to_store(folder, selector) if folder is not None else {}
             own = Shard(
                 {name: size_and_sha256(path) for name, path in sources.items()},
                 to_json_value(metadata or {}, "metadata"),
@@ -308,13 +403,13 @@ class CheckpointContext:
         merged = self._checked_steps(merge_metadata(shards))
         if self._store is None:
             _tell_of_no_storage()
-            return checkpoint_uuid
+            return
         files = {name: sources[name] for name, rank in owners.items() if rank == ranks.rank}
-        writer = CheckpointWriter(self._spec, self._store, self._report)
-        self._known[checkpoint_uuid] = writer.store_shard(
-            checkpoint_uuid, ranks, files, manifest_entries(shards, owners), merged
+        entries = manifest_entries(shards, owners)
+        save.bytes_total = max(1, sum(entry["size"] for entry in entries.values()))
+        self._known[save.uuid] = self._writer(self._store).store_shard(
+            save.uuid, ranks, files, entries, merged
         )
-        return checkpoint_uuid
 
     def _checked_metadata(self, metadata: dict[str, Any] | None) -> dict[str, Any]:
         if self._distributed.rank and self._distributed.can_exchange:
@@ -343,17 +438,19 @@ class CheckpointContext:
     def _store_folder(
         self,
         folder: Path,
-        checkpoint_uuid: str,
+        save: Save,
         metadata: dict[str, Any],
         selector: Selector | None = None,
     ) -> None:
         if self._store is None:
             _tell_of_no_storage()
             return
-        files = _files_to_store(folder, selector)
-        self._known[checkpoint_uuid] = CheckpointWriter(
-            self._spec, self._store, self._report
-        ).store_files(checkpoint_uuid, files, metadata)
+        files = files_to_store(folder, selector)
+        save.bytes_total = max(1, sum(path.stat().st_size for path in files.values()))
+        self._known[save.uuid] = self._writer(self._store).store_files(save.uuid, files, metadata)
+
+    def _writer(self, store: CheckpointStore) -> CheckpointWriter:
+        return CheckpointWriter(self._spec, store, self._report, self._metric_at)
 
     def _open_store(self) -> CheckpointStore:
         if self._store is None:
@@ -363,6 +460,8 @@ class CheckpointContext:
     def _resolve_checkpoint(self, checkpoint: str | CheckpointReference) -> CheckpointReference:
         if isinstance(checkpoint, CheckpointReference):
             return checkpoint
+        if (running := self.saves.running) is not None and running.uuid == checkpoint:
+            self.wait()
         if checkpoint in self._known:
             return self._known[checkpoint]
         if not self._on_cluster:
@@ -391,51 +490,9 @@ class CheckpointContext:
                     f"checkpoint {reference.uuid}: {MANIFEST} has SHA-256 {digest}, but the "
                     f"cluster recorded {reference.manifest_sha256}"
                 )
-            return _parse_manifest(place, reference)
+            return parse_manifest(place, reference)
 
 
 def _tell_of_no_storage() -> None:
     text = "[detcloud] checkpoint storage is off: this checkpoint is thrown away"
     print(text, file=sys.stderr)
-
-
-def _parse_manifest(place: Path, reference: CheckpointReference) -> dict[str, Any]:
-    try:
-        manifest: dict[str, Any] = json.loads(place.read_bytes())
-        entries = manifest["files"].values()
-        complete = all({"size", "sha256"} <= set(entry) for entry in entries)
-        if not complete or manifest["version"] != 1 or not isinstance(manifest["metadata"], dict):
-            raise ValueError("a field is missing or its version is not 1")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DetcloudError(
-            f"checkpoint {reference.uuid}: {MANIFEST} cannot be read: {error!r}"
-        ) from None
-    return manifest
-
-
-def _files_to_store(folder: Path, selector: Selector | None) -> dict[str, Path]:
-    """The wanted files of a folder by their relative path; DetcloudError for a link among them, or
-    for too many.
-    """
-    files = {}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if path.is_dir() and not path.is_symlink():
-            continue
-        if selector is not None and not selector(name):
-            continue
-        if path.is_symlink() or not path.is_file():
-            raise DetcloudError(
-                f"{path} is a link or a special file: a checkpoint holds only files"
-            )
-        if name == MANIFEST:
-            raise DetcloudError(f"{path} cannot be stored: {MANIFEST} is the checkpoint's own file")
-        if name != METADATA:
-            files[checked_key(name)] = path
-    # The metadata are a file too.
-    if len(files) + 1 > CHECKPOINT_FILES_MAX:
-        raise DetcloudError(
-            f"the checkpoint has {len(files)} files, the limit is {CHECKPOINT_FILES_MAX - 1}: "
-            "store many small files as one, such as a tar file"
-        )
-    return files

@@ -5,28 +5,45 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from detcloud.core.distributed_context import DistributedContext
-from detcloud.shared.checkpoint_limits import MANIFEST, MANIFEST_BYTES_MAX
+from detcloud.shared.checkpoint_limits import (
+    CHECKPOINT_FILES_MAX,
+    MANIFEST,
+    MANIFEST_BYTES_MAX,
+)
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_directory import CheckpointReference, Reporter, TrialSpec
-from detcloud.storage import CheckpointStore, StorageError
+from detcloud.storage import CheckpointStore, StorageError, checked_key
 
 METADATA = "metadata.json"
 Entries = Mapping[str, Mapping[str, Any]]
+
+Selector = Callable[[str], bool]
+"""A function that says of a file's path within the checkpoint whether it is wanted."""
+
+MetricAt = Callable[[int], float | None]
+"""The searcher's metric of this process's validation at so many batches; None where unknown."""
 
 
 class CheckpointWriter:
     """Writes the checkpoints of one trial; reports count on the chief alone."""
 
-    def __init__(self, spec: TrialSpec, store: CheckpointStore, report: Reporter) -> None:
+    def __init__(
+        self,
+        spec: TrialSpec,
+        store: CheckpointStore,
+        report: Reporter,
+        metric_at: MetricAt = lambda _: None,
+    ) -> None:
         self._spec = spec
         self._store = store
         self._report = report
+        self._metric_at = metric_at
 
     def store_files(
         self, checkpoint_uuid: str, files: Mapping[str, Path], metadata: dict[str, Any]
@@ -103,6 +120,8 @@ class CheckpointWriter:
         digest: str,
         metadata: dict[str, Any],
     ) -> None:
+        # Of a validation that came before: training may have had others since.
+        metric = self._metric_at(common["steps_completed"])
         self._report(
             "checkpoint",
             **common,
@@ -110,6 +129,7 @@ class CheckpointWriter:
             size_bytes=sum(entry["size"] for entry in entries.values()),
             files=len(entries),
             metadata=metadata,
+            **({} if metric is None else {"metric": metric}),
         )
 
     def _put_metadata(
@@ -161,6 +181,34 @@ class CheckpointWriter:
         return CheckpointReference(
             common["uuid"], self._spec.trial_id, common["path"], common["steps_completed"], digest
         )
+
+
+def files_to_store(folder: Path, selector: Selector | None) -> dict[str, Path]:
+    """The wanted files of a folder by their relative path; DetcloudError for a link among them, or
+    for too many.
+    """
+    files = {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_dir() and not path.is_symlink():
+            continue
+        if selector is not None and not selector(name):
+            continue
+        if path.is_symlink() or not path.is_file():
+            raise DetcloudError(
+                f"{path} is a link or a special file: a checkpoint holds only files"
+            )
+        if name == MANIFEST:
+            raise DetcloudError(f"{path} cannot be stored: {MANIFEST} is the checkpoint's own file")
+        if name != METADATA:
+            files[checked_key(name)] = path
+    # The metadata are a file too.
+    if len(files) + 1 > CHECKPOINT_FILES_MAX:
+        raise DetcloudError(
+            f"the checkpoint has {len(files)} files, the limit is {CHECKPOINT_FILES_MAX - 1}: "
+            "store many small files as one, such as a tar file"
+        )
+    return files
 
 
 def size_and_sha256(path: Path) -> tuple[int, str]:

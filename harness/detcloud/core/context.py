@@ -84,7 +84,10 @@ class Context:
             print(f"[detcloud] alert ({level.value}): {text}", file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Stop measuring; close the event file and the connections to the other processes."""
+        """Stop measuring; close the event file and the connections to the other processes, once a
+        checkpoint that is stored in the background is there.
+        """
+        self.checkpoint.finish()
         self.profiler.stop_measuring()
         self.train.close()
         self.preempt.close()
@@ -120,6 +123,7 @@ def init(
         local.train.tensorboard_mode = tensorboard_mode
         try:
             yield local
+            local.checkpoint.wait()
         finally:
             local.close()
         return
@@ -137,11 +141,17 @@ def init(
     restore_signal = _stop_on_sigterm(context.preempt)
     try:
         yield context
+        # A failure of it is the trial's, and the exit line comes after the checkpoint's.
+        context.checkpoint.wait()
     except GeneratorExit:
         # The process ends within the block: its exit code says how.
         raise
     except BaseException as error:
+        failure = context.checkpoint.finish()
         describing.join(DESCRIBE_SECONDS_MAX)
+        if failure is not None and _is_success(error):
+            _report_failed_exit(failure, directory, context)
+            raise failure from error
         _report_failed_exit(error, directory, context)
         if isinstance(error, InvalidHP):
             raise SystemExit(0) from error
@@ -220,15 +230,24 @@ def _make_context(
     on_cluster: bool,
 ) -> Context:
     is_worker = distributed.can_exchange and distributed.rank > 0
+
+    def report_unless_failed(kind: str, **fields: object) -> None:
+        checkpoint.saves.raise_failure()
+        report(kind, **fields)
+
+    events_written = None if is_worker else events
+    train = TrainContext(report_unless_failed, read, events_written, spec.metadata, spec.metric)
+    checkpoint = CheckpointContext(
+        spec,
+        store,
+        report,
+        on_cluster=on_cluster,
+        distributed=distributed,
+        metric_at=train.metric_at,
+    )
     return Context(
-        train=TrainContext(report, read, None if is_worker else events, spec.metadata),
-        checkpoint=CheckpointContext(
-            spec,
-            store,
-            report,
-            on_cluster=on_cluster,
-            distributed=distributed,
-        ),
+        train=train,
+        checkpoint=checkpoint,
         preempt=preempt,
         searcher=SearcherContext(
             read,
@@ -237,6 +256,7 @@ def _make_context(
             on_cluster=on_cluster,
             distributed=distributed,
             is_timed=bool((spec.config.get("searcher") or {}).get("time_metric")),
+            await_checkpoint=checkpoint.wait,
         ),
         distributed=distributed,
         profiler=ProfilerContext(report, is_active=on_cluster and distributed.rank == 0),
@@ -324,8 +344,12 @@ def _report_exit(directory: TrialDirectory, context: Context, error: BaseExcepti
         report.append("exit", reason=reason, directive_revision=revision, **message)
 
 
+def _is_success(error: BaseException) -> bool:
+    return isinstance(error, SystemExit) and error.code in (None, 0)
+
+
 def _exit_reason(context: Context, error: BaseException | None) -> str:
-    if isinstance(error, SystemExit) and error.code in (None, 0):
+    if error is not None and _is_success(error):
         error = None
     if isinstance(error, InvalidHP):
         return "invalid_hp"

@@ -50,6 +50,7 @@ class DistributedContext:
         self._star: Star | None = None
         self._local_star: Star | None = None
         self.control: Star | None = None
+        self._background: Star | None = None
         if chief_ip is not None:
             self._connect(chief_ip)
 
@@ -143,6 +144,15 @@ class DistributedContext:
         """The value of this node's first rank, on all of its ranks."""
         return cast("Value", self._check_local_star().broadcast(value))
 
+    def background_twin(self) -> DistributedContext:
+        """A context of this process for a thread: it exchanges values with those of the other
+        processes over connections of its own, which end with this context's.
+        """
+        numbers = (self.rank, self.size, self.local_rank, self.local_size)
+        twin = DistributedContext(*numbers, self.cross_rank, self.cross_size)
+        twin._star = self._background
+        return twin
+
     # The names that Determined 0.12 had.
 
     def get_rank(self) -> int:
@@ -159,8 +169,8 @@ class DistributedContext:
 
     def close(self) -> None:
         """Close the connections; the other processes get an error where they still wait."""
-        stars, self.control = (self._star, self._local_star, self.control), None
-        self._star = self._local_star = None
+        stars = (self._star, self._local_star, self.control, self._background)
+        self._star = self._local_star = self.control = self._background = None
         for star in stars:
             if star is not None:
                 star.close()
@@ -168,8 +178,8 @@ class DistributedContext:
     def _connect(self, chief_ip: str) -> None:
         key = channel_key(_allocation_name())
         address = _address(chief_ip, alone=self.cross_size == 1)
-        stars = connect_stars(self.rank, self.size, address, key, count=2)
-        self._star, self.control = stars
+        stars = connect_stars(self.rank, self.size, address, key, count=3)
+        self._star, self.control, self._background = stars
         if self.cross_size == 1:
             self._local_star = self._star
             return

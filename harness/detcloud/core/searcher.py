@@ -32,7 +32,14 @@ class SearcherOperation:
     validation.
     """
 
-    def __init__(self, length: int, report: Reporter, length_units: int | None = None) -> None:
+    def __init__(
+        self,
+        length: int,
+        report: Reporter,
+        length_units: int | None = None,
+        await_checkpoint: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._await_checkpoint = await_checkpoint
         self.length = length
         self.length_units = length if length_units is None else length_units
         self.completed = False
@@ -52,13 +59,15 @@ class SearcherOperation:
     def complete(self, metric: float) -> None:
         """Give the searcher its metric at `length`, once, after the report of the metrics.
 
-        An endless operation needs no metric: the call ends the training.
+        An endless operation needs no metric: the call ends the training. It waits for a checkpoint
+        that is stored in the background, so that no search decides on what cannot be restored.
 
         Raises DetcloudError for a second call and for a metric that is no number.
         """
         if self.completed:
             raise DetcloudError(f"the operation of length {self.length} was completed twice")
         number = self._number(metric)
+        self._await_checkpoint()
         if not self.is_endless:
             self._report("completed", length=self.length, metric=number)
         self.completed = True
@@ -112,8 +121,10 @@ class SearcherContext:
         on_cluster: bool,
         distributed: DistributedContext | None = None,
         is_timed: bool = False,
+        await_checkpoint: Callable[[], None] = lambda: None,
     ) -> None:
         """`is_timed`: the search stops the trial by its time metric."""
+        self._await_checkpoint = await_checkpoint
         self._read = read
         self._is_timed = is_timed
         self._distributed = distributed if distributed and distributed.can_exchange else None
@@ -148,7 +159,9 @@ class SearcherContext:
                 self.outcome = step
                 return
             assert step is not None
-            self._current = operation = SearcherOperation(step[0], self._report, step[1])
+            length, units = step
+            operation = SearcherOperation(length, self._report, units, self._await_checkpoint)
+            self._current = operation
             yield operation
             if is_chief:
                 self._check_completed(operation)

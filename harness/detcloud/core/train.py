@@ -14,6 +14,8 @@ from detcloud.core.tensorboard import EventWriter
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_directory import Directives, Reporter, to_json_value
 
+# The validations whose checkpoints may still be on their way into the store.
+VALIDATIONS_KEPT = 16
 # Larger metadata are left out by the cluster.
 METADATA_BYTES_MAX = 16 * 1024
 
@@ -41,7 +43,10 @@ class TrainContext:
         read: Callable[[], Directives],
         events: EventWriter | None,
         metadata: dict[str, Any] | None = None,
+        metric: str = "",
     ) -> None:
+        self._metric = metric
+        self._validated: dict[int, float] = {}
         self._report = report
         self._read = read
         self._events = events
@@ -109,6 +114,10 @@ class TrainContext:
         None before the first, and without a cluster.
         """
         return self._read().best_validation
+
+    def metric_at(self, steps_completed: int) -> float | None:
+        """The searcher's metric of one of this process's last validations, at so many batches."""
+        return self._validated.get(steps_completed)
 
     def set_metadata(self, metadata: dict[str, Any]) -> None:
         """Keep plain JSON data with the trial, instead of what was kept before; 16 KiB at most.
@@ -195,6 +204,11 @@ class TrainContext:
                 "gather there with core_context.distributed what the others have measured",
                 flush=True,
             )
+        value = plain.get(self._metric) if group == "validation" else None
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            self._validated[steps_completed] = value
+            for oldest in list(self._validated)[:-VALIDATIONS_KEPT]:
+                del self._validated[oldest]
         self._report(
             "metrics", group=group, steps_completed=steps_completed, metrics=plain, **extra
         )

@@ -77,7 +77,7 @@ class DeepSpeedTraining(Training):
             batch_metrics.merge(self._core.distributed)
         return batch_metrics.reduce()
 
-    def _save_checkpoint(self) -> None:
+    def _save_checkpoint(self, *, is_last: bool = False) -> None:
         steps, ranks = self.position.steps, self._core.distributed
         self.position = replace(self.position, saved=steps)
         callbacks = self._hooks.callbacks.items()

@@ -50,6 +50,11 @@ class Hooks:
             for callback in self._overriding(hook)
         )
 
+    def overrides(self, hook: Hook) -> bool:
+        """Whether a callback has a hook, under its present name or its former one."""
+        former = _FORMER_HOOKS.get(hook.__name__)
+        return any(self._overriding(one) for one in (hook, former) if one is not None)
+
     def observe_validations(self) -> bool:
         """Whether a hook may change, in a validation, the state that training goes on with."""
         return any(self._overriding(hook) for hook in _VALIDATION_HOOKS)

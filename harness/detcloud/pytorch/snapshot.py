@@ -18,7 +18,7 @@ _PLAIN = (type(None), bool, int, float, str, torch.Size, torch.dtype, torch.devi
 
 def save_state(state: dict[str, Any], folder: Path) -> None:
     """Write the state; DetcloudError for what `load_state` would refuse, and for a full disk."""
-    _check_plain(state, "checkpoint")
+    check_plain(state)
     try:
         # Through Python's own file: torch's does not tell why a write failed.
         with (folder / STATE_FILE).open("wb") as file:
@@ -50,18 +50,19 @@ def load_state(folder: Path, parts: Collection[str] = ()) -> dict[str, Any]:
     return state
 
 
-def _check_plain(value: object, place: str) -> None:
+def check_plain(value: object, place: str = "checkpoint") -> None:
+    """Raise DetcloudError, naming the place, for what `load_state` would refuse."""
     # Exact types: a subclass would be pickled by a reference to its class.
     kind = type(value)
     if isinstance(value, torch.Tensor) or kind in _PLAIN:
         return
     if isinstance(value, dict) and kind in (dict, OrderedDict, Counter):
         for key, item in value.items():
-            _check_plain(key, f"{place} key")
-            _check_plain(item, f"{place}[{key!r}]")
+            check_plain(key, f"{place} key")
+            check_plain(item, f"{place}[{key!r}]")
     elif isinstance(value, list | tuple | set) and kind in (list, tuple, set):
         for index, item in enumerate(value):
-            _check_plain(item, f"{place}[{index}]")
+            check_plain(item, f"{place}[{index}]")
     else:
         raise DetcloudError(
             f"{place} is a {kind.__module__}.{kind.__qualname__}: checkpoints hold tensors, "

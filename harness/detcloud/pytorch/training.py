@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -37,6 +38,7 @@ from detcloud.pytorch.metrics import (
 )
 from detcloud.pytorch.optimization import MODELS, OPTIMIZERS, SCHEDULERS
 from detcloud.pytorch.reducers import plain_metric
+from detcloud.pytorch.saving import StateStore
 from detcloud.pytorch.stored_code import write_code
 from detcloud.pytorch.trial import PyTorchTrial
 from detcloud.pytorch.workloads import (
@@ -111,6 +113,11 @@ class Training:
         self._average = MetricAverage()
         self._batches = iter(())
         self._observed_validation = False
+        self._states = StateStore(
+            context.core, writes_in_step=hooks.overrides(PyTorchCallback.on_checkpoint_write_end)
+        )
+        # The checkpoint of whose end the callbacks have not been told yet.
+        self._unfinished_save: str | None = None
         # Why the latest validation has no metric for the searcher; "" where it has one.
         self._missing_metric_reason = ""
         self.position = Position()
@@ -125,7 +132,8 @@ class Training:
                 if self._is_stop_requested() or not operation.completed:
                     break
         if self._core.searcher.outcome is not Outcome.COMPLETED:
-            self._save_if_stale()
+            self._save_if_stale(is_last=True)
+        self._finish_save()
         if self._is_stop_requested():
             self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
 
@@ -184,8 +192,10 @@ class Training:
                     if self._missing_metric_reason:
                         operation.report_missing_metric(self._missing_metric_reason)
                         raise DetcloudError(self._missing_metric_reason)
+                    self._finish_save()
                     operation.complete(metric)
                     return
+            self._finish_stored_save()
             if self._must_stop() and not is_measured(self.position, length):
                 return
 
@@ -375,21 +385,47 @@ class Training:
         requested = self._context.get_stop_requested()
         return any(self._core.distributed.allgather(requested)) if self._is_gang else requested
 
-    def _save_if_stale(self) -> None:
+    def _save_if_stale(self, *, is_last: bool = False) -> None:
         observed = self._observed_validation and self.position.steps > 0
         if observed or not self.position.is_saved:
-            self._save_checkpoint()
+            self._save_checkpoint(is_last=is_last)
 
-    def _save_checkpoint(self) -> None:
+    def _save_checkpoint(self, *, is_last: bool = False) -> None:
+        self._finish_save()
         steps = self.position.steps
         self.position = replace(self.position, saved=steps)
         ranks = self._gathered_rank_states()
-        uuid = self._store_state(steps, ranks) if self._is_chief else ""
+        stored = self._store_state(steps, ranks, is_last) if self._is_chief else ("", False)
+        self._unfinished_save, is_stored = self._from_chief(stored)
         self._observed_validation = False
-        self._hooks.call(PyTorchCallback.on_checkpoint_upload_end, self._from_chief(uuid))
+        if is_stored:
+            self._finish_save()
 
-    def _store_state(self, steps: int, ranks: list[dict[str, Any]]) -> str:
-        """Store the trial's state, as the chief; the checkpoint's UUID."""
+    def _finish_save(self) -> None:
+        """Wait for the checkpoint in the background, and tell the callbacks of its end."""
+        uuid, self._unfinished_save = self._unfinished_save, None
+        if uuid is None:
+            return
+        self._core.checkpoint.wait()
+        # The others go on once the chief has stored it.
+        self._from_chief(None)
+        self._hooks.call(PyTorchCallback.on_checkpoint_upload_end, uuid)
+
+    def _finish_stored_save(self) -> None:
+        """Tell the callbacks that ask for it of the checkpoint in the background, if it is done."""
+        if self._unfinished_save is None or not self._hooks.overrides(
+            PyTorchCallback.on_checkpoint_upload_end
+        ):
+            return
+        if self._from_chief(self._core.checkpoint.saves.running is None):
+            self._finish_save()
+
+    def _store_state(
+        self, steps: int, ranks: list[dict[str, Any]], is_last: bool
+    ) -> tuple[str, bool]:
+        """Store the trial's state, as the chief; the checkpoint's UUID, and whether it is stored
+        already.
+        """
         state = {
             **self._optimization.state_dict(),
             APEX: self._context.precision.state_dict(),
@@ -403,11 +439,12 @@ class Training:
         }
         self._hooks.call(PyTorchCallback.on_checkpoint_save_start, state)
         metadata = {"steps_completed": steps, "framework": f"torch-{torch.__version__}"}
-        with self._core.checkpoint.store_path(metadata) as (folder, uuid):
-            snapshot.save_state(state, folder)
+
+        def finish(folder: Path) -> None:
             write_code(folder, self._trial, self._core)
             self._hooks.call(PyTorchCallback.on_checkpoint_write_end, folder)
-        return uuid
+
+        return self._states.store(state, metadata, finish, is_last=is_last)
 
     def _gathered_rank_states(self) -> list[dict[str, Any]]:
         """The state that each process has of its own, on the chief; nothing for one alone."""

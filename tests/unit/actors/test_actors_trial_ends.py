@@ -1,6 +1,7 @@
 """How a trial ends: restarts, rollbacks, exits by its own code, and what it reports on the way."""
 
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -307,6 +308,17 @@ def test_a_checkpoint_before_its_validation_gets_its_metric() -> None:
     actor.deliver(checkpoint_reported(40))
     actor.deliver(ValidationReported(1, 40, 0.5))
     assert record(actor, 40).metric == 0.5
+
+
+def test_a_checkpoint_that_was_stored_while_training_went_on_brings_its_metric() -> None:
+    actor = running_trial()
+    actor.deliver(ValidationReported(1, 40, 0.5))
+    actor.deliver(ValidationReported(1, 60, 0.25))
+    actor.deliver(replace(checkpoint_reported(40), metric=0.5))
+    assert record(actor, 40).metric == 0.5
+    # What the cluster knows itself goes before what the report says.
+    actor.deliver(replace(checkpoint_reported(60), metric=9.0))
+    assert record(actor, 60).metric == 0.25
 
 
 def test_a_checkpoint_never_has_the_metric_of_another_step() -> None:

@@ -1,6 +1,7 @@
 """Report lines: what each means to a trial, and that a hostile one means nothing."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -113,7 +114,12 @@ def test_any_other_progress_says_nothing(value: object) -> None:
 
 def test_a_checkpoint_is_passed_on() -> None:
     reference = CheckpointRef(UUID, 4, 40, f"1/4/2/{UUID}", SHA256)
-    assert read(CHECKPOINT) == CheckpointReported(2, reference, 8, 1, {"note": "x"})
+    passed_on = CheckpointReported(2, reference, 8, 1, {"note": "x"})
+    assert read(CHECKPOINT) == passed_on
+    assert read(CHECKPOINT | {"metric": 0.5}) == replace(passed_on, metric=0.5)
+    # Whatever is worst to a search is no number.
+    assert read(CHECKPOINT | {"metric": "NaN"}) == passed_on
+    assert read(CHECKPOINT | {"metric": "half"}) is None
 
 
 @pytest.mark.parametrize("reason", ["INVALID_HP", "USER_REQUESTED_STOP"])

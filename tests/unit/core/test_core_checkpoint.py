@@ -326,7 +326,7 @@ def test_a_checkpoint_is_deleted_where_no_cluster_keeps_a_record(tmp_path: Path)
 def test_too_many_files_are_refused_before_any_is_stored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("detcloud.core.checkpoint.CHECKPOINT_FILES_MAX", 4)
+    monkeypatch.setattr("detcloud.core.checkpoint_writer.CHECKPOINT_FILES_MAX", 4)
     folder = tmp_path / "folder"
     folder.mkdir()
     for n in range(3):

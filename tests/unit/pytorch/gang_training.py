@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.utils.data import TensorDataset
 
-from detcloud import pytorch
+from detcloud import core, pytorch
 from detcloud.pytorch.batch_process import TorchBatchProcessor, torch_batch_process
 from detcloud.shared.trial_directory import Preemption
 from tests.patience import wait_until
@@ -132,11 +132,30 @@ def train_alone(root: Path) -> dict[str, torch.Tensor]:
         return trial.model.state_dict()
 
 
+def save_sharded(root: Path) -> dict[str, torch.Tensor]:
+    """Saves half a tensor of each process behind both, and loads them again; the whole tensor."""
+    from torch.distributed.checkpoint.state_dict_loader import load
+    from torch.distributed.checkpoint.state_dict_saver import save
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (2,))
+    with core.init(checkpoint_dir=root / "sharded") as context:
+        state: dict[str, Any] = {"w": distribute_tensor(torch.arange(8.0), mesh, [Shard(0)])}
+        store = context.checkpoint.store_path({}, shard=True, asynchronous=True)
+        with store as (folder, uuid):
+            save(state, checkpoint_id=folder)
+        loaded: dict[str, Any] = {"w": distribute_tensor(torch.zeros(8), mesh, [Shard(0)])}
+        with context.checkpoint.restore_path(uuid) as folder:
+            load(loaded, checkpoint_id=folder)
+    return {"w": loaded["w"].full_tensor()}
+
+
 def main(root: Path, rank: int) -> None:
     """Trains what the test prepared, as one of two processes, and one trial again where it was
     stopped.
     """
-    names = ("plain", "unbroken", "stopped", "chief", "compressed")
+    names = ("plain", "unbroken", "saving", "stopped", "chief", "compressed")
     states = {name: train(root / name) for name in names}
     if rank == 0:
         report = root / "stopped" / "trial" / "out" / "report-0.jsonl"
@@ -149,11 +168,27 @@ def main(root: Path, rank: int) -> None:
         resumed.write_text(
             json.dumps({**spec, "latest_checkpoint": {**reference, "trial_id": spec["trial_id"]}})
         )
+        resume_from_first_checkpoint(root / "saving", root / "went_on")
     torch.distributed.barrier()
+    states["went_on"] = train(root / "went_on")
     states["resumed"] = train(root / "stopped")
     process(root / "processed")
     states["off"] = train_alone(root)
+    states["sharded"] = save_sharded(root)
     torch.save(states, root / f"states-{rank}.pth")
+
+
+def resume_from_first_checkpoint(root: Path, resumed: Path) -> None:
+    """Have the trial below `resumed` go on from the first checkpoint of the one below `root`."""
+    report = root / "trial" / "out" / "report-0.jsonl"
+    lines = map(json.loads, report.read_text().splitlines())
+    kept = next(line for line in lines if line["kind"] == "checkpoint")
+    (resumed / "store").symlink_to(root / "store")
+    place = resumed / "trial" / "in" / "spec.json"
+    spec = json.loads(place.read_text())
+    reference = {name: kept[name] for name in ("uuid", "path", "steps_completed")}
+    spec["latest_checkpoint"] = {**reference, "trial_id": spec["trial_id"]}
+    place.write_text(json.dumps(spec))
 
 
 def fork_gang(root: Path) -> int:

@@ -59,7 +59,10 @@ class Cluster:
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, **spec: Any) -> None:
         self._monkeypatch = monkeypatch
-        self.trial = make_trial(root, **{**SPEC, **spec})
+        # What is stored in the background is reported in no order that a test could know.
+        optimizations = {"asynchronous_checkpoints": spec.pop("asynchronous", False)}
+        config = {"optimizations": optimizations, **spec.pop("config", {})}
+        self.trial = make_trial(root, **{**SPEC, "config": config, **spec})
         enter(self.trial, monkeypatch)
         monkeypatch.setattr("detcloud.core.context.environment", lambda *_: {})
         monkeypatch.setattr("detcloud.core.preempt.READ_SECONDS_MIN", 0.0)

@@ -50,6 +50,9 @@ def test_two_processes_train_as_one_and_stop_at_the_same_batch(
     prepare(tmp_path / "plain")
     prepare(tmp_path / "unbroken", hparams=noisy)
     prepare(tmp_path / "stopped", hparams={**noisy, "notice_at": STOPPED_AFTER - 1})
+    # Each of these checkpoints is stored behind the batches that follow it.
+    prepare(tmp_path / "saving", hparams=noisy, min_checkpoint_batches=3)
+    prepare(tmp_path / "went_on", hparams=noisy, min_checkpoint_batches=3, epoch=2)
     # In the step era training metrics are the chief's, unless a setting says otherwise.
     prepare(tmp_path / "chief", era="steps")
     options = {
@@ -78,20 +81,7 @@ def test_two_processes_train_as_one_and_stop_at_the_same_batch(
     assert found == pytest.approx([loss for *_, loss in expected], rel=1e-5)
     for name, value in alone.items():
         torch.testing.assert_close(first["plain"][name], value, rtol=1e-4, atol=1e-6)
-    # The weights of both are one model's; each has its own running averages of its batches.
-    for name in ("plain", "unbroken", "stopped", "resumed", "chief", "compressed", "off"):
-        same_weights(first[name], second[name])
-
-    # The notice, which rank 1 alone heard of, stopped both; what was resumed is as what ran on.
-    (stop, *_) = reports(tmp_path / "stopped" / "trial", "checkpoint")
-    assert stop["steps_completed"] >= STOPPED_AFTER
-    ends = [line["reason"] for line in reports(tmp_path / "stopped" / "trial", "exit")]
-    assert ends == ["preempted", "completed"]
-    for name, value in first["unbroken"].items():
-        assert torch.equal(first["resumed"][name], value), name
-    assert metrics(tmp_path / "stopped") == metrics(tmp_path / "unbroken")
-    assert not list(tmp_path.glob("*/trial/out/report-1.jsonl"))
-    assert SPEC["scheduling_unit"] == 5
+    check_states(tmp_path, first, second, alone)
 
     # 5 batches of 8 records, and the validation set: each process counts its own.
     assert [
@@ -104,13 +94,53 @@ def test_two_processes_train_as_one_and_stop_at_the_same_batch(
     ]
     chief = [loss for group, _, loss in metrics(tmp_path / "chief") if group == "training"]
     assert chief != pytest.approx(found[::2], rel=1e-3)
+    assert len(list(tmp_path.glob("off/*/*/*/*/state_dict.pth"))) == 1
+    check_processed(tmp_path / "processed")
+
+
+def check_states(
+    root: Path, first: dict[str, Any], second: dict[str, Any], alone: dict[str, Any]
+) -> None:
+    """Asserts on the weights that the trainings of two processes ended with, and on what they
+    reported of stops and checkpoints.
+    """
+    # The weights of both are one model's; each has its own running averages of its batches.
+    for name in (
+        "plain",
+        "unbroken",
+        "saving",
+        "went_on",
+        "stopped",
+        "resumed",
+        "chief",
+        "compressed",
+        "off",
+    ):
+        same_weights(first[name], second[name])
+
+    # The notice, which rank 1 alone heard of, stopped both; what was resumed is as what ran on.
+    (stop, *_) = reports(root / "stopped" / "trial", "checkpoint")
+    assert stop["steps_completed"] >= STOPPED_AFTER
+    ends = [line["reason"] for line in reports(root / "stopped" / "trial", "exit")]
+    assert ends == ["preempted", "completed"]
+    for name, value in first["unbroken"].items():
+        assert torch.equal(first["resumed"][name], value), name
+        assert torch.equal(first["saving"][name], value), name
+        assert torch.equal(first["went_on"][name], value), name
+    assert metrics(root / "stopped") == metrics(root / "unbroken")
+    saved = [it["steps_completed"] for it in reports(root / "saving" / "trial", "checkpoint")]
+    assert saved == [3, 6, 9, LENGTH]
+    went_on = reports(root / "went_on" / "trial", "checkpoint")
+    assert [it["steps_completed"] for it in went_on] == [6, 9, LENGTH]
+    assert not list(root.glob("*/trial/out/report-1.jsonl"))
+    assert SPEC["scheduling_unit"] == 5
+
     # Half precision has 11 bits: gradients are exchanged with an error of up to 1 in 2,000.
     for name, value in alone.items():
         assert not torch.equal(first["compressed"][name], first["plain"][name])
         torch.testing.assert_close(first["compressed"][name], value, rtol=2e-2, atol=1e-3)
-    assert len(list(tmp_path.glob("off/*/*/*/*/state_dict.pth"))) == 1
-
-    check_processed(tmp_path / "processed")
+    for states in (first, second):
+        assert states["sharded"]["w"].tolist() == list(range(8))
 
 
 def check_processed(root: Path) -> None:

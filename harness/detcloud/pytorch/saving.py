@@ -1,0 +1,97 @@
+"""How the chief of a PyTorchTrial stores its state: behind the training, as far as that can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from detcloud.core import Context
+from detcloud.core.available_memory import available_bytes
+from detcloud.pytorch import snapshot
+from detcloud.pytorch.state_copy import StateCopier, state_bytes
+
+# A copy may take half of what is free: the training needs more at times, such as its data loaders.
+SHARE_MAX = 0.5
+_MIB = 1 << 20
+
+Finish = Callable[[Path], None]
+
+
+class Mode(Enum):
+    """The part of a save that holds up the training.
+
+    `COPYING`: to copy the state; files are written from the copy and uploaded behind. `WRITING`: to
+    write the files, which are uploaded behind. `STORING`: all of it.
+    """
+
+    COPYING = "copying"
+    WRITING = "writing"
+    STORING = "storing"
+
+
+class StateStore:
+    """Stores one state after the other and tells in the log how, once and when that changes."""
+
+    def __init__(self, context: Context, *, writes_in_step: bool) -> None:
+        """`writes_in_step`: a callback adds files of its own to what was written."""
+        self._core = context
+        self._writes_in_step = writes_in_step
+        options = context.info.config.get("optimizations") or {}
+        self._is_asynchronous = options.get("asynchronous_checkpoints", True)
+        self._copier = StateCopier()
+        self._told: Mode | None = None
+
+    def store(
+        self, state: dict[str, Any], metadata: dict[str, Any], finish: Finish, *, is_last: bool
+    ) -> tuple[str, bool]:
+        """Store the state in files of which `finish` writes the rest; the checkpoint's UUID, and
+        whether it is stored already. After the last one nothing is left to go on with meanwhile.
+        """
+        self._core.checkpoint.wait()
+        snapshot.check_plain(state)
+        size = state_bytes(state)
+        mode, why = self._choose_mode(size)
+        if mode is not self._told and not is_last:
+            self._told = mode
+            print(f"[detcloud] {why}", flush=True)
+        if mode is Mode.COPYING and not is_last:
+            copied = self._copier.copy_state(state)
+
+            def write(folder: Path) -> None:
+                snapshot.save_state(copied, folder)
+                finish(folder)
+
+            return self._core.checkpoint.store_behind(write, metadata, size), False
+        is_behind = mode is not Mode.STORING and not is_last
+        with self._core.checkpoint.store_path(metadata, asynchronous=is_behind) as (folder, uuid):
+            snapshot.save_state(state, folder)
+            finish(folder)
+        return uuid, not is_behind
+
+    def _choose_mode(self, size: int) -> tuple[Mode, str]:
+        """The way to store a state of so many bytes, and the reason as a line of the log."""
+        if not self._is_asynchronous:
+            return Mode.STORING, (
+                "checkpoints hold up the training until they are stored, as "
+                "optimizations.asynchronous_checkpoints says"
+            )
+        if self._writes_in_step:
+            return Mode.WRITING, (
+                "checkpoints are written in the step and stored behind it: a callback has "
+                "on_checkpoint_write_end, which adds to their files"
+            )
+        free = available_bytes()
+        needed = max(0, size - self._copier.held_bytes)
+        if free is not None and needed > SHARE_MAX * free:
+            return Mode.WRITING, (
+                f"checkpoints are written in the step and stored behind it: a copy of the state, "
+                f"{size / _MIB:,.0f} MiB, would take more than half of the {free / _MIB:,.0f} MiB "
+                "of memory that are free"
+            )
+        told = "" if free is None else f" in {free / _MIB:,.0f} MiB of free memory"
+        return Mode.COPYING, (
+            f"checkpoints are written and stored behind the training, from a copy of the state: "
+            f"{size / _MIB:,.1f} MiB{told}"
+        )

@@ -1,0 +1,106 @@
+"""A copy of a trial's state in the machine's memory, which is written while training goes on."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+
+
+class StateCopier:
+    """Copies states into memory that it keeps, since to ask for it takes longer than to copy.
+
+    A copy shares its memory with the one before it: who reads that has to be done.
+    """
+
+    def __init__(self) -> None:
+        self._buffers: list[torch.UntypedStorage] = []
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes that are kept for the next copy."""
+        return sum(buffer.nbytes() for buffer in self._buffers)
+
+    def copy_state(self, state: Any) -> Any:
+        """The state with its tensors on the CPU; what shares memory in it does so in the copy."""
+        copying = _Copying(self._buffers)
+        copied = copying.copy_value(state)
+        self._buffers = list(copying.storages.values())
+        return copied
+
+
+class _Copying:
+    """One copy: the storages made so far, by the address of their originals."""
+
+    def __init__(self, kept: list[torch.UntypedStorage]) -> None:
+        self._kept = kept
+        self.storages: dict[int, torch.UntypedStorage] = {}
+
+    def copy_value(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self._copy_tensor(value)
+        kind = type(value)
+        if isinstance(value, dict):
+            made = kind()
+            for key, item in value.items():
+                made[self.copy_value(key)] = self.copy_value(item)
+            # Modules keep the versions of their states as an attribute of them.
+            if hasattr(value, "__dict__"):
+                made.__dict__.update(copy.deepcopy(value.__dict__))
+            return made
+        if kind in (list, tuple, set):
+            return kind(self.copy_value(item) for item in value)
+        return value
+
+    def _copy_tensor(self, value: torch.Tensor) -> torch.Tensor:
+        if not _is_plain(value):
+            return copy.deepcopy(value.detach().cpu())
+        storage = self._copy_storage(value.untyped_storage())
+        place = (value.storage_offset(), value.size(), value.stride())
+        return torch.empty(0, dtype=value.dtype).set_(storage, *place)
+
+    def _copy_storage(self, source: torch.UntypedStorage) -> torch.UntypedStorage:
+        known = self.storages.get(source._cdata)
+        if known is not None:
+            return known
+        number = len(self.storages)
+        made: Any = self._kept[number] if number < len(self._kept) else None
+        if made is None or made.nbytes() != source.nbytes():
+            make: Any = torch.UntypedStorage
+            made = make(source.nbytes())
+        made.copy_(source)
+        self.storages[source._cdata] = made
+        return self.storages[source._cdata]
+
+
+def state_bytes(state: Any) -> int:
+    """The bytes of a state's tensors, of what several share only once."""
+    sizes: dict[int, int] = {}
+
+    def add(value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            if _is_plain(value):
+                storage = value.untyped_storage()
+                sizes[storage._cdata] = storage.nbytes()
+            else:
+                sizes[id(value)] = value.numel() * value.element_size()
+        elif isinstance(value, dict):
+            for item in value.values():
+                add(item)
+        elif isinstance(value, list | tuple | set):
+            for item in value:
+                add(item)
+
+    add(state)
+    return sum(sizes.values())
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is nothing but a view of a storage."""
+    return (
+        type(tensor) is torch.Tensor
+        and tensor.layout is torch.strided
+        and tensor.device.type != "meta"
+        and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+    )

@@ -1,0 +1,229 @@
+"""A trial's checkpoints behind its training: what they hold, and what they wait for."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from detcloud import pytorch
+from detcloud.pytorch import saving
+from detcloud.pytorch.state_copy import StateCopier, state_bytes
+from detcloud.storage.types.directory import DirectoryStore
+from tests.patience import ANSWER_SECONDS_MAX, wait_until
+from tests.unit.core.trial_files import direct, enter, make_trial, reports
+from tests.unit.pytorch.line_trial import Cluster
+from tests.unit.pytorch.noisy_trial import NoisyTrial
+
+ROOT = Path(__file__).resolve().parents[3]
+LENGTH = 20
+SPEC: dict[str, Any] = {
+    "scheduling_unit": 5,
+    "min_validation_batches": 6,
+    "min_checkpoint_batches": 4,
+    "checkpoint_policy": "none",
+    "metric": "loss",
+    "threads": 1,
+    "hparams": {"stop_after": [], "step_mode": "step_every_epoch"},
+}
+# Trains in a process of its own, whose second checkpoint stays half stored.
+HELD_TRAINING = """
+import sys, time
+from pathlib import Path
+from detcloud import pytorch
+from detcloud.storage.types.directory import DirectoryStore
+from tests.unit.pytorch.noisy_trial import NoisyTrial
+
+put = DirectoryStore.put
+def put_or_hold(store, key, source):
+    if key.endswith("state_dict.pth") and list(store.root.rglob("state_dict.pth")):
+        Path(sys.argv[1]).touch()
+        time.sleep(3600)
+    put(store, key, source)
+DirectoryStore.put = put_or_hold
+
+with pytorch.init() as context:
+    pytorch.Trainer(NoisyTrial(context), context).fit()
+"""
+
+
+def prepare(root: Path, **spec: Any) -> Path:
+    trial = make_trial(root, **{**SPEC, **spec})
+    direct(trial, revision=1, length=LENGTH, closed=True)
+    return trial
+
+
+def train(trial: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Trains to the end; the state in the last checkpoint."""
+    enter(trial, monkeypatch)
+    monkeypatch.setattr("detcloud.core.context.environment", lambda *_: {})
+    with pytorch.init() as context:
+        pytorch.Trainer(NoisyTrial(context), context).fit()
+    return stored_state(trial, reports(trial, "checkpoint")[-1])
+
+
+def stored_state(trial: Path, line: dict[str, Any]) -> dict[str, Any]:
+    path = trial.parent / "store" / line["path"] / "state_dict.pth"
+    state: dict[str, Any] = torch.load(path, weights_only=True)
+    return state
+
+
+def assert_equal(one: Any, other: Any, place: str = "state") -> None:
+    if isinstance(one, torch.Tensor):
+        assert torch.equal(one, other), place
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys(), place
+        for key in one:
+            assert_equal(one[key], other[key], f"{place}.{key}")
+    elif isinstance(one, list | tuple):
+        assert len(one) == len(other), place
+        for index, (left, right) in enumerate(zip(one, other, strict=True)):
+            assert_equal(left, right, f"{place}[{index}]")
+    else:
+        assert one == other, place
+
+
+def test_each_checkpoint_is_of_its_step_and_leads_to_the_same_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    blocking = {"optimizations": {"asynchronous_checkpoints": False}}
+    expected = train(prepare(tmp_path / "blocking", config=blocking), monkeypatch)
+    assert "checkpoints hold up the training until they are stored" in capfd.readouterr().out
+    behind = prepare(tmp_path / "behind")
+    assert_equal(train(behind, monkeypatch), expected)
+    told = capfd.readouterr().out
+    assert told.count("checkpoints are written and stored behind the training") == 1
+    assert "of free memory" in told
+    lines = reports(behind, "checkpoint")
+    assert [line["steps_completed"] for line in lines] == [4, 8, 12, 16, LENGTH]
+    blocked = reports(tmp_path / "blocking" / "trial", "checkpoint")
+    for line, other in zip(lines, blocked, strict=True):
+        state = stored_state(behind, line)
+        assert state["position"]["steps"] == line["steps_completed"]
+        assert_equal(state, stored_state(tmp_path / "blocking" / "trial", other))
+    middle = {**lines[1], "trial_id": 4}
+    resumed = prepare(tmp_path / "resumed", epoch=2, latest_checkpoint=middle)
+    (tmp_path / "resumed" / "store").symlink_to(tmp_path / "behind" / "store")
+    assert_equal(train(resumed, monkeypatch), expected)
+
+
+def test_a_process_killed_within_an_upload_leaves_the_checkpoint_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = train(prepare(tmp_path / "undisturbed"), monkeypatch)
+    trial = prepare(tmp_path / "killed")
+    (trial / "code").mkdir()
+    held = tmp_path / "held"
+    environment = {
+        **os.environ,
+        "DETCLOUD_TRIAL_DIR": str(trial),
+        "PYTHONPATH": f"{ROOT / 'harness'}:{ROOT}",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-c", HELD_TRAINING, str(held)], cwd=trial / "code", env=environment
+    )
+    try:
+        wait_until(held.exists)
+        # It trains on meanwhile, until the third checkpoint waits for the second one.
+        wait_until(lambda: reports(trial, "metrics")[-1]["steps_completed"] == 12)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait(ANSWER_SECONDS_MAX)
+    [kept] = reports(trial, "checkpoint")
+    half = reports(trial, "checkpoint_intent")[1]
+    store = tmp_path / "killed" / "store"
+    assert kept["steps_completed"] == 4
+    assert (store / kept["path"] / "manifest.json").exists()
+    left = sorted(path.name for path in (store / half["path"]).iterdir())
+    assert left == ["load_data.json", "metadata.json"]
+    resumed = prepare(tmp_path / "resumed", epoch=2, latest_checkpoint={**kept, "trial_id": 4})
+    (tmp_path / "resumed" / "store").symlink_to(store)
+    assert_equal(train(resumed, monkeypatch), expected)
+
+
+@pytest.mark.parametrize("free", [100, None])
+def test_without_the_memory_for_a_copy_files_are_written_in_the_step(
+    free: int | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    # The line's two weights and two numbers of the generators' state alone have more bytes.
+    monkeypatch.setattr(saving, "available_bytes", lambda: free)
+    cluster = Cluster(tmp_path, monkeypatch, asynchronous=True, min_checkpoint_batches=2)
+    cluster.direct(revision=1, length=4, closed=True)
+    cluster.run()
+    assert [one["steps_completed"] for one in reports(cluster.trial, "checkpoint")] == [2, 4]
+    told = capsys.readouterr().out
+    assert ("would take more than half of the 0 MiB of memory" in told) is (free is not None)
+    assert ("behind the training, from a copy" in told) is (free is None)
+
+
+def test_callbacks_hear_of_a_checkpoint_once_it_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[str, int]] = []
+    cluster = Cluster(tmp_path, monkeypatch, asynchronous=True, min_checkpoint_batches=2)
+
+    class Note(pytorch.PyTorchCallback):
+        def on_checkpoint_write_end(self, checkpoint_dir: Path) -> None:
+            (checkpoint_dir / "added").write_text("x")
+            calls.append(("written", len(reports(cluster.trial, "checkpoint"))))
+
+        def on_checkpoint_upload_end(self, uuid: str) -> None:
+            stored = [line["uuid"] for line in reports(cluster.trial, "checkpoint")]
+            assert uuid in stored
+            calls.append(("stored", stored.index(uuid) + 1))
+
+    cluster.direct(revision=1, length=6, closed=True)
+    cluster.run(lambda trial: trial.callbacks.update(note=Note()))
+    assert [name for name, _ in calls] == ["written", "stored"] * 3
+    assert [number for name, number in calls if name == "stored"] == [1, 2, 3]
+    store = DirectoryStore(tmp_path / "store")
+    assert all(
+        f"{line['path']}/added" in store.list(line["path"])
+        for line in reports(cluster.trial, "checkpoint")
+    )
+
+
+def test_a_copy_is_of_its_moment_and_keeps_what_is_shared() -> None:
+    weights = torch.arange(6.0)
+    module = torch.nn.BatchNorm1d(2)
+    state = {
+        "weights": weights,
+        "view": weights[2:4],
+        "module": module.state_dict(),
+        "plain": [1, ("x", None), {2}],
+        "half": torch.ones(3, dtype=torch.bfloat16),
+        "sparse": torch.eye(2).to_sparse(),
+        "conjugate": torch.tensor([1 + 2j]).conj(),
+        "parameter": torch.nn.Parameter(torch.ones(2)),
+    }
+    copier = StateCopier()
+    copied = copier.copy_state(state)
+    assert_equal({**copied, "sparse": 0}, {**state, "sparse": 0})
+    assert torch.equal(copied["sparse"].to_dense(), torch.eye(2))
+    assert isinstance(copied["module"], OrderedDict)
+    assert vars(copied["module"]) == vars(state["module"])
+    weights.fill_(9.0)
+    module.running_mean.fill_(9.0)  # type: ignore[union-attr]
+    state["plain"].append(2)  # type: ignore[attr-defined]
+    assert copied["weights"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert copied["view"].tolist() == [2, 3]
+    assert copied["module"]["running_mean"].tolist() == [0, 0]
+    assert len(copied["plain"]) == 3
+    assert copied["view"].untyped_storage()._cdata == copied["weights"].untyped_storage()._cdata
+    # The next copy takes the same memory, and more only where the state has grown.
+    held, place = copier.held_bytes, copied["weights"].data_ptr()
+    again = copier.copy_state(state)
+    assert (copier.held_bytes, again["weights"].data_ptr()) == (held, place)
+    assert again["weights"].tolist() == [9.0] * 6
+    # 6 weights of 4 bytes, of which the view has a share: 24 and, with it alone, the same.
+    assert state_bytes({"a": weights, "b": [weights[2:4]]}) == 24
+    copier.copy_state({"weights": torch.zeros(3)})
+    assert copier.held_bytes == 12
