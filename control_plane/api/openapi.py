@@ -39,6 +39,7 @@ SCHEMA_NAMES: Mapping[str, str] = {
     "PostAnswer": "Taken",
     "PostBody": "Post",
     "RemovalAnswer": "Removed",
+    "SessionBody": "SessionAsked",
     "SyncBody": "Sync",
     "TemplateBody": "control_plane__api__routes__templates__Asked",
     "TokenBody": "control_plane__api__routes__tokens__Asked",

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from control_plane.access.principals import Principal, Role
-from control_plane.api.authentication import authenticate
+from control_plane.api.authentication import authenticate, request_token
 from control_plane.api.errors import ErrorAnswer
 from control_plane.api.request_bounds import RequestBounds
 from control_plane.api.request_limits import BODY_BYTES_MAX, limit_body
@@ -155,10 +155,8 @@ def _declare(handler: Handler, rule: AccessRule) -> Handler:
 
 async def _authorize(request: Request, roles: frozenset[Role]) -> Principal:
     services: Services = request.app.state.services
-    headers = request.headers.getlist("authorization")
-    # With two headers, a proxy before us may have checked the other one.
-    header = headers[0] if len(headers) == 1 else None
-    principal = await run_in_threadpool(authenticate, services.tokens, header)
+    token = request_token(request, services.cluster_id)
+    principal = await run_in_threadpool(authenticate, services.tokens, token)
     if principal.role not in roles:
         allowed = " or ".join(sorted(roles))
         raise RequestError(Code.FORBIDDEN, f"this needs the role {allowed}, not {principal.role}")

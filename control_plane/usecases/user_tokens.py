@@ -173,13 +173,10 @@ def create_token(
     """
     token = mint_token()
     bearer_key = Key(TOKENS, token_digest(bearer))
-    guards: tuple[Write, ...] = ()
-    if table.get(bearer_key) is not None:
-        draft = replace(draft, makers=(*draft.makers, bearer_key.sort))
-        guards = (Check(bearer_key, Expect.PRESENT),)
-    if len(draft.makers) > MAKERS_MAX:
-        text = f"a token that {MAKERS_MAX} others made one after the other makes no further one"
-        raise RequestError(Code.CONFLICT, f"{text}; use the first of them")
+    makers = extend_makers(table, draft.makers, bearer)
+    is_revocable = makers != draft.makers
+    guards: tuple[Write, ...] = (Check(bearer_key, Expect.PRESENT),) if is_revocable else ()
+    draft = replace(draft, makers=makers)
     principal = Principal(
         draft.user, draft.role, draft.subject, draft.expires_ms, makers=draft.makers
     )
@@ -209,6 +206,22 @@ def create_token(
         else:
             return minted
     raise RequestError(Code.UNAVAILABLE, "too many tokens are made at once; try again")
+
+
+def extend_makers(table: StateTable, makers: tuple[str, ...], bearer: str) -> tuple[str, ...]:
+    """The makers of what a token makes whose own are `makers`: the token too, unless it is one of
+    the cluster's own, which nobody can revoke.
+
+    Raises:
+        RequestError: conflict, where they would be too many.
+    """
+    digest = token_digest(bearer)
+    if table.get(Key(TOKENS, digest)) is None:
+        return makers
+    if len(makers) >= MAKERS_MAX:
+        text = f"a token that {MAKERS_MAX} others made one after the other makes no further one"
+        raise RequestError(Code.CONFLICT, f"{text}; use the first of them")
+    return (*makers, digest)
 
 
 def encrypt_token(content: bytes, bearer: str, token_id: int) -> bytes:

@@ -135,7 +135,9 @@ def test_up_is_idempotent_and_down_leaves_nothing(laptop: Laptop, tmp_path: Path
     assert "no cluster runs here" in laptop.run("status", code=4).stdout
     up = laptop.run("up", "--slots", 3)
     url, pid = laptop.record()["url"], laptop.record()["pid"]
-    assert up.stdout == f"the local cluster is up at {url} (pid {pid}, data in {laptop.home})\n"
+    first, page = up.stdout.splitlines()
+    assert first == f"the local cluster is up at {url} (pid {pid}, data in {laptop.home})"
+    assert f"{url}/ui/#/sign-in/dct_" in page
     again = laptop.run("up")
     assert again.stdout == f"the local cluster runs already at {url} (pid {pid})\n"
     with laptop.cluster() as cluster:

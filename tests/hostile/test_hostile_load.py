@@ -162,9 +162,9 @@ def test_who_waits_for_a_thread_is_no_stranger(live: Live, monkeypatch: pytest.M
     monkeypatch.setattr(connections, "STRANGERS_MAX", 1)
     may_answer = threading.Event()
 
-    def wait_and_authenticate(tokens: TokenStore, authorization: str | None) -> Principal:
+    def wait_and_authenticate(tokens: TokenStore, token: str) -> Principal:
         assert may_answer.wait(ANSWER_SECONDS_MAX)
-        return authenticate(tokens, authorization)
+        return authenticate(tokens, token)
 
     monkeypatch.setattr("control_plane.api.route_guards.authenticate", wait_and_authenticate)
     # More than is read before somebody wants it.

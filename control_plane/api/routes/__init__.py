@@ -35,6 +35,9 @@ NOUNS: Mapping[str, frozenset[str]] = {
     "cost": frozenset({"cost"}),
     "templates": frozenset({"templates"}),
     "tokens": frozenset({"tokens"}),
+    "sessions": frozenset({"sessions", "sign-in-codes"}),
+    # Its paths are outside of the API's.
+    "page": frozenset({""}),
 }
 
 

@@ -7,7 +7,7 @@ from fastapi import Path, Request, Response
 from pydantic import Field
 
 from control_plane.access.principals import USER_ROLES, Role
-from control_plane.api.authentication import bearer_token
+from control_plane.api.authentication import request_token
 from control_plane.api.dependencies import IdempotencyParameter, PageParameters, ServicesParameter
 from control_plane.api.request_body import RequestBody
 from control_plane.api.responses import answer_response
@@ -101,7 +101,7 @@ def create(
         expires_days=body.expires_days,
     )
     draft = draft_record(services, token_request, caller)
-    bearer = bearer_token(http_request.headers.get("authorization"))
+    bearer = request_token(http_request, services.cluster_id)
 
     def describe_new_token(reply: dict[str, Any]) -> NewToken:
         minted = MintedToken(**reply)

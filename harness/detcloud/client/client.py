@@ -318,6 +318,12 @@ class Client:
         identity: Identity = self.get("/whoami")
         return identity
 
+    def sign_in_link(self) -> str:
+        """An address of the web page that signs a browser in as the token's user: once, within
+        five minutes.
+        """
+        return f"{self.url}{self.post('/sign-in-codes')['path']}"
+
     def overview(self) -> Overview:
         """The cluster's version and its resource pools."""
         overview: Overview = self.get("/cluster")

@@ -4,7 +4,7 @@ import pytest
 
 from control_plane.access.principals import Principal, Role
 from control_plane.access.tokens import StaticTokens, token_digest
-from control_plane.api.authentication import authenticate
+from control_plane.api.authentication import authenticate, bearer_token
 from control_plane.api.route_guards import (
     AccessRule,
     GuardedRoute,
@@ -19,7 +19,12 @@ from tests.unit.api.exchange import call
 
 OPEN = {
     ("GET", "/api/v1/health"),
+    # What they take stands for a token.
+    ("POST", "/api/v1/sessions"),
     # Code that everybody may have.
+    ("GET", "/"),
+    ("GET", "/ui"),
+    ("GET", "/ui/{path:path}"),
     # The proof in its body stands for a token.
     ("PUT", "/api/v1/instances/{instance_id}/boot-report"),
     ("PUT", "/api/v1/instances/{instance_id}/identity"),
@@ -125,7 +130,7 @@ def test_a_handler_receives_who_calls(tmp_path: Path) -> None:
 
 
 def test_the_scheme_may_be_in_any_case() -> None:
-    assert authenticate(_tokens("t"), "bEARER t").role is Role.USER
+    assert authenticate(_tokens("t"), bearer_token("bEARER t")).role is Role.USER
 
 
 def test_tokens_are_long_marked_and_differ() -> None:
@@ -137,7 +142,7 @@ def test_tokens_are_long_marked_and_differ() -> None:
 
 def test_a_digest_is_no_token() -> None:
     with pytest.raises(RequestError):
-        authenticate(_tokens("t"), f"Bearer {token_digest('t')}")
+        authenticate(_tokens("t"), token_digest("t"))
 
 
 def _tokens(token: str) -> StaticTokens:

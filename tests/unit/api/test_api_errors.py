@@ -60,7 +60,7 @@ def test_another_content_type_is_invalid(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("method", "target"),
     [
-        ("GET", "/"),
+        ("GET", "/nothing"),
         ("GET", "/api/v1/none"),
         ("GET", "/api/v1/health/"),
         ("GET", "/docs"),

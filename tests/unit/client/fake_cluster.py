@@ -90,6 +90,8 @@ class FakeCluster:
                 return {"needed": False, "upload": None}
             upload = {"method": "PUT", "path": f"/objects/{body['sha256']}", "expires_ms": 9}
             return {"needed": True, "upload": {**upload, "headers": {"X-Signed": "yes"}}}
+        if path == "/sign-in-codes":
+            return {"code": "dct_code", "path": "/ui/#/sign-in/dct_code", "expires_ms": 9}
         if path == "/experiments":
             return self._create(body)
         if found := re.fullmatch(r"/experiments/(\d+)/(\w+)", path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -87,7 +88,16 @@ def start_cluster(arguments: Namespace) -> int:
     if is_live(sys.stderr):
         print("\r\x1b[K", end="", file=sys.stderr)
     print(f"the local cluster is up at {record.url} (pid {record.pid}, data in {home.folder})")
+    _print_page_link(home, record)
     return 0
+
+
+def _print_page_link(home: Home, record: ServerRecord) -> None:
+    """Print where the web page is; nothing where the server gives no link, which no start fails
+    for.
+    """
+    with Client(record.url, home.token()) as client, contextlib.suppress(DetcloudError):
+        print(f"its page, signed in once within five minutes: {client.sign_in_link()}")
 
 
 def add_down_arguments(parser: ArgumentParser) -> None:

@@ -253,6 +253,7 @@ _CLUSTER = (
     Command("config", "check", "check a configuration file", "config"),
     Command("cluster", "up", "start the local cluster", "cluster", ("up",), is_local=True),
     Command("cluster", "down", "stop the local cluster", "cluster", ("down",), is_local=True),
+    Command("cluster", "open", "open the web page, signed in", "page", ("open",)),
     Command("cluster", "status", "show where the cluster is and its load", "cluster", ("status",)),
     Command(
         "cluster",

@@ -147,3 +147,21 @@ def test_the_servers_log_is_printed_and_followed(
             assert process.stdout.readline() == b"new\n"
         finally:
             process.kill()
+
+
+def test_open_prints_a_link_and_opens_it_where_there_is_a_browser(
+    fake: FakeCluster, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+
+    def open_browser(link: str) -> bool:
+        opened.append(link)
+        return len(opened) == 1
+
+    monkeypatch.setattr("webbrowser.open", open_browser)
+    link = f"{fake.url}/ui/#/sign-in/dct_code"
+    assert detcloud("open", "--no-browser").out == f"{link}\n"
+    assert opened == []
+    assert detcloud("open").err == ""
+    assert opened == [link]
+    assert "no browser was found here" in detcloud("open").err

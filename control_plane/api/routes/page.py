@@ -1,0 +1,45 @@
+"""Routes of the web page's files: the same for all, with nothing of the cluster in them."""
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
+
+from control_plane.api.route_guards import GuardedRoute, allow_anyone
+from control_plane.errors import Code, RequestError
+from control_plane.page.page_files import ENTRY, PageFiles
+
+# Scripts and styles are files of ours. The charts' and the icon's images are made by them.
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+
+router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
+
+_files = PageFiles()
+
+
+@router.get("/")
+@router.get("/ui")
+@allow_anyone
+async def redirect_to_page() -> RedirectResponse:
+    return RedirectResponse("/ui/", 307)
+
+
+@router.get("/ui/{path:path}")
+@allow_anyone
+def get_file(path: str, request: Request) -> Response:
+    file = _files.find(path or ENTRY, request.headers.get("accept-encoding", ""))
+    if file is None:
+        raise RequestError(Code.NOT_FOUND, "the page has no such file")
+    headers = {
+        "Cache-Control": file.cache_control,
+        "Content-Security-Policy": _POLICY,
+        "ETag": file.etag,
+        "Vary": "Accept-Encoding",
+    }
+    if request.headers.get("if-none-match") == file.etag:
+        return Response(status_code=304, headers=headers)
+    if file.encoding:
+        headers["Content-Encoding"] = file.encoding
+    return Response(file.content, media_type=file.media_type, headers=headers)

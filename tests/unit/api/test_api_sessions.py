@@ -1,0 +1,177 @@
+"""Sessions of browsers: what opens one, what it is good for, and what ends it."""
+
+import re
+from collections.abc import Mapping
+
+import pytest
+
+from control_plane.access.principals import Role
+from control_plane.usecases.browser_sessions import CODE_MS, SESSION_MS
+from tests.unit.api.cluster import NOW_MS, TOKENS, Cluster
+from tests.unit.api.exchange import Answer, call
+
+USER = TOKENS[Role.USER]
+LOOPBACK = ("host", "127.0.0.1:4000")
+
+
+def new_code(cluster: Cluster, token: str = USER) -> str:
+    """A sign-in code made with a token."""
+    answer = call(cluster.app, "POST", "/api/v1/sign-in-codes", token=token)
+    assert answer.status == 201
+    return str(answer.json["code"])
+
+
+def open_session(
+    cluster: Cluster, content: object, headers: list[tuple[str, str]] | None = None
+) -> Answer:
+    return call(cluster.app, "POST", "/api/v1/sessions", headers=headers or [], content=content)
+
+
+def halves(answer: Answer) -> list[tuple[str, str]]:
+    """The headers with which a browser shows both halves of the session that was opened."""
+    assert answer.status == 201
+    cookie = answer.headers["set-cookie"].split(";", 1)[0]
+    return [("cookie", cookie), ("x-session-key", answer.json["key"])]
+
+
+def whoami(cluster: Cluster, headers: list[tuple[str, str]]) -> Answer:
+    return call(cluster.app, "GET", "/api/v1/whoami", headers=headers)
+
+
+def cookie_attributes(answer: Answer) -> Mapping[str, str]:
+    """The attributes of the cookie that an answer sets, with its own name under `name`."""
+    first, *rest = answer.headers["set-cookie"].split("; ")
+    pairs = (part.partition("=") for part in rest)
+    return {"name": first.partition("=")[0]} | {name.lower(): value for name, _, value in pairs}
+
+
+def test_a_code_opens_a_session_of_who_made_it(cluster: Cluster) -> None:
+    made = call(cluster.app, "POST", "/api/v1/sign-in-codes", token=USER).json
+    assert made["path"] == f"/ui/#/sign-in/{made['code']}"
+    assert made["expires_ms"] == NOW_MS + CODE_MS
+    opened = open_session(cluster, {"code": made["code"]})
+    assert (opened.json["user"], opened.json["role"]) == ("user-1", "user")
+    assert opened.json["expires_ms"] == NOW_MS + SESSION_MS
+    assert whoami(cluster, halves(opened)).json == {"user": "user-1", "role": "user"}
+
+
+def test_a_code_is_good_once(cluster: Cluster) -> None:
+    code = new_code(cluster)
+    assert open_session(cluster, {"code": code}).status == 201
+    again = open_session(cluster, {"code": code})
+    assert (again.status, again.code) == (401, "unauthenticated")
+    assert "`detcloud open`" in again.json["error"]["message"]
+
+
+def test_a_code_is_good_for_five_minutes(cluster: Cluster) -> None:
+    code = new_code(cluster)
+    cluster.clock.ms += 5 * 60 * 1000
+    assert open_session(cluster, {"code": code}).status == 401
+
+
+def test_a_code_is_no_token(cluster: Cluster) -> None:
+    code = new_code(cluster)
+    assert call(cluster.app, "GET", "/api/v1/whoami", token=code).status == 401
+    assert open_session(cluster, {"token": code}).status == 401
+
+
+def test_a_token_opens_a_session_which_ends_with_it(cluster: Cluster) -> None:
+    made = cluster.post("/tokens", {"description": "mine", "expires_days": 1}).json
+    opened = open_session(cluster, {"token": made["token"]})
+    # A day, which is less than a session's week.
+    assert opened.json["expires_ms"] == NOW_MS + 24 * 3600 * 1000
+    assert whoami(cluster, halves(opened)).status == 200
+    call(cluster.app, "DELETE", f"/api/v1/tokens/{made['id']}", token=USER)
+    assert whoami(cluster, halves(opened)).status == 401
+
+
+def test_a_code_ends_with_the_token_that_made_it(cluster: Cluster) -> None:
+    made = cluster.post("/tokens", {"description": "mine"}).json
+    code = new_code(cluster, made["token"])
+    call(cluster.app, "DELETE", f"/api/v1/tokens/{made['id']}", token=USER)
+    assert open_session(cluster, {"code": code}).status == 401
+
+
+@pytest.mark.parametrize("role", [Role.AGENT, Role.JOIN])
+def test_a_token_of_an_agent_opens_no_session(cluster: Cluster, role: Role) -> None:
+    assert open_session(cluster, {"token": TOKENS[role]}).code == "forbidden"
+
+
+@pytest.mark.parametrize("content", [{}, {"code": "a", "token": "b"}, {"code": ""}, {"key": "a"}])
+def test_a_senseless_request_opens_no_session(cluster: Cluster, content: object) -> None:
+    assert open_session(cluster, content).code == "invalid"
+
+
+def test_a_form_of_another_site_opens_no_session(cluster: Cluster) -> None:
+    # A form can send no JSON under its own name.
+    body = f'{{"code": "{new_code(cluster)}"}}'.encode()
+    plain = [("content-type", "text/plain")]
+    assert call(cluster.app, "POST", "/api/v1/sessions", headers=plain, body=body).code == "invalid"
+
+
+@pytest.mark.parametrize("missing", ["cookie", "x-session-key"])
+def test_half_a_session_is_none(cluster: Cluster, missing: str) -> None:
+    both = halves(open_session(cluster, {"code": new_code(cluster)}))
+    half = [(name, value) for name, value in both if name != missing]
+    assert whoami(cluster, half).status == 401
+    # Nor does it change anything, as a page of another site would try with the cookie alone.
+    answer = call(cluster.app, "POST", "/api/v1/sign-in-codes", headers=half)
+    assert (answer.status, answer.code) == (401, "unauthenticated")
+
+
+def test_halves_of_two_sessions_are_none(cluster: Cluster) -> None:
+    [cookie, _], [_, key] = (
+        halves(open_session(cluster, {"code": new_code(cluster)})) for _ in range(2)
+    )
+    assert whoami(cluster, [cookie, key]).status == 401
+
+
+def test_a_session_changes_what_its_user_may(cluster: Cluster) -> None:
+    both = halves(open_session(cluster, {"code": new_code(cluster)}))
+    made = call(
+        cluster.app, "POST", "/api/v1/tokens", headers=both, content={"description": "by the page"}
+    )
+    assert made.status == 201
+    # A token that a session makes ends with it.
+    assert made.json["expires_ms"] == NOW_MS + SESSION_MS
+    call(cluster.app, "DELETE", "/api/v1/sessions/current", headers=both)
+    assert call(cluster.app, "GET", "/api/v1/whoami", token=made.json["token"]).status == 401
+
+
+def test_signing_out_ends_the_session_and_its_cookie(cluster: Cluster) -> None:
+    both = halves(open_session(cluster, {"code": new_code(cluster)}))
+    ended = call(cluster.app, "DELETE", "/api/v1/sessions/current", headers=both)
+    assert ended.status == 204
+    assert cookie_attributes(ended)["max-age"] == "0"
+    assert whoami(cluster, both).status == 401
+
+
+def test_a_session_ends_after_a_week(cluster: Cluster) -> None:
+    both = halves(open_session(cluster, {"code": new_code(cluster)}))
+    cluster.clock.ms += SESSION_MS - 1
+    assert whoami(cluster, both).status == 200
+    cluster.clock.ms += 1
+    assert whoami(cluster, both).status == 401
+
+
+def test_only_its_own_host_gets_the_cookie_over_tls_and_no_script(cluster: Cluster) -> None:
+    cookie = cookie_attributes(open_session(cluster, {"code": new_code(cluster)}))
+    assert re.fullmatch(r"__Host-detcloud-[0-9a-f]{12}", cookie["name"])
+    assert cookie["samesite"] == "strict"
+    assert {"httponly", "secure"} <= set(cookie)
+    assert (cookie["path"], "domain" in cookie) == ("/", False)
+
+
+def test_on_this_machine_the_cookie_needs_no_tls(cluster: Cluster) -> None:
+    opened = open_session(cluster, {"code": new_code(cluster)}, [LOOPBACK])
+    cookie = cookie_attributes(opened)
+    assert re.fullmatch(r"detcloud-[0-9a-f]{12}", cookie["name"])
+    assert "secure" not in cookie
+    assert whoami(cluster, [LOOPBACK, *halves(opened)]).status == 200
+
+
+def test_a_bearer_token_counts_before_a_session(cluster: Cluster) -> None:
+    both = halves(open_session(cluster, {"code": new_code(cluster)}))
+    admin = call(cluster.app, "GET", "/api/v1/whoami", token=TOKENS[Role.ADMIN], headers=both)
+    assert admin.json["role"] == "admin"
+    assert whoami(cluster, [*both, ("authorization", "Bearer nobody")]).status == 401
