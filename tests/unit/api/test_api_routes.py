@@ -34,7 +34,7 @@ def test_a_request_loads_the_nouns_that_its_path_may_belong_to(cluster: Cluster)
     [
         ("GET", "/api/v1/nothing", 404, None),
         ("GET", "/api/v1", 404, None),
-        ("GET", "/", 404, None),
+        ("GET", "/nothing", 404, None),
         ("GET", "/trials/7", 404, None),
         ("GET", "/api/v1/trials/7/nothing", 404, None),
         # Its neighbours are in another module than the one that answers.
