@@ -1,12 +1,13 @@
-"""Servers that all tests share, and `require`, for a package that a machine may lack."""
+"""Servers that all tests share, and what asks for a package that a machine may lack."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 from collections.abc import Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from hypothesis import settings
@@ -32,7 +33,18 @@ def require(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        reason = f"{name} is not installed ({error}); `make setup` installs it"
+        miss(name, str(error))
+
+
+def require_installed(name: str) -> None:
+    """Does as `require` for a package that only other processes import, which may take seconds."""
+    if importlib.util.find_spec(name) is None:
+        miss(name, "there is no such module")
+
+
+def miss(name: str, why: str) -> NoReturn:
+    """Skip the test for want of a package, or fail it when DETCLOUD_REQUIRE names the package."""
+    reason = f"{name} is not installed ({why}); `make setup` installs it"
     if name in os.environ.get("DETCLOUD_REQUIRE", "").split(","):
         pytest.fail(f"{reason}, and DETCLOUD_REQUIRE names it", pytrace=False)
     pytest.skip(reason, allow_module_level=True)

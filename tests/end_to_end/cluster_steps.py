@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from control_plane.actors.agent.actor import leases_partition
 from control_plane.agents.leases import BRAKE_SORT, Lease, read_leases
 from control_plane.state.table import Delete, Key, StateTable
-from detcloud.client import Client
+from detcloud.client import Client, Experiment
 from detcloud.shared.http import ApiError
 from tests.emulators.machines import Machines
 from tests.end_to_end.laptop import DIGITS, Laptop
@@ -84,8 +84,10 @@ resource_pools:
 
 
 def wait_until(holds: Callable[[], bool], seconds: float, what: str) -> None:
-    """Wait until something holds. Raises AssertionError long after `seconds`."""
-    poll_until(holds, seconds, what, pause_seconds=0.2)
+    """Wait until something holds, looking less often the longer it takes. Raises AssertionError
+    long after `seconds`.
+    """
+    poll_until(holds, seconds, what, pause_seconds=0.2, pause_seconds_max=1.0)
 
 
 def create(
@@ -126,21 +128,27 @@ def validation_steps(deployed: DeployedCluster[Any], trial: int) -> list[int]:
 def wait_for(deployed: DeployedCluster[Any], person: Laptop, experiment: int) -> dict[str, Any]:
     """The experiment's one trial, once it is completed."""
     with deployed.client() as client:
-        asked = client.experiment(experiment)
-
-        def is_over() -> bool:
-            asked.refresh()
-            return asked.state not in ("ACTIVE", "PAUSED")
-
-        try:
-            wait_until(is_over, DONE_SECONDS_MAX, f"experiment {experiment}")
-            assert asked.state == "COMPLETED"
-        except AssertionError as error:
-            logs = deployed.machines.all_logs()[-6000:]
-            raise AssertionError(f"{error}\n{deployed.failures[-3:]}\n{logs}") from error
+        wait_for_search(deployed, client, experiment)
     trial = trial_of(deployed, experiment)
     described: dict[str, Any] = person.json("trial", "describe", trial)
     return described
+
+
+def wait_for_search(deployed: DeployedCluster[Any], client: Client, experiment: int) -> Experiment:
+    """The experiment, once it is completed."""
+    asked = client.experiment(experiment)
+
+    def is_over() -> bool:
+        asked.refresh()
+        return asked.state not in ("ACTIVE", "PAUSED")
+
+    try:
+        wait_until(is_over, DONE_SECONDS_MAX, f"experiment {experiment}")
+        assert asked.state == "COMPLETED"
+    except AssertionError as error:
+        logs = deployed.machines.all_logs()[-6000:]
+        raise AssertionError(f"{error}\n{deployed.failures[-3:]}\n{logs}") from error
+    return asked
 
 
 def running(deployed: DeployedCluster[M_co], count: int = 1) -> Sequence[M_co]:

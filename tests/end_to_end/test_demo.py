@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.conftest import require
+from tests.conftest import require_installed
 from tests.end_to_end.laptop import DIGITS, Laptop
 from tests.end_to_end.outcome import Outcome, TrialOutcome, outcome_of
 from tests.patience import wait_until
@@ -16,7 +16,7 @@ CONST = (DIGITS / "const.yaml", DIGITS)
 
 @pytest.fixture(autouse=True)
 def digits() -> None:
-    require("sklearn")
+    require_installed("sklearn")
 
 
 def test_an_interrupted_trial_ends_with_the_weights_of_an_unbroken_one(laptop: Laptop) -> None:

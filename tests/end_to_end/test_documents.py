@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import require
+from tests.conftest import require_installed
 from tests.end_to_end.documents import Command, play, steps
 from tests.end_to_end.laptop import DETCLOUD, DIGITS, ROOT, Laptop
 
@@ -33,7 +33,7 @@ PLAYED = (
 
 @pytest.mark.parametrize("name", PLAYED)
 def test_a_document_is_true(tmp_path: Path, name: str) -> None:
-    require("sklearn")
+    require_installed("sklearn")
     shutil.copytree(DIGITS, tmp_path / "ada" / "examples" / "digits")
     path = _path_with_commands(tmp_path / "bin")
     laptop = Laptop(tmp_path / "ada" / ".detcloud", LOGNAME="ada", PATH=path)

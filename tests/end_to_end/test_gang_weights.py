@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import require
+from tests.conftest import require_installed
 from tests.end_to_end.agents import Agents, agents_of
 from tests.end_to_end.laptop import Laptop
 from tests.end_to_end.noisy_model import HELD_AT, LENGTH, write_noisy_model
@@ -127,7 +127,7 @@ WORLDS = (World(1, 1), World(1, 2), World(1, 4), World(2, 2), World(2, 4))
 def test_a_disturbed_trial_ends_with_the_weights_of_one_that_is_not(
     laptop: Laptop, tmp_path: Path, world: World
 ) -> None:
-    require("torch")
+    require_installed("torch")
     laptop.run("up", "--slots", 1)
     config = write_noisy_model(tmp_path, world.processes)
     with agents_of(laptop) as agents:

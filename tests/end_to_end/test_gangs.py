@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import require
+from tests.conftest import require_installed
 from tests.end_to_end.agents import Agents
 from tests.end_to_end.laptop import Laptop
 from tests.patience import wait_until
@@ -91,7 +91,7 @@ def write_model(folder: Path) -> tuple[Path, Path]:
 def test_a_trial_over_two_agents_begins_again_when_one_of_them_dies(
     laptop: Laptop, agents: Agents, tmp_path: Path
 ) -> None:
-    require("torch")
+    require_installed("torch")
     laptop.run("up", "--slots", SLOTS)
     # Three, so that one that is silent is no more than a third, which might be our own outage.
     agents.start("b", SLOTS)

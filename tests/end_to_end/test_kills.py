@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import require
+from tests.conftest import require_installed
 from tests.end_to_end.kills import OVERRIDES, run, table, verdict
 from tests.end_to_end.laptop import Laptop
 from tests.end_to_end.slow_digits import copy_slow_digits
@@ -25,7 +25,7 @@ PROGRESS_MAX, BATCH_SECONDS = 0.3, 0.015
 
 
 def test_three_kills_change_nothing(tmp_path: Path) -> None:
-    require("sklearn")
+    require_installed("sklearn")
     seed = random.SystemRandom().randrange(10**6)
     print(f"python -m tests.end_to_end.kills --kills 3 --seed {seed}", end=" ")
     print(f"--targets {','.join(TARGETS)} --progress-max {PROGRESS_MAX}", end=" ")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from infra.aws.bundle import EXTRAS, TARGETS, build_archive
-from tests.conftest import require
+from tests.conftest import require_installed
 from tests.emulators.deployment import Account, Deployment, account, running, stack
 from tests.emulators.ec2.machine import Machine
 from tests.emulators.ministack import ministack
@@ -35,8 +35,8 @@ def company(
     archives: Mapping[str, Path], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Account]:
     """An account of its own, whose names no other test takes."""
-    require("torch")
-    require("sklearn")
+    require_installed("torch")
+    require_installed("sklearn")
     folder = tmp_path_factory.mktemp("company")
     with ministack(folder, enforces_iam=True) as aws, account(aws, archives, folder) as made:
         yield made

@@ -22,7 +22,6 @@ from tests.emulators.deployment import Deployment
 from tests.emulators.ec2.machine import Machine
 from tests.end_to_end.aws.cluster import send_warning
 from tests.end_to_end.cluster_steps import (
-    DONE_SECONDS_MAX,
     EPOCH_BATCHES,
     LONG,
     SHORT,
@@ -33,6 +32,7 @@ from tests.end_to_end.cluster_steps import (
     status_of,
     steps_kept,
     wait_for,
+    wait_for_search,
     wait_until,
 )
 from tests.end_to_end.laptop import DIGITS, Laptop
@@ -104,14 +104,7 @@ def test_a_model_is_asked_for_the_points_of_a_search(
     words = [word for setting in few for word in ("--config", setting)]
     experiment = person.json("create", config, DIGITS, *words)["id"]
     with deployment.client() as client:
-        search = client.experiment(experiment)
-
-        def is_over() -> bool:
-            search.refresh()
-            return search.state not in ("ACTIVE", "PAUSED")
-
-        wait_until(is_over, DONE_SECONDS_MAX, "the search")
-        assert search.state == "COMPLETED"
+        search = wait_for_search(deployment, client, experiment)
         assert [trial.state for trial in search.trials()] == ["COMPLETED"] * 3
         told = [entry["text"] for entry in search.history() if "suggestion" in entry["text"]]
     # One point was drawn, and none of the others. Of two answers to one question the later is late.

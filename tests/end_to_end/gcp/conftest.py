@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.conftest import require
+from tests.conftest import require, require_installed
 from tests.emulators.fake_gcs import FakeGcs
 from tests.emulators.firestore import Firestore
 from tests.end_to_end.cluster_steps import wait_until
@@ -28,8 +28,10 @@ def deployment(
     firestore: Firestore, gcs_server: FakeGcs, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GcpDeployment]:
     """A cluster whose configuration is in force."""
-    for package in ("pulumi_gcp", "cryptography", "torch", "sklearn"):
+    for package in ("pulumi_gcp", "cryptography"):
         require(package)
+    for package in ("torch", "sklearn"):
+        require_installed(package)
     from tests.emulators.deployment_gcp import deployment, running
 
     folder = tmp_path_factory.mktemp("gcp")

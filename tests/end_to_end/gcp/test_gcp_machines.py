@@ -15,12 +15,12 @@ import pytest
 
 from control_plane.agents.agent_code import agent_code
 from tests.end_to_end.cluster_steps import (
-    DONE_SECONDS_MAX,
     EPOCH_BATCHES,
     first_checkpoint,
     running,
     steps_kept,
     wait_for,
+    wait_for_search,
     wait_until,
 )
 from tests.end_to_end.gcp.cluster import FULL_ZONE, OTHER_ZONE, TYPE, create, variable
@@ -85,14 +85,7 @@ def test_the_trials_of_a_search_run_on_machines_of_one_bulk_insert(
     config, model = write_model(tmp_path, pause_seconds=0.2, environment=environment)
     created = person.json("create", config, model)["id"]
     with deployment.client() as client:
-        experiment = client.experiment(created)
-
-        def is_over() -> bool:
-            experiment.refresh()
-            return experiment.state not in ("ACTIVE", "PAUSED")
-
-        wait_until(is_over, DONE_SECONDS_MAX, "the search")
-        assert experiment.state == "COMPLETED"
+        experiment = wait_for_search(deployment, client, created)
         assert [trial.state for trial in experiment.trials()] == ["COMPLETED"] * 2
         assert [len(list(trial.metrics("validation"))) for trial in experiment.trials()] == [1, 1]
         assert len(list(experiment.checkpoints())) == 2

@@ -1,8 +1,9 @@
 import json
+import sys
 
 import pytest
 
-from tests.conftest import require
+from tests.conftest import require, require_installed
 
 
 def test_what_is_installed_is_imported() -> None:
@@ -19,3 +20,12 @@ def test_what_is_missing_and_demanded_fails(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("DETCLOUD_REQUIRE", "torch,detcloud_none")
     with pytest.raises(pytest.fail.Exception, match="DETCLOUD_REQUIRE"):
         require("detcloud_none")
+
+
+def test_what_other_processes_need_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DETCLOUD_REQUIRE", "this,detcloud_none")
+    monkeypatch.delitem(sys.modules, "this", raising=False)
+    require_installed("this")
+    assert "this" not in sys.modules
+    with pytest.raises(pytest.fail.Exception, match="DETCLOUD_REQUIRE"):
+        require_installed("detcloud_none")
