@@ -12,6 +12,8 @@ from control_plane.gcp.accelerator_quotas import ALL_REGIONS, quota_url
 from control_plane.gcp.zones import region_of
 from infra.findings import Finding, Level
 from infra.gcp.account_facts import Policy, Project, ProjectFacts, TypeFacts, Unknown
+from infra.gcp.deployer import HOST_PERMISSIONS, USE_SUBNETWORK
+from infra.gcp.policies import HOST_ROLE
 from infra.gcp.purchases import Purchase, list_purchases
 from infra.gcp.settings import Settings
 
@@ -34,6 +36,10 @@ def judge(settings: Settings, cluster: ClusterConfig, facts: ProjectFacts) -> li
         *_read(facts.disabled_services, "services", lambda it: _services(settings, it)),
         *_read(facts.denied, "permissions", _permissions),
     ]
+    for subnetwork, denied in facts.denied_at.items():
+        found += _read(
+            denied, f"subnetwork {subnetwork}", partial(_host_permissions, settings, subnetwork)
+        )
     for purchase in purchases:
         found += _type_findings(purchase, facts)
     found += _quota_findings(settings, purchases, facts)
@@ -98,6 +104,30 @@ def _permissions(denied: tuple[str, ...]) -> Iterator[Finding]:
         yield Finding(Level.ERROR, "permissions", text, remedy)
     else:
         yield _fine("permissions", "whoever deploys may do all that a deployment does")
+
+
+def _host_permissions(
+    settings: Settings, subnetwork: str, denied: tuple[str, ...]
+) -> Iterator[Finding]:
+    subject = f"subnetwork {subnetwork}"
+    if not denied:
+        yield _fine(subject, "whoever deploys may use it, and let the cluster's tick use it")
+        return
+    _, host, _, region, _, name = subnetwork.split("/")
+    text = f"whoever deploys may not {', '.join(denied)}"
+    if denied == (USE_SUBNETWORK,):
+        given = HOST_ROLE
+    else:
+        given = f"{HOST_ROLE}, and a role with {', '.join(HOST_PERMISSIONS[1:])},"
+    remedy = (
+        f"who manages the host project {host} gives {given} there: gcloud compute networks subnets "
+        f"add-iam-policy-binding {name} --project {host} --region {region} --role {HOST_ROLE} "
+        f"--member user:DEPLOYER; instances need {HOST_ROLE} for "
+        f"{settings.names.member('tick')}, which the deployment gives"
+    )
+    # A deployment gives the use to the tick, and uses the subnetwork for nothing itself.
+    level = Level.WARNING if denied == (USE_SUBNETWORK,) else Level.ERROR
+    yield Finding(level, subject, text, remedy)
 
 
 def _type_findings(purchase: Purchase, facts: ProjectFacts) -> Iterator[Finding]:

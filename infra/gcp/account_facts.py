@@ -1,7 +1,7 @@
 """The facts of a project that a deployment depends on, as `account_reader` reads them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,8 @@ class ProjectFacts:
         types: of the machine types of the pools, those that a region of theirs has, by (region,
             type).
         accelerators: zones that offer an accelerator, by its name.
+        denied_at: of what a deployment does at subnetworks of other projects, the permissions that
+            the caller has not, by the path of the subnetwork.
         policies: of the organization, by the name of the constraint.
     """
 
@@ -68,3 +70,4 @@ class ProjectFacts:
     types: Mapping[tuple[str, str], TypeFacts] | Unknown
     accelerators: Mapping[str, frozenset[str]] | Unknown
     policies: Mapping[str, Policy | Unknown]
+    denied_at: Mapping[str, tuple[str, ...] | Unknown] = field(default_factory=dict)

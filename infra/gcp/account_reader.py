@@ -9,7 +9,7 @@ from urllib.parse import quote
 from control_plane.config.pools import ClusterConfig
 from control_plane.gcp.zones import region_of
 from infra.gcp.account_facts import Policy, Project, ProjectFacts, TypeFacts, Unknown
-from infra.gcp.deployer import permissions_needed
+from infra.gcp.deployer import HOST_PERMISSIONS, permissions_needed
 from infra.gcp.draining import COMPUTE
 from infra.gcp.google_api import NOT_FOUND, GoogleApi, GoogleError, read_pages
 from infra.gcp.purchases import list_purchases
@@ -80,6 +80,7 @@ def read_project(settings: Settings, cluster: ClusterConfig, api: GoogleApi) -> 
             "compute.acceleratorTypes.list", lambda: _accelerators(api, project, accelerators)
         ),
         policies={it: _policy(api, project, it) for it in CONSTRAINTS},
+        denied_at={it: _denied_at(api, it) for it in settings.host_subnetworks},
     )
 
 
@@ -116,6 +117,17 @@ def _list_denied(api: GoogleApi, url: str) -> tuple[str, ...]:
         answer = api.call("POST", f"{url}:testIamPermissions", {"permissions": permissions})
         held |= set(answer.get("permissions", ()))
     return tuple(it for it in wanted if it not in held)
+
+
+def _denied_at(api: GoogleApi, subnetwork: str) -> tuple[str, ...] | Unknown:
+    """Return the permissions at a subnetwork that the caller has not."""
+    url = f"{COMPUTE}/{subnetwork}/testIamPermissions"
+
+    def read() -> tuple[str, ...]:
+        held = api.call("POST", url, {"permissions": list(HOST_PERMISSIONS)}).get("permissions", ())
+        return tuple(it for it in HOST_PERMISSIONS if it not in held)
+
+    return _ask("to see the subnetwork", read)
 
 
 def _region_quotas(api: GoogleApi, project: str, region: str) -> Mapping[str, float] | Unknown:

@@ -10,8 +10,9 @@ import pulumi
 from pulumi_gcp import artifactregistry, cloudrunv2, compute, projects, serviceaccount, storage
 
 from infra.gcp.names import FUNCTIONS, OTHER_ACCOUNTS
-from infra.gcp.policies import ROLES, Grant
+from infra.gcp.policies import HOST_ROLE, ROLES, Grant
 from infra.gcp.scope import Scope
+from infra.gcp.settings import subnetwork_project
 
 TITLES = {
     "instance": "instances of the cluster",
@@ -113,12 +114,13 @@ def _give_role(scope: Scope, accounts: Accounts, grant: Grant, places: Places) -
             bucket = places.buckets[place.name].name
             made = storage.BucketIAMMember(name, bucket=bucket, **common)
         case "subnetwork":
+            subnetwork = places.subnetworks[place.name]
+            if subnetwork in scope.settings.host_subnetworks:
+                # A project's own role holds in that project alone.
+                project = subnetwork_project(subnetwork, project)
+                common["role"] = HOST_ROLE
             made = compute.SubnetworkIAMMember(
-                name,
-                project=project,
-                region=place.name,
-                subnetwork=places.subnetworks[place.name],
-                **common,
+                name, project=project, region=place.name, subnetwork=subnetwork, **common
             )
         case "service":
             service = places.services[place.name].name

@@ -126,6 +126,14 @@ DESTROY_NEEDS: Final = (
     "compute.instances: delete list",
     "run.services: update",
 )
+# At subnetworks of another project, where this role says nothing: to use them, and to let the
+# cluster's tick use them.
+USE_SUBNETWORK: Final = "compute.subnetworks.use"
+HOST_PERMISSIONS: Final = (
+    USE_SUBNETWORK,
+    "compute.subnetworks.getIamPolicy",
+    "compute.subnetworks.setIamPolicy",
+)
 DELIVERY_NEEDS: Final = ("eventarc.triggers: get", "pubsub.subscriptions: get update")
 ROLLBACK_NEEDS: Final = ("run.revisions: delete list", "run.services: get update")
 

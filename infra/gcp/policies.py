@@ -11,6 +11,8 @@ from typing import Final
 
 from infra.gcp.names import STARTED_BY_TICK, Names
 
+# What stands for `use_subnetworks` at a subnetwork of another project.
+HOST_ROLE: Final = "roles/compute.networkUser"
 # The roles of the stack, each with its permissions and no other.
 ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "rows": (

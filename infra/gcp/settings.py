@@ -175,9 +175,20 @@ class Settings(BaseModel):
         return Names(self.team, self.project, self.project_number, self.region)
 
     @property
+    def host_subnetworks(self) -> tuple[str, ...]:
+        """The paths of given subnetworks that are another project's (a host of a shared VPC)."""
+        given = self.network.subnetworks.values() if self.network else ()
+        return tuple(it for it in given if subnetwork_project(it, self.project) != self.project)
+
+    @property
     def subnetwork_regions(self) -> tuple[str, ...]:
         """The regions in which instances can be."""
         return tuple(self.network.subnetworks) if self.network else self.regions or (self.region,)
+
+
+def subnetwork_project(path: str, project: str) -> str:
+    """Return the project of a subnetwork: that of its path, or `project` for a name alone."""
+    return path.split("/")[1] if path.startswith("projects/") else project
 
 
 def parse_settings(team: str, texts: Mapping[str, str]) -> Settings:

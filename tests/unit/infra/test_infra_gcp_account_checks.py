@@ -383,3 +383,46 @@ def test_pools_that_can_run_in_the_stack_are_taken() -> None:
     pools = POOLS.replace("      max_instances: 3", "      zone: us-west1-b")
     given = settings(regions='["us-central1", "us-west1"]')
     assert find_pool_problems(given, check_cluster(pools)) == []
+
+
+HOST = "projects/net-host/regions/us-central1/subnetworks/gpus"
+SHARED = '{"network": "projects/net-host/global/networks/n", "subnetworks": {"us-central1": "%s"}}'
+
+
+def test_subnetworks_of_a_host_project_are_asked_for_what_a_deployment_does_there() -> None:
+    asked: list[Any] = []
+
+    def answer(body: Any) -> Any:
+        asked.append(body["permissions"])
+        return {"permissions": ["compute.subnetworks.getIamPolicy"]}
+
+    api = Answers({("POST", f"{HOST}/testIamPermissions"): answer})
+    shared = settings(network=SHARED % HOST)
+    facts = read_project(shared, check_cluster(POOLS), api)
+    assert asked == [
+        [f"compute.subnetworks.{it}" for it in ("use", "getIamPolicy", "setIamPolicy")]
+    ]
+    missing = ("compute.subnetworks.use", "compute.subnetworks.setIamPolicy")
+    assert facts.denied_at == {HOST: missing}
+    # The project's own are asked about with the project.
+    own = settings(network=SHARED % "gpus")
+    assert read_project(own, check_cluster(POOLS), Answers({})).denied_at == {}
+
+
+def test_who_may_not_use_a_host_projects_subnetwork_is_told_the_role_and_where() -> None:
+    def found(*denied: str) -> Finding:
+        [finding] = findings(replace(FINE, denied_at={HOST: denied})).values()
+        return finding
+
+    use = found("compute.subnetworks.use")
+    assert (use.level, use.subject) == (Level.WARNING, f"subnetwork {HOST}")
+    assert "the host project net-host gives roles/compute.networkUser there" in use.remedy
+    assert "--project net-host --region us-central1" in use.remedy
+    assert "dc-vision-tick@acme-ml.iam.gserviceaccount.com" in use.remedy
+    # Without it the stack cannot let its tick use the subnetwork.
+    policy = found("compute.subnetworks.use", "compute.subnetworks.setIamPolicy")
+    assert policy.level is Level.ERROR
+    assert "compute.subnetworks.getIamPolicy, compute.subnetworks.setIamPolicy" in policy.remedy
+    unseen = replace(FINE, denied_at={HOST: Unknown("to see the subnetwork", "not found")})
+    [finding] = findings(unseen).values()
+    assert (finding.level, finding.text) == (Level.WARNING, "could not be checked: not found")

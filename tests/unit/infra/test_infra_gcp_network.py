@@ -1,9 +1,10 @@
 """The network and the alarms of a team's stack on Google Cloud."""
 
 import json
+from pathlib import Path
 
 from infra.gcp.names import FUNCTIONS
-from tests.unit.infra.gcp_graphs import GcpGraph, environments, kinds
+from tests.unit.infra.gcp_graphs import SPEECH, GcpGraph, environments, gcp_graph, kinds
 
 
 def test_nobody_from_outside_opens_a_connection(gcp_vision: GcpGraph) -> None:
@@ -68,3 +69,14 @@ def test_a_budget_counts_what_has_the_clusters_label(
     assert budget["budgetFilter"]["labels"] == {"detcloud-cluster": "detcloud-vision"}
     assert budget["budgetFilter"]["projects"] == ["projects/123456789012"]
     assert gcp_speech.inputs_of("billing/budget") == {}
+
+
+def test_a_host_projects_subnetwork_is_used_by_a_role_that_holds_there(tmp_path: Path) -> None:
+    host = "projects/net-host/regions/us-west1/subnetworks/gpus"
+    network = json.dumps({"network": "shared", "subnetworks": {"us-west1": host}})
+    graph = gcp_graph("speech", {**SPEECH, "detcloud:network": network}, tmp_path / "stack")
+    [given] = graph.inputs_of("compute/subnetworkIAMMember").values()
+    assert (given["project"], given["subnetwork"]) == ("net-host", host)
+    # A role of the stack's own holds in its own project alone.
+    assert given["role"] == "roles/compute.networkUser"
+    assert given["member"] == "serviceAccount:dc-speech-tick@acme-ml.iam.gserviceaccount.com"
