@@ -12,6 +12,9 @@ ORIGIN_HEADER = "x-detcloud-origin"
 CACHING_DISABLED = "4135ea2d-6df8-44a3-9df3-4b5a84be39ad"
 ALL_BUT_HOST = "b689b0a8-53d0-40ab-baf2-68738e2966ac"
 METHODS = ["DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"]
+# Errors are kept for 10 s unless it is said of each, whatever the origin and the cache policy say,
+# under their path alone: another caller would get them, with another token or query.
+KEPT_ERRORS = (400, 403, 404, 405, 414, 416, 500, 501, 502, 503, 504)
 
 
 def make_front(scope: Scope, api: Any) -> Any:
@@ -50,6 +53,9 @@ def make_front(scope: Scope, api: Any) -> Any:
             "cache_policy_id": CACHING_DISABLED,
             "origin_request_policy_id": ALL_BUT_HOST,
         },
+        custom_error_responses=[
+            {"error_code": code, "error_caching_min_ttl": 0} for code in KEPT_ERRORS
+        ],
         restrictions={"geo_restriction": {"restriction_type": "none"}},
         viewer_certificate={"cloudfront_default_certificate": True},
         tags=scope.tags(),

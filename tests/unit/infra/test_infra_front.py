@@ -45,6 +45,15 @@ def test_everybody_calls_the_distribution_and_it_alone_calls_the_api(front_stack
     assert functions["api"]["reservedConcurrentExecutions"] == 50
 
 
+def test_no_error_is_kept_for_the_next_caller(front_stack: Graph) -> None:
+    # CloudFront keeps these codes of GET for 10 s, under the path without query and token, unless
+    # it is said of each of them; those are all of which it can be said.
+    front = front_stack.inputs_of("Distribution")["front"]
+    kept = {it["errorCode"]: it["errorCachingMinTtl"] for it in front["customErrorResponses"]}
+    assert kept == dict.fromkeys((400, 403, 404, 405, 414, 416, 500, 501, 502, 503, 504), 0)
+    assert not [it for it in front["customErrorResponses"] if "responseCode" in it]
+
+
 def test_nothing_stands_in_front_unless_it_is_asked_for(vision: Graph) -> None:
     assert not vision.inputs_of("Distribution")
     assert not vision.inputs_of("RolePolicyAttachment")
@@ -59,6 +68,7 @@ def test_terraform_has_all_of_it(tmp_path: Path) -> None:
         "${aws_apigatewayv2_api.api.id}.execute-api.eu-west-1.amazonaws.com"
     )
     assert front["web_acl_id"] == FRONTED["detcloud:webAcl"]
+    assert {"error_code": 404, "error_caching_min_ttl": 0} in front["custom_error_response"]
     assert document["output"]["url"]["value"] == (
         "https://${aws_cloudfront_distribution.front.domain_name}"
     )
