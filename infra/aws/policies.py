@@ -343,6 +343,7 @@ def _instances(names: Names, network: Network | None) -> list[Statement]:
 
 # Actions that no resource can be named for.
 _DESCRIBE = (
+    "ec2:DescribeCapacityReservations",
     "ec2:DescribeImages",
     "ec2:DescribeInstanceTypes",
     "ec2:DescribeInstances",

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from control_plane.aws.capacity_blocks import BLOCK_MARGIN_MS, BLOCK_WARNING_MS
 from control_plane.fleet.notices import InstanceNotice
 
 INTERRUPTION = "EC2 Spot Instance Interruption Warning"
@@ -11,10 +12,6 @@ REBALANCE = "EC2 Instance Rebalance Recommendation"
 BLOCK_ENDS = "Capacity Block Reservation Expiration Warning"
 # EC2 warns two minutes before it takes an instance away.
 WARNING_MS = 120_000
-# EC2 begins to end what is in a capacity block 30 minutes before the block's end, and warns ten
-# minutes before that.
-BLOCK_MARGIN_MS = 30 * 60_000
-BLOCK_WARNING_MS = 10 * 60_000
 
 
 def read_warning(event: Mapping[str, Any]) -> InstanceNotice:

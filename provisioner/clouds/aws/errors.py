@@ -54,6 +54,7 @@ _CLASSES: Final[tuple[tuple[type[CloudError], str], ...]] = (
     (
         ConfigurationError,
         "InvalidAMIID InvalidAction InvalidAvailabilityZone InvalidBlockDeviceMapping "
+        "InvalidCapacityReservationId "
         "InvalidFleetConfig InvalidFleetConfiguration InvalidGroup InvalidGroupId "
         "InvalidIamInstanceProfile InvalidIamInstanceProfileArn InvalidID InvalidInput "
         "InvalidInstanceType InvalidInterface InvalidKeyPair InvalidLaunchTemplate "

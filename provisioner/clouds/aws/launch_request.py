@@ -85,6 +85,10 @@ class Ec2Settings:
     """The names of cluster placement groups by their zones; the deployment has them, no pool."""
     kms_key: str = ""
     """The key of disks; the deployment has it, no pool."""
+    described_cards: NetworkCards | None = None
+    """The network cards of the launched type as EC2 describes them, where the catalogue does not
+    know it; a launch has them, no pool.
+    """
 
     def default_offering(self) -> Offering:
         """The offering of pools that name none. Raises ConfigurationError."""
@@ -163,15 +167,23 @@ def launch_template_data(
         data["CapacityReservationSpecification"] = {
             "CapacityReservationTarget": _reservation(settings.capacity_reservation)
         }
-        if settings.capacity_block:
+        if uses_block(request, settings):
             data["InstanceMarketOptions"] = {"MarketType": CAPACITY_BLOCK}
     return data
 
 
+def uses_block(request: IntentRow, settings: Ec2Settings) -> bool:
+    """Whether a request's instances are launched into a capacity block."""
+    return settings.capacity_block and request.offering.market is Market.ON_DEMAND
+
+
 def fabric_of(request: IntentRow, settings: Ec2Settings) -> NetworkCards | None:
     """The cards with Elastic Fabric Adapters of a request's instances; None without such."""
-    uses_efa = request.together and settings.efa
-    return NETWORK_CARDS.get(request.offering.instance_type) if uses_efa else None
+    return _cards_of(request, settings) if request.together and settings.efa else None
+
+
+def _cards_of(request: IntentRow, settings: Ec2Settings) -> NetworkCards | None:
+    return NETWORK_CARDS.get(request.offering.instance_type, settings.described_cards)
 
 
 def _interfaces(request: IntentRow, settings: Ec2Settings) -> list[dict[str, Any]]:
@@ -277,13 +289,13 @@ def fleet_request(
 def _capacity_type(request: IntentRow, settings: Ec2Settings) -> str:
     if request.offering.market is Market.SPOT:
         return "spot"
-    return CAPACITY_BLOCK if settings.capacity_block else "on-demand"
+    return CAPACITY_BLOCK if uses_block(request, settings) else "on-demand"
 
 
 def _market_options(request: IntentRow, settings: Ec2Settings) -> dict[str, Any]:
     """The options of the request's market. A gang is in one zone, and all of it or nothing."""
     is_spot = request.offering.market is Market.SPOT
-    if settings.capacity_block and not is_spot:
+    if uses_block(request, settings):
         # A block is in one zone, and EC2 takes no options with it.
         return {}
     options: dict[str, Any] = {"AllocationStrategy": SPOT_ALLOCATION} if is_spot else {}
@@ -303,9 +315,11 @@ def _market_options(request: IntentRow, settings: Ec2Settings) -> dict[str, Any]
 
 
 def _placement_groups(request: IntentRow, settings: Ec2Settings) -> Mapping[str, str]:
-    """The cluster placement groups by zone of a gang on a type with EFA."""
-    wants = request.together and settings.cluster_placement
-    has_fabric = request.offering.instance_type in NETWORK_CARDS
+    """The cluster placement groups by zone of a gang on a type with EFA. What is in a capacity
+    block is close to each other anyway.
+    """
+    wants = request.together and settings.cluster_placement and not uses_block(request, settings)
+    has_fabric = _cards_of(request, settings) is not None
     return settings.placement_groups if wants and has_fabric else {}
 
 

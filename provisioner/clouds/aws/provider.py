@@ -15,6 +15,7 @@ import botocore.exceptions as sdk
 
 from control_plane.aws.vcpu_quotas import quota_advice
 from control_plane.fleet.records import IntentRow, Offering
+from provisioner.clouds.aws.capacity_blocks import CapacityBlocks
 from provisioner.clouds.aws.ec2_api import (
     PAGE_SIZE,
     Ec2Api,
@@ -39,6 +40,7 @@ from provisioner.clouds.aws.launch_request import (
     fleet_request,
     instance_tags,
     parse_section,
+    uses_block,
 )
 from provisioner.clouds.aws.launch_templates import LaunchTemplates, UserData
 from provisioner.clouds.aws.offering_prices import OfferingPrices, PricedPool
@@ -130,6 +132,7 @@ class Ec2Cloud:
         self._api = api
         self._templates = LaunchTemplates(api, user_data, clock)
         self._unknown_types = UnknownTypes(api, clock)
+        self._capacity_blocks = CapacityBlocks(api, clock)
         pool = PricedPool(self._offerings_of_settings, self._pool_settings, self._find_pool_subnets)
         self._prices = OfferingPrices(api, pool, prices, clock)
         self._subnets: dict[tuple[str, ...], tuple[int, list[Subnet]]] = {}
@@ -144,6 +147,11 @@ class Ec2Cloud:
         offering = request.offering
         with translate_errors():
             self._unknown_types.check(offering.instance_type, offering.slots, settings)
+            if uses_block(request, settings):
+                self._capacity_blocks.check(settings.capacity_reservation)
+            if request.together:
+                cards = self._unknown_types.network_cards(offering.instance_type)
+                settings = replace(settings, described_cards=cards)
             subnets = self._find_subnets(settings)
             template = self._templates.ensure_template(request, settings)
             fleet = fleet_request(request, settings, template, subnets)

@@ -12,7 +12,7 @@ from typing import Any
 
 import botocore.exceptions as sdk
 
-from control_plane.aws.instance_types import CPU_FAMILIES, GPU_TYPES
+from control_plane.aws.instance_types import CPU_FAMILIES, GPU_TYPES, NetworkCards
 from provisioner.clouds.aws.ec2_api import Ec2Api, error_code
 from provisioner.clouds.aws.launch_request import Ec2Settings
 from provisioner.clouds.provider import ConfigurationError
@@ -30,10 +30,13 @@ _NO_SUCH_TYPE = "InvalidInstanceType"
 
 @dataclass(frozen=True, slots=True)
 class _TypeDescription:
-    """A type as EC2 describes it. `gpus`: how many it has, by their makers; 0 of a part of one."""
+    """A type as EC2 describes it. `gpus`: how many it has, by their makers; 0 of a part of one.
+    `cards`: its network cards, None where they have no Elastic Fabric Adapters.
+    """
 
     architectures: tuple[str, ...]
     gpus: dict[str, int]
+    cards: NetworkCards | None
 
 
 class UnknownTypes:
@@ -48,15 +51,20 @@ class UnknownTypes:
         """Check that instances of a type boot and that their agents offer `slots`. Raises
         ConfigurationError; nothing where the catalogue knows the type, or EC2 does not tell.
         """
-        if name in GPU_TYPES or name.partition(".")[0] in CPU_FAMILIES:
-            return
-        found = self._describe(name)
+        found = None if _is_known(name) else self._describe(name)
         if found is None:
             return
         if not settings.image_id:
             _check_image(name, found)
         if set(found.gpus) <= {"NVIDIA"} and all(found.gpus.values()):
             _check_slots(name, sum(found.gpus.values()), slots, settings)
+
+    def network_cards(self, name: str) -> NetworkCards | None:
+        """The cards with Elastic Fabric Adapters of a type that the catalogue does not know; None
+        for any other type, one without adapters, and where EC2 does not tell.
+        """
+        found = None if _is_known(name) else self._describe(name)
+        return found.cards if found else None
 
     def _describe(self, name: str) -> _TypeDescription | None:
         until_ms, found = self._found.get(name, (0, None))
@@ -79,11 +87,24 @@ class UnknownTypes:
         return found
 
 
+def _is_known(name: str) -> bool:
+    return name in GPU_TYPES or name.partition(".")[0] in CPU_FAMILIES
+
+
 def _parse(described: dict[str, Any]) -> _TypeDescription:
     gpus: dict[str, int] = {}
     for it in described.get("GpuInfo", {}).get("Gpus", ()):
         gpus[it["Manufacturer"]] = gpus.get(it["Manufacturer"], 0) + int(it["Count"])
-    return _TypeDescription(tuple(described["ProcessorInfo"]["SupportedArchitectures"]), gpus)
+    architectures = tuple(described["ProcessorInfo"]["SupportedArchitectures"])
+    return _TypeDescription(architectures, gpus, _parse_cards(described.get("NetworkInfo", {})))
+
+
+def _parse_cards(network: dict[str, Any]) -> NetworkCards | None:
+    """The network cards, where each has an adapter or all but one, which is then the first."""
+    cards = int(network.get("MaximumNetworkCards", 1))
+    adapters = min(cards, int(network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0)))
+    has_adapters = network.get("EfaSupported") and adapters >= max(1, cards - 1)
+    return NetworkCards(adapters, cards) if has_adapters else None
 
 
 def _check_image(name: str, found: _TypeDescription) -> None:

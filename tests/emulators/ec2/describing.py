@@ -158,6 +158,16 @@ def describe_subnets(region: Region, params: Params) -> Result:
     return {"Subnets": found, **more}
 
 
+def describe_capacity_reservations(region: Region, params: Params) -> Result:
+    names = params.get("CapacityReservationIds") or list(region.reservations)
+    for name in names:
+        if name not in region.reservations:
+            code = "InvalidCapacityReservationId.NotFound"
+            raise Ec2Error(code, f"The capacity reservation ID '{name}' was not found.")
+    shown = [{"CapacityReservationId": it, **region.reservations[it]} for it in names]
+    return {"CapacityReservations": shown}
+
+
 def describe_images(region: Region, params: Params) -> Result:
     for name in params.get("ImageIds") or []:
         if not name.startswith("ami-"):

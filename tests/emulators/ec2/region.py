@@ -58,9 +58,10 @@ class Region:
     `visible_ms`, `running_ms`, `ending_ms`: until a machine is shown, runs, and is gone once it was
     asked to end. `capacity`: machines there may be, by (type, zone, market); `quota`: vCPUs there
     may be, by market, which is "spot" or "on-demand"; `not_offered`: types that a zone does not
-    have; `placement_groups`: their names, None where any is taken. `keys`: those of a machine's
-    role, as its metadata names them. `sleepers`: so many of the next machines never boot. Of each
-    other one `on_running` and `on_terminated` hear once; see `tend`.
+    have; `placement_groups`: their names, None where any is taken; `reservations`: of capacity, as
+    they are described, by their ids; launches look at none. `keys`: those of a machine's role, as
+    its metadata names them. `sleepers`: so many of the next machines never boot. Of each other one
+    `on_running` and `on_terminated` hear once; see `tend`.
     """
 
     clock: Callable[[], int]
@@ -75,6 +76,7 @@ class Region:
     spot_prices: dict[tuple[str, str], float] = field(default_factory=dict)
     images: dict[str, str] = field(default_factory=lambda: {"ami-0123456789abcdef0": "/dev/xvda"})
     placement_groups: set[str] | None = None
+    reservations: dict[str, Result] = field(default_factory=dict)
     sleepers: int = 0
     keys: Callable[[Machine], Mapping[str, str]] = made_up_keys
     on_running: Callable[[Machine], None] = lambda machine: None

@@ -28,6 +28,7 @@ ACTIONS: Mapping[str, Callable[[Region, Params], Result]] = {
     "CreateFleet": launching.create_fleet,
     "CreateLaunchTemplate": launching.create_launch_template,
     "DeleteLaunchTemplate": launching.delete_launch_template,
+    "DescribeCapacityReservations": describing.describe_capacity_reservations,
     "DescribeImages": describing.describe_images,
     "DescribeInstanceTypeOfferings": describing.describe_instance_type_offerings,
     "DescribeInstanceTypes": describing.describe_instance_types,

@@ -53,7 +53,8 @@ TICK = {
     "ObjectsList": "s3:ListBucket",
     "KeepAgentCode": "s3:PutObject",
     "Wake": "lambda:InvokeFunction",
-    "Look": "ec2:DescribeImages ec2:DescribeInstanceTypes ec2:DescribeInstances "
+    "Look": "ec2:DescribeCapacityReservations ec2:DescribeImages ec2:DescribeInstanceTypes "
+    "ec2:DescribeInstances "
     "ec2:DescribeLaunchTemplates ec2:DescribeSpotInstanceRequests ec2:DescribeSpotPriceHistory "
     "ec2:DescribeSubnets pricing:GetProducts",
     "LaunchTagged": LAUNCH,

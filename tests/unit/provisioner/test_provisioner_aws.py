@@ -423,6 +423,8 @@ def test_the_protocol_names_every_call_that_is_made(ec2: Account) -> None:
     ec2.cloud(user_data=lambda it: b"new").launch(request("two", image_id=AMI))
     # The catalogue does not know it.
     cloud.launch(request("three", replace(ON_DEMAND, instance_type="g6f.large", slots=1)))
+    block = "cr-0123456789abcdef0"
+    cloud.launch(request("four", capacity_reservation=block, capacity_block=True))
     cloud.list_instances("c1")
     cloud.boot_log(one.id)
     cloud.terminate([one.id])

@@ -1,5 +1,6 @@
 """Launches of instance types that the catalogue does not know."""
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -53,6 +54,49 @@ def test_a_type_is_launched_where_it_boots_with_the_slots_that_the_pool_counts(
         assert not ec2.region.machines
     else:
         assert len(ec2.cloud().launch(launch)) == 1
+
+
+def interfaces_of_gang(ec2: Account, kind: str, slots: int, **section: Any) -> list[dict[str, Any]]:
+    """The interfaces that a gang of two of the type is launched with."""
+    launch = replace(request("gang", offering_of(kind, slots), 2, **section), together=True)
+    assert len(ec2.cloud().launch(launch)) == 2
+    [template] = ec2.region.templates.values()
+    found: list[dict[str, Any]] = template.data["NetworkInterfaces"]
+    return found
+
+
+@pytest.mark.parametrize(("cards", "adapters"), [(1, 1), (4, 4), (4, 8), (17, 16)])
+def test_a_gang_has_the_adapters_that_ec2_says_a_type_has(
+    ec2: Account, monkeypatch: pytest.MonkeyPatch, cards: int, adapters: int
+) -> None:
+    efa = {"EfaSupported": True, "EfaInfo": {"MaximumEfaInterfaces": adapters}}
+    network = {**types()[G5]["NetworkInfo"], **efa, "MaximumNetworkCards": cards}
+    described = {**types()["g9.12xlarge"], "NetworkInfo": network}
+    monkeypatch.setitem(cast(dict[str, Any], types()), "g9.12xlarge", described)
+    private = {"public_ip": False}
+    found = interfaces_of_gang(ec2, "g9.12xlarge", 4, network_interface=private)
+    # One on each card; where a card has none, it is the first, which has the address.
+    assert len(found) == cards
+    kinds = [it.get("InterfaceType", "interface") for it in found]
+    first = "efa" if adapters >= cards else "interface"
+    assert kinds == [first, *["efa-only"] * (cards - 1)]
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        {"EfaSupported": False, "MaximumNetworkCards": 1},
+        # Which of the cards have adapters nobody could tell.
+        {"EfaSupported": True, "EfaInfo": {"MaximumEfaInterfaces": 1}, "MaximumNetworkCards": 4},
+    ],
+)
+def test_a_gang_goes_without_adapters_where_ec2_tells_of_none(
+    ec2: Account, monkeypatch: pytest.MonkeyPatch, network: dict[str, Any]
+) -> None:
+    described = {**types()["g9.12xlarge"], "NetworkInfo": network}
+    monkeypatch.setitem(cast(dict[str, Any], types()), "g9.12xlarge", described)
+    [one] = interfaces_of_gang(ec2, "g9.12xlarge", 4)
+    assert "InterfaceType" not in one
 
 
 def test_ec2_is_asked_once_a_day_and_never_about_types_that_are_known(ec2: Account) -> None:
