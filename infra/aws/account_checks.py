@@ -37,6 +37,7 @@ UNRESERVED_MIN = 100
 # For a thousand agents, whose syncs take some four, and those who come back after an outage.
 API_CONCURRENCY = 50
 RESERVED_BESIDE_TICKS = 2
+CAPACITY_BLOCK = "capacity-block"
 MARKETS = {"spot": "spot", "on_demand": "on-demand"}
 # Said by EC2 of a launch that it would have carried out.
 WOULD_WORK = "DryRunOperation"
@@ -52,6 +53,13 @@ class Purchase(NamedTuple):
     market: str
     zone: str
     slots: int
+
+    @property
+    def usage_class(self) -> str:
+        """How it is sold, in EC2's words."""
+        if self.provider.capacity_block and self.market == Market.ON_DEMAND:
+            return CAPACITY_BLOCK
+        return MARKETS[self.market]
 
 
 def judge(settings: Settings, cluster: ClusterConfig, facts: AccountFacts) -> list[Finding]:
@@ -132,7 +140,7 @@ def _purchases(cluster: ClusterConfig) -> Iterator[Purchase]:
 def _type_findings(
     settings: Settings, purchase: Purchase, facts: AccountFacts
 ) -> Iterator[Finding]:
-    subject = f"pool {purchase.pool}, {purchase.instance_type} {MARKETS[purchase.market]}"
+    subject = f"pool {purchase.pool}, {purchase.instance_type} {purchase.usage_class}"
     if isinstance(facts.types, Unknown):
         yield from _read(facts.types, subject, lambda it: iter(()))
         return
@@ -173,7 +181,7 @@ def _description(kind: TypeFacts) -> str:
 
 def _why_not(settings: Settings, purchase: Purchase, kind: TypeFacts) -> str:
     """Return why the type cannot run what the pool's instances boot, "" if it can."""
-    if MARKETS[purchase.market] not in kind.markets:
+    if purchase.usage_class not in kind.markets:
         return f"it is sold only as {', '.join(sorted(kind.markets))}"
     if purchase.provider.image_id:
         return ""
@@ -209,13 +217,16 @@ def _zones(
 def _quota_findings(
     settings: Settings, purchases: list[Purchase], facts: AccountFacts
 ) -> Iterator[Finding]:
-    """Yield a finding for each quota: whether it is enough for one instance, and for the pools."""
+    """Yield a finding for each quota: whether it is enough for one instance, and for the pools.
+    What runs in a capacity block is bought already, and counts against none.
+    """
     if isinstance(facts.types, Unknown):
         return
     users: dict[VcpuQuota, list[Purchase]] = {}
     for purchase in purchases:
         quota = vcpu_quota(purchase.instance_type, Market(purchase.market))
-        if quota is not None and purchase.instance_type in facts.types:
+        is_counted = purchase.usage_class != CAPACITY_BLOCK
+        if quota is not None and is_counted and purchase.instance_type in facts.types:
             users.setdefault(quota, []).append(purchase)
     for quota, those in users.items():
         fact = facts.quotas.get(quota.code, Unknown("servicequotas:GetServiceQuota", "not asked"))

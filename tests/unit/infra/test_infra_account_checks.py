@@ -45,8 +45,10 @@ GOOD = AccountFacts(
 )
 
 
-def pools(kind: str = "g5.xlarge", market: str = "spot", more: str = "") -> ClusterConfig:
-    offering = f"{{instance_type: {kind}, market: {market}, slots: 1}}"
+def pools(
+    kind: str = "g5.xlarge", market: str = "spot", more: str = "", slots: int = 1
+) -> ClusterConfig:
+    offering = f"{{instance_type: {kind}, market: {market}, slots: {slots}}}"
     return check_cluster(
         "resource_pools: [{pool_name: default, provider: {type: aws, cpu_slots_allowed: true, "
         f"max_instances: 4, offerings: [{offering}]{more}}}}}]\n"
@@ -62,6 +64,26 @@ def findings(
 def worst(found: list[Finding]) -> Finding:
     [only] = [it for it in found if it.level is not Level.FINE]
     return only
+
+
+def test_a_capacity_block_is_a_market_of_its_own_and_needs_no_quota() -> None:
+    # P6 is sold in blocks alone, and a new account's quota of P is 0.
+    block = ", capacity_reservation: cr-0123456789abcdef0, capacity_block: true"
+    kind = TypeFacts(192, frozenset({"x86_64"}), (("NVIDIA", "B200"),))
+    sold = {"p6-b200.48xlarge": replace(kind, markets=frozenset({"capacity-block"}), gpu_count=8)}
+    facts: dict[str, Any] = {
+        "types": sold,
+        "zones": {"p6-b200.48xlarge": BOTH},
+        "quotas": {"L-417A185B": 0.0},
+    }
+    found = findings(pools("p6-b200.48xlarge", "on_demand", block, slots=8), **facts)
+    assert {it.level for it in found} == {Level.FINE}
+    assert "pool default, p6-b200.48xlarge capacity-block" in [it.subject for it in found]
+    # Without the block it cannot be had.
+    found = findings(pools("p6-b200.48xlarge", "on_demand", slots=8), **facts)
+    errors = {it.subject: it.text for it in found if it.level is Level.ERROR}
+    assert errors["pool default, p6-b200.48xlarge on-demand"] == "it is sold only as capacity-block"
+    assert "0 vCPUs" in errors["quota L-417A185B"]
 
 
 def test_an_account_that_has_everything_is_fine() -> None:
