@@ -19,6 +19,7 @@ from infra.aws import bundle, deployer, draining
 from infra.aws.account_checks import default_api_concurrency, judge
 from infra.aws.account_facts import Unknown
 from infra.aws.account_reader import aws_clients, read_account, read_concurrency
+from infra.aws.limits import find_limit_problems
 from infra.aws.policies import log_key
 from infra.aws.pool_checks import find_pool_problems, pool_types
 from infra.aws.pruning import prune_versions
@@ -179,7 +180,10 @@ def _read_settings(team: str, stack_config: Mapping[str, object]) -> Settings:
     texts = {
         name.removeprefix(prefix): str(it) for name, it in stack_config.items() if prefix in name
     }
-    return parse_settings(team, texts)
+    settings = parse_settings(team, texts)
+    if problems := find_limit_problems(settings):
+        raise SettingsInvalid(problems)
+    return settings
 
 
 def _pools_without_image(cluster: ClusterConfig) -> list[str]:

@@ -1,5 +1,7 @@
 """Permissions of trials beside their checkpoints, as the settings name buckets and registries."""
 
+from collections.abc import Sequence
+
 from control_plane.aws.trial_grants import PULL_ACTIONS
 from detcloud.shared.registries import ecr_repository
 from infra.aws.names import Names, bucket_arn
@@ -8,22 +10,37 @@ from infra.aws.trial_settings import DataBucket
 
 
 def data_access(buckets: tuple[DataBucket, ...]) -> Document:
-    """Return what the code of trials may do in the buckets."""
-    statements: list[Statement] = []
+    """Return what the code of trials may do in the buckets, in few statements: a role's policy has
+    a greatest length.
+    """
+    writes = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:PutObject"]
+    statements = [
+        *_about_objects("Read", ["s3:GetObject"], buckets),
+        *_about_objects("Write", writes, [it for it in buckets if it.writes]),
+        *_about_buckets("Find", ["s3:GetBucketLocation"], buckets),
+        *_about_buckets("List", ["s3:ListBucket"], [it for it in buckets if not it.folder]),
+    ]
     for number, it in enumerate(buckets):
-        below = f"{it.folder}*"
-        actions = ["s3:GetObject"]
-        if it.writes:
-            actions += ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:PutObject"]
-        objects = [bucket_arn(f"{it.bucket}/{below}")]
-        condition = {"StringLike": {"s3:prefix": [below]}} if it.folder else None
-        bucket = [bucket_arn(it.bucket)]
-        statements += [
-            make_statement(f"Data{number}", actions, objects),
-            make_statement(f"List{number}", ["s3:ListBucket"], bucket, condition),
-            make_statement(f"Find{number}", ["s3:GetBucketLocation"], bucket),
-        ]
+        if it.folder:
+            condition = {"StringLike": {"s3:prefix": [f"{it.folder}*"]}}
+            bucket = [bucket_arn(it.bucket)]
+            listing = make_statement(f"List{number}", ["s3:ListBucket"], bucket, condition)
+            statements.append(listing)
     return {"Version": VERSION, "Statement": statements}
+
+
+def _about_objects(
+    sid: str, actions: Sequence[str], buckets: Sequence[DataBucket]
+) -> list[Statement]:
+    arns = [bucket_arn(f"{it.bucket}/{it.folder}*") for it in buckets]
+    return [make_statement(sid, actions, arns)] if arns else []
+
+
+def _about_buckets(
+    sid: str, actions: Sequence[str], buckets: Sequence[DataBucket]
+) -> list[Statement]:
+    arns = [bucket_arn(name) for name in dict.fromkeys(it.bucket for it in buckets)]
+    return [make_statement(sid, actions, arns)] if arns else []
 
 
 def data_key_use(names: Names, key: str) -> list[Statement]:

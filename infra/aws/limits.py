@@ -1,0 +1,65 @@
+"""Limits of IAM and Lambda that long settings exceed, told before anything is made.
+
+Sources: IAM user guide, "IAM and AWS STS quotas" (the inline policies of a role: 10,240 characters
+without white space); Lambda developer guide, "Lambda quotas" (environment variables: 4 KB).
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Final
+
+from infra.aws import policies, trial_policies
+from infra.aws.policies import Document
+from infra.aws.settings import Settings
+
+POLICY_CHARACTERS_MAX: Final = 10_240
+ENVIRONMENT_BYTES_MAX: Final = 4_096
+# What else is in the environment of the API and of the tick at most, and what of a policy is added
+# for logs, traces and a key.
+API_BYTES: Final = 1_900
+TICK_BYTES: Final = 2_500
+ADDED_CHARACTERS: Final = 900
+
+
+def find_limit_problems(settings: Settings) -> list[str]:
+    """Return the settings that are too long together, a line each."""
+    return [*_policy_problems(settings), *_environment_problems(settings)]
+
+
+def _policy_problems(settings: Settings) -> Iterator[str]:
+    api = trial_policies.with_sessions(
+        policies.api(settings.names), list(settings.task_roles.values())
+    )
+    documents = {
+        "dataBuckets": (trial_policies.data_access(settings.data_buckets), "shorter folders"),
+        "imageRepositories": (trial_policies.pulls(settings.image_repositories), "a * for several"),
+        "taskRoles": (api, "one role for several pools"),
+    }
+    for name, (document, remedy) in documents.items():
+        length = _length(document) + ADDED_CHARACTERS
+        if length > POLICY_CHARACTERS_MAX:
+            yield (
+                f"detcloud:{name} needs a policy of {length} characters: expected at most "
+                f"{POLICY_CHARACTERS_MAX}, which IAM allows a role; name fewer, or {remedy}"
+            )
+
+
+def _environment_problems(settings: Settings) -> Iterator[str]:
+    place = len(settings.names.iam_path + settings.names.iam_prefix)
+    grants = {"repositories": settings.image_repositories, "pool_roles": settings.task_roles}
+    # The ARNs of four roles, and of the profile of instances.
+    sizes = (
+        ("imageRepositories and detcloud:taskRoles", grants, API_BYTES + 4 * place),
+        ("tags", settings.tags, TICK_BYTES + place),
+    )
+    for name, value, others in sizes:
+        length, most = len(json.dumps(value).encode()), ENVIRONMENT_BYTES_MAX - others
+        if length > most:
+            yield (
+                f"detcloud:{name} are {length} bytes: expected at most {most}, which Lambda leaves "
+                "of a function's environment; name fewer or shorter ones"
+            )
+
+
+def _length(document: Document) -> int:
+    return len(json.dumps(document, separators=(",", ":")))
