@@ -90,6 +90,10 @@ class Names:
         """Return the ARN of a `resource` like `subnet/subnet-1`."""
         return self._regional("ec2", resource)
 
+    def shared_ec2_arn(self, resource: str) -> str:
+        """Return the ARN of a `resource` that another account may own and share with this one."""
+        return f"arn:aws:ec2:{self.region}:*:{resource}"
+
     def _regional(self, service: str, resource: str) -> str:
         return f"arn:aws:{service}:{self.region}:{self.account}:{resource}"
 

@@ -362,11 +362,11 @@ def _launch_resources(names: Names) -> list[str]:
         "key-pair/*",
         "network-interface/*",
         "spot-instances-request/*",
-        "capacity-reservation/*",
         f"placement-group/{names.cluster}-gangs-*",
     )
     reservations = f"arn:aws:resource-groups:{names.region}:{names.account}:group/*"
-    return [*public, *_arns(names, *own), reservations]
+    shared = names.shared_ec2_arn("capacity-reservation/*")
+    return [*public, *_arns(names, *own), shared, reservations]
 
 
 def _network_statement(
@@ -380,8 +380,9 @@ def _network_statement(
             "LaunchInOwnNetwork", launch, _arns(names, "security-group/*", "subnet/*"), owned
         )
     subnets = [f"subnet/{subnet}" for subnet in network.subnets.values()]
-    places = _arns(names, f"security-group/{network.security_group}", *subnets)
-    return make_statement("LaunchInGivenNetwork", launch, places)
+    places = [f"security-group/{network.security_group}", *subnets]
+    arns = [names.shared_ec2_arn(place) for place in places]
+    return make_statement("LaunchInGivenNetwork", launch, arns)
 
 
 def _spot_roles(names: Names) -> list[Statement]:

@@ -188,6 +188,18 @@ def test_instances_are_put_where_the_team_may(
     assert allows(tick, "ec2:RunInstances", f"{EC2}:{place}", context) is is_allowed
 
 
+def test_what_another_account_shares_is_used_like_ones_own() -> None:
+    # A company's subnets and reservations are often an account's of its own; their ids are the
+    # world's, and whether they are shared its owner says.
+    tick = policies.tick(NAMES, NETWORK)
+    theirs = "arn:aws:ec2:us-east-1:222222222222"
+    for place in ("subnet/subnet-a", "security-group/sg-1", "capacity-reservation/cr-1"):
+        assert allows(tick, "ec2:RunInstances", f"{theirs}:{place}")
+        assert allows(tick, "ec2:CreateFleet", f"{theirs}:{place}")
+    for place in ("subnet/subnet-b", "instance/i-1", "key-pair/ops"):
+        assert not allows(tick, "ec2:RunInstances", f"{theirs}:{place}", OWNED)
+
+
 def test_the_tick_may_call_of_ec2_what_its_provider_calls_and_no_more() -> None:
     called = {_camel(name) for name in vars(Ec2Api) if not name.startswith("_")}
     statements = policies.tick(NAMES, None)["Statement"]
