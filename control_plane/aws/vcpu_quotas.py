@@ -54,6 +54,9 @@ _QUOTAS: Final = {
     },
 }
 
+# Codes of EC2's errors that begin so are about quotas of other services.
+_OTHER_SERVICES: Final = (("Volume", "ebs"), ("MaxIOPS", "ebs"), ("NetworkInterface", "vpc"))
+
 
 def vcpu_quota(instance_type: str, market: Market) -> VcpuQuota | None:
     """The quota that instances of a type count against in a market; None for an unknown family."""
@@ -75,5 +78,15 @@ def quota_advice(instance_type: str, market: Market, region: str) -> str:
 
 def quota_url(quota: VcpuQuota, region: str) -> str:
     """The page of the console on which more of a quota is asked for."""
+    return f"{_quotas_url('ec2', region)}/{quota.code}"
+
+
+def quotas_advice(code: str, region: str) -> str:
+    """Where the quota is that EC2 means with an error's code, if it is none of vCPUs."""
+    service = next((name for start, name in _OTHER_SERVICES if code.startswith(start)), "ec2")
+    return f"the quotas are at {_quotas_url(service, region)}"
+
+
+def _quotas_url(service: str, region: str) -> str:
     host = f"{region}.console.aws.amazon.com" if region else "console.aws.amazon.com"
-    return f"https://{host}/servicequotas/home/services/ec2/quotas/{quota.code}"
+    return f"https://{host}/servicequotas/home/services/{service}/quotas"

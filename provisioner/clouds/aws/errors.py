@@ -108,7 +108,7 @@ _TAKEN_BACK: Final = frozenset({"Server.SpotInstanceTermination", "Server.SpotIn
 _END_ADVICE: Final = MappingProxyType(
     {
         "Client.InternalError": "often a key of KMS for its disk that EC2 may not use",
-        "Client.VolumeLimitExceeded": "raise the quota of EBS storage",
+        "Client.VolumeLimitExceeded": "raise EBS's quota of gp3 storage in Service Quotas",
     }
 )
 

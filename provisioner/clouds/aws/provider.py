@@ -13,7 +13,7 @@ from typing import Any
 
 import botocore.exceptions as sdk
 
-from control_plane.aws.vcpu_quotas import quota_advice
+from control_plane.aws.vcpu_quotas import quota_advice, quotas_advice
 from control_plane.fleet.records import IntentRow, Offering
 from provisioner.clouds.aws.capacity_blocks import CapacityBlocks
 from provisioner.clouds.aws.ec2_api import (
@@ -50,7 +50,6 @@ from provisioner.clouds.provider import (
     CLUSTER_TAG,
     INTENT_TAG,
     POOL_TAG,
-    CloudError,
     CloudInstance,
     OutcomeUnknown,
     QuotaExceeded,
@@ -144,6 +143,12 @@ class Ec2Cloud:
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
         """Launch instances; the answer shows them as they were when they were launched."""
         settings = self._complete_settings(parse_section(request.section))
+        try:
+            return self._launch(request, settings)
+        except QuotaExceeded as error:
+            raise _with_quota_advice(error, request, settings.region) from None
+
+    def _launch(self, request: IntentRow, settings: Ec2Settings) -> tuple[CloudInstance, ...]:
         offering = request.offering
         with translate_errors():
             self._unknown_types.check(offering.instance_type, offering.slots, settings)
@@ -168,7 +173,7 @@ class Ec2Cloud:
             if ids:
                 return self._launched_instances(answer["Instances"], request, settings, subnets)
             if answer.get("Errors"):
-                raise _with_quota_advice(fleet_error(answer["Errors"]), request, settings.region)
+                raise fleet_error(answer["Errors"])
             return self._find_launched(request, str(answer.get("FleetId")))
 
     def _launched_instances(
@@ -312,12 +317,14 @@ class Ec2Cloud:
         return subnets
 
 
-def _with_quota_advice(error: CloudError, request: IntentRow, region: str) -> CloudError:
-    """The error, with the quota to raise where it is about one that counts vCPUs."""
-    if not str(error).startswith(VCPU_QUOTA_CODES):
-        return error
-    advice = quota_advice(request.offering.instance_type, request.offering.market, region)
-    return QuotaExceeded(f"{error}; {advice}") if advice else error
+def _with_quota_advice(error: QuotaExceeded, request: IntentRow, region: str) -> QuotaExceeded:
+    """The error, with the quota to raise where it is about one that counts vCPUs, or else with the
+    page of the console that has it.
+    """
+    code, advice = str(error).partition(":")[0], ""
+    if code in VCPU_QUOTA_CODES:
+        advice = quota_advice(request.offering.instance_type, request.offering.market, region)
+    return QuotaExceeded(f"{error}; {advice or quotas_advice(code, region)}")
 
 
 def _to_cloud_instance(described: dict[str, Any]) -> CloudInstance:
