@@ -15,7 +15,7 @@ from starlette.routing import Match, Route
 from control_plane.errors import Code, Detail, RequestError
 from control_plane.queries.answer import Answer
 from control_plane.state.table import Unavailable
-from detcloud.shared.s3 import BucketError
+from detcloud.shared.bucket_errors import BucketError
 
 log = logging.getLogger(__name__)
 

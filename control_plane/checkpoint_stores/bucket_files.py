@@ -11,9 +11,10 @@ from typing import Protocol
 from control_plane.checkpoint_stores.checkpoint_files import FileContent, NoSuchFile
 from control_plane.checkpoint_stores.folder_files import check_parts
 from control_plane.checkpoint_stores.store_type import StorageFields
+from detcloud.shared.bucket_errors import NoSuchKey
 from detcloud.shared.bucket_place import BucketPlace
 from detcloud.shared.gcs import GcsBucket, gcs_bucket_of
-from detcloud.shared.s3 import NoSuchKey, bucket_of
+from detcloud.shared.s3 import bucket_of
 
 
 class CheckpointBucket(Protocol):

@@ -15,7 +15,7 @@ from control_plane.objects.store import (
     SignedUrl,
     StoredObject,
 )
-from detcloud.shared.s3 import NoSuchKey
+from detcloud.shared.bucket_errors import NoSuchKey
 
 SIGNED_SECONDS_MAX = 15 * 60
 

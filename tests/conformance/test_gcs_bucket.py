@@ -2,14 +2,15 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from control_plane.checkpoint_stores.bucket_files import GcsFiles
 from detcloud.shared import gcs as gcs_module
+from detcloud.shared.bucket_errors import BucketError, NoSuchBucket, NoSuchKey
 from detcloud.shared.gcs import GcsBucket
-from detcloud.shared.s3 import BucketError, NoSuchBucket, NoSuchKey
 from tests.emulators.fake_gcs import FakeGcs
 from tests.emulators.gcs_signatures import MachineCredentials, SigningService
 
@@ -87,6 +88,21 @@ def test_an_answer_that_always_breaks_off_is_an_error(
     session.breaks = 100
     with pytest.raises(BucketError, match="broken off"):
         list(bucket.read(KEY))
+
+
+def test_a_file_is_fetched_in_parts_of_one_content(
+    bucket: GcsBucket, session: FaultySession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gcs_module, "PART_BYTES", 400_000)
+    session.breaks = 1
+    bucket.fetch(KEY, tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == CONTENT
+    (_, first), *others = session.sent
+    # 1,024,000 bytes in parts of 400,000, of which the first broke off after 262,144.
+    assert first == "bytes=0-399999"
+    ranges = {"bytes=262144-399999", "bytes=400000-799999", "bytes=800000-1023999"}
+    assert {asked for _, asked in others} == ranges
+    assert all("generation=" in query for query, _ in others)
 
 
 def test_a_busy_store_is_asked_again_and_a_refusal_is_not(

@@ -16,19 +16,12 @@ from botocore.awsrequest import AWSResponse
 from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
 from botocore.response import StreamingBody
 
-import detcloud.shared.s3
 from control_plane.aws.object_store import S3ObjectStore
 from control_plane.objects.store import ObjectKey, SignedUrl
+from detcloud.shared import s3 as s3_module
+from detcloud.shared.bucket_errors import BucketError, NoSuchBucket, NoSuchKey, WriteConflict
 from detcloud.shared.bucket_place import BucketPlace
-from detcloud.shared.s3 import (
-    ATTEMPTS_MAX,
-    Bucket,
-    BucketError,
-    NoSuchBucket,
-    NoSuchKey,
-    WriteConflict,
-    new_client,
-)
+from detcloud.shared.s3 import ATTEMPTS_MAX, Bucket, new_client
 from tests.emulators.seaweedfs import ACCESS_KEY, SECRET_KEY, SeaweedFs
 from tests.emulators.strangers import send
 
@@ -142,7 +135,7 @@ def test_a_content_that_fails_in_a_later_part_leaves_what_was_there(bucket: Buck
 def test_a_file_is_fetched_in_parts_of_one_content(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(detcloud.shared.s3, "PART_BYTES", 1_000_003)
+    monkeypatch.setattr(s3_module, "PART_BYTES", 1_000_003)
     for size in (0, 1, 1_000_003, len(LONG)):
         bucket.write("k", [LONG[:size]])
         bucket.fetch("k", tmp_path / "copy")
@@ -159,6 +152,25 @@ def test_a_file_is_fetched_in_parts_of_one_content(
         bucket.fetch("k", tmp_path / "copy")
     with pytest.raises(NoSuchKey, match="of/a/other"):
         bucket.fetch("other", tmp_path / "copy")
+
+
+@pytest.mark.parametrize("size", [5, 9_000_000])
+def test_what_the_store_got_otherwise_is_refused(
+    s3: SeaweedFs, client: Any, tmp_path: Path, size: int
+) -> None:
+    def garble(request: Any) -> None:
+        body = request.body
+        request.body = b"?" + (body if isinstance(body, bytes) else body.read())[1:]
+
+    bucket = Bucket(s3.place(), client)
+    (tmp_path / "source").write_bytes(b"x" * size)
+    operation = "PutObject" if size == 5 else "UploadPart"
+    with faults(client, operation, garble), pytest.raises(BucketError, match="BadDigest"):
+        bucket.send("k", tmp_path / "source")
+    assert bucket.object_size("k") is None
+    assert uploads(bucket) == []
+    assert bucket.send("k", tmp_path / "source")
+    assert not bucket.send("k", tmp_path / "source")
 
 
 def test_keys_beside_the_prefix_are_not_seen(s3: SeaweedFs) -> None:

@@ -15,13 +15,15 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import chain
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from detcloud.shared.bucket_errors import BucketError, NoSuchBucket, NoSuchKey
 from detcloud.shared.http import backoff_seconds
-from detcloud.shared.s3 import BucketError, NoSuchBucket, NoSuchKey, split_parts
+from detcloud.shared.transfers import fetch_parts, split_parts
 
 PART_BYTES = 16 << 20
 ATTEMPTS_MAX = 6
@@ -72,7 +74,7 @@ class GcsBucket:
         What is longer than a part goes in several. Whatever `content` raises is raised, and nothing
         is written then.
         """
-        from google.api_core.exceptions import Forbidden, PreconditionFailed
+        from google.api_core.exceptions import Forbidden, NotFound, PreconditionFailed
         from google.cloud.storage.exceptions import InvalidResponse
         from google.cloud.storage.retry import DEFAULT_RETRY
 
@@ -90,11 +92,13 @@ class GcsBucket:
                 else:
                     with blob.open("wb", chunk_size=PART_BYTES, **options) as upload:
                         upload.writelines(chain((first, second), parts))
-            except (Forbidden, PreconditionFailed, InvalidResponse) as error:
+            except (Forbidden, NotFound, PreconditionFailed, InvalidResponse) as error:
                 # An upload in parts is refused by the answer itself.
                 is_answer = isinstance(error, InvalidResponse)
                 status = error.response.status_code if is_answer else error.code
                 # Who may replace nothing is not even told that there is something already.
+                if status == 404:
+                    raise NoSuchBucket(f"there is no bucket {self._name}") from None
                 if status not in (403, 412) or (status == 403 and not if_absent):
                     raise
                 stored = self._find(key)
@@ -114,6 +118,31 @@ class GcsBucket:
         """Open an object: its size in bytes, and its bytes in blocks. Raises NoSuchKey."""
         answer = self._open(key, 0, None)
         return int(answer.headers["Content-Length"]), self._blocks(key, 0, None, answer)
+
+    def send(self, key: str, source: Path) -> bool:
+        """Write a file's content as an object, whole or not at all; False where there is one."""
+        with source.open("rb") as file:
+            return self.write(key, iter(partial(file.read, _BLOCK_BYTES), b""), if_absent=True)
+
+    def fetch(self, key: str, destination: Path) -> None:
+        """Copy an object to a file, in parts of which some are read at once. Raises NoSuchKey.
+
+        All parts are of one content: a replacement meanwhile is an error.
+        """
+        first = self._open(key, 0, PART_BYTES)
+        if first is None:
+            destination.write_bytes(b"")
+            return
+        size, generation = (
+            int(first.headers["Content-Range"].rpartition("/")[2]),
+            _generation(first),
+        )
+
+        def read(start: int, end: int) -> Iterator[bytes]:
+            answer = self._open(key, start, end, generation) if start else first
+            return self._blocks(key, start, end, answer)
+
+        fetch_parts(destination, size, PART_BYTES, read)
 
     def object_size(self, key: str) -> int | None:
         """The object's size in bytes; None where there is none."""
@@ -249,7 +278,7 @@ class GcsBucket:
         """The answer's bytes from `start` on; where it breaks off, the rest is requested anew."""
         failures = 0
         while answer is not None:
-            generation = answer.headers.get("x-goog-generation")
+            generation = _generation(answer)
             whole = start + int(answer.headers["Content-Length"])
             try:
                 with self._translate_errors(key), answer:
@@ -288,7 +317,7 @@ class GcsBucket:
             text = f"{self.place} cannot be used: {error}; {_NO_CREDENTIALS}"
             raise BucketError(text) from error
         except GoogleAPICallError as error:
-            raise self._bucket_error(key, error.code, str(error)) from error
+            raise self._bucket_error(key, error.code, str(error.message)) from error
         except InvalidResponse as error:
             raise self._bucket_error(key, error.response.status_code, str(error)) from error
         except (DataCorruption, GoogleAuthError, RequestException) as error:
@@ -299,6 +328,23 @@ class GcsBucket:
             return NoSuchBucket(f"there is no bucket {self._name}")
         remedy = "; the credentials may not do that in this bucket" if status == 403 else ""
         return BucketError(f"{key!r:.200} in {self.place}: {status} {text}{remedy}")
+
+
+def _generation(answer: Any) -> str | None:
+    """The generation of the content that was opened, which no later one has."""
+    generation: str | None = answer.headers.get("x-goog-generation")
+    return generation
+
+
+def trial_credentials() -> Any:
+    """The credentials that a trial's agent offers; None where it offers none, and without Google's
+    packages, of which a bucket then tells.
+    """
+    try:
+        from detcloud.shared.google_credentials import agent_credentials
+    except ImportError:
+        return None
+    return agent_credentials()
 
 
 @lru_cache(maxsize=64)

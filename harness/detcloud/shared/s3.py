@@ -12,22 +12,29 @@ from __future__ import annotations
 import base64
 import secrets
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
+from hashlib import md5
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from detcloud.shared.bucket_errors import BucketError, NoSuchBucket, NoSuchKey, WriteConflict
 from detcloud.shared.bucket_place import BucketPlace
 from detcloud.shared.http import backoff_seconds
+from detcloud.shared.transfers import (
+    PART_BYTES,
+    call_at_once,
+    fetch_parts,
+    file_parts,
+    part_bytes_of,
+    parts_at_once,
+    split_parts,
+)
 
-PART_BYTES = 16 << 20
 PARTS_MAX = 10_000
-PARTS_AT_ONCE = 4
 ATTEMPTS_MAX = 6
 CONNECT_SECONDS_MAX = 10
 READ_SECONDS_MAX = 60
@@ -35,6 +42,7 @@ READ_SECONDS_MAX = 60
 CONNECTIONS_MAX = 32
 
 _BLOCK_BYTES = 256 * 1024
+_WRITES_MAX = 3
 _TOKEN = "detcloud-put"
 _ANYTHING_THERE = {"IfNoneMatch": "*"}
 # Error codes of stores that speak a part of the protocol, and so keep no uploads to be listed.
@@ -54,22 +62,6 @@ _CHECKPOINT_REMEDIES = {
     "NoCredentialsError": "give access_key and secret_key in checkpoint_storage: variables of the"
     " environment are for your own code",
 }
-
-
-class BucketError(OSError):
-    """The bucket cannot be used, or refused a request; the message is for users."""
-
-
-class NoSuchBucket(FileNotFoundError, BucketError):
-    """There is no such bucket."""
-
-
-class WriteConflict(BucketError):
-    """Somebody else wrote or deleted the key meanwhile; the whole request may be repeated."""
-
-
-class NoSuchKey(FileNotFoundError):
-    """There is nothing under the key."""
 
 
 class Bucket:
@@ -104,7 +96,26 @@ class Bucket:
         with self._translate_errors(key):
             if second is None:
                 return self._put_object(key, first, token, condition)
-            return self._put_in_parts(key, chain((first, second), parts), token, condition)
+            readers = (partial(bytes, part) for part in chain((first, second), parts))
+            return self._put_in_parts(key, readers, part_bytes, token, condition)
+
+    def send(self, key: str, source: Path) -> bool:
+        """Write a file's content as an object, whole or not at all; False where there is one."""
+        size, token = source.stat().st_size, secrets.token_hex(16)
+        part_bytes = part_bytes_of(size, PARTS_MAX)
+        failures = 0
+        while True:
+            try:
+                with self._translate_errors(key):
+                    if size <= part_bytes:
+                        return self._put_object(key, source.read_bytes(), token, _ANYTHING_THERE)
+                    parts = file_parts(source, size, part_bytes)
+                    return self._put_in_parts(key, parts, part_bytes, token, _ANYTHING_THERE)
+            except WriteConflict:
+                failures += 1
+                if failures == _WRITES_MAX:
+                    raise
+            time.sleep(backoff_seconds(failures))
 
     def read(self, key: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
         """The bytes from `start` to before the later `end`, in blocks, or to the object's end.
@@ -124,20 +135,17 @@ class Bucket:
         All parts are of one content: a replacement meanwhile is an error.
         """
         first = self._get_object(key, 0, PART_BYTES)
-        destination.write_bytes(b"")
         if first is None:
+            destination.write_bytes(b"")
             return
         etag, size = first["ETag"], int(first["ContentRange"].rpartition("/")[2])
 
-        def copy(start: int) -> None:
-            end = start + PART_BYTES
-            answer = self._get_object(key, start, end, etag) if start else first
-            with destination.open("r+b") as file:
-                file.seek(start)
-                file.writelines(self._blocks(key, start, answer))
+        def read(start: int, end: int) -> Iterator[bytes]:
+            return self._blocks(
+                key, start, self._get_object(key, start, end, etag) if start else first
+            )
 
-        with ThreadPoolExecutor(PARTS_AT_ONCE) as pool:
-            _wait_for_all([pool.submit(copy, start) for start in range(0, size, PART_BYTES)])
+        fetch_parts(destination, size, PART_BYTES, read)
 
     def object_size(self, key: str) -> int | None:
         """The object's size in bytes; None where there is none."""
@@ -199,7 +207,11 @@ class Bucket:
         while True:
             try:
                 self._client.put_object(
-                    **self._object_arguments(key), Body=body, Metadata={_TOKEN: token}, **condition
+                    **self._object_arguments(key),
+                    Body=body,
+                    Metadata={_TOKEN: token},
+                    **self._checksum(body),
+                    **condition,
                 )
                 return True
             except _client_error() as error:
@@ -211,16 +223,25 @@ class Bucket:
             time.sleep(backoff_seconds(failures))
 
     def _put_in_parts(
-        self, key: str, parts: Iterable[bytes], token: str, condition: Mapping[str, str]
+        self,
+        key: str,
+        parts: Iterable[Callable[[], bytes]],
+        part_bytes: int,
+        token: str,
+        condition: Mapping[str, str],
     ) -> bool:
         named = self._object_arguments(key)
         upload = self._client.create_multipart_upload(**named, Metadata={_TOKEN: token})["UploadId"]
         written = False
+
+        def send(numbered: tuple[int, Callable[[], bytes]]) -> dict[str, Any]:
+            return self._upload_part(key, upload, numbered[0], numbered[1]())
+
         try:
-            completed = {"Parts": self._upload_parts(key, upload, parts)}
+            sent = call_at_once(send, enumerate(parts, 1), parts_at_once(part_bytes))
             try:
                 self._client.complete_multipart_upload(
-                    **named, UploadId=upload, MultipartUpload=completed, **condition
+                    **named, UploadId=upload, MultipartUpload={"Parts": sent}, **condition
                 )
                 written = True
             except _client_error() as error:
@@ -234,24 +255,25 @@ class Bucket:
                 with suppress(Exception):
                     self._abort_upload(key, upload)
 
-    def _upload_parts(self, key: str, upload: str, parts: Iterable[bytes]) -> list[dict[str, Any]]:
-        """Send all parts; what completes the upload. After an error none is on its way."""
+    def _upload_part(self, key: str, upload: str, number: int, part: bytes) -> dict[str, Any]:
+        """Send one part; what completes the upload has of it."""
+        answer = self._client.upload_part(
+            **self._object_arguments(key),
+            UploadId=upload,
+            PartNumber=number,
+            Body=part,
+            **self._checksum(part),
+        )
+        sums = {name: it for name, it in answer.items() if name.startswith("Checksum")}
+        return {"PartNumber": number, "ETag": answer["ETag"], **sums}
 
-        def send(number: int, part: bytes) -> dict[str, Any]:
-            answer = self._client.upload_part(
-                **self._object_arguments(key), UploadId=upload, PartNumber=number, Body=part
-            )
-            sums = {name: it for name, it in answer.items() if name.startswith("Checksum")}
-            return {"PartNumber": number, "ETag": answer["ETag"], **sums}
-
-        sent: list[dict[str, Any]] = []
-        running: deque[Future[dict[str, Any]]] = deque()
-        with ThreadPoolExecutor(PARTS_AT_ONCE) as pool:
-            for number, part in enumerate(parts, 1):
-                if len(running) == PARTS_AT_ONCE:
-                    sent.append(running.popleft().result())
-                running.append(pool.submit(send, number, part))
-            return [*sent, *(it.result() for it in running)]
+    def _checksum(self, body: bytes) -> dict[str, str]:
+        """The digest by which the store finds out that it got something else: MD5, which all know,
+        where botocore sends none of its own.
+        """
+        if not self.place.endpoint_url:
+            return {}
+        return {"ContentMD5": base64.b64encode(md5(body, usedforsecurity=False).digest()).decode()}
 
     def _outcome_of_failed_write(self, key: str, token: str, error: Any) -> bool | None:
         """Whether a write that failed wrote the object that is there; None if that is not known.
@@ -416,34 +438,6 @@ def _refuse_redirect(response: tuple[Any, Any] | None, **context: object) -> Non
             f"the store answers with a redirect ({status}), which is not followed; check its "
             "endpoint_url"
         )
-
-
-def split_parts(content: Iterable[bytes], part_bytes: int) -> Iterator[bytes]:
-    """The content cut into parts, of which only the last is shorter."""
-    part = bytearray()
-    for block in content:
-        remaining = memoryview(block)
-        while remaining:
-            room = part_bytes - len(part)
-            part += remaining[:room]
-            remaining = remaining[room:]
-            if len(part) == part_bytes:
-                yield bytes(part)
-                part.clear()
-    if part:
-        yield bytes(part)
-
-
-def _wait_for_all(futures: Iterable[Future[Any]]) -> None:
-    """Wait until none runs, start none after a failure, and raise the first one."""
-    waiting = list(futures)
-    try:
-        for future in waiting:
-            future.result()
-    except BaseException:
-        for future in waiting:
-            future.cancel()
-        raise
 
 
 def _client_error() -> Any:

@@ -204,13 +204,13 @@ def test_an_upload_whose_answer_was_lost_still_wins_and_nothing_is_replaced(
 ) -> None:
     from google.cloud.storage import Blob
 
+    from detcloud.shared.gcs import GcsBucket
     from detcloud.storage import KeyExists
-    from detcloud.storage.types.gcs import GcsStore
+    from detcloud.storage.bucket_store import BucketStore
 
     monkeypatch.setattr(storage.tokens, "asks_delete_to_replace", asks_delete)
-    store = GcsStore(storage.bucket)
-    store._client, store._bucket = bucket.client, bucket
-    upload = Blob.upload_from_filename
+    store = BucketStore(GcsBucket(storage.bucket, credentials=bucket.client._credentials))
+    upload = Blob.upload_from_string
 
     def upload_twice(blob: Any, *arguments: Any, **options: Any) -> None:
         upload(blob, *arguments, **options)
@@ -219,7 +219,7 @@ def test_an_upload_whose_answer_was_lost_still_wins_and_nothing_is_replaced(
     (tmp_path / "source").write_bytes(b"weights")
     key = f"1/2/3/twice-{asks_delete}/state.pth"
     with monkeypatch.context() as patch:
-        patch.setattr(Blob, "upload_from_filename", upload_twice)
+        patch.setattr(Blob, "upload_from_string", upload_twice)
         store.put(key, tmp_path / "source")
     with pytest.raises(KeyExists, match="exists already"):
         store.put(key, tmp_path / "source")
@@ -252,7 +252,7 @@ def test_a_trials_store_writes_its_checkpoint_with_the_agents_token_and_renews_i
         assert store.list("1/2/3/own") == {"1/2/3/own/state.pth": 7}
         assert store.list("7/9/1/uuid") == {"7/9/1/uuid/state.pth": 7}
         assert len(storage.tokens.issued) - issued >= 4
-        with pytest.raises(StorageError, match="storing '1/3/1/x' failed: 403"):
+        with pytest.raises(StorageError, match=r"storing '1/3/1/x' in gs://.*: 403 GET"):
             store.put("1/3/1/x", tmp_path / "source")
     finally:
         server.close()

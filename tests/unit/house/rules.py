@@ -107,7 +107,6 @@ SDK_HOMES = {
         "gcp/",
         "harness/detcloud/shared/gcs.py",
         "harness/detcloud/shared/google_credentials.py",
-        "harness/detcloud/storage/types/gcs.py",
     ),
     "urllib3": ("gcp/",),
     # A framework of training code has one adapter.

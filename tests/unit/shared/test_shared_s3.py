@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from detcloud.shared.bucket_errors import BucketError
 from detcloud.shared.bucket_place import BucketPlace
-from detcloud.shared.s3 import Bucket, BucketError
+from detcloud.shared.s3 import Bucket
 from tests.conftest import require
 
 require("botocore")

@@ -1,0 +1,61 @@
+"""The store of checkpoints in a bucket, whichever service it is one of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from detcloud.shared.bucket_errors import NoSuchKey
+from detcloud.storage.store import KeyExists, KeyNotFound, checked_key, translate_errors
+
+
+class StoreBucket(Protocol):
+    """The requests that a store needs of a bucket, a `detcloud.shared.s3.Bucket` for one."""
+
+    @property
+    def place(self) -> object: ...
+
+    def send(self, key: str, source: Path) -> bool: ...
+
+    def fetch(self, key: str, destination: Path) -> None: ...
+
+    def object_size(self, key: str) -> int | None: ...
+
+    def list_objects(self, prefix: str) -> Iterator[tuple[str, int]]: ...
+
+    def delete(self, key: str) -> None: ...
+
+
+class BucketStore:
+    """A store whose keys lie below the prefix of the bucket's place."""
+
+    root = None
+
+    def __init__(self, bucket: StoreBucket) -> None:
+        self._bucket = bucket
+
+    def put(self, key: str, source: Path) -> None:
+        with translate_errors(f"storing {key!r} in {self._bucket.place}"):
+            if not self._bucket.send(checked_key(key), source):
+                raise KeyExists(f"{key} exists already in {self._bucket.place}")
+
+    def get(self, key: str, destination: Path) -> None:
+        with translate_errors(f"reading {key!r} from {self._bucket.place}"):
+            try:
+                self._bucket.fetch(checked_key(key), destination)
+            except NoSuchKey as error:
+                raise KeyNotFound(str(error)) from None
+
+    def list(self, prefix: str) -> dict[str, int]:
+        with translate_errors(f"listing {prefix!r} in {self._bucket.place}"):
+            # A trial's credentials list what is below its folders, and no names that begin alike.
+            below = dict(sorted(self._bucket.list_objects(f"{checked_key(prefix)}/")))
+            if below:
+                return below
+            size = self._bucket.object_size(prefix)
+            return {} if size is None else {prefix: size}
+
+    def delete(self, key: str) -> None:
+        with translate_errors(f"deleting {key!r} from {self._bucket.place}"):
+            self._bucket.delete(checked_key(key))
