@@ -1,7 +1,7 @@
 # Everything happens in .venv, from a checkout and four programs: python3.11, venv, make and git.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-core demo demo-processes check test nightly simulate crashes gangs rare soak bench bench-aws lambda lint clean distclean
+.PHONY: help setup setup-core demo demo-processes check test nightly simulate crashes gangs rare stores soak bench bench-aws lambda lint clean distclean
 
 PYTHON ?=
 VENV := .venv
@@ -11,8 +11,10 @@ PACKAGES := $(VENV)/.stamp-packages
 SETUP := $(VENV)/.stamp-setup
 BENCH := $(VENV)/.stamp-bench
 EMULATORS := $(VENV)-ministack/.stamp
+AZURITE := $(VENV)-azurite/.stamp
+HADOOP := $(VENV)-hadoop/.stamp
 CORE_EXTRAS := server,torch,examples,dev
-EXTRAS := $(CORE_EXTRAS),optuna,aws,gcp,gcs,functions,infra,test
+EXTRAS := $(CORE_EXTRAS),optuna,aws,gcp,gcs,azure,functions,infra,test
 # Two streams of tests that start processes, about as long as each other: each waits most of its time.
 DEPLOYED := tests/end_to_end/aws tests/integration
 USED := tests/end_to_end tests/hostile
@@ -48,8 +50,8 @@ $(CORE): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[$(CORE_EXTRAS)]'
 	@touch $@
 
-# Two environments, which `make --jobs 2 setup` fills beside each other.
-$(SETUP): $(PACKAGES) $(EMULATORS)
+# Three environments, which `make --jobs 2 setup` fills beside each other.
+$(SETUP): $(PACKAGES) $(EMULATORS) $(AZURITE)
 	@touch $@
 
 $(PACKAGES): pyproject.toml constraints.txt | $(BIN)/python
@@ -61,6 +63,17 @@ $(EMULATORS): emulators.txt
 	@PYTHON="$(PYTHON)" sh .ci/make-venv $(VENV)-ministack
 	$(VENV)-ministack/bin/python -m pip install --quiet --no-compile -r emulators.txt
 	@touch $@
+
+# Azure's storage on this machine, where there is Node; elsewhere its tests say what they lack.
+$(AZURITE):
+	@mkdir -p $(@D)
+	@if command -v npm >/dev/null; then \
+	npm install --silent --no-audit --no-fund --prefix $(@D) azurite@3.35.0; fi
+	@touch $@
+
+# HDFS on this machine, 230 MB that the nightly tests alone need.
+$(HADOOP): $(SETUP) .ci/fetch-hadoop
+	sh .ci/fetch-hadoop $(@D) $(CURDIR)/$(BIN)/python
 
 $(BENCH): $(SETUP)
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[$(EXTRAS),bench]'
@@ -91,7 +104,7 @@ test: $(SETUP)
 	cat .deployed.log; wait $$soak || failed=1; cat .soak.log; \
 	rm -f .used.log .deployed.log .soak.log; exit $$failed
 
-nightly: simulate crashes gangs rare soak
+nightly: simulate crashes gangs rare stores soak
 
 simulate: $(CORE)
 	@mkdir -p $(dir $(OUTCOMES))
@@ -110,6 +123,10 @@ rare: $(SETUP)
 	$(BIN)/python -m pytest -ra -m nightly --ignore=tests/end_to_end/test_gang_weights.py tests
 	CONTROL_SEEDS=16 $(BIN)/python -m pytest -ra -k with_everything_in_place tests/simulation/test_mutants.py
 	LIFECYCLE_EXAMPLES=10 $(BIN)/python -m pytest -ra tests/integration/test_lifecycle_machine.py
+
+# Checkpoints in real HDFS, and whether the model of it that the other tests use answers alike.
+stores: $(HADOOP)
+	$(BIN)/python -m pytest -ra -m nightly tests/conformance
 
 soak: $(CORE)
 	$(BIN)/python -m tests.end_to_end.soak --minutes $(SOAK_MINUTES)

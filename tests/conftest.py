@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
+    from tests.emulators.azurite import Azurite
     from tests.emulators.fake_gcs import FakeGcs
     from tests.emulators.firestore import Firestore
     from tests.emulators.ministack import Ministack
@@ -75,6 +76,16 @@ def gcs(gcs_server: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> FakeGcs:
     """The store, named in the environment as Google's client wants it."""
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs_server.url)
     return gcs_server
+
+
+@pytest.fixture(scope="session")
+def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
+    """A store that speaks to Azure's client, for all tests of a process."""
+    require("azure.storage.blob")
+    from tests.emulators.azurite import azurite
+
+    with azurite(tmp_path_factory.mktemp("azurite")) as store:
+        yield store
 
 
 @pytest.fixture(scope="session")

@@ -11,9 +11,11 @@ from typing import Protocol
 from control_plane.checkpoint_stores.checkpoint_files import FileContent, NoSuchFile
 from control_plane.checkpoint_stores.folder_files import check_parts
 from control_plane.checkpoint_stores.store_type import StorageFields
+from detcloud.shared.azure import azure_container_of
+from detcloud.shared.azure_place import AzurePlace
 from detcloud.shared.bucket_errors import NoSuchKey
 from detcloud.shared.bucket_place import BucketPlace
-from detcloud.shared.gcs import GcsBucket, gcs_bucket_of
+from detcloud.shared.gcs import gcs_bucket_of
 from detcloud.shared.s3 import bucket_of
 
 
@@ -34,14 +36,26 @@ class CheckpointBucket(Protocol):
     def signed_get_url(self, key: str, seconds: int) -> str: ...
 
 
+class SigningBucket(CheckpointBucket, Protocol):
+    """A bucket that some credentials sign URLs for, and others do not."""
+
+    @property
+    def can_sign(self) -> bool: ...
+
+
 def open_bucket_files(fields: StorageFields) -> "BucketFiles":
     """Open the bucket of a spec's `storage`. Raises OSError."""
     return BucketFiles(bucket_of(BucketPlace.from_storage(fields)))
 
 
-def open_gcs_files(fields: StorageFields) -> "GcsFiles":
+def open_gcs_files(fields: StorageFields) -> "SigningFiles":
     """Open the bucket of Google's that a spec's `storage` names. Raises OSError."""
-    return GcsFiles(gcs_bucket_of(fields["bucket"], fields.get("prefix", "")))
+    return SigningFiles(gcs_bucket_of(fields["bucket"], fields.get("prefix", "")))
+
+
+def open_azure_files(fields: StorageFields) -> "SigningFiles":
+    """Open the container of Azure's that a spec's `storage` names. Raises OSError."""
+    return SigningFiles(azure_container_of(AzurePlace.from_storage(fields)))
 
 
 def bucket_name(fields: StorageFields) -> str:
@@ -95,10 +109,10 @@ class BucketFiles:
         return self._bucket.signed_get_url(path, seconds)
 
 
-class GcsFiles(BucketFiles):
-    """The CheckpointFiles of a bucket of Google's, which a person's credentials sign no URL for."""
+class SigningFiles(BucketFiles):
+    """The CheckpointFiles of a bucket that signs URLs where its credentials can."""
 
-    def __init__(self, bucket: GcsBucket) -> None:
+    def __init__(self, bucket: SigningBucket) -> None:
         super().__init__(bucket)
         self._can_sign = bucket.can_sign
 

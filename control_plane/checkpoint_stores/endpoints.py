@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from control_plane.checkpoint_stores.registry import find_usable_type
+from control_plane.checkpoint_stores.registry import store_type
 from control_plane.config.endpoints import endpoint_origin
 from control_plane.findings import Finding, mask_url_credentials, value_text
 
@@ -30,17 +30,21 @@ def endpoint_rule(read_allowed: Callable[[], Iterable[str]]) -> EndpointRule:
     """The rule of a cluster that calls the endpoints alone that `read_allowed` reads."""
 
     def find_problem(options: CheckpointStorage) -> Finding | None:
-        spec = find_usable_type(options.type)
-        endpoint = None if spec is None else spec.endpoint(options)
-        if endpoint is None:
-            return None
-        origin = endpoint_origin(endpoint)
-        if origin is not None and origin in set(map(endpoint_origin, read_allowed())):
-            return None
-        shown = value_text(mask_url_credentials(endpoint))
+        named = {} if options.type is None else store_type(options.type).endpoints(options)
+        for option, urls in named.items():
+            for url in urls.split(";"):
+                if not is_allowed(url.strip()):
+                    return refusal(option, url.strip())
+        return None
+
+    def is_allowed(url: str) -> bool:
+        origin = endpoint_origin(url)
+        return origin is not None and origin in set(map(endpoint_origin, read_allowed()))
+
+    def refusal(option: str, url: str) -> Finding:
         return Finding(
-            ("endpoint_url",),
-            f"{shown} is no store that this cluster calls",
+            (option,),
+            f"{value_text(mask_url_credentials(url))} is no store that this cluster calls",
             "an admin may add it to checkpoint_endpoints of the cluster configuration",
         )
 

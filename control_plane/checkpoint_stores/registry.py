@@ -11,10 +11,9 @@ from importlib import import_module
 from typing import Any
 
 from control_plane.checkpoint_stores import types
-from control_plane.checkpoint_stores.store_type import StoreType, UsableStoreType
+from control_plane.checkpoint_stores.store_type import StoreType
 
 AnyStoreType = StoreType[Any]
-AnyUsableType = UsableStoreType[Any]
 
 _registered: dict[str, AnyStoreType] = {}
 
@@ -32,15 +31,9 @@ def store_types() -> tuple[AnyStoreType, ...]:
     return tuple(sorted(specs, key=lambda spec: (spec.listing_order, spec.name)))
 
 
-def find_usable_type(name: str | None) -> AnyUsableType | None:
-    """The type of that name; None if there is none that clusters can use."""
-    spec = _types_by_name().get(name or "")
-    return spec if isinstance(spec, UsableStoreType) else None
-
-
-def usable_type_names() -> list[str]:
-    """The sorted names of the types that clusters can use."""
-    return sorted(spec.name for spec in store_types() if isinstance(spec, UsableStoreType))
+def store_type(name: str) -> AnyStoreType:
+    """The type of that name, which a configuration has been checked to name. Raises KeyError."""
+    return _types_by_name()[name]
 
 
 def _types_by_name() -> Mapping[str, AnyStoreType]:

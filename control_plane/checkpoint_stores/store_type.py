@@ -47,9 +47,9 @@ def no_credentials(fields: StorageFields) -> CredentialScope | None:
     return None
 
 
-def no_endpoint(options: Any) -> str | None:
+def no_endpoints(options: Any) -> Mapping[str, str]:
     """Name no endpoint: such a store is where the cluster's own software finds it."""
-    return None
+    return {}
 
 
 def no_problem(options: Any) -> Finding | None:
@@ -59,35 +59,31 @@ def no_problem(options: Any) -> Finding | None:
 
 @dataclass(frozen=True, kw_only=True)
 class StoreType(Generic[Options]):
-    """A type that configurations may name. Unless it is a UsableStoreType, no cluster can use it
-    yet.
+    """A type that configurations may name: trials write to its stores, and the cluster reads them
+    and cleans up.
     """
 
     name: str
     """What configurations call it, and what its file is called."""
     options: type[Options]
     """What configurations say of it: a section of CheckpointStorage."""
-    listing_order: int = 100
-    """Where the reference shows it: those with less come first, and equal ones by name."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class UsableStoreType(StoreType[Options]):
-    """A type whose stores trials write to, and the cluster reads and cleans up."""
-
     storage_fields: Callable[[Options], dict[str, str]]
     """Makes the `storage` of a trial's specification, with its secrets."""
     open_files: Callable[[StorageFields], CheckpointFiles]
     """Opens the store. Raises OSError."""
     display_name: Callable[[StorageFields], str]
     """The store as users see it, without secrets; two stores with one name are the same."""
+    listing_order: int = 100
+    """Where the reference shows it: those with less come first, and equal ones by name."""
     required_package: RequiredPackage | None = None
     """What the server opens it with, None for nothing of others."""
     host_paths: Callable[[Options], Mapping[str, str]] = no_host_paths
     """The paths on the machines of trials that the options name, by the name of the option."""
     credential_scope: Callable[[StorageFields], CredentialScope | None] = no_credentials
     """What the cluster issues credentials for; None for a store whose trials have their own."""
-    endpoint: Callable[[Options], str | None] = no_endpoint
-    """The URL that users name for the server to call, in a field `endpoint_url`."""
+    endpoints: Callable[[Options], Mapping[str, str]] = no_endpoints
+    """The URLs that users name for the server to call, by the name of the option; several in one
+    option are separated by semicolons.
+    """
     find_credential_problem: Callable[[Options], Finding | None] = no_problem
     """Says why no cluster that issues credentials may sign requests to such a store with them."""

@@ -49,9 +49,6 @@ class Stores:
         if problem := self.endpoints(config):
             raise CollectionFailed(f"{problem.message}; {problem.hint}")
         storage = storage_fields(config, self.checkpoints)
-        if storage is None:
-            text = f"checkpoints cannot be removed from a {config.type} store yet"
-            raise CollectionFailed(text, is_transient=False)
         try:
             return open_checkpoint_files(storage)
         except OSError as error:

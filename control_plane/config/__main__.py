@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from control_plane.checkpoint_stores.registry import find_usable_type, usable_type_names
 from control_plane.config.advice import config_warnings
 from control_plane.config.check import check_config
 from control_plane.config.deadline import deadline_ms
@@ -130,11 +129,6 @@ def _check_searcher_packages(config: ExperimentConfig) -> None:
 
 def _check_submittable(config: ExperimentConfig) -> None:
     """Refuse what every cluster would, whichever the experiment is submitted to."""
-    kind = config.checkpoint_storage.type
-    if kind is not None and find_usable_type(kind) is None:
-        known = ", ".join(usable_type_names())
-        message = f"{kind} is not available on clusters yet; available: {known}"
-        raise ConfigInvalid([Problem("checkpoint_storage.type", None, kind, message)])
     now_ms = time.time_ns() // 1_000_000
     deadline = config.resources.deadline
     if deadline is not None and deadline_ms(deadline, now_ms) <= now_ms:

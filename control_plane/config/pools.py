@@ -206,8 +206,10 @@ class ClusterConfig(Section):
         tuple[Annotated[str, AfterValidator(_check_endpoint)], ...],
         Field(strict=False, max_length=ENDPOINTS_MAX),
     ] = ()
-    """The stores other than Amazon's that `checkpoint_storage.endpoint_url` of experiments may
-    name, as `https://host:port`. A cluster in a cloud calls no others; one on a machine calls any.
+    """The stores other than Amazon's, Google's and Azure's that `endpoint_url`, `hdfs_url` and
+    `account_url` of experiments' `checkpoint_storage` may name, as `https://host:port`; where they
+    redirect to, HDFS's datanodes, is called too. A cluster in a cloud calls no others; one on a
+    machine calls any.
     """
 
     @field_validator("resource_pools")

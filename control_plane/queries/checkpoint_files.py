@@ -83,9 +83,6 @@ def _open_store(services: Services, experiment_id: int) -> CheckpointFiles:
     if problem := services.endpoints(config):
         raise RequestError(Code.CONFLICT, f"{problem.message}; {problem.hint}")
     storage = storage_fields(config, services.checkpoints)
-    if storage is None:
-        text = f"checkpoints in a {config.type} store cannot be fetched through the API yet"
-        raise RequestError(Code.NOT_FOUND, text)
     return open_checkpoint_files(storage)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from control_plane.actors.messages.pool import PoolSettings
-from control_plane.checkpoint_stores.registry import find_usable_type
+from control_plane.checkpoint_stores.registry import store_type
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.pools import ClusterConfig, ResourcePool
 from control_plane.config.resources import Resources
@@ -183,6 +183,7 @@ def _host_paths(config: ExperimentConfig) -> Iterator[tuple[str, str]]:
     for name in ("host_storage_path", "local_cache_host_path"):
         if path := getattr(config.data_layer, name, None):
             yield f"data_layer.{name}", path
-    if spec := find_usable_type(config.checkpoint_storage.type):
-        for name, path in spec.host_paths(config.checkpoint_storage).items():
+    storage = config.checkpoint_storage
+    if storage.type is not None:
+        for name, path in store_type(storage.type).host_paths(storage).items():
             yield f"checkpoint_storage.{name}", path

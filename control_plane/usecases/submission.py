@@ -13,7 +13,7 @@ from control_plane.actors.identifiers import COUNTERS
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.messages.experiment import ExperimentSubmitted
 from control_plane.actors.records import Retention
-from control_plane.checkpoint_stores.registry import find_usable_type, usable_type_names
+from control_plane.checkpoint_stores.registry import store_type
 from control_plane.config.advice import config_warnings
 from control_plane.config.check import check_config
 from control_plane.config.experiment import ExperimentConfig
@@ -218,11 +218,7 @@ def _check_storage(services: Services, config: ExperimentConfig) -> None:
     options = config.checkpoint_storage
     if options.type is None:
         return
-    spec = find_usable_type(options.type)
-    if spec is None:
-        known = ", ".join(usable_type_names())
-        text = f"{options.type} is not available on this cluster yet; available: {known}"
-        raise invalid("checkpoint_storage.type", text)
+    spec = store_type(options.type)
     package = spec.required_package
     if package is not None and not _is_installed(package.module):
         text = f"{spec.name} needs a package that this cluster lacks"

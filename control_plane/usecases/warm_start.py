@@ -7,7 +7,7 @@ from control_plane.checkpoint_stores.trial_storage import display_storage, stora
 from control_plane.collection.survey import checkpoint_records
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.storage import CheckpointStorage
-from control_plane.errors import Code, RequestError, invalid
+from control_plane.errors import RequestError, invalid
 from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import experiment as experiments
 from control_plane.queries import trial as trials
@@ -78,8 +78,4 @@ def _check_store(
 
 
 def _store_name(config: ExperimentConfig, checkpoints: CheckpointStorage) -> str:
-    storage = storage_fields(config.checkpoint_storage, checkpoints)
-    if storage is None:
-        kind = config.checkpoint_storage.type
-        raise RequestError(Code.INVALID, f"a {kind} store is not available on this cluster yet")
-    return display_storage(storage)
+    return display_storage(storage_fields(config.checkpoint_storage, checkpoints))

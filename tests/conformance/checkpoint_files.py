@@ -2,6 +2,7 @@
 `storage` fixture, the `storage` of a trial's specification.
 """
 
+import secrets
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -14,6 +15,12 @@ from detcloud.storage import CheckpointStore, build_store
 UUID = "00000000-0000-4000-8000-000000000001"
 PARTS = ("3", "4", "1", UUID)
 KEY = f"3/4/1/{UUID}/deep/weights"
+
+
+def hdfs_storage(url: str, user: str) -> dict[str, str]:
+    """The `storage` of a new folder of HDFS."""
+    path = f"/of/a team/{secrets.token_hex(8)}"
+    return {"type": "hdfs", "hdfs_url": url, "hdfs_path": path, "user": user}
 
 
 class CheckpointFilesContract:
@@ -71,6 +78,15 @@ class CheckpointFilesContract:
         with pytest.raises(ValueError, match="names no folder"):
             list(files.remove_folder(parts))
         assert store.list("3") == {KEY: 3}
+
+    def test_what_trials_stored_is_found(
+        self, files: CheckpointFiles, store: CheckpointStore, tmp_path: Path
+    ) -> None:
+        for key in (f"3/4/2/{UUID}/x", f"3/4/1/{UUID[:-1]}2/x", "3/44/1/other/x", "3/4/file"):
+            store.put(key, tmp_path / "source")
+        found = sorted(files.list_checkpoints(3, 4))
+        assert found == [("1", UUID), ("1", f"{UUID[:-1]}2"), ("2", UUID)]
+        assert list(files.list_checkpoints(3, 5)) == []
 
     def test_users_are_told_where_it_is(
         self, files: CheckpointFiles, storage: dict[str, str]

@@ -5,9 +5,25 @@ from collections.abc import Iterator
 import pytest
 
 from tests.emulators.docker_engine import DockerEngine, docker_engine
+from tests.emulators.hadoop import Hadoop, hadoop
+from tests.emulators.webhdfs import WebHdfs, webhdfs
 
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[DockerEngine]:
     with docker_engine() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def model_hdfs() -> Iterator[WebHdfs]:
+    """HDFS in this process, for all tests of a process; each takes a folder of its own."""
+    with webhdfs() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def real_hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hadoop]:
+    """Hadoop's HDFS, for all tests of a process; each takes a folder of its own."""
+    with hadoop(tmp_path_factory.mktemp("hadoop")) as started:
         yield started

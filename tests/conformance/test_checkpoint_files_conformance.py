@@ -4,9 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.checkpoint_files import CheckpointFilesContract
+from tests.conformance.checkpoint_files import CheckpointFilesContract, hdfs_storage
+from tests.emulators.azurite import Azurite
 from tests.emulators.fake_gcs import FakeGcs
+from tests.emulators.hadoop import Hadoop
 from tests.emulators.seaweedfs import SeaweedFs
+from tests.emulators.webhdfs import OWNER, WebHdfs
 from tests.unit.checkpoint_stores.conftest import shelves
 
 __all__ = ["shelves"]
@@ -37,6 +40,25 @@ class TestGcsFiles(CheckpointFilesContract):
     @pytest.fixture
     def storage(self, gcs: FakeGcs) -> dict[str, str]:
         return {"type": "gcs", "bucket": gcs.new_bucket(), "prefix": "of/a team/"}
+
+
+class TestAzureFiles(CheckpointFilesContract):
+    @pytest.fixture
+    def storage(self, azure: Azurite) -> dict[str, str]:
+        return azure.storage()
+
+
+class TestHdfsFiles(CheckpointFilesContract):
+    @pytest.fixture
+    def storage(self, model_hdfs: WebHdfs) -> dict[str, str]:
+        return hdfs_storage(model_hdfs.url, OWNER)
+
+
+@pytest.mark.nightly
+class TestHadoopFiles(CheckpointFilesContract):
+    @pytest.fixture
+    def storage(self, real_hdfs: Hadoop) -> dict[str, str]:
+        return hdfs_storage(real_hdfs.url, real_hdfs.user)
 
 
 class TestMemoryFiles(CheckpointFilesContract):

@@ -9,9 +9,13 @@ import pytest
 from detcloud.storage import CheckpointStore, StorageError, build_store
 from detcloud.storage.bucket_store import BucketStore
 from detcloud.storage.types.directory import DirectoryStore
+from tests.conformance.checkpoint_files import hdfs_storage
 from tests.conformance.checkpoint_store import CheckpointStoreContract
+from tests.emulators.azurite import Azurite
 from tests.emulators.fake_gcs import FakeGcs
+from tests.emulators.hadoop import Hadoop
 from tests.emulators.seaweedfs import SeaweedFs
+from tests.emulators.webhdfs import OWNER, WebHdfs
 
 
 class TestDirectoryStore(CheckpointStoreContract):
@@ -40,6 +44,25 @@ class TestGcsStore(CheckpointStoreContract):
     @pytest.fixture
     def store(self, gcs: FakeGcs) -> CheckpointStore:
         return build_store({"type": "gcs", "bucket": gcs.new_bucket(), "prefix": "/of/a team/"})
+
+
+class TestAzureStore(CheckpointStoreContract):
+    @pytest.fixture
+    def store(self, azure: Azurite) -> CheckpointStore:
+        return build_store(azure.storage())
+
+
+class TestHdfsStore(CheckpointStoreContract):
+    @pytest.fixture
+    def store(self, model_hdfs: WebHdfs) -> CheckpointStore:
+        return build_store(hdfs_storage(model_hdfs.url, OWNER))
+
+
+@pytest.mark.nightly
+class TestHadoopStore(CheckpointStoreContract):
+    @pytest.fixture
+    def store(self, real_hdfs: Hadoop) -> CheckpointStore:
+        return build_store(hdfs_storage(real_hdfs.url, real_hdfs.user))
 
 
 def test_a_missing_bucket_of_gcs_is_said(gcs: FakeGcs, tmp_path: Path) -> None:

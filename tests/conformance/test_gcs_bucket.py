@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from control_plane.checkpoint_stores.bucket_files import GcsFiles
+from control_plane.checkpoint_stores.bucket_files import SigningFiles
 from detcloud.shared import gcs as gcs_module
 from detcloud.shared.bucket_errors import BucketError, NoSuchBucket, NoSuchKey
 from detcloud.shared.gcs import GcsBucket
@@ -183,10 +183,10 @@ def test_an_upload_in_parts_is_conditional_too(
 
 
 def test_a_persons_credentials_sign_nothing(gcs: FakeGcs, bucket: GcsBucket) -> None:
-    assert GcsFiles(bucket).signed_url(KEY, 60) is None
+    assert SigningFiles(bucket).signed_url(KEY, 60) is None
     service = SigningService()
     signing = GcsBucket(gcs.new_bucket(), "", MachineCredentials(), service)
-    url = GcsFiles(signing).signed_url(KEY, 60)
+    url = SigningFiles(signing).signed_url(KEY, 60)
     assert url is not None
     assert "response-content-disposition=attachment" in url
     assert service.signed == 1

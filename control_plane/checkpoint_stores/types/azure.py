@@ -1,19 +1,29 @@
-"""A container of Azure Blob Storage, which no cluster can use yet."""
+"""A container of Azure Blob Storage."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from control_plane.checkpoint_stores.store_type import StoreType
+from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles
+from control_plane.checkpoint_stores.store_type import (
+    RequiredPackage,
+    StorageFields,
+    StoreType,
+)
 from control_plane.config.section import Secret, refuse
 from control_plane.config.storage import CheckpointStorage, Url
 from control_plane.field_types import Text
+from detcloud.shared.azure_place import AzurePlace, is_azures_own
 
 
 class Azure(CheckpointStorage):
-    """Azure Blob Storage, reached by a connection string or by an account's URL."""
+    """Azure Blob Storage, reached by a connection string or by an account's URL. Trials write there
+    and the cluster removes what is not kept, both with what is given here. Both need
+    azure-storage-blob (`pip install 'detcloud[azure]'`), and leave to read, write, list and delete.
+    """
 
     type: Literal["azure"]
     container: Text
@@ -21,9 +31,11 @@ class Azure(CheckpointStorage):
     connection_string: Secret | None = None
     """How it is reached; or else account_url."""
     account_url: Url | None = Field(default=None, validate_default=True)
-    """How it is reached; or else connection_string."""
-    credential: Secret | None = None
-    """For account_url, instead of the environment's."""
+    """How it is reached, as https://ACCOUNT.blob.core.windows.net; or else connection_string."""
+    credential: Secret | None = Field(default=None, validate_default=True)
+    """For account_url: the account's key or a token of a shared access signature. Without it the
+    identity of the cluster's and of the trials' machines or environments, to Azure's own accounts.
+    """
 
     @field_validator("account_url", "credential")
     @classmethod
@@ -35,5 +47,58 @@ class Azure(CheckpointStorage):
             refuse("is required unless connection_string is given")
         return value
 
+    @field_validator("account_url")
+    @classmethod
+    def _check_url(cls, url: str | None) -> str | None:
+        if url is not None and "?" in url:
+            refuse("must have no '?'", "a signature belongs into credential", shown=False)
+        return url
 
-SPEC = StoreType[Azure](name="azure", listing_order=50, options=Azure)
+    @field_validator("credential")
+    @classmethod
+    def _check_host(cls, value: Any, info: ValidationInfo) -> Any:
+        # Somebody else's server would be shown who the cluster is.
+        url = info.data.get("account_url")
+        if value is None and url is not None and not is_azures_own(url):
+            refuse("is required for another account_url than Azure's own")
+        return value
+
+
+def _storage_fields(options: Azure) -> dict[str, str]:
+    connection_string, credential = options.connection_string, options.credential
+    fields = {
+        "type": "azure",
+        "container": options.container,
+        "connection_string": connection_string.reveal() if connection_string else None,
+        "account_url": options.account_url,
+        "credential": credential.reveal() if credential else None,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _open_files(fields: StorageFields) -> CheckpointFiles:
+    from control_plane.checkpoint_stores.bucket_files import open_azure_files
+
+    return open_azure_files(fields)
+
+
+def _display_name(fields: StorageFields) -> str:
+    return str(AzurePlace.from_storage(fields))
+
+
+def _endpoints(options: Azure) -> Mapping[str, str]:
+    endpoint = AzurePlace.from_storage(_storage_fields(options)).endpoint
+    named = "account_url" if options.account_url else "connection_string"
+    return {} if is_azures_own(endpoint) else {named: endpoint}
+
+
+SPEC = StoreType[Azure](
+    name="azure",
+    listing_order=50,
+    options=Azure,
+    storage_fields=_storage_fields,
+    open_files=_open_files,
+    display_name=_display_name,
+    required_package=RequiredPackage("azure.storage.blob", "detcloud[azure]"),
+    endpoints=_endpoints,
+)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles
-from control_plane.checkpoint_stores.store_type import StorageFields, UsableStoreType
+from control_plane.checkpoint_stores.store_type import StorageFields, StoreType
 from control_plane.config.section import AbsolutePath
 from control_plane.config.storage import CheckpointStorage
 
@@ -25,7 +25,7 @@ def open_folder(fields: StorageFields) -> CheckpointFiles:
     return open_folder_files(fields)
 
 
-SPEC = UsableStoreType[Directory](
+SPEC = StoreType[Directory](
     name="directory",
     listing_order=10,
     options=Directory,

@@ -9,7 +9,7 @@ from control_plane.checkpoint_stores.store_type import (
     CredentialScope,
     RequiredPackage,
     StorageFields,
-    UsableStoreType,
+    StoreType,
 )
 from control_plane.config.section import Prefix
 from control_plane.config.storage import CheckpointStorage
@@ -50,7 +50,7 @@ def _display_name(fields: StorageFields) -> str:
     return "/".join(filter(None, ("gs:/", fields["bucket"], prefix)))
 
 
-SPEC = UsableStoreType[Gcs](
+SPEC = StoreType[Gcs](
     name="gcs",
     listing_order=40,
     options=Gcs,

@@ -1,24 +1,56 @@
-"""A folder in HDFS, which no cluster can use yet."""
+"""A folder in HDFS."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from control_plane.checkpoint_stores.store_type import StoreType
+from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles
+from control_plane.checkpoint_stores.store_type import StorageFields, StoreType
 from control_plane.config.section import AbsolutePath
 from control_plane.config.storage import CheckpointStorage, Url
+from control_plane.field_types import Text
 
 
 class Hdfs(CheckpointStorage):
-    """HDFS through WebHDFS; several namenodes are separated by semicolons."""
+    """HDFS through WebHDFS, for clusters that take a user's name as it is given, without Kerberos.
+    Trials write there and the cluster removes what is not kept, both as `user`, and reach its
+    datanodes too.
+    """
 
     type: Literal["hdfs"]
     hdfs_url: Url
-    """Namenodes, as http://host:port, separated by semicolons."""
+    """Namenodes, as http://host:port, separated by semicolons: the one that is no standby is used.
+    """
     hdfs_path: AbsolutePath
     """A folder."""
-    user: str | None = None
-    """Who reads and writes."""
+    user: Text | None = None
+    """Who reads and writes; without it whom HDFS takes strangers for."""
 
 
-SPEC = StoreType[Hdfs](name="hdfs", listing_order=20, options=Hdfs)
+def _storage_fields(options: Hdfs) -> dict[str, str]:
+    user = {} if options.user is None else {"user": options.user}
+    places = {"hdfs_url": options.hdfs_url, "hdfs_path": options.hdfs_path}
+    return {"type": "hdfs", **places, **user}
+
+
+def _open_files(fields: StorageFields) -> CheckpointFiles:
+    from control_plane.checkpoint_stores.hdfs_files import open_hdfs_files
+
+    return open_hdfs_files(fields)
+
+
+def _display_name(fields: StorageFields) -> str:
+    from control_plane.checkpoint_stores.hdfs_files import hdfs_name
+
+    return hdfs_name(fields)
+
+
+SPEC = StoreType[Hdfs](
+    name="hdfs",
+    listing_order=20,
+    options=Hdfs,
+    storage_fields=_storage_fields,
+    open_files=_open_files,
+    display_name=_display_name,
+    endpoints=lambda options: {"hdfs_url": options.hdfs_url},
+)

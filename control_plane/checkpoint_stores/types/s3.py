@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -11,7 +12,7 @@ from control_plane.checkpoint_stores.store_type import (
     CredentialScope,
     RequiredPackage,
     StorageFields,
-    UsableStoreType,
+    StoreType,
 )
 from control_plane.config.section import Prefix, Secret, refuse
 from control_plane.config.storage import CheckpointStorage, Url
@@ -82,8 +83,8 @@ def _credential_scope(fields: StorageFields) -> CredentialScope | None:
     return CredentialScope(fields["bucket"], fields.get("prefix", ""))
 
 
-def _endpoint(options: S3) -> str | None:
-    return options.endpoint_url
+def _endpoints(options: S3) -> Mapping[str, str]:
+    return {"endpoint_url": options.endpoint_url} if options.endpoint_url else {}
 
 
 def _find_credential_problem(options: S3) -> Finding | None:
@@ -94,7 +95,7 @@ def _find_credential_problem(options: S3) -> Finding | None:
     return Finding(("endpoint_url",), text)
 
 
-SPEC = UsableStoreType[S3](
+SPEC = StoreType[S3](
     name="s3",
     listing_order=30,
     options=S3,
@@ -103,6 +104,6 @@ SPEC = UsableStoreType[S3](
     display_name=_display_name,
     required_package=RequiredPackage("boto3", "detcloud[aws]"),
     credential_scope=_credential_scope,
-    endpoint=_endpoint,
+    endpoints=_endpoints,
     find_credential_problem=_find_credential_problem,
 )

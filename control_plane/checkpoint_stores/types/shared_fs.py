@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import ValidationInfo, field_validator
 
-from control_plane.checkpoint_stores.store_type import UsableStoreType
+from control_plane.checkpoint_stores.store_type import StoreType
 from control_plane.checkpoint_stores.types.directory import open_folder
 from control_plane.config.resources import Propagation
 from control_plane.config.section import AbsolutePath, refuse
@@ -48,7 +48,7 @@ def _storage_fields(options: SharedFs) -> dict[str, str]:
     return {"type": "shared_fs", "path": path}
 
 
-SPEC = UsableStoreType[SharedFs](
+SPEC = StoreType[SharedFs](
     name="shared_fs",
     listing_order=0,
     options=SharedFs,

@@ -23,7 +23,7 @@ class BucketPlace:
 
     def __post_init__(self) -> None:
         if self.endpoint_url is not None:
-            object.__setattr__(self, "endpoint_url", _without_login(self.endpoint_url))
+            object.__setattr__(self, "endpoint_url", without_login(self.endpoint_url))
 
     def __str__(self) -> str:
         whole = "/".join(filter(None, ("s3:/", self.name, self.prefix.strip("/"))))
@@ -37,7 +37,7 @@ class BucketPlace:
         return cls(str(storage["bucket"]), **options)
 
 
-def _without_login(url: str) -> str:
+def without_login(url: str) -> str:
     """The URL without what stands before the @ of its host."""
     scheme, separator, rest = url.partition("://")
     host, slash, path = rest.partition("/")

@@ -103,11 +103,6 @@ def test_every_problem_of_a_configuration_is_told_with_its_line(cluster: Cluster
     ("change", "path", "word"),
     [
         ("resources.resource_pool=gpus", "resources.resource_pool", "gpus does not exist"),
-        (
-            "checkpoint_storage={type: hdfs, hdfs_url: http://h, hdfs_path: /b}",
-            "checkpoint_storage.type",
-            "not available",
-        ),
         ("resources.slots_per_trial=3", "resources.slots_per_trial", "3 slots"),
         ("resources.deadline=1970-01-01T00:00:00Z", "resources.deadline", "is over"),
     ],

@@ -7,7 +7,7 @@ from typing import Literal
 
 from control_plane.checkpoint_stores.checkpoint_files import FileContent, NoSuchFile
 from control_plane.checkpoint_stores.folder_files import check_parts
-from control_plane.checkpoint_stores.store_type import StorageFields, UsableStoreType
+from control_plane.checkpoint_stores.store_type import StorageFields, StoreType
 from control_plane.config.storage import CheckpointStorage
 from control_plane.field_types import Text
 from tests.unit.storage import memory_store
@@ -43,7 +43,7 @@ class MemoryFiles:
     def list_checkpoints(self, experiment_id: int, trial_id: int) -> Iterator[tuple[str, str]]:
         prefix = f"{experiment_id}/{trial_id}/"
         names = [key.removeprefix(prefix) for key in self._files if key.startswith(prefix)]
-        found = sorted({tuple(name.split("/")[:2]) for name in names})
+        found = sorted({tuple(it.split("/")[:2]) for it in names if it.count("/") >= 2})
         return ((epoch, uuid) for epoch, uuid in found)
 
     def location_text(self, parts: tuple[str, ...]) -> str:
@@ -63,7 +63,7 @@ def _open_files(fields: StorageFields) -> MemoryFiles:
     return MemoryFiles(fields["shelf"])
 
 
-SPEC = UsableStoreType[Memory](
+SPEC = StoreType[Memory](
     name="memory",
     options=Memory,
     storage_fields=lambda options: {"type": "memory", "shelf": options.shelf},

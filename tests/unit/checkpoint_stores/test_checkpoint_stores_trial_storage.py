@@ -52,19 +52,36 @@ def default() -> S3:
             FOLDER,
             {"type": "gcs", "bucket": "ours", "prefix": "a"},
         ),
-        ({"type": "hdfs", "hdfs_url": "http://a", "hdfs_path": "/b"}, FOLDER, None),
+        (
+            {"type": "hdfs", "hdfs_url": "http://a;http://b", "hdfs_path": "/c", "user": "d"},
+            FOLDER,
+            {"type": "hdfs", "hdfs_url": "http://a;http://b", "hdfs_path": "/c", "user": "d"},
+        ),
+        (
+            {"type": "azure", "container": "c", "connection_string": "canary"},
+            FOLDER,
+            {"type": "azure", "container": "c", "connection_string": "canary"},
+        ),
+        (
+            {"type": "azure", "container": "c", "account_url": "https://a.blob.core.windows.net"},
+            FOLDER,
+            {"type": "azure", "container": "c", "account_url": "https://a.blob.core.windows.net"},
+        ),
     ],
 )
 def test_the_storage_of_a_trial_is_what_its_configuration_says_or_the_clusters(
-    storage: dict[str, Any], checkpoints: CheckpointStorage, expected: dict[str, str] | None
+    storage: dict[str, Any], checkpoints: CheckpointStorage, expected: dict[str, str]
 ) -> None:
     assert storage_fields(parse_storage(**storage), checkpoints) == expected
 
 
 def test_a_place_is_named_without_its_secrets() -> None:
     found = storage_fields(parse_storage(**BUCKET), FOLDER)
-    assert found is not None
     assert display_storage(found) == "s3://ours/team at http://minio:9000"
     assert display_storage({"type": "directory", "path": "/a"}) == "/a"
+    hdfs = {"type": "hdfs", "hdfs_url": "http://me:canary@a; http://b", "hdfs_path": "/c/"}
+    assert display_storage(hdfs) == "hdfs://c at http://a;http://b"
+    azure = {"type": "azure", "container": "c", "connection_string": "AccountName=a;AccountKey=k"}
+    assert display_storage(azure) == "https://a.blob.core.windows.net/c"
     assert display_storage({"type": "gcs", "bucket": "ours"}) == "gs://ours"
     assert display_storage({"type": "gcs", "bucket": "ours", "prefix": "a/b/"}) == "gs://ours/a/b"

@@ -174,10 +174,6 @@ def test_a_hint_says_what_was_meant(changes: dict[str, object], path: str, hint:
     ("changes", "line"),
     [
         (
-            {"checkpoint_storage": {"type": "azure", "container": "b", "connection_string": "c"}},
-            "checkpoint_storage.type: azure is not available on clusters yet; available: ",
-        ),
-        (
             {"resources.deadline": "2020-01-31T18:00:00+01:00"},
             "resources.deadline: is over: 2020-01-31T18:00:00+01:00 has passed",
         ),

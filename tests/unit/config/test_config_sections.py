@@ -180,6 +180,18 @@ REFUSED: list[tuple[str, Any, str, str]] = [
     ),
     (
         "checkpoint_storage",
+        {**AZURE, "account_url": "https://a.blob.core.windows.net?sig=x"},
+        "checkpoint_storage.account_url",
+        "must have no '?'",
+    ),
+    (
+        "checkpoint_storage",
+        {**AZURE, "account_url": "https://a.net"},
+        "checkpoint_storage.credential",
+        "is required for another account_url than Azure's own",
+    ),
+    (
+        "checkpoint_storage",
         {**S3, "save_trial_best": -1},
         "checkpoint_storage.save_trial_best",
         "must be at least 0, not -1",

@@ -98,8 +98,6 @@ def test_every_other_field_of_the_reference_is_read_by_what_acts_on_it() -> None
     )
     words = set(re.findall(r"""[.\["']([a-z_]+)\b""", text))
     assert {name for name in rows if name not in said and name not in words} == {
-        # Of stores that no cluster can use yet: `config check` and create refuse them.
-        *("hdfs_url", "hdfs_path", "connection_string", "account_url", "credential"),
         # A search asks for the length of its round, which is called so in the step era.
         "steps_per_round",
     }

@@ -48,6 +48,7 @@ PURE_FILES = (
     "control_plane/checkpoint_stores/registry.py",
     "control_plane/checkpoint_stores/store_type.py",
     "control_plane/fleet/records.py",
+    "harness/detcloud/shared/azure_place.py",
     "harness/detcloud/shared/json_depth.py",
     "harness/detcloud/shared/launcher_names.py",
     "harness/detcloud/shared/registries.py",
@@ -108,6 +109,7 @@ SDK_HOMES = {
         "harness/detcloud/shared/gcs.py",
         "harness/detcloud/shared/google_credentials.py",
     ),
+    "azure": ("harness/detcloud/shared/azure.py",),
     "urllib3": ("gcp/",),
     # A framework of training code has one adapter.
     "keras": ("harness/detcloud/keras.py",),

@@ -20,12 +20,14 @@ KEYS = {"type": "s3", "bucket": "b", "access_key": "a", "secret_key": "of ours"}
         ({"type": "tape"}, "storage type 'tape' is unknown"),
         ({}, "storage type None is unknown"),
         *(
-            ({"type": name}, "is unknown; known: directory, gcs, s3, shared_fs")
+            ({"type": name}, "is unknown; known: azure, directory, gcs, hdfs, s3, shared_fs")
             for name in ELSEWHERE
         ),
         ({"type": "directory"}, "storage path is None: an absolute path was expected"),
         ({"type": "shared_fs", "path": "here"}, "storage path is 'here'"),
         ({"type": "s3"}, "storage bucket is None: a name is needed"),
+        ({"type": "azure"}, "storage container is None: a name is needed"),
+        ({"type": "hdfs", "hdfs_path": "/a"}, "storage hdfs_url is None: a value is needed"),
         ({"type": "s3", "bucket": "b", "access_key": "a"}, "belong together"),
         ({**KEYS, "endpoint_url": "nowhere"}, "Invalid endpoint: nowhere"),
     ],
@@ -39,14 +41,15 @@ def test_without_its_package_it_is_said_what_to_install(monkeypatch: pytest.Monk
     real = builtins.__import__
 
     def without(name: str, *others: Any, **named: Any) -> Any:
-        if name.partition(".")[0] in ("boto3", "botocore", "google"):
+        if name.partition(".")[0] in ("boto3", "botocore", "google", "azure"):
             raise ModuleNotFoundError(name)
         return real(name, *others, **named)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    for storage_type, extra in (("s3", "aws"), ("gcs", "gcs")):
+    named = {"bucket": "b", "container": "c", "connection_string": "AccountName=a;AccountKey=a2V5"}
+    for storage_type, extra in (("s3", "aws"), ("gcs", "gcs"), ("azure", "azure")):
         with pytest.raises(StorageError, match=rf"pip install 'detcloud\[{extra}\]'"):
-            build_store({"type": storage_type, "bucket": "b"})
+            build_store({"type": storage_type, **named})
 
 
 def test_a_store_from_outside_is_one_registration(
@@ -70,5 +73,6 @@ def test_a_store_from_outside_is_one_registration(
         # A store without a folder keeps no event files either.
         assert context.train.get_tensorboard_path().is_relative_to(tmp_path)
     assert {"checkpoint_intent", "checkpoint", "exit"} <= set(kinds(trial))
-    with pytest.raises(StorageError, match="known: directory, gcs, memory, s3, shared_fs"):
+    known = "azure, directory, gcs, hdfs, memory, s3, shared_fs"
+    with pytest.raises(StorageError, match=f"known: {known}"):
         build_store({"type": "tape"})

@@ -1,0 +1,63 @@
+"""The files of checkpoints in HDFS, whose folders are removed at once with all they hold."""
+
+import re
+from collections.abc import Iterator
+
+from control_plane.checkpoint_stores.checkpoint_files import FileContent, NoSuchFile
+from control_plane.checkpoint_stores.folder_files import check_parts
+from control_plane.checkpoint_stores.store_type import StorageFields
+from detcloud.shared.bucket_errors import NoSuchKey
+from detcloud.shared.webhdfs import HdfsFolder, hdfs_place
+
+_EPOCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+def open_hdfs_files(fields: StorageFields) -> "HdfsFiles":
+    """Open the folder of a spec's `storage`. Raises OSError."""
+    return HdfsFiles(HdfsFolder.from_storage(fields))
+
+
+def hdfs_name(fields: StorageFields) -> str:
+    """The folder of a spec's `storage` as users see it."""
+    return hdfs_place(fields["hdfs_url"], fields["hdfs_path"])
+
+
+class HdfsFiles:
+    """The CheckpointFiles of a folder of HDFS, which signs no URLs."""
+
+    def __init__(self, folder: HdfsFolder) -> None:
+        self._folder = folder
+
+    def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[None]:
+        check_parts(parts)
+        yield
+        self._folder.remove_folder("/".join(parts))
+        if prune:
+            yield
+            self._folder.remove_empty_folders("/".join(parts[:-1]))
+
+    def sync_folder(self, parts: tuple[str, ...]) -> None:
+        pass
+
+    def remove_empty_folders(self, parts: tuple[str, ...]) -> None:
+        check_parts(parts)
+        self._folder.remove_empty_folders("/".join(parts))
+
+    def list_checkpoints(self, experiment_id: int, trial_id: int) -> Iterator[tuple[str, str]]:
+        trial = f"{experiment_id}/{trial_id}"
+        for epoch in self._folder.list_folders(trial):
+            if _EPOCH.fullmatch(epoch):
+                yield from ((epoch, it) for it in self._folder.list_folders(f"{trial}/{epoch}"))
+
+    def location_text(self, parts: tuple[str, ...]) -> str:
+        return f"{'/'.join(parts)} in {self._folder.place}"
+
+    def open_file(self, path: str) -> FileContent:
+        try:
+            size, blocks = self._folder.open(path)
+        except NoSuchKey:
+            raise NoSuchFile("is not there") from None
+        return FileContent(size, blocks)
+
+    def signed_url(self, path: str, seconds: int) -> str | None:
+        return None

@@ -1,0 +1,21 @@
+"""The checkpoint store in a container of Azure Blob Storage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from detcloud.shared.azure import AzureContainer
+from detcloud.shared.azure_place import AzurePlace
+from detcloud.storage.bucket_store import BucketStore
+from detcloud.storage.store import StorageError, translate_errors
+
+
+def build_store(config: Mapping[str, Any]) -> BucketStore:
+    """The store in the configuration's `container`, reached by its `connection_string`, or by its
+    `account_url` and `credential`. Raises StorageError for one that cannot be.
+    """
+    if not config.get("container"):
+        raise StorageError(f"storage container is {config.get('container')!r}: a name is needed")
+    with translate_errors("using the checkpoint storage"):
+        return BucketStore(AzureContainer(AzurePlace.from_storage(config)))

@@ -1,0 +1,274 @@
+"""Containers of Azure beyond the conformance suites: blocks, lost answers, faults, credentials."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from control_plane.checkpoint_stores.trial_storage import display_storage
+from detcloud.shared import transfers
+from detcloud.shared.azure import RETRIES_MAX, AzureContainer
+from detcloud.shared.azure_place import AzurePlace, is_azures_own
+from detcloud.shared.bucket_errors import BucketError, NoSuchBucket, NoSuchKey
+from detcloud.storage import StorageError, build_store
+from tests.emulators.azurite import ACCOUNT, KEY, Azurite
+
+PART = 256 * 1024
+LONG = b"".join(bytes([n]) * PART for n in range(5)) + b"rest"
+
+
+@pytest.fixture
+def place(azure: Azurite) -> AzurePlace:
+    return AzurePlace(azure.new_container(), azure.connection_string)
+
+
+@pytest.fixture
+def container(place: AzurePlace, monkeypatch: pytest.MonkeyPatch) -> AzureContainer:
+    monkeypatch.setattr(transfers, "PART_BYTES", PART)
+    return AzureContainer(place)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    (tmp_path / "source").write_bytes(LONG)
+    return tmp_path / "source"
+
+
+@pytest.fixture
+def block_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the blocks that are sent."""
+    from azure.storage.blob import BlobClient
+
+    stage, sizes = BlobClient.stage_block, []
+
+    def stage_noted(blob: Any, name: str, data: bytes, *rest: Any, **options: Any) -> Any:
+        sizes.append(len(data))
+        return stage(blob, name, data, *rest, **options)
+
+    monkeypatch.setattr(BlobClient, "stage_block", stage_noted)
+    return sizes
+
+
+def content(container: AzureContainer, key: str) -> bytes:
+    size, blocks = container.open(key)
+    whole = b"".join(blocks)
+    assert len(whole) == size
+    return whole
+
+
+def test_what_is_longer_than_a_part_goes_in_blocks(
+    container: AzureContainer, source: Path, block_sizes: list[int], tmp_path: Path
+) -> None:
+    assert container.send("k", source)
+    # 1,310,724 bytes are five parts of 262,144 and one of 4.
+    assert sorted(block_sizes) == [4, *[PART] * 5]
+    assert content(container, "k") == LONG
+    container.fetch("k", tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == LONG
+    assert not container.send("k", source)
+
+
+def test_who_comes_back_after_a_crash_sends_what_is_not_there(
+    container: AzureContainer, source: Path, block_sizes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("azure.storage.blob.BlobClient.commit_block_list", crash)
+        with pytest.raises(KeyboardInterrupt):
+            container.send("k", source)
+    assert container.object_size("k") is None
+    block_sizes.clear()
+    # Another content has the last five blocks in common.
+    source.write_bytes(b"!" * PART + LONG[PART:])
+    assert container.send("k", source)
+    assert block_sizes == [PART]
+    assert content(container, "k") == source.read_bytes()
+
+
+def test_of_two_writers_one_wins_and_nothing_is_mixed(
+    container: AzureContainer, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from azure.storage.blob import BlobClient
+
+    commit = BlobClient.commit_block_list
+    (tmp_path / "other").write_bytes(LONG[::-1])
+
+    def commit_second(blob: Any, *arguments: Any, **options: Any) -> Any:
+        with monkeypatch.context() as patch:
+            patch.setattr(BlobClient, "commit_block_list", commit)
+            assert container.send("k", tmp_path / "other")
+        return commit(blob, *arguments, **options)
+
+    monkeypatch.setattr(BlobClient, "commit_block_list", commit_second)
+    assert not container.send("k", source)
+    assert content(container, "k") == LONG[::-1]
+
+
+@pytest.mark.parametrize(("size", "method"), [(5, "upload_blob"), (len(LONG), "commit_block_list")])
+def test_a_winner_whose_answer_was_lost_still_wins(
+    container: AzureContainer,
+    source: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    size: int,
+    method: str,
+) -> None:
+    from azure.storage.blob import BlobClient
+
+    write: Callable[..., Any] = getattr(BlobClient, method)
+
+    def write_twice(blob: Any, *arguments: Any, **options: Any) -> Any:
+        write(blob, *arguments, **options)
+        # What the client's repeat then finds.
+        return write(blob, *arguments, **options)
+
+    source.write_bytes(LONG[:size])
+    with monkeypatch.context() as patch:
+        patch.setattr(BlobClient, method, write_twice)
+        assert container.send("k", source)
+    assert not container.send("k", source)
+
+
+@pytest.mark.parametrize("size", [5, len(LONG)])
+def test_what_arrives_otherwise_is_refused(
+    container: AzureContainer, source: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    from azure.core.pipeline.transport import RequestsTransport
+
+    send = RequestsTransport.send
+
+    def garble(transport: Any, request: Any, **options: Any) -> Any:
+        if request.method == "PUT" and isinstance(request.body, bytes) and size != 0:
+            request.set_bytes_body(b"?" + request.body[1:])
+        return send(transport, request, **options)
+
+    source.write_bytes(LONG[:size])
+    with monkeypatch.context() as patch:
+        patch.setattr(RequestsTransport, "send", garble)
+        with pytest.raises(BucketError, match=r"(?i)md5"):
+            container.send("k", source)
+    assert container.object_size("k") is None
+
+
+def test_what_may_pass_by_itself_is_tried_again_after_pauses_that_grow(
+    container: AzureContainer, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from azure.core.exceptions import ServiceRequestError
+    from azure.core.pipeline.transport import RequestsTransport
+
+    send, left = RequestsTransport.send, [3]
+    pauses: list[float] = []
+
+    def lose(transport: Any, request: Any, **options: Any) -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise ServiceRequestError("lost")
+        return send(transport, request, **options)
+
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    monkeypatch.setattr(RequestsTransport, "send", lose)
+    source.write_bytes(b"x")
+    assert container.send("k", source)
+    # Full jitter: up to 0.2 s, twice and four times that.
+    assert len(pauses) == 3
+    assert all(pause <= most for pause, most in zip(pauses, (0.2, 0.4, 0.8), strict=True))
+    left[0] = 1000
+    with pytest.raises(BucketError, match="lost"):
+        container.object_size("k")
+    assert len(pauses) == 3 + RETRIES_MAX
+
+
+def test_what_is_missing_is_named(
+    container: AzureContainer, place: AzurePlace, source: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(NoSuchKey, match="nothing under none"):
+        container.fetch("none", tmp_path / "copy")
+    nowhere = AzureContainer(replace(place, container="no-such-container"))
+    with pytest.raises(NoSuchBucket, match="there is no container"):
+        nowhere.send("k", source)
+    with pytest.raises(NoSuchBucket, match="no-such-container"):
+        nowhere.object_size("k")
+
+
+def test_an_account_is_reached_by_its_url_and_a_key_or_a_signature(
+    azure: Azurite, place: AzurePlace, source: Path
+) -> None:
+    from azure.storage.blob import ContainerSasPermissions, generate_container_sas
+
+    by_key = {"container": place.container, "account_url": azure.url, "credential": KEY}
+    store = build_store({"type": "azure", **by_key})
+    store.put("k", source)
+    signed = AzureContainer(AzurePlace(**by_key))
+    assert signed.can_sign
+    with urlopen(signed.signed_get_url("k", 60)) as answer:
+        assert answer.read() == LONG
+    token = generate_container_sas(
+        ACCOUNT,
+        place.container,
+        account_key=KEY,
+        permission=ContainerSasPermissions(read=True, list=True),
+        expiry="2999-01-01T00:00:00Z",
+    )
+    reader = AzureContainer(AzurePlace(place.container, account_url=azure.url, credential=token))
+    assert list(reader.list_objects("")) == [("k", len(LONG))]
+    assert not reader.can_sign
+    with pytest.raises(BucketError, match="may not do that in this container"):
+        reader.send("other", source)
+
+
+@pytest.mark.parametrize("key", ["c2VjcmV0", "not base64"])
+def test_a_wrong_key_is_said_without_it(
+    azure: Azurite, place: AzurePlace, source: Path, key: str
+) -> None:
+    storage = {"type": "azure", "container": place.container}
+    wrong = {**storage, "account_url": azure.url, "credential": key}
+    with pytest.raises(StorageError) as refused:
+        build_store(wrong).put("k", source)
+    assert key not in str(refused.value)
+    wrong = {**storage, "connection_string": azure.connection_string.replace(KEY, key)}
+    with pytest.raises(StorageError) as refused:
+        build_store(wrong).put("k", source)
+    assert key not in str(refused.value)
+    assert display_storage(wrong) == f"{azure.url}/{place.container}"
+
+
+def test_the_identity_of_a_machine_is_shown_to_azure_alone() -> None:
+    with pytest.raises(BucketError, match="give a credential for it"):
+        AzureContainer(AzurePlace("c", account_url="https://store.test"))
+    assert is_azures_own("https://team.blob.core.windows.net")
+    for url in (
+        "http://team.blob.core.windows.net",
+        "https://team.blob.core.windows.net.evil.test",
+        "https://evil.test/.blob.core.windows.net",
+        "https://team.blob.core.windows.net@evil.test",
+    ):
+        assert not is_azures_own(url)
+
+
+@pytest.mark.parametrize(
+    ("connection_string", "endpoint"),
+    [
+        (f"AccountName=a;AccountKey={KEY}", "https://a.blob.core.windows.net"),
+        (
+            "DefaultEndpointsProtocol=http;AccountName=a;EndpointSuffix=s.test",
+            "http://a.blob.s.test",
+        ),
+        ("BlobEndpoint=https://h.test:8/a?sig=canary;AccountName=b", "https://h.test:8/a"),
+        ("x", ""),
+    ],
+)
+def test_the_endpoint_of_a_connection_string_has_nothing_secret(
+    connection_string: str, endpoint: str
+) -> None:
+    assert AzurePlace("c", connection_string).endpoint == endpoint
+
+
+def test_a_connection_string_that_is_none_is_refused_without_it() -> None:
+    with pytest.raises(BucketError, match="cannot be used") as refused:
+        AzureContainer(AzurePlace("c", "canary"))
+    assert "canary" not in str(refused.value)

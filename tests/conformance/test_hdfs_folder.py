@@ -1,0 +1,243 @@
+"""A folder of HDFS beyond the conformance suites: namenodes, datanodes, lost answers, and whether
+the model of HDFS that the suites run on answers as Hadoop does.
+"""
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud.shared import webhdfs as webhdfs_module
+from detcloud.shared.bucket_errors import BucketError, NoSuchKey
+from detcloud.shared.webhdfs import HdfsFolder
+from detcloud.storage import StorageError, build_store
+from tests.emulators.hadoop import Hadoop
+from tests.emulators.webhdfs import OWNER, WebHdfs, webhdfs
+
+KEY = "3/4/1/uuid/weights"
+CONTENT = bytes(range(256)) * 40
+
+
+@pytest.fixture
+def hdfs() -> Iterator[WebHdfs]:
+    with webhdfs() as started:
+        yield started
+
+
+@pytest.fixture
+def folder(hdfs: WebHdfs) -> HdfsFolder:
+    return HdfsFolder(hdfs.url, "/of/a team", OWNER)
+
+
+@pytest.fixture(autouse=True)
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    return slept
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    (tmp_path / "source").write_bytes(CONTENT)
+    return tmp_path / "source"
+
+
+def stored_files(hdfs: WebHdfs) -> dict[str, bytes]:
+    return {path: it for path, it in hdfs.files.contents.items() if it is not None}
+
+
+def test_a_standby_is_passed_over_and_what_is_active_is_remembered(
+    hdfs: WebHdfs, folder: HdfsFolder, source: Path, pauses: list[float]
+) -> None:
+    hdfs.active = 1
+    assert folder.send(KEY, source)
+    hdfs.active = 0
+    assert folder.object_size(KEY) == len(CONTENT)
+    assert folder._client._active == hdfs.namenodes[0]
+    assert pauses == []
+
+
+def test_where_no_namenode_is_active_all_are_asked_again_and_named(
+    hdfs: WebHdfs, folder: HdfsFolder, pauses: list[float]
+) -> None:
+    hdfs.active = 2
+    with pytest.raises(BucketError, match="no namenode answers") as refused:
+        folder.object_size(KEY)
+    assert all(f"{url}: 403 StandbyException" in str(refused.value) for url in hdfs.namenodes)
+    # Six rounds, and a pause between each two.
+    assert len(pauses) == 5
+
+
+def test_a_datanode_that_is_gone_is_replaced_by_another(
+    hdfs: WebHdfs, folder: HdfsFolder, source: Path, tmp_path: Path
+) -> None:
+    hdfs.broken_datanodes = 1
+    assert folder.send(KEY, source)
+    folder.fetch(KEY, tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == CONTENT
+    hdfs.broken_datanodes = 2
+    with pytest.raises(BucketError, match=r"datanode .* does not answer"):
+        folder.send("3/other", source)
+
+
+def test_a_rename_whose_answer_was_lost_still_wins(
+    hdfs: WebHdfs, folder: HdfsFolder, source: Path
+) -> None:
+    hdfs.lost_answers = ["RENAME"]
+    assert folder.send(KEY, source)
+    assert [it for it, _ in hdfs.asked].count("RENAME") == 2
+    assert list(stored_files(hdfs)) == [f"/of/a team/{KEY}"]
+
+
+def test_of_two_writers_the_second_leaves_nothing(
+    hdfs: WebHdfs, folder: HdfsFolder, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Another one is done after this one has looked.
+    create = folder._client.create
+
+    def create_late(path: str, file: Path) -> None:
+        create(path, file)
+        hdfs.files.write(f"/of/a team/{KEY}", b"other", OWNER, overwrite=False)
+
+    monkeypatch.setattr(folder._client, "create", create_late)
+    assert not folder.send(KEY, source)
+    assert stored_files(hdfs) == {f"/of/a team/{KEY}": b"other"}
+
+
+def test_what_hdfs_has_otherwise_than_it_was_sent_is_not_published(
+    hdfs: WebHdfs, folder: HdfsFolder, source: Path
+) -> None:
+    hdfs.garbled_files = 1
+    with pytest.raises(BucketError, match="is not what was sent"):
+        folder.send(KEY, source)
+    assert stored_files(hdfs) == {}
+    assert folder.send(KEY, source)
+
+
+def test_an_answer_that_breaks_off_is_continued(
+    hdfs: WebHdfs,
+    folder: HdfsFolder,
+    source: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(webhdfs_module, "PART_BYTES", 3000)
+    folder.send(KEY, source)
+    hdfs.cut_answers = 3
+    folder.fetch(KEY, tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == CONTENT
+    hdfs.cut_answers = 1000
+    with pytest.raises(BucketError, match="cannot be read"):
+        folder.fetch(KEY, tmp_path / "copy")
+
+
+def test_files_on_their_way_are_nobodys(hdfs: WebHdfs, folder: HdfsFolder, source: Path) -> None:
+    hdfs.files.write("/of/a team/3/4/.put-0", b"", OWNER, overwrite=False)
+    assert folder.send("3/4/x", source)
+    assert list(folder.list_objects("3/")) == [("3/4/x", len(CONTENT))]
+    with pytest.raises(BucketError, match="cannot name a stored file"):
+        folder.send("3/.put-0", source)
+    with pytest.raises(NoSuchKey):
+        folder.open("3/4")
+
+
+def test_names_that_hdfs_and_its_datanodes_misread_are_written_otherwise(
+    hdfs: WebHdfs, folder: HdfsFolder, source: Path, tmp_path: Path
+) -> None:
+    key = "3/a b+c;d%e~f:g/ü"
+    folder.send(key, source)
+    # Of ü the bytes are C3 BC.
+    assert list(stored_files(hdfs)) == ["/of/a team/3/a~20b~2Bc~3Bd~25e~7Ef~3Ag/~C3~BC"]
+    assert list(folder.list_objects("3/")) == [(key, len(CONTENT))]
+    folder.fetch(key, tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == CONTENT
+
+
+def test_who_may_not_write_is_told_and_no_login_is_shown(hdfs: WebHdfs, source: Path) -> None:
+    url = hdfs.namenodes[0].replace("//", "//me:canary@")
+    fields = {"type": "hdfs", "hdfs_url": url, "hdfs_path": "/of", "user": "other"}
+    with pytest.raises(StorageError, match="give a user who may write there") as refused:
+        build_store(fields).put(KEY, source)
+    assert "canary" not in str(refused.value)
+
+
+@pytest.mark.parametrize("url", ["", ";"])
+def test_without_a_namenode_it_is_said(url: str) -> None:
+    with pytest.raises(BucketError, match="http://host:port was expected"):
+        HdfsFolder(url, "/of")
+
+
+class _Stay(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def outcome(url: str, user: str, method: str, path: str, query: str, body: bytes | None) -> Any:
+    """The answer, as far as a client depends on it."""
+    opener = urllib.request.build_opener(_Stay)
+    target = f"{url}/webhdfs/v1{path}?op={query}&user.name={user}"
+    try:
+        answer = opener.open(urllib.request.Request(target, method=method))
+    except urllib.error.HTTPError as error:
+        if error.code != 307:
+            return error.code, json.loads(error.read())["RemoteException"]["exception"]
+        request = urllib.request.Request(error.headers["Location"], body, method=method)
+        try:
+            answer = opener.open(request)
+        except urllib.error.HTTPError as refused:
+            return refused.code, json.loads(refused.read())["RemoteException"]["exception"]
+    with answer:
+        content = answer.read()
+    if not query.startswith(("GETFILESTATUS", "LISTSTATUS")):
+        return answer.status, content.replace(b" ", b"")
+    parsed = json.loads(content)
+    found = parsed["FileStatuses"]["FileStatus"] if "FileStatuses" in parsed else [parsed]
+    shown = ("pathSuffix", "type", "length")
+    return [[it.get("FileStatus", it)[name] for name in shown] for it in found]
+
+
+REQUESTS = [
+    ("PUT", "/a/b", "MKDIRS", None),
+    ("PUT", "/a/b", "MKDIRS", None),
+    ("PUT", "/a/x:y", "MKDIRS", None),
+    ("GET", "/none", "GETFILESTATUS", None),
+    ("GET", "/none", "LISTSTATUS", None),
+    ("GET", "/none", "OPEN", None),
+    ("DELETE", "/none", "DELETE&recursive=false", None),
+    ("PUT", "/a/b/f", "CREATE&overwrite=true", b"abc"),
+    ("PUT", "/a/b/f", "CREATE&overwrite=false", b"abc"),
+    ("GET", "/a/b/f", "GETFILESTATUS", None),
+    ("GET", "/a/b/f", "LISTSTATUS", None),
+    ("GET", "/a/b", "LISTSTATUS", None),
+    ("GET", "/a/b/f", "OPEN&offset=1&length=1", None),
+    ("GET", "/a/b/f", "OPEN&offset=7&length=1", None),
+    ("PUT", "/a/b/f", "RENAME&destination=/a/b/g", None),
+    ("PUT", "/a/b/f", "RENAME&destination=/a/b/h", None),
+    ("PUT", "/a/b/f", "CREATE&overwrite=true", b""),
+    ("GET", "/a/b/f", "OPEN", None),
+    ("PUT", "/a/b/f", "RENAME&destination=/a/b/g", None),
+    ("PUT", "/a/b/f", "RENAME&destination=/a/none/g", None),
+    ("PUT", "/a/b/f", "RENAME&destination=/a", None),
+    ("GET", "/a", "LISTSTATUS", None),
+    ("DELETE", "/a/b", "DELETE&recursive=false", None),
+    ("DELETE", "/a/b", "DELETE&recursive=true", None),
+    ("DELETE", "/a/b", "DELETE&recursive=true", None),
+    ("DELETE", "/a/f", "DELETE&recursive=false", None),
+    ("DELETE", "/a", "DELETE&recursive=false", None),
+]
+
+
+@pytest.mark.nightly
+def test_the_model_answers_as_hadoop_does(real_hdfs: Hadoop) -> None:
+    with webhdfs() as model:
+        for request in REQUESTS:
+            expected = outcome(real_hdfs.url, real_hdfs.user, *request)
+            assert outcome(model.namenodes[0], OWNER, *request) == expected, request
+        for url, user in ((real_hdfs.url, "other"), (model.namenodes[0], "other")):
+            refused = outcome(url, user, "PUT", "/z", "CREATE&overwrite=true", b"x")
+            assert refused == (403, "AccessControlException")

@@ -1,0 +1,244 @@
+"""HDFS in this process, as WebHDFS shows it: namenodes, of which one is active, and datanodes.
+
+It answers as Hadoop 2.7 does, which a nightly test compares it with, and can be told to fail.
+"""
+
+import json
+import threading
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+OWNER = "owner"
+_ROOT = "/webhdfs/v1"
+
+
+class Refusal(Exception):
+    """An error that HDFS answers: its status and what it calls it."""
+
+    def __init__(self, status: int, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.kind = status, kind
+
+
+@dataclass
+class FileSystem:
+    """The files by their paths, None for a folder; each with its number."""
+
+    contents: dict[str, bytes | None] = field(default_factory=lambda: {"/": None})
+    numbers: dict[str, int] = field(default_factory=lambda: {"/": 1})
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def make_folder(self, path: str) -> None:
+        if any(":" in part for part in path.split("/")):
+            raise Refusal(400, "InvalidPathException", f"Invalid path name {path}")
+        if path not in self.contents:
+            if path != "/":
+                self.make_folder(_parent(path))
+            self._add(path, None)
+
+    def write(self, path: str, content: bytes, user: str, *, overwrite: bool) -> None:
+        if user != OWNER:
+            raise Refusal(403, "AccessControlException", f"Permission denied: user={user}")
+        if path in self.contents and not overwrite:
+            raise Refusal(403, "FileAlreadyExistsException", f"{path} already exists\n\tat a.b.C")
+        self.make_folder(_parent(path))
+        self._add(path, content)
+
+    def rename(self, path: str, destination: str) -> bool:
+        if self.contents.get(destination, b"") is None:
+            destination = f"{destination.rstrip('/')}/{path.rpartition('/')[2]}"
+        parent_is_folder = self.contents.get(_parent(destination), b"") is None
+        if path not in self.contents or destination in self.contents or not parent_is_folder:
+            return False
+        for moved in self._paths_below(path):
+            name = destination + moved.removeprefix(path)
+            self.contents[name], self.numbers[name] = self.contents.pop(moved), self.numbers[moved]
+        return True
+
+    def delete(self, path: str, *, recursive: bool) -> bool:
+        below = self._paths_below(path)
+        if len(below) > 1 and not recursive:
+            raise Refusal(
+                403, "PathIsNotEmptyDirectoryException", f"`{path} is non empty': not empty"
+            )
+        for gone in below:
+            del self.contents[gone]
+        return bool(below)
+
+    def status(self, path: str, name: str = "") -> dict[str, Any]:
+        if path not in self.contents:
+            raise Refusal(404, "FileNotFoundException", f"File does not exist: {path}")
+        content = self.contents[path]
+        kind, length = ("DIRECTORY", 0) if content is None else ("FILE", len(content))
+        return {"pathSuffix": name, "type": kind, "length": length, "fileId": self.numbers[path]}
+
+    def entries(self, path: str) -> list[dict[str, Any]]:
+        own = self.status(path)
+        if own["type"] == "FILE":
+            return [own]
+        inside = sorted(it for it in self.contents if it != "/" and _parent(it) == path)
+        return [self.status(it, it.rpartition("/")[2]) for it in inside]
+
+    def _add(self, path: str, content: bytes | None) -> None:
+        self.contents[path], self.numbers[path] = content, max(self.numbers.values()) + 1
+
+    def _paths_below(self, path: str) -> list[str]:
+        return sorted(it for it in self.contents if it == path or it.startswith(f"{path}/"))
+
+
+@dataclass
+class WebHdfs:
+    """The servers at work, and what is to fail next."""
+
+    files: FileSystem = field(default_factory=FileSystem)
+    namenodes: list[str] = field(default_factory=list)
+    datanodes: list[str] = field(default_factory=list)
+    active: int = 0
+    """Which of the namenodes is no standby."""
+    broken_datanodes: int = 0
+    """So many datanodes close connections without an answer, the first ones."""
+    lost_answers: list[str] = field(default_factory=list)
+    """Operations whose next answer is lost once it is done."""
+    cut_answers: int = 0
+    """So many contents end after their first half."""
+    garbled_files: int = 0
+    """So many files are stored otherwise than they were sent."""
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    """Each request at a namenode: its operation and path."""
+
+    @property
+    def url(self) -> str:
+        return ";".join(self.namenodes)
+
+
+@contextmanager
+def webhdfs(namenodes: int = 2, datanodes: int = 2) -> Iterator[WebHdfs]:
+    """A file system of its own."""
+    hdfs = WebHdfs()
+    with ExitStack() as stack:
+        for count, kind, urls in (
+            (namenodes, _NameNode, hdfs.namenodes),
+            (datanodes, _DataNode, hdfs.datanodes),
+        ):
+            for number in range(count):
+                handler = type("Handler", (kind,), {"hdfs": hdfs, "number": number})
+                server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+                server.daemon_threads = True
+                urls.append(f"http://127.0.0.1:{server.server_port}")
+                thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+                thread.start()
+                stack.callback(server.server_close)
+                stack.callback(server.shutdown)
+        yield hdfs
+
+
+class _Node(BaseHTTPRequestHandler):
+    hdfs: WebHdfs
+    number: int
+
+    def handle_request(self) -> None:
+        place = urlsplit(self.path)
+        query = {name: values[0] for name, values in parse_qs(place.query).items()}
+        path = unquote(place.path.removeprefix(_ROOT)).rstrip("/") or "/"
+        try:
+            with self.hdfs.files.lock:
+                self.answer(path, query["op"].upper(), query)
+        except Refusal as refusal:
+            said = {"exception": refusal.kind, "javaClassName": "x", "message": str(refusal)}
+            self.send(refusal.status, json.dumps({"RemoteException": said}).encode())
+
+    do_GET = do_PUT = do_DELETE = handle_request
+
+    @abstractmethod
+    def answer(self, path: str, operation: str, query: dict[str, str]) -> None:
+        """Answer one request, or raise a Refusal."""
+
+    def send(self, status: int, content: bytes = b"", location: str = "", cut: int = 0) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content) + cut))
+        if location:
+            self.send_header("Location", location)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+class _NameNode(_Node):
+    def answer(self, path: str, operation: str, query: dict[str, str]) -> None:
+        hdfs = self.hdfs
+        if self.number != hdfs.active:
+            raise Refusal(403, "StandbyException", "Operation category READ is not supported")
+        hdfs.asked.append((operation, path))
+        answered = self._result(path, operation, query)
+        if operation in hdfs.lost_answers:
+            hdfs.lost_answers.remove(operation)
+            return
+        if answered is None:
+            excluded = query.get("excludedatanodes", "").split(",")
+            urls = [it for it in hdfs.datanodes if urlsplit(it).netloc not in excluded]
+            if not urls:
+                raise Refusal(403, "IOException", "Failed to find datanode")
+            # Hadoop's own does not escape what has been escaped already.
+            location = f"{urls[0]}{_ROOT}{quote(path)}?{urlsplit(self.path).query}"
+            self.send(307, location=location)
+        else:
+            self.send(200, json.dumps(answered).encode())
+
+    def _result(self, path: str, operation: str, query: dict[str, str]) -> Any:
+        files = self.hdfs.files
+        match operation:
+            case "MKDIRS":
+                files.make_folder(path)
+                return {"boolean": True}
+            case "RENAME":
+                return {"boolean": files.rename(path, query["destination"])}
+            case "DELETE":
+                return {"boolean": files.delete(path, recursive=query["recursive"] == "true")}
+            case "GETFILESTATUS":
+                return {"FileStatus": files.status(path)}
+            case "LISTSTATUS":
+                return {"FileStatuses": {"FileStatus": files.entries(path)}}
+            case "OPEN":
+                length, start = files.status(path)["length"], int(query.get("offset", 0))
+                if length and start >= length:
+                    raise Refusal(403, "IOException", f"Offset={start} out of the range")
+        return None
+
+
+class _DataNode(_Node):
+    def answer(self, path: str, operation: str, query: dict[str, str]) -> None:
+        hdfs = self.hdfs
+        if self.number < hdfs.broken_datanodes:
+            return
+        # As Hadoop's, which reads a path as if it had been escaped twice.
+        path = unquote(path)
+        if operation == "CREATE":
+            content = self.rfile.read(int(self.headers["Content-Length"]))
+            if hdfs.garbled_files:
+                hdfs.garbled_files -= 1
+                content = content[:-1] + b"?"
+            overwrite = query.get("overwrite") == "true"
+            user = query.get("user.name", "stranger")
+            hdfs.files.write(path, content, user, overwrite=overwrite)
+            self.send(201)
+            return
+        whole = hdfs.files.contents[path] or b""
+        start = int(query.get("offset", 0))
+        content = whole[start : start + int(query.get("length", len(whole)))]
+        if hdfs.cut_answers:
+            hdfs.cut_answers -= 1
+            half = len(content) // 2
+            self.send(200, content[:half], cut=len(content) - half)
+        else:
+            self.send(200, content)
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
