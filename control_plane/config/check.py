@@ -17,6 +17,7 @@ from control_plane.config.merge import apply_override, merge_trees
 from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.config.registry_login import drop_foreign_login
 from control_plane.config.section import findings_of
+from control_plane.config.storage import default_storage
 from control_plane.config.template import Template, read_template
 from control_plane.config.training import SEED_MAX
 from control_plane.config.yaml_document import SourcePlace, line_of, parse_document
@@ -65,10 +66,9 @@ class Layers:
 
     def merge_layers(self, rules: EraRules, seed: int) -> Tree:
         """Merge all layers over the defaults of the era."""
-        layers = self.user, self.template.tree, self.cluster
-        tree: Tree = merge_trees(
-            self.user, merge_trees(self.template.tree, self.cluster, rules), rules
-        )
+        cluster = default_storage(self.cluster, (self.user, self.template.tree))
+        layers = self.user, self.template.tree, cluster
+        tree: Tree = merge_trees(self.user, merge_trees(self.template.tree, cluster, rules), rules)
         tree = drop_foreign_login(tree, layers)
         words = three_words(seed)
         generated = {

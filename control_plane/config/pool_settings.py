@@ -12,6 +12,7 @@ from control_plane.config.eras import LENGTH_ERA
 from control_plane.config.merge import merge_trees
 from control_plane.config.pools import ClusterConfig, ResourcePool, Scheduler
 from control_plane.config.registry_login import drop_foreign_login
+from control_plane.config.section import REVEAL
 from control_plane.scheduling.model import SchedulerRules
 
 
@@ -41,9 +42,15 @@ def scheduler_rules(scheduler: Scheduler) -> SchedulerRules:
 
 
 def task_defaults(pool: ResourcePool, cluster: ClusterConfig) -> Mapping[str, Any]:
-    """Return the defaults that lie below the configurations of the pool's experiments."""
+    """Return the defaults that lie below the configurations of the pool's experiments, with the
+    secrets of the cluster's store of checkpoints.
+    """
     upper = pool.task_container_defaults
     lower = cluster.task_container_defaults
     above, below = (section.config_layer() if section else {} for section in (upper, lower))
-    defaults: Mapping[str, Any] = merge_trees(above, below, LENGTH_ERA)
-    return drop_foreign_login(defaults, (above, below))
+    defaults = drop_foreign_login(merge_trees(above, below, LENGTH_ERA), (above, below))
+    storage = cluster.checkpoint_storage
+    if storage is None:
+        return defaults
+    given = storage.model_dump(mode="json", context=REVEAL, exclude_unset=True)
+    return {**defaults, "checkpoint_storage": given}

@@ -25,6 +25,7 @@ from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.config.provider_types import AnyProvider
 from control_plane.config.resources import BindMounts, DeviceField
 from control_plane.config.section import REVEAL, Section, findings_of, refuse, refuse_at
+from control_plane.config.storage import CheckpointStorage, Storage
 from control_plane.config.yaml_document import Document, SourcePlace, line_of, parse_document
 from control_plane.field_types import Count, CountOrZero
 from control_plane.findings import Finding, nearest_name_hint, path_text, value_text
@@ -202,6 +203,12 @@ class ClusterConfig(Section):
     """The pools; see Resource pools. Absent: one of the name `default`."""
     task_container_defaults: TaskContainerDefaults | None = None
     """See Task container defaults."""
+    checkpoint_storage: Storage | None = None
+    """Where experiments keep checkpoints whose configuration names no `type`, and how many; as in
+    [configurations](configuration.md#checkpoint-storage). An experiment keeps what was in force
+    when it was created, and its trials have the keys. Without it a folder or bucket of the
+    cluster's own.
+    """
     checkpoint_endpoints: Annotated[
         tuple[Annotated[str, AfterValidator(_check_endpoint)], ...],
         Field(strict=False, max_length=ENDPOINTS_MAX),
@@ -222,6 +229,13 @@ class ClusterConfig(Section):
             if name in names[:place]:
                 refuse_at((place, "pool_name"), f"is the name of two pools: {name}")
         return pools
+
+    @field_validator("checkpoint_storage")
+    @classmethod
+    def _check_type(cls, storage: CheckpointStorage | None) -> CheckpointStorage | None:
+        if storage is not None and storage.type is None:
+            refuse_at(("type",), "is required", "it says where checkpoints are kept")
+        return storage
 
     @model_validator(mode="after")
     def _check_defaults(self) -> ClusterConfig:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -14,11 +14,13 @@ from pydantic import (
     PlainValidator,
     SerializationInfo,
     SerializeAsAny,
+    TypeAdapter,
     ValidationInfo,
     field_validator,
 )
 
 from control_plane.checkpoint_stores.registry import store_types
+from control_plane.config.eras import Tree
 from control_plane.config.section import (
     REVEAL,
     AbsolutePath,
@@ -79,6 +81,33 @@ def _parse_storage(value: object, info: ValidationInfo) -> CheckpointStorage:
 
 
 Storage = Annotated[SerializeAsAny[CheckpointStorage], PlainValidator(_parse_storage)]
+
+
+def parse_storage(fields: Mapping[str, Any]) -> CheckpointStorage:
+    """Parse a section that was checked when it was stored."""
+    parsed: CheckpointStorage = TypeAdapter[CheckpointStorage](Storage).validate_python(fields)
+    return parsed
+
+
+def default_storage(cluster: Tree, above: Iterable[Tree]) -> Tree:
+    """The cluster's layer of a configuration without its store where a layer above it names one or
+    any part of one: the cluster's keys would be shown to a server of the user's. The numbers of
+    checkpoints to keep stay.
+    """
+    given = cluster.get("checkpoint_storage")
+    shared = CheckpointStorage.model_fields.keys() - {"type"}
+    sections = (layer.get("checkpoint_storage") for layer in above)
+    named = {
+        key
+        for section in sections
+        if isinstance(section, Mapping)
+        for key, value in section.items()
+        if value is not None
+    }
+    if not isinstance(given, Mapping) or named <= shared:
+        return cluster
+    kept = {key: value for key, value in given.items() if key in shared}
+    return {**cluster, "checkpoint_storage": kept}
 
 
 class DataLayer(Section):

@@ -7,7 +7,9 @@ cluster / configuration      what the pools share
 import json
 from typing import Any
 
+from control_plane.checkpoint_stores.registry import store_type
 from control_plane.config.pools import ClusterConfig
+from control_plane.config.storage import parse_storage
 from control_plane.queries import pool as pools
 from control_plane.services import Services
 from control_plane.state.table import Key, Row, StateTable
@@ -26,9 +28,17 @@ def cluster_config(services: Services) -> ClusterConfig:
 
 
 def allowed_endpoints(table: StateTable) -> tuple[str, ...]:
-    """The endpoints of checkpoint stores that the configuration in force names."""
+    """The endpoints of checkpoint stores that the configuration in force names, its own default's
+    among them.
+    """
     shared = table.get(SHARED_CONFIG)
-    return () if shared is None else tuple(json.loads(shared.body).get("checkpoint_endpoints", ()))
+    fields = {} if shared is None else json.loads(shared.body)
+    named = tuple(fields.get("checkpoint_endpoints", ()))
+    if not fields.get("checkpoint_storage"):
+        return named
+    options = parse_storage(fields["checkpoint_storage"])
+    own = store_type(str(options.type)).endpoints(options).values()
+    return (*named, *(url.strip() for urls in own for url in urls.split(";")))
 
 
 def _pool_fields(name: str, row: Row | None) -> dict[str, Any]:

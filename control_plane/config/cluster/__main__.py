@@ -65,6 +65,8 @@ def _summary(config: ClusterConfig) -> list[str]:
         preemptive = ", preemptive" if scheduler.preemption else ""
         rows.append(f"{pool.pool_name}: {scheduler.type}{preemptive}, {machines}")
     rows.append(f"with slots by default: {shared.default_compute_resource_pool}")
+    if config.checkpoint_storage is not None:
+        rows.append(f"checkpoints by default: {config.checkpoint_storage.type}")
     rows.append(f"without slots by default: {shared.default_aux_resource_pool}")
     return rows
 
