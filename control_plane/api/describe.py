@@ -3,8 +3,7 @@
 import json
 
 from control_plane.api.openapi import openapi_document
-from control_plane.api.routes import ROUTERS
+from control_plane.api.routes import all_routes
 
 if __name__ == "__main__":
-    routes = [route for router in ROUTERS for route in router.routes]
-    print(json.dumps(openapi_document("detcloud", "1", routes)))
+    print(json.dumps(openapi_document("detcloud", "1", all_routes())))

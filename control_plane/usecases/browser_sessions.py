@@ -10,7 +10,7 @@ from typing import Any
 
 from control_plane.access.principals import USER_ROLES, Principal, Role
 from control_plane.access.tokens import find_revoked, token_digest, token_put
-from control_plane.actors.agent.actor import TOKENS
+from control_plane.actors.agent.token_rows import TOKENS
 from control_plane.errors import Code, RequestError
 from control_plane.services import Services
 from control_plane.state.table import Conflict, Delete, Expect, Key, Put, StateTable, Write

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from control_plane.checkpoint_stores.endpoints import endpoint_rule
-from control_plane.config import ConfigInvalid
 from control_plane.config.pools import check_cluster
+from control_plane.config.problems import ConfigInvalid
 from control_plane.config.storage import parse_storage
 from control_plane.queries.cluster_configuration import allowed_endpoints
 from tests.unit.api.agent_side import CONFIG, Agent
