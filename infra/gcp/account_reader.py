@@ -80,7 +80,7 @@ def read_project(settings: Settings, cluster: ClusterConfig, api: GoogleApi) -> 
             "compute.acceleratorTypes.list", lambda: _accelerators(api, project, accelerators)
         ),
         policies={it: _policy(api, project, it) for it in CONSTRAINTS},
-        denied_at={it: _denied_at(api, it) for it in settings.host_subnetworks},
+        denied_at={it: _list_denied_at(api, it) for it in settings.host_subnetworks},
     )
 
 
@@ -119,7 +119,7 @@ def _list_denied(api: GoogleApi, url: str) -> tuple[str, ...]:
     return tuple(it for it in wanted if it not in held)
 
 
-def _denied_at(api: GoogleApi, subnetwork: str) -> tuple[str, ...] | Unknown:
+def _list_denied_at(api: GoogleApi, subnetwork: str) -> tuple[str, ...] | Unknown:
     """Return the permissions at a subnetwork that the caller has not."""
     url = f"{COMPUTE}/{subnetwork}/testIamPermissions"
 

@@ -410,17 +410,17 @@ def test_subnetworks_of_a_host_project_are_asked_for_what_a_deployment_does_ther
 
 
 def test_who_may_not_use_a_host_projects_subnetwork_is_told_the_role_and_where() -> None:
-    def found(*denied: str) -> Finding:
+    def finding_without(*denied: str) -> Finding:
         [finding] = findings(replace(FINE, denied_at={HOST: denied})).values()
         return finding
 
-    use = found("compute.subnetworks.use")
+    use = finding_without("compute.subnetworks.use")
     assert (use.level, use.subject) == (Level.WARNING, f"subnetwork {HOST}")
     assert "the host project net-host gives roles/compute.networkUser there" in use.remedy
     assert "--project net-host --region us-central1" in use.remedy
     assert "dc-vision-tick@acme-ml.iam.gserviceaccount.com" in use.remedy
     # Without it the stack cannot let its tick use the subnetwork.
-    policy = found("compute.subnetworks.use", "compute.subnetworks.setIamPolicy")
+    policy = finding_without("compute.subnetworks.use", "compute.subnetworks.setIamPolicy")
     assert policy.level is Level.ERROR
     assert "compute.subnetworks.getIamPolicy, compute.subnetworks.setIamPolicy" in policy.remedy
     unseen = replace(FINE, denied_at={HOST: Unknown("to see the subnetwork", "not found")})

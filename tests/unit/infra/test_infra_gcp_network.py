@@ -79,4 +79,4 @@ def test_a_host_projects_subnetwork_is_used_by_a_role_that_holds_there(tmp_path:
     assert (given["project"], given["subnetwork"]) == ("net-host", host)
     # A role of the stack's own holds in its own project alone.
     assert given["role"] == "roles/compute.networkUser"
-    assert given["member"] == "serviceAccount:dc-speech-tick@acme-ml.iam.gserviceaccount.com"
+    assert given["member"] == "Account.tick.member"
