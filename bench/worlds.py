@@ -10,12 +10,12 @@ from tempfile import TemporaryDirectory
 
 from bench.figures import Row, Scale, at_least, at_most, progress, row_without_target
 from control_plane.actors.messages.pool import PoolSettings
-from lambdas.simulation.fault_injector import NOTICES_MS
 from lambdas.simulation.fault_rates import NO_FAULTS
 from lambdas.simulation.machines import StaticMachines
 from lambdas.simulation.runs import FAST_FOLDER, Outcome, Plan, run_seeds, sum_outcomes
 from lambdas.simulation.searches import parallel_random_search
 from lambdas.simulation.world import RULES, World, WorldSize
+from provisioner.clouds.gcp.launch_request import NOTICE_SECONDS
 from tests.simulation.api_outage import MINUTE_MS, OutageWorld
 
 RATIO_MIN = 10_000
@@ -48,10 +48,17 @@ class Crowd(World):
         self.clock.call_at(60_000, self._tick)
 
 
+class PreemptionWorld(World):
+    """A world whose machines are taken away as Compute Engine does."""
+
+    notices_ms = (NOTICE_SECONDS * 1000,)
+
+
 def worlds(scale: Scale) -> Iterator[Row]:
     """Seeds, notices, and the cost of an event in a small and in a large cluster."""
     yield from _seeds(scale)
-    yield from _notices(scale)
+    yield from _notices(scale, World)
+    yield from _notices(scale, PreemptionWorld)
     yield from _crowds(scale)
 
 
@@ -75,18 +82,18 @@ def _seeds(scale: Scale) -> Iterator[Row]:
     yield at_least("virtual time over real, all cores", ratio, RATIO_MIN, "x", beside=beside)
 
 
-def _notices(scale: Scale) -> Iterator[Row]:
+def _notices(scale: Scale, kind: type[World]) -> Iterator[Row]:
     promised = kept = 0
-    with progress(f"notices in {scale.world_notices} worlds"):
+    times = " and ".join(f"{it // 1000} s" for it in kind.notices_ms)
+    with progress(f"notices of {times} in {scale.world_notices} worlds"):
         for seed in range(1, scale.world_notices + 1):
             with _folder() as path:
-                world = World(seed, WARNED, WorldSize(), Path(path))
+                world = kind(seed, WARNED, WorldSize(), Path(path))
                 world.run()
                 promised += len(world.process_environment.due_checkpoints)
                 kept += world.invariants.count_known_checkpoints(
                     world.process_environment.due_checkpoints
                 )
-    times = " and ".join(f"{it // 1000} s" for it in NOTICES_MS)
     what = f"notices of {times} that end in a checkpoint which the cluster knows"
     percent = 100 * kept / promised if promised else 0.0
     yield at_least(what, percent, SAVED_MIN_PERCENT, "%", beside=f"{kept:,} of {promised:,}")

@@ -1,6 +1,6 @@
 """The injector of faults into machines and the network, each as often as its rate says."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -27,7 +27,9 @@ _OF_CLUSTER = frozenset(
 
 
 class FaultInjector:
-    """Injects faults from `start` on, and those no more whose rates have become 0."""
+    """Injects faults from `start` on, and those no more whose rates have become 0. A notice is one
+    of `notices_ms` long.
+    """
 
     def __init__(
         self,
@@ -37,8 +39,10 @@ class FaultInjector:
         network: Network,
         cloud: SimulatedCloud,
         random: Random,
+        notices_ms: Sequence[int] = NOTICES_MS,
     ) -> None:
         self._clock = clock
+        self._notices_ms = notices_ms
         self._faults = faults
         self._machines = machines
         self._network = network
@@ -97,10 +101,10 @@ class FaultInjector:
         self._call_later(self._random.randint(LEASE_MS, 10 * LEASE_MS), reconnect)
 
     def _give_notice(self, agent: SimulatedAgent) -> None:
-        self._machines.give_notice(agent, self._random.choice(NOTICES_MS))
+        self._machines.give_notice(agent, self._random.choice(self._notices_ms))
 
     def _end_most_machines(self) -> None:
-        left_ms = self._random.choice((0, *NOTICES_MS))
+        left_ms = self._random.choice((0, *self._notices_ms))
         for agent in self._agents_without_notice():
             if self._random.random() >= STORM_SHARE:
                 continue

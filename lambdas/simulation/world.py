@@ -27,7 +27,7 @@ from lambdas.simulation.adapters import HostEnvironment
 from lambdas.simulation.agent import AgentEnvironment, SimulatedAgent
 from lambdas.simulation.checkpoints import CheckpointStore
 from lambdas.simulation.cloud import SimulatedCloud, cloud_rules, offerings
-from lambdas.simulation.fault_injector import FaultInjector
+from lambdas.simulation.fault_injector import NOTICES_MS, FaultInjector
 from lambdas.simulation.fault_rates import HOUR_MS, NO_FAULTS, FaultRates
 from lambdas.simulation.fault_state import FaultState
 from lambdas.simulation.fleet_checker import FleetChecker, FleetLimits
@@ -86,6 +86,8 @@ class World:
 
     With `unchecked` commits are not checked: a check takes longer the larger the cluster is.
     """
+
+    notices_ms: Sequence[int] = NOTICES_MS
 
     def __init__(
         self,
@@ -219,7 +221,13 @@ class World:
         self.users.schedule_submissions(self.size.experiments, self.size.hours)
         self.clock.call_at(TICK_MS, self._tick)
         injector = FaultInjector(
-            self.clock, self.faults, self.machines, self.network, self.cloud, self.random
+            self.clock,
+            self.faults,
+            self.machines,
+            self.network,
+            self.cloud,
+            self.random,
+            self.notices_ms,
         )
         injector.start(max(1, self.size.pools * self.size.machines_max // 2))
 

@@ -102,6 +102,10 @@ class Eventarc:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
+    def is_wanted(self, path: str) -> bool:
+        """Whether a trigger has the path of a document."""
+        return any(trigger.wants(path) for trigger in list(self.triggers.values()))
+
     def publish(self, project: str, database: str, path: str) -> None:
         """Send an event of a document that was created to those who want it."""
         for trigger in list(self.triggers.values()):
@@ -172,6 +176,7 @@ def eventarc(firestore: str) -> Iterator[tuple[Eventarc, str]]:
     class Handler(_Handler):
         behind = urlsplit(firestore).netloc
         publish = staticmethod(events.publish)
+        is_wanted = staticmethod(events.is_wanted)
         faults = events.faults
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -191,6 +196,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     behind: str
     publish: Callable[[str, str, str], None]
+    is_wanted: Callable[[str], bool]
     faults: FirestoreFaults
     timeout = IDLE_SECONDS_MAX
     protocol_version = "HTTP/1.1"
@@ -222,9 +228,8 @@ class _Handler(BaseHTTPRequestHandler):
         status, content, kind = self._ask("POST", self.path, body, dict(self.headers))
         if status == 200:
             for name in created:
-                # projects/PROJECT/databases/DATABASE/documents/PATH
                 parts = name.split("/", 5)
-                self.publish(parts[1], parts[3], parts[5])
+                self.publish(parts[1], parts[3], _path(name))
         if self.faults.is_lost(method, number):
             self.close_connection = True
             return
@@ -234,10 +239,12 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing is logged."""
 
     def _new_documents(self, writes: Sequence[Mapping[str, Any]]) -> list[str]:
-        """The names of the documents that these writes make, if they are committed."""
+        """The names of the documents that these writes make, if they are committed, and of which
+        somebody wants to hear.
+        """
         made = []
         for write in writes:
-            if "update" not in write:
+            if "update" not in write or not self.is_wanted(_path(write["update"]["name"])):
                 continue
             name, condition = write["update"]["name"], write.get("currentDocument", {})
             if condition.get("exists") is False or (not condition and not self._exists(name)):
@@ -261,3 +268,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
+
+
+def _path(name: str) -> str:
+    """The path of a document, whose name is projects/PROJECT/databases/DATABASE/documents/PATH."""
+    return name.split("/", 5)[5]
