@@ -17,6 +17,7 @@ from infra.aws.functions import SIZES
 
 # By type and trials on each machine, in percent of the bill.
 SHARES_MAX = (("g4dn.xlarge", 1, 1.2), ("g5.12xlarge", 1, 0.15), ("g5.12xlarge", 4, 0.2))
+SMALLEST = "g4dn.xlarge"
 IDLE_DOLLARS_MAX = 0.8
 TICKS_PER_DAY = 1440
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
@@ -75,14 +76,14 @@ def life() -> Usage:
     """From the submission of a trial to a machine that is there, to its being forgotten, but for
     the ticks meanwhile.
     """
-    with _cluster(LIFE) as cluster:
-        _experiment_usage(cluster, 1)
-        return _experiment_usage(cluster, 1).without("tick")
+    with metered_cluster(LIFE) as cluster:
+        experiment_usage(cluster, 1)
+        return experiment_usage(cluster, 1).without("tick")
 
 
 def steady_agent_usage(minutes: int) -> Usage:
     """Usage of an agent whose trial goes on, without the ticks."""
-    with _cluster(SILENT) as cluster:
+    with metered_cluster(SILENT) as cluster:
         cluster.submit(config_of(SILENT, 1))
         cluster.pass_time(5 * MINUTE_MS)
         return cluster.pass_time(minutes * MINUTE_MS).without("tick")
@@ -93,15 +94,17 @@ def machine_hour_usage(instance_type: str, trials: int, machines: int = MACHINES
     of the ticks meanwhile. A trial alone has all slots of its machine.
     """
     slots = GPU_TYPES[instance_type].gpus
-    with _cluster(BUSY, instance_type, slots) as cluster:
-        return _experiment_usage(cluster, machines * trials, slots // trials)
+    with metered_cluster(BUSY, instance_type, slots) as cluster:
+        return experiment_usage(cluster, machines * trials, slots // trials)
 
 
-def idle_usage() -> tuple[Usage, int]:
+def idle_usage(
+    kind: type[MeteredCluster] = MeteredCluster, instance_type: str = SMALLEST
+) -> tuple[Usage, int]:
     """Usage of a cluster whose work is long over, and in how many minutes."""
     minutes = 60
-    with _cluster(LIFE) as cluster:
-        _experiment_usage(cluster, 1)
+    with metered_cluster(LIFE, instance_type, kind=kind) as cluster:
+        experiment_usage(cluster, 1)
         # By then the machine has ended.
         cluster.pass_time(HOUR_MS)
         return cluster.pass_time(minutes * MINUTE_MS), minutes
@@ -144,17 +147,21 @@ hyperparameters: {{x: {{type: double, minval: 0, maxval: 1}}}}
 
 
 @contextmanager
-def _cluster(
-    course: TrialScript, instance_type: str = "g4dn.xlarge", slots: int = 1
+def metered_cluster(
+    course: TrialScript,
+    instance_type: str = SMALLEST,
+    slots: int = 1,
+    kind: type[MeteredCluster] = MeteredCluster,
 ) -> Iterator[MeteredCluster]:
+    """Open a cluster of a kind, whose trials go the course on machines of a type."""
     with (
         TemporaryDirectory(prefix="detcloud-bench-") as folder,
-        MeteredCluster(Path(folder), course, instance_type, slots) as cluster,
+        kind(Path(folder), course, instance_type, slots) as cluster,
     ):
         yield cluster
 
 
-def _experiment_usage(cluster: MeteredCluster, trials: int, slots: int = 1) -> Usage:
+def experiment_usage(cluster: MeteredCluster, trials: int, slots: int = 1) -> Usage:
     """Usage of an experiment until agents have forgotten its trials. Raises RuntimeError if it
     does not complete.
     """

@@ -42,6 +42,13 @@ def costs(scale: Scale) -> Iterator[Row]:
     yield from costs(scale)
 
 
+def gcp_costs(scale: Scale) -> Iterator[Row]:
+    """Costs of a cluster deployed to Google Cloud."""
+    from bench.gcp_cost import gcp_costs
+
+    yield from gcp_costs(scale)
+
+
 def idle_cost(scale: Scale) -> Iterator[Row]:
     """Cost of a deployed cluster without work."""
     from bench.deployed_cost import idle_cost
@@ -70,6 +77,7 @@ DEPLOYED: dict[str, Figure] = {
     "gcp-cold-starts": gcp_cold_starts,
     "costs": costs,
     "idle": idle_cost,
+    "gcp-costs": gcp_costs,
     "agents": many_agents,
     "outage": outage,
 }

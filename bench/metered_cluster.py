@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from mangum import Mangum
 
-from bench.metered_table import Bill, MeteredTable
+from bench.metered_table import Bill, MeteredTable, OnBill, OnRead
 from bench.talking_agent import TalkingAgent, TrialScript
 from control_plane.access.principals import Principal, Role
 from control_plane.access.tokens import StaticTokens, token_digest
@@ -35,8 +35,9 @@ from control_plane.fleet.notices import InstanceNotice, read_notices
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
 from control_plane.objects.store import ObjectKey, ObjectStore, model_code_key
+from control_plane.state.faults import TableDecorator
 from control_plane.state.memory import MemoryTable
-from control_plane.state.table import Expect, Put, StateTable, Write
+from control_plane.state.table import Delete, Expect, Put, StateTable, Write
 from control_plane.usecases.cluster_configuration import apply_configuration, check_configuration
 from control_plane.usecases.idempotency import no_extra_writes
 from infra.aws.events import GATHER_SECONDS, INTENTS, MAIL
@@ -61,11 +62,11 @@ resource_manager: {default_compute_resource_pool: gpus, default_aux_resource_poo
 resource_pools:
   - pool_name: gpus
     provider:
-      type: aws
+      type: PROVIDER
       max_instances: 1000
       max_idle_agent_period: 5m
       offerings:
-        - {instance_type: TYPE, zone: us-east-1a, market: spot, slots: SLOTS, price_per_hour: 1}
+        - {instance_type: TYPE, zone: ZONE, market: spot, slots: SLOTS, price_per_hour: 1}
 """
 CODE = b"the bench's model code"
 CONTEXT: Any = None
@@ -75,8 +76,8 @@ CONFIGURATION_SHA256 = "applied"
 @dataclass
 class Usage:
     """Billed usage. By function: its `invocations`, its `calls` of the table, which tell how long
-    it runs, the units of those, reads in halves of a unit, and how long it `waited_ms`. `requests`
-    of the API, `puts` of objects.
+    it runs, the units of those, reads in halves of a unit, how long it `waited_ms`, and rows that
+    it `deletes`. `requests` of the API, `puts` of objects.
     """
 
     requests: int = 0
@@ -86,6 +87,7 @@ class Usage:
     writes: Counter[str] = field(default_factory=Counter)
     read_halves: Counter[str] = field(default_factory=Counter)
     waited_ms: Counter[str] = field(default_factory=Counter)
+    deletes: Counter[str] = field(default_factory=Counter)
 
     @property
     def write_units(self) -> int:
@@ -115,13 +117,18 @@ class Usage:
 
     @property
     def _counters(self) -> tuple[Counter[str], ...]:
-        return self.invocations, self.calls, self.writes, self.read_halves, self.waited_ms
+        counters = (self.invocations, self.calls, self.writes, self.read_halves)
+        return (*counters, self.waited_ms, self.deletes)
 
 
 class MeteredCluster:
     """One pool of instances of `instance_type`; trials on them go the `course`. A `with` statement
     opens it, of which there is one at a time.
     """
+
+    provider, zone = "aws", "us-east-1a"
+    meter: Callable[[StateTable, OnBill, OnRead], TableDecorator] = MeteredTable
+    gather_ms = GATHER_SECONDS * 1000
 
     def __init__(
         self, folder: Path, course: TrialScript, instance_type: str = "g4dn.xlarge", slots: int = 1
@@ -133,15 +140,19 @@ class MeteredCluster:
         self._open = ExitStack()
         self._function = ""
         self._ticks_ms = BEGAN_MS
-        self._streams = {"advance": _Stream(MAIL), "tick": _Stream(INTENTS)}
-        self.table = MeteredTable(MemoryTable(), self._count_commit, self._read)
+        self._streams = {
+            "advance": _Stream(MAIL, self.gather_ms),
+            "tick": _Stream(INTENTS, self.gather_ms),
+        }
+        self.table = type(self).meter(MemoryTable(), self._count_commit, self._read)
         self.objects = _Objects(folder / "objects", self.usage)
         self.checkpoints = folder / "checkpoints"
         self.checkpoints.mkdir()
         names = ("api", *self._streams, "checkpoint_gc")
         self._functions = {name: Cluster(_MeteredAdapters(self)) for name in names}
         self._steps = TickSteps(self._functions["tick"])
-        config = POOLS.replace("TYPE", instance_type).replace("SLOTS", str(slots))
+        config = POOLS.replace("PROVIDER", self.provider).replace("ZONE", self.zone)
+        config = config.replace("TYPE", instance_type).replace("SLOTS", str(slots))
         self._configure(config)
         self.objects.put(model_code_key(hashlib.sha256(CODE).hexdigest()), CODE)
         offerings = self._pool_settings().offerings
@@ -274,6 +285,8 @@ class MeteredCluster:
     def _count_commit(self, writes: Sequence[Write], bill: Bill) -> None:
         self.usage.writes[self._function] += bill.units
         self.usage.calls[self._function] += 1
+        deletes = sum(isinstance(write, Delete) for write in writes)
+        self.usage.deletes[self._function] += deletes
         for write in writes:
             for stream in self._streams.values():
                 if isinstance(write, Put) and write.expect is Expect.ABSENT:
@@ -287,7 +300,8 @@ class MeteredCluster:
 class _Stream:
     """A mapping of the table's stream to a function: records that pass its filter are gathered."""
 
-    def __init__(self, pattern: object) -> None:
+    def __init__(self, pattern: object, gather_ms: int) -> None:
+        self._gather_ms = gather_ms
         self.waiting: list[dict[str, Any]] = []
         self.due_ms = 0
         self._pattern = pattern
@@ -299,7 +313,7 @@ class _Stream:
         record = {"eventName": "INSERT", "dynamodb": about}
         if matches(self._pattern, record):
             if not self.waiting:
-                self.due_ms = now_ms + GATHER_SECONDS * 1000
+                self.due_ms = now_ms + self._gather_ms
             self.waiting.append(record)
 
     def take_again(self, records: list[dict[str, Any]], due_ms: int) -> None:
@@ -341,12 +355,12 @@ class _MeteredAdapters(Adapters):
 
     cluster_id = CLUSTER
     api_hosts = frozenset({HOST})
-    provider_types = frozenset({"aws"})
     configuration_sha256 = CONFIGURATION_SHA256
     identity_verifier = _TrustingVerifier()
 
     def __init__(self, cluster: MeteredCluster) -> None:
         self._cluster = cluster
+        self.provider_types = frozenset({cluster.provider})
 
     @property
     def state_table(self) -> StateTable:

@@ -1,0 +1,143 @@
+"""Costs of a cluster on Google Cloud at list prices: a thousand machines, and a cluster without
+work. Usage is counted in virtual time, as that of a cluster on AWS is, by Google's rules: events
+come one by one, and each is a request of its function.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from math import ceil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.deployed_cost import (
+    BUSY,
+    LINE_BYTES,
+    MACHINES,
+    MACHINES_COUNTED,
+    OWN_SECONDS,
+    TABLE_SECONDS,
+    TICKS_PER_DAY,
+    experiment_usage,
+    idle_usage,
+    metered_cluster,
+)
+from bench.figures import Row, Scale, progress, row_without_target
+from bench.firestore_meter import FirestoreMeter
+from bench.metered_cluster import MINUTE_MS, MeteredCluster, Usage
+from control_plane.fleet.records import Market
+from infra.gcp import prices
+from lambdas.aws.stream import advance_receivers, key_of
+from lambdas.tick_steps import run_steps
+from provisioner.clouds.gcp.price_list import PriceTable
+from tests.unit.infra.gcp_graphs import VISION, gcp_graph
+
+TYPE, SLOTS, REGION = "a2-highgpu-4g", 4, "us-central1"
+SMALLEST = "g2-standard-4"
+# An event for which it is too early comes again after so long at the earliest.
+RETRY_MS = 10_000
+# The log that Cloud Run writes of each request.
+REQUEST_BYTES = 300
+# Of the two images of functions.
+IMAGES_GB = 0.3
+# Of a GiB.
+_MEMORY_UNITS = {"Gi": 1, "Mi": 1024}
+
+
+class GcpMeteredCluster(MeteredCluster):
+    """A cluster whose use is counted as Google bills it."""
+
+    provider, zone = "gcp", "us-central1-a"
+    meter = FirestoreMeter
+    gather_ms = 0
+
+    def _deliver(self, name: str) -> None:
+        """Call a function for each record, which reads the row that an event names first: what is
+        gone needs nothing. Events of the tick share a pass.
+        """
+        records = self._streams[name].clear_batch()
+        for record in records:
+            with self._running(name):
+                self._read(1)
+                if name == "advance" and self.table.table.get(key_of(record)) is not None:
+                    engine = self._functions[name].engine
+                    if advance_receivers(engine, [record], lambda: MINUTE_MS).failed:
+                        raise RuntimeError("a record failed")
+        if name == "tick":
+            before, self._function = self._function, name
+            steps = self._steps.row_steps([key_of(record).partition for record in records])
+            again_ms = run_steps(steps, self.now_ms, lambda: MINUTE_MS)
+            self._function = before
+            if again_ms:
+                due_ms = self.now_ms + max(again_ms, RETRY_MS)
+                self._streams[name].take_again(records, due_ms)
+
+
+def gcp_costs(scale: Scale) -> Iterator[Row]:
+    """The share of the bill of a thousand machines, and a month without work."""
+    with progress(f"{MACHINES_COUNTED} busy {TYPE} of Google Cloud"):
+        used = machine_hour_usage()
+    each = list_price_dollars(used) / MACHINES_COUNTED
+    spot = PriceTable().instance_hour(TYPE, Market.SPOT, REGION)
+    what = f"control plane of {MACHINES:,} spot {TYPE} with one trial each, Google Cloud"
+    beside = f"{MACHINES * each:,.2f} of {MACHINES * spot:,.0f} $ an hour"
+    yield row_without_target(what, 100 * each / spot, "% of the bill", beside=beside)
+    with progress("an idle cluster of Google Cloud"):
+        used, minutes = idle_usage(GcpMeteredCluster, SMALLEST)
+    invocations = used.invocations.total() * TICKS_PER_DAY / minutes
+    yield row_without_target("invocations a day, idle, Google Cloud", invocations, "calls")
+    ticks = list_price_dollars(used) * 60 / minutes * prices.HOURS_PER_MONTH
+    alarms = vision_stack().conditions * prices.ALARM_CONDITION
+    rest = prices.SCHEDULER_JOB + IMAGES_GB * prices.IMAGE_GB
+    beside = f"ticks {ticks:.2f}, alarms {alarms:.2f}, the minute's job and images {rest:.2f} $"
+    yield row_without_target(
+        "dollars a month, idle, Google Cloud", ticks + alarms + rest, "$", beside=beside
+    )
+    what = "documents that a tick reads, idle, Google Cloud"
+    yield row_without_target(what, used.read_units / minutes, "documents")
+
+
+def machine_hour_usage(machines: int = MACHINES_COUNTED) -> Usage:
+    """Usage of machines with a trial for an hour, with ten validations in it, and of the ticks
+    meanwhile.
+    """
+    with metered_cluster(BUSY, TYPE, SLOTS, GcpMeteredCluster) as cluster:
+        return experiment_usage(cluster, machines, SLOTS)
+
+
+def list_price_dollars(used: Usage) -> float:
+    """The price of usage at list prices, where no two requests share an instance's time."""
+    deletes = used.deletes.total()
+    total = (used.write_units - deletes) * prices.WRITE + deletes * prices.DELETE
+    total += used.read_units * prices.READ + used.puts * prices.OBJECT_PUT
+    for function, invocations in used.invocations.items():
+        seconds = OWN_SECONDS + TABLE_SECONDS * used.calls[function] / invocations
+        billed = ceil(seconds / prices.SECONDS_MIN) * prices.SECONDS_MIN
+        rate = prices.VCPU_SECOND + vision_stack().gibibytes[function] * prices.GIB_SECOND
+        lines = (LINE_BYTES + REQUEST_BYTES) / 1e9 * prices.LOG_GB
+        total += invocations * (prices.REQUEST + billed * rate + lines)
+    return total
+
+
+@dataclass(frozen=True)
+class StackSizes:
+    """The sizes of a stack: the memory of each function, and how many conditions alarms have."""
+
+    gibibytes: Mapping[str, float]
+    conditions: int
+
+
+@cache
+def vision_stack() -> StackSizes:
+    """Return the sizes of a team's stack, as its program makes it."""
+    with TemporaryDirectory(prefix="detcloud-bench-") as folder:
+        found = gcp_graph("vision", VISION, Path(folder) / "stack")
+    memories = {
+        name: it["template"]["containers"][0]["resources"]["limits"]["memory"]
+        for name, it in found.inputs_of("cloudrunv2/service").items()
+    }
+    alarms = found.inputs_of("monitoring/alertPolicy").values()
+    return StackSizes(
+        {name: int(it[:-2]) / _MEMORY_UNITS[it[-2:]] for name, it in memories.items()},
+        sum(len(alarm["conditions"]) for alarm in alarms),
+    )
