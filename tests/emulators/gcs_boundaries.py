@@ -181,6 +181,11 @@ class _Handler(BaseHTTPRequestHandler):
         may = self.tokens.allows(authorization, action, bucket, name)
         if may and action == "create" and self.tokens.asks_delete_to_replace:
             may = not self._is_there(bucket, name)
+        if may and action == "get":
+            # Who may not list the whole bucket is not told that an object is not there.
+            may = self._is_there(bucket, name) or self.tokens.allows(
+                authorization, "list", bucket, ""
+            )
         if not may:
             error = {"code": 403, "message": f"no storage.objects.{action} access to {name}"}
             self._answer(403, json.dumps({"error": error}).encode())

@@ -9,6 +9,10 @@ class NoSuchBucket(FileNotFoundError, BucketError):
     """There is no such bucket."""
 
 
+class AccessDenied(BucketError):
+    """The credentials may not do that with the key."""
+
+
 class WriteConflict(BucketError):
     """Somebody else wrote or deleted the key meanwhile; the whole request may be repeated."""
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from detcloud.shared.bucket_errors import BucketError, NoSuchBucket, NoSuchKey
+from detcloud.shared.bucket_errors import AccessDenied, BucketError, NoSuchBucket, NoSuchKey
 from detcloud.shared.http import backoff_seconds
 from detcloud.shared.transfers import fetch_parts, split_parts
 
@@ -241,9 +241,21 @@ class GcsBucket:
         return Credentials(iam.Signer(request, own, email), email, _TOKEN_URI)
 
     def _find(self, key: str) -> Any:
-        """The object's properties; None where there is none."""
-        with self._translate_errors(key):
-            return self._bucket.get_blob(self._key_prefix + key, timeout=SECONDS_MAX)
+        """The object's properties; None where there is none. Raises AccessDenied."""
+        try:
+            with self._translate_errors(key):
+                return self._bucket.get_blob(self._key_prefix + key, timeout=SECONDS_MAX)
+        except AccessDenied:
+            if self._is_listed(key):
+                raise
+            return None
+
+    def _is_listed(self, key: str) -> bool:
+        """Whether a list has the object. Who may not list the whole bucket, as a trial's
+        credentials may not, is told 403 of what is not there. Raises AccessDenied.
+        """
+        # Of names that begin so, the shortest comes first.
+        return next((found == key for found, _ in self.list_objects(key)), False)
 
     def _open(self, key: str, start: int, end: int | None, generation: str | None = None) -> Any:
         """The answer whose content is to be read; None for a range behind the object's end.
@@ -268,7 +280,8 @@ class GcsBucket:
             failures += 1
             if answer.status_code == 416:
                 return None
-            if answer.status_code == 404 and _NO_BUCKET not in text:
+            is_missing = answer.status_code == 404 and _NO_BUCKET not in text
+            if is_missing or (answer.status_code == 403 and not self._is_listed(key)):
                 raise NoSuchKey(f"there is nothing under {self._key_prefix}{key} in {self.place}")
             if failures >= ATTEMPTS_MAX or answer.status_code not in (408, 429, 500, 502, 503, 504):
                 raise self._bucket_error(key, answer.status_code, text[:200])
@@ -326,8 +339,10 @@ class GcsBucket:
     def _bucket_error(self, key: str, status: int | None, text: str) -> OSError:
         if status == 404 and _NO_BUCKET in text:
             return NoSuchBucket(f"there is no bucket {self._name}")
-        remedy = "; the credentials may not do that in this bucket" if status == 403 else ""
-        return BucketError(f"{key!r:.200} in {self.place}: {status} {text}{remedy}")
+        message = f"{key!r:.200} in {self.place}: {status} {text}"
+        if status == 403:
+            return AccessDenied(f"{message}; the credentials may not do that in this bucket")
+        return BucketError(message)
 
 
 def _generation(answer: Any) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
-from detcloud.shared.bucket_errors import NoSuchKey
+from detcloud.shared.bucket_errors import AccessDenied, NoSuchKey
 from detcloud.storage.store import KeyExists, KeyNotFound, checked_key, translate_errors
 
 
@@ -53,7 +53,11 @@ class BucketStore:
             below = dict(sorted(self._bucket.list_objects(f"{checked_key(prefix)}/")))
             if below:
                 return below
-            size = self._bucket.object_size(prefix)
+            try:
+                size = self._bucket.object_size(prefix)
+            except AccessDenied:
+                # A trial may look at what is below its folder, and not at the folder's own name.
+                return {}
             return {} if size is None else {prefix: size}
 
     def delete(self, key: str) -> None:

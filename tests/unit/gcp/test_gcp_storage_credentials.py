@@ -225,6 +225,32 @@ def test_an_upload_whose_answer_was_lost_still_wins_and_nothing_is_replaced(
         store.put(key, tmp_path / "source")
 
 
+def test_a_trials_store_tells_what_is_not_there_from_what_is_forbidden(
+    storage: Storage, bucket: Any, tmp_path: Path
+) -> None:
+    from detcloud.shared.gcs import GcsBucket
+    from detcloud.storage import KeyNotFound, StorageError
+    from detcloud.storage.bucket_store import BucketStore
+
+    store = BucketStore(GcsBucket(storage.bucket, credentials=bucket.client._credentials))
+    # Google says 403 to both: a boundary lets nobody list the whole bucket.
+    assert is_refused(bucket.blob("1/2/1/uuid/none").download_as_bytes)
+    with pytest.raises(KeyNotFound, match="nothing under 1/2/1/uuid/none"):
+        store.get("1/2/1/uuid/none", tmp_path / "copy")
+    # A name that begins alike is not the object.
+    with pytest.raises(KeyNotFound):
+        store.get("1/2/1/uuid/state", tmp_path / "copy")
+    for key in (OTHERS, "1/3/1/uuid/none"):
+        with pytest.raises(StorageError, match="403") as forbidden:
+            store.get(key, tmp_path / "copy")
+        assert not isinstance(forbidden.value, KeyNotFound)
+    assert not (tmp_path / "copy").exists()
+    for nothing in ("1/2/1/none", "7/9/1/uuid/none"):
+        assert store.list(nothing) == {}
+    with pytest.raises(StorageError, match=r"listing '1/3' in .*403"):
+        store.list("1/3")
+
+
 def test_a_trials_store_writes_its_checkpoint_with_the_agents_token_and_renews_it(
     storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
