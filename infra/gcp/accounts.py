@@ -9,10 +9,11 @@ from typing import Any
 import pulumi
 from pulumi_gcp import artifactregistry, cloudrunv2, compute, projects, serviceaccount, storage
 
-from infra.gcp.names import FUNCTIONS, OTHER_ACCOUNTS
+from infra.gcp.names import OTHER_ACCOUNTS
 from infra.gcp.policies import HOST_ROLE, ROLES, Grant
 from infra.gcp.scope import Scope
 from infra.gcp.settings import subnetwork_project
+from lambdas.gcp.function_names import FUNCTIONS
 
 TITLES = {
     "instance": "instances of the cluster",

@@ -4,8 +4,8 @@ from typing import Any, Final
 
 from pulumi_gcp import billing, monitoring
 
-from infra.gcp.names import FUNCTIONS
 from infra.gcp.scope import Scope
+from lambdas.gcp.function_names import FUNCTIONS
 from provisioner.clouds.provider import CLUSTER_TAG
 
 FIVE_MINUTES: Final = "300s"

@@ -9,8 +9,9 @@ from typing import Final
 
 from infra.gcp.functions import SIZES
 from infra.gcp.google_api import NOT_FOUND, GoogleApi, GoogleError, read_or_none, read_pages
-from infra.gcp.names import FUNCTIONS, OTHER_ACCOUNTS, Names
+from infra.gcp.names import OTHER_ACCOUNTS, Names
 from infra.stack_program import DrainFailed, DrainReport, Progress
+from lambdas.gcp.function_names import FUNCTIONS
 from provisioner.clouds.provider import CLUSTER_TAG
 
 # Compute Engine may show an instance later than it answers with its operation.

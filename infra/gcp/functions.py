@@ -14,9 +14,10 @@ from typing import Any, Final
 from pulumi_gcp import cloudrunv2
 
 from infra.gcp.accounts import Accounts
-from infra.gcp.names import FUNCTIONS, STARTED_BY_TICK
+from infra.gcp.names import STARTED_BY_TICK
 from infra.gcp.scope import Scope
 from infra.gcp.settings import Settings
+from lambdas.gcp.function_names import FUNCTIONS
 
 DEPLOYMENT_LABEL: Final = "detcloud-deployment"
 DIGEST_CHARACTERS: Final = 12

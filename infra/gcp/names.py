@@ -5,7 +5,6 @@ also where names are a project's or the world's.
 from dataclasses import dataclass
 from typing import Final
 
-FUNCTIONS: Final = ("api", "advance", "tick", "checkpoint_gc", "suggest")
 # Functions that the tick starts when there is something for them to do.
 STARTED_BY_TICK: Final = ("checkpoint_gc", "suggest")
 # Service accounts besides those of the functions: of instances, of trials' storage, of what calls

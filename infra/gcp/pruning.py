@@ -5,9 +5,10 @@ images go by the repository's own rule.
 from typing import Final
 
 from infra.gcp.google_api import GoogleApi, GoogleError
-from infra.gcp.names import FUNCTIONS, Names
+from infra.gcp.names import Names
 from infra.gcp.rollback import FunctionRevisions, read_revisions, service_url
 from infra.stack_program import Progress, PruneFailed, RollbackFailed
+from lambdas.gcp.function_names import FUNCTIONS
 
 # A rollback goes back by one at a time; who has to go further deploys that release.
 DEPLOYMENTS_KEPT: Final = 5

@@ -13,8 +13,9 @@ from typing import Any, Final
 from infra.gcp.draining import Clock
 from infra.gcp.functions import DEPLOYMENT_LABEL
 from infra.gcp.google_api import NOT_FOUND, GoogleApi, GoogleError, read_pages
-from infra.gcp.names import FUNCTIONS, Names
+from infra.gcp.names import Names
 from infra.stack_program import FunctionMove, Progress, RollbackFailed
+from lambdas.gcp.function_names import FUNCTIONS
 
 RUN: Final = "https://run.googleapis.com/v2"
 # By whose revision the present deployment is known.

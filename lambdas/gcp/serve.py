@@ -9,7 +9,8 @@ from importlib import import_module
 from uvicorn.config import Config
 from uvicorn.server import Server
 
-NAMES = ("api", "advance", "tick", "checkpoint_gc", "suggest")
+from lambdas.gcp.function_names import FUNCTIONS
+
 # Cloud Run ends an instance ten seconds after it asked it to stop.
 CLOSE_SECONDS_MAX = 8
 # Longer than Google's front keeps a connection that is not used.
@@ -19,8 +20,8 @@ KEEP_ALIVE_SECONDS = 620
 def main() -> int:
     """Serve until SIGTERM; 2 for a name that is none."""
     name = os.environ.get("DETCLOUD_FUNCTION", "")
-    if name not in NAMES:
-        known = ", ".join(NAMES)
+    if name not in FUNCTIONS:
+        known = ", ".join(FUNCTIONS)
         print(f"DETCLOUD_FUNCTION is {name!r}; the functions are {known}", file=sys.stderr)
         return 2
     config = Config(

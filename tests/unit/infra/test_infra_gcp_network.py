@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from infra.gcp.names import FUNCTIONS
+from lambdas.gcp.function_names import FUNCTIONS
 from tests.unit.infra.gcp_graphs import SPEECH, GcpGraph, environments, gcp_graph, kinds
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from infra.gcp.names import FUNCTIONS, OTHER_ACCOUNTS, Names
+from infra.gcp.names import OTHER_ACCOUNTS, Names
 from infra.gcp.policies import ROLES, Grant, key_members, list_grants
+from lambdas.gcp.function_names import FUNCTIONS
 
 NAMES = Names("vision", "acme-ml", "123456789012", "us-central1")
 DATABASE = 'resource.name == "projects/acme-ml/databases/detcloud-vision"'

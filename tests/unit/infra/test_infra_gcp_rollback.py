@@ -6,10 +6,11 @@ import pytest
 
 from infra.gcp.draining import Clock
 from infra.gcp.google_api import GoogleError
-from infra.gcp.names import FUNCTIONS, Names
+from infra.gcp.names import Names
 from infra.gcp.pruning import prune_revisions
 from infra.gcp.rollback import RUN, move_functions
 from infra.stack_program import PruneFailed, RollbackFailed
+from lambdas.gcp.function_names import FUNCTIONS
 from tests.unit.infra.google_answers import Answer, Answers
 
 NAMES = Names("vision", "acme-ml", "123456789012", "us-central1")

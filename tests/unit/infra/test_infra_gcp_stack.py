@@ -13,12 +13,13 @@ import pytest
 
 from infra.gcp.functions import describe_deployment
 from infra.gcp.image import BuildFailed
-from infra.gcp.names import FUNCTIONS, OTHER_ACCOUNTS, STARTED_BY_TICK
+from infra.gcp.names import OTHER_ACCOUNTS, STARTED_BY_TICK
 from infra.gcp.policies import ROLES, list_grants
 from infra.gcp.program import make_stack, read_stack_config
 from infra.gcp.settings import parse_settings
 from infra.gcp.storage import INDEXES
 from infra.terraform.recorder import run_program
+from lambdas.gcp.function_names import FUNCTIONS
 from tests.emulators.gcp_stack_files import POOLS, gcp_files
 from tests.unit.infra.gcp_graphs import (
     DIGEST,
