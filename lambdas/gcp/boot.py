@@ -16,9 +16,7 @@ from lambdas.boot_script import (
 from provisioner.clouds.gcp.launch_request import (
     EXTENDED_NOTICE_SECONDS,
     NOTICE_SECONDS,
-    STARTUP_SCRIPT_BYTES_MAX,
 )
-from provisioner.clouds.provider import ConfigurationError
 
 
 def startup_script(url: str, cluster: str, code_place: str) -> Callable[[IntentRow], bytes]:
@@ -40,13 +38,7 @@ def startup_script(url: str, cluster: str, code_place: str) -> Callable[[IntentR
         check_plain([*values.items(), *(("allowed_mounts", it) for it in mounts)])
         values["ALLOWED_MOUNTS"] = " ".join(mounts)
         values["STARTUP_SCRIPT"] = isolated_command(section.get("startup_script") or "")
-        script = fill_script("gce.sh", values)
-        if len(script) > STARTUP_SCRIPT_BYTES_MAX:
-            text = f"the boot script has {len(script)} bytes, of which Google takes"
-            raise ConfigurationError(
-                f"{text} {STARTUP_SCRIPT_BYTES_MAX}: make startup_script shorter"
-            )
-        return script
+        return fill_script("gce.sh", values)
 
     return render_script
 
