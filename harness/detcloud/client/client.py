@@ -21,10 +21,12 @@ from detcloud.client.template import Template, template_path
 from detcloud.client.token import Token
 from detcloud.client.trial import Trial
 from detcloud.shared.errors import DetcloudError
-from detcloud.shared.http import Transport
+from detcloud.shared.http import ApiError, Transport
 
 API = "/api/v1"
 PAGE_ITEMS_MAX = 500
+# What stores answer whoever would replace an object and may not.
+REPLACING = (403, 409, 412)
 
 Record = TypeVar("Record")
 OnProgress = Callable[[int, int], None]
@@ -144,8 +146,14 @@ class Client:
         with pack_model_code(model_dir, includes) as archive:
             request = {"sha256": archive.sha256, "size": archive.size}
             answer = self.post("/model-code", request)
-            if answer["needed"]:
+            if not answer["needed"]:
+                return archive.sha256
+            try:
                 upload_archive(self.http, archive, answer["upload"], on_progress)
+            except ApiError as error:
+                # Stores refuse to replace an object: that of an upload whose answer was lost.
+                if error.status not in REPLACING or self.post("/model-code", request)["needed"]:
+                    raise
             return archive.sha256
 
     def experiments(

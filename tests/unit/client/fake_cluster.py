@@ -43,6 +43,10 @@ class FakeCluster:
         self.object_tokens: set[str | None] = set()
         self.ending = "COMPLETED"
         self.losses_left = 0
+        # Uploads whose answers are lost, and the status of those that would replace an object.
+        self.upload_losses = 0
+        self.replacing: int | None = None
+        self.refuses_uploads = False
         self.lines: dict[int, list[Item]] = {}
         self.differences: dict[str, Item] = {}
         self.deletion = "DELETED"
@@ -180,7 +184,12 @@ class FakeCluster:
             return self.objects[name]
         assert headers["x-signed"] == "yes"
         assert hashlib.sha256(body).hexdigest() == name
+        if name in self.objects and self.replacing is not None:
+            raise Refusal(self.replacing, "conflict", "there is an object already")
+        if self.refuses_uploads:
+            raise Refusal(403, "forbidden", "the signature is not right")
         self.objects[name] = body
+        self.losses_left, self.upload_losses = self.losses_left + self.upload_losses, 0
         return None
 
     def _create(self, body: Item) -> Item:

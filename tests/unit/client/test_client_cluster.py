@@ -65,6 +65,30 @@ def test_a_mutation_whose_answer_was_lost_happens_once(
     assert len(fake.experiments) == 1
 
 
+@pytest.mark.parametrize("status", [403, 412])
+def test_an_upload_whose_answer_was_lost_is_known_by_its_object(
+    fake: FakeCluster,
+    cluster: Client,
+    model_dir: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+) -> None:
+    monkeypatch.setattr("detcloud.shared.http.RETRY_FIRST_SECONDS", 0.001)
+    # The address is good for one object that is not there, which the repeated upload finds.
+    fake.upload_losses, fake.replacing = 1, status
+    sha256 = cluster.upload_model_code(model_dir)
+    assert uploads(fake) == 2
+    assert list(fake.objects) == [sha256]
+
+
+def test_an_upload_that_is_refused_and_not_there_is_an_error(
+    fake: FakeCluster, cluster: Client, model_dir: Path
+) -> None:
+    fake.refuses_uploads = True
+    with pytest.raises(ApiError, match="the signature is not right"):
+        cluster.upload_model_code(model_dir)
+
+
 def test_lists_go_over_all_pages(fake: FakeCluster, cluster: Client) -> None:
     for number in range(1201):
         fake.add_experiment({"name": str(number)}, {"paused": number % 2})
