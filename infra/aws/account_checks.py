@@ -74,6 +74,8 @@ def judge(settings: Settings, cluster: ClusterConfig, facts: AccountFacts) -> li
         *_read(facts.denied, "permissions", _permissions),
     ]
     purchases = list(_purchases(cluster))
+    if purchases:
+        found += _read(facts.plan, "plan", _plan)
     for purchase in purchases:
         found += _type_findings(settings, purchase, facts)
     found += _quota_findings(settings, purchases, facts)
@@ -128,6 +130,15 @@ def _permissions(denied: tuple[str, ...]) -> Iterator[Finding]:
         yield Finding(level, "permissions", text, remedy)
     else:
         yield _fine("permissions", "whoever deploys may do all that a deployment does")
+
+
+def _plan(plan: str) -> Iterator[Finding]:
+    if plan == "FREE":
+        text = "it is AWS's free plan, with which EC2 launches types of the free tier alone"
+        remedy = "aws freetier upgrade-account-plan --account-plan-type PAID --region us-east-1"
+        yield Finding(Level.ERROR, "plan", text, remedy)
+    elif plan:
+        yield _fine("plan", "the account pays for what it uses")
 
 
 def _purchases(cluster: ClusterConfig) -> Iterator[Purchase]:

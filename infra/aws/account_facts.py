@@ -138,6 +138,7 @@ class AccountFacts:
         has_spot_role: whether EC2's spot market has its role in the account.
         file_systems: of those that pools mount, by id, None for one that is not there.
         network: of instances, None where no pool mounts anything.
+        plan: of the account, `FREE` or `PAID`, "" where it has none, as older accounts.
     """
 
     caller: Caller | Unknown
@@ -154,3 +155,4 @@ class AccountFacts:
     has_spot_role: bool | Unknown = True
     file_systems: Mapping[str, FileSystemFacts | Unknown | None] = field(default_factory=dict)
     network: NetworkFacts | Unknown | None = None
+    plan: str | Unknown = ""

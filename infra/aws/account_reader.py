@@ -39,6 +39,8 @@ READERS = {"efs": "elasticfilesystem:DescribeMountTargets", "fsx_lustre": "fsx:D
 # EC2 filters for at most 200 values, and IAM simulates at most 100 actions in a call.
 FILTER_VALUES_MAX = 200
 SIMULATED_MAX = 100
+# Services that are in one region alone.
+_REGIONS = {"freetier": "us-east-1"}
 # Somebody waits, and where there is no way to AWS each call would wait for minutes.
 _PATIENCE = Config(connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 2})
 _MISSING = frozenset(
@@ -52,7 +54,8 @@ def aws_clients(region: str) -> Clients:
 
     def client(service: str) -> Any:
         if service not in made:
-            made[service] = session.create_client(service, region, config=_PATIENCE)
+            place = _REGIONS.get(service, region)
+            made[service] = session.create_client(service, place, config=_PATIENCE)
         return made[service]
 
     return client
@@ -86,6 +89,7 @@ def read_account(settings: Settings, cluster: ClusterConfig, clients: Clients) -
         has_spot_role=(
             _ask("iam:GetRole", lambda: _has_spot_role(clients)) if settings.kms_key else True
         ),
+        plan=_ask("freetier:GetAccountPlanState", lambda: _plan(clients)),
     )
     return _with_file_systems(facts, settings, cluster, clients)
 
@@ -262,6 +266,16 @@ def _reserved_concurrency(clients: Clients, function: str) -> int:
     except sdk.ClientError:
         return 0
     return int(answer.get("ReservedConcurrentExecutions", 0))
+
+
+def _plan(clients: Clients) -> str:
+    """Return the account's plan; accounts of before July 2025 have none."""
+    try:
+        return str(clients("freetier").get_account_plan_state()["accountPlanType"])
+    except sdk.ClientError as error:
+        if _code(error) in _MISSING:
+            return ""
+        raise
 
 
 def _default_image(clients: Clients) -> str:

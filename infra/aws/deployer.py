@@ -192,6 +192,7 @@ CHECK_NEEDS: Final = (
     "ec2: DescribeImages DescribeInstanceTypeOfferings DescribeInstanceTypes "
     "DescribeNetworkInterfaces DescribeSecurityGroups DescribeSubnets GetEbsDefaultKmsKeyId",
     "elasticfilesystem: DescribeMountTargets",
+    "freetier: GetAccountPlanState",
     "fsx: DescribeFileSystems",
     "iam: GetRole SimulatePrincipalPolicy",
     "kms: DescribeKey GetKeyPolicy",
@@ -211,6 +212,7 @@ _ABOUT_NOTHING: Final = (
     "cloudwatch: DescribeAlarms",
     "ec2: GetEbsDefaultKmsKeyId",
     "elasticfilesystem: DescribeMountTargets",
+    "freetier: GetAccountPlanState",
     "fsx: DescribeFileSystems",
     "iam: SimulatePrincipalPolicy",
     "lambda: CreateEventSourceMapping GetAccountSettings GetEventSourceMapping",
@@ -277,7 +279,7 @@ def deployer_policy(settings: Settings) -> Document:
         # Their ids are AWS's own, so that a name says nothing there.
         distributions = [f"arn:aws:cloudfront::{names.account}:distribution/*"]
         statements.append(_statement("Front", front, distributions))
-        statements.append(_statement("FrontAcl", firewall, [settings.web_acl]))
+        statements.append(_statement("Acl", firewall, [settings.web_acl]))
     return {"Version": policies.VERSION, "Statement": statements}
 
 
@@ -354,7 +356,7 @@ def _roles(settings: Settings) -> list[Statement]:
             role,
             {"StringEquals": {"iam:PassedToService": services}},
         ),
-        _statement("StartWithApis", ["iam:CreateServiceLinkedRole"], [service_role]),
+        _statement("ApiRole", ["iam:CreateServiceLinkedRole"], [service_role]),
     ]
     if settings.permissions_boundary:
         unbounded = {"StringNotEquals": {"iam:PermissionsBoundary": settings.permissions_boundary}}

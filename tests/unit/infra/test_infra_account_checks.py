@@ -132,6 +132,7 @@ def test_an_account_that_has_everything_is_fine() -> None:
             "ask for more",
         ),
         ({"types": {}}, Level.ERROR, "us-east-1 has no such type", "another region"),
+        ({"plan": "FREE"}, Level.ERROR, "AWS's free plan", "upgrade-account-plan"),
         (
             {"zones": {"g5.xlarge": frozenset({"us-east-1a", "us-east-1d"})}},
             Level.WARNING,

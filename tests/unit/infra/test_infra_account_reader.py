@@ -31,6 +31,11 @@ CLUSTER = check_cluster(
     "resource_pools: [{pool_name: default, provider: {type: aws, image_id: ami-7, offerings: "
     "[{instance_type: g5.xlarge, market: spot}, {instance_type: g5.xlarge}]}}]\n"
 )
+PLAN = {
+    "accountId": "111111111111",
+    "accountPlanType": "FREE",
+    "accountPlanStatus": "ACTIVE",
+}
 ROLE = "arn:aws:iam::111111111111:role/teams/deployer"
 SESSION = "arn:aws:sts::111111111111:assumed-role/deployer/ann"
 
@@ -97,6 +102,7 @@ def answer_everything(aws: Aws, denied: tuple[str, ...] = ()) -> None:
     offered = {"InstanceTypeOfferings": places}
     aws.answer("ec2", "describe_instance_type_offerings", offered, asked)
     aws.answer("ec2", "get_ebs_default_kms_key_id", {"KmsKeyId": "alias/aws/ebs"})
+    aws.answer("freetier", "get_account_plan_state", PLAN)
     limits = {"ConcurrentExecutions": 1000, "UnreservedConcurrentExecutions": 996}
     aws.answer("lambda", "get_account_settings", {"AccountLimit": limits})
     aws.answer("lambda", "get_function_concurrency", {})
@@ -124,6 +130,7 @@ def test_every_fact_is_read_with_one_call() -> None:
     # Of tick and checkpoint_gc; nothing is reserved for api, and suggest is not there yet.
     assert facts.concurrency == Concurrency(1000, 996, 3)
     assert facts.image == "ami-1"
+    assert facts.plan == "FREE"
     assert facts.image_architectures == {"ami-7": "x86_64"}
     assert facts.dry_run == DryRun("DryRunOperation", "Request would have succeeded")
 
@@ -137,6 +144,7 @@ def test_a_refused_call_leaves_one_fact_unknown() -> None:
         ("ec2", "describe_instance_types"),
         ("ec2", "describe_instance_type_offerings"),
         ("ec2", "get_ebs_default_kms_key_id"),
+        ("freetier", "get_account_plan_state"),
         ("lambda", "get_account_settings"),
         ("ssm", "get_parameters"),
         ("ec2", "describe_images"),
@@ -152,6 +160,7 @@ def test_a_refused_call_leaves_one_fact_unknown() -> None:
     assert facts.zones == Unknown("ec2:DescribeInstanceTypeOfferings", why)
     assert facts.disk_key == Unknown("ec2:GetEbsDefaultKmsKeyId", why)
     assert facts.concurrency == Unknown("lambda:GetAccountSettings", why)
+    assert facts.plan == Unknown("freetier:GetAccountPlanState", why)
     assert facts.image == Unknown("ssm:GetParameters", why)
     assert facts.image_architectures == Unknown("ec2:DescribeImages", why)
     assert facts.dry_run == DryRun("AccessDenied", "")
@@ -162,6 +171,19 @@ def test_the_root_of_an_account_may_do_everything() -> None:
     root = {"Account": "111111111111", "Arn": "arn:aws:iam::111111111111:root"}
     aws.answer("sts", "get_caller_identity", root)
     assert read_quietly(aws).denied == ()
+
+
+def test_an_older_account_has_no_plan() -> None:
+    aws = Aws()
+    aws.refuse("freetier", "get_account_plan_state", "ResourceNotFoundException")
+    assert read_quietly(aws).plan == ""
+
+
+def test_plans_are_asked_for_where_they_are() -> None:
+    # The service answers in one region, wherever the stack is.
+    clients = aws_clients("eu-west-1")
+    assert clients("freetier").meta.region_name == "us-east-1"
+    assert clients("ec2").meta.region_name == "eu-west-1"
 
 
 def test_an_image_that_is_not_there_is_no_refusal() -> None:
