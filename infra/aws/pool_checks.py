@@ -10,6 +10,10 @@ from control_plane.config.providers import OfferingConfig
 from infra.aws.default_image import why_not_by_name
 from infra.aws.settings import Settings
 
+EC2_TAGS_MAX = 50
+# The cluster, the pool, the intent, the name, and the `tag_key` of the pool.
+OWN_TAGS = 5
+
 
 def aws_pools(cluster: ClusterConfig) -> Iterator[tuple[str, AwsProvider]]:
     """Yield the name and the provider of each pool whose instances are EC2's."""
@@ -37,14 +41,27 @@ def pool_types(cluster: ClusterConfig) -> frozenset[str]:
 
 
 def find_pool_problems(settings: Settings, cluster: ClusterConfig) -> list[str]:
-    """Return what pools say that cannot run in the stack, a line each."""
+    """Return what pools say that cannot run in the stack, and settings of pools that are not there,
+    a line each.
+    """
+    names = [pool.pool_name for pool in cluster.resource_pools]
+    strangers = [
+        f"detcloud:taskRoles gives a role to the trials of {name}: expected a pool of "
+        f"{settings.cluster_config}, which has {', '.join(names)}"
+        for name in settings.task_roles
+        if name not in names
+    ]
     return [
-        f"{settings.cluster_config}: pool {name}: {problem}"
-        for name, provider in aws_pools(cluster)
-        for problem in (
-            *_place_problems(settings, provider),
-            *_type_problems(settings, provider),
-        )
+        *strangers,
+        *(
+            f"{settings.cluster_config}: pool {name}: {problem}"
+            for name, provider in aws_pools(cluster)
+            for problem in (
+                *_place_problems(settings, provider),
+                *_type_problems(settings, provider),
+                *_tag_problems(settings, provider),
+            )
+        ),
     ]
 
 
@@ -97,6 +114,16 @@ def _type_problems(settings: Settings, provider: AwsProvider) -> Iterator[str]:
                 f"{offering.instance_type} cannot boot: {why_not}; take another type, or name an "
                 "image for it in provider.image_id"
             )
+
+
+def _tag_problems(settings: Settings, provider: AwsProvider) -> Iterator[str]:
+    keys = {*settings.tags, *(tag.key for tag in provider.custom_tags)} - {provider.tag_key, "Name"}
+    most = EC2_TAGS_MAX - OWN_TAGS
+    if len(keys) > most:
+        yield (
+            f"provider.custom_tags and detcloud:tags are {len(keys)} tags: expected at most {most},"
+            f" since EC2 takes {EC2_TAGS_MAX} and instances have {OWN_TAGS} of the cluster's"
+        )
 
 
 def zones_in_use(settings: Settings) -> tuple[str, ...]:

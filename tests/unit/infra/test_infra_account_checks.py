@@ -66,6 +66,27 @@ def worst(found: list[Finding]) -> Finding:
     return only
 
 
+@pytest.mark.parametrize(("of_stack", "is_refused"), [(14, False), (15, False), (16, True)])
+def test_no_instance_gets_more_tags_than_ec2_takes(of_stack: int, is_refused: bool) -> None:
+    # 50 less five of the cluster's are 45, of which the pool has 30. A key of both counts once.
+    own = ", ".join(f"{{key: pool-{it}}}" for it in range(30))
+    stack = {f"stack-{it}": "x" for it in range(of_stack)} | {"pool-1": "x"}
+    settings = replace(SETTINGS, tags=stack)
+    found = find_pool_problems(settings, pools(more=f", custom_tags: [{own}]"))
+    assert [it for it in found if "46 tags: expected at most 45" in it] == found
+    assert bool(found) == is_refused
+
+
+def test_a_role_for_a_pool_that_is_not_there_is_a_mistake() -> None:
+    role = "arn:aws:iam::222222222222:role/readers"
+    settings = replace(SETTINGS, task_roles={"default": role, "gpu": role})
+    [problem] = find_pool_problems(settings, pools())
+    assert problem == (
+        "detcloud:taskRoles gives a role to the trials of gpu: expected a pool of pools.yaml, "
+        "which has default"
+    )
+
+
 def test_a_capacity_block_is_a_market_of_its_own_and_needs_no_quota() -> None:
     # P6 is sold in blocks alone, and a new account's quota of P is 0.
     block = ", capacity_reservation: cr-0123456789abcdef0, capacity_block: true"
