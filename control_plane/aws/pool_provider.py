@@ -123,7 +123,9 @@ class AwsProvider(Provider):
     spot_max_price: str = ""
     """Dollars an hour at most; the on-demand price if empty."""
     image_id: str = ""
-    """The machine image; AWS's Deep Learning Base AMI if empty."""
+    """The machine image, ami-..., or resolve:ssm: and a parameter of AWS's, /aws/service/...; AWS's
+    Deep Learning Base AMI if empty.
+    """
     root_volume_size: VolumeGib = 200
     """GiB."""
     root_volume_iops: VolumeIops = 3000

@@ -10,6 +10,8 @@ from control_plane.config.providers import OfferingConfig
 from infra.aws.default_image import why_not_by_name
 from infra.aws.settings import Settings
 
+# As of the tick's policy.
+PUBLIC_PARAMETERS = "/aws/service/"
 EC2_TAGS_MAX = 50
 # The cluster, the pool, the intent, the name, and the `tag_key` of the pool.
 OWN_TAGS = 5
@@ -59,6 +61,7 @@ def find_pool_problems(settings: Settings, cluster: ClusterConfig) -> list[str]:
             for problem in (
                 *_place_problems(settings, provider),
                 *_type_problems(settings, provider),
+                *_image_problems(provider),
                 *_tag_problems(settings, provider),
             )
         ),
@@ -114,6 +117,15 @@ def _type_problems(settings: Settings, provider: AwsProvider) -> Iterator[str]:
                 f"{offering.instance_type} cannot boot: {why_not}; take another type, or name an "
                 "image for it in provider.image_id"
             )
+
+
+def _image_problems(provider: AwsProvider) -> Iterator[str]:
+    image = provider.image_id
+    if image and not image.startswith(("ami-", f"resolve:ssm:{PUBLIC_PARAMETERS}")):
+        yield (
+            f"provider.image_id is {image}: expected an image, ami-..., or a parameter of AWS's, "
+            f"resolve:ssm:{PUBLIC_PARAMETERS}..., for the tick may read no others"
+        )
 
 
 def _tag_problems(settings: Settings, provider: AwsProvider) -> Iterator[str]:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from control_plane.config.pools import ClusterConfig, check_cluster
+from infra.aws import policies
 from infra.aws.account_checks import default_api_concurrency, judge
 from infra.aws.account_facts import (
     AccountFacts,
@@ -21,6 +22,7 @@ from infra.aws.default_image import architecture_by_name
 from infra.aws.pool_checks import find_pool_problems
 from infra.aws.settings import Network, Settings
 from infra.findings import Finding, Level
+from tests.unit.infra.iam import allows
 
 SETTINGS = Settings(
     "vision",
@@ -64,6 +66,26 @@ def findings(
 def worst(found: list[Finding]) -> Finding:
     [only] = [it for it in found if it.level is not Level.FINE]
     return only
+
+
+@pytest.mark.parametrize(
+    ("image", "is_refused"),
+    [
+        ("ami-0123456789abcdef0", False),
+        ("resolve:ssm:/aws/service/canonical/ubuntu/server/24.04/stable", False),
+        ("resolve:ssm:/vision/image", True),
+        ("detcloud-image", True),
+    ],
+)
+def test_an_image_is_one_that_the_tick_can_find(image: str, is_refused: bool) -> None:
+    found = find_pool_problems(SETTINGS, pools(more=f", image_id: '{image}'"))
+    assert [it for it in found if f"provider.image_id is {image}: expected" in it] == found
+    assert bool(found) == is_refused
+    # What is let through the tick's policy allows.
+    name = image.removeprefix("resolve:ssm:")
+    arn = f"arn:aws:ssm:us-east-1::parameter{name}"
+    if image.startswith("resolve:"):
+        assert allows(policies.tick(SETTINGS.names, None), "ssm:GetParameters", arn) != is_refused
 
 
 @pytest.mark.parametrize(("of_stack", "is_refused"), [(14, False), (15, False), (16, True)])
