@@ -82,7 +82,9 @@ def quota_url(quota: VcpuQuota, region: str) -> str:
 
 
 def quotas_advice(code: str, region: str) -> str:
-    """Where the quota is that EC2 means with an error's code, if it is none of vCPUs."""
+    """The advice for a quota that is none of vCPUs: the console's page of those that EC2 means with
+    an error's code.
+    """
     service = next((name for start, name in _OTHER_SERVICES if code.startswith(start)), "ec2")
     return f"the quotas are at {_quotas_url(service, region)}"
 
