@@ -7,8 +7,12 @@ mount_file_system() {
   local source type options
   case "$1" in
     efs)
-      command -v mount.nfs4 > /dev/null \
-        || apt-get -o DPkg::Lock::Timeout=300 -qy install --no-install-recommends nfs-common
+      if ! command -v mount.nfs4 > /dev/null; then
+        # A machine image's own list of packages is old, and names some that are gone.
+        export DEBIAN_FRONTEND=noninteractive
+        apt-get -o DPkg::Lock::Timeout=300 -q update
+        apt-get -o DPkg::Lock::Timeout=300 -qy install --no-install-recommends nfs-common
+      fi
       source="$2.efs.$region.amazonaws.com:/"
       type=nfs4 options=nfsvers=4.1,rsize=1048576,wsize=1048576,hard,timeo=600,retrans=2,noresvport,_netdev
       ;;

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -199,14 +200,14 @@ def test_its_trials_may_mount_the_file_systems_of_their_pool() -> None:
     assert "mount_file_system" not in script()
 
 
-@pytest.mark.parametrize("failing", ["", "mount", "modprobe"])
-def test_file_systems_are_mounted_as_it_boots_or_the_boot_fails(
-    tmp_path: Path, failing: str
-) -> None:
+def mount_file_systems(
+    tmp_path: Path, programs_there: Sequence[str], failing: str = ""
+) -> tuple[subprocess.CompletedProcess[str], Path]:
+    """Run the script's part that mounts, with programs that write what they were called with."""
     programs, log = tmp_path / "bin", tmp_path / "log"
     programs.mkdir()
     (tmp_path / "etc").mkdir()
-    for name in ("apt-get", "modprobe", "mount", "mount.nfs4"):
+    for name in programs_there:
         (programs / name).write_text(
             f'#!/bin/sh\necho "{name} $*" >> {log}\nexit {int(name == failing)}\n'
         )
@@ -218,10 +219,28 @@ def test_file_systems_are_mounted_as_it_boots_or_the_boot_fails(
     before = f"set -Eeuo pipefail; root={tmp_path}; region=eu-west-1\n"
     done = subprocess.run(
         ["bash", "-c", before + functions + "\n" + calls],
-        env={"PATH": f"{programs}:{os.environ['PATH']}"},
+        # Without the folder that a real mount.nfs4 is in.
+        env={"PATH": f"{programs}:/usr/bin:/bin"},
         capture_output=True,
         text=True,
     )
+    return done, log
+
+
+def test_a_client_of_nfs_is_installed_from_a_list_of_packages_of_now(tmp_path: Path) -> None:
+    done, log = mount_file_systems(tmp_path, ("apt-get", "modprobe", "mount"))
+    assert done.returncode == 0, done.stderr
+    asked = [it.split() for it in log.read_text().splitlines() if it.startswith("apt-get")]
+    assert ["update" in words for words in asked] == [True, False]
+    assert {"install", "nfs-common"} <= set(asked[1])
+
+
+@pytest.mark.parametrize("failing", ["", "mount", "modprobe"])
+def test_file_systems_are_mounted_as_it_boots_or_the_boot_fails(
+    tmp_path: Path, failing: str
+) -> None:
+    there = ("apt-get", "modprobe", "mount", "mount.nfs4")
+    done, log = mount_file_systems(tmp_path, there, failing)
     assert (done.returncode == 0) is (not failing)
     if failing == "modprobe":
         assert "this machine image has no Lustre client for fs-11111111" in done.stdout
