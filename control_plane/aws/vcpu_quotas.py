@@ -58,6 +58,11 @@ _QUOTAS: Final = {
 _OTHER_SERVICES: Final = (("Volume", "ebs"), ("MaxIOPS", "ebs"), ("NetworkInterface", "vpc"))
 
 
+# Of the networks in a region, and with them of internet gateways (VPC user guide, "Amazon VPC
+# quotas"): 5 at first.
+VPC_QUOTA: Final = "L-F678F1CE"
+
+
 def vcpu_quota(instance_type: str, market: Market) -> VcpuQuota | None:
     """The quota that instances of a type count against in a market; None for an unknown family."""
     family = instance_type.partition(".")[0]
@@ -78,7 +83,7 @@ def quota_advice(instance_type: str, market: Market, region: str) -> str:
 
 def quota_url(quota: VcpuQuota, region: str) -> str:
     """The page of the console on which more of a quota is asked for."""
-    return f"{_quotas_url('ec2', region)}/{quota.code}"
+    return f"{quotas_url('ec2', region)}/{quota.code}"
 
 
 def quotas_advice(code: str, region: str) -> str:
@@ -86,9 +91,10 @@ def quotas_advice(code: str, region: str) -> str:
     an error's code.
     """
     service = next((name for start, name in _OTHER_SERVICES if code.startswith(start)), "ec2")
-    return f"the quotas are at {_quotas_url(service, region)}"
+    return f"the quotas are at {quotas_url(service, region)}"
 
 
-def _quotas_url(service: str, region: str) -> str:
+def quotas_url(service: str, region: str) -> str:
+    """The page of the console with the quotas of a service."""
     host = f"{region}.console.aws.amazon.com" if region else "console.aws.amazon.com"
     return f"https://{host}/servicequotas/home/services/{service}/quotas"

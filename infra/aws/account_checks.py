@@ -9,7 +9,13 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from control_plane.aws.pool_provider import AwsProvider
-from control_plane.aws.vcpu_quotas import VcpuQuota, quota_url, vcpu_quota
+from control_plane.aws.vcpu_quotas import (
+    VPC_QUOTA,
+    VcpuQuota,
+    quota_url,
+    quotas_url,
+    vcpu_quota,
+)
 from control_plane.config.pools import ClusterConfig
 from control_plane.fleet.records import Market
 from infra.aws import default_image
@@ -20,6 +26,7 @@ from infra.aws.account_facts import (
     DiskKey,
     DryRun,
     KeyFacts,
+    NetworkCount,
     TypeFacts,
     Unknown,
 )
@@ -90,6 +97,8 @@ def judge(settings: Settings, cluster: ClusterConfig, facts: AccountFacts) -> li
         if facts.key is not None:
             found += _read(facts.key, "key", lambda it: _own_key(settings, it))
         found += _read(facts.has_spot_role, "spot role", _spot_role)
+    if facts.networks is not None:
+        found += _read(facts.networks, "network", lambda it: _networks(settings, it))
     found += _read(facts.concurrency, "concurrency", lambda it: _concurrency(settings, it))
     if purchases:
         found += _read(facts.dry_run, "launch", _launch)
@@ -373,6 +382,20 @@ def _concurrency(settings: Settings, found: Concurrency) -> Iterator[Finding]:
         yield Finding(Level.ERROR, "concurrency", text, remedy)
     else:
         yield _fine("concurrency", f"{wanted} are reserved, and {left} are left to others")
+
+
+def _networks(settings: Settings, found: NetworkCount) -> Iterator[Finding]:
+    known = f"{found.count} of {found.limit:g} networks are there"
+    if found.has_own:
+        yield _fine("network", f"{known}, the stack's among them")
+    elif found.count >= found.limit:
+        remedy = (
+            f"ask for more of quota {VPC_QUOTA} at {quotas_url('vpc', settings.region)}, or name a "
+            "network in detcloud:network"
+        )
+        yield Finding(Level.ERROR, "network", f"{known}, and the stack makes one", remedy)
+    else:
+        yield _fine("network", f"{known}, and there is room for the stack's")
 
 
 def _launch(answer: DryRun) -> Iterator[Finding]:

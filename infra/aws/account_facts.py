@@ -61,6 +61,17 @@ class Concurrency:
 
 
 @dataclass(frozen=True)
+class NetworkCount:
+    """The networks (VPCs) of the account in the region: how many there are and may be, and whether
+    the stack's own is among them.
+    """
+
+    count: int
+    limit: float
+    has_own: bool = False
+
+
+@dataclass(frozen=True)
 class DryRun:
     """EC2's answer to a launch that was not to be carried out: the code and the message."""
 
@@ -138,6 +149,7 @@ class AccountFacts:
         has_spot_role: whether EC2's spot market has its role in the account.
         file_systems: of those that pools mount, by id, None for one that is not there.
         network: of instances, None where no pool mounts anything.
+        networks: of the account, None where the stack makes none.
         plan: of the account, `FREE` or `PAID`, "" where it has none, as older accounts.
     """
 
@@ -155,4 +167,5 @@ class AccountFacts:
     has_spot_role: bool | Unknown = True
     file_systems: Mapping[str, FileSystemFacts | Unknown | None] = field(default_factory=dict)
     network: NetworkFacts | Unknown | None = None
+    networks: NetworkCount | Unknown | None = None
     plan: str | Unknown = ""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import botocore.exceptions as sdk
 from botocore.config import Config
 
-from control_plane.aws.vcpu_quotas import vcpu_quota
+from control_plane.aws.vcpu_quotas import VPC_QUOTA, vcpu_quota
 from control_plane.config.pools import ClusterConfig
 from control_plane.fleet.records import Market
 from detcloud.shared.aws import new_session
@@ -23,6 +23,7 @@ from infra.aws.account_facts import (
     DiskKey,
     DryRun,
     KeyFacts,
+    NetworkCount,
     TypeFacts,
     Unknown,
 )
@@ -32,10 +33,12 @@ from infra.aws.names import INVOKED_BY_TICK
 from infra.aws.pool_checks import aws_pools, offerings_of
 from infra.aws.settings import Settings
 from provisioner.clouds.aws.launch_request import IMAGE_DEFAULT
+from provisioner.clouds.provider import CLUSTER_TAG
 
 T = TypeVar("T")
 # What reading a file system needs, by its type.
 READERS = {"efs": "elasticfilesystem:DescribeMountTargets", "fsx_lustre": "fsx:DescribeFileSystems"}
+NETWORK_NEEDS = "ec2:DescribeVpcs and servicequotas:GetServiceQuota"
 # EC2 filters for at most 200 values, and IAM simulates at most 100 actions in a call.
 FILTER_VALUES_MAX = 200
 SIMULATED_MAX = 100
@@ -88,6 +91,11 @@ def read_account(settings: Settings, cluster: ClusterConfig, clients: Clients) -
         key=_ask("kms:GetKeyPolicy", lambda: _key(settings, clients)) if settings.kms_key else None,
         has_spot_role=(
             _ask("iam:GetRole", lambda: _has_spot_role(clients)) if settings.kms_key else True
+        ),
+        networks=(
+            _ask(NETWORK_NEEDS, lambda: _networks(settings, clients))
+            if settings.network is None
+            else None
         ),
         plan=_ask("freetier:GetAccountPlanState", lambda: _plan(clients)),
     )
@@ -266,6 +274,15 @@ def _reserved_concurrency(clients: Clients, function: str) -> int:
     except sdk.ClientError:
         return 0
     return int(answer.get("ReservedConcurrentExecutions", 0))
+
+
+def _networks(settings: Settings, clients: Clients) -> NetworkCount:
+    pages = clients("ec2").get_paginator("describe_vpcs").paginate()
+    found = [it for page in pages for it in page["Vpcs"]]
+    own = {"Key": CLUSTER_TAG, "Value": settings.names.cluster}
+    asked = {"ServiceCode": "vpc", "QuotaCode": VPC_QUOTA}
+    limit: float = clients("service-quotas").get_service_quota(**asked)["Quota"]["Value"]
+    return NetworkCount(len(found), limit, any(own in it.get("Tags", ()) for it in found))
 
 
 def _plan(clients: Clients) -> str:

@@ -190,7 +190,8 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 CHECK_NEEDS: Final = (
     "ec2: DescribeImages DescribeInstanceTypeOfferings DescribeInstanceTypes "
-    "DescribeNetworkInterfaces DescribeSecurityGroups DescribeSubnets GetEbsDefaultKmsKeyId",
+    "DescribeNetworkInterfaces DescribeSecurityGroups DescribeSubnets DescribeVpcs "
+    "GetEbsDefaultKmsKeyId",
     "elasticfilesystem: DescribeMountTargets",
     "freetier: GetAccountPlanState",
     "fsx: DescribeFileSystems",

@@ -15,6 +15,7 @@ from infra.aws.account_facts import (
     DiskKey,
     DryRun,
     KeyFacts,
+    NetworkCount,
     TypeFacts,
     Unknown,
 )
@@ -66,6 +67,15 @@ def findings(
 def worst(found: list[Finding]) -> Finding:
     [only] = [it for it in found if it.level is not Level.FINE]
     return only
+
+
+@pytest.mark.parametrize(
+    "networks", [None, NetworkCount(4, 5.0), NetworkCount(5, 5.0, has_own=True)]
+)
+def test_a_stack_needs_room_for_one_network_unless_it_has_it(networks: NetworkCount | None) -> None:
+    found = findings(networks=networks)
+    assert {it.level for it in found} == {Level.FINE}
+    assert ("network" in [it.subject for it in found]) == (networks is not None)
 
 
 @pytest.mark.parametrize(
@@ -175,6 +185,13 @@ def test_an_account_that_has_everything_is_fine() -> None:
             "ask for more",
         ),
         ({"types": {}}, Level.ERROR, "us-east-1 has no such type", "another region"),
+        # Four other teams, and the network that each region begins with.
+        (
+            {"networks": NetworkCount(5, 5.0)},
+            Level.ERROR,
+            "5 of 5 networks are there, and the stack makes one",
+            "services/vpc/quotas, or name a network in detcloud:network",
+        ),
         ({"plan": "FREE"}, Level.ERROR, "AWS's free plan", "upgrade-account-plan"),
         (
             {"zones": {"g5.xlarge": frozenset({"us-east-1a", "us-east-1d"})}},

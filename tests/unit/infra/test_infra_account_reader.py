@@ -18,6 +18,7 @@ from infra.aws.account_facts import (
     DiskKey,
     DryRun,
     KeyFacts,
+    NetworkCount,
     TypeFacts,
     Unknown,
 )
@@ -102,6 +103,8 @@ def answer_everything(aws: Aws, denied: tuple[str, ...] = ()) -> None:
     offered = {"InstanceTypeOfferings": places}
     aws.answer("ec2", "describe_instance_type_offerings", offered, asked)
     aws.answer("ec2", "get_ebs_default_kms_key_id", {"KmsKeyId": "alias/aws/ebs"})
+    quota = {"ServiceCode": "vpc", "QuotaCode": "L-F678F1CE"}
+    aws.answer("service-quotas", "get_service_quota", {"Quota": {"Value": 5.0}}, quota)
     aws.answer("freetier", "get_account_plan_state", PLAN)
     limits = {"ConcurrentExecutions": 1000, "UnreservedConcurrentExecutions": 996}
     aws.answer("lambda", "get_account_settings", {"AccountLimit": limits})
@@ -113,6 +116,9 @@ def answer_everything(aws: Aws, denied: tuple[str, ...] = ()) -> None:
     images = {"Images": [{"ImageId": "ami-7", "Architecture": "x86_64"}]}
     aws.answer("ec2", "describe_images", images, {"ImageIds": ["ami-7"]})
     aws.refuse("ec2", "create_fleet", "DryRunOperation", "Request would have succeeded")
+    own = {"Key": "detcloud-cluster", "Value": "detcloud-vision"}
+    vpcs = [{"VpcId": "vpc-1"}, {"VpcId": "vpc-2", "Tags": [own]}]
+    aws.answer("ec2", "describe_vpcs", {"Vpcs": vpcs})
 
 
 def test_every_fact_is_read_with_one_call() -> None:
@@ -131,6 +137,7 @@ def test_every_fact_is_read_with_one_call() -> None:
     assert facts.concurrency == Concurrency(1000, 996, 3)
     assert facts.image == "ami-1"
     assert facts.plan == "FREE"
+    assert facts.networks == NetworkCount(2, 5.0, has_own=True)
     assert facts.image_architectures == {"ami-7": "x86_64"}
     assert facts.dry_run == DryRun("DryRunOperation", "Request would have succeeded")
 
@@ -149,6 +156,7 @@ def test_a_refused_call_leaves_one_fact_unknown() -> None:
         ("ssm", "get_parameters"),
         ("ec2", "describe_images"),
         ("ec2", "create_fleet"),
+        ("ec2", "describe_vpcs"),
     ):
         aws.refuse(service, operation, "AccessDenied")
     facts = read_account(SETTINGS, CLUSTER, aws)
@@ -160,6 +168,8 @@ def test_a_refused_call_leaves_one_fact_unknown() -> None:
     assert facts.zones == Unknown("ec2:DescribeInstanceTypeOfferings", why)
     assert facts.disk_key == Unknown("ec2:GetEbsDefaultKmsKeyId", why)
     assert facts.concurrency == Unknown("lambda:GetAccountSettings", why)
+    needs = "ec2:DescribeVpcs and servicequotas:GetServiceQuota"
+    assert facts.networks == Unknown(needs, why)
     assert facts.plan == Unknown("freetier:GetAccountPlanState", why)
     assert facts.image == Unknown("ssm:GetParameters", why)
     assert facts.image_architectures == Unknown("ec2:DescribeImages", why)
