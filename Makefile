@@ -1,7 +1,7 @@
 # Everything happens in .venv, from a checkout and four programs: python3.11, venv, make and git.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-core demo demo-processes check test nightly simulate crashes gangs rare stores soak bench bench-aws lambda lint clean distclean
+.PHONY: help setup setup-core page demo demo-processes check test nightly simulate crashes gangs rare stores soak bench bench-aws lambda lint clean distclean
 
 PYTHON ?=
 VENV := .venv
@@ -13,6 +13,8 @@ BENCH := $(VENV)/.stamp-bench
 EMULATORS := $(VENV)-ministack/.stamp
 AZURITE := $(VENV)-azurite/.stamp
 HADOOP := $(VENV)-hadoop/.stamp
+PAGE := $(VENV)/.stamp-page
+PAGE_SOURCES := $(shell find web control_plane/api -name node_modules -prune -o -type f -not -name '*.pyc' -print)
 CORE_EXTRAS := server,torch,examples,dev
 EXTRAS := $(CORE_EXTRAS),optuna,aws,gcp,gcs,azure,functions,infra,test
 # Two streams of tests that start processes, about as long as each other: each waits most of its time.
@@ -24,9 +26,13 @@ SOAK := tests/end_to_end/test_soak.py
 SOAK_MINUTES ?= 60
 AREA ?=
 DETCLOUD := $(BIN)/python -m detcloud.cli.main
+# KEEP=1 leaves the demo's cluster running.
+KEEP ?=
+LOOK := echo "look at it: DETCLOUD_HOME=$$DETCLOUD_HOME $(DETCLOUD) open"
+END_DEMO := $(if $(KEEP),$(LOOK),$(DETCLOUD) down; echo "make demo KEEP=1 leaves the cluster running and says where to look")
 
 help:
-	@echo "make demo       run a random search on a cluster on this machine, and stop the cluster"
+	@echo "make demo       run a random search on a cluster on this machine, and stop it; KEEP=1 does not"
 	@echo "make demo-processes  train one model in two processes on a cluster on this machine, and stop it"
 	@echo "make check      lint, types and the fast tests; AREA=searchers: those of one area only"
 	@echo "make test       run all tests but the nightly ones; what is skipped is listed with its reason"
@@ -37,6 +43,7 @@ help:
 	@echo "make lambda     build the archives of the deployed functions into dist/"
 	@echo "make bench      measure; installs the peers it compares with first"
 	@echo "make bench-aws  the same for the form that is deployed to AWS; needs no account"
+	@echo "make page       build the web page again; needs Node 20.19 or newer, which pip can install"
 	@echo "make clean      remove what the others made, but not $(VENV); distclean removes that too"
 
 setup: $(SETUP)
@@ -50,8 +57,8 @@ $(CORE): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[$(CORE_EXTRAS)]'
 	@touch $@
 
-# Three environments, which `make --jobs 2 setup` fills beside each other.
-$(SETUP): $(PACKAGES) $(EMULATORS) $(AZURITE)
+# Three environments and the page, which `make --jobs 2 setup` fills beside each other.
+$(SETUP): $(PACKAGES) $(EMULATORS) $(AZURITE) $(PAGE)
 	@touch $@
 
 $(PACKAGES): pyproject.toml constraints.txt | $(BIN)/python
@@ -75,13 +82,22 @@ $(AZURITE):
 $(HADOOP): $(SETUP) .ci/fetch-hadoop
 	sh .ci/fetch-hadoop $(@D) $(CURDIR)/$(BIN)/python
 
+# Without Node everything but the page works, so that what cannot be fetched ends no setup.
+$(PAGE): $(PAGE_SOURCES) .ci/build-page | $(PACKAGES)
+	@sh .ci/build-page $(VENV) optional
+	@touch $@
+
+page: $(CORE)
+	@sh .ci/build-page $(VENV)
+	@touch $(PAGE)
+
 $(BENCH): $(SETUP)
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[$(EXTRAS),bench]'
 	@touch $@
 
 demo: $(CORE)
 	@DETCLOUD_HOME="$${DETCLOUD_HOME:-$(CURDIR)/.detcloud/demo}"; export DETCLOUD_HOME; \
-	trap 'exit 130' INT TERM; trap '$(DETCLOUD) down' EXIT; \
+	trap 'exit 130' INT TERM; trap '$(END_DEMO)' EXIT; \
 	$(DETCLOUD) create examples/digits/random.yaml examples/digits --follow
 
 demo-processes: $(CORE)
@@ -148,7 +164,7 @@ bench-aws: $(SETUP)
 
 clean:
 	rm -rf build dist .detcloud/demo $(OUTCOMES) .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	rm -rf .import_linter_cache
+	rm -rf .import_linter_cache control_plane/page/built web/node_modules $(PAGE)
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 distclean: clean

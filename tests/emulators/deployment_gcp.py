@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from control_plane.gcp.state_table import FirestoreTable
 from detcloud.client import Client
-from infra.gcp.names import FUNCTIONS
+from lambdas.gcp.function_names import FUNCTIONS
 from infra.gcp.program import make_stack
 from tests.emulators.eventarc import ACCESS_TOKEN, CALL_SECONDS_MAX, Eventarc
 from tests.emulators.fake_gcs import FakeGcs

@@ -1,0 +1,114 @@
+"""The web page in the system's Chromium, as one person uses it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import require
+from tests.emulators.server import missing, require_program
+from tests.end_to_end.laptop import ROOT, Laptop
+from tests.patience import PATIENCE
+
+BUILT = ROOT / "control_plane" / "page" / "built"
+AXE = ROOT / "web" / "node_modules" / "axe-core" / "axe.min.js"
+ANSWER_MS_MAX = 20_000 * PATIENCE
+
+
+class Browser:
+    """One window, and what went wrong in it: errors of scripts, refusals of the page's policy, and
+    requests to anybody else.
+    """
+
+    def __init__(self, window: Any, laptop: Laptop) -> None:
+        self.window = window
+        self.laptop = laptop
+        self.url = str(laptop.record()["url"])
+        self.faults: list[str] = []
+        window.set_default_timeout(ANSWER_MS_MAX)
+        window.on("pageerror", lambda error: self.faults.append(str(error)))
+        window.on("console", self._note_message)
+        window.on("request", self._note_request)
+
+    def sign_in(self) -> str:
+        """Follow the link of `detcloud open`; returns the link."""
+        link = self.laptop.run("open", "--no-browser").stdout.strip()
+        self.window.goto(link)
+        self.see("Experiments")
+        return link
+
+    def go(self, path: str, title: str | re.Pattern[str]) -> None:
+        """Go to a view by its address, and wait until it is there."""
+        self.window.goto(f"{self.url}/ui/#/{path}")
+        self.see(title)
+
+    def see(self, title: str | re.Pattern[str]) -> None:
+        """Wait for the heading of a view."""
+        self.window.get_by_role("heading", name=title, level=1).wait_for()
+
+    def press(self, name: str) -> None:
+        """Press the button with this name, the last one where a window is above another."""
+        self.window.get_by_role("button", name=name, exact=True).last.click()
+
+    def wait_for_text(self, text: str | re.Pattern[str]) -> None:
+        """Wait until something visible has the text."""
+        self.window.get_by_text(text).locator("visible=true").first.wait_for()
+
+    def table_rows(self, label: str) -> list[str]:
+        """The texts of the rows of a table, without its head."""
+        rows = self.window.get_by_role("table", name=label).locator("tbody tr")
+        return [str(text) for text in rows.all_inner_texts()]
+
+    def serious_findings(self) -> list[str]:
+        """The faults of the view for those who cannot see or point, as axe finds them."""
+        if not self.window.evaluate("typeof axe === 'object'"):
+            self.window.evaluate(AXE.read_text())
+        found = self.window.evaluate("axe.run({resultTypes: ['violations']})")
+        return [
+            f"{one['id']}: {[node['html'][:200] for node in one['nodes']]}"
+            for one in found["violations"]
+            if one["impact"] in ("serious", "critical")
+        ]
+
+    def _note_message(self, message: Any) -> None:
+        # An answer that is no success is a message of its own; tests look at what is made of it.
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            self.faults.append(message.text)
+
+    def _note_request(self, request: Any) -> None:
+        if not request.url.startswith((f"{self.url}/", "data:", "blob:")):
+            self.faults.append(f"a request to {request.url}")
+
+
+@contextlib.contextmanager
+def start_chromium() -> Iterator[Any]:
+    """A browser, whose windows `open_window` opens.
+
+    The test is skipped without Chromium, Playwright or a page that was built.
+    """
+    playwright = require("playwright.sync_api")
+    remedy = "apt-get install chromium"
+    program = require_program("chromium", Path("/usr/bin/chromium"), remedy=remedy)
+    if not (BUILT / "index.html").exists():
+        missing("page", "the web page is not built; `make page` builds it")
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=str(program), args=arguments)
+        try:
+            yield chromium
+        finally:
+            chromium.close()
+
+
+@contextlib.contextmanager
+def open_window(chromium: Any, laptop: Laptop, **options: Any) -> Iterator[Browser]:
+    """A window without a past. `options` are of Playwright's context."""
+    context = chromium.new_context(**options)
+    try:
+        yield Browser(context.new_page(), laptop)
+    finally:
+        context.close()

@@ -1,0 +1,309 @@
+"""The web page in a real browser over a real cluster: each view, and what is steered with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.browser import Browser, open_window, start_chromium
+from tests.end_to_end.laptop import Laptop
+from tests.end_to_end.tiny_model import write_model
+from tests.patience import wait_until
+
+pytestmark = pytest.mark.end_to_end
+
+POOLS = """
+resource_pools:
+  - pool_name: default
+    scheduler: {type: priority, preemption: true}
+  - pool_name: other
+"""
+CANARY = "<img src=x onerror=\"window.canary='hit'\"><script>window.canary='hit'</script>"
+LONG = {"name": "single", "metric": "loss", "max_length": {"batches": 100_000}}
+LOUD_TRAIN = f"print({CANARY!r}, flush=True)\n"
+
+LOUD = re.compile("onerror")
+TRIAL = re.compile("Trial 1")
+# The heading of each view, and what it shows once it has loaded.
+VIEWS: dict[str, tuple[str | re.Pattern[str], str]] = {
+    "experiments": ("Experiments", "newest first"),
+    "experiments/1": (LOUD, "Best so far"),
+    "experiments/1/trials": (LOUD, "4 trials"),
+    "experiments/1/hyperparameters": (LOUD, "Importance"),
+    "experiments/1/checkpoints": (LOUD, "Files"),
+    "experiments/1/configuration": (LOUD, "searcher:"),
+    "experiments/1/history": (LOUD, "experiment#1"),
+    "trials/1": (TRIAL, "All metrics"),
+    "trials/1/logs": (TRIAL, "stops at 20"),
+    "trials/1/checkpoints": (TRIAL, "Files"),
+    "trials/1/environment": (TRIAL, "What its code has set"),
+    "compare?experiments=1&trials=1,2": ("Compare", "trial 2 of experiment 1"),
+    "jobs": ("Job queue", "No jobs in this pool."),
+    "pools/default": ("Pools and agents", "ALIVE"),
+    "create?experiment=1": ("New experiment", "The configuration is valid."),
+    "create?trial=1": ("New experiment", "The configuration is valid."),
+    "templates": ("Templates", "No templates."),
+    "tokens": ("Tokens", "No tokens were made."),
+}
+
+
+def write_loud_model(folder: Path) -> tuple[Path, Path]:
+    """A search whose names, labels, values and log would be scripts where text is no text."""
+    folder.mkdir()
+    config, model = write_model(
+        folder,
+        0.05,
+        name=CANARY,
+        description=CANARY,
+        labels=[CANARY],
+        hyperparameters={
+            "x": {"type": "double", "minval": 0, "maxval": 1},
+            "<b>word</b>": {"type": "categorical", "vals": [CANARY, "plain"]},
+        },
+        searcher={
+            "name": "random",
+            "metric": "loss",
+            "max_trials": 4,
+            "max_length": {"batches": 20},
+        },
+    )
+    script = model / "train.py"
+    script.write_text(LOUD_TRAIN + script.read_text())
+    return config, model
+
+
+def submit_long(laptop: Laptop, folder: Path, name: str) -> int:
+    """An experiment that trains until it is ended."""
+    folder.mkdir()
+    fields: dict[str, Any] = {"name": name, "searcher": LONG, "hyperparameters": {"x": 0.5}}
+    experiment: int = laptop.json("create", *write_model(folder, 0.02, **fields))["id"]
+    return experiment
+
+
+@pytest.fixture(scope="module")
+def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
+    """A cluster with one slot and a search that has begun."""
+    folder = tmp_path_factory.mktemp("page")
+    one = Laptop(folder / "home")
+    pools = folder / "pools.yaml"
+    pools.write_text(POOLS)
+    try:
+        one.run("up", "--slots", 1, "--config", pools)
+        one.run("create", *write_loud_model(folder / "loud"))
+        yield one
+    finally:
+        assert one.end() == []
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with start_chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: Any, laptop: Laptop) -> Iterator[Browser]:
+    """A window that is signed in."""
+    with open_window(chromium, laptop, viewport={"width": 1280, "height": 900}) as opened:
+        opened.sign_in()
+        yield opened
+
+
+def test_a_link_signs_in_once_and_a_session_outlives_a_reload(
+    chromium: Any, laptop: Laptop
+) -> None:
+    with open_window(chromium, laptop) as first:
+        link = first.sign_in()
+        assert "sign-in" not in first.window.url
+        first.window.reload()
+        first.see("Experiments")
+        with_cookie = first.window.evaluate("fetch('/api/v1/whoami').then((one) => one.status)")
+        assert with_cookie == 401, "the cookie alone is nothing"
+        assert first.window.evaluate("document.cookie") == ""
+        first.press("Sign out")
+        first.see("Sign in to detcloud")
+        first.window.goto("about:blank")
+        first.window.goto(link)
+        first.see("Sign in to detcloud")
+        first.wait_for_text("the code is not known, was used or has expired")
+        first.window.get_by_label("Token").fill((laptop.home / "token").read_text())
+        first.press("Sign in")
+        first.see("Experiments")
+        assert first.faults == []
+
+
+def test_curves_and_logs_come_while_one_looks(browser: Browser) -> None:
+    browser.go("experiments/1", re.compile("onerror"))
+    # Nothing is touched: the page sees by itself how trials end, one after the other.
+    legend = browser.window.get_by_role("list", name="curves").get_by_role("listitem")
+    legend.nth(0).wait_for()
+    legend.nth(3).wait_for()
+    browser.window.get_by_label("Best so far").check()
+    browser.window.get_by_label("Log scale").check()
+    assert "best=1" in browser.window.url
+    assert "scale=log" in browser.window.url
+    browser.window.locator("h1 .badge", has_text="COMPLETED").wait_for()
+
+    browser.go("trials/1/logs", re.compile("Trial 1"))
+    log = browser.window.get_by_role("log")
+    log.get_by_text("stops at 20").wait_for()
+    browser.window.get_by_label("Text").fill("STARTS AT")
+    browser.window.get_by_label("Text").press("Enter")
+    browser.wait_for_text(re.compile("^1 lines, complete"))
+    assert "search=STARTS" in browser.window.url
+    log.get_by_role("link").first.click()
+    browser.window.reload()
+    browser.window.locator(".log .marked", has_text="starts at 0").wait_for()
+    assert browser.faults == []
+
+
+def test_every_view_shows_text_as_text_and_serves_everybody(browser: Browser) -> None:
+    for path, (title, content) in VIEWS.items():
+        browser.go(path, title)
+        browser.wait_for_text(content)
+        assert browser.window.get_by_role("alert").all_inner_texts() == [], path
+        assert browser.serious_findings() == [], path
+        assert browser.window.evaluate("window.canary") is None, path
+    assert browser.faults == []
+
+
+def test_the_queue_is_managed_as_the_page_of_determined_does(
+    laptop: Laptop, browser: Browser, tmp_path: Path
+) -> None:
+    first = submit_long(laptop, tmp_path / "a", "first_job")
+    second = submit_long(laptop, tmp_path / "b", "second_job")
+
+    def order() -> list[int]:
+        with laptop.cluster() as cluster:
+            return [job.data["experiment_id"] for job in cluster.jobs("default")]
+
+    browser.go("jobs", "Job queue")
+    browser.wait_for_text(f"{second}: second_job")
+    assert order() == [first, second]
+    browser.press("Move to Top")
+    wait_until(lambda: order() == [second, first])
+    wait_until(lambda: "second_job" in browser.table_rows("jobs")[0])
+    browser.press(f"Manage Job {first}")
+    browser.window.get_by_label("To", exact=True).fill("7")
+    browser.press("OK")
+    browser.window.get_by_role("dialog").wait_for(state="detached")
+    assert {job["experiment_id"]: job["priority"] for job in laptop.json("job", "list")}[first] == 7
+
+    # What cannot be undone is asked for first; Escape says no.
+    browser.go("experiments?name=_job", "Experiments")
+    browser.window.get_by_label("choose all").check()
+    browser.press("Kill")
+    browser.window.get_by_role("dialog").wait_for()
+    browser.window.keyboard.press("Escape")
+    browser.window.get_by_role("dialog").wait_for(state="detached")
+    assert order() == [first, second]
+    browser.press("Kill")
+    browser.window.get_by_role("dialog").wait_for()
+    browser.press("Kill")
+    wait_until(lambda: order() == [])
+    assert browser.faults == []
+
+
+def test_a_fork_is_checked_as_it_is_written(laptop: Laptop, browser: Browser) -> None:
+    browser.go("create?trial=1", "New experiment")
+    browser.wait_for_text("The configuration is valid.")
+    text = browser.window.get_by_label("Configuration (YAML)")
+    good = text.input_value()
+    text.fill(good.replace("metric: loss", "metrik: loss"))
+    browser.wait_for_text("searcher.metrik")
+    assert browser.window.get_by_role("button", name="Create").is_disabled()
+    problem = browser.window.get_by_role("listitem").filter(has_text="searcher.metrik")
+    problem.get_by_role("button").click()
+    assert "metrik" in browser.window.evaluate(
+        "(({value, selectionStart: a, selectionEnd: b}) => value.slice(a, b))"
+        "(document.activeElement)"
+    )
+    text.fill(re.sub("^name: .*$", "name: forked", good, flags=re.MULTILINE))
+    browser.wait_for_text("The configuration is valid.")
+    browser.window.get_by_label("Begin paused").check()
+    browser.press("Create")
+    browser.see(re.compile("^forked"))
+    forked = laptop.json("list")[0]
+    assert (forked["name"], forked["searcher"], forked["state"]) == ("forked", "single", "PAUSED")
+    browser.press("Edit name, notes and labels")
+    browser.window.get_by_label("Labels, one a line").fill("one\ntwo")
+    browser.press("Save")
+    browser.window.get_by_role("dialog").wait_for(state="detached")
+    assert laptop.json("describe", forked["id"])["labels"] == ["one", "two"]
+    assert browser.faults == []
+
+
+def test_a_cluster_that_fails_or_is_gone_is_told_and_tried_again(browser: Browser) -> None:
+    window = browser.window
+    answer = '{"error": {"code": "internal", "message": "something broke here", "details": []}}'
+    window.route("**/api/v1/experiments*", lambda route: route.fulfill(status=500, body=answer))
+    browser.go("templates", "Templates")
+    browser.go("experiments", "Experiments")
+    browser.wait_for_text("something broke here")
+    window.unroute("**/api/v1/experiments*")
+    browser.press("Try again")
+    window.get_by_role("table", name="experiments").wait_for()
+    window.context.set_offline(True)
+    browser.go("tokens", "Tokens")
+    browser.wait_for_text("the cluster does not answer")
+    window.context.set_offline(False)
+    # It asks again by itself.
+    window.get_by_text("You are").wait_for()
+    assert browser.faults == []
+
+
+def test_it_works_by_the_keyboard_alone(browser: Browser) -> None:
+    keyboard = browser.window.keyboard
+    browser.go("experiments", "Experiments")
+    keyboard.press("g")
+    keyboard.press("p")
+    browser.see("Pools and agents")
+    keyboard.press("Control+k")
+    keyboard.type("trial 1")
+    keyboard.press("Enter")
+    browser.see(re.compile("Trial 1"))
+    assert browser.faults == []
+
+
+def test_a_page_that_nobody_uses_asks_seldom_and_a_hidden_one_never(
+    chromium: Any, laptop: Laptop
+) -> None:
+    with open_window(chromium, laptop) as idle:
+        idle.window.clock.install()
+        idle.sign_in()
+        idle.go("experiments/1", re.compile("onerror"))
+        idle.window.wait_for_load_state("networkidle")
+        asked: list[str] = []
+        idle.window.on("request", lambda request: asked.append(request.url))
+        _let_pass(idle, minutes=4)
+        # Less than once in 20 s; the experiment alone is asked for, every 30 s.
+        assert 1 <= len(asked) < 12, asked
+        assert set(asked) == {f"{idle.url}/api/v1/experiments/1"}
+        _set_hidden(idle, True)
+        _let_pass(idle, minutes=1)
+        asked.clear()
+        _let_pass(idle, minutes=4)
+        assert asked == []
+        _set_hidden(idle, False)
+        wait_until(lambda: asked or idle.window.wait_for_timeout(50))
+        assert idle.faults == []
+
+
+def _let_pass(browser: Browser, minutes: int) -> None:
+    """Let the page's clock run, in steps in which answers may come."""
+    for _ in range(minutes * 6):
+        browser.window.clock.run_for(10_000)
+        browser.window.wait_for_load_state("networkidle")
+
+
+def _set_hidden(browser: Browser, hidden: bool) -> None:
+    """Make the page believe that its window is covered, or seen again."""
+    browser.window.evaluate(
+        "(hidden) => { Object.defineProperty(document, 'hidden', {value: hidden,"
+        " configurable: true}); document.dispatchEvent(new Event('visibilitychange')); }",
+        hidden,
+    )

@@ -1,0 +1,89 @@
+"""The page as it was built: its own tests, its size, and how a function sends it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control_plane.page.page_files import BUILT, ENTRY
+from tests.conftest import require
+from tests.emulators.server import missing
+from tests.unit.api.cluster import build_cluster
+
+WEB = Path(__file__).parents[3] / "web"
+# Of our own code, as the first view transfers it.
+COMPRESSED_BYTES_MAX = 150_000
+
+
+@pytest.fixture
+def built_page() -> Path:
+    """The folder of the page's files; without it the test is skipped."""
+    if not (BUILT / ENTRY).exists():
+        missing("page", "the web page is not built; `make page` builds it")
+    return BUILT
+
+
+@pytest.mark.usefixtures("built_page")
+def test_the_pages_own_tests_pass() -> None:
+    path = os.pathsep.join((os.environ["PATH"], str(Path(sys.executable).parent)))
+    done = subprocess.run(
+        [WEB / "node_modules" / ".bin" / "vitest", "run", "--maxWorkers=1"],
+        cwd=WEB,
+        env={**os.environ, "PATH": path, "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_first_view_is_small(built_page: Path) -> None:
+    sizes = {path.name: path.stat().st_size for path in built_page.rglob("*.br")}
+    assert len(sizes) >= 3, "the entry, a script and a style"
+    assert sum(sizes.values()) <= COMPRESSED_BYTES_MAX, sizes
+
+
+def test_nothing_is_taken_from_elsewhere_or_written_inline(built_page: Path) -> None:
+    entry = (built_page / ENTRY).read_text()
+    sources = re.findall(r'(?:src|href)="([^"]*)"', entry)
+    assert sources
+    for source in sources:
+        assert source.startswith(("./assets/", "data:image/svg+xml,")), source
+    assert re.findall(r"<script[^>]*>[^<]", entry) == []
+    assert "<style" not in entry
+
+
+def test_a_function_sends_it_compressed(built_page: Path, tmp_path: Path) -> None:
+    mangum = require("mangum")
+    # Mangum takes the thread's loop, as a function's process has one.
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        answer = mangum.Mangum(build_cluster(tmp_path).app, lifespan="off")(_event("/ui/"), None)
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+    headers = answer["headers"]
+    assert (answer["statusCode"], headers["content-encoding"]) == (200, "gzip")
+    assert answer["isBase64Encoded"] is True
+    assert base64.b64decode(answer["body"]) == (built_page / f"{ENTRY}.gz").read_bytes()
+
+
+def _event(path: str) -> dict[str, Any]:
+    """A request as API Gateway gives it to a function, in the format 2.0."""
+    http = {"method": "GET", "path": path, "sourceIp": "203.0.113.1", "protocol": "HTTP/1.1"}
+    return {
+        "version": "2.0",
+        "rawPath": path,
+        "rawQueryString": "",
+        "headers": {"host": "detcloud.test", "accept-encoding": "gzip"},
+        "requestContext": {"http": http, "stage": "$default"},
+        "isBase64Encoded": False,
+    }

@@ -1,0 +1,28 @@
+import { expect, test } from "vitest";
+import { bytesText, dollarsText, durationText, numberText } from "./format";
+import { sortRows } from "./sorting";
+
+test.each([
+  [null, "–"], [0, "0"], [3, "3"], [0.1 + 0.2, "0.3"], [1.23456789e-5, "1.235e-5"], [12345678.9, "1.235e+7"], [NaN, "NaN"],
+])("the number %s is %s", (value, text) => expect(numberText(value)).toBe(text));
+
+test.each([[null, "–"], [0, "$0.00"], [0.0012, "$0.0012"], [12.345, "$12.35"]])(
+  "%s dollars are %s", (value, text) => expect(dollarsText(value)).toBe(text));
+
+test.each([[1023, "1023 B"], [1536, "1.5 KiB"], [5 * 1024 ** 3, "5.0 GiB"]])(
+  "%s bytes are %s", (value, text) => expect(bytesText(value)).toBe(text));
+
+test.each([[59_400, "59 s"], [61_000, "1 min 1 s"], [3_660_000, "1 h 1 min"], [180_000_000, "2 d 2 h"]])(
+  "%s ms are %s", (value, text) => expect(durationText(value)).toBe(text));
+
+test("numbers are sorted as numbers, texts by their numbers, and what is missing comes last", () => {
+  const sort = (values: (number | string | null)[], descending: boolean) => sortRows(values, (value) => value, descending);
+  expect(sort([10, null, 9, NaN], false)).toEqual([9, 10, null, NaN]);
+  expect(sort([10, null, 9], true)).toEqual([10, 9, null]);
+  expect(sort(["a10", "a9"], false)).toEqual(["a9", "a10"]);
+});
+
+test("rows of equal values keep their order", () => {
+  const rows = [["a", 1], ["b", 0], ["c", 1]] as const;
+  expect(sortRows([...rows], ([, value]) => value, true).map(([name]) => name)).toEqual(["a", "c", "b"]);
+});

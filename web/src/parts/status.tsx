@@ -1,0 +1,60 @@
+/** The forms of a view that has nothing to show yet, or nothing at all, or has failed. */
+
+import type { ComponentChildren } from "preact";
+import type { Live } from "../live/use_live";
+
+export function Loading() {
+  return <p class="quiet" role="status">Loading …</p>;
+}
+
+export function Empty({ children }: { children: ComponentChildren }) {
+  return <p class="empty">{children}</p>;
+}
+
+export function Failure({ error, retry }: { error: Error; retry?: () => void }) {
+  return (
+    <div class="failure" role="alert">
+      <span>{error.message}</span>
+      {retry && <button onClick={retry}>Try again</button>}
+    </div>
+  );
+}
+
+/** What a live value shows: itself, an error above the latest one, or that it is loading. */
+export function Shown<T>(props: { live: Live<T>; children: (value: T) => ComponentChildren }) {
+  const { value, error, refresh } = props.live;
+  return (
+    <>
+      {error && <Failure error={error} retry={() => void refresh()} />}
+      {value !== undefined ? props.children(value) : !error && <Loading />}
+    </>
+  );
+}
+
+const KINDS: Record<string, string> = {
+  ACTIVE: "good", RUNNING: "good", ALIVE: "good", OPEN: "good", STATE_SCHEDULED: "good",
+  COMPLETED: "done", PAUSED: "wait", STATE_QUEUED: "wait", DRAINING: "wait", STARTING: "wait",
+  ERROR: "bad", DELETE_FAILED: "bad", LOST: "bad", OVER_BUDGET: "bad",
+};
+
+export function Badge({ state }: { state: string }) {
+  return <span class={`badge ${KINDS[state] ?? "other"}`}>{state.replace("STATE_", "")}</span>;
+}
+
+export function Progress({ value }: { value: number | null }) {
+  if (value === null) return <span class="quiet">–</span>;
+  const percent = Math.round(value * 100);
+  return (
+    <span class="progress">
+      <progress value={value} max={1} aria-label={`${percent} percent done`} /> {percent} %
+    </span>
+  );
+}
+
+/** A moment in the reader's time zone; the whole of it, and UTC, when pointed at. */
+export function Moment({ ms }: { ms: number | null | undefined }) {
+  if (ms === null || ms === undefined) return <span class="quiet">–</span>;
+  const time = new Date(ms);
+  const text = time.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+  return <time dateTime={time.toISOString()} title={time.toISOString()}>{text}</time>;
+}

@@ -1,0 +1,71 @@
+/** The page: who is signed in, the bar, and the view of the address. */
+
+import { Component, type ComponentChildren } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { get } from "../api/client";
+import { onSessionChange, sessionKey } from "../api/session";
+import { useLive } from "../live/use_live";
+import { Empty, Failure, Loading } from "../parts/status";
+import { CompareView } from "../views/compare/compare_view";
+import { CreateView } from "../views/create/create_view";
+import { ExperimentView } from "../views/experiment/experiment_view";
+import { ExperimentsView } from "../views/experiments/experiments_view";
+import { JobsView } from "../views/jobs/jobs_view";
+import { PoolsView } from "../views/pools/pools_view";
+import { SignInView } from "../views/sign_in/sign_in_view";
+import { TemplatesView } from "../views/templates/templates_view";
+import { TokensView } from "../views/tokens/tokens_view";
+import { TrialView } from "../views/trial/trial_view";
+import { Navigation } from "./navigation";
+import { useRoute, type Route } from "./router";
+
+export function App() {
+  const route = useRoute();
+  const [key, setKey] = useState(sessionKey());
+  useEffect(() => onSessionChange(() => setKey(sessionKey())), []);
+  if (route.parts[0] === "sign-in") return <SignInView code={route.parts[1] ?? ""} />;
+  return key ? <SignedIn key={key} route={route} /> : <SignInView code="" />;
+}
+
+function SignedIn({ route }: { route: Route }) {
+  const who = useLive("who", (signal) => get("/api/v1/whoami", { signal }), () => "still");
+  const [first = "experiments"] = route.parts;
+  // A view without a trace of the one before.
+  const identity = route.parts.slice(0, 2).join("/");
+  if (!who.value) {
+    return who.error ? <Failure error={who.error} retry={() => void who.refresh()} /> : <Loading />;
+  }
+  return (
+    <>
+      <Navigation who={who.value} current={first} />
+      <main id="main" tabIndex={-1}>
+        <Fence key={identity}>{chooseView(first, route.parts[1] ?? "")}</Fence>
+      </main>
+    </>
+  );
+}
+
+function chooseView(first: string, second: string): ComponentChildren {
+  const id = /^\d{1,12}$/.test(second) ? Number(second) : undefined;
+  if (first === "experiments") return id ? <ExperimentView id={id} /> : <ExperimentsView />;
+  if (first === "trials" && id) return <TrialView id={id} />;
+  if (first === "compare") return <CompareView />;
+  if (first === "jobs") return <JobsView />;
+  if (first === "pools") return <PoolsView chosen={second} />;
+  if (first === "create") return <CreateView />;
+  if (first === "templates") return <TemplatesView />;
+  if (first === "tokens") return <TokensView />;
+  return <Empty>There is no view at this address.</Empty>;
+}
+
+/** Keeps a fault of one view from taking the bar with it. */
+class Fence extends Component<{ children: ComponentChildren }, { error?: Error }> {
+  override state: { error?: Error } = {};
+  override componentDidCatch(error: Error): void {
+    this.setState({ error });
+  }
+  override render() {
+    const { error } = this.state;
+    return error ? <Failure error={error} retry={() => this.setState({})} /> : this.props.children;
+  }
+}

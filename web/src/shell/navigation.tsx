@@ -1,0 +1,87 @@
+/** The bar with the views, who is signed in, and the keys that go to a view. */
+
+import { useEffect, useState } from "preact/hooks";
+import { send, type Schemas } from "../api/client";
+import { forgetSession } from "../api/session";
+import { Palette } from "./palette";
+import { href } from "./router";
+import { applyTheme, chosenTheme, followingTheme } from "./theme";
+
+export const VIEWS = [
+  { title: "Experiments", path: ["experiments"], key: "e" },
+  { title: "Job queue", path: ["jobs"], key: "j" },
+  { title: "Pools and agents", path: ["pools"], key: "p" },
+  { title: "New experiment", path: ["create"], key: "n" },
+  { title: "Templates", path: ["templates"], key: "t" },
+  { title: "Tokens", path: ["tokens"], key: "k" },
+];
+
+interface Props {
+  who: Schemas["Who"];
+  current: string;
+}
+
+export function Navigation({ who, current }: Props) {
+  const [isOpen, setOpen] = useState(false);
+  const [theme, setTheme] = useState(chosenTheme());
+  useShortcuts(() => setOpen(true));
+
+  async function signOut(): Promise<void> {
+    try {
+      await send("delete", "/api/v1/sessions/current");
+    } finally {
+      forgetSession();
+    }
+  }
+
+  function changeTheme(): void {
+    const next = followingTheme(theme);
+    applyTheme(next);
+    setTheme(next);
+  }
+
+  return (
+    <header>
+      <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>
+        To the content
+      </a>
+      <nav aria-label="views">
+        {VIEWS.map(({ title, path, key }) => (
+          <a key={key} href={href(...path)} title={`g ${key}`}
+            aria-current={current === path[0] ? "page" : undefined}>
+            {title}
+          </a>
+        ))}
+      </nav>
+      <div class="who">
+        <button onClick={() => setOpen(true)} title="Ctrl K">Go to …</button>
+        <button onClick={changeTheme} aria-label={`colours: ${theme}`}>◐ {theme}</button>
+        <span>{who.user} ({who.role})</span>
+        <button onClick={() => void signOut()}>Sign out</button>
+      </div>
+      {isOpen && <Palette onClose={() => setOpen(false)} />}
+    </header>
+  );
+}
+
+/** Ctrl K opens the palette; g and a view's letter go there, but not from where one types. */
+function useShortcuts(openPalette: () => void): void {
+  useEffect(() => {
+    let isGoing = false;
+    function onKey(event: KeyboardEvent): void {
+      const target = event.target as HTMLElement;
+      if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
+        event.preventDefault();
+        openPalette();
+        return;
+      }
+      if (event.ctrlKey || event.metaKey || event.altKey) return;
+      if (target.closest("input, textarea, select, dialog")) return;
+      const view = isGoing ? VIEWS.find(({ key }) => key === event.key) : undefined;
+      isGoing = event.key === "g";
+      if (view) location.hash = href(...view.path);
+    }
+    window.addEventListener("keydown", onKey);
+    return () => window.removeEventListener("keydown", onKey);
+  }, []);
+}

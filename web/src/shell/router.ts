@@ -1,0 +1,49 @@
+/** Addresses behind the `#`: they work from any server of files, and reach no server's log. */
+
+import { useEffect, useState } from "preact/hooks";
+
+export interface Route {
+  parts: string[];
+  query: URLSearchParams;
+}
+
+export function parseHash(hash: string): Route {
+  const [path = "", query = ""] = hash.replace(/^#\/?/, "").split("?", 2);
+  const parts = path.split("/").filter(Boolean).map(decodePart);
+  return { parts, query: new URLSearchParams(query) };
+}
+
+function decodePart(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+/** The address of a view: `href("trials", 3)` is `#/trials/3`. */
+export function href(...parts: (string | number)[]): string {
+  return `#/${parts.map((part) => encodeURIComponent(String(part))).join("/")}`;
+}
+
+export function useRoute(): Route {
+  const [hash, setHash] = useState(location.hash);
+  useEffect(() => {
+    const onChange = () => setHash(location.hash);
+    window.addEventListener("hashchange", onChange);
+    return () => window.removeEventListener("hashchange", onChange);
+  }, []);
+  return parseHash(hash);
+}
+
+/** Keep a view's settings in its address; null takes one out. Makes no step of the history. */
+export function setQuery(changes: Record<string, string | null>): void {
+  const { query } = parseHash(location.hash);
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === null || value === "") query.delete(name);
+    else query.set(name, value);
+  }
+  const path = location.hash.split("?", 1)[0] || "#/";
+  history.replaceState(null, "", query.size ? `${path}?${query}` : path);
+  window.dispatchEvent(new HashChangeEvent("hashchange"));
+}

@@ -1,0 +1,107 @@
+/** Checkpoints of an experiment or trial, with their files to download. */
+
+import { useState } from "preact/hooks";
+import { collect, get, send, type Schemas } from "../../api/client";
+import { useLive } from "../../live/use_live";
+import { Action, Dialog } from "../../parts/dialog";
+import { bytesText, numberText } from "../../parts/format";
+import { Badge, Empty, Moment, Shown } from "../../parts/status";
+import { Table, type Column } from "../../parts/table";
+import { href } from "../../shell/router";
+import { motionOfParts } from "../experiment/experiment_view";
+
+type Checkpoint = Schemas["Checkpoint"];
+
+interface Props {
+  of: "experiments" | "trials";
+  id: number;
+  /** The experiment or trial. */
+  owner: { state: string };
+}
+
+const CHECKPOINTS_MAX = 1000;
+
+export function CheckpointTable({ of, id, owner }: Props) {
+  const [opened, setOpened] = useState<string | null>(null);
+  const live = useLive(
+    `checkpoints of ${of} ${id}`,
+    (signal) =>
+      collect((cursor) => {
+        const query = { limit: 500, cursor };
+        return of === "experiments"
+          ? get("/api/v1/experiments/{experiment_id}/checkpoints", { path: { experiment_id: id }, query, signal })
+          : get("/api/v1/trials/{trial_id}/checkpoints", { path: { trial_id: id }, query, signal });
+      }, CHECKPOINTS_MAX),
+    ({ items }) => (items.some(({ state }) => state === "DELETING") ? "moving" : motionOfParts(owner)),
+    owner.state,
+  );
+  const remove = async (uuid: string) => {
+    await send("delete", "/api/v1/checkpoints/{uuid}", { path: { uuid } });
+    await live.refresh();
+  };
+  return (
+    <Shown live={live}>
+      {({ items, next }) => items.length === 0 ? <Empty>No checkpoints yet.</Empty> : (
+        <>
+          <Table label="checkpoints" rows={items} rowKey={({ uuid }) => uuid} columns={checkpointColumns(setOpened, remove)} />
+          {next && <p class="quiet">The first {items.length} are shown; sorting is among these.</p>}
+          {opened && <FilesDialog uuid={opened} onClose={() => setOpened(null)} />}
+        </>
+      )}
+    </Shown>
+  );
+}
+
+function checkpointColumns(open: (uuid: string) => void, remove: (uuid: string) => Promise<void>): Column<Checkpoint>[] {
+  return [
+    { key: "uuid", title: "Checkpoint", show: ({ uuid }) => <code title={uuid}>{uuid.slice(0, 8)}</code> },
+    { key: "trial", title: "Trial", isNumber: true, show: (one) => <a href={href("trials", one.trial_id)}>{one.trial_id}</a>, value: (one) => one.trial_id },
+    { key: "steps", title: "Steps", isNumber: true, show: (one) => one.steps_completed, value: (one) => one.steps_completed },
+    { key: "state", title: "State", show: ({ state }) => <Badge state={state} />, value: ({ state }) => state },
+    { key: "metric", title: "Metric", isNumber: true, show: ({ metric }) => numberText(metric), value: ({ metric }) => metric },
+    { key: "size", title: "Size", isNumber: true, show: (one) => bytesText(one.size_bytes), value: (one) => one.size_bytes },
+    { key: "created", title: "Created", show: (one) => <Moment ms={one.created_ms} />, value: (one) => one.created_ms },
+    {
+      key: "actions",
+      title: "Actions",
+      show: ({ uuid, state }) => state === "COMPLETED" && (
+        <>
+          <button onClick={() => open(uuid)}>Files</button>{" "}
+          <Action label="Delete" question={`Delete checkpoint ${uuid}? This cannot be undone.`} run={() => remove(uuid)} />
+        </>
+      ),
+    },
+  ];
+}
+
+function FilesDialog({ uuid, onClose }: { uuid: string; onClose: () => void }) {
+  const live = useLive(
+    `files ${uuid}`,
+    (signal) => collect((cursor) => get("/api/v1/checkpoints/{uuid}/files", { path: { uuid }, query: { limit: 500, cursor }, signal })),
+    () => "still",
+  );
+  return (
+    <Dialog title={`Files of ${uuid.slice(0, 8)}`} onClose={onClose}>
+      <Shown live={live}>
+        {({ items, next }) => (
+          <>
+            <ul>
+              {items.map(({ path, size, url }) => (
+                <li key={path}><a href={safeUrl(url)} download={path.split("/").pop()}>{path}</a> {bytesText(size)}</li>
+              ))}
+            </ul>
+            {next && <p class="quiet">The first {items.length}.</p>}
+          </>
+        )}
+      </Shown>
+      <p class="quiet">All of it: <code>detcloud checkpoint download {uuid}</code></p>
+      <div class="actions"><button onClick={onClose}>Close</button></div>
+    </Dialog>
+  );
+}
+
+/** An address that a link may lead to: never a script. */
+function safeUrl(url: string): string | undefined {
+  const { protocol } = new URL(url, location.href);
+  return protocol === "https:" || protocol === "http:" ? url : undefined;
+}

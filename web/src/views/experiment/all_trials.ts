@@ -1,0 +1,43 @@
+/** The trials of an experiment, as the views of it share them. */
+
+import { collect, get, type Schemas } from "../../api/client";
+import { useLive, type Live } from "../../live/use_live";
+import { motionOfParts, type ExperimentWhole } from "./experiment_view";
+
+export type Trial = Schemas["Trial"];
+
+export interface Trials {
+  items: Trial[];
+  /** Whether there are more than `TRIALS_MAX`. */
+  next: boolean;
+}
+
+export const TRIALS_MAX = 1000;
+
+export function useTrials(experiment: ExperimentWhole): Live<Trials> {
+  const id = experiment.id!;
+  return useLive(
+    `trials ${id}`,
+    (signal) =>
+      collect((cursor) => get("/api/v1/experiments/{experiment_id}/trials", { path: { experiment_id: id }, query: { limit: 500, cursor }, signal }), TRIALS_MAX),
+    () => motionOfParts(experiment),
+    experiment.state,
+  );
+}
+
+/** The names of hyperparameters that differ between trials, nested ones as `a.b`. */
+export function differingNames(rows: Record<string, unknown>[]): string[] {
+  const names = new Set(rows.flatMap((row) => Object.keys(row)));
+  return [...names].filter((name) => new Set(rows.map((row) => JSON.stringify(row[name]))).size > 1);
+}
+
+/** Nested values as one level: `{a: {b: 1}}` is `{"a.b": 1}`. */
+export function flatten(value: Record<string, unknown>, prefix = ""): Record<string, unknown> {
+  const flat: Record<string, unknown> = {};
+  for (const [name, part] of Object.entries(value)) {
+    const isNested = typeof part === "object" && part !== null && !Array.isArray(part);
+    if (isNested) Object.assign(flat, flatten(part as Record<string, unknown>, `${prefix}${name}.`));
+    else flat[prefix + name] = part;
+  }
+  return flat;
+}

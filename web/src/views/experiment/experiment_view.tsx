@@ -1,0 +1,101 @@
+/** An experiment: its state, what can be done with it, and its parts. */
+
+import { get, type Schemas } from "../../api/client";
+import type { Motion } from "../../live/pace";
+import { useLive } from "../../live/use_live";
+import { Badge, Moment, Progress, Shown } from "../../parts/status";
+import { dollarsText, numberText } from "../../parts/format";
+import { Tabs, useTab } from "../../parts/tabs";
+import { href } from "../../shell/router";
+import { CheckpointTable } from "../checkpoints/checkpoint_table";
+import { ConfigPart } from "./config_part";
+import { CurvesPart } from "./curves_part";
+import { Steering } from "./steering";
+import { HistoryPart } from "./history_part";
+import { HyperparametersPart } from "./hyperparameters_part";
+import { Notes } from "./notes";
+import { TrialsPart } from "./trials_part";
+
+export type ExperimentWhole = Schemas["ExperimentWithConfig"];
+
+const TABS = [
+  ["curves", "Curves"],
+  ["trials", "Trials"],
+  ["hyperparameters", "Hyperparameters"],
+  ["checkpoints", "Checkpoints"],
+  ["configuration", "Configuration"],
+  ["history", "History"],
+] as const;
+
+/** How an experiment or trial can change. */
+export function motionOf({ state }: { state: string }): Motion {
+  const isMoving = state === "ACTIVE" || state === "DELETING" || state.startsWith("STOPPING");
+  return isMoving ? "moving" : "resting";
+}
+
+/** How what belongs to an experiment or trial can change: no more once that has ended. */
+export function motionOfParts(owner: { state: string }): Motion {
+  return motionOf(owner) === "moving" ? "moving" : "still";
+}
+
+export function ExperimentView({ id }: { id: number }) {
+  const live = useLive(
+    `experiment ${id}`,
+    (signal) => get("/api/v1/experiments/{experiment_id}", { path: { experiment_id: id }, signal }),
+    motionOf,
+  );
+  return (
+    <Shown live={live}>
+      {(experiment) => (
+        <>
+          <h1>{experiment.name || `Experiment ${id}`} <Badge state={experiment.state} /></h1>
+          <Steering experiment={experiment} onDone={live.refresh} />
+          <Facts experiment={experiment} />
+          <Notes experiment={experiment} onDone={live.refresh} />
+          <Tabs base={["experiments", id]} tabs={TABS} />
+          <Part experiment={experiment} />
+        </>
+      )}
+    </Shown>
+  );
+}
+
+function Facts({ experiment }: { experiment: ExperimentWhole }) {
+  const { trials, best_trial_id: best } = experiment;
+  return (
+    <dl class="facts">
+      <dt>Progress</dt>
+      <dd>
+        <Progress value={experiment.progress} /> {trials.completed} of {trials.requested} trials completed,{" "}
+        {trials.running} running, {trials.errored} failed
+      </dd>
+      <dt>Best {experiment.metric}</dt>
+      <dd>
+        {numberText(experiment.best_metric)}{" "}
+        {best != null && <a href={href("trials", best)}>trial {best}</a>}{" "}
+        <span class="quiet">({experiment.smaller_is_better ? "smaller" : "larger"} is better)</span>
+      </dd>
+      <dt>Search</dt>
+      <dd>{experiment.searcher}, seed {experiment.seed}</dd>
+      <dt>Where</dt>
+      <dd>
+        pool <a href={href("pools", experiment.resource_pool)}>{experiment.resource_pool}</a>, by {experiment.user}
+      </dd>
+      <dt>When</dt>
+      <dd><Moment ms={experiment.created_ms} /> – <Moment ms={experiment.ended_ms} /></dd>
+      <dt>Cost</dt>
+      <dd>{dollarsText(experiment.cost)}{experiment.max_cost !== null && ` of ${dollarsText(experiment.max_cost)} at most`}</dd>
+      {experiment.message && <><dt>Message</dt><dd>{experiment.message}</dd></>}
+    </dl>
+  );
+}
+
+function Part({ experiment }: { experiment: ExperimentWhole }) {
+  const tab = useTab(TABS);
+  if (tab === "trials") return <TrialsPart experiment={experiment} />;
+  if (tab === "hyperparameters") return <HyperparametersPart experiment={experiment} />;
+  if (tab === "checkpoints") return <CheckpointTable of="experiments" id={experiment.id!} owner={experiment} />;
+  if (tab === "configuration") return <ConfigPart config={experiment.config} />;
+  if (tab === "history") return <HistoryPart experiment={experiment} />;
+  return <CurvesPart experiment={experiment} />;
+}

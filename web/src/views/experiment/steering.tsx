@@ -1,0 +1,74 @@
+/** What can be done with an experiment in its present state. */
+
+import { useState } from "preact/hooks";
+import { send } from "../../api/client";
+import { Action, FormDialog } from "../../parts/dialog";
+import { href } from "../../shell/router";
+import type { ExperimentWhole } from "./experiment_view";
+
+interface Props {
+  experiment: ExperimentWhole;
+  onDone: () => Promise<void>;
+}
+
+type Verb = "pause" | "activate" | "cancel" | "kill" | "archive" | "unarchive";
+
+export function Steering({ experiment, onDone }: Props) {
+  const [continues, setContinues] = useState(false);
+  const { state, archived } = experiment;
+  const path = { experiment_id: experiment.id! };
+  const hasEnded = ["COMPLETED", "CANCELED", "ERROR", "DELETE_FAILED"].includes(state);
+  const run = (verb: Verb) => async () => {
+    await send("post", `/api/v1/experiments/{experiment_id}/${verb}`, { path });
+    await onDone();
+  };
+  const remove = async () => {
+    await send("delete", "/api/v1/experiments/{experiment_id}", { path });
+    location.hash = href("experiments");
+  };
+  return (
+    <div class="tools" role="group" aria-label="steer the experiment">
+      {state === "ACTIVE" && <Action label="Pause" run={run("pause")} />}
+      {state === "PAUSED" && <Action label="Activate" run={run("activate")} />}
+      {!hasEnded && state !== "DELETING" && (
+        <>
+          <Action label="Cancel" run={run("cancel")} question="End the experiment at the next checkpoints?" />
+          <Action label="Kill" run={run("kill")} question="End the experiment at once? What was not saved is lost." />
+        </>
+      )}
+      {hasEnded && (
+        <>
+          {!archived && state !== "DELETE_FAILED" && <button onClick={() => setContinues(true)}>Continue</button>}
+          <Action label={archived ? "Unarchive" : "Archive"} run={run(archived ? "unarchive" : "archive")} />
+          <Action label="Delete" run={remove} question="Delete the experiment with its checkpoints, metrics and logs? This cannot be undone." />
+        </>
+      )}
+      <a href={`${href("create")}?experiment=${experiment.id}`}>Fork</a>
+      <a href={`${href("compare")}?experiments=${experiment.id}`}>Compare</a>
+      {continues && <ContinueDialog path={path} onDone={onDone} onClose={() => setContinues(false)} />}
+    </div>
+  );
+}
+
+interface ContinueProps {
+  path: { experiment_id: number };
+  onDone: () => Promise<void>;
+  onClose: () => void;
+}
+
+function ContinueDialog({ path, onDone, onClose }: ContinueProps) {
+  const [text, setText] = useState("");
+  const submit = async () => {
+    const overrides = text.split("\n").map((line) => line.trim()).filter(Boolean);
+    await send("post", "/api/v1/experiments/{experiment_id}/continue", { path, body: { overrides } });
+    await onDone();
+  };
+  return (
+    <FormDialog title="Continue the experiment" action="Continue" submit={submit} onClose={onClose}>
+      <p>Trials that did not complete go on from their latest checkpoints.</p>
+      <label>What changes, a line each, such as <code>max_restarts=5</code> or <code>searcher.max_length.batches=2000</code>
+        <textarea class="wide" rows={4} value={text} onInput={(event) => setText(event.currentTarget.value)} />
+      </label>
+    </FormDialog>
+  );
+}

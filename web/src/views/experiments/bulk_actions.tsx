@@ -1,0 +1,59 @@
+/** What can be done with several experiments at once, and how it went with each. */
+
+import { useState } from "preact/hooks";
+import { send } from "../../api/client";
+import { Action } from "../../parts/dialog";
+import { messageOf } from "../../parts/format";
+import { href } from "../../shell/router";
+
+type Verb = "pause" | "activate" | "cancel" | "kill" | "archive" | "unarchive";
+
+interface Props {
+  ids: number[];
+  /** Called with those it worked for. */
+  onDone: (ids: number[]) => Promise<void>;
+}
+
+const AT_ONCE = 8;
+
+export function BulkActions({ ids, onDone }: Props) {
+  const [refused, setRefused] = useState<string[]>([]);
+
+  async function each(run: (id: number) => Promise<unknown>): Promise<void> {
+    const failures: string[] = [];
+    const done: number[] = [];
+    for (let start = 0; start < ids.length; start += AT_ONCE) {
+      await Promise.all(ids.slice(start, start + AT_ONCE).map(async (id) => {
+        try {
+          await run(id);
+          done.push(id);
+        } catch (error) {
+          failures.push(`experiment ${id}: ${messageOf(error)}`);
+        }
+      }));
+    }
+    setRefused(failures);
+    await onDone(done);
+  }
+
+  const change = (verb: Verb) => () =>
+    each((id) => send("post", `/api/v1/experiments/{experiment_id}/${verb}`, { path: { experiment_id: id } }));
+  const remove = () =>
+    each((id) => send("delete", "/api/v1/experiments/{experiment_id}", { path: { experiment_id: id } }));
+  const count = ids.length === 1 ? `experiment ${ids[0]}` : `${ids.length} experiments`;
+  const none = ids.length === 0;
+  return (
+    <div class="tools" role="group" aria-label="with the chosen experiments">
+      <span class="quiet">{none ? "Nothing chosen" : `${ids.length} chosen`}</span>
+      <Action label="Pause" disabled={none} run={change("pause")} />
+      <Action label="Activate" disabled={none} run={change("activate")} />
+      <Action label="Cancel" disabled={none} run={change("cancel")} question={`End ${count} at the next checkpoints?`} />
+      <Action label="Kill" disabled={none} run={change("kill")} question={`End ${count} at once? What was not saved is lost.`} />
+      <Action label="Archive" disabled={none} run={change("archive")} />
+      <Action label="Unarchive" disabled={none} run={change("unarchive")} />
+      <Action label="Delete" disabled={none} run={remove} question={`Delete ${count} with checkpoints, metrics and logs? This cannot be undone.`} />
+      {ids.length > 1 && <a href={`${href("compare")}?experiments=${ids.join(",")}`}>Compare</a>}
+      {refused.length > 0 && <ul class="failure" role="alert">{refused.map((text) => <li key={text}>{text}</li>)}</ul>}
+    </div>
+  );
+}

@@ -1,0 +1,94 @@
+/** The job queue of a pool: its order, why each job waits, and how to change that. */
+
+import { useState } from "preact/hooks";
+import { collect, get, send, type Schemas } from "../../api/client";
+import { useLive } from "../../live/use_live";
+import { Action } from "../../parts/dialog";
+import { Badge, Empty, Moment, Progress, Shown } from "../../parts/status";
+import { Table, type Column } from "../../parts/table";
+import { href, setQuery, useRoute } from "../../shell/router";
+import { ManageJob } from "./manage_job";
+
+export type Job = Schemas["JobView"];
+
+const JOBS_MAX = 1000;
+
+export function JobsView() {
+  const chosen = useRoute().query.get("pool");
+  const [managed, setManaged] = useState<string | null>(null);
+  const pools = useLive("pools", (signal) =>
+    collect((cursor) => get("/api/v1/resource-pools", { query: { limit: 500, cursor }, signal })), () => "still");
+  const live = useLive(`jobs ${chosen}`, (signal) =>
+    collect((cursor) => get("/api/v1/jobs", { query: { resource_pool: chosen, limit: 500, cursor }, signal }), JOBS_MAX));
+  const names = pools.value?.items ?? [];
+  const current = chosen ?? names.find(({ default_for: kinds }) => kinds.includes("compute"))?.name ?? "";
+
+  async function moveToTop(job: Job, first: Job): Promise<void> {
+    await send("patch", "/api/v1/jobs/{job_id}", { path: { job_id: job.job_id }, body: { ahead_of: first.job_id } });
+    await live.refresh();
+  }
+
+  return (
+    <>
+      <h1>Job queue</h1>
+      <div class="tools">
+        <label>Pool{" "}
+          <select value={current} onChange={(event) => setQuery({ pool: event.currentTarget.value })}>
+            {names.map(({ name, queued }) => <option key={name} value={name}>{name} ({queued} waiting)</option>)}
+          </select>
+        </label>
+      </div>
+      <Shown live={live}>
+        {({ items, next }) => {
+          const job = items.find(({ job_id: id }) => id === managed);
+          return items.length === 0 ? <Empty>No jobs in this pool. Those that ended are in the list of experiments.</Empty> : (
+            <>
+              <Table label="jobs" rows={items} rowKey={({ job_id: id }) => id}
+                columns={jobColumns(items, setManaged, moveToTop)} />
+              {next && <p class="quiet">The first {items.length} jobs.</p>}
+              {job && (
+                <ManageJob job={job} jobs={items} pools={names.map(({ name }) => name)}
+                  onDone={live.refresh} onClose={() => setManaged(null)} />
+              )}
+            </>
+          );
+        }}
+      </Shown>
+    </>
+  );
+}
+
+function jobColumns(
+  jobs: Job[],
+  manage: (id: string) => void,
+  moveToTop: (job: Job, first: Job) => Promise<void>,
+): Column<Job>[] {
+  const places = new Map(jobs.map(({ job_id: id }, place) => [id, place]));
+  const scheduler = jobs[0]?.scheduler;
+  const priority: Column<Job> = { key: "priority", title: "Priority", isNumber: true, show: (job) => job.priority };
+  const weight: Column<Job> = { key: "weight", title: "Weight", isNumber: true, show: (job) => job.weight };
+  return [
+    { key: "place", title: "#", isNumber: true, show: ({ job_id: id }) => places.get(id)! },
+    { key: "name", title: "Job", show: (job) => <a href={href("experiments", job.experiment_id)}>{job.experiment_id}: {job.name}</a> },
+    { key: "state", title: "State", show: ({ state }) => <Badge state={state} /> },
+    { key: "slots", title: "Slots (acquired/needed)", isNumber: true, show: (job) => `${job.allocated_slots}/${job.requested_slots}` },
+    ...(scheduler === "priority" ? [priority] : scheduler === "fair_share" ? [weight] : []),
+    { key: "waits", title: "Why it waits", show: ({ waits }) => waits || "–" },
+    { key: "start", title: "Expected start", show: (job) => <Moment ms={job.expected_start_ms} /> },
+    { key: "submitted", title: "Submitted", show: (job) => <Moment ms={job.submitted_ms} /> },
+    { key: "progress", title: "Progress", show: ({ progress }) => <Progress value={progress} /> },
+    { key: "user", title: "User", show: ({ user }) => user },
+    {
+      key: "actions",
+      title: "Actions",
+      show: (job) => (
+        <>
+          <button onClick={() => manage(job.job_id)} aria-label={`Manage Job ${job.experiment_id}`}>Manage Job</button>{" "}
+          {scheduler === "priority" && places.get(job.job_id) !== 0 && (
+            <Action label="Move to Top" run={() => moveToTop(job, jobs[0]!)} />
+          )}
+        </>
+      ),
+    },
+  ];
+}

@@ -1,0 +1,87 @@
+/** Manage Job: the one change that is made to a job at a time. */
+
+import { useState } from "preact/hooks";
+import { send } from "../../api/client";
+import { FormDialog } from "../../parts/dialog";
+import type { Job } from "./jobs_view";
+
+interface Props {
+  job: Job;
+  jobs: Job[];
+  pools: string[];
+  onDone: () => Promise<void>;
+  onClose: () => void;
+}
+
+type Kind = "priority" | "weight" | "ahead_of" | "behind_of" | "resource_pool";
+
+const TITLES: Record<Kind, string> = {
+  priority: "Priority (smaller goes first)",
+  weight: "Weight (its share of the slots)",
+  ahead_of: "Ahead of",
+  behind_of: "Behind of",
+  resource_pool: "Pool",
+};
+
+export function ManageJob({ job, jobs, pools, onDone, onClose }: Props) {
+  const others = jobs.filter(({ job_id: id }) => id !== job.job_id);
+  const kinds = possibleChanges(job, others, pools);
+  const [kind, setKind] = useState<Kind>(kinds[0] ?? "resource_pool");
+  const [value, setValue] = useState(startValue(kind, job, others, pools));
+
+  function choose(next: Kind): void {
+    setKind(next);
+    setValue(startValue(next, job, others, pools));
+  }
+
+  async function submit(): Promise<void> {
+    const isNumber = kind === "priority" || kind === "weight";
+    const body = { [kind]: isNumber ? Number(value) : value };
+    await send("patch", "/api/v1/jobs/{job_id}", { path: { job_id: job.job_id }, body });
+    await onDone();
+  }
+
+  return (
+    <FormDialog title={`Manage Job ${job.experiment_id}: ${job.name.slice(0, 80)}`} action="OK" submit={submit} onClose={onClose}>
+      {kinds.length === 0
+        ? <p>The scheduler {job.scheduler} of this pool heeds no setting of a job, and there is no other pool.</p>
+        : (
+          <>
+            <label>Change{" "}
+              <select value={kind} onChange={(event) => choose(event.currentTarget.value as Kind)}>
+                {kinds.map((one) => <option key={one} value={one}>{TITLES[one]}</option>)}
+              </select>
+            </label>
+            <label>To{" "}
+              {kind === "priority" && <input type="number" min="1" max="99" required value={value} onInput={(event) => setValue(event.currentTarget.value)} />}
+              {kind === "weight" && <input type="number" min="0" step="any" required value={value} onInput={(event) => setValue(event.currentTarget.value)} />}
+              {kind !== "priority" && kind !== "weight" && (
+                <select value={value} onChange={(event) => setValue(event.currentTarget.value)}>
+                  {kind === "resource_pool"
+                    ? pools.filter((pool) => pool !== job.resource_pool).map((pool) => <option key={pool}>{pool}</option>)
+                    : others.map((other) => <option key={other.job_id} value={other.job_id}>{other.experiment_id}: {other.name.slice(0, 80)}</option>)}
+                </select>
+              )}
+            </label>
+          </>
+        )}
+    </FormDialog>
+  );
+}
+
+/** The changes that the pool's scheduler heeds. */
+function possibleChanges(job: Job, others: Job[], pools: string[]): Kind[] {
+  const kinds: Kind[] = [];
+  if (job.scheduler === "priority") kinds.push("priority");
+  if (job.scheduler === "fair_share") kinds.push("weight");
+  if (job.scheduler === "priority" && others.length) kinds.push("ahead_of", "behind_of");
+  if (pools.some((pool) => pool !== job.resource_pool)) kinds.push("resource_pool");
+  return kinds;
+}
+
+function startValue(kind: Kind, job: Job, others: Job[], pools: string[]): string {
+  if (kind === "priority") return String(job.priority);
+  if (kind === "weight") return String(job.weight);
+  if (kind === "resource_pool") return pools.find((pool) => pool !== job.resource_pool) ?? "";
+  return others[0]?.job_id ?? "";
+}

@@ -1,0 +1,94 @@
+/** One pool whole: instances, bills, what keeps it from instances, its configuration. */
+
+import { get, send, type Schemas } from "../../api/client";
+import { useLive } from "../../live/use_live";
+import { Action } from "../../parts/dialog";
+import { dollarsText } from "../../parts/format";
+import { Badge, Moment, Shown } from "../../parts/status";
+import { Table, type Column } from "../../parts/table";
+import { ConfigPart } from "../experiment/config_part";
+
+type Pool = Schemas["ResourcePoolWhole"];
+
+const INSTANCES: Column<Schemas["InstanceView"]>[] = [
+  { key: "id", title: "Instance", show: ({ id }) => <code>{id}</code> },
+  { key: "type", title: "Type", show: (one) => one.instance_type, value: (one) => one.instance_type },
+  { key: "zone", title: "Zone", show: ({ zone }) => zone, value: ({ zone }) => zone },
+  { key: "market", title: "Market", show: ({ market }) => market, value: ({ market }) => market },
+  { key: "slots", title: "Slots", isNumber: true, show: ({ slots }) => slots },
+  { key: "price", title: "Price an hour", isNumber: true, show: (one) => dollarsText(one.price_per_hour), value: (one) => one.price_per_hour },
+  { key: "state", title: "State", show: ({ state }) => <Badge state={state} /> },
+  { key: "launched", title: "Launched", show: (one) => <Moment ms={one.launched_ms} />, value: (one) => one.launched_ms },
+  { key: "notice", title: "Will be taken", show: (one) => <Moment ms={one.notice_ms} /> },
+  { key: "reason", title: "Why", show: ({ reason }) => reason || "–" },
+];
+
+export function PoolPart({ name, mark }: { name: string; mark: string }) {
+  const path = { resource_pool: name };
+  const live = useLive(
+    `pool ${name}`,
+    (signal) => get("/api/v1/resource-pools/{resource_pool}", { path, signal }),
+    () => "still",
+    mark,
+  );
+  const run = (verb: "drain" | "undrain") => async () => {
+    await send("post", `/api/v1/resource-pools/{resource_pool}/${verb}`, { path });
+    await live.refresh();
+  };
+  return (
+    <Shown live={live}>
+      {(pool) => (
+        <section aria-label={`pool ${name}`}>
+          <h2>Pool {pool.name} <Badge state={pool.state} /></h2>
+          {pool.description && <p>{pool.description}</p>}
+          <div class="tools">
+            {pool.state === "DRAINING"
+              ? <Action label="Undrain" run={run("undrain")} />
+              : <Action label="Drain" question={`Drain ${pool.name}? It takes no new jobs and starts nothing more until it is undrained.`} run={run("drain")} />}
+          </div>
+          <Facts pool={pool} />
+          {pool.instance_list.length > 0 && (
+            <Table label="instances" rows={pool.instance_list} rowKey={({ id }) => id} columns={INSTANCES} />
+          )}
+          <Trouble fleet={pool.fleet} />
+          <details><summary>Configuration</summary><ConfigPart config={pool.config} /></details>
+        </section>
+      )}
+    </Shown>
+  );
+}
+
+function Facts({ pool }: { pool: Pool }) {
+  const { budget, instance_cost: cost, idle_cost: idle } = pool.costs;
+  return (
+    <dl class="facts">
+      <dt>Jobs</dt><dd>{pool.jobs}; {pool.running} allocations run, {pool.queued} wait</dd>
+      <dt>This month</dt>
+      <dd>instances {dollarsText(cost)}, of it idle {dollarsText(idle)}; budget {budget === null ? "none" : dollarsText(budget)}</dd>
+      {pool.waits && <><dt>Waits</dt><dd>{pool.waits}</dd></>}
+    </dl>
+  );
+}
+
+function Trouble({ fleet }: { fleet: Pool["fleet"] }) {
+  const { offerings, failed_boots: boots } = fleet;
+  if (!fleet.waits && !fleet.trouble && !offerings.length && !boots.length) return null;
+  return (
+    <>
+      <h2>Instances that could not be had</h2>
+      {fleet.waits && <p>{fleet.waits}</p>}
+      {fleet.trouble && <p class="failure">{fleet.trouble}</p>}
+      <ul>
+        {offerings.map((one) => (
+          <li key={one.offering}>{one.offering}: {one.errors} errors{one.given_up ? ", given up" : ""}. {one.message} Next try <Moment ms={one.retry_ms} /></li>
+        ))}
+        {boots.map((boot) => (
+          <li key={boot.id}>
+            {boot.instance_type} {boot.id} did not boot (<Moment ms={boot.ended_ms} />): {boot.reason}
+            {boot.boot_log && <details><summary>Its log</summary><pre tabIndex={0}>{boot.boot_log}</pre></details>}
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}

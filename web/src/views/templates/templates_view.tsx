@@ -1,0 +1,77 @@
+/** Templates: parts of configurations that experiments are laid over. */
+
+import { useState } from "preact/hooks";
+import { collect, get, send, type Schemas } from "../../api/client";
+import { useLive } from "../../live/use_live";
+import { Action, FormDialog } from "../../parts/dialog";
+import { Empty, Moment, Shown } from "../../parts/status";
+import { Table, type Column } from "../../parts/table";
+
+type Template = Schemas["Template"];
+
+export function TemplatesView() {
+  const [edited, setEdited] = useState<Template | "new" | null>(null);
+  const live = useLive("templates", (signal) =>
+    collect((cursor) => get("/api/v1/templates", { query: { limit: 50, cursor }, signal }), 1000), () => "still");
+  const remove = async ({ name }: Template) => {
+    await send("delete", "/api/v1/templates/{name}", { path: { name } });
+    await live.refresh();
+  };
+  return (
+    <>
+      <h1>Templates</h1>
+      <div class="tools"><button onClick={() => setEdited("new")}>New template</button></div>
+      <Shown live={live}>
+        {({ items }) => items.length === 0
+          ? <Empty>No templates. An experiment's <code>template</code> completes its configuration.</Empty>
+          : <Table label="templates" rows={items} rowKey={({ name }) => name} columns={templateColumns(setEdited, remove)} />}
+      </Shown>
+      {edited && (
+        <TemplateDialog template={edited === "new" ? null : edited} onDone={live.refresh} onClose={() => setEdited(null)} />
+      )}
+    </>
+  );
+}
+
+function templateColumns(edit: (template: Template) => void, remove: (template: Template) => Promise<void>): Column<Template>[] {
+  return [
+    { key: "name", title: "Name", show: ({ name }) => name, value: ({ name }) => name },
+    { key: "user", title: "Of", show: ({ user }) => user, value: ({ user }) => user },
+    { key: "updated", title: "Changed", show: (one) => <Moment ms={one.updated_ms} />, value: (one) => one.updated_ms },
+    {
+      key: "actions",
+      title: "Actions",
+      show: (template) => (
+        <>
+          <button aria-label={`open ${template.name}`} onClick={() => edit(template)}>Open</button>{" "}
+          <Action label="Delete" question={`Delete the template ${template.name}? This cannot be undone.`} run={() => remove(template)} />
+        </>
+      ),
+    },
+  ];
+}
+
+interface DialogProps {
+  template: Template | null;
+  onDone: () => Promise<void>;
+  onClose: () => void;
+}
+
+function TemplateDialog({ template, onDone, onClose }: DialogProps) {
+  const [name, setName] = useState(template?.name ?? "");
+  const [config, setConfig] = useState(template?.config ?? "");
+  const submit = async () => {
+    await send("put", "/api/v1/templates/{name}", { path: { name }, body: { config } });
+    await onDone();
+  };
+  return (
+    <FormDialog title={template ? `Template ${template.name}` : "New template"} action="Save" submit={submit} onClose={onClose}>
+      {!template && (
+        <label>Name <input required pattern="[A-Za-z0-9._\-]{1,64}" value={name} onInput={(event) => setName(event.currentTarget.value)} /></label>
+      )}
+      <label>Configuration (YAML)
+        <textarea class="code" spellcheck={false} required value={config} onInput={(event) => setConfig(event.currentTarget.value)} />
+      </label>
+    </FormDialog>
+  );
+}

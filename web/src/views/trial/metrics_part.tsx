@@ -1,0 +1,85 @@
+/** A trial's metrics: a group's curves, and the bounds of every name. */
+
+import { get, type Schemas } from "../../api/client";
+import { CurvePanel } from "../../curves/curve_panel";
+import { toPoints } from "../../curves/joining";
+import { useLive } from "../../live/use_live";
+import { numberText } from "../../parts/format";
+import { Empty, Shown } from "../../parts/status";
+import { Table, type Column } from "../../parts/table";
+import { setQuery, useRoute } from "../../shell/router";
+import { motionOfParts } from "../experiment/experiment_view";
+import type { TrialWhole } from "./trial_view";
+
+const COLUMNS: Column<Schemas["MetricName"]>[] = [
+  { key: "group", title: "Group", show: (one) => one.group, value: (one) => one.group },
+  { key: "name", title: "Name", show: (one) => one.name, value: (one) => one.name },
+  { key: "last", title: "Latest", isNumber: true, show: (one) => numberText(one.last), value: (one) => one.last },
+  { key: "minimum", title: "Least", isNumber: true, show: (one) => numberText(one.minimum), value: (one) => one.minimum },
+  { key: "maximum", title: "Greatest", isNumber: true, show: (one) => numberText(one.maximum), value: (one) => one.maximum },
+  { key: "mean", title: "Mean", isNumber: true, show: (one) => numberText(one.mean), value: (one) => one.mean },
+  { key: "steps", title: "At step", isNumber: true, show: (one) => one.last_steps, value: (one) => one.last_steps },
+  { key: "count", title: "Values", isNumber: true, show: (one) => one.count, value: (one) => one.count },
+];
+
+export function MetricsPart({ trial }: { trial: TrialWhole }) {
+  const path = { trial_id: trial.id };
+  const live = useLive(
+    `names ${trial.id}`,
+    async (signal) => (await get("/api/v1/trials/{trial_id}/metrics/names", { path, signal })).items,
+    () => motionOfParts(trial),
+    trial.state,
+  );
+  return (
+    <Shown live={live}>
+      {(names) => names.length === 0 ? <Empty>No metrics yet.</Empty> : (
+        <>
+          <Curves trial={trial} groups={[...new Set(names.map(({ group }) => group))]} names={names} />
+          <h2>All metrics</h2>
+          <Table label="metrics" columns={COLUMNS} rows={names} rowKey={(one) => `${one.group} ${one.name}`} />
+        </>
+      )}
+    </Shown>
+  );
+}
+
+interface CurvesProps {
+  trial: TrialWhole;
+  groups: string[];
+  names: Schemas["MetricName"][];
+}
+
+function Curves({ trial, groups, names }: CurvesProps) {
+  const { query } = useRoute();
+  const group = groups.find((one) => one === query.get("group")) ?? (groups.includes("validation") ? "validation" : groups[0]!);
+  const own = names.filter((one) => one.group === group).map(({ name }) => name);
+  const chosen = own.includes(query.get("metric") ?? "") ? query.get("metric")! : own[0]!;
+  const live = useLive(
+    `series ${trial.id} ${group} ${chosen}`,
+    (signal) => get("/api/v1/trials/{trial_id}/metrics/series", { path: { trial_id: trial.id }, query: { group, name: [chosen], points: 2000 }, signal }),
+    () => motionOfParts(trial),
+    trial.state,
+  );
+  return (
+    <>
+      <div class="tools">
+        <label>Group{" "}
+          <select value={group} onChange={(event) => setQuery({ group: event.currentTarget.value, metric: null })}>
+            {groups.map((one) => <option key={one}>{one}</option>)}
+          </select>
+        </label>
+        <label>Metric{" "}
+          <select value={chosen} onChange={(event) => setQuery({ group, metric: event.currentTarget.value })}>
+            {own.map((one) => <option key={one}>{one}</option>)}
+          </select>
+        </label>
+      </div>
+      <Shown live={live}>
+        {({ series }) => (
+          <CurvePanel label={`trial ${trial.id}`} yLabel={chosen}
+            curves={series.map(({ name, points }) => ({ label: name, points: toPoints(points) }))} />
+        )}
+      </Shown>
+    </>
+  );
+}

@@ -1,0 +1,116 @@
+/** A trial: its state, its metrics, its checkpoints, its logs. */
+
+import { get, send, type Schemas } from "../../api/client";
+import { useLive } from "../../live/use_live";
+import { Action } from "../../parts/dialog";
+import { dollarsText, numberText, valueText } from "../../parts/format";
+import { Badge, Moment, Shown } from "../../parts/status";
+import { Tabs, useTab } from "../../parts/tabs";
+import { href } from "../../shell/router";
+import { CheckpointTable } from "../checkpoints/checkpoint_table";
+import { flatten } from "../experiment/all_trials";
+import { motionOf } from "../experiment/experiment_view";
+import { LogsPart } from "./logs_part";
+import { MetricsPart } from "./metrics_part";
+
+export type TrialWhole = Schemas["TrialWithEnvironment"];
+
+const TABS = [
+  ["metrics", "Metrics"],
+  ["logs", "Logs"],
+  ["checkpoints", "Checkpoints"],
+  ["environment", "Environment"],
+] as const;
+
+export function TrialView({ id }: { id: number }) {
+  const live = useLive(
+    `trial ${id}`,
+    (signal) => get("/api/v1/trials/{trial_id}", { path: { trial_id: id }, signal }),
+    motionOf,
+  );
+  const kill = async () => {
+    await send("post", "/api/v1/trials/{trial_id}/kill", { path: { trial_id: id } });
+    await live.refresh();
+  };
+  return (
+    <Shown live={live}>
+      {(trial) => (
+        <>
+          <p>
+            <a href={href("experiments", trial.experiment_id)}>Experiment {trial.experiment_id}</a>
+          </p>
+          <h1>Trial {id} <Badge state={trial.state} /></h1>
+          <div class="tools">
+            {trial.ended_ms === null && <Action label="Kill" question="End the trial at once? The search goes on without it." run={kill} />}
+            <a href={`${href("create")}?trial=${id}`}>Fork with these hyperparameters</a>
+            <a href={`${href("compare")}?trials=${id}`}>Compare</a>
+          </div>
+          <div class="split">
+            <Facts trial={trial} />
+            <Hyperparameters hparams={trial.hparams} />
+          </div>
+          <Tabs base={["trials", id]} tabs={TABS} />
+          <Part trial={trial} />
+        </>
+      )}
+    </Shown>
+  );
+}
+
+function Part({ trial }: { trial: TrialWhole }) {
+  const tab = useTab(TABS);
+  if (tab === "logs") return <LogsPart id={trial.id} />;
+  if (tab === "checkpoints") return <CheckpointTable of="trials" id={trial.id} owner={trial} />;
+  if (tab === "environment") return <Environment trial={trial} />;
+  return <MetricsPart trial={trial} />;
+}
+
+function Facts({ trial }: { trial: TrialWhole }) {
+  const places = trial.allocation?.places.map(({ agent_id, slots }) => `${agent_id} (slots ${slots.join(", ") || "none"})`);
+  return (
+    <dl class="facts">
+      <dt>Steps</dt>
+      <dd>{trial.steps_completed}{trial.target_steps !== null && ` of ${trial.target_steps}`}</dd>
+      <dt>Metric</dt>
+      <dd>latest {numberText(trial.metric)}, best {numberText(trial.best_metric)}</dd>
+      <dt>Runs on</dt>
+      <dd>{trial.allocation ? <>{places?.join(", ") || "no agent yet"} <Badge state={trial.allocation.state} /></> : "nothing now"}</dd>
+      <dt>Restarts</dt>
+      <dd>{trial.restarts}{trial.losses > 0 && `, and ${trial.losses} machines lost`}</dd>
+      {trial.recent_losses.map((loss) => (
+        <div class="pair" key={loss.time_ms}><dt>Lost</dt><dd><Moment ms={loss.time_ms} /> {loss.agent_id}: {loss.cause}</dd></div>
+      ))}
+      <dt>When</dt>
+      <dd><Moment ms={trial.created_ms} /> – <Moment ms={trial.ended_ms} /></dd>
+      <dt>Cost</dt>
+      <dd>{dollarsText(trial.cost)}</dd>
+      <dt>Seed</dt>
+      <dd>{trial.seed}</dd>
+      {trial.warm_start && <><dt>Began with</dt><dd><code>{trial.warm_start}</code></dd></>}
+      {trial.message && <><dt>Message</dt><dd>{trial.message}</dd></>}
+    </dl>
+  );
+}
+
+function Hyperparameters({ hparams }: { hparams: Record<string, unknown> }) {
+  return (
+    <section aria-label="hyperparameters">
+      <dl class="facts">
+        {Object.entries(flatten(hparams)).map(([name, value]) => (
+          <div class="pair" key={name}><dt>{name}</dt><dd>{valueText(value)}</dd></div>
+        ))}
+      </dl>
+    </section>
+  );
+}
+
+function Environment({ trial }: { trial: TrialWhole }) {
+  return (
+    <>
+      <h2>What the last run said of where it runs</h2>
+      <pre tabIndex={0}>{JSON.stringify(trial.environment, null, 2)}</pre>
+      <h2>What its code has set</h2>
+      <pre tabIndex={0}>{JSON.stringify(trial.metadata, null, 2)}</pre>
+    </>
+  );
+}
