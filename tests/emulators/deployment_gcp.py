@@ -18,8 +18,8 @@ from urllib.parse import quote
 
 from control_plane.gcp.state_table import FirestoreTable
 from detcloud.client import Client
-from lambdas.gcp.function_names import FUNCTIONS
 from infra.gcp.program import make_stack
+from lambdas.gcp.function_names import FUNCTIONS
 from tests.emulators.eventarc import ACCESS_TOKEN, CALL_SECONDS_MAX, Eventarc
 from tests.emulators.fake_gcs import FakeGcs
 from tests.emulators.firestore import Firestore
