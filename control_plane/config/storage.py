@@ -20,7 +20,6 @@ from pydantic import (
 )
 
 from control_plane.checkpoint_stores.registry import store_types
-from control_plane.config.eras import Tree
 from control_plane.config.section import (
     REVEAL,
     AbsolutePath,
@@ -89,7 +88,9 @@ def parse_storage(fields: Mapping[str, Any]) -> CheckpointStorage:
     return parsed
 
 
-def default_storage(cluster: Tree, above: Iterable[Tree]) -> Tree:
+def default_storage(
+    cluster: Mapping[str, Any], above: Iterable[Mapping[str, Any]]
+) -> Mapping[str, Any]:
     """The cluster's layer of a configuration without its store where a layer above it names one or
     any part of one: the cluster's keys would be shown to a server of the user's. The numbers of
     checkpoints to keep stay.
