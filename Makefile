@@ -1,7 +1,7 @@
 # Everything happens in .venv, from a checkout and four programs: python3.11, venv, make and git.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-core page demo demo-processes check test nightly simulate crashes gangs rare stores soak bench bench-aws lambda lint clean distclean
+.PHONY: help setup setup-core page screenshots demo demo-processes check test nightly simulate crashes gangs rare stores soak bench bench-aws lambda lint clean distclean
 
 PYTHON ?=
 VENV := .venv
@@ -44,6 +44,7 @@ help:
 	@echo "make bench      measure; installs the peers it compares with first"
 	@echo "make bench-aws  the same for the form that is deployed to AWS; needs no account"
 	@echo "make page       build the web page again; needs Node 20.19 or newer, which pip can install"
+	@echo "make screenshots  take the pictures of the web page in docs/pictures again; needs Chromium"
 	@echo "make clean      remove what the others made, but not $(VENV); distclean removes that too"
 
 setup: $(SETUP)
@@ -90,6 +91,9 @@ $(PAGE): $(PAGE_SOURCES) .ci/build-page | $(PACKAGES)
 page: $(CORE)
 	@sh .ci/build-page $(VENV)
 	@touch $(PAGE)
+
+screenshots: $(SETUP)
+	$(BIN)/python -m tests.end_to_end.page_screenshots docs/pictures
 
 $(BENCH): $(SETUP)
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[$(EXTRAS),bench]'

@@ -42,12 +42,12 @@ class Browser:
         return link
 
     def go(self, path: str, title: str | re.Pattern[str]) -> None:
-        """Go to a view by its address, and wait until it is there."""
+        """Go to a view by its address, and wait until its heading has the text."""
         self.window.goto(f"{self.url}/ui/#/{path}")
         self.see(title)
 
     def see(self, title: str | re.Pattern[str]) -> None:
-        """Wait for the heading of a view."""
+        """Wait for the heading of a view, which has the text in it."""
         self.window.get_by_role("heading", name=title, level=1).wait_for()
 
     def press(self, name: str) -> None:

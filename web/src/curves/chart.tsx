@@ -1,6 +1,6 @@
 /** Curves over steps, drawn by uPlot, with a legend of our own that a keyboard can use. */
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { numberText } from "../parts/format";
@@ -28,8 +28,9 @@ export function Chart({ label, curves, isLog, yLabel }: Props) {
   const plot = useRef<uPlot | null>(null);
   const [hidden, setHidden] = useState<ReadonlySet<string>>(new Set());
   const [pointed, setPointed] = useState<number | null>(null);
-  const columns = joinCurves(curves.map((curve) => curve.points));
-  const data = isLog ? withoutNegatives(columns) : columns;
+  // Not with every move of the pointer.
+  const columns = useMemo(() => joinCurves(curves.map((curve) => curve.points)), [curves]);
+  const data = useMemo(() => (isLog ? withoutNegatives(columns) : columns), [columns, isLog]);
   const names = curves.map((curve) => curve.label).join("\n");
 
   useEffect(() => {
@@ -44,7 +45,9 @@ export function Chart({ label, curves, isLog, yLabel }: Props) {
       plot.current = null;
     };
   }, [names, isLog, yLabel]);
-  useEffect(() => plot.current?.setData(data as uPlot.AlignedData), [JSON.stringify(data)]);
+  useEffect(() => {
+    if (plot.current) showData(plot.current, data);
+  }, [data]);
   useEffect(() => {
     curves.forEach((curve, n) => plot.current?.setSeries(n + 1, { show: !hidden.has(curve.label) }));
   }, [hidden, names, isLog, yLabel]);
@@ -72,6 +75,15 @@ export function Chart({ label, curves, isLog, yLabel }: Props) {
       </ul>
     </figure>
   );
+}
+
+/** Show other data, at the part of it that was zoomed to. */
+function showData(plot: uPlot, data: Columns): void {
+  const steps = plot.data[0];
+  const { min, max } = plot.scales["x"]!;
+  const isZoomed = steps.length > 1 && (min! > steps[0]! || max! < steps.at(-1)!);
+  plot.setData(data as uPlot.AlignedData, !isZoomed);
+  if (isZoomed) plot.redraw();
 }
 
 /** The value below the pointer, or a curve's last one. */

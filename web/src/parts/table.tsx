@@ -13,6 +13,12 @@ export interface Column<T> {
   isNumber?: boolean;
 }
 
+/** What can be done with a row stays in sight where a table is wider than the window. */
+function cellClass(column: { key: string; isNumber?: boolean }): string {
+  if (column.key === "actions") return "kept";
+  return column.isNumber ? "number" : "";
+}
+
 interface Props<T> {
   label: string;
   columns: Column<T>[];
@@ -39,7 +45,7 @@ export function Table<T>({ label, columns, rows, rowKey, chosen, onChoose }: Pro
     const descending = isSorted ? !order.descending : false;
     const sort = isSorted ? (order.descending ? "descending" : "ascending") : "none";
     return (
-      <th key={column.key} scope="col" class={column.isNumber ? "number" : ""}
+      <th key={column.key} scope="col" class={cellClass(column)}
         aria-sort={column.value ? sort : undefined}>
         {column.value
           ? <button class="head" onClick={() => setOrder({ key: column.key, descending })}>
@@ -77,7 +83,7 @@ export function Table<T>({ label, columns, rows, rowKey, chosen, onChoose }: Pro
                   </td>
                 )}
                 {columns.map((column) => (
-                  <td key={column.key} class={column.isNumber ? "number" : ""}>{column.show(row)}</td>
+                  <td key={column.key} class={cellClass(column)}>{column.show(row)}</td>
                 ))}
               </tr>
             );

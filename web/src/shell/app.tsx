@@ -5,7 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 import { get } from "../api/client";
 import { onSessionChange, sessionKey } from "../api/session";
 import { useLive } from "../live/use_live";
-import { Empty, Failure, Loading } from "../parts/status";
+import { Empty, Failure } from "../parts/status";
 import { CompareView } from "../views/compare/compare_view";
 import { CreateView } from "../views/create/create_view";
 import { ExperimentView } from "../views/experiment/experiment_view";
@@ -32,11 +32,9 @@ function SignedIn({ route }: { route: Route }) {
   const [first = "experiments"] = route.parts;
   // A view without a trace of the one before.
   const identity = route.parts.slice(0, 2).join("/");
-  if (!who.value) {
-    return who.error ? <Failure error={who.error} retry={() => void who.refresh()} /> : <Loading />;
-  }
   return (
     <>
+      {who.error && <Failure error={who.error} retry={() => void who.refresh()} />}
       <Navigation who={who.value} current={first} />
       <main id="main" tabIndex={-1}>
         <Fence key={identity}>{chooseView(first, route.parts[1] ?? "")}</Fence>

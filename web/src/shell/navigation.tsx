@@ -17,7 +17,8 @@ export const VIEWS = [
 ];
 
 interface Props {
-  who: Schemas["Who"];
+  /** Undefined until the cluster has told. */
+  who: Schemas["Who"] | undefined;
   current: string;
 }
 
@@ -56,7 +57,7 @@ export function Navigation({ who, current }: Props) {
       <div class="who">
         <button onClick={() => setOpen(true)} title="Ctrl K">Go to …</button>
         <button onClick={changeTheme} aria-label={`colours: ${theme}`}>◐ {theme}</button>
-        <span>{who.user} ({who.role})</span>
+        {who && <span>{who.user} ({who.role})</span>}
         <button onClick={() => void signOut()}>Sign out</button>
       </div>
       {isOpen && <Palette onClose={() => setOpen(false)} />}

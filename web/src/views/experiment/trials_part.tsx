@@ -1,5 +1,6 @@
 /** The trials of an experiment in one table, with what they differ in. */
 
+import { useState } from "preact/hooks";
 import { numberText, valueText } from "../../parts/format";
 import { Badge, Empty, Moment, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
@@ -10,6 +11,7 @@ import type { ExperimentWhole } from "./experiment_view";
 type Row = Trial & { flat: Record<string, unknown> };
 
 export function TrialsPart({ experiment }: { experiment: ExperimentWhole }) {
+  const [chosen, setChosen] = useState<Set<string | number>>(new Set());
   const live = useTrials(experiment);
   return (
     <Shown live={live}>
@@ -18,7 +20,11 @@ export function TrialsPart({ experiment }: { experiment: ExperimentWhole }) {
         const rows = items.map((trial) => ({ ...trial, flat: flatten(trial.hparams) }));
         return (
           <>
-            <Table label="trials" rows={rows} rowKey={({ id }) => id} columns={trialColumns(rows, experiment.metric)} />
+            <div class="tools">
+              <span class="quiet">{chosen.size ? `${chosen.size} chosen` : "Nothing chosen"}</span>
+              {chosen.size > 0 && <a href={`${href("compare")}?trials=${[...chosen].join(",")}`}>Compare</a>}
+            </div>
+            <Table label="trials" chosen={chosen} onChoose={setChosen} rows={rows} rowKey={({ id }) => id} columns={trialColumns(rows, experiment.metric)} />
             <p class="quiet">{items.length} trials{next ? ", the first of more: sorting is among these" : ""}</p>
           </>
         );

@@ -1,0 +1,68 @@
+"""`python -m tests.end_to_end.page_screenshots FOLDER`: pictures of the web page's views.
+
+Those of docs/web-page.md, over a search of examples/digits on a cluster of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.end_to_end.browser import open_window, start_chromium
+from tests.end_to_end.laptop import DIGITS, Laptop
+
+# The name of each picture, the address, the heading, and what is there once the view has loaded.
+PICTURES = (
+    ("experiments", "experiments", "Experiments", "newest first"),
+    ("experiment", "experiments/1?group=training&metric=loss&smooth=0.6", "", "trial 8"),
+    ("trials", "experiments/1/trials", "", "trials"),
+    ("hyperparameters", "experiments/1/hyperparameters", "", "Importance"),
+    ("trial", "trials/1", "Trial 1", "All metrics"),
+    ("logs", "trials/1/logs", "Trial 1", "complete"),
+    ("compare", "compare?trials=1,2,3", "Compare", "trial 3 of"),
+    ("job-queue", "jobs", "Job queue", "Manage Job"),
+    ("pools", "pools/default", "Pools and agents", "ALIVE"),
+    ("new-experiment", "create?experiment=1", "New experiment", "is valid"),
+)
+SIZE = {"width": 1200, "height": 750}
+FOLLOW_SECONDS_MAX = 900.0
+
+
+def main() -> int:
+    """Take every picture."""
+    if len(sys.argv) != 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as home:
+        laptop = Laptop(Path(home) / "home", LOGNAME="ada")
+        try:
+            take_pictures(laptop, folder)
+        finally:
+            laptop.end()
+    return 0
+
+
+def take_pictures(laptop: Laptop, folder: Path) -> None:
+    """Take them into `folder`, of a search that has ended and one that trains."""
+    laptop.run("up", "--slots", 2)
+    config = DIGITS / "random.yaml"
+    laptop.run("create", config, DIGITS, "--follow", seconds=FOLLOW_SECONDS_MAX)
+    laptop.run("create", config, DIGITS)
+    laptop.run("create", config, DIGITS, "--paused")
+    with start_chromium() as chromium, open_window(chromium, laptop, viewport=SIZE) as browser:
+        browser.sign_in()
+        for name, path, title, content in PICTURES:
+            browser.go(path, title)
+            browser.wait_for_text(content)
+            # Charts are drawn with the frame after their data.
+            browser.window.wait_for_timeout(500)
+            picture = folder / f"{name}.png"
+            browser.window.screenshot(path=str(picture))
+            print(picture)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

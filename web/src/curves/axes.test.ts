@@ -1,0 +1,28 @@
+import { expect, test } from "vitest";
+import { axisPlaces } from "./axes";
+
+test("numbers lie by their size", () => {
+  const axis = axisPlaces([2, 4, 3]);
+  expect([2, 3, 4].map(axis.place)).toEqual([0, 0.5, 1]);
+  expect([axis.isLog, axis.ends]).toEqual([false, [2, 4]]);
+});
+
+test("numbers over two decades lie by their logarithm", () => {
+  const axis = axisPlaces([0.001, 0.1]);
+  expect(axis.isLog).toBe(true);
+  // A hundredth is halfway between a thousandth and a tenth.
+  expect(axis.place(0.01)).toBeCloseTo(0.5, 12);
+});
+
+test("words lie in their order, and equal ones at one place", () => {
+  const axis = axisPlaces(["b", "a", "b", true]);
+  expect(axis.ends).toEqual(["a", "b", true]);
+  expect(["a", "b", true].map(axis.place)).toEqual([0, 0.5, 1]);
+  expect(axis.place("c")).toBeNull();
+});
+
+test("one value is in the middle, and a missing one nowhere", () => {
+  expect(axisPlaces([7, 7]).place(7)).toBe(0.5);
+  expect(axisPlaces(["x"]).place("x")).toBe(0.5);
+  expect(axisPlaces([1, undefined]).place(undefined)).toBeNull();
+});
