@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from tests.emulators.firestore import Firestore
     from tests.emulators.ministack import Ministack
     from tests.emulators.seaweedfs import SeaweedFs
+
+ROOT = Path(__file__).resolve().parents[1]
 
 # The same examples each time, on slow machines too: a gate that was green is green again on the
 # same tree. `--hypothesis-profile=default` draws others.
@@ -49,6 +52,33 @@ def miss(name: str, why: str) -> NoReturn:
     if name in os.environ.get("DETCLOUD_REQUIRE", "").split(","):
         pytest.fail(f"{reason}, and DETCLOUD_REQUIRE names it", pytrace=False)
     pytest.skip(reason, allow_module_level=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Skip a module that imports a package which is not here, as `require` does; an error where
+    DETCLOUD_REQUIRE says that the machine is meant to have everything.
+    """
+    report = yield
+    call = getattr(report, "call", None)
+    missing = None if call is None or not call.excinfo else _missing_package(call.excinfo.value)
+    if missing is not None and not os.environ.get("DETCLOUD_REQUIRE"):
+        report.outcome = "skipped"
+        reason = f"Skipped: {missing} is not installed; `make setup` installs it"
+        report.longrepr = (str(collector.path), 0, reason)
+    return report
+
+
+def _missing_package(error: BaseException | None) -> str | None:
+    """Return the package of somebody else that an error says is missing."""
+    while error is not None:
+        if isinstance(error, ModuleNotFoundError) and error.name:
+            package = error.name.partition(".")[0]
+            return None if (ROOT / package).exists() or package == "detcloud" else error.name
+        error = getattr(error, "cause", None) or error.__cause__
+    return None
 
 
 @pytest.fixture(scope="session")

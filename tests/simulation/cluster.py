@@ -2,11 +2,13 @@
 around them, and a clock that moves only when a test moves it.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
@@ -23,10 +25,8 @@ from control_plane.actors.trial.state import TrialState
 from control_plane.agents.leases import mark_lost_agents
 from control_plane.agents.service import AgentService
 from control_plane.agents.sessions import LogChunk
-from control_plane.aws.state_table import DynamoDbTable
 from control_plane.engine import actor_types, due_rows
 from control_plane.engine.engine import Engine
-from control_plane.gcp.state_table import FirestoreTable
 from control_plane.searchers.era_rules import LENGTH_ERA
 from control_plane.searchers.methods.random import RandomPlan
 from control_plane.searchers.search import SearchPlan
@@ -38,6 +38,11 @@ from control_plane.suggestions.suggester import Suggester
 from lambdas.simulation.state_checker import CheckedTable, StateChecker
 from tests.engine_timing import UNHURRIED
 from tests.simulation.scripted_agent import Script, ScriptedAgent
+
+# Who simulates on one machine needs no cloud's packages.
+if TYPE_CHECKING:
+    from control_plane.aws.state_table import DynamoDbTable
+    from control_plane.gcp.state_table import FirestoreTable
 
 T = TypeVar("T")
 

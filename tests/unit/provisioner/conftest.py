@@ -1,14 +1,21 @@
 """The accounts at simulated clouds that the tests of their providers share."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.unit.provisioner import ec2_account, gce_account
+# A cloud's packages may not be here.
+if TYPE_CHECKING:
+    from tests.unit.provisioner import ec2_account, gce_account
 
 
 @pytest.fixture(scope="module")
 def lasting() -> Iterator[ec2_account.Account]:
+    from tests.unit.provisioner import ec2_account
+
     with ec2_account.open_account() as found:
         yield found
 
@@ -21,6 +28,8 @@ def ec2(lasting: ec2_account.Account) -> ec2_account.Account:
 
 @pytest.fixture(scope="module")
 def lasting_gce() -> Iterator[gce_account.Account]:
+    from tests.unit.provisioner import gce_account
+
     with gce_account.open_account() as found:
         yield found
 
