@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeGuard
 from pydantic_core import to_json
 
 from control_plane.actors.messages.trial import (
+    NOTICE_OUTCOMES,
     AllocationExited,
     CheckpointReported,
     ContainerStateReported,
@@ -202,6 +203,7 @@ def _to_exit(report: Report, context: ReportContext) -> TrialMessage:
     """
     line = report.line
     code, revision = line.get("code"), line.get("directive_revision")
+    outcome = _parse_text(line.get("notice_outcome"), 64)
     return AllocationExited(
         epoch=report.epoch,
         reason=_parse_text(line.get("reason"), 64) or "errored",
@@ -211,6 +213,7 @@ def _to_exit(report: Report, context: ReportContext) -> TrialMessage:
         node_rank=context.node_rank,
         nodes=context.nodes,
         notice=_parse_text(line.get("notice"), NOTICE_CHARACTERS_MAX),
+        notice_outcome=outcome if outcome in NOTICE_OUTCOMES else "",
     )
 
 

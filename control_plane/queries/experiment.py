@@ -37,6 +37,18 @@ class TrialCounts(Answer):
     errored: int = 0
 
 
+class NoticeCounts(Answer):
+    """The numbers of notices that a trial's machine ends, by how they went: the trial saved its
+    work after it, finished the checkpoint that was on its way, left with the one it had, or was cut
+    short.
+    """
+
+    saved: int = 0
+    finished: int = 0
+    kept: int = 0
+    cut: int = 0
+
+
 class Experiment(Answer):
     """An experiment; docs/api.md has the fields. `id` is null for one that was only validated."""
 
@@ -53,6 +65,7 @@ class Experiment(Answer):
     best_metric: float | None = None
     best_trial_id: int | None = None
     trials: TrialCounts = TrialCounts()
+    notices: NoticeCounts = NoticeCounts()
     created_ms: int
     ended_ms: int | None = None
     message: str = ""
@@ -215,6 +228,7 @@ def _fields(services: Services, state: ExperimentState, definition: Definition) 
         "best_metric": state.best_metric,
         "best_trial_id": state.best_trial,
         "trials": counts,
+        "notices": NoticeCounts(**state.notices),
         "created_ms": state.created_ms,
         "ended_ms": state.ended_ms,
         "message": state.message,

@@ -203,6 +203,14 @@ _EXITS = {
 }
 
 
+_NOTICE_OUTCOMES = {
+    "saved": "saved its work",
+    "finished": "finished the checkpoint that was on its way",
+    "kept": "left with the checkpoint that it had",
+    "cut": "was cut short",
+}
+
+
 def _checkpoint_sentence(message: to_trial.CheckpointReported, context: SentenceContext) -> str:
     checkpoint = message.checkpoint
     size = f"{message.size_bytes:,} bytes in {_count_text(message.files, 'file')}"
@@ -282,6 +290,9 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
     ),
     to_experiment.TrialEnded: _trial_end_sentence,
     to_experiment.TrialMetered: _metering_sentence,
+    to_experiment.NoticeEnded: lambda m, context: (
+        f"{context.trial(m.number)}, told that its machine ends, {_NOTICE_OUTCOMES[m.outcome]}"
+    ),
     to_experiment.CostCheckDue: lambda _, context: "a look at what it costs is due",
 }
 

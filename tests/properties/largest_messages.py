@@ -276,6 +276,7 @@ EXPERIMENT_MESSAGES: Mapping[type, Largest] = {
     to_experiment.TrialMetered: Largest(
         CROWD, lambda: to_experiment.TrialMetered(1, 1, 10**15, 10**12, NOW_MS, True)
     ),
+    to_experiment.NoticeEnded: Largest(CROWD, lambda: to_experiment.NoticeEnded(1, 1, "finished")),
     to_experiment.CostCheckDue: Largest(CROWD, to_experiment.CostCheckDue),
 }
 

@@ -48,6 +48,7 @@ from control_plane.actors.messages.experiment import (
     ExperimentSubmitted,
     JobAudited,
     KillRequested,
+    NoticeEnded,
     OperationsPosted,
     PauseRequested,
     PoolChanged,
@@ -89,6 +90,9 @@ def step(
             return _apply_trial_end(state, message, context)
         case TrialMetered() | CostCheckDue():
             return apply_cost_message(state, message, context)
+        case NoticeEnded(outcome=outcome):
+            counts = {**state.notices, outcome: state.notices.get(outcome, 0) + 1}
+            return evolve(state, notices=counts)
         case SearchContinued():
             return expand_backlog(state, context)
         case SuggestedPoints() | SuggestionFailed():

@@ -1,6 +1,7 @@
 """The state of an experiment: its head, its definition, its changed settings, its listing row."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from control_plane.actors.cost import to_micros
@@ -59,7 +60,7 @@ class ExperimentState:
     counts the collections of checkpoints that it requested.
     `progress` is in [0, 1], None where an ended experiment has none. `time_metric` is "" where the
     search has none. `is_open_ended`: trials train as long as their code does, and report the share
-    that is done.
+    that is done. `notices` counts by their outcome the notices that machines of its trials end.
     """
 
     experiment_id: int
@@ -88,6 +89,7 @@ class ExperimentState:
     time_metric: str = ""
     bill: Bill = field(default_factory=Bill)
     is_open_ended: bool = False
+    notices: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,6 +227,17 @@ class TrialMetered:
 
 
 @dataclass(frozen=True, slots=True)
+class NoticeEnded:
+    """A notice that the machine of the trial's allocation `epoch` ends has had its outcome, one of
+    NOTICE_OUTCOMES.
+    """
+
+    number: int
+    epoch: int
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
 class CostCheckDue:
     """Timer: the experiment may reach its `max_cost` soon."""
 
@@ -259,5 +270,6 @@ ExperimentMessage = (
     | TrialLengthReached
     | TrialEnded
     | TrialMetered
+    | NoticeEnded
     | CostCheckDue
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from control_plane.actors.records import CheckpointRef, Place, Status, TrialSettings
 
@@ -225,10 +226,17 @@ class EarlyExitReported:
     reason: str
 
 
+CUT: Final = "cut"
+NOTICE_OUTCOMES: Final = ("saved", "finished", "kept", CUT)
+"""How the notice of a machine's end went for a trial: in a checkpoint begun after it, in one begun
+before it, in neither because there was no need or no time, or in an end before the trial left."""
+
+
 @dataclass(frozen=True, slots=True)
 class AllocationExited:
     """The processes of node `node_rank` of `nodes` have exited, after all of their reports were
-    delivered. `notice`: why its machine was about to end, "" if it was not.
+    delivered. `notice`: why its machine was about to end, "" if it was not. `notice_outcome`: how
+    that went, one of NOTICE_OUTCOMES, "" unless the trial or its agent has said so.
     """
 
     epoch: int
@@ -239,6 +247,7 @@ class AllocationExited:
     node_rank: int = 0
     nodes: int = 1
     notice: str = ""
+    notice_outcome: str = ""
 
 
 AllocationMessage = (

@@ -10,6 +10,7 @@ failure of the trial either, but starts are not tried for ever.
 from typing import assert_never
 
 from control_plane.actors import addresses
+from control_plane.actors.messages.experiment import NoticeEnded
 from control_plane.actors.messages.stored_names import message_name
 from control_plane.actors.messages.trial import (
     AllocationExited,
@@ -362,6 +363,15 @@ def _end_member(
 
 
 def _end_allocation(
+    state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
+) -> TrialState:
+    if outcome := allocation.notice_outcome or message.notice_outcome:
+        told = NoticeEnded(state.number, state.epoch, outcome)
+        context.send(addresses.experiment(state.experiment_id), told)
+    return _after_end(state, allocation, message, context)
+
+
+def _after_end(
     state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
 ) -> TrialState:
     reason = message.reason

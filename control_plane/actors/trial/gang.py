@@ -9,7 +9,7 @@ the exit of the chief, the node of rank 0.
 
 from dataclasses import replace
 
-from control_plane.actors.messages.trial import AllocationExited, AllocationLost
+from control_plane.actors.messages.trial import CUT, AllocationExited, AllocationLost
 from control_plane.actors.trial.state import (
     Allocation,
     AllocationState,
@@ -74,7 +74,11 @@ def record_node_exit(allocation: Allocation, message: AllocationExited) -> Alloc
     weight = _exit_weight(message, at_exit)
     is_heavier = known is None or weight > _exit_weight(known.exit, known.wish)
     verdict = Verdict(message, desired) if is_heavier else known
-    return evolve(allocation, members=tuple(members), verdict=verdict)
+    # The chief tells, whichever node's machine ends; a node that was cut short knows least.
+    outcome = allocation.notice_outcome
+    if message.notice_outcome and outcome in ("", CUT):
+        outcome = message.notice_outcome
+    return evolve(allocation, members=tuple(members), verdict=verdict, notice_outcome=outcome)
 
 
 def record_lost_agent(allocation: Allocation, message: AllocationLost) -> Allocation:

@@ -49,8 +49,8 @@ class Allocation:
     the queue of `pool`. It has no `places` while queued, and got them at `placed_ms`; they cost
     `rates`, and lost ones cost `spent_micros` in all (metering.py). `wish`: its desired state.
 
-    Fields of gangs alone: `members` by rank, the `verdict` on them so far, and the steps of the
-    latest validation that counted, `validated`.
+    Fields of gangs alone: `members` by rank, the `verdict` on them so far, the steps of the latest
+    validation that counted, `validated`, and how a notice went, `notice_outcome`.
     """
 
     ticket: str
@@ -66,6 +66,7 @@ class Allocation:
     placed_ms: int = 0
     rates: tuple[int, ...] = ()
     spent_micros: int = 0
+    notice_outcome: str = ""
 
     @property
     def agents(self) -> tuple[str, ...]:

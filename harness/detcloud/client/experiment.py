@@ -15,6 +15,7 @@ from detcloud.client.records import (
     CollectionPreview,
     ExperimentMetrics,
     HistoryEntry,
+    NoticeCounts,
     ReplayedActor,
     UnrecordedCheckpoint,
 )
@@ -54,6 +55,7 @@ class Experiment(Resource):
     job_id = Field[str]("The UUID of its place in the queue.")
     archived = Field[bool]("Whether lists leave it out.")
     seed = Field[int]("The seed of the search.")
+    notices = Field[NoticeCounts]("Notices that its trials' machines end, by how they went.")
     cost = Field[float]("Dollars it has cost so far.")
     max_cost = Field[float | None]("Dollars it may cost; None for no limit.")
     max_slots = Field[int | None]("Slots it may have at once; None for no limit.")

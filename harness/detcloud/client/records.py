@@ -56,6 +56,17 @@ class Identity(TypedDict):
     role: str
 
 
+class NoticeCounts(TypedDict):
+    """The numbers of notices that a trial's machine ends, by how they went: in a checkpoint begun
+    after it, in one begun before it, in neither, or in an end before the trial left.
+    """
+
+    saved: int
+    finished: int
+    kept: int
+    cut: int
+
+
 class TrialCounts(TypedDict):
     """Trials of an experiment: asked for so far, not ended yet, ended well, ended in an error."""
 

@@ -3,6 +3,7 @@
 from detcloud.core.checkpoint import CheckpointContext, DownloadMode
 from detcloud.core.context import AlertLevel, Context, init
 from detcloud.core.distributed_context import DistributedContext
+from detcloud.core.notice_plan import Choice
 from detcloud.core.preempt import PreemptContext, PreemptMode
 from detcloud.core.profiler import ProfilerContext
 from detcloud.core.searcher import SearcherContext, SearcherMode, SearcherOperation
@@ -14,6 +15,7 @@ __all__ = [
     "AlertLevel",
     "CheckpointContext",
     "CheckpointReference",
+    "Choice",
     "Context",
     "DistributedContext",
     "DownloadMode",

@@ -18,7 +18,8 @@ from typing import Any
 from detcloud.core.checkpoint import CheckpointContext
 from detcloud.core.distributed_context import DistributedContext, detect_distributed
 from detcloud.core.environment import environment
-from detcloud.core.preempt import PreemptContext, PreemptMode
+from detcloud.core.notice_plan import Choice, Outcome, Situation, choose_action
+from detcloud.core.preempt import SIGTERM_REASON, PreemptContext, PreemptMode
 from detcloud.core.profiler import ProfilerContext
 from detcloud.core.searcher import SearcherContext
 from detcloud.core.tensorboard import EventWriter
@@ -82,6 +83,45 @@ class Context:
         if self.is_chief:
             text = ": ".join(filter(None, (title, description)))
             print(f"[detcloud] alert ({level.value}): {text}", file=sys.stderr, flush=True)
+
+    def plan_last_save(self, *, is_saved: bool = False) -> Choice:
+        """Choose what to do with the work before leaving, and tell it in the log: to save it,
+        unless a notice leaves no time for that. With `FINISH` and `KEEP` do not save, and leave.
+
+        `is_saved`: the last checkpoint, stored or on its way, has all of it. Of several processes
+        the chief asks and tells the others.
+        """
+        notice, saves = self.preempt.notice, self.checkpoint.saves
+        if notice is None or notice.deadline_ms is None:
+            return Choice.SAVE
+        running, latest = saves.running, saves.latest
+        situation = Situation(
+            seconds_left=notice.deadline_ms / 1000 - time.time(),
+            is_saved=is_saved,
+            state_bytes=latest.bytes_total if latest is not None else None,
+            bytes_per_second=saves.bytes_per_second,
+            running_bytes=running.bytes_total if running is not None else None,
+            running_seconds=time.monotonic() - running.began if running is not None else 0.0,
+        )
+        choice, why = choose_action(situation)
+        print(
+            f"[detcloud] notice ({notice.reason:.80}), {situation.seconds_left:.1f} s left: "
+            f"{choice.value}, since {why}",
+            flush=True,
+        )
+        if choice is Choice.KEEP:
+            saves.abandon()
+        return choice
+
+    @property
+    def notice_outcome(self) -> Outcome | None:
+        """How a notice that this process was told of has ended by now; None without one."""
+        noticed_at, latest = self.preempt.noticed_at, self.checkpoint.saves.latest
+        if noticed_at is None:
+            return None
+        if latest is None or latest.ended is None or latest.ended < noticed_at:
+            return Outcome.KEPT
+        return Outcome.SAVED if latest.began >= noticed_at else Outcome.FINISHED
 
     def close(self) -> None:
         """Stop measuring; close the event file and the connections to the other processes, once a
@@ -305,7 +345,7 @@ def _stop_on_sigterm(preempt: PreemptContext) -> Callable[[], None]:
         return lambda: None
 
     def request(_signal: int, _frame: FrameType | None) -> None:
-        preempt.request(Preemption(time.time_ns() // 1_000_000, "SIGTERM"))
+        preempt.request(Preemption(time.time_ns() // 1_000_000, SIGTERM_REASON))
 
     previous = signal.signal(signal.SIGTERM, request)
 
@@ -340,6 +380,9 @@ def _report_exit(directory: TrialDirectory, context: Context, error: BaseExcepti
     if reason == "invalid_hp" and context.train.early_exit is not EarlyExitReason.INVALID_HP:
         context.train.report_early_exit(EarlyExitReason.INVALID_HP)
     revision = directory.directives.latest.revision
+    outcome = context.notice_outcome if context.distributed.rank == 0 else None
+    if outcome is not None:
+        message["notice_outcome"] = outcome.value
     for report in reports:
         report.append("exit", reason=reason, directive_revision=revision, **message)
 

@@ -12,6 +12,7 @@ from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_directory import Directives, Preemption
 
 READ_SECONDS_MIN = 0.1
+SIGTERM_REASON = "SIGTERM"
 
 
 class PreemptMode(Enum):
@@ -45,6 +46,8 @@ class PreemptContext:
         self._directed: Preemption | None = None
         self._requested: Preemption | None = None
         self.was_seen = False
+        # When the code was told of a notice, of `time.monotonic`.
+        self.noticed_at: float | None = None
         self._may_ask = mode is not PreemptMode.ChiefOnly or not (distributed and distributed.rank)
         self._agreement: StopAgreement | None = None
         control = distributed.control if distributed is not None else None
@@ -81,13 +84,26 @@ class PreemptContext:
         self._read_directives()
         return self._pending() is not None
 
+    @property
+    def notice(self) -> Preemption | None:
+        """The request to stop before a deadline that the code was told of, because its machine
+        ends; None without one. A SIGTERM does not say how much time is left.
+        """
+        agreed = self._agreement.request if self._agreement is not None else None
+        for request in (agreed, self._requested, self._directed):
+            if request is None or request.deadline_ms is None or not self.was_seen:
+                continue
+            if request.reason != SIGTERM_REASON:
+                return request
+        return None
+
     def request(self, preempt: Preemption) -> None:
         """Note a preemption that reached this process itself, such as a signal."""
         self._requested = preempt
 
     def note_stop(self) -> None:
         """Note that the processes have agreed in another way to stop for the request."""
-        self.was_seen = True
+        self._see(True)
 
     def close(self) -> None:
         """End the agreement with the other processes."""
@@ -95,7 +111,10 @@ class PreemptContext:
             self._agreement.close()
 
     def _see(self, is_seen: bool) -> bool:
-        self.was_seen = self.was_seen or is_seen
+        if is_seen:
+            self.was_seen = True
+            if self.noticed_at is None and self.notice is not None:
+                self.noticed_at = time.monotonic()
         return is_seen
 
     def _check_may_ask(self) -> None:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from detcloud.core import CheckpointReference, EarlyExitReason, SearcherOperation
+from detcloud.core import CheckpointReference, Choice, EarlyExitReason, SearcherOperation
 from detcloud.core.searcher import Outcome
 from detcloud.pytorch import generators, snapshot
 from detcloud.pytorch.callback import PyTorchCallback
@@ -132,7 +132,7 @@ class Training:
                 if self._is_stop_requested() or not operation.completed:
                     break
         if self._core.searcher.outcome is not Outcome.COMPLETED:
-            self._save_if_stale(is_last=True)
+            self._save_before_leaving()
         self._finish_save()
         if self._is_stop_requested():
             self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
@@ -385,9 +385,22 @@ class Training:
         requested = self._context.get_stop_requested()
         return any(self._core.distributed.allgather(requested)) if self._is_gang else requested
 
-    def _save_if_stale(self, *, is_last: bool = False) -> None:
+    def _save_before_leaving(self) -> None:
+        """Store what is not stored yet, as far as a notice leaves the time for it."""
+        plan = self._core.plan_last_save
+        choice = plan(is_saved=not self._is_stale()) if self._is_chief else Choice.SAVE
+        choice = self._from_chief(choice)
+        if choice is Choice.SAVE:
+            self._save_if_stale(is_last=True)
+        elif choice is Choice.KEEP:
+            self._unfinished_save = None
+
+    def _is_stale(self) -> bool:
         observed = self._observed_validation and self.position.steps > 0
-        if observed or not self.position.is_saved:
+        return observed or not self.position.is_saved
+
+    def _save_if_stale(self, *, is_last: bool = False) -> None:
+        if self._is_stale():
             self._save_checkpoint(is_last=is_last)
 
     def _save_checkpoint(self, *, is_last: bool = False) -> None:

@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -11,13 +13,14 @@ from typing import Any
 import pytest
 import torch
 
-from detcloud import pytorch
+from detcloud import core, pytorch
+from detcloud.core.background_save import Save
 from detcloud.pytorch import saving
 from detcloud.pytorch.state_copy import StateCopier, state_bytes
 from detcloud.storage.types.directory import DirectoryStore
 from tests.patience import ANSWER_SECONDS_MAX, wait_until
 from tests.unit.core.trial_files import direct, enter, make_trial, reports
-from tests.unit.pytorch.line_trial import Cluster
+from tests.unit.pytorch.line_trial import Cluster, LineTrial
 from tests.unit.pytorch.noisy_trial import NoisyTrial
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -227,3 +230,97 @@ def test_a_copy_is_of_its_moment_and_keeps_what_is_shared() -> None:
     assert state_bytes({"a": weights, "b": [weights[2:4]]}) == 24
     copier.copy_state({"weights": torch.zeros(3)})
     assert copier.held_bytes == 12
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rate", "outcome", "steps", "told"),
+    [
+        (600, 1e9, "saved", [2, 5], "save now, since"),
+        (600, 1.0, "kept", [2], "keep the last checkpoint, since"),
+        # Where the deadline has passed each moment may still do.
+        (-1, 1.0, "saved", [2, 5], "save now, since the deadline has passed"),
+    ],
+)
+def test_a_notice_ends_in_what_there_is_time_for(
+    seconds: int,
+    rate: float,
+    outcome: str,
+    steps: list[int],
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch, asynchronous=True, min_checkpoint_batches=2)
+    directives = {"revision": 1, "length": 20, "closed": True}
+    cluster.direct(**directives)
+    # Checkpoints are due after 2, 4 and so on; the notice comes in the fifth batch.
+    monkeypatch.setattr(Save, "bytes_per_second", rate)
+
+    def give_notice(batches: int) -> None:
+        if batches == 5:
+            wait_until(lambda: len(reports(cluster.trial, "checkpoint")) == 2)
+            deadline = int((time.time() + seconds) * 1000)
+            preempt = {"deadline_ms": deadline, "reason": "the market"}
+            cluster.direct(**{**directives, "preempt": preempt})
+
+    cluster.run(lambda trial: setattr(trial, "after_batch", give_notice))
+    exit_line = reports(cluster.trial)[-1]
+    assert (exit_line["reason"], exit_line["notice_outcome"]) == ("preempted", outcome)
+    stored = [line["steps_completed"] for line in reports(cluster.trial, "checkpoint")]
+    assert stored == [2, 4, *steps[1:]]
+    log = capsys.readouterr().out
+    assert "notice (the market), " in log
+    assert told in log
+
+
+def test_a_notice_within_an_upload_may_leave_time_for_that_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch, asynchronous=True, min_checkpoint_batches=2)
+    directives = {"revision": 1, "length": 20, "closed": True}
+    cluster.direct(**directives)
+    may_store, put = threading.Event(), DirectoryStore.put
+
+    def put_or_hold(store: DirectoryStore, key: str, source: Path) -> None:
+        if reports(cluster.trial, "checkpoint"):
+            assert may_store.wait(ANSWER_SECONDS_MAX)
+        put(store, key, source)
+
+    monkeypatch.setattr(DirectoryStore, "put", put_or_hold)
+    plan = core.Context.plan_last_save
+
+    def plan_then_store(context: core.Context, **options: bool) -> core.Choice:
+        choice = plan(context, **options)
+        may_store.set()
+        return choice
+
+    monkeypatch.setattr(core.Context, "plan_last_save", plan_then_store)
+
+    def give_notice(batches: int) -> None:
+        if batches == 5:
+            [stored] = reports(cluster.trial, "checkpoint")
+            # What runs is late and needs a tenth of 40 s, a new one all of them: 5/4 of the size.
+            monkeypatch.setattr(Save, "bytes_per_second", stored["size_bytes"] * 1.25 / 40)
+            deadline = int((time.time() + 25) * 1000)
+            preempt = {"deadline_ms": deadline, "reason": "the market"}
+            monkeypatch.setattr(saves(), "began", time.monotonic() - 100)
+            cluster.direct(**{**directives, "preempt": preempt})
+
+    contexts: list[core.Context] = []
+
+    def saves() -> Save:
+        running = contexts[0].checkpoint.saves.running
+        assert running is not None
+        return running
+
+    def prepare_trial(trial: LineTrial) -> None:
+        contexts.append(trial.context.core)
+        trial.after_batch = give_notice
+
+    cluster.run(prepare_trial)
+    exit_line = reports(cluster.trial)[-1]
+    assert (exit_line["reason"], exit_line["notice_outcome"]) == ("preempted", "finished")
+    stored = [line["steps_completed"] for line in reports(cluster.trial, "checkpoint")]
+    assert stored == [2, 4]
+    assert "finish the running upload, since" in capsys.readouterr().out

@@ -20,6 +20,9 @@ REVISION_MAX = 1 << 53
 _RUN_HEADER = re.compile(r"\[detcloud\] run \d+ of trial \d+, ")
 
 # The reasons that a trial may report; only the agent says that one was lost or killed.
+NOTICE_OUTCOMES = frozenset({"saved", "finished", "kept"})
+# The trial ended before it could say how its notice did.
+_CUT, _CUTTING_REASONS = "cut", frozenset({"errored", "killed", "lost"})
 REPORTABLE_REASONS = frozenset(
     {"completed", "preempted", "idle", "invalid_hp", "stop_requested", "errored"}
 )
@@ -55,6 +58,10 @@ def exit_record(
         message = status.cause
     elif not message and reason in ("errored", "lost"):
         message = f"{_cause_text(status)}{_log_excerpt(log_tail)}"
+    told = [str(line.get("notice_outcome")) for line in exits]
+    outcome = next((one for one in told if one in NOTICE_OUTCOMES), "")
+    if notice and not outcome and reason in _CUTTING_REASONS:
+        outcome = _CUT
     seen = report.get("directive_revision") if report else None
     is_valid = type(seen) is int and 0 <= seen < REVISION_MAX
     return {
@@ -64,6 +71,7 @@ def exit_record(
         "directive_revision": seen if is_valid else revision,
         "message": _legal_text(message, MESSAGE_CHARACTERS_MAX),
         **({"notice": _legal_text(notice, NOTICE_CHARACTERS_MAX)} if notice else {}),
+        **({"notice_outcome": outcome} if outcome else {}),
     }
 
 

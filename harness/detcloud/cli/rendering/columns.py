@@ -32,6 +32,12 @@ def _experiment_cost_text(experiment: Item) -> str | None:
     return f"{dollars_text(experiment.get('cost', 0.0))}{most}"
 
 
+def _notices_text(experiment: Item) -> str | None:
+    """How notices of machines that end went, such as `2 saved, 1 kept`; None without any."""
+    counts = experiment.get("notices") or {}
+    return ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count) or None
+
+
 EXPERIMENT_COLUMNS = (
     field_column("ID", "id"),
     field_column("User", "user", drop_rank=3),
@@ -54,6 +60,7 @@ EXPERIMENT_DETAILS = (
     field_column("Archived", "archived"),
     field_column("Seed", "seed"),
     Column("Cost", _experiment_cost_text),
+    Column("Notices", _notices_text),
     field_column("Max slots", "max_slots"),
     field_column("Priority", "priority"),
     field_column("Weight", "weight"),

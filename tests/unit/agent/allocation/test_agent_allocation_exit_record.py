@@ -82,3 +82,27 @@ def test_an_exit_says_that_its_machine_was_about_to_end() -> None:
     record = exit_record(status, said, "", revision=1, notice="spot" + "x" * 300)
     assert record["notice"] == "spot" + "x" * 196
     assert "notice" not in exit_record(status, said, "", revision=1)
+
+
+@pytest.mark.parametrize(
+    ("notice", "exits", "outcome"),
+    [
+        ("spot", [{"reason": "preempted", "notice_outcome": "saved"}], "saved"),
+        # The machine of another node ends: the chief tells all the same.
+        ("", [{"reason": "preempted", "notice_outcome": "kept"}], "kept"),
+        ("spot", [{"reason": "preempted"}, {"notice_outcome": "finished"}], "finished"),
+        ("spot", [{"reason": "preempted"}], None),
+        ("spot", [{"reason": "preempted", "notice_outcome": ["saved"]}], None),
+        ("spot", [{"reason": "preempted", "notice_outcome": "cut"}], None),
+        # It was to leave, and failed or was ended before it could.
+        ("spot", [{"reason": "errored"}], "cut"),
+        ("spot", [], "cut"),
+        ("spot", [{"reason": "completed"}], None),
+        ("", [], None),
+    ],
+)
+def test_the_outcome_of_a_notice(
+    notice: str, exits: list[dict[str, Any]], outcome: str | None
+) -> None:
+    record = exit_record(Status(Phase.ENDED, "trial", 1), exits, "", revision=1, notice=notice)
+    assert record.get("notice_outcome") == outcome
