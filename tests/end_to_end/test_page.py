@@ -84,6 +84,23 @@ def submit_long(laptop: Laptop, folder: Path, name: str) -> int:
     return experiment
 
 
+def pixels_of_first_curve(browser: Browser) -> int:
+    """How many pixels of the chart have the colour of its first curve, #0072b2."""
+    count: int = browser.window.evaluate(
+        """() => {
+            const canvas = document.querySelector(".chart canvas");
+            if (!canvas) return 0;
+            const context = canvas.getContext("2d");
+            const {data} = context.getImageData(0, 0, canvas.width, canvas.height);
+            let count = 0;
+            for (let n = 0; n < data.length; n += 4)
+                count += data[n] === 0 && data[n + 1] === 0x72 && data[n + 2] === 0xb2;
+            return count;
+        }"""
+    )
+    return count
+
+
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
     """A cluster with one slot and a search that has begun."""
@@ -142,11 +159,17 @@ def test_curves_and_logs_come_while_one_looks(browser: Browser) -> None:
     legend = browser.window.get_by_role("list", name="curves").get_by_role("listitem")
     legend.nth(0).wait_for()
     legend.nth(3).wait_for()
+    wait_until(lambda: pixels_of_first_curve(browser))
     browser.window.get_by_label("Best so far").check()
     browser.window.get_by_label("Log scale").check()
+    wait_until(lambda: pixels_of_first_curve(browser))
     assert "best=1" in browser.window.url
     assert "scale=log" in browser.window.url
     browser.window.locator("h1 .badge", has_text="COMPLETED").wait_for()
+    # A curve of many points that changes no more is drawn by the first answer alone.
+    browser.go("trials/1?group=training", re.compile("Trial 1"))
+    browser.window.get_by_role("list", name="curves").get_by_text("loss").wait_for()
+    wait_until(lambda: pixels_of_first_curve(browser))
 
     browser.go("trials/1/logs", re.compile("Trial 1"))
     log = browser.window.get_by_role("log")

@@ -81,7 +81,9 @@ export function Chart({ label, curves, isLog, yLabel }: Props) {
 function showData(plot: uPlot, data: Columns): void {
   const steps = plot.data[0];
   const { min, max } = plot.scales["x"]!;
-  const isZoomed = steps.length > 1 && (min! > steps[0]! || max! < steps.at(-1)!);
+  // Before it was drawn for the first time a scale has no ends.
+  const isDrawn = typeof min === "number" && typeof max === "number" && steps.length > 1;
+  const isZoomed = isDrawn && (min > steps[0]! || max < steps.at(-1)!);
   plot.setData(data as uPlot.AlignedData, !isZoomed);
   if (isZoomed) plot.redraw();
 }
