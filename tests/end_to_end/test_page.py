@@ -194,6 +194,21 @@ def test_every_view_shows_text_as_text_and_serves_everybody(browser: Browser) ->
     assert browser.faults == []
 
 
+def test_it_is_as_good_in_the_dark_and_on_a_narrow_screen(chromium: Any, laptop: Laptop) -> None:
+    narrow = {"width": 390, "height": 800}
+    with open_window(chromium, laptop, viewport=narrow, color_scheme="dark") as phone:
+        phone.sign_in()
+        for path in ("experiments", "experiments/1", "trials/1/logs", "pools/default"):
+            title, content = VIEWS[path]
+            phone.go(path, title)
+            phone.wait_for_text(content)
+            assert phone.serious_findings() == [], path
+            # What is wider scrolls in its own box, not with the page.
+            width = phone.window.evaluate("document.documentElement.scrollWidth")
+            assert width <= narrow["width"], path
+        assert phone.faults == []
+
+
 def test_the_queue_is_managed_as_the_page_of_determined_does(
     laptop: Laptop, browser: Browser, tmp_path: Path
 ) -> None:
