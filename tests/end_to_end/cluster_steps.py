@@ -23,6 +23,9 @@ DONE_SECONDS_MAX = 150.0
 SHORT, LONG, LONGEST = 2, 12, 40  # epochs
 EPOCH_BATCHES = 22
 
+# So that whoever counts checkpoints counts all that a trial has made.
+KEEP_ALL = "checkpoint_storage.save_trial_latest=100"
+
 # The second pool believes in an instance for seconds only; agents of the third are started by hand.
 POOL, IMPATIENT, DESK = "gpus", "impatient", "desk"
 
@@ -179,6 +182,31 @@ def steps_kept(deployed: DeployedCluster[Any], trial: int, epoch: int) -> list[i
     ours = [name for name in checkpoints(deployed, trial) if name.split("/")[2] == str(epoch)]
     manifests: list[Mapping[str, Any]] = [json.loads(deployed.read_checkpoint(it)) for it in ours]
     return sorted(manifest["metadata"]["steps_completed"] for manifest in manifests)
+
+
+def check_replacement(
+    deployed: DeployedCluster[Any], trial: int, described: Mapping[str, Any]
+) -> None:
+    """Check that a trial, whose machine was taken away once in an epoch, saved its work and went on
+    with it elsewhere.
+    """
+    assert (described["restarts"], described["losses"]) == (0, 1)
+    assert "takes this spot instance away" in described["recent_losses"][0]["cause"]
+    assert described["steps_completed"] == described["target_steps"]
+    # Its last checkpoint there is of the notice, not of an epoch's end, and its work went on there.
+    left, resumed = (steps_kept(deployed, trial, epoch) for epoch in (1, 2))
+    assert left[-1] % EPOCH_BATCHES
+    assert left[-1] < resumed[0] <= left[-1] + EPOCH_BATCHES
+
+
+def failed_boot(person: Laptop, command: str) -> dict[str, Any]:
+    """The only boot of the first pool that failed, at this command of the boot script."""
+    boot: dict[str, Any]
+    (boot,) = person.json("resource-pool", "describe", POOL)["fleet"]["failed_boots"]
+    assert boot["boot_log"].splitlines()[-2] == f"{command}: it is broken"
+    assert "detcloud: the boot failed with 6 at line" in boot["reason"]
+    assert f"{command} -aG docker detcloud" in boot["reason"]
+    return boot
 
 
 def status_of(call: Callable[[], object]) -> int:

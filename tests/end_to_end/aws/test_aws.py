@@ -22,15 +22,14 @@ from tests.emulators.deployment import Deployment
 from tests.emulators.ec2.machine import Machine
 from tests.end_to_end.aws.cluster import send_warning
 from tests.end_to_end.cluster_steps import (
-    EPOCH_BATCHES,
     LONG,
     SHORT,
+    check_replacement,
     checkpoints,
     create,
     first_checkpoint,
     running,
     status_of,
-    steps_kept,
     wait_for,
     wait_for_search,
     wait_until,
@@ -84,13 +83,7 @@ def test_a_spot_notice_ends_in_a_checkpoint_and_a_replacement(
     wait_until(lambda: len(region.machines) > before + 1, 30, "a replacement")
     assert time.monotonic() - noticed < NOTICE_SECONDS, "the replacement comes before the end"
     described = wait_for(deployment, person, experiment)
-    assert (described["restarts"], described["losses"]) == (0, 1)
-    assert "takes this spot instance away" in described["recent_losses"][0]["cause"]
-    assert described["steps_completed"] == described["target_steps"]
-    # Its last checkpoint there is of the notice, not of an epoch's end, and its work went on there.
-    left, resumed = (steps_kept(deployment, trial, epoch) for epoch in (1, 2))
-    assert left[-1] % EPOCH_BATCHES
-    assert left[-1] < resumed[0] <= left[-1] + EPOCH_BATCHES
+    check_replacement(deployment, trial, described)
 
 
 @pytest.mark.nightly

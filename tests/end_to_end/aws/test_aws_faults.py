@@ -12,11 +12,13 @@ from tests.emulators.deployment import Deployment
 from tests.end_to_end.aws.cluster import minutes_stopped
 from tests.end_to_end.cluster_steps import (
     IMPATIENT,
+    KEEP_ALL,
     LONGEST,
     POOL,
     SHORT,
     checkpoints,
     create,
+    failed_boot,
     first_checkpoint,
     forget_passes,
     lease_of,
@@ -44,10 +46,7 @@ def test_instances_that_fail_to_boot_say_why_and_are_replaced(
     for experiment in experiments:
         described = wait_for(deployment, person, experiment)
         assert (described["restarts"], described["losses"]) == (0, 0)
-    (boot,) = person.json("resource-pool", "describe", POOL)["fleet"]["failed_boots"]
-    assert boot["boot_log"].splitlines()[-2] == "usermod: it is broken"
-    assert "detcloud: the boot failed with 6 at line" in boot["reason"]
-    assert "usermod -aG docker detcloud" in boot["reason"]
+    boot = failed_boot(person, "usermod")
     ended = {sleeper.id, boot["id"]}
     assert not ended & {it.id for it in deployment.billed_instances()}
     assert sleeper.reason is not None
@@ -80,7 +79,7 @@ def test_a_throttled_table_delays_everybody_and_nothing_runs_twice(
 def test_an_api_that_is_down_for_a_minute_stops_no_training_and_loses_no_report(
     deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
-    experiment = create(person, LONGEST, tmp_path)
+    experiment = create(person, LONGEST, tmp_path, settings=(KEEP_ALL,))
     (machine,) = running(deployment)
     launched = len(deployment.account.ec2.region.machines)
     trial = first_checkpoint(deployment, experiment)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,10 +29,11 @@ def create(
     folder: Path,
     pool: str = POOL,
     batch_seconds: float = 0.0,
+    settings: Sequence[str] = (),
 ) -> int:
     """One digits trial, which is told where Cloud Storage is here; its experiment."""
-    setting = f"environment.environment_variables=[{variable(deployment)}]"
-    return cluster_steps.create(person, epochs, folder, pool, batch_seconds, (setting,))
+    place = f"environment.environment_variables=[{variable(deployment)}]"
+    return cluster_steps.create(person, epochs, folder, pool, batch_seconds, (place, *settings))
 
 
 def variable(deployment: GcpDeployment) -> str:

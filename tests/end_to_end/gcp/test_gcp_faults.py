@@ -13,11 +13,14 @@ from control_plane.gcp.row_documents import document_path
 from control_plane.state.table import Expect, Key, Put
 from lambdas.clock import now_ms
 from tests.end_to_end.cluster_steps import (
+    DONE_SECONDS_MAX,
     IMPATIENT,
+    KEEP_ALL,
     LONGEST,
     POOL,
     SHORT,
     checkpoints,
+    failed_boot,
     first_checkpoint,
     forget_passes,
     lease_of,
@@ -50,10 +53,7 @@ def test_machines_that_fail_to_boot_say_why_and_are_replaced(
     for experiment in experiments:
         described = wait_for(deployment, person, experiment)
         assert (described["restarts"], described["losses"]) == (0, 0)
-    (boot,) = person.json("resource-pool", "describe", POOL)["fleet"]["failed_boots"]
-    assert boot["boot_log"].splitlines()[-2] == "usermod: it is broken"
-    assert "detcloud: the boot failed with 6 at line" in boot["reason"]
-    assert "usermod -aG docker detcloud" in boot["reason"]
+    boot = failed_boot(person, "usermod")
     # The silent one was deleted, and so was the one that had switched itself off.
     ended = {sleeper.name, boot["id"]}
     wait_until(lambda: all(project.machines[it].deleted for it in ended), 60, "their end")
@@ -96,7 +96,7 @@ def test_a_database_that_refuses_and_loses_answers_delays_everybody_and_nothing_
 def test_an_api_that_is_down_for_a_minute_stops_no_training_and_loses_no_report(
     deployment: GcpDeployment, person: Laptop, tmp_path: Path
 ) -> None:
-    experiment = create(deployment, person, LONGEST, tmp_path)
+    experiment = create(deployment, person, LONGEST, tmp_path, settings=(KEEP_ALL,))
     (machine,) = running(deployment)
     launched = len(deployment.project.machines)
     trial = first_checkpoint(deployment, experiment)
@@ -108,7 +108,9 @@ def test_an_api_that_is_down_for_a_minute_stops_no_training_and_loses_no_report(
             # Its work goes on to the end, and then it waits with what it has to say.
             assert len(checkpoints(deployment, trial)) <= LONGEST
             wait_until(
-                lambda: len(checkpoints(deployment, trial)) > LONGEST, 50, "training without API"
+                lambda: len(checkpoints(deployment, trial)) > LONGEST,
+                DONE_SECONDS_MAX,
+                "training without API",
             )
             wait_until(lambda: time.monotonic() > down_until, 60, "the end of a minute")
             # The agent's lease has lapsed, for which nobody blames it.

@@ -15,10 +15,9 @@ import pytest
 
 from control_plane.agents.agent_code import agent_code
 from tests.end_to_end.cluster_steps import (
-    EPOCH_BATCHES,
+    check_replacement,
     first_checkpoint,
     running,
-    steps_kept,
     wait_for,
     wait_for_search,
     wait_until,
@@ -53,13 +52,7 @@ def test_a_trial_goes_on_elsewhere_when_its_machine_is_taken_and_leaves_an_empty
     wait_until(lambda: len(project.machines) > 1, 30, "a replacement")
     assert time.monotonic() - noticed < NOTICE_SECONDS, "the replacement comes before the end"
     described = wait_for(deployment, person, experiment)
-    assert (described["restarts"], described["losses"]) == (0, 1)
-    assert "takes this spot instance away" in described["recent_losses"][0]["cause"]
-    assert described["steps_completed"] == described["target_steps"]
-    # Its last checkpoint there is of the notice, not of an epoch's end, and its work went on there.
-    left, resumed = (steps_kept(deployment, trial, epoch) for epoch in (1, 2))
-    assert left[-1] % EPOCH_BATCHES
-    assert left[-1] < resumed[0] <= left[-1] + EPOCH_BATCHES
+    check_replacement(deployment, trial, described)
     # Trials wrote with a token each, good for nothing else; machines got the code from its bucket.
     assert len(deployment.tokens.issued) >= 2
     kept = deployment.stored_objects("objects", "agent-code/")
