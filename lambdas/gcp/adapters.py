@@ -145,7 +145,9 @@ class GcpAdapters(Adapters):
     def _gce_clouds(self) -> GceClouds:
         from lambdas.agent_code_keeper import AgentCodeKeeper
         from lambdas.gcp.boot import startup_script
+        from provisioner.clouds.gcp.billing_catalog import BillingCatalog
         from provisioner.clouds.gcp.deployment import add_deployment
+        from provisioner.clouds.gcp.google_api import create_billing_api
         from provisioner.clouds.gcp.provider import GceClouds
 
         deployed: Mapping[str, Any] = json.loads(_setting("NETWORK"))
@@ -162,6 +164,7 @@ class GcpAdapters(Adapters):
             complete_settings=lambda settings: add_deployment(
                 settings, deployed, _setting("PROJECT"), _setting("REGION")
             ),
+            prices=BillingCatalog(create_billing_api, self.clock),
         )
 
     def invoke_function(self, name: str) -> None:

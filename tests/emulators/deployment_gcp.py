@@ -170,6 +170,8 @@ def deployment(
             "DETCLOUD_IAM_ENDPOINT": narrowed,
             "DETCLOUD_STS_ENDPOINT": narrowed,
             "DETCLOUD_COMPUTE_ENDPOINT": gce.url,
+            # Nobody is there: prices are the table's.
+            "DETCLOUD_BILLING_ENDPOINT": "http://127.0.0.1:9",
             "DETCLOUD_CERTIFICATES_URL": stack.enter_context(certificate_server(keys)),
         }
         machines = GceMachines(project, keys, folder / "machines", {})

@@ -34,6 +34,8 @@ COMPUTE_SERVICE: Final = "6F81-5844-456A"
 # The whole catalogue is tens of thousands of SKUs, and has no filter.
 PAGE_SIZE: Final = 5000
 PRICES_TTL_MS: Final = 24 * 60 * MINUTE_MS
+# A tick has a minute for all that it does.
+READ_MS_MAX: Final = 15_000
 # A catalogue that was not told is asked for again after so long.
 UNKNOWN_TTL_MS: Final = 60 * MINUTE_MS
 
@@ -75,9 +77,13 @@ class _Part(NamedTuple):
     region: str
 
 
+class CatalogueTooSlow(CloudError):
+    """The catalogue takes longer to read than a tick can wait."""
+
+
 class BillingCatalog:
     """The catalogue, with the table behind it. `api` makes an API of the service `cloudbilling`;
-    `clock` gives epoch ms. It is read as a whole, once a day.
+    `clock` gives epoch ms. It is read as a whole, once a day, in READ_MS_MAX.
     """
 
     def __init__(self, api: Callable[[], GoogleApi], clock: Callable[[], int]) -> None:
@@ -116,7 +122,7 @@ class BillingCatalog:
     def _read_prices(self) -> Mapping[_Part, float]:
         if self._clock() < self._until_ms:
             return self._prices
-        ttl_ms = UNKNOWN_TTL_MS
+        ttl_ms, until_ms = UNKNOWN_TTL_MS, self._clock() + READ_MS_MAX
         try:
             pages = self._make_api().read_pages(
                 f"services/{COMPUTE_SERVICE}/skus",
@@ -126,6 +132,8 @@ class BillingCatalog:
             )
             prices: dict[_Part, float] = defaultdict(float)
             for page in pages:
+                if self._clock() >= until_ms:
+                    raise CatalogueTooSlow
                 for part, price in _page_prices(page):
                     # The highest, where several SKUs are the same: no bill comes as a surprise.
                     prices[part] = max(prices[part], price)

@@ -2,7 +2,8 @@
 Google's errors translated to ours.
 
 Google's client of Compute Engine takes 1.5 s to import, which would be most of a function's start.
-`DETCLOUD_COMPUTE_ENDPOINT` names another address than Google's, which gets no credentials of ours.
+`DETCLOUD_COMPUTE_ENDPOINT` and `DETCLOUD_BILLING_ENDPOINT` name other addresses than Google's,
+which get no credentials of ours.
 """
 
 import json
@@ -56,6 +57,9 @@ def create_compute_api() -> "GoogleApi":
 def create_billing_api() -> "GoogleApi":
     """Create an API of the catalogue of prices that holds up no tick for long."""
     pool = _connection_pool(CATALOGUE_SECONDS_MAX)
+    other = os.environ.get("DETCLOUD_BILLING_ENDPOINT")
+    if other:
+        return GoogleApi(pool, lambda method, url: {}, other.rstrip("/"))
     return GoogleApi(pool, _CredentialHeaders(pool), BILLING)
 
 

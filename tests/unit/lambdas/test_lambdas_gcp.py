@@ -15,6 +15,7 @@ from control_plane.actors import addresses
 from control_plane.actors.messages.pool import PoolConfigured
 from control_plane.engine.engine import Engine
 from control_plane.engine.mailbox import MAIL
+from control_plane.fleet.records import Market
 from control_plane.gcp.row_documents import CREATED, document_path
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Key, Page, Unavailable
@@ -316,3 +317,43 @@ def test_who_invokes_a_function_waits_for_it_to_begin_and_no_longer(
         invocations.invoke_url(serve(403))
     with pytest.raises(OSError, match="was not invoked"):
         invocations.invoke_url("http://127.0.0.1:9")
+
+
+def test_prices_are_those_of_the_catalogue_in_the_region(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sku(part: str, nanos: int, unit: str) -> dict[str, Any]:
+        rates = [{"unitPrice": {"units": "0", "nanos": nanos}}]
+        return {
+            "description": f"N1 Predefined Instance {part} running in Americas",
+            "category": {"usageType": "OnDemand"},
+            "serviceRegions": ["us-east1"],
+            "pricingInfo": [{"pricingExpression": {"usageUnit": unit, "tieredRates": rates}}],
+        }
+
+    page = {"skus": [sku("Core", 30_000_000, "h"), sku("Ram", 4_000_000, "GiBy.h")]}
+
+    class Catalogue(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            content = json.dumps(page).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing is logged."""
+
+    settings = {
+        **{"API_URL": "https://api.test", "CLUSTER": "detcloud-vision", "NETWORK": "{}"},
+        **{"OBJECTS": "objects", "PROJECT": "team", "REGION": "us-east1"},
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(f"DETCLOUD_{name}", value)
+    with HTTPServer(("127.0.0.1", 0), Catalogue) as server:
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        place = f"http://127.0.0.1:{server.server_address[1]}"
+        monkeypatch.setenv("DETCLOUD_BILLING_ENDPOINT", place)
+        prices = GcpAdapters()._gce_clouds._prices
+        hour = prices.instance_hour("n1-standard-8", Market.ON_DEMAND, "us-east1")
+        server.shutdown()
+    # 8 vCPUs of 0.03 $ and 30 GB of 0.004 $.
+    assert hour == pytest.approx(8 * 0.03 + 30 * 0.004)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from control_plane.fleet.records import Market, Offering
-from provisioner.clouds.gcp.billing_catalog import BillingCatalog
+from provisioner.clouds.gcp.billing_catalog import READ_MS_MAX, BillingCatalog
 from provisioner.clouds.gcp.google_api import GoogleApi
 from provisioner.clouds.gcp.price_list import PriceTable
 from provisioner.clouds.provider import CloudError, NotAllowed
@@ -161,3 +161,20 @@ def test_without_the_catalogue_the_table_is_an_estimate(gce: Account) -> None:
     assert prices.instance_hour(A2, Market.SPOT, "us-east1") == 4.408062
     gce.now_ms += HOUR_MS
     assert prices.instance_hour(A2, Market.SPOT, "us-east1") == pytest.approx(7.64)
+
+
+def test_a_catalogue_that_takes_longer_than_a_tick_can_wait_is_read_no_further(
+    gce: Account,
+) -> None:
+    catalogue = Catalogue()
+    read = catalogue.get
+
+    def read_slowly(path: str, **query: Any) -> Mapping[str, Any]:
+        gce.now_ms += READ_MS_MAX
+        return read(path, **query)
+
+    catalogue.get = read_slowly  # type: ignore[method-assign]
+    prices = BillingCatalog(lambda: catalogue, lambda: gce.now_ms)
+    assert prices.instance_hour(A2, Market.SPOT, "us-east1") == 4.408062
+    assert prices.instance_hour(A2, Market.SPOT, "us-east1") == 4.408062
+    assert len(catalogue.calls) == 1
