@@ -9,6 +9,7 @@ from control_plane.access.principals import Role
 from control_plane.agents.storage_credentials import StorageAccess, StorageCredentials, StorageToken
 from control_plane.checkpoint_stores.types.gcs import Gcs
 from control_plane.checkpoint_stores.types.s3 import S3
+from tests.conftest import require
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster, build_cluster
 from tests.unit.api.exchange import Answer, call
@@ -109,6 +110,7 @@ class FakeTokenIssuer:
 def test_a_store_of_google_gets_a_token_and_one_of_another_cloud_gets_nothing(
     tmp_path: Path,
 ) -> None:
+    require("boto3")
     cluster = build_cluster(
         tmp_path, credential_issuer=FakeTokenIssuer(), checkpoints=Gcs(type="gcs", bucket=BUCKET)
     )
@@ -140,6 +142,7 @@ def test_nobody_gets_the_keys_of_another_machines_run(cluster: Cluster, issuer: 
 
 
 def test_storage_with_keys_of_its_own_gets_none(cluster: Cluster, issuer: FakeIssuer) -> None:
+    require("boto3")
     cluster.create(OWN_KEYS)
     agent = Agent(cluster)
     (entry, _) = agent.sync().json["desired"]
@@ -149,6 +152,7 @@ def test_storage_with_keys_of_its_own_gets_none(cluster: Cluster, issuer: FakeIs
 
 
 def test_the_clusters_own_credentials_are_shown_to_no_other_server(cluster: Cluster) -> None:
+    require("boto3")
     other = "{type: s3, bucket: mine, endpoint_url: 'https://elsewhere.example'"
     refused = cluster.create(CONFIG + f"checkpoint_storage: {other}}}\n")
     assert refused.code == "invalid"

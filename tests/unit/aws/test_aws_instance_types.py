@@ -8,7 +8,10 @@ from control_plane.aws.instance_types import (
     on_demand_price,
     slots_of,
 )
+from tests.conftest import require
 from tests.emulators.ec2.region import types
+
+require("moto")
 
 
 def _cuda_gpus(found: dict[str, object]) -> int:

@@ -12,6 +12,7 @@ from control_plane.checkpoint_stores.types.s3 import S3
 from control_plane.collection.stores import CollectionFailed, Stores
 from control_plane.config.endpoints import endpoint_origin
 from control_plane.queries.cluster_configuration import allowed_endpoints
+from tests.conftest import require
 from tests.unit.api.agent_side import CONFIG
 from tests.unit.api.cluster import TOKENS, V1, Cluster, build_cluster
 from tests.unit.api.exchange import Answer, call
@@ -68,6 +69,7 @@ def test_the_rule_compares_scheme_host_and_port() -> None:
 @pytest.fixture
 def cluster_in_cloud(tmp_path: Path) -> Cluster:
     """A cluster that calls what its configuration names alone."""
+    require("boto3")
     cluster = build_cluster(tmp_path / "cluster")
     rule = endpoint_rule(lambda: allowed_endpoints(cluster.services.table))
     services = replace(cluster.services, endpoints=rule)
@@ -108,5 +110,6 @@ def test_an_endpoint_that_is_allowed_no_longer_is_not_called(cluster_in_cloud: C
 
 
 def test_a_cluster_on_a_machine_calls_any(tmp_path: Path) -> None:
+    require("boto3")
     cluster = build_cluster(tmp_path / "cluster")
     assert cluster.create(CONFIG + STORAGE.format("http://127.0.0.1:9000")).status == 201

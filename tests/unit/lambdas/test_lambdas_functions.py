@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 from infra.aws.names import FUNCTIONS
+from tests.conftest import require
 from tests.patience import PROCESS_SECONDS_MAX
+
+require("aws_lambda_powertools")
 
 LAMBDAS = Path(__file__).parents[3] / "lambdas"
 # What AWS gives a function to begin with, of which half is for the machine it runs on.

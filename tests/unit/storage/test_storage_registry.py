@@ -6,6 +6,7 @@ import pytest
 
 from detcloud import core
 from detcloud.storage import StorageError, build_store, register_store, registry
+from tests.conftest import require
 from tests.unit.core.trial_files import enter, kinds, make_trial
 from tests.unit.storage import memory_store
 
@@ -28,11 +29,22 @@ KEYS = {"type": "s3", "bucket": "b", "access_key": "a", "secret_key": "of ours"}
         ({"type": "s3"}, "storage bucket is None: a name is needed"),
         ({"type": "azure"}, "storage container is None: a name is needed"),
         ({"type": "hdfs", "hdfs_path": "/a"}, "storage hdfs_url is None: a value is needed"),
+    ],
+)
+def test_a_store_that_cannot_be_built_says_why(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(StorageError, match=message):
+        build_store(config)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
         ({"type": "s3", "bucket": "b", "access_key": "a"}, "belong together"),
         ({**KEYS, "endpoint_url": "nowhere"}, "Invalid endpoint: nowhere"),
     ],
 )
-def test_a_store_that_cannot_be_built_says_why(config: dict[str, Any], message: str) -> None:
+def test_what_boto3_does_not_take_is_said(config: dict[str, Any], message: str) -> None:
+    require("boto3")
     with pytest.raises(StorageError, match=message):
         build_store(config)
 
