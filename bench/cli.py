@@ -22,6 +22,7 @@ from bench.scheduling import scheduling
 from bench.simulation import simulation
 from bench.sleepers import sleepers
 from bench.starts import starts
+from bench.stores import stores
 from bench.suggestions import suggestions
 from bench.throughput import against_peers, trials
 from bench.training import training
@@ -49,6 +50,7 @@ FIGURES: dict[str, Figure] = {
     "training": training,
     "gangs": gangs,
     "data": data,
+    "stores": stores,
     **DEPLOYED,
 }
 

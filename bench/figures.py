@@ -46,6 +46,8 @@ class Scale:
     calls: int = 5_000
     data_samples: int = 800
     data_runs: int = 7
+    stored_bytes: int = 2 << 30
+    store_runs: int = 4
     command_runs: int = 15
     create_runs: int = 5
     start_runs: int = 9
@@ -97,6 +99,8 @@ QUICK = Scale(
     calls=100,
     data_samples=40,
     data_runs=1,
+    stored_bytes=32 << 20,
+    store_runs=1,
     command_runs=1,
     create_runs=1,
     start_runs=1,

@@ -259,6 +259,8 @@ def test_the_identity_of_a_machine_is_shown_to_azure_alone() -> None:
             "http://a.blob.s.test",
         ),
         ("BlobEndpoint=https://h.test:8/a?sig=canary;AccountName=b", "https://h.test:8/a"),
+        # What another reader would take for the account's name leads nowhere else.
+        ("DefaultEndpointsProtocol=http;AccountName=10.0.0.1/x?", "http://10.0.0.1/x"),
         ("x", ""),
     ],
 )
@@ -268,7 +270,23 @@ def test_the_endpoint_of_a_connection_string_has_nothing_secret(
     assert AzurePlace("c", connection_string).endpoint == endpoint
 
 
-def test_a_connection_string_that_is_none_is_refused_without_it() -> None:
-    with pytest.raises(BucketError, match="cannot be used") as refused:
-        AzureContainer(AzurePlace("c", "canary"))
+@pytest.mark.parametrize(
+    ("connection_string", "problem"),
+    [
+        ("canary", "names no AccountName and no BlobEndpoint"),
+        ("AccountName=a;Canary=canary", "neither AccountName and AccountKey nor"),
+        ("BlobEndpoint=https://h.test/a;AccountKey=canary", "neither AccountName and AccountKey"),
+    ],
+)
+def test_a_connection_string_that_is_none_is_refused_without_it(
+    connection_string: str, problem: str
+) -> None:
+    with pytest.raises(BucketError, match=problem) as refused:
+        AzureContainer(AzurePlace("c", connection_string))
     assert "canary" not in str(refused.value)
+
+
+def test_a_connection_string_may_have_a_signature() -> None:
+    text = "BlobEndpoint=https://h.test/a;SharedAccessSignature=sv=1&sig=abc"
+    assert AzurePlace("c", text).key == "sv=1&sig=abc"
+    assert not AzureContainer(AzurePlace("c", text)).can_sign

@@ -135,7 +135,7 @@ def test_a_content_that_fails_in_a_later_part_leaves_what_was_there(bucket: Buck
 def test_a_file_is_fetched_in_parts_of_one_content(
     bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(s3_module, "PART_BYTES", 1_000_003)
+    monkeypatch.setattr(s3_module, "FETCHED_BYTES", 1_000_003)
     for size in (0, 1, 1_000_003, len(LONG)):
         bucket.write("k", [LONG[:size]])
         bucket.fetch("k", tmp_path / "copy")

@@ -246,6 +246,8 @@ def _new_client(place: AzurePlace) -> Any:
         def get_backoff_time(self, settings: dict[str, Any]) -> float:
             return backoff_seconds(max(1, settings["count"]))
 
+    if problem := place.problem:
+        raise BucketError(f"{place} cannot be used: {problem}")
     retries: Any = {f"retry_{it}": RETRIES_MAX for it in ("total", "connect", "read", "status")}
     options: dict[str, Any] = {
         "max_single_put_size": PART_BYTES,
@@ -256,14 +258,9 @@ def _new_client(place: AzurePlace) -> Any:
         "retry_policy": FullJitterRetry(**retries),
     }
     try:
-        if place.connection_string is not None:
-            return ContainerClient.from_connection_string(
-                place.connection_string, place.container, **options
-            )
-        credential = place.credential or _environment_identity(place)
+        credential: Any = place.key or _environment_identity(place)
         return ContainerClient(place.endpoint, place.container, credential, **options)
     except (ValueError, TypeError, AttributeError) as error:
-        # What Azure's client says of a connection string does not repeat it.
         raise BucketError(f"{place} cannot be used: {error}") from None
 
 

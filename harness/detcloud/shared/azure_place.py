@@ -37,6 +37,33 @@ class AzurePlace:
         return cls(str(storage["container"]), **options)
 
     @property
+    def problem(self) -> str:
+        """Why no client can be made; "" where one can."""
+        if not self.endpoint:
+            return "connection_string names no AccountName and no BlobEndpoint"
+        if isinstance(self.key, dict) and not all(self.key.values()):
+            return (
+                "connection_string has neither AccountName and AccountKey nor a"
+                " SharedAccessSignature"
+            )
+        return ""
+
+    @property
+    def key(self) -> str | Mapping[str, str] | None:
+        """The secret in the form that Azure's client takes, None for the environment's identity.
+
+        A connection string is read here alone, so that no other server is called than the one of
+        `endpoint`, which clusters look at.
+        """
+        if self.connection_string is None:
+            return self.credential
+        settings = _settings(self.connection_string)
+        if signature := settings.get("sharedaccesssignature"):
+            return signature
+        names = {"account_name": "accountname", "account_key": "accountkey"}
+        return {ours: settings.get(name, "") for ours, name in names.items()}
+
+    @property
     def endpoint(self) -> str:
         """The URL of the account, without anything secret; "" where none can be read."""
         url = self.account_url or _connected_url(self.connection_string or "")
@@ -53,11 +80,16 @@ def is_azures_own(url: str) -> bool:
 
 def _connected_url(connection_string: str) -> str:
     """The URL of the account that a connection string names."""
-    pairs = (part.partition("=") for part in connection_string.split(";"))
-    settings = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    settings = _settings(connection_string)
     if given := settings.get("blobendpoint"):
         return given
     account = settings.get("accountname")
     scheme = settings.get("defaultendpointsprotocol", "https")
     suffix = settings.get("endpointsuffix", "core.windows.net")
     return f"{scheme}://{account}.blob.{suffix}" if account else ""
+
+
+def _settings(connection_string: str) -> dict[str, str]:
+    """The settings of a connection string by their names in small letters."""
+    pairs = (part.partition("=") for part in connection_string.split(";"))
+    return {name.strip().lower(): value.strip() for name, _, value in pairs}

@@ -25,6 +25,7 @@ from detcloud.shared.bucket_errors import BucketError, NoSuchBucket, NoSuchKey, 
 from detcloud.shared.bucket_place import BucketPlace
 from detcloud.shared.http import backoff_seconds
 from detcloud.shared.transfers import (
+    FETCHED_BYTES,
     PART_BYTES,
     call_at_once,
     fetch_parts,
@@ -134,7 +135,7 @@ class Bucket:
 
         All parts are of one content: a replacement meanwhile is an error.
         """
-        first = self._get_object(key, 0, PART_BYTES)
+        first = self._get_object(key, 0, FETCHED_BYTES)
         if first is None:
             destination.write_bytes(b"")
             return
@@ -145,7 +146,7 @@ class Bucket:
                 key, start, self._get_object(key, start, end, etag) if start else first
             )
 
-        fetch_parts(destination, size, PART_BYTES, read)
+        fetch_parts(destination, size, FETCHED_BYTES, read)
 
     def object_size(self, key: str) -> int | None:
         """The object's size in bytes; None where there is none."""

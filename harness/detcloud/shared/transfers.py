@@ -1,7 +1,8 @@
 """Large files in parts, several of which are on their way at once and few are in memory.
 
-What is in memory of a file is PARTS_AT_ONCE parts, 64 MB in all; of a file that needs parts so
-large that there would be more, there are fewer at once.
+What is in memory of a file is PARTS_AT_ONCE parts, 30 MB in all, and half of that once more in
+what was freed; of a file that needs parts so large that there would be more than 64 MB, there are
+fewer at once.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from typing import TypeVar
 
 from detcloud.shared.bucket_errors import BucketError
 
-PART_BYTES = 8 << 20
+PART_BYTES = 5 << 20
 PARTS_AT_ONCE = 6
+# Of what is fetched, a block of each part is in memory.
+FETCHED_BYTES = 16 << 20
+FETCHED_AT_ONCE = 10
 MEMORY_BYTES_MAX = 64 << 20
 
 Item = TypeVar("Item")
@@ -90,7 +94,7 @@ def fetch_parts(
                 raise BucketError(f"{file.tell() - start} bytes came of {end - start} at {start}")
 
     destination.write_bytes(b"")
-    call_at_once(copy, range(0, size, part_bytes), PARTS_AT_ONCE)
+    call_at_once(copy, range(0, size, part_bytes), FETCHED_AT_ONCE)
 
 
 def _read_part(source: Path, start: int, length: int) -> bytes:

@@ -21,7 +21,8 @@ from detcloud.shared.bucket_errors import BucketError
 from detcloud.shared.http import backoff_seconds
 
 ATTEMPTS_MAX = 6
-SECONDS_MAX = 60
+CONNECT_SECONDS_MAX = 10
+READ_SECONDS_MAX = 60
 _BLOCK_BYTES = 1 << 20
 _ANSWER_BYTES_MAX = 64 << 20
 # What a namenode says that another one, or the same one later, may not say.
@@ -205,7 +206,7 @@ def _send(
 ) -> HTTPResponse:
     """Send one request on a connection of its own, which ends with the answer."""
     place = urlsplit(url)
-    options: dict[str, Any] = {"timeout": SECONDS_MAX, "blocksize": _BLOCK_BYTES}
+    options: dict[str, Any] = {"timeout": CONNECT_SECONDS_MAX, "blocksize": _BLOCK_BYTES}
     connection: HTTPConnection
     if place.scheme == "https":
         context = ssl.create_default_context()
@@ -217,6 +218,8 @@ def _send(
     if body is None and method != "GET":
         sent["Content-Length"] = "0"
     try:
+        connection.connect()
+        connection.sock.settimeout(READ_SECONDS_MAX)
         # Who refuses a file may answer before it is there, and read no further.
         with suppress(BrokenPipeError, ConnectionResetError):
             connection.request(method, target, body, sent)

@@ -20,9 +20,9 @@ MB = 1 << 20
 @pytest.mark.parametrize(
     ("size", "part", "at_once"),
     [
-        (0, 8 * MB, 6),
-        # 10,000 parts of 8 MiB are 78 GiB; of 200,000 MiB they have to be of 20.
-        (10_000 * 8 * MB, 8 * MB, 6),
+        (0, 5 * MB, 6),
+        # 10,000 parts of 5 MiB are 50,000 MiB; of four times that they have to be of 20.
+        (50_000 * MB, 5 * MB, 6),
         (200_000 * MB, 20 * MB, 3),
         # A part of 100 MiB is more than may be in memory, and goes alone.
         (1_000_000 * MB, 100 * MB, 1),

@@ -1,0 +1,73 @@
+"""One file to a bucket and back in a process of its own: `KIND FOLDER PLACE`, where KIND is the
+store of checkpoints or boto3's transfer manager and PLACE a bucket as JSON.
+
+Prints the seconds of both ways and the most memory that they took above what there was before.
+"""
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from detcloud.shared.bucket_place import BucketPlace
+from detcloud.shared.s3 import Bucket
+from detcloud.storage.bucket_store import BucketStore
+
+KEY = "1/1/1/uuid/state_dict.pth"
+SOURCE, COPY = "source", "copy"
+
+Transfer = Callable[[Path], Any]
+
+
+def main() -> None:
+    """Send and fetch the file, and print what it took."""
+    kind, folder, place = sys.argv[1], Path(sys.argv[2]), BucketPlace(**json.loads(sys.argv[3]))
+    put, get = (_our_store if kind == "detcloud" else _transfer_manager)(place)
+    before = _memory_bytes()
+    seconds = [_seconds(put, folder / SOURCE), _seconds(get, folder / COPY)]
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    print(json.dumps({"seconds": seconds, "memory": most - before}))
+
+
+def _our_store(place: BucketPlace) -> tuple[Transfer, Transfer]:
+    store = BucketStore(Bucket(place))
+    # As a trial's first request, it loads what requests need.
+    store.list("1")
+    return (lambda path: store.put(KEY, path)), (lambda path: store.get(KEY, path))
+
+
+def _transfer_manager(place: BucketPlace) -> tuple[Transfer, Transfer]:
+    import boto3
+    from botocore.config import Config
+
+    client = boto3.client(
+        "s3",
+        endpoint_url=place.endpoint_url,
+        region_name=place.region,
+        aws_access_key_id=place.access_key,
+        aws_secret_access_key=place.secret_key,
+        config=Config(s3={"addressing_style": "path"}),
+    )
+    client.list_objects_v2(Bucket=place.name)
+    return (
+        lambda path: client.upload_file(str(path), place.name, KEY),
+        lambda path: client.download_file(place.name, KEY, str(path)),
+    )
+
+
+def _seconds(transfer: Transfer, path: Path) -> float:
+    started = time.perf_counter()
+    transfer(path)
+    return time.perf_counter() - started
+
+
+def _memory_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+if __name__ == "__main__":
+    main()
