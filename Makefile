@@ -36,7 +36,7 @@ help:
 	@echo "make demo-processes  train one model in two processes on a cluster on this machine, and stop it"
 	@echo "make check      lint, types and the fast tests; AREA=searchers: those of one area only"
 	@echo "make test       run all tests but the nightly ones; what is skipped is listed with its reason"
-	@echo "make nightly    the long sweeps: $(SEEDS) simulated clusters, every crash, gangs, rare tests, $(SOAK_MINUTES) minutes of soak"
+	@echo "make nightly    the long sweeps: $(SEEDS) simulated clusters, every crash, gangs, rare tests, real HDFS, $(SOAK_MINUTES) minutes of soak"
 	@echo "make lint       ruff, mypy and the import contracts"
 	@echo "make setup-core create $(VENV) with what the demo and make check need; the others ask for more"
 	@echo "make setup      install everything that any of the tests needs"
@@ -172,4 +172,4 @@ clean:
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 distclean: clean
-	rm -rf $(VENV) $(VENV)-ministack
+	rm -rf $(VENV) $(VENV)-ministack $(VENV)-azurite $(VENV)-hadoop
