@@ -15,7 +15,10 @@ from detcloud.shared.azure import RETRIES_MAX, AzureContainer
 from detcloud.shared.azure_place import AzurePlace, is_azures_own
 from detcloud.shared.bucket_errors import BucketError, NoSuchBucket, NoSuchKey
 from detcloud.storage import StorageError, build_store
+from tests.conftest import require
 from tests.emulators.azurite import ACCOUNT, KEY, Azurite
+
+require("azure.storage.blob")
 
 PART = 256 * 1024
 LONG = b"".join(bytes([n]) * PART for n in range(5)) + b"rest"

@@ -242,7 +242,7 @@ def _new_client(place: AzurePlace) -> Any:
         text = _NO_PACKAGE.format(place=place, package="azure-storage-blob")
         raise BucketError(text) from None
 
-    class FullJitterRetry(ExponentialRetry):
+    class FullJitterRetry(ExponentialRetry):  # type: ignore[misc]
         def get_backoff_time(self, settings: dict[str, Any]) -> float:
             return backoff_seconds(max(1, settings["count"]))
 
