@@ -6,6 +6,7 @@ import traceback
 from argparse import ArgumentParser
 from collections.abc import Iterator, Sequence
 
+from bench.checkpoints import checkpoints
 from bench.cluster import cluster
 from bench.commands import commands
 from bench.data import data
@@ -48,6 +49,7 @@ FIGURES: dict[str, Figure] = {
     "sleepers": sleepers,
     "starts": starts,
     "training": training,
+    "checkpoints": checkpoints,
     "gangs": gangs,
     "data": data,
     "stores": stores,

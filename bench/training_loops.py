@@ -168,8 +168,8 @@ class _Trial(pytorch.PyTorchTrial):
 
 
 @contextlib.contextmanager
-def trial_directory(folder: Path, batches: int) -> Iterator[None]:
-    """A trial directory of so many batches, as an agent would write it."""
+def trial_directory(folder: Path, batches: int, **fields: Any) -> Iterator[None]:
+    """A trial directory of so many batches, as an agent would write it; `fields` go before ours."""
     spec = {
         "version": 1,
         "trial_seed": SEED,
@@ -178,6 +178,7 @@ def trial_directory(folder: Path, batches: int) -> Iterator[None]:
         "checkpoint_policy": "none",
         "metric": "loss",
         "storage": {"type": "directory", "path": str(folder / "store")},
+        **fields,
     }
     (folder / "in").mkdir(parents=True)
     (folder / "in" / "spec.json").write_text(json.dumps(spec))

@@ -1,0 +1,70 @@
+"""Checkpoints behind the training against those that hold it up, with 500 MB of state."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from bench.figures import Row, Scale, at_least, at_most, progress
+
+PAUSE_RATIO_MIN, SLOWDOWN_MAX_PERCENT, MEMORY_MAX_MIB = 10, 3.5, 64
+SAVES = 20
+MIB = 1 << 20
+
+
+def checkpoints(scale: Scale) -> Iterator[Row]:
+    """Runs by turns in processes of their own; medians over all their checkpoints.
+
+    A pause is the time between the batches around a checkpoint beyond the median batch. The last
+    checkpoint is in the step in any case and counts nowhere.
+    """
+    runs: dict[str, list[dict[str, Any]]] = {"none": [], "behind": [], "blocking": []}
+    every = scale.checkpoint_batches
+    for turn in range(scale.checkpoint_runs):
+        for mode in runs:
+            with progress(f"checkpoints, {mode}, run {turn + 1}"):
+                runs[mode].append(_train(every, scale.checkpoint_mib, mode))
+    pauses = {
+        mode: [pause for run in runs[mode] for pause in _pauses(run["began"], every)]
+        for mode in ("behind", "blocking")
+    }
+    behind, blocking = (median(pauses[mode]) for mode in ("behind", "blocking"))
+    beside = f"{behind * 1000:.0f} ms, in the step {blocking * 1000:,.0f} ms"
+    what = f"pause for {scale.checkpoint_mib} MiB of state: in the step, times as long"
+    ratio = blocking / max(behind, 1e-6)
+    yield at_least(what, ratio, PAUSE_RATIO_MIN, "", beside=beside)
+    seconds = {
+        mode: median(run["began"][-1] - run["began"][0] for run in some)
+        for mode, some in runs.items()
+    }
+    slowdown = 100 * (seconds["behind"] / seconds["none"] - 1)
+    held_up = 100 * (seconds["blocking"] / seconds["none"] - 1)
+    beside = f"of {seconds['none']:.0f} s; in the step {held_up:.0f} %"
+    what = "training slowed by a checkpoint every 5 % of it"
+    yield at_most(what, slowdown, SLOWDOWN_MAX_PERCENT, "%", beside=beside)
+    more = max(run["storing"] - run["training"] for run in runs["behind"]) / MIB
+    what = "memory while a checkpoint is stored, above the state and its copy"
+    yield at_most(what, max(0.0, more), MEMORY_MAX_MIB, "MiB")
+
+
+def _pauses(began: list[float], every: int) -> list[float]:
+    """The seconds before each batch that follows a checkpoint, beyond those before any other."""
+    gaps = [after - before for before, after in pairwise(began)]
+    batch = median(gaps)
+    return [max(0.0, gap - batch) for number, gap in enumerate(gaps, 1) if number % every == 0]
+
+
+def _train(every: int, mib: int, mode: str) -> dict[str, Any]:
+    with TemporaryDirectory(prefix="detcloud-bench-") as name:
+        command = [sys.executable, "-m", "bench.checkpoint_worker", name]
+        command += [str(every * SAVES), str(every), str(mib), mode]
+        done = subprocess.run(
+            command, check=True, stdout=subprocess.PIPE, cwd=Path(__file__).parents[1]
+        )
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
