@@ -5,7 +5,7 @@ budgets.
 import logging
 from collections.abc import Callable
 
-from control_plane.actors.pool.state import POOLS
+from control_plane.actors.job_row import POOLS
 from control_plane.agents.failed_syncs import has_failed_recently
 from control_plane.agents.leases import PASS_INTERVAL_MS, forget_lost_agents, mark_lost_agents
 from control_plane.engine import due_rows

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from control_plane.actors import addresses
 from control_plane.actors.agent.actor import leases_partition
-from control_plane.actors.job_row import JobRow
-from control_plane.actors.messages.pool import PoolSettings
+from control_plane.actors.job_row import POOLS, JobRow
+from control_plane.actors.messages.pool import PoolSettings, SupplyChecked
 from control_plane.actors.pool.agent_slots import AgentSlots
 from control_plane.actors.pool.job_queue import JobQueue
-from control_plane.actors.pool.state import POOLS, agents_of, job_queue_of, settings_of
+from control_plane.actors.pool.state import PoolState, agents_of, job_queue_of, settings_of
 from control_plane.actors.step import ObservedRow, StepContext
 from control_plane.agents.draining import drain_agent
 from control_plane.agents.leases import BRAKE_SORT, holds_for_outage, mark_ended_agent
@@ -66,6 +66,16 @@ class EnginePools:
     def drain_agent(self, agent: str, ends_ms: int | None = None) -> None:
         """Make an agent take no new work, and tell it when its machine ends."""
         drain_agent(self._engine, agent, DRAINED_BY, ends_ms)
+
+    def report_supply(self, pool: str, closed: str, until_ms: int) -> None:
+        """Report why the pool gets no instances before then, if it does not know that already."""
+        engine, address = self._engine, addresses.pool(pool)
+        state: PoolState | None = engine.read_state(address)
+        if state is None or state.removed or not (closed or state.closed):
+            return
+        if (state.closed, state.closed_until_ms) != (closed, until_ms):
+            message = SupplyChecked(closed, until_ms)
+            engine.post_message(address, message, sender=f"supply#{pool}")
 
     def end_agent(self, pool: str, agent: str) -> None:
         """Report that the agent's machine has ended."""

@@ -22,6 +22,10 @@ PROBE_PERIOD_MS = 60 * MINUTE_MS
 
 # An attempt that fails so costs nothing, and the cloud or its administrator may end it at any time.
 _TRANSIENT_KINDS = frozenset({ErrorKind.CAPACITY, ErrorKind.THROTTLED, ErrorKind.QUOTA})
+# The cloud, or its administrator, has no more for now.
+_SCARCE_KINDS = frozenset({ErrorKind.CAPACITY, ErrorKind.QUOTA})
+# Of the cloud's words that a pool keeps.
+_MESSAGE_CHARACTERS_MAX = 300
 # The first and the longest back-off after each kind of error.
 _BACKOFF_MS = {
     ErrorKind.CAPACITY: (30_000, 10 * MINUTE_MS),
@@ -141,6 +145,26 @@ def usable_offerings(
     has_spot = any(it.market is Market.SPOT for it in offerings)
     falls_back = settings.on_demand_fallback or not has_spot
     return (*spot, *(on_demand if falls_back else ())), on_demand
+
+
+def supply_gap(
+    settings: ProvisionerSettings,
+    offerings: tuple[Offering, ...],
+    health: Mapping[str, OfferingHealth],
+    now_ms: int,
+) -> tuple[str, int]:
+    """Why no offering may be launched now, if all that the pool would launch lack capacity or
+    quota, and when the first is tried again; "" and 0 otherwise.
+    """
+    spot = tuple(it for it in offerings if it.market is Market.SPOT)
+    wanted = spot if spot and not settings.on_demand_fallback else offerings
+    known = [health.get(it.name, FRESH) for it in wanted]
+    if not known or any(it.kind not in _SCARCE_KINDS or _can_try(it, now_ms) for it in known):
+        return "", 0
+    first = min(range(len(known)), key=lambda number: known[number].retry_ms)
+    message = known[first].message[:_MESSAGE_CHARACTERS_MAX]
+    text = f"each offering lacks capacity or quota; {wanted[first].name}: {message}"
+    return text, known[first].retry_ms
 
 
 def unavailability_text(

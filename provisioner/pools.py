@@ -43,6 +43,11 @@ class Pools(Protocol):
         announced. Harmless when repeated, or when the agent is gone.
         """
 
+    def report_supply(self, pool: str, closed: str, until_ms: int) -> None:
+        """Report why the pool gets no instances before `until_ms`, "" where it may get some.
+        Harmless when repeated.
+        """
+
     def end_agent(self, pool: str, agent: str) -> None:
         """Report that the agent's machine has ended: what ran there is lost at once, without
         waiting for its lease to lapse. Harmless when repeated.

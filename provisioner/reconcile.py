@@ -183,6 +183,7 @@ class _ReconcilePass:
             for intent in list(self._ledger.intents.values()):
                 self._resume_launch(cloud, intent)
             self._carry_out_plans(cloud, offered)
+            self._report_supply(offered)
         self._record_pass_end()
         return tuple(self._reasons)
 
@@ -230,6 +231,17 @@ class _ReconcilePass:
             # Another offering may do, and who was idle and takes no work any more can end.
             if not (drained or any(failed)):
                 return
+
+    def _report_supply(self, offered: tuple[Offering, ...]) -> None:
+        """Tell the pool whether instances can be had, where none is on its way."""
+        ledger = self._ledger
+        coming = ledger.intents or any(
+            row.state is InstanceState.STARTING for row in ledger.instances.values()
+        )
+        gap = offerings.supply_gap(
+            self._settings, offered, ledger.fleet.health, self._reconciler._clock()
+        )
+        self._reconciler._pools.report_supply(ledger.fleet.pool, *(("", 0) if coming else gap))
 
     def _fleet_snapshot(
         self, snapshot: PoolSnapshot, offered: tuple[Offering, ...]

@@ -9,6 +9,9 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 
 POSITIONS_PER_MS = 1_000
+POOLS = "pools"
+"""The partition with a row of each pool."""
+_OF_STAYS = frozenset({"patience_ms", "stay", "rounds", "waits_since_ms"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +22,10 @@ class JobRow:
     number in us, None for the time of submission. `label`: of the agents that it may run on.
     `single_agent`: none of its trials is spread over several agents. `deadline_ms`: when it has to
     be done, None for any time.
+
+    Of a job that may leave for another pool: `patience_ms`, how long it waits here first, None for
+    ever; `stay`, the number of this stay; `rounds`, how often it has been in all its pools;
+    `waits_since_ms`, since when it has waited in all of them together, None for this stay alone.
     """
 
     submitted_ms: int = 0
@@ -29,6 +36,10 @@ class JobRow:
     label: str = ""
     single_agent: bool = False
     deadline_ms: int | None = None
+    patience_ms: int | None = None
+    stay: int = 0
+    rounds: int = 0
+    waits_since_ms: int | None = None
 
     def queue_position(self) -> Decimal:
         """The job's place in the queue, smaller is earlier: `position`, or the submission time."""
@@ -48,8 +59,16 @@ def job_sort_key(experiment_id: int) -> str:
 
 
 def encode_job(row: JobRow) -> bytes:
-    """The body of a job row."""
-    return json.dumps(asdict(row)).encode()
+    """The body of a job row. Most jobs have one pool: what concerns several is left out there."""
+    default = JobRow()
+    fields = asdict(row).items()
+    return json.dumps(
+        {
+            name: value
+            for name, value in fields
+            if name not in _OF_STAYS or value != getattr(default, name)
+        }
+    ).encode()
 
 
 def decode_job(body: bytes) -> JobRow:

@@ -13,6 +13,7 @@ from typing import Any
 from control_plane.config.advice import config_warnings
 from control_plane.config.check import check_config
 from control_plane.config.deadline import deadline_ms
+from control_plane.config.durations import duration_text
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.migration import migrate_config
 from control_plane.config.preview import NotForeseeable, preview_search
@@ -171,6 +172,9 @@ def _summary(config: ExperimentConfig) -> list[str]:
         ("trials", "as the search goes" if trials is None else str(trials)),
         ("slots per trial", str(config.resources.slots_per_trial)),
     ]
+    if len(pools := config.resources.pools) > 1:
+        patience = duration_text(config.resources.pool_patience)
+        rows.append(("resource pools", f"{', then '.join(pools)}, after {patience} in each"))
     if trials is not None and len(lengths) == 1:
         spec = searcher_spec(config.searcher.name)
         most = "" if spec.trains_to_end else "at most "

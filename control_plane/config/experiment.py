@@ -48,9 +48,11 @@ _CLASS_PATH: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """The settings of an experiment that the scheduler needs."""
+    """The settings of an experiment that the scheduler needs. `resource_pools`: in the order of
+    preference, "" for the default one.
+    """
 
-    resource_pool: str
+    resource_pools: tuple[str, ...]
     priority: int | None
     weight: float
     max_slots: int | None
@@ -204,7 +206,7 @@ class ExperimentConfig(Section):
         """The settings that the scheduler needs."""
         resources = self.resources
         return JobSettings(
-            resources.resource_pool,
+            resources.pools,
             resources.priority,
             resources.weight,
             resources.max_slots,

@@ -136,6 +136,7 @@ TYPES: Final[Mapping[str, str]] = {
     "VolumeIops": "integer 3000 to 80000",
     "VolumeThroughput": "integer 125 to 2000",
     "PoolName": "string",
+    "PoolNames": "string, or list of strings",
     "Duration": "duration",
     "PositiveDuration": "duration",
     "ImagesField": "string, or map",

@@ -7,11 +7,20 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationInfo,
+    field_validator,
+)
 
 from control_plane.config.deadline import deadline_ms
+from control_plane.config.durations import PositiveDuration
 from control_plane.config.eras import scope_of
-from control_plane.config.section import AbsolutePath, Section, refuse
+from control_plane.config.section import AbsolutePath, Section, refuse, refuse_at
 from control_plane.field_types import COUNT_MAX, CountOrZero, Text
 from control_plane.findings import value_text
 
@@ -49,6 +58,33 @@ def _check_deadline(text: str) -> str:
     return text
 
 
+# Each is tried in turn, so that a longer list is a mistake rather than a preference.
+POOLS_MAX: Final = 16
+
+
+def _parse_pool_names(value: object) -> str | tuple[str, ...]:
+    """Parse the name of a pool, or a list of names; a list of one is that name."""
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, list | tuple):
+        refuse(f"must be the name of a pool or a list of names, not {value_text(value)}")
+    if not 1 <= len(value) <= POOLS_MAX:
+        text = f"must have 1 to {POOLS_MAX} names, not {len(value)}"
+        refuse(text, "leave it out for the cluster's default pool")
+    for number, name in enumerate(value):
+        if not isinstance(name, str) or not name:
+            text = f"must be the name of a pool, not {value_text(name)}"
+            refuse_at((number,), text, "name every pool of a list", name)
+        if name in value[:number]:
+            refuse_at((number,), f"names pool {value_text(name)} twice", "name it once", name)
+    return value[0] if len(value) == 1 else tuple(value)
+
+
+PoolNames = Annotated[
+    str | tuple[str, ...],
+    PlainValidator(_parse_pool_names),
+    PlainSerializer(lambda value: value if isinstance(value, str) else list(value)),
+]
 Deadline = Annotated[str, AfterValidator(_check_deadline)]
 Cost = Annotated[float, Field(gt=0)]
 
@@ -86,9 +122,15 @@ class Resources(Section):
     """Place in a pool with the priority scheduler, 1 being the first; the pool's default if absent.
     Changed later with `experiment set priority`.
     """
-    resource_pool: str = ""
+    resource_pool: PoolNames = ""
     """The pool to run in; if empty the cluster's default one, of which there is one for trials with
-    slots and one for those without. Changed later with `job update --resource-pool`.
+    slots and one for those without. A list names several in the order of preference: the job waits
+    in the first and goes on to the next after `pool_patience`. Changed later with `job update
+    --resource-pool`, which ends that.
+    """
+    pool_patience: PositiveDuration = 600_000
+    """How long the job waits in a pool of several before it goes on to the next; it leaves one that
+    can give nothing by itself at once. Of no effect with a single pool.
     """
     deadline: Deadline | None = None
     """When the experiment has to be done: a duration from its submission like `6h`, `90m` or `2d`,
@@ -116,6 +158,12 @@ class Resources(Section):
     """Whether all slots of a trial must be on one machine. The nodes of a trial on several find
     each other by its launcher, or by the variables of its environment.
     """
+
+    @property
+    def pools(self) -> tuple[str, ...]:
+        """The names of the pools in the order of preference; "" alone for the default one."""
+        named = self.resource_pool
+        return (named,) if isinstance(named, str) else named
 
     @field_validator("slots_per_trial")
     @classmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from control_plane.actors.era_rules import LENGTH_ERA, STEP_ERA, LifecycleRules
 from control_plane.actors.job_row import JobRow
+from control_plane.actors.pool_moves import PoolPreferences
 from control_plane.actors.records import TrialSettings
 from control_plane.config.deadline import deadline_ms
 from control_plane.config.eras import Era
@@ -29,6 +30,12 @@ def job_of(config: ExperimentConfig, submitted_ms: int) -> JobRow:
         label=resources.agent_label,
         single_agent=bool(resources.is_single_node),
     )
+
+
+def pool_preferences(config: ExperimentConfig) -> PoolPreferences | None:
+    """Return the pools that a configuration's job may move between, None for a single one."""
+    pools = config.resources.pools
+    return PoolPreferences(pools, config.resources.pool_patience) if len(pools) > 1 else None
 
 
 def trial_settings(config: ExperimentConfig, pool: str, submitted_ms: int) -> TrialSettings:

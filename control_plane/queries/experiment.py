@@ -16,6 +16,7 @@ from control_plane.actors.experiment.state import (
 )
 from control_plane.actors.experiment.trial_summaries import SUMMARIES_PER_PART, Summaries
 from control_plane.actors.messages.experiment import ExperimentSubmitted
+from control_plane.actors.pool_moves import PoolMoves, preferred_pools
 from control_plane.actors.records import Status
 from control_plane.agents.spec import parse_stored_config
 from control_plane.config.experiment import ExperimentConfig
@@ -58,6 +59,10 @@ class Experiment(Answer):
     state: Status
     user: str
     resource_pool: str
+    preferred_pools: list[str] = []
+    waits_since_ms: int | None = None
+    pool_moved_ms: int | None = None
+    pool_move_reason: str = ""
     searcher: str
     metric: str
     smaller_is_better: bool
@@ -168,6 +173,7 @@ def experiment_preview(
         state=Status.PAUSED if message.paused else Status.ACTIVE,
         user=message.owner,
         resource_pool=message.settings.pool,
+        preferred_pools=[] if message.pools is None else list(message.pools.names),
         searcher=message.searcher,
         metric=message.metric,
         smaller_is_better=message.settings.smaller_is_better,
@@ -221,6 +227,7 @@ def _fields(services: Services, state: ExperimentState, definition: Definition) 
         "state": state.status,
         "user": state.owner,
         "resource_pool": state.pool,
+        **pool_move_fields(state, definition),
         "searcher": state.searcher,
         "metric": state.metric,
         "smaller_is_better": state.smaller_is_better,
@@ -244,6 +251,17 @@ def _fields(services: Services, state: ExperimentState, definition: Definition) 
         **asdict(current.retention),
         "code_sha256": definition.code_sha256,
         "search_method": describe_method(services, state),
+    }
+
+
+def pool_move_fields(state: ExperimentState, definition: Definition) -> dict[str, Any]:
+    """The fields of an answer that say which pools a job prefers and how it moved between them."""
+    moves = state.pool_moves or PoolMoves()
+    return {
+        "preferred_pools": list(preferred_pools(definition.pools, state.pool_moves)),
+        "waits_since_ms": moves.waits_since_ms,
+        "pool_moved_ms": moves.moved_ms,
+        "pool_move_reason": moves.reason,
     }
 
 

@@ -31,6 +31,9 @@ class JobView(Answer):
     name: str
     user: str
     resource_pool: str
+    preferred_pools: list[str]
+    pool_moved_ms: int | None
+    pool_move_reason: str
     scheduler: str
     state: Literal["STATE_QUEUED", "STATE_SCHEDULED"]
     jobs_ahead: int | None
@@ -42,6 +45,7 @@ class JobView(Answer):
     submitted_ms: int
     progress: float | None
     waits: str
+    waits_since_ms: int | None
     expected_start_ms: int | None
 
 
@@ -165,6 +169,7 @@ def _job_answer(services: Services, queue: Queue, job: Job, place: int | None) -
         return None
     state, definition = loaded
     runs = job.allocations != ()
+    moved = experiments.pool_move_fields(state, definition)
     waiting = sum(size * count for size, count in job.pending_slots.items())
     return JobView(
         job_id=definition.job_id,
@@ -172,6 +177,9 @@ def _job_answer(services: Services, queue: Queue, job: Job, place: int | None) -
         name=state.name,
         user=state.owner,
         resource_pool=queue.snapshot.pool,
+        preferred_pools=moved["preferred_pools"],
+        pool_moved_ms=moved["pool_moved_ms"],
+        pool_move_reason=moved["pool_move_reason"],
         scheduler=queue.snapshot.settings.scheduler.kind,
         state="STATE_SCHEDULED" if runs else "STATE_QUEUED",
         jobs_ahead=place if queue.is_ordered else None,
@@ -183,6 +191,7 @@ def _job_answer(services: Services, queue: Queue, job: Job, place: int | None) -
         submitted_ms=job.submitted_ms,
         progress=state.progress,
         waits=queue.waits.get(job.group, ""),
+        waits_since_ms=moved["waits_since_ms"] or job.waits_since_ms,
         expected_start_ms=queue.starts_ms.get(job.group),
     )
 

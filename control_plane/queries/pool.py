@@ -3,9 +3,9 @@
 from typing import Literal
 
 from control_plane.actors import addresses
-from control_plane.actors.job_row import jobs_partition
+from control_plane.actors.job_row import POOLS, jobs_partition
 from control_plane.actors.messages.pool import PoolSettings
-from control_plane.actors.pool.actor import POOLS, PoolState
+from control_plane.actors.pool.actor import PoolState
 from control_plane.errors import Code, RequestError
 from control_plane.fleet.records import instances_partition
 from control_plane.queries.answer import Answer

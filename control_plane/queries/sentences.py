@@ -259,6 +259,9 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
     to_experiment.KillRequested: lambda _, context: f"killed{context.user}",
     to_experiment.SettingsChanged: _settings_sentence,
     to_experiment.PoolChanged: lambda m, context: f"moved to resource pool {m.pool}{context.user}",
+    to_experiment.WaitEnded: lambda m, context: (
+        f"waited long enough in resource pool {m.pool}: {_last_line(m.reason)}"
+    ),
     to_experiment.JobAudited: lambda m, context: f"the job in pool {m.pool} is put right",
     to_experiment.ArchiveRequested: lambda _, context: f"archived{context.user}",
     to_experiment.UnarchiveRequested: lambda _, context: f"unarchived{context.user}",
@@ -304,7 +307,10 @@ OF_TRIALS: Mapping[type, Sentence] = {
     ),
     to_trial.CheckpointHandedOver: _handover_sentence,
     to_trial.TrialKillRequested: lambda _, context: f"{context.name} killed{context.user}",
-    to_trial.TrialMoved: lambda m, context: f"{context.name} is to run in resource pool {m.pool}",
+    to_trial.TrialMoved: lambda m, context: (
+        f"{context.name} is to run in resource pool {m.pool}"
+        + (" from its next slots on" if m.keeps_slots else "")
+    ),
     to_trial.TerminationOverdue: lambda m, context: (
         f"{context.allocation(m.epoch)} is overdue to stop"
     ),
@@ -364,6 +370,14 @@ OF_POOLS: Mapping[type, Sentence] = {
     ),
     to_pool.BudgetChecked: lambda m, context: (
         "the budget is used up" if m.over_budget else "the budget is not used up"
+    ),
+    to_pool.SupplyChecked: lambda m, context: (
+        f"no instance can be launched now: {_last_line(m.closed)}"
+        if m.closed
+        else "instances can be launched again"
+    ),
+    to_pool.PatienceEnded: lambda m, context: (
+        f"the job of experiment {m.group} has waited for as long as it is to"
     ),
     to_pool.SchedulingContinued: lambda _, context: "the scheduling goes on",
 }

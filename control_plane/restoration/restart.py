@@ -18,8 +18,8 @@ from functools import partial
 from control_plane.actors import addresses
 from control_plane.actors.experiment.state import LISTING, ExperimentState
 from control_plane.actors.identifiers import COUNTERS
+from control_plane.actors.job_row import POOLS
 from control_plane.actors.messages.experiment import ClusterRestored
-from control_plane.actors.pool.actor import POOLS
 from control_plane.actors.records import Status
 from control_plane.agents.leases import mark_all_agents
 from control_plane.engine.due_rows import process_due_rows

@@ -2,7 +2,7 @@
 
 import posixpath
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from control_plane.actors.messages.pool import PoolSettings
@@ -21,6 +21,7 @@ from detcloud.shared.process_settings import process_setting_notices
 
 POOL = "resources.resource_pool"
 SLOTS = "resources.slots_per_trial"
+LABEL = "resources.agent_label"
 
 
 @dataclass(frozen=True)
@@ -74,13 +75,34 @@ def trial_needs(resources: Resources) -> TrialNeeds:
     return TrialNeeds(resources.slots_per_trial, resources.agent_label, is_single)
 
 
+def choose_destinations(
+    services: Services, named: Sequence[str], slots: int
+) -> tuple[Destination, ...]:
+    """Return the pools of these names, in the order of preference.
+
+    Raises:
+        RequestError: invalid at the place of the first that does not exist or takes no new work.
+    """
+    places = pool_places(len(named))
+    return tuple(
+        choose_destination(services, name, slots, place)
+        for name, place in zip(named, places, strict=True)
+    )
+
+
+def pool_places(count: int) -> tuple[str, ...]:
+    """The places of so many pools in a configuration: one is no list."""
+    return (POOL,) if count == 1 else tuple(f"{POOL}[{number}]" for number in range(count))
+
+
 def check_fits(services: Services, to: Destination, needs: TrialNeeds, place: str = SLOTS) -> None:
     """Check that agents which the pool has or may get could hold a trial, used by nobody else.
 
     A pool that has none and launches none takes anything: its agents are still to come.
 
     Raises:
-        RequestError: invalid at `place`, with the sizes that would fit.
+        RequestError: invalid at `place`, with the sizes that would fit; for a label that no agent
+            has, where the configuration asks for it, unless `place` is that of one pool of several.
     """
     if needs.slots == 0:
         if to.settings.aux_per_agent == 0:
@@ -99,7 +121,7 @@ def check_fits(services: Services, to: Destination, needs: TrialNeeds, place: st
     if not sizes:
         known = ", ".join(sorted(label for label in present if label)) or "none"
         text = f"no agent of pool {to.name} has the label {needs.label!r:.60}; known: {known}"
-        raise invalid("resources.agent_label", text)
+        raise invalid(place if place.startswith(POOL) else LABEL, text)
     mixed = to.settings.scheduler.heterogeneous
     # Fixed agents may be mixed. Instances are launched of one size for a trial, and may end.
     there = present.get(needs.label, Counter())

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from itertools import chain
 from typing import Any
 
 from control_plane.access.principals import Principal
@@ -19,7 +20,12 @@ from control_plane.config.check import check_config
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.pool_settings import task_defaults
 from control_plane.config.problems import ConfigInvalid
-from control_plane.config.trial_settings import job_of, lifecycle_of, trial_settings
+from control_plane.config.trial_settings import (
+    job_of,
+    lifecycle_of,
+    pool_preferences,
+    trial_settings,
+)
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.findings import path_text
 from control_plane.objects.store import model_code_key
@@ -34,8 +40,9 @@ from control_plane.usecases.placement import (
     Destination,
     check_fits,
     check_mounts,
-    choose_destination,
+    choose_destinations,
     placement_warnings,
+    pool_places,
     process_warnings,
     trial_needs,
 )
@@ -83,7 +90,8 @@ def check_submission(
     Raises:
         RequestError: invalid, with every problem of the configuration.
     """
-    config, to = _place(services, submission)
+    config, pools = _place(services, submission)
+    to = pools[0]
     plan = _search_plan(services, config)
     settings = trial_settings(config, to.name, services.now_ms())
     if settings.deadline_ms is not None and settings.deadline_ms <= settings.submitted_ms:
@@ -93,8 +101,7 @@ def check_submission(
         plan = SearchPlan(SinglePlan(1, plan.method.rules), plan.space, plan.seed)
         settings = replace(settings, lengths=Lengths("batches"))
     _check_storage(services, config)
-    check_fits(services, to, trial_needs(config.resources))
-    check_mounts(to, config)
+    _check_pools(services, pools, config)
     _check_model_code(services, submission.model_code)
     message = ExperimentSubmitted(
         experiment_id=0,
@@ -116,11 +123,12 @@ def check_submission(
         rules=lifecycle_of(config),
         time_metric="" if submission.test_mode else config.time_metric,
         job=job_of(config, settings.submitted_ms),
+        pools=pool_preferences(config),
     )
     warnings = (
-        *placement_warnings(to, config.resources),
+        *chain.from_iterable(placement_warnings(one, config.resources) for one in pools),
         *config_warnings(config),
-        *process_warnings(services, to, config),
+        *chain.from_iterable(process_warnings(services, one, config) for one in pools),
     )
     return CheckedSubmission(config, message, warnings)
 
@@ -165,8 +173,10 @@ def _with_counter(counter_put: Put, extra_writes: ExtraWrites) -> ExtraWrites:
     return lambda reply: (counter_put, *extra_writes(reply))
 
 
-def _place(services: Services, submission: Submission) -> tuple[ExperimentConfig, Destination]:
-    """Choose the pool, and lay the configuration over the pool's defaults."""
+def _place(
+    services: Services, submission: Submission
+) -> tuple[ExperimentConfig, tuple[Destination, ...]]:
+    """Choose the pools, and lay the configuration over the defaults of the first."""
     template, name = None, submission.template
     if name is not None:
         record = load_template(services.table, name) if name else None
@@ -188,9 +198,23 @@ def _place(services: Services, submission: Submission) -> tuple[ExperimentConfig
             raise config_error(error) from None
 
     config = check_over({})
-    to = choose_destination(services, config.job.resource_pool, config.job.slots_per_trial)
-    defaults = task_defaults(to.pool, to.cluster)
-    return check_over(defaults) if defaults else config, to
+    pools = choose_destinations(services, config.job.resource_pools, config.job.slots_per_trial)
+    defaults = task_defaults(pools[0].pool, pools[0].cluster)
+    return check_over(defaults) if defaults else config, pools
+
+
+def _check_pools(
+    services: Services, pools: Sequence[Destination], config: ExperimentConfig
+) -> None:
+    """Check that each pool could run the experiment; of several, the place says which cannot."""
+    needs = trial_needs(config.resources)
+    if len(pools) == 1:
+        check_fits(services, pools[0], needs)
+        check_mounts(pools[0], config)
+        return
+    for to, place in zip(pools, pool_places(len(pools)), strict=True):
+        check_fits(services, to, needs, place)
+        check_mounts(to, config, place)
 
 
 def _search_plan(services: Services, config: ExperimentConfig) -> SearchPlan:

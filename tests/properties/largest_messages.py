@@ -13,6 +13,7 @@ from control_plane.actors.messages import experiment as to_experiment
 from control_plane.actors.messages import pool as to_pool
 from control_plane.actors.messages import trial as to_trial
 from control_plane.actors.messages.pool import PoolConfigured, PoolSettings
+from control_plane.actors.pool_moves import PoolPreferences
 from control_plane.actors.records import Availability, CheckpointRef, Place, Retention, Status
 from control_plane.agents.audit import STALE_PER_MESSAGE_MAX
 from control_plane.agents.reports import METADATA_BYTES_MAX, NOTICE_CHARACTERS_MAX, TEXT_MAX
@@ -114,7 +115,8 @@ def crowded_experiment() -> to_experiment.ExperimentSubmitted:
     """An experiment with more open trials than a commit has operations."""
     plan = SearchPlan(RandomPlan(100, OPEN_TRIALS, 0, LENGTH_ERA), Group({"x": Const(1)}), 7)
     settings = replace(trial_settings(slots=1), pool="crowded")
-    return replace(experiment_submitted(plan, experiment_id=2), settings=settings)
+    pools = PoolPreferences(("crowded", "default"), 600_000)
+    return replace(experiment_submitted(plan, experiment_id=2), settings=settings, pools=pools)
 
 
 def fill_table() -> MemoryTable:
@@ -242,6 +244,9 @@ EXPERIMENT_MESSAGES: Mapping[type, Largest] = {
     to_experiment.KillRequested: Largest(CROWD, to_experiment.KillRequested),
     to_experiment.SettingsChanged: Largest(CROWD, settings_changed),
     to_experiment.PoolChanged: Largest(CROWD, lambda: to_experiment.PoolChanged("default")),
+    to_experiment.WaitEnded: Largest(
+        CROWD, lambda: to_experiment.WaitEnded("crowded", 0, NOW_MS, text(600))
+    ),
     to_experiment.JobAudited: Largest(CROWD, lambda: to_experiment.JobAudited("default")),
     to_experiment.ClusterRestored: Largest(CROWD, to_experiment.ClusterRestored),
     to_experiment.ArchiveRequested: Largest(_ENDED, to_experiment.ArchiveRequested),
@@ -307,6 +312,10 @@ POOL_MESSAGES: Mapping[type, Largest] = {
         POOL, lambda: to_pool.StaleAllocationsFound((_RELEASED,) * STALE_PER_MESSAGE_MAX)
     ),
     to_pool.BudgetChecked: Largest(CROWDED_POOL, lambda: to_pool.BudgetChecked(True)),
+    to_pool.SupplyChecked: Largest(
+        CROWDED_POOL, lambda: to_pool.SupplyChecked(text(600), NOW_MS + 1)
+    ),
+    to_pool.PatienceEnded: Largest(CROWDED_POOL, lambda: to_pool.PatienceEnded(2, NOW_MS)),
     to_pool.SchedulingContinued: Largest(CROWDED_POOL, to_pool.SchedulingContinued),
 }
 

@@ -81,6 +81,9 @@ class ScriptedPool:
         if ends_ms is not None:
             self.ends_ms[agent] = ends_ms
 
+    def report_supply(self, pool: str, closed: str, until_ms: int) -> None:
+        """Nothing here has another pool to go to."""
+
     def end_agent(self, pool: str, agent: str) -> None:
         self._lose(agent)
 

@@ -38,6 +38,9 @@ class SlotPool:
         self.draining.add(agent)
         self._give_back(agent)
 
+    def report_supply(self, pool: str, closed: str, until_ms: int) -> None:
+        """Nothing here has another pool to go to."""
+
     def end_agent(self, pool: str, agent: str) -> None:
         self.lose(agent)
 

@@ -11,7 +11,13 @@ from control_plane.actors import addresses
 from control_plane.actors.experiment.continuation import continue_experiment
 from control_plane.actors.experiment.cost_limit import apply_cost_message, check_affordable
 from control_plane.actors.experiment.deletion import begin_deletion, finish_collection, remove_parts
-from control_plane.actors.experiment.job import move_to_pool, repair_job_row, write_job_row
+from control_plane.actors.experiment.job import (
+    begin_new_round,
+    leave_pool,
+    move_to_pool,
+    repair_job_row,
+    write_job_row,
+)
 from control_plane.actors.experiment.search import (
     apply_event,
     apply_operations,
@@ -60,12 +66,14 @@ from control_plane.actors.messages.experiment import (
     TrialProgressReported,
     TrialValidationReported,
     UnarchiveRequested,
+    WaitEnded,
 )
 from control_plane.actors.messages.stored_names import message_name
 from control_plane.actors.messages.trial import (
     WorkAssigned,
 )
 from control_plane.actors.pins import add_pin
+from control_plane.actors.pool_moves import PoolMoves
 from control_plane.actors.records import Status, worst_metric
 from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.evolve import evolve
@@ -97,6 +105,8 @@ def step(
             return expand_backlog(state, context)
         case SuggestedPoints() | SuggestionFailed():
             return apply_suggestion(state, message, context)
+        case WaitEnded():
+            return leave_pool(state, message, context)
         case CollectionEnded() | DeletionContinued() | JobAudited() | ClusterRestored():
             return _apply_housekeeping(state, message, context)
         case _:
@@ -138,6 +148,7 @@ def _submit(message: ExperimentSubmitted, context: StepContext) -> ExperimentSta
         search=begun.state,
         time_metric=message.time_metric,
         is_open_ended=message.plan.method.max_length == method.ENDLESS,
+        pool_moves=None if message.pools is None else PoolMoves(),
     )
     definition = Definition(
         plan=message.plan,
@@ -152,6 +163,7 @@ def _submit(message: ExperimentSubmitted, context: StepContext) -> ExperimentSta
         warm_start=message.warm_start,
         rules=message.rules,
         job=message.job,
+        pools=message.pools,
     )
     context.write_part("definition", definition)
     generator = Generator.from_seed(message.plan.seed)
@@ -261,6 +273,7 @@ def _apply_trial_report(
     message: TrialValidationReported | TrialProgressReported | TrialLengthReached,
     context: StepContext,
 ) -> ExperimentState:
+    state = begin_new_round(state, context)
     match message:
         case TrialValidationReported():
             return _apply_validation(state, message, context)

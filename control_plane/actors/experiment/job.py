@@ -10,13 +10,14 @@ from control_plane.actors.experiment.state import (
     settings_of,
 )
 from control_plane.actors.experiment.trial_summaries import summaries
-from control_plane.actors.job_row import JobRow, encode_job, job_sort_key, jobs_partition
-from control_plane.actors.messages.experiment import JobAudited, PoolChanged
+from control_plane.actors.job_row import POOLS, JobRow, encode_job, job_sort_key, jobs_partition
+from control_plane.actors.messages.experiment import JobAudited, PoolChanged, WaitEnded
 from control_plane.actors.messages.pool import JobChanged
 from control_plane.actors.messages.trial import TrialMoved
-from control_plane.actors.records import TrialSettings
+from control_plane.actors.records import Status, TrialSettings
 from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.evolve import evolve
+from control_plane.scheduling.pool_choice import next_pool, round_number
 
 JOB_IDS = "job-ids"
 """The partition with the experiment of each job, by the job's UUID, while it is in a queue."""
@@ -24,17 +25,27 @@ JOB_IDS = "job-ids"
 
 def write_job_row(state: ExperimentState, context: StepContext) -> None:
     """Write the job row of the experiment, or remove it where it has ended, and tell its pool."""
-    body = None if state.status.is_final else encode_job(current_job(context))
+    body = None if state.status.is_final else encode_job(current_job(state, context))
     context.write_row(jobs_partition(state.pool), job_sort_key(state.experiment_id), body)
     if job_id := definition_of(context).job_id:
         context.write_row(JOB_IDS, job_id, None if body is None else b"%d" % state.experiment_id)
     context.send(addresses.pool(state.pool), JobChanged(state.experiment_id))
 
 
-def current_job(context: StepContext) -> JobRow:
-    """The experiment's job with its present settings."""
+def current_job(state: ExperimentState, context: StepContext) -> JobRow:
+    """The experiment's job with its present settings, in the pool that it is in."""
     definition = definition_of(context)
-    return effective_job(definition.job, definition.settings, settings_of(context))
+    job = effective_job(definition.job, definition.settings, settings_of(context))
+    moves, pools = state.pool_moves, definition.pools
+    if moves is None or moves.is_over or pools is None:
+        return job
+    return replace(
+        job,
+        patience_ms=pools.patience_ms,
+        stay=moves.count,
+        rounds=round_number(moves.count - moves.first, len(pools.names)),
+        waits_since_ms=moves.waits_since_ms,
+    )
 
 
 def effective_job(job: JobRow, trials: TrialSettings, settings: Settings) -> JobRow:
@@ -73,6 +84,50 @@ def move_to_pool(
         raise CommandRefused("invalid", "resource pool must be set")
     if message.pool == state.pool:
         raise CommandRefused("conflict", "resource pool is unchanged")
+    if state.pool_moves is not None:
+        state = evolve(state, pool_moves=replace(state.pool_moves, is_over=True))
+    return _change_pool(state, TrialMoved(message.pool), context)
+
+
+def leave_pool(state: ExperimentState, message: WaitEnded, context: StepContext) -> ExperimentState:
+    """Go on to the next pool that the job prefers, if it still waits as the present one says. What
+    has got slots meanwhile keeps them.
+    """
+    moves, pools = state.pool_moves, definition_of(context).pools
+    if moves is None or pools is None or moves.is_over or state.status is not Status.ACTIVE:
+        return state
+    if (message.pool, message.stay) != (state.pool, moves.count):
+        return state
+    to = next_pool(pools.names, state.pool, lambda name: bool(context.row(POOLS, name).revision))
+    if to is None:
+        context.add_reason(f"stays in pool {state.pool}: none of its other pools exists")
+        return state
+    context.add_reason(message.reason)
+    since_ms = message.since_ms if moves.waits_since_ms is None else moves.waits_since_ms
+    moved = replace(
+        moves,
+        count=moves.count + 1,
+        waits_since_ms=since_ms,
+        moved_ms=context.now_ms,
+        reason=message.reason,
+    )
+    moving = TrialMoved(to, keeps_slots=True)
+    return _change_pool(evolve(state, pool_moves=moved), moving, context)
+
+
+def begin_new_round(state: ExperimentState, context: StepContext) -> ExperimentState:
+    """Begin the wait of a job anew after it ran, in the pool that it is in."""
+    moves = state.pool_moves
+    if moves is None or moves.is_over or moves.waits_since_ms is None:
+        return state
+    state = evolve(state, pool_moves=replace(moves, first=moves.count, waits_since_ms=None))
+    write_job_row(state, context)
+    return state
+
+
+def _change_pool(
+    state: ExperimentState, message: TrialMoved, context: StepContext
+) -> ExperimentState:
     context.add_reason(f"resource pool {state.pool} to {message.pool}")
     _remove_job_row(state, state.pool, context)
     state = evolve(state, pool=message.pool)
@@ -80,7 +135,7 @@ def move_to_pool(
     if state.trials_open:
         for summary in summaries(state.trials, context):
             if summary.is_open(state.life):
-                context.send(addresses.trial(summary.trial_id), TrialMoved(message.pool))
+                context.send(addresses.trial(summary.trial_id), message)
     return state
 
 

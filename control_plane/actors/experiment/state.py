@@ -9,6 +9,7 @@ from control_plane.actors.era_rules import LENGTH_ERA, LifecycleRules
 from control_plane.actors.experiment.bill import Bill
 from control_plane.actors.identifiers import IdBlock
 from control_plane.actors.job_row import JobRow
+from control_plane.actors.pool_moves import PoolMoves, PoolPreferences
 from control_plane.actors.records import CheckpointRef, Retention, Status, TrialSettings
 from control_plane.actors.step import StepContext
 from control_plane.searchers.search import SearchPlan, SearchState
@@ -20,6 +21,7 @@ LISTING = "experiments"
 class Definition:
     """Part `definition`, written at the start and when the experiment is continued with changes.
     The description, the labels, the retention, the job and the settings' pool are the initial ones.
+    `pools`: those that the job may move between, None for one alone.
     """
 
     plan: SearchPlan
@@ -34,6 +36,7 @@ class Definition:
     warm_start: CheckpointRef | None = None
     rules: LifecycleRules = LENGTH_ERA
     job: JobRow = field(default_factory=JobRow)
+    pools: PoolPreferences | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,7 @@ class ExperimentState:
     `progress` is in [0, 1], None where an ended experiment has none. `time_metric` is "" where the
     search has none. `is_open_ended`: trials train as long as their code does, and report the share
     that is done. `notices` counts by their outcome the notices that machines of its trials end.
+    `pool_moves`: how its job moved between the pools that it prefers, None where it has one.
     """
 
     experiment_id: int
@@ -90,6 +94,7 @@ class ExperimentState:
     bill: Bill = field(default_factory=Bill)
     is_open_ended: bool = False
     notices: Mapping[str, int] = field(default_factory=dict)
+    pool_moves: PoolMoves | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from control_plane.actors.era_rules import LENGTH_ERA, LifecycleRules
 from control_plane.actors.job_row import JobRow
+from control_plane.actors.pool_moves import PoolPreferences
 from control_plane.actors.records import CheckpointRef, Retention, Status, TrialSettings
 from control_plane.searchers.method import SuggestedPoints, SuggestionFailed
 from control_plane.searchers.posted_operations import PostedOperations
@@ -22,7 +23,7 @@ from control_plane.searchers.search import SearchPlan
 class ExperimentSubmitted:
     """The experiment was submitted, which creates the actor. `config` is the stored configuration,
     `code_sha256` names the model code, `warm_start` the checkpoint that its trials start from,
-    `job` its settings for schedulers.
+    `job` its settings for schedulers, `pools` those that it may move between, None for one alone.
     """
 
     experiment_id: int
@@ -44,6 +45,7 @@ class ExperimentSubmitted:
     rules: LifecycleRules = LENGTH_ERA
     time_metric: str = ""
     job: JobRow = field(default_factory=JobRow)
+    pools: PoolPreferences | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,18 @@ class PoolChanged:
     """Command: run in another resource pool."""
 
     pool: str
+
+
+@dataclass(frozen=True, slots=True)
+class WaitEnded:
+    """The pool, in which nothing of the experiment has run since `since_ms` though it waits for
+    slots, says that it may go on to the next that it prefers, and why. `stay` as in its job row.
+    """
+
+    pool: str
+    stay: int
+    since_ms: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +275,7 @@ ExperimentMessage = (
     | CollectionEnded
     | DeletionContinued
     | JobAudited
+    | WaitEnded
     | ClusterRestored
     | SearchContinued
     | SuggestedPoints

@@ -123,6 +123,25 @@ class BudgetChecked:
 
 
 @dataclass(frozen=True, slots=True)
+class SupplyChecked:
+    """The provisioner found that no offering of the pool may be launched before `until_ms`, for a
+    lack of capacity or quota, and that no instance is on its way: `closed` says why. "": it is not
+    so.
+    """
+
+    closed: str
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PatienceEnded:
+    """Timer: the job of this group may have waited for long enough since `since_ms`."""
+
+    group: int
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulingContinued:
     """The pool's message to itself: more could start than one commit holds, or what started on held
     slots may be preempted from now on.
@@ -140,5 +159,7 @@ PoolMessage = (
     | AgentLost
     | StaleAllocationsFound
     | BudgetChecked
+    | SupplyChecked
+    | PatienceEnded
     | SchedulingContinued
 )

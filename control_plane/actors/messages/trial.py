@@ -60,9 +60,12 @@ class TrialKillRequested:
 
 @dataclass(frozen=True, slots=True)
 class TrialMoved:
-    """The experiment was moved to another resource pool."""
+    """The experiment was moved to another resource pool. `keeps_slots`: a trial that has slots
+    keeps them, and asks there only for its next ones.
+    """
 
     pool: str
+    keeps_slots: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,14 @@ from dataclasses import replace
 from typing import assert_never
 
 from control_plane.actors import addresses
+from control_plane.actors.job_row import POOLS
 from control_plane.actors.messages.pool import (
     AgentAvailabilityChanged,
     AgentJoined,
     AgentLost,
     BudgetChecked,
     JobChanged,
+    PatienceEnded,
     PoolConfigured,
     PoolMessage,
     PoolRemoved,
@@ -23,13 +25,14 @@ from control_plane.actors.messages.pool import (
     SlotsReleased,
     SlotsRequested,
     StaleAllocationsFound,
+    SupplyChecked,
 )
 from control_plane.actors.messages.stored_names import message_name
 from control_plane.actors.messages.trial import AllocationExited
 from control_plane.actors.pool.membership import apply_agent_message
+from control_plane.actors.pool.patience import end_patience, release_waiting_jobs
 from control_plane.actors.pool.scheduling import end_keeping, run_scheduler
 from control_plane.actors.pool.state import (
-    POOLS,
     PoolState,
     agents_of,
     job_queue_of,
@@ -42,7 +45,6 @@ from control_plane.evolve import evolve
 from control_plane.scheduling.model import AllocationRequest
 
 __all__ = [
-    "POOLS",
     "PoolState",
     "agents_of",
     "fallback",
@@ -72,21 +74,26 @@ def step(state: PoolState | None, message: PoolMessage, context: StepContext) ->
             return evolve(state, unscheduled=True, changed=True) if is_new else state
         case AgentJoined() | AgentAvailabilityChanged() | AgentLost():
             return apply_agent_message(state, message, context)
-        case SchedulingContinued():
-            return end_keeping(state, context)
-        case StaleAllocationsFound() | BudgetChecked():
+        case SchedulingContinued() | PatienceEnded():
+            return _apply_timer(state, message, context)
+        case StaleAllocationsFound() | BudgetChecked() | SupplyChecked():
             return _apply_check(state, message, context)
         case _:
             assert_never(message)
 
 
 def finish_fold(state: PoolState, context: StepContext) -> PoolState:
-    """Run the scheduler if something changed that concerns a queued or running allocation."""
+    """Run the scheduler if something changed that concerns a queued or running allocation, and let
+    jobs go on to other pools that this one has nothing for.
+    """
     if not state.unscheduled:
         return state
     concerned = state.queued or (state.changed and state.running)
     state = evolve(state, unscheduled=False, changed=False, waits="")
-    return run_scheduler(state, context) if concerned else state
+    state = run_scheduler(state, context) if concerned else state
+    if state.queued:
+        release_waiting_jobs(state, context)
+    return state
 
 
 def fallback(state: PoolState | None, message: object, context: StepContext) -> PoolState | None:
@@ -115,15 +122,28 @@ def _configure_pool(
 
 
 def _apply_check(
-    state: PoolState, message: StaleAllocationsFound | BudgetChecked, context: StepContext
+    state: PoolState,
+    message: StaleAllocationsFound | BudgetChecked | SupplyChecked,
+    context: StepContext,
 ) -> PoolState:
     if isinstance(message, StaleAllocationsFound):
         return _release_stale(state, message, context)
+    if isinstance(message, SupplyChecked):
+        supply = {"closed": message.closed, "closed_until_ms": message.until_ms}
+        return evolve(state, **supply, unscheduled=True)
     settings = settings_of(context)
     if settings.over_budget == message.over_budget:
         return state
     context.write_part("settings", replace(settings, over_budget=message.over_budget))
     return evolve(state, unscheduled=True, changed=True)
+
+
+def _apply_timer(
+    state: PoolState, message: SchedulingContinued | PatienceEnded, context: StepContext
+) -> PoolState:
+    if isinstance(message, PatienceEnded):
+        return end_patience(state, message, context)
+    return end_keeping(state, context)
 
 
 def _answer_without_pool(

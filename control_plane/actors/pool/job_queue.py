@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 
 from control_plane.actors.job_row import JobRow, decode_job, job_sort_key, jobs_partition
-from control_plane.actors.messages.pool import PoolSettings
+from control_plane.actors.messages.pool import PatienceEnded, PoolSettings
 from control_plane.actors.ordered_map import Entries, OrderedMap
 from control_plane.actors.step import StepContext
 from control_plane.clock_skew import is_from_future
@@ -31,7 +31,9 @@ class Group:
 
     `has_row`: its job row exists. `running` counts allocations, `held` their slots; `leaving`
     counts those of them whose allocations were asked to release them. `waits_since_ms`: since when
-    it has waited for slots and held none, in a pool that reserves slots.
+    it has waited for slots and held none, in a pool that reserves slots. Of a job that prefers
+    several pools: `stays_since_ms`, since when nothing of it has run though it waits; `released`:
+    the pool has told it that it may leave.
     """
 
     row: JobRow = field(default_factory=JobRow)
@@ -41,6 +43,8 @@ class Group:
     held: int = 0
     leaving: int = 0
     waits_since_ms: int | None = None
+    stays_since_ms: int | None = None
+    released: bool = False
 
     @property
     def waits_for_slots(self) -> bool:
@@ -134,6 +138,9 @@ class JobQueue:
         after = replace(known or Group(), has_row=row is not None)
         if row is not None:
             after = replace(after, row=row)
+            if row.stay != (known or after).row.stay:
+                # It has been elsewhere since: it waits anew.
+                after = replace(after, stays_since_ms=None)
         if known is None and row is None:
             return False
         self._write_group(group, after)
@@ -145,10 +152,14 @@ class JobQueue:
         future = (
             (number, group)
             for number, group in self.groups()
-            if group.waits_since_ms is not None and is_from_future(group.waits_since_ms, now_ms)
+            if any(is_from_future(since, now_ms) for since in _times(group))
         )
         for number, group in list(islice(future, RESTARTED_WAITS_MAX)):
             self._write_group(number, group)
+
+    def mark_released(self, group: int) -> None:
+        """Record that the group was told that it may leave for another pool."""
+        self._write_group(group, replace(self.group(group), released=True))
 
     def group(self, group: int) -> Group:
         """A group by number; an empty one if there is none."""
@@ -227,9 +238,25 @@ class JobQueue:
         """The time since when the group waits from now on, if that concerns the scheduler."""
         if not group.waits_for_slots or self._reserve_after_ms() is None:
             return None
-        known = group.waits_since_ms
+        return self._past_time(group.waits_since_ms or group.row.waits_since_ms)
+
+    def _with_stay(self, number: int, group: Group) -> Group:
+        """The group with the time since when it waits to leave for another pool; a timer tells when
+        that has been for long enough.
+        """
+        if group.row.patience_ms is None or group.running or not group.pending:
+            return replace(group, stays_since_ms=None, released=False)
+        since_ms = self._past_time(group.stays_since_ms)
+        if since_ms == group.stays_since_ms:
+            return group
+        due_ms = since_ms + group.row.patience_ms
+        self._context.set_timer(due_ms, PatienceEnded(number, since_ms))
+        return replace(group, stays_since_ms=since_ms, released=False)
+
+    def _past_time(self, known_ms: int | None) -> int:
+        """A time that was recorded, or now where none was or it is in the future."""
         now_ms = self._context.now_ms
-        return now_ms if known is None or is_from_future(known, now_ms) else known
+        return now_ms if known_ms is None or is_from_future(known_ms, now_ms) else known_ms
 
     def _reserve_after_ms(self) -> int | None:
         settings = self._context.part("settings", PoolSettings)
@@ -241,7 +268,13 @@ class JobQueue:
             self._groups.remove(_group_key(group))
         else:
             after = replace(after, waits_since_ms=self._time_of_wait(after))
+            after = self._with_stay(group, after)
             self._groups.put(_group_key(group), _encode_group(after))
+
+
+def _times(group: Group) -> Iterator[int]:
+    """The times since when a group waits, as far as they are recorded."""
+    return (it for it in (group.waits_since_ms, group.stays_since_ms) if it is not None)
 
 
 def _waits_since_ms(group: Group) -> int | None:
@@ -281,15 +314,17 @@ def _encode_group(group: Group) -> list[object]:
     numbers = [int(group.has_row), group.running, group.held, group.leaving]
     fields = ((name, getattr(group.row, name)) for name in _DEFAULTS)
     settings = {name: value for name, value in fields if value != _DEFAULTS[name]}
-    if group.waits_since_ms is not None:
-        numbers.append(group.waits_since_ms)
-    return [numbers, pending, settings]
+    times = [group.waits_since_ms, group.stays_since_ms, int(group.released) or None]
+    while times and times[-1] is None:
+        times.pop()
+    return [[*numbers, *times], pending, settings]
 
 
 def _decode_group(value: object) -> Group:
     assert isinstance(value, list | tuple)
     (listed, running, held, leaving, *since), pending, settings = value
     counts = {int(slots): count for slots, count in pending.items()}
-    waits_since_ms = since[0] if since else None
+    waits_since_ms, stays_since_ms, released = (*since, None, None, None)[:3]
     row = JobRow(**settings)
-    return Group(row, bool(listed), counts, running, held, leaving, waits_since_ms)
+    numbers = (running, held, leaving, waits_since_ms, stays_since_ms, bool(released))
+    return Group(row, bool(listed), counts, *numbers)

@@ -12,8 +12,6 @@ from control_plane.actors.step import StepContext
 from control_plane.evolve import evolve
 from control_plane.scheduling.reservations import Reservation
 
-POOLS = "pools"
-
 
 @dataclass(frozen=True, slots=True)
 class KeptAllocation:
@@ -32,7 +30,8 @@ class PoolState:
     `slots`: those that are free or held; `started` counts the starts of allocations; `waits`: why
     the first request that does not start waits. `removed`: nothing is left of the pool but this.
     `reservation`: the agents that are held for a job; `kept`: what started on such;
-    `reserved_slots`: for how many slots the last of them were held.
+    `reserved_slots`: for how many slots the last of them were held. `closed`: why the provisioner
+    launches nothing before `closed_until_ms`, "" if it may.
     """
 
     name: str
@@ -49,6 +48,8 @@ class PoolState:
     reservation: Reservation | None = None
     kept: tuple[KeptAllocation, ...] = ()
     reserved_slots: int = 0
+    closed: str = ""
+    closed_until_ms: int = 0
 
 
 def settings_of(context: StepContext) -> PoolSettings:

@@ -132,8 +132,8 @@ def _apply_to_open_trial(
             return _inherit_checkpoint(state, message, context)
         case ExperimentStatusChanged():
             return _follow_experiment(state, message, context)
-        case TrialMoved(pool=pool):
-            return move_to_pool(state, pool, context)
+        case TrialMoved():
+            return move_to_pool(state, message, context)
         case RestartDue():
             return _end_restart_delay(state, message, context)
         case _:

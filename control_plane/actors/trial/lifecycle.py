@@ -5,6 +5,7 @@ from dataclasses import replace
 from control_plane.actors import addresses
 from control_plane.actors.messages.experiment import TrialEnded
 from control_plane.actors.messages.pool import SlotsReleased, SlotsRequested
+from control_plane.actors.messages.trial import TrialMoved
 from control_plane.actors.records import Status
 from control_plane.actors.step import StepContext
 from control_plane.actors.trial.allocation import kill, preempt
@@ -62,10 +63,11 @@ def release_and_reconcile(
     return reconcile(evolve(state, allocation=None, steps=min(state.steps, steps)), context)
 
 
-def move_to_pool(state: TrialState, pool: str, context: StepContext) -> TrialState:
+def move_to_pool(state: TrialState, message: TrialMoved, context: StepContext) -> TrialState:
     """Move to another pool. A queued allocation moves at once; a running one saves its work first
-    and releases its slots in the pool that it has them of.
+    and releases its slots in the pool that it has them of, unless it is to keep them.
     """
+    pool = message.pool
     if pool == state.settings.pool:
         return state
     state = evolve(state, settings=replace(state.settings, pool=pool))
@@ -75,6 +77,8 @@ def move_to_pool(state: TrialState, pool: str, context: StepContext) -> TrialSta
     if allocation.state is AllocationState.PENDING:
         context.add_reason(f"withdrawn from pool {allocation.pool}")
         return release_and_reconcile(state, allocation, context)
+    if message.keeps_slots:
+        return state
     return preempt(state, allocation, f"the experiment moved to pool {pool}", context)
 
 

@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from control_plane.access.principals import USER_ROLES, Role
-from control_plane.actors.pool.actor import POOLS
+from control_plane.actors.job_row import POOLS
 from control_plane.api.dependencies import IdempotencyParameter, PageParameters, ServicesParameter
 from control_plane.api.request_body import RequestBody
 from control_plane.api.responses import answer_response

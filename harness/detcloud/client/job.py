@@ -30,6 +30,9 @@ class Job(Resource):
     name = Field[str]("What the experiment is called.")
     user = Field[str]("Who submitted it.")
     resource_pool = Field[str]("The pool in whose queue it is.")
+    preferred_pools = Field[list[str]]("Pools it may move between, in order; empty for one alone.")
+    pool_moved_ms = Field[int | None]("When it last went on to the next of them; None: never.")
+    pool_move_reason = Field[str]("Why it did.")
     scheduler = Field[str]("How that pool decides: fair_share, priority or round_robin.")
     state = Field[str]("STATE_SCHEDULED when a trial of it has slots, else STATE_QUEUED.")
     jobs_ahead = Field[int | None]("How many jobs are before it in a priority pool, else None.")
@@ -41,6 +44,7 @@ class Job(Resource):
     submitted_ms = Field[int]("When it was submitted, epoch milliseconds.")
     progress = Field[float | None]("From 0 to 1.")
     waits = Field[str]("Why it waits, empty if nothing of it does.")
+    waits_since_ms = Field[int | None]("Since when it has waited for slots; None if it does not.")
     expected_start_ms = Field[int | None]("When what waits may start, None if that is not known.")
 
     def __repr__(self) -> str:

@@ -393,3 +393,23 @@ def test_nothing_new_makes_a_trial(message: object) -> None:
     actor = ActorHarness("trial#4")
     actor.deliver(message)
     assert (actor.state, actor.sent) == (None, [])
+
+
+def test_what_runs_keeps_its_slots_in_a_move_of_what_waits() -> None:
+    actor = running_trial()
+    actor.deliver(TrialMoved("spot", keeps_slots=True), TrialMoved("spot", keeps_slots=True))
+    assert (actor.sent, actor.state.allocation.wish) == ([], running_trial().state.allocation.wish)
+    # The next ones are of the new pool.
+    actor.deliver(PreemptionRequested(1, "its share is 0 of 4 slots"))
+    deliver_exit(actor, "preempted")
+    assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased]
+    assert [type(message) for message in actor.messages_to("pool#spot")] == [SlotsRequested]
+
+
+def test_what_waits_moves_at_once_in_a_move_of_what_waits() -> None:
+    actor = queued_trial()
+    actor.deliver(TrialMoved("spot", keeps_slots=True))
+    assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased]
+    assert [type(message) for message in actor.messages_to("pool#spot")] == [SlotsRequested]
+    actor.deliver(TrialMoved("spot", keeps_slots=True))
+    assert actor.sent == []

@@ -69,6 +69,9 @@ def test_a_queue_shows_who_runs_and_why_others_wait(cluster: Cluster) -> None:
         "name": "digits",
         "user": "user-1",
         "resource_pool": "default",
+        "preferred_pools": [],
+        "pool_moved_ms": None,
+        "pool_move_reason": "",
         "scheduler": "priority",
         "state": "STATE_SCHEDULED",
         "jobs_ahead": 0,
@@ -80,6 +83,7 @@ def test_a_queue_shows_who_runs_and_why_others_wait(cluster: Cluster) -> None:
         "submitted_ms": NOW_MS,
         "progress": 0.0,
         "waits": "",
+        "waits_since_ms": None,
         "expected_start_ms": None,
     }
     assert (waiting["job_id"], waiting["state"], waiting["jobs_ahead"]) == (

@@ -138,6 +138,9 @@ def fake_job(number: int, digits: str) -> Item:
         "name": "first_job" if runs else "second_job",
         "user": "user1",
         "resource_pool": "gpus",
+        "preferred_pools": [],
+        "pool_moved_ms": None,
+        "pool_move_reason": "",
         "scheduler": "priority",
         "state": "STATE_SCHEDULED" if runs else "STATE_QUEUED",
         "jobs_ahead": number - 1,
@@ -150,5 +153,6 @@ def fake_job(number: int, digits: str) -> Item:
         "submitted_ms": 1_640_995_260_000 + (number - 1) * 1_000,
         "progress": 0.0,
         "waits": "" if runs else "needs 1 slot, 0 free",
+        "waits_since_ms": None if runs else 1_640_995_261_000,
         "expected_start_ms": None,
     }

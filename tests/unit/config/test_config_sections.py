@@ -354,7 +354,7 @@ def test_job_settings_are_those_of_the_resources() -> None:
     job = check_changed(
         LENGTH, {"resources": {"priority": 7, "resource_pool": "p", "weight": 2}}
     ).job
-    assert (job.priority, job.resource_pool, job.weight) == (7, "p", 2.0)
+    assert (job.priority, job.resource_pools, job.weight) == (7, ("p",), 2.0)
     assert (job.max_slots, job.slots_per_trial) == (None, 1)
 
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from control_plane.actors import addresses
-from control_plane.actors.job_row import jobs_partition
-from control_plane.actors.pool.actor import POOLS
+from control_plane.actors.job_row import POOLS, jobs_partition
 from control_plane.actors.suggestion_rows import SUGGESTIONS
 from control_plane.engine.head import HEAD
 from control_plane.engine.mailbox import MAIL, TIMERS

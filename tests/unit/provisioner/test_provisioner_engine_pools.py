@@ -17,6 +17,7 @@ from control_plane.actors.messages.pool import (
 )
 from control_plane.agents.leases import read_leases
 from control_plane.engine.engine import Engine
+from control_plane.engine.head import HEAD
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put
 from provisioner.engine_pools import EnginePools
@@ -169,3 +170,26 @@ def test_nobody_is_told_twice_or_for_nothing() -> None:
         cluster.pools.drain_agent("a")
         cluster.pools.drain_agent("never-seen")
     assert cluster.pools.pool_snapshot("blue").agents == {}
+
+
+def test_a_pool_hears_once_that_it_gets_no_instances_and_once_that_it_may() -> None:
+    cluster = Cluster(provider=LOCAL)
+
+    def report(closed: str, until_ms: int) -> tuple[int, str, int]:
+        cluster.pools.report_supply("blue", closed, until_ms)
+        cluster.engine.advance_until_idle((addresses.pool("blue"),))
+        revision = cluster.engine.table.get(Key(addresses.pool("blue"), HEAD))
+        state = cluster.engine.read_state(addresses.pool("blue"))
+        assert revision is not None
+        return revision.revision, state.closed, state.closed_until_ms
+
+    first, *quiet = report("", 0)
+    assert quiet == ["", 0]
+    assert report("none", 5) == (first + 1, "none", 5)
+    assert report("none", 5) == (first + 1, "none", 5)
+    assert report("none", 9) == (first + 2, "none", 9)
+    assert report("", 0) == (first + 3, "", 0)
+    assert report("", 0) == (first + 3, "", 0)
+    # Of a pool that is gone nobody hears.
+    cluster.pools.report_supply("green", "none", 5)
+    assert cluster.engine.read_state(addresses.pool("green")) is None

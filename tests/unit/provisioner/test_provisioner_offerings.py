@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from control_plane.fleet.records import ErrorKind, OfferingHealth
+from provisioner.model import ProvisionerSettings
 from provisioner.offerings import (
     FRESH,
     Failure,
@@ -11,6 +12,7 @@ from provisioner.offerings import (
     health_after_failure,
     health_after_launch,
     offerings_with_prices,
+    supply_gap,
 )
 from tests.unit.provisioner.fleet_table import (
     BIG,
@@ -28,6 +30,7 @@ from tests.unit.provisioner.fleet_table import (
 )
 
 ALL = (SMALL, SPOT, SPOT_B)
+SETTINGS = ProvisionerSettings("fake")
 
 
 def exhausted_health(
@@ -187,3 +190,31 @@ def test_an_instance_clears_the_errors_and_its_agent_the_faults() -> None:
 def test_an_instance_alone_does_not_clear_failed_boots() -> None:
     health = _health_after_failures(ErrorKind.BOOT, 3)
     assert health_after_launch(health, NOW_MS) == health
+
+
+def _gap(
+    health: dict[str, OfferingHealth], settings: ProvisionerSettings = SETTINGS
+) -> tuple[str, int]:
+    return supply_gap(settings, (SMALL, SPOT), health, NOW_MS)
+
+
+def test_where_every_offering_lacks_capacity_or_quota_there_is_no_supply_for_now() -> None:
+    later = exhausted_health(ErrorKind.QUOTA, retry_ms=NOW_MS + 50_000)
+    closed = {SMALL.name: later, SPOT.name: exhausted_health()}
+    why = f"each offering lacks capacity or quota; {SPOT.name}: none is left"
+    assert _gap(closed) == (why, NOW_MS + 40_000)
+    # Once one is due again it is tried.
+    assert _gap(closed | {SPOT.name: exhausted_health(retry_ms=NOW_MS)}) == ("", 0)
+    assert _gap({SPOT.name: exhausted_health()}) == ("", 0)
+    # Another error may be ours, and another pool may have it as well.
+    assert _gap(closed | {SPOT.name: exhausted_health(ErrorKind.BOOT)}) == ("", 0)
+    assert supply_gap(SETTINGS, (), closed, NOW_MS) == ("", 0)
+
+
+def test_what_is_not_fallen_back_to_is_no_supply() -> None:
+    settings = replace(SETTINGS, on_demand_fallback=False)
+    found = _gap({SPOT.name: exhausted_health()}, settings)
+    assert found == (
+        f"each offering lacks capacity or quota; {SPOT.name}: none is left",
+        NOW_MS + 40_000,
+    )

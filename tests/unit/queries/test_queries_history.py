@@ -10,8 +10,10 @@ from control_plane.actors.messages.experiment import (
     SettingsChanged,
     TrialMetered,
     TrialValidationReported,
+    WaitEnded,
 )
-from control_plane.actors.messages.pool import BudgetChecked
+from control_plane.actors.messages.pool import BudgetChecked, PatienceEnded, SupplyChecked
+from control_plane.actors.messages.trial import TrialMoved
 from control_plane.actors.trial import actor as trial
 from control_plane.actors.trial.state import TrialState
 from control_plane.engine.actor_types import ACTOR_TYPES
@@ -293,4 +295,23 @@ def max_cost_change(max_cost: float | None) -> SettingsChanged:
 )
 def test_costs_are_told_in_dollars(message: object, text: str) -> None:
     context = SentenceContext("experiment#1", "ana", "accuracy", "batches", lambda n: n + 1)
+    assert sentence(message, context) == text
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (SupplyChecked("none", 1), "no instance can be launched now: none"),
+        (SupplyChecked("", 0), "instances can be launched again"),
+        (PatienceEnded(7, 1), "the job of experiment 7 has waited for as long as it is to"),
+        (WaitEnded("a", 0, 1, "no agents"), "waited long enough in resource pool a: no agents"),
+        (TrialMoved("a"), "trial 7 is to run in resource pool a"),
+        (
+            TrialMoved("a", keeps_slots=True),
+            "trial 7 is to run in resource pool a from its next slots on",
+        ),
+    ],
+)
+def test_moves_between_pools_are_told(message: object, text: str) -> None:
+    context = SentenceContext("trial#7", "", "accuracy", "batches", lambda number: None)
     assert sentence(message, context) == text

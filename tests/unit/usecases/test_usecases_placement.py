@@ -9,6 +9,8 @@ import pytest
 from control_plane.access.principals import Role
 from control_plane.actors import addresses
 from control_plane.actors.messages.agent import AgentEnrolled
+from control_plane.actors.messages.pool import PoolConfigured, PoolSettings
+from control_plane.actors.pool_moves import PoolMoves, PoolPreferences
 from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offering
 from control_plane.fleet.rows import encode_row, instance_key
 from control_plane.state.table import Expect, Put
@@ -274,3 +276,112 @@ def test_a_job_moves_to_no_pool_that_does_not_allow_its_mounts(cluster_with_aws:
     answer = call(cluster.app, "PATCH", path, token=TOKENS[Role.USER], content=content)
     text = "/mnt is not in what trials in pool instances may mount: nothing"
     assert problem(answer) == ("resource_pool", text)
+
+
+TWO_CLOUDS = """
+resource_manager: {default_compute_resource_pool: first, default_aux_resource_pool: first}
+resource_pools: [{pool_name: first}, {pool_name: second}]
+"""
+
+
+def submit_to(cluster: Cluster, pools: list[str], **resources: Any) -> Answer:
+    return submit(cluster, resource_pool=str(pools).replace("'", '"'), **resources)
+
+
+def test_a_job_with_several_pools_begins_in_the_first(cluster: Cluster) -> None:
+    configure(cluster, "cluster/configuration", TWO_CLOUDS)
+    enrol(cluster, "node", 1, pool="second")
+    answer = submit_to(cluster, ["second", "first"], pool_patience="90s")
+    assert answer.status == 201, answer.body
+    assert answer.json["resource_pool"] == "second"
+    assert answer.json["preferred_pools"] == ["second", "first"]
+    shown = cluster.get(f"/experiments/{answer.json['id']}").json["config"]["resources"]
+    assert (shown["resource_pool"], shown["pool_patience"]) == (["second", "first"], "1m30s")
+    loaded = cluster.services.agents.read_experiment(answer.json["id"])
+    assert loaded is not None
+    state, definition = loaded
+    assert state.pool_moves == PoolMoves()
+    assert definition.pools == PoolPreferences(("second", "first"), 90_000)
+
+
+def test_a_single_name_is_what_it_was_also_as_a_list(cluster: Cluster) -> None:
+    configure(cluster, "cluster/configuration", TWO_CLOUDS)
+    for answer in (submit(cluster, resource_pool="second"), submit_to(cluster, ["second"])):
+        assert (answer.json["resource_pool"], answer.json["preferred_pools"]) == ("second", [])
+        shown = cluster.get(f"/experiments/{answer.json['id']}").json["config"]["resources"]
+        assert shown["resource_pool"] == "second"
+
+
+def test_each_pool_of_a_list_has_to_exist_and_take_work(cluster: Cluster) -> None:
+    configure(cluster, "cluster/configuration", TWO_CLOUDS)
+    answer = submit_to(cluster, ["first", "third"])
+    message = "resource pool third does not exist"
+    assert problem(answer) == ("resources.resource_pool[1]", message)
+    settings = PoolSettings(draining=True)
+    configured = PoolConfigured("second", settings)
+    cluster.services.engine.execute_command(addresses.pool("second"), configured)
+    message = "pool second is draining and takes no new work"
+    assert problem(submit_to(cluster, ["first", "second"])) == (
+        "resources.resource_pool[1]",
+        message,
+    )
+
+
+def test_each_pool_of_a_list_has_to_be_able_to_hold_a_trial(cluster: Cluster) -> None:
+    configure(cluster, "cluster/configuration", TWO_CLOUDS)
+    enrol(cluster, "big", 8, pool="first")
+    enrol(cluster, "small", 2, pool="second")
+    enrol(cluster, "marked", 2, "fast", pool="first")
+    assert submit_to(cluster, ["first", "second"], slots_per_trial=2).status == 201
+    path, message = problem(submit_to(cluster, ["first", "second"], slots_per_trial=4))
+    assert path == "resources.resource_pool[1]"
+    assert message.startswith("no trial could ever start in pool second")
+    path, _ = problem(submit_to(cluster, ["second", "first"], slots_per_trial=4))
+    assert path == "resources.resource_pool[0]"
+    path, message = problem(submit_to(cluster, ["first", "second"], agent_label="fast"))
+    assert path == "resources.resource_pool[1]"
+    assert message == "no agent of pool second has the label 'fast'; known: none"
+
+
+@pytest.mark.parametrize(
+    ("pools", "path", "message"),
+    [
+        ("[]", "", "must have 1 to 16 names, not 0"),
+        ("[a, a]", "[1]", 'names pool "a" twice'),
+        ("[a, '']", "[1]", 'must be the name of a pool, not ""'),
+        ("[a, 3]", "[1]", "must be the name of a pool, not 3"),
+        ("{a: 1}", "", "must be the name of a pool or a list of names, not a map"),
+    ],
+)
+def test_what_is_no_list_of_pools_is_refused(
+    cluster: Cluster, pools: str, path: str, message: str
+) -> None:
+    found = problem(submit(cluster, resource_pool=pools))
+    assert found == (f"resources.resource_pool{path}", message)
+
+
+def test_warnings_are_of_all_pools(cluster: Cluster) -> None:
+    configure(cluster, "cluster/configuration", TWO_CLOUDS)
+    warnings = submit_to(cluster, ["first", "second"], priority=5).json["warnings"]
+    assert [text.split(",")[0] for text in warnings] == [
+        f"resources.priority has no effect in pool {name}" for name in ("first", "second")
+    ]
+
+
+def test_a_move_by_a_user_leaves_one_pool(cluster: Cluster) -> None:
+    configure(cluster, "cluster/configuration", TWO_CLOUDS)
+    number = submit_to(cluster, ["first", "second"]).json["id"]
+    # Neither has an agent: it has been in both, and waits in the first now.
+    job, shown = (cluster.get(f"/{noun}/{number}").json for noun in ("jobs", "experiments"))
+    assert job["preferred_pools"] == shown["preferred_pools"] == ["first", "second"]
+    for told in (job, shown):
+        assert told["resource_pool"] == "first"
+        assert told["waits_since_ms"] == told["pool_moved_ms"] == cluster.services.now_ms()
+        assert told["pool_move_reason"] == "pool second has no agents and launches none"
+    content, token = {"resource_pool": "second"}, TOKENS[Role.USER]
+    answer = call(cluster.app, "PATCH", f"{V1}/jobs/{number}", token=token, content=content)
+    assert answer.status == 200, answer.body
+    assert cluster.get(f"/jobs/{number}").json["preferred_pools"] == []
+    events = cluster.get(f"/experiments/{number}/history").json["items"]
+    told = "waited long enough in resource pool first: pool first has no agents and launches none"
+    assert told in [event["text"] for event in events]

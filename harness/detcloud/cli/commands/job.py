@@ -140,7 +140,28 @@ def _columns(items: Sequence[Item]) -> tuple[Column, ...]:
         Column(
             "Expected start", lambda job: _queue_time_text(job["expected_start_ms"]), drop_rank=5
         ),
-        Column("Waits", lambda job: job["waits"].removeprefix("waits: ") or None),
+        Column("Waits", _wait_text),
+        *_pool_columns(items),
+    )
+
+
+def _wait_text(job: Item) -> str | None:
+    why = str(job["waits"]).removeprefix("waits: ")
+    since = job.get("waits_since_ms")
+    if not why or since is None or not job.get("preferred_pools"):
+        return why or None
+    return f"{why} (since {_queue_time_text(since)})"
+
+
+def _pool_columns(items: Sequence[Item]) -> tuple[Column, ...]:
+    """Columns of a queue in which a job may go on to another pool."""
+    if not any(job.get("preferred_pools") for job in items):
+        return ()
+    return (
+        Column(
+            "Pools", lambda job: ", ".join(job.get("preferred_pools") or []) or None, drop_rank=6
+        ),
+        Column("Why it came here", lambda job: job.get("pool_move_reason") or None, 7),
     )
 
 

@@ -38,6 +38,16 @@ def _notices_text(experiment: Item) -> str | None:
     return ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count) or None
 
 
+def _preferred_pools_text(experiment: Item) -> str | None:
+    """The pools that the job may move between, since when it waits in them, and its last move."""
+    texts = [", ".join(experiment.get("preferred_pools") or [])]
+    if (since_ms := experiment.get("waits_since_ms")) is not None:
+        texts.append(f"waits since {time_text(since_ms)}")
+    if (moved_ms := experiment.get("pool_moved_ms")) is not None:
+        texts.append(f"moved at {time_text(moved_ms)}: {experiment.get('pool_move_reason')}")
+    return "; ".join(filter(None, texts)) or None
+
+
 EXPERIMENT_COLUMNS = (
     field_column("ID", "id"),
     field_column("User", "user", drop_rank=3),
@@ -58,6 +68,7 @@ EXPERIMENT_DETAILS = (
     field_column("Description", "description"),
     Column("Labels", lambda item: ", ".join(item.get("labels") or [])),
     field_column("Archived", "archived"),
+    Column("Preferred pools", _preferred_pools_text),
     field_column("Seed", "seed"),
     Column("Cost", _experiment_cost_text),
     Column("Notices", _notices_text),

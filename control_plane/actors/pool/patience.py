@@ -1,0 +1,94 @@
+"""Jobs that prefer several pools, and when this one lets them go on to the next.
+
+The pool says so to the experiment of the job, which alone moves it; scheduling/pool_choice.py has
+the rule. A timer of each wait brings the end of its patience, so that nobody looks for it.
+"""
+
+from itertools import islice
+
+from control_plane.actors import addresses
+from control_plane.actors.messages.experiment import WaitEnded
+from control_plane.actors.messages.pool import PatienceEnded
+from control_plane.actors.pool.job_queue import Group
+from control_plane.actors.pool.state import PoolState, job_queue_of, settings_of
+from control_plane.actors.step import StepContext
+from control_plane.clock_skew import is_from_future
+from control_plane.scheduling.pool_choice import PoolWait, leave_time_ms
+
+# Jobs that one commit lets go: each may be in a part of its own.
+RELEASED_MAX = 12
+_SECONDS_MAX = 120
+
+
+def end_patience(state: PoolState, message: PatienceEnded, context: StepContext) -> PoolState:
+    """Let the job go that waits since then, or set a timer for when it may."""
+    group = job_queue_of(context).group(message.group)
+    since_ms = group.stays_since_ms
+    if since_ms is None or since_ms != message.since_ms:
+        return state
+    now_ms, closed = context.now_ms, closed_reason(state, context)
+    leaves_ms = leave_time_ms(_wait_of(state, message.group, group, closed))
+    if leaves_ms is not None and leaves_ms <= now_ms:
+        waited = f"nothing of it started in pool {state.name} for {_time_text(now_ms - since_ms)}"
+        _release_job(message.group, group, "; ".join(filter(None, (waited, closed))), context)
+        return state
+    patience_ms = group.row.patience_ms or 0
+    if leaves_ms is None or is_from_future(leaves_ms, now_ms, leaves_ms - since_ms):
+        leaves_ms = now_ms + patience_ms
+    context.set_timer(leaves_ms, message)
+    return state
+
+
+def release_waiting_jobs(state: PoolState, context: StepContext) -> None:
+    """Let jobs go that need not wait, since the pool can give nothing by itself; once each."""
+    closed = closed_reason(state, context)
+    if not closed:
+        return
+    due = (
+        (number, group)
+        for number, group in job_queue_of(context).groups()
+        if group.stays_since_ms is not None
+        and not group.released
+        and (leaves_ms := leave_time_ms(_wait_of(state, number, group, closed))) is not None
+        and leaves_ms <= context.now_ms
+    )
+    for number, group in list(islice(due, RELEASED_MAX)):
+        _release_job(number, group, closed, context)
+
+
+def closed_reason(state: PoolState, context: StepContext) -> str:
+    """Why the pool can give nothing by itself, "" if it can."""
+    settings = settings_of(context)
+    if settings.draining:
+        return f"pool {state.name} is draining"
+    if settings.over_budget:
+        return f"the budget of pool {state.name} is used up"
+    if not settings.provider:
+        return "" if state.agents else f"pool {state.name} has no agents and launches none"
+    if context.now_ms < state.closed_until_ms:
+        return f"pool {state.name} gets no instances: {state.closed}"
+    return ""
+
+
+def _wait_of(state: PoolState, number: int, group: Group, closed: str) -> PoolWait:
+    held = state.reservation
+    return PoolWait(
+        group.stays_since_ms or 0,
+        group.row.patience_ms or 0,
+        group.row.rounds,
+        closed=bool(closed),
+        is_held=held is not None and held.group == number,
+    )
+
+
+def _release_job(number: int, group: Group, reason: str, context: StepContext) -> None:
+    job_queue_of(context).mark_released(number)
+    pool = context.address.partition("#")[2]
+    ended = WaitEnded(pool, group.row.stay, group.stays_since_ms or 0, reason)
+    context.send(addresses.experiment(number), ended)
+    context.add_reason(f"job {number} may leave: {reason}")
+
+
+def _time_text(time_ms: int) -> str:
+    seconds = time_ms // 1000
+    return f"{seconds} s" if seconds < _SECONDS_MAX else f"{seconds // 60} min"

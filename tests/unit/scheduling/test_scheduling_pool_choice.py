@@ -1,0 +1,93 @@
+"""When a job leaves one of the pools that it prefers, and where it goes."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+
+from control_plane.scheduling.pool_choice import (
+    DOUBLED_ROUNDS_MAX,
+    PoolWait,
+    leave_time_ms,
+    next_pool,
+    round_number,
+)
+
+SINCE, PATIENCE = 1_000, 600
+
+
+@pytest.mark.parametrize(
+    ("rounds", "closed", "is_held", "leaves_ms"),
+    [
+        # On the first round: after the patience, at once where there is nothing to wait for.
+        (0, False, False, SINCE + PATIENCE),
+        (0, True, False, SINCE),
+        # Slots that are held may come long after those of another pool.
+        (0, False, True, SINCE + PATIENCE),
+        (0, True, True, SINCE),
+        # Later: never before a whole patience, and longer where there is something to wait for.
+        (1, True, False, SINCE + PATIENCE),
+        (1, False, False, SINCE + 2 * PATIENCE),
+        (2, False, False, SINCE + 4 * PATIENCE),
+        (9, True, False, SINCE + PATIENCE),
+        # What is held comes.
+        (1, False, True, None),
+        # But not from a pool that has been closed since.
+        (1, True, True, SINCE + PATIENCE),
+        # A number of rounds that nobody reaches still makes a time.
+        (10_000, False, False, SINCE + PATIENCE * 2**DOUBLED_ROUNDS_MAX),
+    ],
+)
+def test_a_job_leaves_by_its_round_and_what_the_pool_has(
+    rounds: int, closed: bool, is_held: bool, leaves_ms: int | None
+) -> None:
+    wait = PoolWait(SINCE, PATIENCE, rounds, closed=closed, is_held=is_held)
+    assert leave_time_ms(wait) == leaves_ms
+
+
+@pytest.mark.parametrize(
+    ("present", "existing", "following"),
+    [
+        ("a", "abc", "b"),
+        ("b", "abc", "c"),
+        ("c", "abc", "a"),
+        # Those that were removed are passed over.
+        ("a", "ac", "c"),
+        ("b", "ab", "a"),
+        ("a", "a", None),
+        ("a", "", None),
+        # Nobody prefers the pool that it is in: a user has put it there.
+        ("x", "abcx", None),
+    ],
+)
+def test_the_next_pool_is_that_of_the_list_that_exists(
+    present: str, existing: str, following: str | None
+) -> None:
+    assert next_pool("abc", present, lambda name: name in existing) == following
+
+
+@pytest.mark.parametrize(("moves", "pools", "number"), [(0, 2, 0), (1, 2, 0), (2, 2, 1), (7, 3, 2)])
+def test_a_round_is_over_once_the_job_has_been_in_each_pool(
+    moves: int, pools: int, number: int
+) -> None:
+    assert round_number(moves, pools) == number
+
+
+@pytest.mark.parametrize("closed", [(), (0,), (1,), (0, 1), (0, 1, 2)])
+def test_no_job_moves_more_often_than_once_a_patience_but_for_its_first_round(
+    closed: Sequence[int],
+) -> None:
+    pools = 3
+    now_ms, moved_ms = 0, list[int]()
+    while now_ms < 100 * PATIENCE:
+        number = len(moved_ms)
+        is_closed = number % pools in closed
+        wait = PoolWait(now_ms, PATIENCE, round_number(number, pools), closed=is_closed)
+        leaves_ms = leave_time_ms(wait)
+        assert leaves_ms is not None
+        now_ms = leaves_ms
+        moved_ms.append(now_ms)
+    # The first round has three moves, all others are a whole patience apart at least.
+    later = moved_ms[pools - 1 :]
+    assert all(b - a >= PATIENCE for a, b in pairwise(later))
+    assert len(moved_ms) <= pools + 100
