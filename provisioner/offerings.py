@@ -24,6 +24,8 @@ PROBE_PERIOD_MS = 60 * MINUTE_MS
 _TRANSIENT_KINDS = frozenset({ErrorKind.CAPACITY, ErrorKind.THROTTLED, ErrorKind.QUOTA})
 # The cloud, or its administrator, has no more for now.
 _SCARCE_KINDS = frozenset({ErrorKind.CAPACITY, ErrorKind.QUOTA})
+# A fleet's row is written with each pass.
+OFFERED_MAX = 12
 # Of the cloud's words that a pool keeps.
 _MESSAGE_CHARACTERS_MAX = 300
 # The first and the longest back-off after each kind of error.
@@ -145,6 +147,17 @@ def usable_offerings(
     has_spot = any(it.market is Market.SPOT for it in offerings)
     falls_back = settings.on_demand_fallback or not has_spot
     return (*spot, *(on_demand if falls_back else ())), on_demand
+
+
+def cheapest_offerings(offerings: tuple[Offering, ...]) -> tuple[Offering, ...]:
+    """The cheapest offerings for a slot, at most so many as a fleet's row keeps; those whose price
+    nobody knows come last.
+    """
+    by_price = sorted(
+        offerings,
+        key=lambda it: (not it.price_per_hour, it.price_per_hour / max(1, it.slots), it.name),
+    )
+    return tuple(by_price[:OFFERED_MAX])
 
 
 def supply_gap(

@@ -165,6 +165,7 @@ class _ReconcilePass:
         self._termination_requested: set[str] = set()
         self._reasons: list[str] = []
         self._trouble = ""
+        self._offered: tuple[Offering, ...] = ()
         self._boot_logs = BootLogs()
         self.has_launch_under_way = False
 
@@ -184,6 +185,7 @@ class _ReconcilePass:
                 self._resume_launch(cloud, intent)
             self._carry_out_plans(cloud, offered)
             self._report_supply(offered)
+            self._offered = offerings.cheapest_offerings(offered)
         self._record_pass_end()
         return tuple(self._reasons)
 
@@ -206,7 +208,13 @@ class _ReconcilePass:
     def _record_pass_end(self) -> None:
         fleet = self._ledger.fleet
         self._ledger.commit(
-            replace(fleet, passed_ms=self._started_ms, leased_until_ms=0, trouble=self._trouble)
+            replace(
+                fleet,
+                passed_ms=self._started_ms,
+                leased_until_ms=0,
+                trouble=self._trouble,
+                offered=self._offered or fleet.offered,
+            )
         )
 
     def _carry_out_plans(self, cloud: CloudProvider, offered: tuple[Offering, ...]) -> None:

@@ -143,7 +143,8 @@ class FleetRow:
     with recent failures. `waits`: why pending work gets no instance; "": it gets one, or there is
     none. `trouble`: why the cloud could not be asked. `launches` numbers the intents. `spare_ms`:
     by the slots of instances, since when one of them, two of them and so on are spare. `outage_ms`:
-    when agents were last known not to reach the API.
+    when agents were last known not to reach the API. `offered`: the cheapest offerings for a slot
+    of those that the pool would launch, as of the last pass.
     """
 
     pool: str
@@ -159,3 +160,4 @@ class FleetRow:
     launches: int = 0
     spare_ms: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     outage_ms: int = 0
+    offered: tuple[Offering, ...] = ()

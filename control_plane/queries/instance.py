@@ -27,6 +27,18 @@ class InstanceView(Answer):
     reason: str
 
 
+class OfferingView(Answer):
+    """An offering of a pool with its price: what a slot costs says which pool is cheaper."""
+
+    offering: str
+    instance_type: str
+    zone: str
+    market: str
+    slots: int
+    price_per_hour: float
+    slot_price_per_hour: float
+
+
 class OfferingHealthView(Answer):
     """An offering that failed lately: how often in a row, why, and when it is tried again."""
 
@@ -62,6 +74,25 @@ class FleetView(Answer):
 def list_instances(services: Services, pool: str) -> list[InstanceView]:
     """List the pool's instances that have not ended, by id."""
     return [_instance_answer(row) for row in rows.read_instances(services.table, pool)]
+
+
+def list_offerings(services: Services, pool: str) -> list[OfferingView]:
+    """List the cheapest offerings of the pool by what a slot costs, as its last pass saw them: none
+    before its first.
+    """
+    fleet = rows.read_fleet(services.table, pool)
+    return [
+        OfferingView(
+            offering=it.name,
+            instance_type=it.instance_type,
+            zone=it.zone,
+            market=it.market,
+            slots=it.slots,
+            price_per_hour=it.price_per_hour,
+            slot_price_per_hour=it.price_per_hour / max(1, it.slots),
+        )
+        for it in (() if fleet is None else fleet.offered)
+    ]
 
 
 def describe_fleet(services: Services, pool: str) -> FleetView:

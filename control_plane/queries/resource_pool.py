@@ -9,7 +9,14 @@ from control_plane.queries import pool as pools
 from control_plane.queries.answer import Answer
 from control_plane.queries.cluster_configuration import cluster_config
 from control_plane.queries.cost import PoolCosts, pool_costs
-from control_plane.queries.instance import FleetView, InstanceView, describe_fleet, list_instances
+from control_plane.queries.instance import (
+    FleetView,
+    InstanceView,
+    OfferingView,
+    describe_fleet,
+    list_instances,
+    list_offerings,
+)
 from control_plane.services import Services
 
 
@@ -32,6 +39,7 @@ class ResourcePoolView(pools.PoolSummary):
     default_for: list[Literal["compute", "aux"]]
     waits: str
     instances: int
+    offerings: list[OfferingView]
     config: dict[str, Any]
 
 
@@ -77,6 +85,7 @@ def _pool_answer(services: Services, state: PoolState, cluster: ClusterConfig) -
         default_for=_defaults(cluster, state.name),
         waits=state.waits,
         instances=pools.count_instances(services, state.name),
+        offerings=list_offerings(services, state.name),
         config=config.masked_values(),
     )
 

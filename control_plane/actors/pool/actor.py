@@ -91,9 +91,7 @@ def finish_fold(state: PoolState, context: StepContext) -> PoolState:
     concerned = state.queued or (state.changed and state.running)
     state = evolve(state, unscheduled=False, changed=False, waits="")
     state = run_scheduler(state, context) if concerned else state
-    if state.queued:
-        release_waiting_jobs(state, context)
-    return state
+    return release_waiting_jobs(state, context) if state.queued else state
 
 
 def fallback(state: PoolState | None, message: object, context: StepContext) -> PoolState | None:

@@ -8,11 +8,12 @@ from itertools import islice
 
 from control_plane.actors import addresses
 from control_plane.actors.messages.experiment import WaitEnded
-from control_plane.actors.messages.pool import PatienceEnded
+from control_plane.actors.messages.pool import PatienceEnded, SchedulingContinued
 from control_plane.actors.pool.job_queue import Group
 from control_plane.actors.pool.state import PoolState, job_queue_of, settings_of
 from control_plane.actors.step import StepContext
 from control_plane.clock_skew import is_from_future
+from control_plane.evolve import evolve
 from control_plane.scheduling.pool_choice import PoolWait, leave_time_ms
 
 # Jobs that one commit lets go: each may be in a part of its own.
@@ -39,11 +40,13 @@ def end_patience(state: PoolState, message: PatienceEnded, context: StepContext)
     return state
 
 
-def release_waiting_jobs(state: PoolState, context: StepContext) -> None:
-    """Let jobs go that need not wait, since the pool can give nothing by itself; once each."""
+def release_waiting_jobs(state: PoolState, context: StepContext) -> PoolState:
+    """Let jobs go that need not wait, since the pool can give nothing by itself; once each. What is
+    more than one commit holds has its turn in the next.
+    """
     closed = closed_reason(state, context)
     if not closed:
-        return
+        return state
     due = (
         (number, group)
         for number, group in job_queue_of(context).groups()
@@ -52,8 +55,13 @@ def release_waiting_jobs(state: PoolState, context: StepContext) -> None:
         and (leaves_ms := leave_time_ms(_wait_of(state, number, group, closed))) is not None
         and leaves_ms <= context.now_ms
     )
-    for number, group in list(islice(due, RELEASED_MAX)):
+    found = list(islice(due, RELEASED_MAX + 1))
+    for number, group in found[:RELEASED_MAX]:
         _release_job(number, group, closed, context)
+    if len(found) <= RELEASED_MAX:
+        return state
+    context.send(context.address, SchedulingContinued())
+    return evolve(state, unscheduled=True)
 
 
 def closed_reason(state: PoolState, context: StepContext) -> str:

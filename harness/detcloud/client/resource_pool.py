@@ -21,6 +21,7 @@ class ResourcePool(Resource):
     running = Field[int]("Trials that have slots.")
     queued = Field[int]("Trials that wait for slots.")
     waits = Field[str]("Why the first in its queue waits, empty if nobody does.")
+    offerings = Field[list[dict[str, Any]]]("The cheapest instances it would launch, with prices.")
     config = Field[dict[str, Any]]("Every setting, as the cluster configuration file has it.")
 
     def set(self, config: dict[str, Any] | None = None, *, overrides: Sequence[str] = ()) -> None:

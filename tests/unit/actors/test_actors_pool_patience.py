@@ -10,8 +10,10 @@ from control_plane.actors.messages.pool import (
     JobChanged,
     PatienceEnded,
     PoolSettings,
+    SchedulingContinued,
     SupplyChecked,
 )
+from control_plane.actors.pool.patience import RELEASED_MAX
 from control_plane.scheduling.model import SchedulerRules
 from tests.unit.actors.actor_harness import START_MS, ActorHarness
 from tests.unit.actors.pool_messages import (
@@ -204,3 +206,14 @@ def test_a_wait_from_a_clock_that_was_ahead_is_one_from_now() -> None:
     actor.deliver(slots_requested(3, 3))
     assert group_of(actor, 2).stays_since_ms == START_MS
     assert timers(actor)[-1] == (START_MS + PATIENCE, PatienceEnded(2, START_MS))
+
+
+def test_more_jobs_than_one_commit_lets_go_have_their_turn_in_the_next() -> None:
+    numbers = range(1, RELEASED_MAX + 4)
+    actor = pool(settings=PoolSettings(draining=True), **{f"job{n}": PATIENT for n in numbers})
+    actor.deliver(*(slots_requested(n, n) for n in numbers))
+    assert len(actor.all_messages(WaitEnded)) == RELEASED_MAX
+    assert actor.messages_to(actor.address) == [SchedulingContinued()]
+    actor.deliver(SchedulingContinued())
+    assert len(actor.all_messages(WaitEnded)) == len(numbers)
+    assert actor.messages_to(actor.address) == []

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from control_plane.access.principals import Role
-from control_plane.fleet.records import FleetRow
+from control_plane.fleet.records import FleetRow, Market, Offering
 from control_plane.fleet.rows import FLEETS, encode_row
 from control_plane.state.table import Expect, Key, Put, Unavailable
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
@@ -384,6 +384,27 @@ def test_jobs_say_why_there_is_no_instance_for_them(tmp_path: Path) -> None:
     runs, waits = queue(cluster)
     assert runs["waits"] == ""
     assert waits["waits"] == "needs 1 slot, 0 free; the pool has its 3 instances"
+
+
+def test_a_pool_says_what_its_instances_would_cost(tmp_path: Path) -> None:
+    cluster = build_cluster(tmp_path, providers=frozenset({"local"}))
+    assert cluster.get("/resource-pools").json["items"][0]["offerings"] == []
+    offered = (Offering("g/a/spot", "g", "a", Market.SPOT, 4, 1.0),)
+    fleet = encode_row(FleetRow("default", offered=offered))
+    cluster.services.table.commit([Put(Key(FLEETS, "default"), 1, fleet, Expect.ABSENT)])
+    (pool,) = cluster.get("/resource-pools").json["items"]
+    # A slot of four.
+    assert pool["offerings"] == [
+        {
+            "offering": "g/a/spot",
+            "instance_type": "g",
+            "zone": "a",
+            "market": "spot",
+            "slots": 4,
+            "price_per_hour": 1.0,
+            "slot_price_per_hour": 0.25,
+        }
+    ]
 
 
 def test_a_job_says_that_its_pool_is_draining(cluster: Cluster) -> None:

@@ -105,6 +105,7 @@ def fake_pool(name: str) -> Item:
         "default_for": ["compute"] if name == "gpus" else ["aux"],
         "waits": "needs 1 slot, 0 free",
         "instances": 1,
+        "offerings": [],
         "config": {"provider": {"type": "local"}},
         "jobs": 2,
         "instance_list": [fake_instance("local-1")],

@@ -6,7 +6,9 @@ from control_plane.fleet.records import ErrorKind, OfferingHealth
 from provisioner.model import ProvisionerSettings
 from provisioner.offerings import (
     FRESH,
+    OFFERED_MAX,
     Failure,
+    cheapest_offerings,
     health_after_connection,
     health_after_failed_boot,
     health_after_failure,
@@ -218,3 +220,11 @@ def test_what_is_not_fallen_back_to_is_no_supply() -> None:
         f"each offering lacks capacity or quota; {SPOT.name}: none is left",
         NOW_MS + 40_000,
     )
+
+
+def test_offerings_are_compared_by_what_a_slot_costs() -> None:
+    # For a slot: 8.0 / 8 = 1, 4.0 / 4 = 1, 1.0 / 4 = 0.25; equal ones by name.
+    unknown = replace(SPOT_B, price_per_hour=0.0)
+    assert cheapest_offerings((unknown, SMALL, BIG, SPOT)) == (SPOT, BIG, SMALL, unknown)
+    many = tuple(replace(SPOT, name=f"{n:03}", price_per_hour=n) for n in range(1, 100))
+    assert cheapest_offerings(many[::-1]) == many[:OFFERED_MAX]

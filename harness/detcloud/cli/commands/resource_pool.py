@@ -18,6 +18,8 @@ from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError
 
 BOOT_LINES_MAX = 15
+# Offerings of a pool in a line of the list; `--json` has more of them.
+PRICES_MAX = 3
 ACTIONS = {"create": "created", "change": "changed", "remove": "removed", "keep": "unchanged"}
 
 
@@ -30,6 +32,18 @@ def _offering_text(offering: Item) -> str:
     failed = f"{offering['offering']} failed {count_text(offering['errors'], 'time')}"
     given_up = ", tried with one instance an hour" if offering["given_up"] else ""
     return f"{failed}{given_up}: {offering['message']}"
+
+
+def _prices_text(pool: Item) -> str | None:
+    """The cheapest offerings with the price of an hour: `g5.xlarge a spot $0.30`."""
+    offerings = pool.get("offerings") or []
+    texts = [
+        f"{it['instance_type']} {it['zone']} {it['market']} "
+        + (cell_text(dollars_text(it["price_per_hour"])) if it["price_per_hour"] else "(no price)")
+        for it in offerings[:PRICES_MAX]
+    ]
+    more = len(offerings) - PRICES_MAX
+    return ", ".join([*texts, *([f"{more} more"] if more > 0 else [])]) or None
 
 
 def _cost_text(pool: Item) -> str | None:
@@ -53,8 +67,10 @@ COLUMNS = (
     field_column("Instances", "instances", drop_rank=1),
     field_column("Description", "description", drop_rank=2),
 )
+PRICES = Column("Cheapest, hourly", _prices_text, drop_rank=3)
 DETAILS = (
     *COLUMNS,
+    PRICES,
     Column("Default for", lambda pool: ", ".join(pool["default_for"]) or None),
     Column("Fitting", lambda pool: pool["scheduler"]["fitting_policy"]),
     Column("Default priority", lambda pool: pool["scheduler"]["default_priority"]),
@@ -77,8 +93,9 @@ INSTANCE_COLUMNS = (
 
 
 def list_pools(arguments: Namespace) -> int:
-    pools = connect(arguments).resource_pools()
-    print_items(COLUMNS, (pool.data for pool in pools), arguments)
+    pools = [pool.data for pool in connect(arguments).resource_pools()]
+    has_prices = any(pool.get("offerings") for pool in pools)
+    print_items((*COLUMNS, PRICES) if has_prices else COLUMNS, pools, arguments)
     return 0
 
 

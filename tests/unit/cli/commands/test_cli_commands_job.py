@@ -8,6 +8,7 @@ import pytest
 from detcloud.client import Client
 from tests.unit.cli.conftest import Detcloud
 from tests.unit.client.fake_cluster import TOKEN, FakeCluster
+from tests.unit.client.fake_queue import fake_pool
 
 
 def test_the_queue_is_a_table_in_its_order(fake: FakeCluster, detcloud: Detcloud) -> None:
@@ -213,3 +214,31 @@ def test_a_job_is_changed_from_python(fake: FakeCluster) -> None:
     bodies = [body for path, body in fake.queue.asked if path.startswith("/jobs")]
     moves = [{"ahead_of": first.job_id}, {"behind_of": "1"}]
     assert bodies == [{"priority": 5}, {"weight": 2}, {"resource_pool": "other"}, *moves]
+
+
+def test_what_pools_would_launch_is_listed_side_by_side(
+    fake: FakeCluster, detcloud: Detcloud
+) -> None:
+    prices = {"aws": (0.3, 1.0), "gcp": (0.25, 0.0, 2.0, 3.0)}
+    for name, listed in prices.items():
+        offerings = [
+            {"instance_type": f"{name}-gpu", "zone": "a", "market": "spot", "price_per_hour": price}
+            for price in listed
+        ]
+        fake.queue.pools[name] = {**fake_pool(name), "offerings": offerings}
+    listed_text = detcloud("resource-pool", "list", "--csv").out
+    assert "aws-gpu a spot $0.3000, aws-gpu a spot $1.00" in listed_text
+    assert "gcp-gpu a spot $0.2500, gcp-gpu a spot (no price), gcp-gpu a spot $2.00, 1 more" in (
+        listed_text
+    )
+
+
+def test_a_queue_shows_which_pools_its_jobs_prefer(fake: FakeCluster, detcloud: Detcloud) -> None:
+    assert "Pools" not in detcloud("job", "list").out
+    moved = {"preferred_pools": ["aws", "gpus"], "pool_move_reason": "no capacity"}
+    fake.queue.jobs[1].update(moved)
+    first, second = detcloud("job", "list", "--csv").out.splitlines()[1:]
+    assert first.endswith(",N/A,N/A,N/A")
+    # It has waited since 2022-01-01 00:01:01 UTC.
+    assert "needs 1 slot, 0 free (since 2022-01-01 00:01:01)" in second
+    assert second.endswith(',"aws, gpus",no capacity')
