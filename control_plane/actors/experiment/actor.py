@@ -96,17 +96,12 @@ def step(
             return _apply_trial_report(state, message, context)
         case TrialEnded():
             return _apply_trial_end(state, message, context)
-        case TrialMetered() | CostCheckDue():
-            return apply_cost_message(state, message, context)
-        case NoticeEnded(outcome=outcome):
-            counts = {**state.notices, outcome: state.notices.get(outcome, 0) + 1}
-            return evolve(state, notices=counts)
+        case TrialMetered() | CostCheckDue() | NoticeEnded() | WaitEnded():
+            return _apply_resource_message(state, message, context)
         case SearchContinued():
             return expand_backlog(state, context)
         case SuggestedPoints() | SuggestionFailed():
             return apply_suggestion(state, message, context)
-        case WaitEnded():
-            return leave_pool(state, message, context)
         case CollectionEnded() | DeletionContinued() | JobAudited() | ClusterRestored():
             return _apply_housekeeping(state, message, context)
         case _:
@@ -174,6 +169,22 @@ def _submit(message: ExperimentSubmitted, context: StepContext) -> ExperimentSta
     # Written after all trials, so that the pool may learn of their requests at once.
     write_job_row(state, context)
     return write_listing_row(state, context)
+
+
+def _apply_resource_message(
+    state: ExperimentState,
+    message: TrialMetered | CostCheckDue | NoticeEnded | WaitEnded,
+    context: StepContext,
+) -> ExperimentState:
+    """Apply a message about what trials run on: its cost, its notices, and the pool of the job."""
+    match message:
+        case NoticeEnded(outcome=outcome):
+            counts = {**state.notices, outcome: state.notices.get(outcome, 0) + 1}
+            return evolve(state, notices=counts)
+        case WaitEnded():
+            return leave_pool(state, message, context)
+        case _:
+            return apply_cost_message(state, message, context)
 
 
 def _apply_housekeeping(
