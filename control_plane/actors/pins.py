@@ -1,4 +1,6 @@
-"""Pins of checkpoints: rows with the experiments that started from one, for which it is kept."""
+"""Pins of checkpoints: rows with what one is kept for, the experiments that started from it and the
+model versions that hold it.
+"""
 
 import dataclasses
 import json
@@ -11,10 +13,26 @@ PINS = "pins"
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A checkpoint's row in `pins`: the experiments that started from it. `gone`: it is deleted."""
+    """A checkpoint's row in `pins`: the experiments that started from it, and the model versions
+    that hold it, each as `MODEL/NUMBER`. `gone`: it is deleted.
+    """
 
     by: tuple[int, ...] = ()
     gone: bool = False
+    versions: tuple[str, ...] = ()
+
+    def is_held(self, except_experiment: int = 0) -> bool:
+        """Whether anything holds the checkpoint, the experiment of that id left aside."""
+        return bool(self.versions) or bool(set(self.by) - {except_experiment})
+
+    def holders_text(self) -> str:
+        """What holds the checkpoint, as the sentence of a refusal; "" where nothing does."""
+        reasons = []
+        if self.by:
+            reasons.append(f"experiment {', '.join(map(str, self.by))} started from it")
+        if self.versions:
+            reasons.append(f"model version {', '.join(self.versions)} holds it")
+        return ", and ".join(reasons)
 
 
 def decode_pin(body: bytes) -> Pin:
@@ -22,12 +40,20 @@ def decode_pin(body: bytes) -> Pin:
     if not body:
         return Pin()
     fields = json.loads(body)
-    return Pin(tuple(fields["by"]), fields["gone"])
+    return Pin(tuple(fields["by"]), fields["gone"], tuple(fields.get("versions", ())))
 
 
 def encode_pin(pin: Pin) -> bytes:
-    """The body of a row in `pins`."""
-    return json.dumps({"by": list(pin.by), "gone": pin.gone}).encode()
+    """The body of a row in `pins`. One that no version holds is as it was before there were any."""
+    fields: dict[str, object] = {"by": list(pin.by), "gone": pin.gone}
+    if pin.versions:
+        fields["versions"] = list(pin.versions)
+    return json.dumps(fields).encode()
+
+
+def pin_body(pin: Pin) -> bytes | None:
+    """The body of a pin's row, None where the row has nothing to tell any more."""
+    return encode_pin(pin) if pin.is_held() or pin.gone else None
 
 
 def add_pin(uuid: str, experiment_id: int, context: StepContext) -> None:
@@ -51,5 +77,4 @@ def remove_pin(uuid: str, experiment_id: int, context: StepContext) -> None:
     pin = decode_pin(row.body)
     if experiment_id in pin.by:
         by = tuple(other for other in pin.by if other != experiment_id)
-        body = encode_pin(dataclasses.replace(pin, by=by)) if by or pin.gone else None
-        context.write_row(PINS, uuid, body, expected=row)
+        context.write_row(PINS, uuid, pin_body(dataclasses.replace(pin, by=by)), expected=row)

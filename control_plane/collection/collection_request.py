@@ -130,7 +130,7 @@ def _check_all_unwanted(survey: CheckpointSurvey, unwanted: list[CheckpointCandi
     unwanted_uuids = {one.uuid for one in unwanted}
     for one in survey.candidates():
         if one.uuid not in unwanted_uuids:
-            text = f"another experiment started from its checkpoint {one.uuid}"
+            text = f"another experiment or a model version needs its checkpoint {one.uuid}"
             raise CollectionFailed(text, is_transient=False)
 
 

@@ -11,9 +11,11 @@ PIN_TTL_MS = 3600 * 1000
 
 
 def is_pinned(table: StateTable, uuid: str, except_experiment: int = 0) -> bool:
-    """Whether an experiment, other than `except_experiment`, started from the checkpoint."""
+    """Whether an experiment, other than `except_experiment`, started from the checkpoint, or a
+    model version holds it.
+    """
     row = table.get(Key(PINS, uuid))
-    return row is not None and bool(set(decode_pin(row.body).by) - {except_experiment})
+    return row is not None and decode_pin(row.body).is_held(except_experiment)
 
 
 def expire_pins(table: StateTable, uuids: Iterable[str], now_ms: int) -> None:

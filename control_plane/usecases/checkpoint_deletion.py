@@ -80,6 +80,6 @@ def _check_deleted(services: Services, trial_id: int, uuid: str) -> None:
     if isinstance(record, CheckpointRecord) and record.state is CheckpointState.DELETED:
         return
     row = services.table.get(Key(PINS, uuid))
-    by = ", ".join(str(number) for number in decode_pin(row.body).by) if row else ""
-    why = f"experiment {by} started from it" if by else "its trial has not ended and needs it"
+    holders = decode_pin(row.body).holders_text() if row else ""
+    why = holders or "its trial has not ended and needs it"
     raise RequestError(Code.CONFLICT, f"checkpoint {uuid} cannot be deleted: {why}")

@@ -1,5 +1,5 @@
-"""The conditions for deleting an experiment or something of it: who may, and that no other started
-from one of its checkpoints.
+"""The conditions for deleting an experiment or something of it: who may, and that nothing needs
+one of its checkpoints.
 """
 
 from control_plane.access.principals import Principal, Role
@@ -26,16 +26,23 @@ def check_may_delete(services: Services, experiment_id: int, caller: Principal) 
 
 
 def check_unpinned(services: Services, experiment_id: int) -> None:
-    """Check that no other experiment started from a checkpoint of this one.
+    """Check that no other experiment started from a checkpoint of this one and no model version
+    holds one.
 
     Raises:
-        RequestError: not_found; conflict, naming one that did.
+        RequestError: not_found; conflict, naming what does.
     """
     experiments.get_experiment(services, experiment_id)
     for row in read_rows(services.table, PINS, " ", "~"):
-        others = [by for by in decode_pin(row.body).by if by != experiment_id]
-        source = services.table.get(Key(CHECKPOINTS, row.key.sort)) if others else None
+        pin = decode_pin(row.body)
+        is_held = pin.is_held(experiment_id)
+        source = services.table.get(Key(CHECKPOINTS, row.key.sort)) if is_held else None
         trial = services.agents.read_trial(int(source.body)) if source else None
         if trial is not None and trial.experiment_id == experiment_id:
-            text = f"experiment {others[0]} started from its checkpoint {row.key.sort}"
+            if pin.versions:
+                names = ", ".join(pin.versions)
+                text = f"model version {names} holds its checkpoint {row.key.sort}"
+                raise RequestError(Code.CONFLICT, f"{text}; `detcloud model delete` lets it go")
+            other = next(by for by in pin.by if by != experiment_id)
+            text = f"experiment {other} started from its checkpoint {row.key.sort}"
             raise RequestError(Code.CONFLICT, f"{text}; delete that experiment first")

@@ -157,8 +157,7 @@ def _mark_one_deleting(state: TrialState, uuid: str, whole: bool, context: StepC
     if not state.status.is_final and state.checkpoint is not None and state.checkpoint.uuid == uuid:
         return False
     row = context.row(PINS, uuid)
-    ignored = (state.experiment_id,) if whole else ()
-    if set(decode_pin(row.body).by).difference(ignored):
+    if decode_pin(row.body).is_held(state.experiment_id if whole else 0):
         return False
     context.write_row(PINS, uuid, encode_pin(Pin(gone=True)), expected=row)
     context.write_part(name, dataclasses.replace(record, state=CheckpointState.DELETING))

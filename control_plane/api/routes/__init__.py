@@ -33,6 +33,7 @@ NOUNS: Mapping[str, frozenset[str]] = {
     "resource_pools": frozenset({"resource-pools", "cluster"}),
     "jobs": frozenset({"jobs"}),
     "cost": frozenset({"cost"}),
+    "models": frozenset({"models"}),
     "templates": frozenset({"templates"}),
     "tokens": frozenset({"tokens"}),
     "sessions": frozenset({"sessions", "sign-in-codes"}),

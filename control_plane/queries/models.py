@@ -1,0 +1,125 @@
+"""What the registry shows of models and their versions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from control_plane.queries.answer import Answer
+from control_plane.queries.model_records import (
+    MODELS,
+    ModelRecord,
+    VersionRecord,
+    decode_model,
+    decode_version,
+    load_model,
+    version_partition,
+)
+from control_plane.queries.pages import Page, PageRequest
+from control_plane.queries.row_pages import read_row_page
+from control_plane.state.table import Row, StateTable
+
+# A page is short, since each row may be long.
+PAGE_MAX = 30
+
+
+class Model(Answer):
+    """A model of the registry; docs/api.md has the fields."""
+
+    name: str
+    workspace: str
+    description: str
+    notes: str
+    labels: list[str]
+    metadata: dict[str, Any]
+    archived: bool
+    versions: int
+    user: str
+    created_ms: int
+    updated_ms: int
+    revision: int
+
+
+class ModelVersion(Answer):
+    """A version of a model; docs/api.md has the fields."""
+
+    model: str
+    number: int
+    name: str
+    comment: str
+    notes: str
+    labels: list[str]
+    metadata: dict[str, Any]
+    checkpoint_uuid: str
+    trial_id: int
+    experiment_id: int
+    steps_completed: int
+    user: str
+    created_ms: int
+    updated_ms: int
+    revision: int
+
+
+@dataclass(frozen=True)
+class ModelFilter:
+    """Which models a list shows: all that is given must fit. `name` is a part of the name."""
+
+    name: str | None = None
+    workspaces: Sequence[str] = ()
+    label: str | None = None
+    user: str | None = None
+    archived: Literal["false", "true", "all"] = "false"
+
+    def fits(self, model: ModelRecord) -> bool:
+        """Whether a model is shown."""
+        return (
+            (self.name is None or self.name.lower() in model.name.lower())
+            and (not self.workspaces or model.workspace in self.workspaces)
+            and (self.label is None or self.label in model.labels)
+            and (self.user is None or self.user == model.user)
+            and (self.archived == "all" or model.archived == (self.archived == "true"))
+        )
+
+
+def list_models(
+    table: StateTable, shown: ModelFilter, page: PageRequest, *, descending: bool = False
+) -> Page[Model]:
+    """List the models that fit, by name."""
+    rows, cursor = read_row_page(
+        table,
+        MODELS,
+        _short_page(page),
+        descending=descending,
+        is_wanted=lambda row: shown.fits(decode_model(row.body)),
+    )
+    items = [model_answer(decode_model(row.body), row.revision) for row in rows]
+    return Page(items=items, next_cursor=cursor)
+
+
+def list_versions(table: StateTable, model: str, page: PageRequest) -> Page[ModelVersion]:
+    """List a model's versions, newest first; RequestError not_found."""
+    load_model(table, model)
+    rows, cursor = read_row_page(
+        table, version_partition(model), _short_page(page), descending=True
+    )
+    items = [_version_of_row(row) for row in rows]
+    return Page(items=items, next_cursor=cursor)
+
+
+def model_answer(model: ModelRecord, revision: int) -> Model:
+    """The answer that describes a model."""
+    fields = {**vars(model), "labels": list(model.labels), "revision": revision}
+    del fields["versions_made"]
+    return Model(**fields)
+
+
+def version_answer(version: VersionRecord, revision: int) -> ModelVersion:
+    """The answer that describes a version."""
+    return ModelVersion(**{**vars(version), "labels": list(version.labels), "revision": revision})
+
+
+def _version_of_row(row: Row) -> ModelVersion:
+    return version_answer(decode_version(row.body), row.revision)
+
+
+def _short_page(page: PageRequest) -> PageRequest:
+    return PageRequest(min(page.limit, PAGE_MAX), page.cursor)
