@@ -17,6 +17,7 @@ from bench.simulation import (
 )
 from bench.simulation_peers import Best
 from control_plane.actors.records import Status
+from tests.conftest import require
 
 
 @pytest.fixture
@@ -40,6 +41,7 @@ def test_it_measures_without_peers_and_says_that_they_are_missing(no_peers: None
 
 
 def test_a_peer_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    require("optuna")
     monkeypatch.setenv("PYTHONPATH", "/nowhere")
     found = peers.ask_peer("optuna-best", 1, 10)
     assert found.answer is None

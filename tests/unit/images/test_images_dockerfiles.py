@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from control_plane.config.images import DEFAULT_IMAGES
+from tests.conftest import require
 
 ROOT = Path(__file__).parents[3]
 DOCKERFILES = sorted((ROOT / "images").glob("*/Dockerfile"))
@@ -92,6 +93,7 @@ def test_the_versions_are_those_that_the_tests_run_with() -> None:
 
 
 def test_the_image_of_trials_has_all_that_the_harness_imports_there() -> None:
+    require("boto3")
     text = (ROOT / "images/trial/Dockerfile").read_text()
     named = set(re.findall(r'"([a-z0-9-]+)==', text))
     needed = others_imported(OF_TRIALS)

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from control_plane.simulation.__main__ import main
+from tests.conftest import require
 
 STEPS: dict[str, dict[str, Any]] = {
     "single": {"max_steps": 4},
@@ -69,6 +70,8 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str,
 def test_every_searcher_can_be_simulated(
     steps: bool, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    if name == "bayesian":
+        require("optuna")
     fields = (STEPS if steps else LENGTHS)[name]
     other = {"batches_per_step": 10} if steps else {"records_per_epoch": 640}
     path = config(tmp_path, {"name": name, **fields}, **other)

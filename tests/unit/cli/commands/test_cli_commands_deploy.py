@@ -16,6 +16,7 @@ import detcloud as package
 from detcloud.cli.commands import deploy
 from detcloud.cli.framework.command_parser import Handler
 from detcloud.cli.framework.deployable_clouds import DeployableCloud
+from tests.conftest import require
 from tests.unit.cli.conftest import Detcloud
 
 Words = list[str]
@@ -44,6 +45,8 @@ class Child:
 
 @pytest.fixture
 def child(monkeypatch: pytest.MonkeyPatch) -> Child:
+    for needed in ("pulumi_aws", "botocore"):
+        require(needed)
     stands_in = Child()
     stands_in.answer = {"outputs": {"url": "https://x", "cluster": "detcloud-vision"}}
     monkeypatch.setattr("detcloud.cli.commands.deploy.run_module", stands_in)

@@ -12,6 +12,7 @@ import pytest
 
 from detcloud.client.curves import seconds_per_batch
 from detcloud.client.records import MetricReport
+from tests.conftest import require
 from tests.patience import PROCESS_SECONDS_MAX
 from tests.unit.cli.conftest import Detcloud
 from tests.unit.client.fake_cluster import FakeCluster
@@ -117,6 +118,7 @@ def test_a_deadline_tells_what_spot_machines_save(
 
 
 def test_the_chart_goes_into_a_file(detcloud: Detcloud, search: str, tmp_path: Path) -> None:
+    require("matplotlib")
     path = tmp_path / "course.png"
     done = detcloud("simulate", search, "--slots", "2", "--plot", str(path))
     assert (done.code, done.err) == (0, f"{path}\n")
