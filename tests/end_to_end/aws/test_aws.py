@@ -22,6 +22,7 @@ from tests.emulators.deployment import Deployment
 from tests.emulators.ec2.machine import Machine
 from tests.end_to_end.aws.cluster import send_warning
 from tests.end_to_end.cluster_steps import (
+    KEEP_ALL,
     LONG,
     SHORT,
     check_replacement,
@@ -73,7 +74,7 @@ def test_a_spot_notice_ends_in_a_checkpoint_and_a_replacement(
     region = deployment.account.ec2.region
     before = len(region.machines)
     # Three epochs of 7 s each: the notice is heard in the middle of the second.
-    experiment = create(person, 3, tmp_path, batch_seconds=0.3)
+    experiment = create(person, 3, tmp_path, batch_seconds=0.3, settings=(KEEP_ALL,))
     (machine,) = running(deployment)
     trial = first_checkpoint(deployment, experiment)
     time.sleep(1.0)

@@ -15,6 +15,7 @@ import pytest
 
 from control_plane.agents.agent_code import agent_code
 from tests.end_to_end.cluster_steps import (
+    KEEP_ALL,
     check_replacement,
     first_checkpoint,
     running,
@@ -42,7 +43,7 @@ def test_a_trial_goes_on_elsewhere_when_its_machine_is_taken_and_leaves_an_empty
     for trigger in deployment.events.triggers.values():
         trigger.lag_seconds, trigger.repeats = 0.5, 1
     # Three epochs of 7 s each: the notice is heard in the middle of the second.
-    experiment = create(deployment, person, 3, tmp_path, batch_seconds=0.3)
+    experiment = create(deployment, person, 3, tmp_path, batch_seconds=0.3, settings=(KEEP_ALL,))
     (machine,) = running(deployment)
     assert machine.zone == OTHER_ZONE
     trial = first_checkpoint(deployment, experiment)
