@@ -94,6 +94,10 @@ class Disturbance:
         assert (trial["state"], trial["steps_completed"]) == ("COMPLETED", LENGTH), log
         assert trial["restarts"] == (kind == "worker"), log
         assert trial["losses"] == (kind in ("machine", "notice")), log
+        with self.laptop.cluster() as cluster:
+            notices = cluster.experiment(self.experiment).notices
+        # There are ten minutes to save in.
+        assert notices == {"saved": kind == "notice", "finished": 0, "kept": 0, "cut": 0}, log
         # Paused it stops with its workload, on a notice at the next batch, after the one it holds.
         begins = {"pause": 30, "notice": HELD_AT + 1, "worker": 20, "machine": 20}
         runs = [line for line in log.splitlines() if "run 2 of trial" in line]
