@@ -260,7 +260,7 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
     to_experiment.SettingsChanged: _settings_sentence,
     to_experiment.PoolChanged: lambda m, context: f"moved to resource pool {m.pool}{context.user}",
     to_experiment.WaitEnded: lambda m, context: (
-        f"waited long enough in resource pool {m.pool}: {_last_line(m.reason)}"
+        f"may leave resource pool {m.pool} for the next: {_last_line(m.reason)}"
     ),
     to_experiment.JobAudited: lambda m, context: f"the job in pool {m.pool} is put right",
     to_experiment.ArchiveRequested: lambda _, context: f"archived{context.user}",

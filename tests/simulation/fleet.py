@@ -56,6 +56,7 @@ class ScriptedPool:
     ends_ms: dict[str, int] = field(default_factory=dict)
     known: dict[str, int] = field(default_factory=dict)
     enrolled: set[str] = field(default_factory=set)
+    supply: tuple[str, int] = ("", 0)
 
     def pool_names(self) -> Sequence[str]:
         return [POOL] if self.settings is not None else []
@@ -82,7 +83,7 @@ class ScriptedPool:
             self.ends_ms[agent] = ends_ms
 
     def report_supply(self, pool: str, closed: str, until_ms: int) -> None:
-        """Nothing here has another pool to go to."""
+        self.supply = closed, until_ms
 
     def end_agent(self, pool: str, agent: str) -> None:
         self._lose(agent)

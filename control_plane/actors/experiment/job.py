@@ -102,7 +102,6 @@ def leave_pool(state: ExperimentState, message: WaitEnded, context: StepContext)
     if to is None:
         context.add_reason(f"stays in pool {state.pool}: none of its other pools exists")
         return state
-    context.add_reason(message.reason)
     since_ms = message.since_ms if moves.waits_since_ms is None else moves.waits_since_ms
     moved = replace(
         moves,

@@ -67,7 +67,7 @@ def test_a_job_goes_on_to_the_next_pool_and_its_trials_keep_the_slots_they_have(
     assert actor.messages_to(f"pool#{SECOND}") == [JobChanged(1)]
     moves = PoolMoves(1, 0, START_MS, START_MS + 7, WHY)
     assert (actor.state.pool, actor.state.pool_moves) == (SECOND, moves)
-    assert actor.reasons == [WHY, f"resource pool {FIRST} to {SECOND}"]
+    assert actor.reasons == [f"resource pool {FIRST} to {SECOND}"]
 
 
 def test_after_the_last_pool_comes_the_first_in_another_round() -> None:

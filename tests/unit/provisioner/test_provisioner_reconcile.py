@@ -160,6 +160,26 @@ def test_a_full_zone_costs_no_pass() -> None:
     }
 
 
+def test_a_pool_hears_that_nothing_is_left_once_nothing_is_on_its_way() -> None:
+    world = _world(work=2, rules=FakeRules(boot_ms=(60_000, 60_000)))
+    world.cloud.capacity = {ON_DEMAND.name: 1}
+    # One of two comes, and the next pass asks for the other.
+    world.run(10)
+    assert _states(world) == [InstanceState.STARTING]
+    assert _fleet(world).health[ON_DEMAND.name].kind is ErrorKind.CAPACITY
+    assert world.pool.supply == ("", 0)
+    world.run_until(lambda: world.pool.supply != ("", 0), 120)
+    assert _states(world) == [InstanceState.RUNNING]
+    closed, until_ms = world.pool.supply
+    assert closed.startswith(f"each offering lacks capacity or quota; {ON_DEMAND.name}: ")
+    assert until_ms == _fleet(world).health[ON_DEMAND.name].retry_ms
+    world.cloud.capacity = {}
+    world.run_until(lambda: _states(world) == [InstanceState.RUNNING] * 2, 1_200)
+    assert world.pool.supply == ("", 0)
+    # What it would launch is listed with its price.
+    assert _fleet(world).offered == (ON_DEMAND,)
+
+
 def test_what_comes_of_a_part_of_a_launch_is_asked_for_elsewhere() -> None:
     world = _world(SPOT, ON_DEMAND, work=3)
     world.cloud.capacity = {SPOT.name: 1}

@@ -304,7 +304,7 @@ def test_costs_are_told_in_dollars(message: object, text: str) -> None:
         (SupplyChecked("none", 1), "no instance can be launched now: none"),
         (SupplyChecked("", 0), "instances can be launched again"),
         (PatienceEnded(7, 1), "the job of experiment 7 has waited for as long as it is to"),
-        (WaitEnded("a", 0, 1, "no agents"), "waited long enough in resource pool a: no agents"),
+        (WaitEnded("a", 0, 1, "no agents"), "may leave resource pool a for the next: no agents"),
         (TrialMoved("a"), "trial 7 is to run in resource pool a"),
         (
             TrialMoved("a", keeps_slots=True),

@@ -383,5 +383,6 @@ def test_a_move_by_a_user_leaves_one_pool(cluster: Cluster) -> None:
     assert answer.status == 200, answer.body
     assert cluster.get(f"/jobs/{number}").json["preferred_pools"] == []
     events = cluster.get(f"/experiments/{number}/history").json["items"]
-    told = "waited long enough in resource pool first: pool first has no agents and launches none"
+    why = "pool first has no agents and launches none"
+    told = f"may leave resource pool first for the next: {why}"
     assert told in [event["text"] for event in events]
