@@ -26,7 +26,7 @@ class Pin:
         return bool(self.versions) or bool(set(self.by) - {except_experiment})
 
     def holders_text(self) -> str:
-        """What holds the checkpoint, as the sentence of a refusal; "" where nothing does."""
+        """The sentence of a refusal that names the holders; "" where there are none."""
         reasons = []
         if self.by:
             reasons.append(f"experiment {', '.join(map(str, self.by))} started from it")

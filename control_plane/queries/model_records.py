@@ -50,7 +50,7 @@ class VersionRecord:
 
     @property
     def pin_name(self) -> str:
-        """What the pin of its checkpoint calls it."""
+        """The name that the pin of its checkpoint has for it."""
         return f"{self.model}/{self.number}"
 
 

@@ -1,4 +1,4 @@
-"""What the registry shows of models and their versions."""
+"""Models of the registry and their versions, described and listed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -30,7 +30,7 @@ _FIRST, _LAST = " ", "\x7f"
 
 @dataclass(frozen=True)
 class Changer:
-    """Who changes the registry, and when."""
+    """The user who changes the registry, and the time."""
 
     user: str
     is_admin: bool

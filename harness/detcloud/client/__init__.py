@@ -13,6 +13,7 @@ from detcloud.client.client import Client, NoCluster
 from detcloud.client.experiment import Experiment
 from detcloud.client.job import Job, JobChange
 from detcloud.client.log import LogFilter
+from detcloud.client.model import Model, ModelVersion
 from detcloud.client.resource_pool import ResourcePool
 from detcloud.client.template import Template
 from detcloud.client.token import Token
@@ -26,6 +27,8 @@ __all__ = [
     "Job",
     "JobChange",
     "LogFilter",
+    "Model",
+    "ModelVersion",
     "NoCluster",
     "ResourcePool",
     "Slot",

@@ -14,6 +14,7 @@ from detcloud.client.checkpoint import Checkpoint
 from detcloud.client.endpoint import find_endpoint
 from detcloud.client.experiment import Experiment
 from detcloud.client.job import Job, JobChange, job_path
+from detcloud.client.model import Model, model_path, sort_models, workspaces_text
 from detcloud.client.records import AppliedConfiguration, CostReport, Identity, Overview
 from detcloud.client.resource import path_segment
 from detcloud.client.resource_pool import ResourcePool, pool_path
@@ -293,6 +294,46 @@ class Client:
     def set_template(self, name: str, config: str) -> Template:
         """Creates or replaces a template with a YAML text."""
         return Template(self, self.put(template_path(name), {"config": config}))
+
+    def models(
+        self,
+        *,
+        name: str | None = None,
+        workspaces: Sequence[str] = (),
+        label: str | None = None,
+        user: str | None = None,
+        archived: bool | None = False,
+        sort_by: str = "name",
+        descending: bool = False,
+    ) -> list[Model]:
+        """The models of the registry.
+
+        Args:
+            name: a part of the name.
+            archived: None for archived ones too, True for those only.
+            sort_by: `name`, `description`, `creation_time` or `last_updated_time`.
+        """
+        items = self.items(
+            "/models",
+            name=name,
+            workspace=workspaces_text(workspaces),
+            label=label,
+            user=user,
+            archived={None: "all", True: "true", False: None}[archived],
+        )
+        models = (Model(self, item) for item in items)
+        return sort_models(models, sort_by, descending=descending)
+
+    def model(self, name: str) -> Model:
+        """The model of this name."""
+        return Model(self, self.get(model_path(name)))
+
+    def create_model(self, name: str, **fields: Any) -> Model:
+        """Makes a model without versions.
+
+        `fields` are any of `description`, `notes`, `labels`, `metadata` and `workspace`.
+        """
+        return Model(self, self.post("/models", {"name": name, **fields}))
 
     def tokens(self) -> list[Token]:
         """The tokens of all users for an admin, one's own for others."""

@@ -12,7 +12,7 @@ from tests.unit.api.agent_side import CONFIG
 from tests.unit.api.cluster import TOKENS, Cluster
 from tests.unit.api.exchange import call
 
-IDS = {"experiment_id": "1", "trial_id": "1", "uuid": "0", "name": "x", "pool": "default", "number": "1"}
+IDS = {"experiment_id": "1", "trial_id": "1", "uuid": "0", "name": "x", "pool": "default"}
 NAMES = [
     *("trials", "checkpoints", "experiment-checkpoints", "checkpoint-files", "metrics", "lines"),
     *("replay", "history", "jobs", "token-entries", "templates", "agents", "experiments"),

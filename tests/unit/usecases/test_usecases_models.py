@@ -362,13 +362,13 @@ def test_a_list_has_pages_an_order_and_filters(cluster: Cluster) -> None:
         cursor = page["next_cursor"]
     assert names == [["m 0", "m 1"], ["m 2", "m 3"], ["m 4"]]
 
-    def found(query: str) -> list[str]:
+    def found_names(query: str) -> list[str]:
         return [item["name"] for item in ask(cluster, "GET", f"?{query}").json["items"]]
 
-    assert found("order=desc&limit=2") == ["m 4", "m 3"]
-    assert found("label=even") == found("workspace=even,none") == ["m 1", "m 3"]
-    assert found("name=M%202") == ["m 2"]
-    assert found("user=admin-1") == []
+    assert found_names("order=desc&limit=2") == ["m 4", "m 3"]
+    assert found_names("label=even") == found_names("workspace=even,none") == ["m 1", "m 3"]
+    assert found_names("name=M%202") == ["m 2"]
+    assert found_names("user=admin-1") == []
     assert ask(cluster, "GET", "?order=up").status == 422
 
 

@@ -36,6 +36,7 @@ NOUNS = {
     "experiment": "submit, follow and steer experiments",
     "trial": "look at trials",
     "checkpoint": "list, download and delete checkpoints",
+    "model": "keep checkpoints as versions of named models",
     "job": "look at the queue and change its order",
     "resource-pool": "look at the resource pools and change them",
     "agent": "look at the machines and take them out of use",
@@ -53,6 +54,7 @@ NOUN_ALIASES = {
     "e": "experiment",
     "t": "trial",
     "c": "checkpoint",
+    "m": "model",
     "j": "job",
     "rp": "resource-pool",
     "a": "agent",
@@ -210,6 +212,21 @@ _CHECKPOINT = (
     Command("checkpoint", "delete", "delete checkpoints", "checkpoint", (), ("rm",)),
 )
 
+_MODEL = (
+    Command("model", "list", "list registered models", "model", (), ("ls",)),
+    Command("model", "describe", "show a model, or a version of it", "model"),
+    Command("model", "create", "register a name for checkpoints", "model"),
+    Command("model", "set", "change what is said of a model", "model"),
+    Command("model", "move", "put it under another workspace's name", "model"),
+    Command("model", "archive", "leave it out of lists", "model"),
+    Command("model", "unarchive", "show it in lists again", "model"),
+    Command("model", "delete", "delete it with its versions", "model"),
+    Command("model", "list-versions", "list its versions", "model"),
+    Command("model", "register-version", "make a checkpoint its next version", "model"),
+    Command("model", "set-version", "change what is said of a version", "model"),
+    Command("model", "delete-version", "let a version's checkpoint go", "model"),
+)
+
 _QUEUE = (
     Command("job", "list", "list the queue of a resource pool", "job", (), ("ls",)),
     Command("job", "update", "change the place of a job", "job", (), ("u",)),
@@ -347,7 +364,7 @@ _FLAT = (
     Command("", "version", "show versions", "version", ("version",)),
 )
 
-COMMANDS = (*_EXPERIMENT, *_TRIAL, *_CHECKPOINT, *_QUEUE, *_CLUSTER, *_FLAT)
+COMMANDS = (*_EXPERIMENT, *_TRIAL, *_CHECKPOINT, *_MODEL, *_QUEUE, *_CLUSTER, *_FLAT)
 
 
 def noun_spellings(noun: str) -> list[str]:

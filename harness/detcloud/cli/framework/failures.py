@@ -107,4 +107,6 @@ def _message_and_hint(error: Exception) -> tuple[str, str | None]:
 def _standard_hint(error: ApiError) -> str | None:
     if error.code == "not_found" and "template" in error.message:
         return "`detcloud template list` shows what exists"
+    if error.code == "not_found" and error.message.startswith("there is no model "):
+        return "`detcloud model list` shows what exists"
     return HINTS.get(error.code)

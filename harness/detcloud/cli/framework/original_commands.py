@@ -10,8 +10,6 @@ _USERS = "whoever holds a token of a user is that user: `detcloud token create U
 _ROLES = "a token is a user's or an admin's: `detcloud token create --role`"
 _QUEUE = "`detcloud job list` shows who has slots and who waits, `detcloud resource-pool list` \
 the pools"
-_MODELS = "there is no registry; `detcloud checkpoint download` fetches what was trained, and \
-labels name its experiment"
 _LOG_RETENTION = "logs stay as long as their experiment; `detcloud experiment delete` ends both"
 _CURVES = "`detcloud metrics EXPERIMENT --plot` and `detcloud trial metrics TRIAL --plot` draw \
 curves here; `tensorboard --logdir ~/.detcloud/checkpoints/tensorboard/EXPERIMENT` reads its files"
@@ -28,8 +26,6 @@ REPLACED_NOUNS = {
     "config-policies": "templates hold what configurations share: `detcloud template set`",
     "cp": "templates hold what configurations share: `detcloud template set`",
     "dev": "the API is described at /api/v1/openapi.json of the cluster",
-    "m": f"`master` is spelled out here; of models, {_MODELS}",
-    "model": _MODELS,
     "notebook": _TASKS,
     "oauth": "a token is all it takes: `detcloud token create`",
     "p": _PROJECTS,

@@ -98,7 +98,7 @@ def test_every_command_and_flag_is_in_the_table() -> None:
 
 def test_no_word_can_leave_its_quotes() -> None:
     for typed, following in words().items():
-        assert re.fullmatch(r"[A-Za-z0-9@ -]*", typed + following), typed
+        assert re.fullmatch(r"[A-Za-z0-9@ _-]*", typed + following), typed
 
 
 @pytest.mark.parametrize("shell", SCRIPTS)

@@ -60,7 +60,6 @@ def test_help_lists_them(detcloud: Detcloud) -> None:
         (["workspace", "list"], "workspace", "labels group experiments"),
         (["w"], "w", "labels group experiments"),
         (["e", "move", "1", "a", "b"], "experiment move", "labels group experiments"),
-        (["model", "create", "x"], "model", "there is no registry"),
         (["user", "create", "bob"], "user create", "`detcloud token create USER`"),
         (["user", "login"], "user login", "`detcloud token login`"),
         (["token", "edit", "1"], "token edit", "revoke this one"),

@@ -1,0 +1,350 @@
+"""`detcloud model`: keeps checkpoints as versions of named models."""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from typing import Any
+
+from detcloud.cli.framework.argument_types import parse_id, parse_uuid_prefix
+from detcloud.cli.framework.command_parser import Handler, Handlers
+from detcloud.cli.framework.options import add_yes_option, confirm
+from detcloud.cli.framework.session import connect
+from detcloud.cli.rendering.output import add_output_options, print_items, print_record
+from detcloud.cli.rendering.quantities import count_text
+from detcloud.cli.rendering.table import Column, Item, field_column, time_column
+from detcloud.client.model import SORT_FIELDS, Model, ModelVersion
+from detcloud.shared.errors import DetcloudError
+
+MODEL_FIELDS = ("description", "notes", "labels", "metadata")
+VERSION_FIELDS = ("name", "comment", "notes", "labels", "metadata")
+
+
+def _metadata_value(item: Item) -> object:
+    return item.get("metadata") or None
+
+
+MODEL_COLUMNS = (
+    field_column("Name", "name"),
+    field_column("Workspace", "workspace", drop_rank=4),
+    field_column("Versions", "versions"),
+    field_column("Description", "description", drop_rank=1),
+    field_column("Labels", "labels", drop_rank=5),
+    field_column("Archived", "archived", drop_rank=6),
+    field_column("User", "user", drop_rank=3),
+    time_column("Created", "created_ms", drop_rank=7),
+    time_column("Updated", "updated_ms", drop_rank=2),
+)
+MODEL_DETAILS = (
+    *MODEL_COLUMNS,
+    Column("Metadata", _metadata_value),
+    field_column("Notes", "notes"),
+)
+VERSION_COLUMNS = (
+    field_column("Version", "number"),
+    field_column("Name", "name", drop_rank=2),
+    field_column("Checkpoint", "checkpoint_uuid"),
+    field_column("Trial", "trial_id", drop_rank=5),
+    field_column("Steps", "steps_completed", drop_rank=4),
+    field_column("Comment", "comment", drop_rank=1),
+    field_column("Labels", "labels", drop_rank=6),
+    field_column("User", "user", drop_rank=3),
+    time_column("Registered", "created_ms", drop_rank=7),
+)
+VERSION_DETAILS = (
+    field_column("Model", "model"),
+    *VERSION_COLUMNS,
+    field_column("Experiment", "experiment_id"),
+    time_column("Updated", "updated_ms"),
+    Column("Metadata", _metadata_value),
+    field_column("Notes", "notes"),
+)
+
+
+def add_list_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "-w",
+        "--workspace-names",
+        action="append",
+        default=[],
+        metavar="NAMES",
+        help="only of these workspaces, with commas between them; may be repeated",
+    )
+    parser.add_argument("--name", metavar="PART", help="only those with this in their names")
+    parser.add_argument("--label", help="only those with this label")
+    parser.add_argument("--owner", metavar="USER", help="only this user's")
+    parser.add_argument("-a", "--all", action="store_true", help="archived ones too")
+    parser.add_argument(
+        "--sort-by", choices=SORT_FIELDS, default="last_updated_time", help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--order-by", choices=("asc", "desc"), default="asc", help="default: %(default)s"
+    )
+    add_output_options(parser)
+
+
+def list_models(arguments: Namespace) -> int:
+    models = connect(arguments).models(
+        name=arguments.name,
+        workspaces=[name for names in arguments.workspace_names for name in names.split(",")],
+        label=arguments.label,
+        user=arguments.owner,
+        archived=None if arguments.all else False,
+        sort_by=arguments.sort_by,
+        descending=arguments.order_by == "desc",
+    )
+    print_items(MODEL_COLUMNS, (model.data for model in models), arguments)
+    return 0
+
+
+def add_describe_arguments(parser: ArgumentParser) -> None:
+    add_name_argument(parser)
+    parser.add_argument(
+        "--version", type=parse_id, metavar="NUMBER", help="this version instead of the model"
+    )
+    add_output_options(parser)
+
+
+def describe_model(arguments: Namespace) -> int:
+    model = load_model(arguments)
+    if arguments.version is None:
+        print_record(MODEL_DETAILS, model.data, arguments)
+    else:
+        print_record(VERSION_DETAILS, model.version(arguments.version).data, arguments)
+    return 0
+
+
+def add_create_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="1 to 128 letters, digits and `_ .+:@()-`")
+    parser.add_argument("-w", "--workspace-name", metavar="NAME", help="a name to list it by")
+    parser.add_argument("--description", metavar="TEXT", help="what it is")
+    add_text_options(parser)
+    add_output_options(parser)
+
+
+def create_model(arguments: Namespace) -> int:
+    fields = given_fields(arguments, MODEL_FIELDS)
+    if arguments.workspace_name is not None:
+        fields["workspace"] = arguments.workspace_name
+    model = connect(arguments).create_model(arguments.name, **fields)
+    return tell(f"model {model.name} was created", MODEL_DETAILS, model, arguments)
+
+
+def add_set_arguments(parser: ArgumentParser) -> None:
+    add_name_argument(parser)
+    parser.add_argument("--description", metavar="TEXT", help="what it is")
+    add_text_options(parser)
+    add_output_options(parser)
+
+
+def set_model(arguments: Namespace) -> int:
+    fields = fields_to_change(arguments, MODEL_FIELDS)
+    model = load_model(arguments)
+    model.set(**fields)
+    return tell(f"model {model.name} was changed", MODEL_DETAILS, model, arguments)
+
+
+def add_move_arguments(parser: ArgumentParser) -> None:
+    add_name_argument(parser)
+    parser.add_argument(
+        "-w", "--workspace-name", required=True, metavar="NAME", help="the other workspace"
+    )
+
+
+def move_model(arguments: Namespace) -> int:
+    model = load_model(arguments)
+    model.move(arguments.workspace_name)
+    print(f"model {model.name} is in workspace {model.workspace}")
+    return 0
+
+
+def archive_model(arguments: Namespace) -> int:
+    model = load_model(arguments)
+    model.archive()
+    print(f"model {model.name} is archived")
+    return 0
+
+
+def unarchive_model(arguments: Namespace) -> int:
+    model = load_model(arguments)
+    model.unarchive()
+    print(f"model {model.name} is not archived")
+    return 0
+
+
+def add_delete_arguments(parser: ArgumentParser) -> None:
+    add_name_argument(parser)
+    add_yes_option(parser)
+
+
+def delete_model(arguments: Namespace) -> int:
+    model = load_model(arguments)
+    versions = count_text(model.data["versions"], "version")
+    if not confirm(f"Delete model {model.name} with {versions}?", arguments):
+        print("nothing was deleted")
+        return 1
+    model.delete()
+    print(f"model {model.name} was deleted")
+    return 0
+
+
+def add_versions_arguments(parser: ArgumentParser) -> None:
+    add_name_argument(parser)
+    add_output_options(parser)
+
+
+def list_versions(arguments: Namespace) -> int:
+    versions = load_model(arguments).versions()
+    print_items(VERSION_COLUMNS, (version.data for version in versions), arguments)
+    return 0
+
+
+def add_register_arguments(parser: ArgumentParser) -> None:
+    add_name_argument(parser)
+    parser.add_argument(
+        "uuid",
+        type=parse_uuid_prefix,
+        metavar="UUID",
+        help="the checkpoint's, or any unique beginning of it",
+    )
+    add_version_options(parser)
+    add_output_options(parser)
+
+
+def register_version(arguments: Namespace) -> int:
+    model = load_model(arguments)
+    fields = given_version_fields(arguments)
+    version = model.register_version(arguments.uuid, **fields)
+    text = f"checkpoint {version.checkpoint_uuid} is version {version.number} of {version.model}"
+    return tell(text, VERSION_DETAILS, version, arguments)
+
+
+def add_set_version_arguments(parser: ArgumentParser) -> None:
+    add_name_argument(parser)
+    add_number_argument(parser)
+    add_version_options(parser)
+    add_output_options(parser)
+
+
+def set_version(arguments: Namespace) -> int:
+    fields = given_version_fields(arguments)
+    if not fields:
+        raise DetcloudError("nothing to change; see `detcloud model set-version --help`")
+    version = load_model(arguments).version(arguments.number)
+    version.set(**fields)
+    text = f"version {version.number} of {version.model} was changed"
+    return tell(text, VERSION_DETAILS, version, arguments)
+
+
+def add_delete_version_arguments(parser: ArgumentParser) -> None:
+    add_name_argument(parser)
+    add_number_argument(parser)
+    add_yes_option(parser)
+
+
+def delete_version(arguments: Namespace) -> int:
+    version = load_model(arguments).version(arguments.number)
+    question = f"Delete version {version.number} of {version.model}?"
+    if not confirm(question, arguments):
+        print("nothing was deleted")
+        return 1
+    version.delete()
+    print(f"version {version.number} of {version.model} was deleted")
+    return 0
+
+
+def add_name_argument(parser: ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the model's name")
+
+
+def add_number_argument(parser: ArgumentParser) -> None:
+    parser.add_argument("number", type=parse_id, metavar="NUMBER", help="the version's number")
+
+
+def add_text_options(parser: ArgumentParser) -> None:
+    """Add the options for what is said of models and versions alike."""
+    parser.add_argument("--notes", metavar="TEXT", help="a long text about it")
+    parser.add_argument(
+        "--label",
+        dest="labels",
+        action="append",
+        metavar="LABEL",
+        help="a word to find it by; may be repeated, and replaces those it has; '' for none",
+    )
+    parser.add_argument(
+        "--metadata", type=parse_metadata, metavar="JSON", help="an object of anything else"
+    )
+
+
+def add_version_options(parser: ArgumentParser) -> None:
+    """Add the options for what is said of a version."""
+    parser.add_argument("--name", dest="version_name", metavar="TEXT", help="what it is called")
+    parser.add_argument("--comment", metavar="TEXT", help="a short text about it")
+    add_text_options(parser)
+
+
+def parse_metadata(text: str) -> dict[str, Any]:
+    """Parse a JSON object; ArgumentTypeError for anything else."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise ArgumentTypeError("expected a JSON object, such as '{\"f1\": 0.9}'")
+    return value
+
+
+def given_fields(arguments: Namespace, names: tuple[str, ...]) -> dict[str, Any]:
+    """The fields among `names` that options were given for."""
+    values = {name: getattr(arguments, name) for name in names}
+    if values["labels"] is not None:
+        values["labels"] = [label for label in values["labels"] if label]
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def given_version_fields(arguments: Namespace) -> dict[str, Any]:
+    """The fields of a version that options were given for."""
+    model, arguments.name = arguments.name, arguments.version_name
+    fields = given_fields(arguments, VERSION_FIELDS)
+    arguments.name = model
+    return fields
+
+
+def fields_to_change(arguments: Namespace, names: tuple[str, ...]) -> dict[str, Any]:
+    """The fields that options were given for; DetcloudError if there are none."""
+    fields = given_fields(arguments, names)
+    if not fields:
+        raise DetcloudError(f"nothing to change: give --{', --'.join(names)}")
+    return fields
+
+
+def tell(
+    text: str, columns: tuple[Column, ...], found: Model | ModelVersion, arguments: Namespace
+) -> int:
+    """Print what was done, or what is there now in the form that is asked for; the exit code."""
+    if arguments.form == "text":
+        print(text)
+    else:
+        print_record(columns, found.data, arguments)
+    return 0
+
+
+def load_model(arguments: Namespace) -> Model:
+    """Fetch the model that `add_name_argument` names."""
+    return connect(arguments).model(arguments.name)
+
+
+HANDLERS: Handlers = {
+    "model list": Handler(add_list_arguments, list_models),
+    "model describe": Handler(add_describe_arguments, describe_model),
+    "model create": Handler(add_create_arguments, create_model),
+    "model set": Handler(add_set_arguments, set_model),
+    "model move": Handler(add_move_arguments, move_model),
+    "model archive": Handler(add_name_argument, archive_model),
+    "model unarchive": Handler(add_name_argument, unarchive_model),
+    "model delete": Handler(add_delete_arguments, delete_model),
+    "model list-versions": Handler(add_versions_arguments, list_versions),
+    "model register-version": Handler(add_register_arguments, register_version),
+    "model set-version": Handler(add_set_version_arguments, set_version),
+    "model delete-version": Handler(add_delete_version_arguments, delete_version),
+}

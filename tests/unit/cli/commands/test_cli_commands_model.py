@@ -1,0 +1,152 @@
+"""`detcloud model` and the SDK's models, on the application that a cluster serves."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control_plane.access.principals import Role
+from detcloud.client import Client
+from detcloud.shared.errors import DetcloudError
+from detcloud.shared.http import ApiError
+from tests.unit.api.agent_side import CONFIG, Agent
+from tests.unit.api.cluster import TOKENS, Cluster, build_cluster
+from tests.unit.api.exchange import call
+from tests.unit.cli.conftest import Detcloud
+from tests.unit.queries.test_queries_trials import checkpoint
+
+UUID = "00000011-0000-4000-8000-000000000000"
+
+
+class ApplicationTransport:
+    """Asks an application in this process what the client's transport asks a server."""
+
+    cluster: Cluster
+
+    def __init__(self, url: str, token: str) -> None:
+        self._token = token
+
+    def request(
+        self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
+    ) -> Any:
+        sent = [(name.lower(), value) for name, value in (headers or {}).items()]
+        app = ApplicationTransport.cluster.app
+        answer = call(app, method, path, token=self._token, headers=sent, content=body)
+        if answer.status >= 400:
+            raise ApiError(answer.status, **answer.json["error"])
+        return answer.json
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """A cluster with one checkpoint, to which Client speaks."""
+    cluster = ApplicationTransport.cluster = build_cluster(tmp_path / "cluster")
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
+    agent.take_work()
+    checkpoint(cluster, agent, 1, UUID, 2)
+    monkeypatch.setattr("detcloud.client.client.Transport", ApplicationTransport)
+    monkeypatch.setenv("DETCLOUD_URL", "http://cluster")
+    monkeypatch.setenv("DETCLOUD_TOKEN", TOKENS[Role.USER])
+    return cluster
+
+
+def test_a_model_is_made_shown_and_deleted(detcloud: Detcloud) -> None:
+    made = detcloud("model", "create", "digits", "-w", "Vision", "--description", "ten", "--json")
+    assert json.loads(made.out)["workspace"] == "Vision"
+    assert detcloud("m", "create", "digits").err == ("error: there is a model digits, user-1's\n")
+    assert " digits | Vision" in detcloud("model", "list").out
+    assert detcloud("m", "set", "digits", "--label", "a", "--metadata", '{"f1": 0.9}').out == (
+        "model digits was changed\n"
+    )
+    described = detcloud("m", "describe", "digits").out
+    assert 'Metadata     {"f1": 0.9}\n' in described
+    assert 'Labels       ["a"]\n' in described
+    assert detcloud("m", "set", "digits", "--label", "").code == 0
+    assert json.loads(detcloud("m", "describe", "digits", "--json").out)["labels"] == []
+    assert detcloud("m", "set", "digits").err.startswith("error: nothing to change: give --desc")
+    assert detcloud("m", "create", "x", "--metadata", "[]").code == 2
+    assert "without a terminal it needs --yes" in detcloud("m", "delete", "digits").err
+    assert detcloud("m", "delete", "digits", "-y").out == "model digits was deleted\n"
+    assert detcloud("m", "describe", "digits").err == (
+        "error: there is no model digits\nhint: `detcloud model list` shows what exists\n"
+    )
+
+
+def test_models_are_archived_moved_and_sorted(detcloud: Detcloud, cluster: Cluster) -> None:
+    for name, description in (("a", "z"), ("b", "y"), ("c", "y")):
+        detcloud("m", "create", name, "--description", description)
+        cluster.clock.ms += 1_000
+    assert detcloud("m", "move", "a", "-w", "Vision").out == "model a is in workspace Vision\n"
+
+    def listed_names(*options: str) -> list[str]:
+        return [item["name"] for item in json.loads(detcloud("m", "ls", "--json", *options).out)]
+
+    # a changed last.
+    assert listed_names() == ["b", "c", "a"]
+    assert listed_names("--order-by", "desc") == ["a", "c", "b"]
+    assert listed_names("--sort-by", "description") == ["b", "c", "a"]
+    assert listed_names("--sort-by", "creation_time", "--order-by", "desc") == ["c", "b", "a"]
+    assert listed_names("-w", "Vision,None") == ["a"]
+    assert detcloud("m", "archive", "a").out == "model a is archived\n"
+    assert listed_names("--sort-by", "name") == ["b", "c"]
+    assert listed_names("--sort-by", "name", "--all") == ["a", "b", "c"]
+    assert detcloud("m", "unarchive", "a").out == "model a is not archived\n"
+    assert listed_names("--owner", "bob") == []
+
+
+def test_versions_come_and_go(detcloud: Detcloud) -> None:
+    detcloud("m", "create", "digits")
+    registered = detcloud("m", "register-version", "digits", UUID[:8], "--comment", "good")
+    assert registered.out == f"checkpoint {UUID} is version 1 of digits\n"
+    again = detcloud("m", "register-version", "digits", UUID, "--name", "second", "--json")
+    assert json.loads(again.out)["number"] == 2
+    rows = detcloud("m", "list-versions", "digits", "--csv").out.splitlines()
+    assert [row.partition(",20")[0] for row in rows[1:]] == [
+        f"2,second,{UUID},1,2,N/A,N/A,user-1",
+        f"1,N/A,{UUID},1,2,good,N/A,user-1",
+    ]
+    assert detcloud("m", "set-version", "digits", "1", "--notes", "see #7").code == 0
+    version = json.loads(detcloud("m", "describe", "digits", "--version", "1", "--json").out)
+    assert (version["notes"], version["comment"], version["name"]) == ("see #7", "good", "")
+    assert detcloud("m", "set-version", "digits", "1").code == 1
+    refused = detcloud("checkpoint", "delete", UUID, "--yes").err
+    assert "model version digits/1, digits/2 holds it" in refused
+    assert detcloud("m", "delete-version", "digits", "1", "-y").out == (
+        "version 1 of digits was deleted\n"
+    )
+    assert detcloud("m", "describe", "digits", "--version", "1").code == 3
+
+
+def test_the_client_has_models_and_versions() -> None:
+    client = Client()
+    model = client.create_model("digits", labels=["a"])
+    with pytest.raises(DetcloudError, match="model digits has no versions"):
+        model.version()
+    seen = model.revision
+    model.set(notes="n")
+    with pytest.raises(ApiError, match="changed meanwhile"):
+        model.set(notes="m", revision=seen)
+    version = model.register_version(UUID, name="first")
+    assert repr(version) == "ModelVersion('digits', 1)"
+    assert version.checkpoint().uuid == UUID
+    version.set(comment="c")
+    assert [one.comment for one in model.versions()] == ["c"]
+    assert model.version().number == model.version(1).number == 1
+    version.delete()
+    model.archive()
+    assert client.models() == []
+    assert [one.name for one in client.models(archived=True)] == ["digits"]
+    model.refresh()
+    assert (model.archived, model.notes) == (True, "n")
+    model.delete()
+    assert client.models(archived=None) == []
+    with pytest.raises(DetcloudError, match="not by 'size'"):
+        client.models(sort_by="size")
+    with pytest.raises(DetcloudError, match="no workspace has a comma"):
+        client.models(workspaces=["a,b"])
