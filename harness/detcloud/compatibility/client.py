@@ -14,21 +14,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from detcloud.client import Checkpoint as ClusterCheckpoint
 from detcloud.client import Client
 from detcloud.client import Experiment as ClusterExperiment
 from detcloud.client import Trial as ClusterTrial
+from detcloud.compatibility.handles import Checkpoint, Handle, OrderBy
+from detcloud.compatibility.models import Model, ModelSortBy
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_directory import TrialDirectory
 
 Item = TypeVar("Item")
-
-
-class OrderBy(Enum):
-    """The order of a list."""
-
-    ASC = "asc"
-    DESC = "desc"
 
 
 class ExperimentState(Enum):
@@ -47,53 +41,6 @@ class ExperimentState(Enum):
     DELETED = "DELETED"
 
 
-class _Handle:
-    """An object of the cluster, with its fields; a name that is not there says what to do."""
-
-    def __init__(self, found: Any) -> None:
-        self._found = found
-
-    def __getattr__(self, name: str) -> Any:
-        if not name.startswith("_") and hasattr(self._found, name):
-            return getattr(self._found, name)
-        kind = type(self).__name__
-        raise AttributeError(
-            f"{kind}.{name} is not supported by detcloud: detcloud.Client and the detcloud"
-            f" command do what there is with a{'n' if kind[0] in 'AE' else ''} {kind.lower()}"
-        )
-
-    def reload(self) -> None:
-        """Ask the cluster for the present state."""
-        self._found.refresh()
-
-
-class Checkpoint(_Handle):
-    """Files that a trial stored together."""
-
-    _found: ClusterCheckpoint
-
-    def download(self, path: str | None = None, mode: object = None) -> str:
-        """Fetch the files into `path`, by default `checkpoints/UUID`, unless it is there; the path.
-
-        They come from the cluster's storage however `mode` is.
-        """
-        folder = Path(path or f"checkpoints/{self.uuid}")
-        if not folder.exists():
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            self._found.download(folder)
-        return str(folder)
-
-    def load(self, path: str | None = None, **options: Any) -> Any:
-        """Download the checkpoint and make its PyTorchTrial again, as releases up to 0.19 did."""
-        from detcloud.pytorch import load_trial_from_checkpoint_path
-
-        return load_trial_from_checkpoint_path(self.download(path), **options)
-
-    def delete(self) -> None:
-        """Delete the files."""
-        self._found.delete()
-
-
 @dataclass(frozen=True)
 class TrialMetrics:
     """One report of a trial's metrics."""
@@ -105,7 +52,7 @@ class TrialMetrics:
     group: str
 
 
-class Trial(_Handle):
+class Trial(Handle):
     """One setting of hyperparameters that is trained."""
 
     _found: ClusterTrial
@@ -173,7 +120,7 @@ class Trial(_Handle):
         return _first_item(stored[::-1], f"trial {self._found.id} has no checkpoint")
 
 
-class Experiment(_Handle):
+class Experiment(Handle):
     """A configuration and the search over its hyperparameters."""
 
     _found: ClusterExperiment
@@ -319,12 +266,52 @@ class Cluster:
     def get_checkpoint(self, uuid: str) -> Checkpoint:
         return Checkpoint(self._client.checkpoint(uuid))
 
+    def create_model(
+        self,
+        name: str,
+        description: str | None = "",
+        metadata: dict[str, Any] | None = None,
+        labels: list[str] | None = None,
+        workspace_name: str | None = None,
+    ) -> Model:
+        """Make a model without versions."""
+        texts = {"description": description, "workspace": workspace_name}
+        fields = {**texts, "metadata": metadata, "labels": labels}
+        given = {key: value for key, value in fields.items() if value is not None}
+        return Model(self._client.create_model(name, **given))
+
+    def get_model(self, identifier: str) -> Model:
+        """The model of that name; DetcloudError for a number, since models have names alone."""
+        if not isinstance(identifier, str):
+            raise DetcloudError(f"models have no ids here; give the name instead of {identifier!r}")
+        return Model(self._client.model(identifier))
+
+    def list_models(
+        self,
+        sort_by: ModelSortBy = ModelSortBy.NAME,
+        order_by: OrderBy = OrderBy.ASC,
+        name: str | None = None,
+        workspace_names: list[str] | None = None,
+        **others: object,
+    ) -> list[Model]:
+        """The models that are not archived, with `name` in their names."""
+        _refuse_filters("list_models", others, "detcloud.Client().models")
+        found = self._client.models(
+            name=name,
+            workspaces=workspace_names or (),
+            sort_by=sort_by.value,
+            descending=order_by.value == OrderBy.DESC.value,
+        )
+        return [Model(one) for one in found]
+
+    get_models = list_models
+
     def get_session_username(self) -> str:
         return str(self._client.whoami()["user"])
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
-            f"Determined.{name} is not supported by detcloud: there are no workspaces, models and"
+            f"Determined.{name} is not supported by detcloud: there are no workspaces and"
             " passwords here; detcloud.Client and the detcloud command do what there is"
         )
 
@@ -362,6 +349,10 @@ get_experiment = _on_cluster("get_experiment")
 list_experiments = _on_cluster("list_experiments")
 get_trial = _on_cluster("get_trial")
 get_checkpoint = _on_cluster("get_checkpoint")
+create_model = _on_cluster("create_model")
+get_model = _on_cluster("get_model")
+get_models = _on_cluster("get_models")
+list_models = _on_cluster("list_models")
 get_session_username = _on_cluster("get_session_username")
 
 

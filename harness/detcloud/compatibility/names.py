@@ -36,10 +36,7 @@ _NO_CLIENT = (
     "a trial holds no credential of the cluster; outside of trials, use detcloud.Client or the"
     " detcloud command."
 )
-_NO_MODELS = (
-    "there is no model registry: name a checkpoint by its UUID, and keep notes in the labels of"
-    " its experiment."
-)
+_NO_MODEL_IDS = "models have names and no ids: use get_model(NAME)."
 _NO_WORKSPACES = "there are no workspaces and projects: experiments have labels."
 _SORTED = "lists have one order; sort what they give."
 _NATIVE = "start the experiment with `detcloud create CONFIG MODEL_DIRECTORY` instead."
@@ -85,9 +82,9 @@ _EXPERIMENTAL = Module(
         "detcloud.compatibility.client",
         "Checkpoint Experiment ExperimentReference Trial TrialReference",
     )
+    | _same_names("detcloud.compatibility.models", "Model ModelOrderBy ModelSortBy")
     | {"Determined": "detcloud.compatibility.client:Cluster"},
     missing={
-        **_all_missing("Model ModelOrderBy ModelSortBy", _NO_MODELS),
         **_all_missing("TrialOrderBy TrialSortBy", _SORTED),
         **_all_missing("create init_native", _NATIVE),
         **_all_missing(
@@ -106,7 +103,9 @@ _CLIENT_PARTS = {
         )
     ),
     "model": Module(
-        missing=_all_missing("Model ModelOrderBy ModelSortBy ModelVersion", _NO_MODELS)
+        offered=_same_names(
+            "detcloud.compatibility.models", "Model ModelOrderBy ModelSortBy ModelVersion"
+        )
     ),
     "trial": Module(offered=_same_names("detcloud.compatibility.client", "Trial TrialReference")),
 }
@@ -286,15 +285,12 @@ _MODULES = {
             "detcloud.compatibility.client",
             "Checkpoint Experiment ExperimentReference ExperimentState OrderBy Trial"
             " TrialReference create_experiment get_checkpoint get_experiment get_session_username"
-            " get_trial list_experiments login",
+            " get_trial list_experiments login create_model get_model get_models list_models",
         )
+        | _same_names("detcloud.compatibility.models", "Model ModelSortBy ModelVersion")
         | {"Determined": "detcloud.compatibility.client:Cluster"},
         missing={
-            **_all_missing(
-                "Model ModelSortBy ModelVersion create_model get_model get_model_by_id get_models"
-                " list_models",
-                _NO_MODELS,
-            ),
+            "get_model_by_id": _NO_MODEL_IDS,
             **_all_missing("CheckpointSortBy ExperimentSortBy TrialSortBy", _SORTED),
             **_all_missing(
                 "Project Workspace create_workspace delete_workspace get_workspace list_workspaces",

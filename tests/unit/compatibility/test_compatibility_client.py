@@ -120,8 +120,10 @@ def test_what_there_is_not_says_what_to_do() -> None:
     client.login("http://cluster")
     with pytest.raises(AttributeError, match=r"Experiment\.set_notes is not supported by detcloud"):
         client.get_experiment(3).set_notes("x")
-    with pytest.raises(AttributeError, match=r"Determined\.get_model is not supported"):
-        client.Cluster().get_model("m")
+    with pytest.raises(AttributeError, match=r"Determined\.get_workspace is not supported"):
+        client.Cluster().get_workspace("w")
+    with pytest.raises(DetcloudError, match="models have no ids here; give the name instead of 7"):
+        client.get_model(7)
     with pytest.raises(DetcloudError, match="detcloud token login"):
         client.login(user="ann", password="secret")
 

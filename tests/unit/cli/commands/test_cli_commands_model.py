@@ -9,6 +9,9 @@ import pytest
 
 from control_plane.access.principals import Role
 from detcloud.client import Client
+from detcloud.compatibility import client as determined_client
+from detcloud.compatibility.handles import OrderBy
+from detcloud.compatibility.models import ModelSortBy
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError
 from tests.unit.api.agent_side import CONFIG, Agent
@@ -150,3 +153,35 @@ def test_the_client_has_models_and_versions() -> None:
         client.models(sort_by="size")
     with pytest.raises(DetcloudError, match="no workspace has a comma"):
         client.models(workspaces=["a,b"])
+
+
+def test_scripts_for_determined_have_models_and_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(determined_client, "_cluster", None)
+    model = determined_client.create_model("digits", "ten", {"a": 1}, ["x"], "Vision")
+    assert model.get_version() is None
+    model.add_metadata({"b": 2})
+    model.remove_metadata(["a"])
+    assert (model.metadata, model.workspace, model.labels) == ({"b": 2}, "Vision", ["x"])
+    version = model.register_version(UUID)
+    version.set_name("first")
+    second = model.register_version(UUID)
+    assert (second.model_version, second.model_name) == (2, "digits")
+    assert [one.model_version for one in model.get_versions()] == [2, 1]
+    oldest = model.list_versions(OrderBy.ASC)[0]
+    assert (oldest.name, oldest.checkpoint.uuid) == ("first", UUID)
+    second.delete()
+    assert model.get_version().model_version == model.get_version(1).model_version == 1
+    determined_client.create_model("other")
+    by_name = determined_client.get_models(order_by=OrderBy.DESC)
+    assert [one.name for one in by_name] == ["other", "digits"]
+    by_text = determined_client.list_models(ModelSortBy.DESCRIPTION, workspace_names=["Vision"])
+    assert [one.name for one in by_text] == ["digits"]
+    with pytest.raises(DetcloudError, match="list_models takes no model_id here"):
+        determined_client.get_models(model_id=3)
+    found = determined_client.get_model("digits")
+    found.move_to_workspace("Other")
+    found.archive()
+    assert [one.name for one in determined_client.get_models()] == ["other"]
+    found.unarchive()
+    found.delete()
+    assert [one.name for one in determined_client.get_models()] == ["other"]
