@@ -53,6 +53,11 @@ class StaticTokens:
         return holder
 
 
+def join_halves(cookie: str, key: str) -> str:
+    """Return the token of the browser's session with these halves."""
+    return f"{cookie}.{key}"
+
+
 def token_digest(token: str) -> str:
     """The SHA-256 of a token in hexadecimal: all that is stored of it."""
     return hashlib.sha256(token.encode()).hexdigest()

@@ -3,10 +3,9 @@
 from fastapi import Request
 
 from control_plane.access.principals import Principal
-from control_plane.access.tokens import TokenStore, token_digest
+from control_plane.access.tokens import TokenStore, join_halves, token_digest
 from control_plane.api.session_cookie import read_cookie
 from control_plane.errors import Code, RequestError
-from control_plane.usecases.browser_sessions import join_halves
 
 SESSION_KEY_HEADER = "X-Session-Key"
 """The half of a session that the page keeps. No other site's page can send such a header, so that a

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from control_plane.access.principals import USER_ROLES, Principal, Role
-from control_plane.access.tokens import find_revoked, token_digest, token_put
+from control_plane.access.tokens import find_revoked, join_halves, token_digest, token_put
 from control_plane.actors.agent.token_rows import TOKENS
 from control_plane.errors import Code, RequestError
 from control_plane.services import Services
@@ -38,11 +38,6 @@ class BrowserSession:
     cookie: str
     key: str
     expires_ms: int
-
-
-def join_halves(cookie: str, key: str) -> str:
-    """The token of the session with these halves."""
-    return f"{cookie}.{key}"
 
 
 def create_sign_in_code(services: Services, caller: Principal, bearer: str) -> SignInCode:

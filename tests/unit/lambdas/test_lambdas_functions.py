@@ -72,7 +72,7 @@ made += [str(it) for it in all_routes() if hasattr(it, "dependant")]
 # `Page` is made with each kind of its items; a part of an answer with the answer.
 kinds = {*Answer.__subclasses__(), ExperimentConfig, ClusterConfig, ResourcePool}
 made += [it.__name__ for it in kinds if it.__pydantic_complete__]
-assert set(made) <= {"Page", "TrialCounts"}, made
+assert set(made) <= {"Page", "TrialCounts", "NoticeCounts"}, made
 """
     run_script(check, {})
 

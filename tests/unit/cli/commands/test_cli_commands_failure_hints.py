@@ -34,7 +34,8 @@ def test_a_message_keeps_its_lines_where_it_is_described(
     fail_experiment(fake, detcloud)
     lines = detcloud("describe", "1").out.splitlines()
     place = next(n for n, line in enumerate(lines) if line.startswith("Message"))
-    assert [line[15:] for line in lines[place:]] == MESSAGE.splitlines()
+    margin = len("Preferred pools  ")
+    assert [line[margin:] for line in lines[place:]] == MESSAGE.splitlines()
     assert "ValueError: no\n" in detcloud(*WAIT).err
 
 

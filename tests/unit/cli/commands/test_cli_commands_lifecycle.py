@@ -52,8 +52,8 @@ def test_several_are_described_in_every_form(
 ) -> None:
     ended_cluster.add_experiment({"name": "=second"}, {"paused": True})
     text = detcloud("describe", "1", "2").out
-    assert text.count("Resource pool  default\n") == 2
-    assert "\n\nID             2\n" in text
+    assert text.count("Resource pool    default\n") == 2
+    assert "\n\nID               2\n" in text
     rows = list(csv.DictReader(io.StringIO(detcloud("describe", "1,2", "--csv").out)))
     assert [row["Name"] for row in rows] == ["digits", "'=second"]
     assert [item["id"] for item in json.loads(detcloud("describe", "2,1", "--json").out)] == [2, 1]
