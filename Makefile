@@ -83,8 +83,9 @@ $(AZURITE):
 $(HADOOP): $(SETUP) .ci/fetch-hadoop
 	sh .ci/fetch-hadoop $(@D) $(CURDIR)/$(BIN)/python
 
-# Without Node everything but the page works, so that what cannot be fetched ends no setup.
-$(PAGE): $(PAGE_SOURCES) .ci/build-page | $(PACKAGES)
+# Without Node everything but the page works, so that what cannot be fetched ends no setup. A demo
+# needs no other packages for it than its own.
+$(PAGE): $(PAGE_SOURCES) .ci/build-page | $(if $(filter demo,$(MAKECMDGOALS)),$(CORE),$(PACKAGES))
 	@sh .ci/build-page $(VENV) optional
 	@touch $@
 
@@ -99,7 +100,7 @@ $(BENCH): $(SETUP)
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[$(EXTRAS),bench]'
 	@touch $@
 
-demo: $(CORE)
+demo: $(CORE) $(if $(KEEP),$(PAGE))
 	@DETCLOUD_HOME="$${DETCLOUD_HOME:-$(CURDIR)/.detcloud/demo}"; export DETCLOUD_HOME; \
 	trap 'exit 130' INT TERM; trap '$(END_DEMO)' EXIT; \
 	$(DETCLOUD) create examples/digits/random.yaml examples/digits --follow
