@@ -3,6 +3,9 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-core page screenshots demo demo-processes check test nightly simulate crashes gangs rare stores soak bench bench-aws lambda lint clean distclean
 
+# Tests start many processes, each of which would compile the packages that pip did not.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
