@@ -77,7 +77,7 @@ PLAIN = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 
 @pytest.fixture
 def full(cluster: Cluster, tmp_path: Path) -> Cluster:
-    """Two experiments with trials, logs, metrics and checkpoints, and a file that is nobody's."""
+    """Two experiments with trials, logs and metrics, a model, and a file that is nobody's."""
     for n in range(6):
         (tmp_path / Path(*["x"] * n)).mkdir(exist_ok=True)
     (tmp_path / "canary").write_text(CANARY)
@@ -89,6 +89,7 @@ def full(cluster: Cluster, tmp_path: Path) -> Cluster:
         agent.report(allocation, *[metrics(n, loss=1.0 / n) for n in range(1, 6)])
         agent.report(allocation, *[metrics(n, "a#~/..", loss=1.0) for n in range(1, 4)])
         agent.log(allocation, 0, "a line\n" * 10)
+    assert cluster.post("/models", {"name": "1"}).status == 201
     return cluster
 
 
