@@ -58,7 +58,7 @@ def test_every_list_and_description_shows_the_search(laptop: Laptop, tmp_path: P
     assert laptop.json("status")["experiments"] == {"ACTIVE": 0, "PAUSED": 0}
     # What people read names the same things.
     assert " COMPLETED " in laptop.run("list").stdout
-    assert "Name           tiny\n" in laptop.run("describe", 1).stdout
+    assert "Name             tiny\n" in laptop.run("describe", 1).stdout
     assert " COMPLETED |    10 |     10 |" in laptop.run("trial", "list", 1).stdout
     assert (
         f"Latest checkpoint  {trial['latest_checkpoint']}" in laptop.run("t", "describe", 1).stdout

@@ -11,6 +11,7 @@ from control_plane.api.dependencies import ServicesParameter
 from control_plane.api.request_body import RequestBody
 from control_plane.api.route_guards import Caller, allow_anyone, guarded_router, require_role
 from control_plane.api.session_cookie import set_cookie
+from control_plane.errors import Code, RequestError
 from control_plane.queries.answer import Answer
 from control_plane.usecases.browser_sessions import (
     create_sign_in_code,
@@ -87,8 +88,13 @@ def open_session(
 @router.delete("/sessions/current", status_code=204)
 @require_role(*USER_ROLES)
 def end(services: ServicesParameter, request: Request) -> Response:
-    """End the session that the request is of."""
-    end_session(services.table, session_token(request, services.cluster_id))
+    """End the session that the request is of; a token is revoked instead."""
+    try:
+        token = session_token(request, services.cluster_id)
+    except RequestError as error:
+        text = "this request is of no session; DELETE /tokens/{id} revokes a token"
+        raise RequestError(Code.NOT_FOUND, text) from error
+    end_session(services.table, token)
     response = Response(status_code=204)
     set_cookie(response, request, services.cluster_id, "", 0)
     return response
