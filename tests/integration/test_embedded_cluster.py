@@ -186,6 +186,8 @@ WITHOUT_TOKEN = {
     "/api/v1/objects/{key}": 422,
     "/api/v1/instances/{instance_id}/boot-report": 422,
     "/api/v1/instances/{instance_id}/identity": 422,
+    # A code or a token in the body opens one.
+    "/api/v1/sessions": 422,
 }
 
 

@@ -14,7 +14,7 @@ from detcloud.pytorch.state_copy import StateCopier, state_bytes
 
 # A copy may take half of what is free: the training needs more at times, such as its data loaders.
 SHARE_MAX = 0.5
-_MIB = 1 << 20
+_MIB, _GIB = 1 << 20, 1 << 30
 
 Finish = Callable[[Path], None]
 
@@ -90,8 +90,8 @@ class StateStore:
                 f"{size / _MIB:,.0f} MiB, would take more than half of the {free / _MIB:,.0f} MiB "
                 "of memory that are free"
             )
-        told = "" if free is None else f" in {free / _MIB:,.0f} MiB of free memory"
+        told = "" if free is None else f" in {free / _GIB:.1f} GiB of free memory"
         return Mode.COPYING, (
             f"checkpoints are written and stored behind the training, from a copy of the state: "
-            f"{size / _MIB:,.1f} MiB{told}"
+            f"{size / _MIB:.1f} MiB{told}"
         )
