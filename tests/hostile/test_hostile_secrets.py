@@ -162,7 +162,9 @@ def _lives(laptop: Laptop, admin: Client, model: Path, transcript: Transcript) -
     running.kill()
     (model / "wait").unlink()
     admin.create_experiment(config(hyperparameters={"x": 2}), model, template="shared")
-    admin.create_experiment(config(), model, template="shared").wait()
+    done = admin.create_experiment(config(), model, template="shared")
+    done.wait()
+    admin.create_model("shared").register_version(next(done.checkpoints()).uuid)
     wait_until(lambda: all(found.has_ended for found in admin.experiments()))
     states = sorted(found.state for found in admin.experiments())
     assert states == ["CANCELED", "COMPLETED", "ERROR"], [t.message for t in running.trials()]
@@ -220,6 +222,7 @@ def _every_answer(client: Client, token: str, who: str, transcript: Transcript) 
         "trial_id": trials,
         "uuid": checkpoints,
         "name": ["shared"],
+        "number": [1],
         "agent_id": ["local"],
         "resource_pool": ["default", "secret"],
         "job_id": [job.job_id for job in client.jobs()],
