@@ -8,7 +8,8 @@ counts for the first offering that can serve it, alone or as one of several whol
 
 A request over several instances is served by all of them or not at all. Those of it that are
 there without work, which nothing else could use, count like those that start; where even with them
-it cannot have enough below the maximum, none is launched for it.
+it cannot have enough below the maximum, it counts for the next offering that can serve it, and
+none is launched for it where there is no other.
 """
 
 from collections import Counter
@@ -111,8 +112,8 @@ def launches_for_demand(
     restricted to that market may use, even if they are not in `order`.
     """
     launches: list[Launch] = []
-    left = _request_shapes(demand)
-    room, is_short = bounds.room, False
+    left, served = _request_shapes(demand), Counter[RequestShape]()
+    room, short = bounds.room, set[RequestShape]()
     for offering in (*order, *(it for it in on_demand if it not in order)):
         needs = {
             need
@@ -120,16 +121,18 @@ def launches_for_demand(
             if can_serve(offering.slots, need, bounds.instances_max)
             and (need.market is offering.market or (need.market is None and offering in order))
         }
-        left -= needs
-        gangs, lacks_some = _launches_for_spanning(demand, needs, offering, capacity, room)
-        is_short = is_short or lacks_some
-        fresh = _instances_for_single(demand, needs, offering.slots, offering.market, capacity)
+        gangs, lacking = _launches_for_spanning(demand, needs, offering, capacity, room, served)
+        left -= needs - lacking
+        short = (short - needs) | lacking
+        fresh = _instances_for_single(
+            demand, needs, offering.slots, offering.market, capacity, served
+        )
         room = max(0, room - fresh - sum(it.count for it in gangs))
         launches += gangs
         if fresh:
             launches.append(Launch(offering, fresh))
     starting = sum(not it.is_connected for it in capacity)
-    return SizedLaunches(_add_zero_slot_launches(launches, demand, order, starting), is_short)
+    return SizedLaunches(_add_zero_slot_launches(launches, demand, order, starting), bool(short))
 
 
 def count_kept_idle(
@@ -247,9 +250,13 @@ def _requests(demand: Demand, needs: set[RequestShape]) -> Counter[RequestShape]
     return requests
 
 
-def _ordered_requests(demand: Demand, needs: set[RequestShape]) -> list[tuple[RequestShape, int]]:
-    """The requests of these shapes that their jobs may have at once, the smallest first."""
-    requests = _requests(demand, needs)
+def _ordered_requests(
+    demand: Demand, needs: set[RequestShape], served: Counter[RequestShape] | None = None
+) -> list[tuple[RequestShape, int]]:
+    """The requests of these shapes that their jobs may have at once, the smallest first, without
+    those that are `served` already.
+    """
+    requests = _requests(demand, needs) - (served or Counter())
     return sorted(
         requests.items(), key=lambda it: (it[0].slots, it[0].single_agent, str(it[0].market))
     )
@@ -261,14 +268,15 @@ def _launches_for_spanning(
     offering: Offering,
     capacity: Sequence[FreeCapacity],
     room: int,
-) -> tuple[list[Launch], bool]:
+    served: Counter[RequestShape],
+) -> tuple[list[Launch], set[RequestShape]]:
     """A launch for each request that needs several whole instances, of which `room` may be had, and
-    whether that is too few for one of them.
+    the shapes of those for which that is too few. `served` counts those that have enough.
     """
     launches: list[Launch] = []
-    is_short = False
+    lacking = set[RequestShape]()
     spanning = {need for need in needs if need.slots > offering.slots}
-    for need, count in _ordered_requests(demand, spanning):
+    for need, count in _ordered_requests(demand, spanning, served):
         for _ in range(count):
             wanted = need.slots // offering.slots
             usable = [
@@ -278,16 +286,17 @@ def _launches_for_spanning(
             ][:wanted]
             fresh = wanted - len(usable)
             if fresh > room:
-                is_short = True
+                lacking.add(need)
                 break
             room -= fresh
+            served[need] += 1
             if fresh:
                 zones = Counter(it.zone for it in usable if it.zone)
                 zone = zones.most_common(1)[0][0] if zones else ""
                 launches.append(Launch(offering, fresh, together=True, zone=zone))
             for instance in usable:
                 instance.slots = 0
-    return launches, is_short
+    return launches, lacking
 
 
 def _instances_for_single(
@@ -296,11 +305,14 @@ def _instances_for_single(
     size: int,
     market: Market,
     capacity: Sequence[FreeCapacity] = (),
+    served: Counter[RequestShape] | None = None,
 ) -> int:
-    """Fresh instances for the requests that fit on one, after what starts has taken its share."""
+    """Fresh instances for the requests that fit on one, after what starts has taken its share, but
+    for those that have been `served` by several.
+    """
     single = {need for need in needs if 0 < need.slots <= size}
     fresh: list[FreeCapacity] = []
-    for need, count in reversed(_ordered_requests(demand, single)):
+    for need, count in reversed(_ordered_requests(demand, single, served)):
         left = count
         for instance in sorted((*capacity, *fresh), key=lambda it: it.slots):
             if left and not instance.is_connected and instance.may_serve(need.market):

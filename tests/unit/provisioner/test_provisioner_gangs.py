@@ -45,6 +45,19 @@ def test_a_gang_for_which_there_is_no_room_is_left_out_whole() -> None:
     assert plan.fleet.waits == "the pool has its 5 instances"
 
 
+def test_a_gang_that_lacks_room_with_one_size_is_completed_with_another() -> None:
+    three = replace(SMALL, name="three/on-demand", slots=3)
+    two = replace(SMALL, name="two/on-demand", slots=2)
+    there = [(instance(name, offering=two), running_with(IDLE)) for name in ("a", "b")]
+    # Two of three slots would be four instances with the idle ones, one more of two slots is three.
+    plan = scale_plan(there, job_demand(6), offerings=(three, two), max_instances=3)
+    assert [(it.offering, it.count, it.together) for it in plan.launches] == [(two, 1, True)]
+    assert plan.fleet.waits == ""
+    # With room for both, what is best is taken, and of two gangs one for each.
+    plan = scale_plan(there, job_demand(6, 6), offerings=(three, two), max_instances=5)
+    assert [(it.offering, it.count) for it in plan.launches] == [(three, 2), (two, 1)]
+
+
 def test_a_gang_is_on_one_market() -> None:
     offered = (SMALL, SPOT)
     plan = scale_plan([], job_demand(16), offerings=offered, on_demand_base=0.25)
