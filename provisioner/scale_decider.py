@@ -289,8 +289,8 @@ def _plan_launches(draft: DraftPlan) -> tuple[tuple[Launch, ...], str]:
     must = any(job.market is Market.ON_DEMAND for job in need.demand.jobs)
     if not need.order and not (must and need.on_demand):
         return (), _no_launch_reason(draft, need.waiting, least)
-    # An instance for the minimum would take the place of those that a gang waits for.
-    least = least if need.order and not need.lacks_gang else 0
+    if not need.order or need.lacks_gang or _is_minimum_in_the_way(draft, need, least):
+        least = 0
     bounds = sizing.LaunchBounds(least, need.most)
     launches = sizing.clamp_launches(need.launches, bounds, (*need.order, *need.on_demand)[0])
     mix = sizing.MarketCounts(
@@ -303,6 +303,17 @@ def _plan_launches(draft: DraftPlan) -> tuple[tuple[Launch, ...], str]:
     if not why and len(need.demand.jobs) < len(need.waiting.jobs):
         why = "there is time until the deadline to wait for spot instances"
     return launches, why
+
+
+def _is_minimum_in_the_way(draft: DraftPlan, need: _Need, least: int) -> bool:
+    """Whether so many instances for the minimum, of the best offering that is open, would take the
+    place of those that a waiting request needs, also while none of these can be had: they would
+    have to go again each time that one is tried.
+    """
+    most = draft.snapshot.settings.max_instances
+    sizes = {it.slots for it in draft.snapshot.offerings}
+    bounds = sizing.InstanceBounds(most, most - least)
+    return least > 0 and sizing.needs_more_room(need.waiting, sizes, need.order[0].slots, bounds)
 
 
 def _free_capacity(row: InstanceRow) -> sizing.FreeCapacity:

@@ -168,6 +168,20 @@ def needs_instances(demand: Demand, sizes: Collection[int], instances_max: int) 
     return bool(demand.zero_slot_requests) or any(_requests(demand, needs).values())
 
 
+def needs_more_room(
+    demand: Demand, sizes: Collection[int], other: int, bounds: InstanceBounds
+) -> bool:
+    """Whether a pending request that instances of `other` slots do not serve needs more of those
+    that do, of any of these sizes, than there is room for.
+    """
+    for need in _request_shapes(demand):
+        if not can_serve(other, need, bounds.instances_max):
+            able = [size for size in sizes if can_serve(size, need, bounds.instances_max)]
+            if able and min(ceil(need.slots / size) for size in able) > bounds.room:
+                return True
+    return False
+
+
 def clamp_launches(
     launches: Sequence[Launch], bounds: LaunchBounds, first: Offering
 ) -> tuple[Launch, ...]:

@@ -109,6 +109,23 @@ class TestIdleInstances:
         assert not plan.launches
         assert launch_counts(scale_plan([], demand, **bounds)) == {BIG.name: max_instances}
 
+    @pytest.mark.parametrize(("slots", "max_instances"), [(32, 4), (8, 1)])
+    def test_the_minimum_is_not_bought_again_where_it_would_be_in_the_way(
+        self, slots: int, max_instances: int
+    ) -> None:
+        # No big ones are to be had for now. The one of 4 would go once they are tried again.
+        closed = OfferingHealth(1, 0, ErrorKind.CAPACITY, "none", NOW_MS - 1, NOW_MS + MINUTE_MS)
+        given = {"min_instances": 1, "offerings": (SMALL, BIG), "health": {BIG.name: closed}}
+        demand = job_demand(slots)
+        assert not scale_plan([], demand, max_instances=max_instances, **given).launches
+        # It is held once nothing waits, and beside the 4 that 32 slots need; 8 are 2 of it.
+        for waiting, most, count in (
+            (job_demand(), max_instances, 1),
+            (demand, max_instances + 1, {32: 1, 8: 2}[slots]),
+        ):
+            plan = scale_plan([], waiting, max_instances=most, **given)
+            assert launch_counts(plan) == {SMALL.name: count}
+
     def test_the_minimum_stays_where_there_is_room_for_both(self) -> None:
         # 4 of 8 and the one of 4 are the 5 that may be.
         there = [(idle_instance("a", 20), running_with(IDLE))]
