@@ -91,6 +91,8 @@ def write_noisy_model(folder: Path, slots: int) -> tuple[Path, Path]:
             "hold": str(folder / "hold"),
         },
         "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": LENGTH}},
+        # As larger states are stored.
+        "optimizations": {"asynchronous_checkpoints": True},
         "min_checkpoint_period": {"batches": PERIOD},
         "min_validation_period": {"batches": PERIOD},
         "scheduling_unit": 5,

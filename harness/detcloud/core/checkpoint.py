@@ -35,13 +35,7 @@ from detcloud.shared.trial_directory import (
     TrialSpec,
     to_json_value,
 )
-from detcloud.storage import (
-    CheckpointStore,
-    KeyExists,
-    KeyNotFound,
-    StorageError,
-    checked_key,
-)
+from detcloud.storage import CheckpointStore, KeyExists, KeyNotFound, StorageError, checked_key
 
 # Leaves room for the rest of the report line that carries them.
 METADATA_BYTES_MAX = LINE_BYTES_MAX - 16 * 1024
@@ -298,6 +292,11 @@ class CheckpointContext:
         except KeyExists:
             return False
         return True
+
+    @property
+    def is_on_disk(self) -> bool:
+        """Whether checkpoints are stored in a folder of this machine, or thrown away."""
+        return self._store is None or self._store.root is not None
 
     def output_place(self, key: str) -> str:
         """The place of stored outputs, for a line of the log."""

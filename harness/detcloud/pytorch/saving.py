@@ -15,6 +15,8 @@ from detcloud.pytorch.state_copy import StateCopier, state_bytes
 # A copy may take half of what is free: the training needs more at times, such as its data loaders.
 SHARE_MAX = 0.5
 _MIB, _GIB = 1 << 20, 1 << 30
+# Less than this is on a disk before a thread had it.
+SMALL_BYTES = 4 * _MIB
 
 Finish = Callable[[Path], None]
 
@@ -39,7 +41,7 @@ class StateStore:
         self._core = context
         self._writes_in_step = writes_in_step
         options = context.info.config.get("optimizations") or {}
-        self._is_asynchronous = options.get("asynchronous_checkpoints", True)
+        self._is_asynchronous: bool | None = options.get("asynchronous_checkpoints")
         self._copier = StateCopier()
         self._told: Mode | None = None
 
@@ -53,7 +55,7 @@ class StateStore:
         snapshot.check_plain(state)
         size = state_bytes(state)
         mode, why = self._choose_mode(size)
-        if mode is not self._told and not is_last:
+        if why and mode is not self._told and not is_last:
             self._told = mode
             print(f"[detcloud] {why}", flush=True)
         if mode is Mode.COPYING and not is_last:
@@ -71,8 +73,13 @@ class StateStore:
         return uuid, not is_behind
 
     def _choose_mode(self, size: int) -> tuple[Mode, str]:
-        """The way to store a state of so many bytes, and the reason as a line of the log."""
-        if not self._is_asynchronous:
+        """The way to store a state of so many bytes, and the reason as a line of the log, "" where
+        it makes no difference.
+        """
+        is_small = size < SMALL_BYTES and self._core.checkpoint.is_on_disk
+        if self._is_asynchronous is None and is_small:
+            return Mode.STORING, ""
+        if self._is_asynchronous is False:
             return Mode.STORING, (
                 "checkpoints hold up the training until they are stored, as "
                 "optimizations.asynchronous_checkpoints says"

@@ -116,7 +116,12 @@ def train(root: Path) -> dict[str, torch.Tensor]:
 def prepare(root: Path, **spec: Any) -> None:
     """Makes the trial's directory, for LENGTH batches."""
     hparams = {"global_batch_size": 8, "noisy": False, **spec.pop("hparams", {})}
-    direct(make_trial(root, **{**SPEC, "hparams": hparams, **spec}), **DIRECTIVES)
+    # Behind the training, as large states are stored.
+    given = spec.pop("config", {})
+    optimizations = {"asynchronous_checkpoints": True, **given.get("optimizations", {})}
+    config = {**given, "optimizations": optimizations}
+    made = make_trial(root, **{**SPEC, "hparams": hparams, "config": config, **spec})
+    direct(made, **DIRECTIVES)
 
 
 DIRECTIVES = {"revision": 1, "length": LENGTH, "closed": True}

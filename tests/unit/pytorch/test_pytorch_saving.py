@@ -55,8 +55,12 @@ with pytorch.init() as context:
 """
 
 
+# A state as small as these is stored behind the training only if that is asked for.
+BEHIND = {"optimizations": {"asynchronous_checkpoints": True}}
+
+
 def prepare(root: Path, **spec: Any) -> Path:
-    trial = make_trial(root, **{**SPEC, **spec})
+    trial = make_trial(root, **{**SPEC, "config": BEHIND, **spec})
     direct(trial, revision=1, length=LENGTH, closed=True)
     return trial
 
@@ -113,6 +117,23 @@ def test_each_checkpoint_is_of_its_step_and_leads_to_the_same_end(
     resumed = prepare(tmp_path / "resumed", epoch=2, latest_checkpoint=middle)
     (tmp_path / "resumed" / "store").symlink_to(tmp_path / "behind" / "store")
     assert_equal(train(resumed, monkeypatch), expected)
+
+
+@pytest.mark.parametrize(("is_on_disk", "least"), [(True, 1 << 40), (True, 0), (False, 1 << 40)])
+def test_a_small_state_is_stored_in_the_step_where_that_is_a_disk(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    is_on_disk: bool,
+    least: int,
+) -> None:
+    monkeypatch.setattr("detcloud.pytorch.saving.SMALL_BYTES", least)
+    monkeypatch.setattr(
+        "detcloud.core.checkpoint.CheckpointContext.is_on_disk", property(lambda _: is_on_disk)
+    )
+    train(prepare(tmp_path, config={}), monkeypatch)
+    is_behind = "stored behind the training" in capfd.readouterr().out
+    assert is_behind is (least == 0 or not is_on_disk)
 
 
 def test_a_process_killed_within_an_upload_leaves_the_checkpoint_before_it(
