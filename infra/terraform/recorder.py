@@ -17,6 +17,7 @@ from pulumi.runtime.settings import SETTINGS, get_root_resource
 from pulumi.runtime.stack import run_pulumi_func
 
 _PROVIDER_TYPE = "pulumi:providers:"
+_ROUNDS_MAX = 10
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,25 @@ def _run(
         set_all_config(config)
         return loop.run_until_complete(_run_and_read_outputs(program))
     finally:
-        asyncio.set_event_loop(None)
         worker.shutdown()
+        _end_tasks(loop)
+        asyncio.set_event_loop(None)
         worker_loop.close()
         loop.close()
+
+
+def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    """End what a program has begun and nobody waits for, such as the outputs of what failed: Python
+    warns of each coroutine that was never awaited, whenever it collects it.
+    """
+    # What is canceled may begin something else once.
+    for _ in range(_ROUNDS_MAX):
+        tasks = asyncio.all_tasks(loop)
+        if not tasks:
+            return
+        for task in tasks:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
 
 
 async def _run_and_read_outputs(program: Callable[[], None]) -> dict[str, Any]:

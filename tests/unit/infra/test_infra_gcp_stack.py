@@ -1,5 +1,6 @@
 """The resources of a team's stack on Google Cloud, as its program registers them."""
 
+import asyncio
 import hashlib
 import json
 import re
@@ -18,7 +19,7 @@ from infra.gcp.policies import ROLES, list_grants
 from infra.gcp.program import make_stack, read_stack_config
 from infra.gcp.settings import parse_settings
 from infra.gcp.storage import INDEXES
-from infra.terraform.recorder import run_program
+from infra.terraform.recorder import Resource, run_program
 from lambdas.gcp.function_names import FUNCTIONS
 from tests.emulators.gcp_stack_files import POOLS, gcp_files
 from tests.unit.infra.gcp_graphs import (
@@ -436,3 +437,22 @@ def test_a_wrong_configuration_is_told_without_a_traceback(tmp_path: Path) -> No
     config: Mapping[str, str] = {**VISION, **gcp_files(tmp_path), "detcloud:region": "here"}
     with pytest.raises(pulumi.RunError, match="detcloud:region is"):
         run_program(lambda: make_stack(lambda build: None), "vision", config, GcpGraph())
+
+
+def test_a_stack_that_fails_leaves_nothing_begun(tmp_path: Path) -> None:
+    """Python would warn of it in whichever test it is collected."""
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    class RefusesServices(GcpGraph):
+        def make(self, resource: Resource) -> tuple[str, Mapping[str, Any]]:
+            if "cloudrun" in resource.type:
+                raise ValueError("no services")
+            return super().make(resource)
+
+    def program() -> None:
+        loops.append(asyncio.get_event_loop())
+        make_stack(lambda build: None)
+
+    with pytest.raises(ValueError, match="no services"):
+        run_program(program, "vision", {**VISION, **gcp_files(tmp_path, POOLS)}, RefusesServices())
+    assert asyncio.all_tasks(loops[0]) == set()
