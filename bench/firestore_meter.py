@@ -9,32 +9,21 @@ reads one document more than its limit. A batch that fails on a condition is bil
 
 from collections.abc import Sequence
 
-from bench.metered_table import Bill, OnBill, OnRead
-from control_plane.state.faults import TableDecorator
+from bench.metered_table import Bill, TableMeter
 from control_plane.state.table import (
     NEVER_MS,
-    InvalidCommit,
     Key,
     Page,
     Put,
     Row,
-    StateTable,
-    TableError,
     Write,
     is_unconditional_check,
     row_bytes,
 )
 
 
-class FirestoreMeter(TableDecorator):
-    """A table that calls `on_bill` with the writes and deletes of each commit, once it succeeded or
-    failed on a condition, and `on_read` with the documents of each read.
-    """
-
-    def __init__(self, table: StateTable, on_bill: OnBill, on_read: OnRead) -> None:
-        super().__init__(table)
-        self._on_bill = on_bill
-        self._on_read = on_read
+class FirestoreMeter(TableMeter):
+    """A meter of Firestore: units are documents, of commits those written and deleted."""
 
     def get(self, key: Key) -> Row | None:
         self._on_read(1)
@@ -60,15 +49,7 @@ class FirestoreMeter(TableDecorator):
         self._on_read(max(1, len(keys)))
         return keys
 
-    def commit(self, writes: Sequence[Write]) -> None:
+    def _bill_of(self, writes: Sequence[Write]) -> Bill:
         sent = [write for write in writes if not is_unconditional_check(write)]
         written = sum(row_bytes(put.key, put.body) for put in sent if isinstance(put, Put))
-        bill = Bill(len(sent), written)
-        try:
-            super().commit(writes)
-        except InvalidCommit:
-            raise
-        except TableError:
-            self._on_bill(writes, bill)
-            raise
-        self._on_bill(writes, bill)
+        return Bill(len(sent), written)

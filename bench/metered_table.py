@@ -15,6 +15,7 @@ exists or not; a query by all that it reads, which is two rows more than its lim
 index cost half of that, since they are not consistent.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -60,18 +61,38 @@ def _ignore_read(units: float) -> None:
     """Take no note of a read."""
 
 
-class MeteredTable(TableDecorator):
+class TableMeter(TableDecorator, ABC):
     """A table that calls `on_bill` with the cost of each commit, once it succeeded or failed on a
     condition, and `on_read` with the units of each read.
-
-    Rows are read before the commit to learn their size, so another commit in between makes the bill
-    of this one inexact, never the commit.
     """
 
     def __init__(self, table: StateTable, on_bill: OnBill, on_read: OnRead = _ignore_read) -> None:
         super().__init__(table)
         self._on_bill = on_bill
         self._on_read = on_read
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        bill = self._bill_of(writes)
+        try:
+            super().commit(writes)
+        except InvalidCommit:
+            raise
+        except TableError:
+            self._on_bill(writes, bill)
+            raise
+        self._on_bill(writes, bill)
+
+    @abstractmethod
+    def _bill_of(self, writes: Sequence[Write]) -> Bill:
+        """Compute the bill of a commit that is about to be made."""
+
+
+class MeteredTable(TableMeter):
+    """A meter of DynamoDB.
+
+    Rows are read before the commit to learn their size, so another commit in between makes the bill
+    of this one inexact, never the commit.
+    """
 
     def get(self, key: Key) -> Row | None:
         row = super().get(key)
@@ -100,16 +121,8 @@ class MeteredTable(TableDecorator):
         self._on_read(_read_units(sum(row_bytes(key, b"") for key in keys)) / 2)
         return keys
 
-    def commit(self, writes: Sequence[Write]) -> None:
-        cost = compute_bill(writes, self.table.get)
-        try:
-            super().commit(writes)
-        except InvalidCommit:
-            raise
-        except TableError:
-            self._on_bill(writes, cost)
-            raise
-        self._on_bill(writes, cost)
+    def _bill_of(self, writes: Sequence[Write]) -> Bill:
+        return compute_bill(writes, self.table.get)
 
 
 def compute_bill(writes: Sequence[Write], read: Callable[[Key], Row | None]) -> Bill:
