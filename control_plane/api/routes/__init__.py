@@ -41,6 +41,12 @@ NOUNS: Mapping[str, frozenset[str]] = {
     "page": frozenset({""}),
 }
 
+# The nouns that paths with a beginning may belong to, in the same order.
+_NOUNS_OF = {
+    beginning: tuple(noun for noun, others in NOUNS.items() if beginning in others)
+    for beginning in frozenset[str]().union(*NOUNS.values())
+}
+
 
 def noun_routes(noun: str) -> list[BaseRoute]:
     """Return the routes of a noun, one of NOUNS."""
@@ -70,8 +76,8 @@ class RouteLoader:
 
     def _load(self, path: str) -> None:
         beginning = path.removeprefix(f"{API_PATH}/").partition("/")[0]
-        for noun, beginnings in NOUNS.items():
-            if beginning in beginnings and noun not in self._loaded:
+        for noun in _NOUNS_OF.get(beginning, ()):
+            if noun not in self._loaded:
                 # Not include_router: it would wrap or copy the routes, and tests walk these very
                 # objects.
                 self._router.routes.extend(noun_routes(noun))
