@@ -17,7 +17,6 @@ from tests.emulators.firestore import PROJECT
 from tests.emulators.server import serving
 
 ROOT = Path(__file__).parents[2]
-ACCOUNT = f"storage@{PROJECT}.iam.gserviceaccount.com"
 ACCOUNT = f"functions@{PROJECT}.iam.gserviceaccount.com"
 
 

@@ -133,10 +133,8 @@ class GcsBucket:
         if first is None:
             destination.write_bytes(b"")
             return
-        size, generation = (
-            int(first.headers["Content-Range"].rpartition("/")[2]),
-            _generation(first),
-        )
+        size = int(first.headers["Content-Range"].rpartition("/")[2])
+        generation = _generation(first)
 
         def read(start: int, end: int) -> Iterator[bytes]:
             answer = self._open(key, start, end, generation) if start else first
