@@ -97,7 +97,8 @@ rest = {line} + b"\\n"
 while rest:
     rest = rest[os.write(out, rest):]
 """
-    assert ran(agent, cluster, FINE + program + FINE + LEAVE)["reason"] == "completed"
+    found = ran(agent, cluster, FINE + program + FINE + LEAVE)
+    assert found["reason"] == "completed", found
     kinds = [line["kind"] for line in cluster.lines("4.1")]
     assert kinds == ["progress", "agent_warning", "progress", "exit"]
     assert told in warnings(cluster)[0]

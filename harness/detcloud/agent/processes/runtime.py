@@ -83,10 +83,8 @@ class ProcessRuntime:
 
     def start(self, directory: Path, launch: Launch) -> None:
         """Hand the launch, and the lock that proves life, to a new supervisor."""
-        lock = _open_lock(directory)
+        lock = _take_lock(directory)
         try:
-            if not _try_to_lock(lock):
-                raise RuntimeError(f"{directory} has a supervisor already")
             write_atomically(directory / "launch.json", _launch_record(launch))
             supervisor = self._fork_supervisor(directory, launch, lock)
         finally:
@@ -103,10 +101,8 @@ class ProcessRuntime:
         return self._fork_server.fork(directory, launch.environment, launch.cwd, lock)
 
     def _spawn_supervisor(self, directory: Path) -> int:
-        lock = _open_lock(directory)
+        lock = _take_lock(directory)
         try:
-            if not _try_to_lock(lock):
-                raise RuntimeError(f"{directory} has a supervisor already")
             output = str(directory / "supervisor.log")
             writing = os.O_WRONLY | os.O_CREAT | os.O_APPEND
             argv = [
@@ -263,8 +259,20 @@ def _launch_record(launch: Launch) -> dict[str, object]:
     return record
 
 
-def _open_lock(directory: Path) -> int:
-    return os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _take_lock(directory: Path) -> int:
+    """Open the lock of a launch and take it; RuntimeError if a supervisor has it.
+
+    Whatever else this agent starts holds a copy of each of its descriptors until it executes its
+    program, and with it the lock that this agent has just given back: that is waited for.
+    """
+    lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    give_up_at = time.monotonic() + BEGIN_SECONDS_MAX
+    while not _try_to_lock(lock):
+        if time.monotonic() > give_up_at:
+            os.close(lock)
+            raise RuntimeError(f"{directory} has a supervisor already")
+        time.sleep(BEGIN_POLL_SECONDS)
+    return lock
 
 
 def _try_to_lock(descriptor: int) -> bool:

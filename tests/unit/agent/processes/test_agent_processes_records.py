@@ -5,6 +5,8 @@ them than it must.
 import fcntl
 import json
 import os
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,9 @@ from detcloud.agent.allocation.directory import AllocationDirectory
 from detcloud.agent.assignment.model_code import CodeCache
 from detcloud.agent.node import Node
 from detcloud.agent.processes.runtime import ProcessRuntime
+from detcloud.agent.runtime import Launch, Phase
 from detcloud.agent.slots import cpu_slots
+from tests.patience import wait_until
 
 
 @pytest.fixture
@@ -53,6 +57,23 @@ def test_a_launch_without_its_supervisor_ends_whatever_its_record_says(
     (tmp_path / "process.json").write_text(json.dumps(record))
     assert ProcessRuntime().poll(tmp_path).lost
     assert signals == []
+
+
+def test_a_start_waits_for_whoever_holds_its_lock_a_moment_longer(tmp_path: Path) -> None:
+    # As another start of this agent does between its fork and its exec.
+    directory = AllocationDirectory(tmp_path / "allocations", "4.1")
+    directory.create()
+    lock = os.open(directory.agent / "lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    letting_go = threading.Timer(0.2, os.close, (lock,))
+    letting_go.start()
+    stages = [("trial", [sys.executable, "-c", ""])]
+    launch = Launch(stages, {}, str(directory.code), str(directory.log), 1000)
+    runtime = ProcessRuntime()
+    runtime.start(directory.agent, launch)
+    wait_until(lambda: runtime.poll(directory.agent).phase is Phase.ENDED)
+    assert runtime.poll(directory.agent).code == 0
+    letting_go.join()
 
 
 def test_a_folder_that_cannot_be_taken_over_costs_no_other_one(tmp_path: Path) -> None:
