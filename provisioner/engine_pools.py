@@ -21,6 +21,7 @@ from control_plane.agents.draining import drain_agent
 from control_plane.agents.leases import BRAKE_SORT, holds_for_outage, mark_ended_agent
 from control_plane.engine.engine import Engine
 from control_plane.fleet.rows import read_rows
+from control_plane.scheduling.reservations import overdue_sizes
 from control_plane.state.table import Conflict
 from provisioner.model import ConnectedAgent, DeadlineProgress, Demand, JobDemand
 from provisioner.pools import PoolSnapshot
@@ -57,7 +58,9 @@ class EnginePools:
             provider = replace(provider, min_instances=0)
         return PoolSnapshot(
             settings=provider,
-            demand=pool_demand(job_queue_of(context), settings, self._deadline_progress),
+            demand=pool_demand(
+                job_queue_of(context), settings, self._engine.clock(), self._deadline_progress
+            ),
             agents=agents,
             leases={name: row.revision for name, row in rows.items()},
             api_down=holds_for_outage(brake),
@@ -104,6 +107,7 @@ DeadlineLookup = Callable[[int, JobRow], DeadlineProgress | None]
 def pool_demand(
     queue: JobQueue,
     settings: PoolSettings,
+    now_ms: int,
     find_deadline: DeadlineLookup = lambda number, row: None,
 ) -> Demand:
     """Sum up the pending work of a pool. Labelled work is left out: agents of a provider have no
@@ -122,7 +126,16 @@ def pool_demand(
         ),
         aux_per_agent=settings.aux_per_agent,
         hold_reason=hold_reason,
+        overdue_sizes=_overdue_sizes(queue, settings, now_ms),
     )
+
+
+def _overdue_sizes(queue: JobQueue, settings: PoolSettings, now_ms: int) -> tuple[int, ...]:
+    if settings.reserve_after_ms is None:
+        return ()
+    jobs = queue.jobs(settings.default_priority, lambda group: iter(()))
+    unlabelled = (job for job in jobs if not job.label)
+    return overdue_sizes(unlabelled, settings.scheduler, now_ms - settings.reserve_after_ms)
 
 
 def _job_demands(queue: JobQueue, find_deadline: DeadlineLookup) -> Iterator[JobDemand]:

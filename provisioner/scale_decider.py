@@ -133,6 +133,7 @@ def _drain_idle(draft: DraftPlan) -> None:
 def _count_unneeded_idle(draft: DraftPlan) -> Counter[int]:
     """How many idle instances of each size no pending request fits."""
     snapshot = draft.snapshot
+    busy = Counter(row.offering.slots for row in _busy_capacity_rows(draft))
     idle = Counter(row.offering.slots for row in _idle_capacity_rows(draft))
     starting = Counter(row.offering.slots for row in _capacity_rows(draft) if _is_starting(row))
     for offering, count in snapshot.pending:
@@ -148,7 +149,9 @@ def _count_unneeded_idle(draft: DraftPlan) -> Counter[int]:
     return Counter(
         {
             size: count
-            - sizing.count_kept_idle(snapshot.demand, size, count, starting[size], bounds)
+            - sizing.count_kept_idle(
+                snapshot.demand, size, count, busy[size], starting[size], bounds
+            )
             for size, count in idle.items()
         }
     )
@@ -237,6 +240,11 @@ def _idle_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
     return [row for row, agent in agents if agent is not None and agent.idle]
 
 
+def _busy_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
+    agents = ((row, draft.observation(row).agent) for row in _capacity_rows(draft))
+    return [row for row, agent in agents if agent is not None and not agent.idle]
+
+
 @dataclass(frozen=True)
 class _Need:
     """The need of the waiting requests. `waiting`: all of them; `demand`: those that may have an
@@ -267,6 +275,10 @@ def _assess_need(draft: DraftPlan) -> _Need:
         *(_free_capacity(row) for row in _capacity_rows(draft) if _is_starting(row)),
         *(sizing.FreeCapacity(it.slots, it.slots, it.market, zone=it.zone) for it in pending),
         *(replace(_free_capacity(row), is_connected=True) for row in _idle_capacity_rows(draft)),
+        *(
+            replace(_free_capacity(row), slots=0, is_connected=True, has_work=True)
+            for row in _busy_capacity_rows(draft)
+        ),
     ]
     there = sum(map(_counts_against_max, draft.rows.values()))
     most = settings.max_instances - there - len(pending)

@@ -9,7 +9,9 @@ counts for the first offering that can serve it, alone or as one of several whol
 A request over several instances is served by all of them or not at all. Those of it that are
 there without work, which nothing else could use, count like those that start; where even with them
 it cannot have enough below the maximum, it counts for the next offering that can serve it, and
-none is launched for it where there is no other.
+none is launched for it where there is no other. The one that has waited too long comes first, and
+counts those with work too: the pool holds them for it, but only once all are there (reservations.py
+of the scheduler).
 """
 
 from collections import Counter
@@ -49,7 +51,8 @@ class MarketCounts:
 
 @dataclass
 class FreeCapacity:
-    """Slots of an instance that are not yet assigned to any request; `size` is all it has.
+    """Slots of an instance that are not yet assigned to any request; `size` is all it has. One
+    with work has none.
 
     `is_connected`: its agent is there, and the scheduler has used it for what fits on it alone;
     `zone`: where it is, "" where that is not known.
@@ -60,6 +63,7 @@ class FreeCapacity:
     market: Market
     is_connected: bool = False
     zone: str = ""
+    has_work: bool = False
 
     def may_serve(self, market: Market | None) -> bool:
         """Whether a request of a market may run here: on what is there, which the scheduler uses
@@ -114,6 +118,8 @@ def launches_for_demand(
     launches: list[Launch] = []
     left, served = _request_shapes(demand), Counter[RequestShape]()
     room, short = bounds.room, set[RequestShape]()
+    sizes = {offering.slots for offering in (*order, *on_demand)}
+    overdue = overdue_size(demand, sizes, bounds.instances_max)
     for offering in (*order, *(it for it in on_demand if it not in order)):
         needs = {
             need
@@ -121,7 +127,9 @@ def launches_for_demand(
             if can_serve(offering.slots, need, bounds.instances_max)
             and (need.market is offering.market or (need.market is None and offering in order))
         }
-        gangs, lacking = _launches_for_spanning(demand, needs, offering, capacity, room, served)
+        gangs, lacking = _launches_for_spanning(
+            demand, needs, offering, capacity, room, served, overdue
+        )
         left -= needs - lacking
         short = (short - needs) | lacking
         fresh = _instances_for_single(
@@ -136,10 +144,11 @@ def launches_for_demand(
 
 
 def count_kept_idle(
-    demand: Demand, size: int, idle: int, starting: int, bounds: InstanceBounds
+    demand: Demand, size: int, idle: int, busy: int, starting: int, bounds: InstanceBounds
 ) -> int:
     """How many of the idle instances of so many slots pending requests fit: those that need one
-    instance, and those over several, once those that start or may be launched have come.
+    instance, and those over several, once those that start or may be launched have come, and for
+    the one that has waited too long the `busy` ones too.
 
     The scheduler does not mind on which market an instance was bought.
     """
@@ -147,6 +156,9 @@ def count_kept_idle(
         return 0
     demand = replace(demand, jobs=tuple(replace(job, market=None) for job in demand.jobs))
     kept = min(idle, _instances_for_single(demand, _request_shapes(demand), size, Market.SPOT))
+    overdue = overdue_size(demand, (size,), bounds.instances_max)
+    if overdue > size and overdue // size <= idle + busy + starting + bounds.room:
+        kept = max(kept, min(idle, overdue // size))
     for need, count in _ordered_requests(demand, _request_shapes(demand)):
         if need.slots <= size or not can_serve(size, need, bounds.instances_max):
             continue
@@ -156,6 +168,16 @@ def count_kept_idle(
                 break
             kept += min(wanted, idle - kept)
     return kept
+
+
+def overdue_size(demand: Demand, sizes: Collection[int], instances_max: int) -> int:
+    """The slots of the first request that has waited too long and that several instances of one of
+    these sizes, or one, can serve; 0 if there is none.
+    """
+    for slots in demand.overdue_sizes:
+        if any(can_serve(size, RequestShape(slots, False), instances_max) for size in sizes):
+            return slots
+    return 0
 
 
 def needs_instances(demand: Demand, sizes: Collection[int], instances_max: int) -> bool:
@@ -283,20 +305,29 @@ def _launches_for_spanning(
     capacity: Sequence[FreeCapacity],
     room: int,
     served: Counter[RequestShape],
+    overdue: int,
 ) -> tuple[list[Launch], set[RequestShape]]:
     """A launch for each request that needs several whole instances, of which `room` may be had, and
-    the shapes of those for which that is too few. `served` counts those that have enough.
+    the shapes of those for which that is too few. `served` counts those that have enough;
+    `overdue`: the slots of the one that is next and may count on instances with work.
     """
     launches: list[Launch] = []
     lacking = set[RequestShape]()
     spanning = {need for need in needs if need.slots > offering.slots}
-    for need, count in _ordered_requests(demand, spanning, served):
+    ordered = _ordered_requests(demand, spanning, served)
+    ordered.sort(key=lambda it: it[0].slots != overdue or it[0].single_agent)
+    for need, count in ordered:
         for _ in range(count):
             wanted = need.slots // offering.slots
+            is_next = need.slots == overdue and not any(
+                served[one] for one in served if one.slots == overdue
+            )
             usable = [
                 it
-                for it in capacity
-                if it.size == offering.slots and it.is_empty and it.may_serve(need.market)
+                for it in sorted(capacity, key=lambda one: one.has_work)
+                if it.size == offering.slots
+                and (it.is_empty or (is_next and it.has_work))
+                and it.may_serve(need.market)
             ][:wanted]
             fresh = wanted - len(usable)
             if fresh > room:

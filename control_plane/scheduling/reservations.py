@@ -51,17 +51,18 @@ def renew_reservation(
     `after_ms`: the wait after which a job is due, None if none ever is; `started`: the number of
     the pool's last start; `last_slots`: the slots of its last reservation, 0 if it had none.
     """
-    due = [] if after_ms is None else _jobs_due(jobs, rules, now_ms - after_ms)
+    by_priority = rules.kind == "priority"
+    if after_ms is None or (by_priority and rules.preemption):
+        return None
+    due = _jobs_due(jobs, rules, now_ms - after_ms)
     if not due:
         return None
-    by_priority = rules.kind == "priority"
     if current is not None:
         first = min(job.priority for job in due) if by_priority else 0
         holder = next((job for job in due if job.group == current.group), None)
         is_first = holder is not None and (not by_priority or holder.priority == first)
         if holder is not None and is_first and _can_keep(current, holder, agents, rules):
             return current
-    due.sort(key=lambda job: (job.priority if by_priority else 0, job.waits_since_ms, job.group))
     requests = [(job, slots) for job in due for slots in sorted(_reservable_sizes(job, rules))]
     requests.sort(key=lambda request: (request[1] > 1) == (last_slots > 1))
     impossible: set[tuple[int, str, bool]] = set()
@@ -72,6 +73,15 @@ def renew_reservation(
             return Reservation(job.group, slots, names, started)
         impossible.add(size)
     return None
+
+
+def overdue_sizes(jobs: Iterable[Job], rules: SchedulerRules, since_ms: int) -> tuple[int, ...]:
+    """The slots of the requests that may have several agents, of jobs that hold nothing and have
+    waited since then at least, in the order in which the pool holds agents for them.
+    """
+    due = (job for job in _jobs_due(jobs, rules, since_ms) if not job.single_agent)
+    sizes = (slots for job in due for slots in sorted(_reservable_sizes(job, rules)) if slots > 1)
+    return tuple(dict.fromkeys(sizes))
 
 
 def keep_allocations(jobs: Iterable[Job], kept: Mapping[str, int]) -> Iterator[Job]:
@@ -93,16 +103,16 @@ def _job_with_kept(job: Job, kept: Container[str]) -> Job:
 
 
 def _jobs_due(jobs: Iterable[Job], rules: SchedulerRules, since_ms: int) -> list[Job]:
-    """The jobs that have waited since then at least."""
-    if rules.kind == "priority" and rules.preemption:
-        return []
-    return [
-        job
+    """The jobs that have waited since then at least, those first that come first."""
+    by_priority = rules.kind == "priority"
+    due = [
+        (job.priority if by_priority else 0, job.waits_since_ms, job.group, job)
         for job in jobs
         if job.waits_since_ms is not None
         and job.waits_since_ms <= since_ms
         and _reservable_sizes(job, rules)
     ]
+    return [job for *_, job in sorted(due, key=lambda one: one[:3])]
 
 
 def _reservable_sizes(job: Job, rules: SchedulerRules) -> list[int]:

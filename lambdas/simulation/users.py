@@ -19,6 +19,7 @@ from control_plane.actors.messages.experiment import (
     SettingsChanged,
 )
 from control_plane.actors.messages.trial import TrialKillRequested
+from control_plane.actors.pool_moves import PoolPreferences
 from control_plane.actors.records import Status
 from control_plane.actors.step import CommandRefused
 from control_plane.simulation.virtual_clock import VirtualClock
@@ -31,6 +32,7 @@ from lambdas.simulation.state_checker import StateChecker
 COUNTER = Key(COUNTERS, "experiment")
 RETRY_MS = (500, 8_000)
 MINUTE_MS = 60_000
+PATIENCE_MS = (MINUTE_MS, 30 * MINUTE_MS)
 TRIES_MAX = 200
 
 
@@ -67,7 +69,10 @@ class Users:
         """Draw which searches are submitted, and when."""
         for number in range(count):
             pool = self.random.choice(sorted(self.pools))
-            search = sample_search(self.random, self.random.randrange(2**31), self.pools[pool])
+            seed = self.random.randrange(2**31)
+            search = sample_search(self.random, seed, self.pools[pool])
+            message = self._add_preferences(search.message, pool, Random(f"{seed}/pools"))
+            search = replace(search, message=message)
             at_ms = round(self.random.uniform(0, hours / 2) * 60 * MINUTE_MS)
             self.clock.call_at(at_ms, partial(self.submit, search, pool, number))
 
@@ -161,10 +166,24 @@ class Users:
 
     def _change_pool(self, submitted: SubmittedExperiment) -> None:
         """Move an experiment to any pool that its trials fit into, be it the one where it is."""
-        slots = submitted.search.message.settings.slots
-        fitting = [name for name, capacity in sorted(self.pools.items()) if capacity.slots >= slots]
+        fitting = self._fitting_pools(submitted.search.message)
         if fitting:
             self._command_experiment(submitted, PoolChanged(self.random.choice(fitting)))
+
+    def _add_preferences(
+        self, message: ExperimentSubmitted, pool: str, random: Random
+    ) -> ExperimentSubmitted:
+        """Prefer `pool` to all others that the trials fit into, in every second search."""
+        others = [name for name in self._fitting_pools(message) if name != pool]
+        if not others or random.random() < 0.5:
+            return message
+        pools = PoolPreferences((pool, *others), random.randint(*PATIENCE_MS))
+        return replace(message, pools=pools)
+
+    def _fitting_pools(self, message: ExperimentSubmitted) -> list[str]:
+        """Return the pools of which one machine takes a whole trial."""
+        slots = message.settings.slots
+        return [name for name, capacity in sorted(self.pools.items()) if capacity.slots >= slots]
 
     def _kill_trial(self, submitted: SubmittedExperiment) -> None:
         trials = [

@@ -122,10 +122,10 @@ def launch_for_gangs_again(monkeypatch: pytest.MonkeyPatch) -> None:
     size_gangs = sizing._launches_for_spanning
 
     def size_without_agents(
-        demand: Any, needs: Any, offering: Any, capacity: Any, room: int, served: Any
+        demand: Any, needs: Any, offering: Any, capacity: Any, *more: Any
     ) -> tuple[list[Launch], set[sizing.RequestShape]]:
         starting = [it for it in capacity if not it.is_connected]
-        return size_gangs(demand, needs, offering, starting, room, served)
+        return size_gangs(demand, needs, offering, starting, *more)
 
     monkeypatch.setattr(sizing, "_launches_for_spanning", size_without_agents)
 

@@ -72,6 +72,19 @@ def test_jobs_that_wait_are_demand_up_to_what_they_may_have() -> None:
     assert cluster.demand == Demand((JobDemand({2: 2}, 3), JobDemand({4: 1}, None, True)))
 
 
+def test_what_has_waited_too_long_for_several_agents_is_named_in_its_order() -> None:
+    cluster = Cluster(provider=LOCAL, reserve_after_ms=60_000)
+    cluster.job(1)
+    cluster.job(2, single_agent=True)
+    cluster.job(3, label="other")
+    for trial_id, slots, group in ((1, 8, 1), (2, 6, 2), (3, 4, 3), (4, 1, 4)):
+        cluster.ask(trial_id, slots, group)
+    assert cluster.demand.overdue_sizes == ()
+    cluster.engine.clock = lambda: NOW_MS + 60_000
+    cluster.ask(5, 12, 5)
+    assert cluster.demand.overdue_sizes == (8,)
+
+
 def test_work_without_slots_is_counted_where_no_agent_is() -> None:
     cluster = Cluster(provider=LOCAL, aux_per_agent=7)
     cluster.ask(1, 0, 1)

@@ -3,17 +3,21 @@
 from dataclasses import replace
 
 from control_plane.fleet.records import ErrorKind, OfferingHealth
-from provisioner.model import Launch
+from provisioner.model import Demand, Launch
 from tests.unit.provisioner.fleet_table import (
+    BUSY,
     IDLE,
     NOW_MS,
     SMALL,
     SPOT,
+    idle_instance,
     instance,
     job_demand,
+    launch_counts,
     running_with,
     scale_plan,
     starting_instance,
+    state_changes,
 )
 
 ANYWHERE = replace(SPOT, name="small/spot", zone="")
@@ -69,3 +73,37 @@ def test_an_offering_that_is_given_up_is_tried_with_one_instance_that_is_no_gang
     given_up = OfferingHealth(10, 10, ErrorKind.BOOT, "no", NOW_MS - 1, NOW_MS - 1, True)
     plan = scale_plan([], job_demand(16), health={SMALL.name: given_up})
     assert plan.launches == (Launch(SMALL, 1),)
+
+
+OVERDUE = Demand((job_demand(8, 8), job_demand(12)), overdue_sizes=(12,))
+
+
+def test_what_has_waited_too_long_is_served_before_smaller_requests() -> None:
+    # Both idle ones would serve a request for 8 slots, which the pool starts after that for 12.
+    fleet = [(idle_instance(name, 1), running_with(IDLE)) for name in ("a", "b")]
+    assert launch_counts(scale_plan(fleet, demand=OVERDUE, max_instances=3)) == {SMALL.name: 1}
+
+
+def test_what_has_waited_too_long_counts_on_instances_that_have_work() -> None:
+    fleet = [(instance(name), running_with(BUSY)) for name in ("a", "b")]
+    in_time = replace(OVERDUE, overdue_sizes=())
+    assert scale_plan(fleet, demand=in_time, max_instances=3).launches == ()
+    assert launch_counts(scale_plan(fleet, demand=OVERDUE, max_instances=3)) == {SMALL.name: 1}
+    # The other requests count on none of them.
+    fleet.append((instance("c"), running_with(BUSY)))
+    assert scale_plan(fleet, demand=OVERDUE, max_instances=4).launches == ()
+
+
+def test_an_idle_one_stays_until_the_rest_has_no_work_for_what_has_waited_too_long() -> None:
+    fleet = [(instance(name), running_with(BUSY)) for name in ("a", "b")]
+    fleet.append((idle_instance("c", 60), running_with(IDLE)))
+    in_time = replace(OVERDUE, overdue_sizes=())
+    assert state_changes(scale_plan(fleet, demand=in_time, max_instances=3)) == {"c": "DRAINING"}
+    plan = scale_plan(fleet, demand=OVERDUE, max_instances=3)
+    assert (state_changes(plan), plan.launches) == ({}, ())
+
+
+def test_what_no_number_of_instances_can_serve_is_not_waited_for() -> None:
+    fleet = [(idle_instance(name, 1), running_with(IDLE)) for name in ("a", "b")]
+    demand = replace(OVERDUE, overdue_sizes=(20, 12))
+    assert launch_counts(scale_plan(fleet, demand=demand, max_instances=3)) == {SMALL.name: 1}
