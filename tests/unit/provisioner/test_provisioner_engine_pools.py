@@ -79,7 +79,7 @@ def test_what_has_waited_too_long_for_several_agents_is_named_in_its_order() -> 
     cluster.job(3, label="other")
     for trial_id, slots, group in ((1, 8, 1), (2, 6, 2), (3, 4, 3), (4, 1, 4)):
         cluster.ask(trial_id, slots, group)
-    assert cluster.demand.overdue_sizes == ()
+    assert not cluster.demand.overdue_sizes
     cluster.engine.clock = lambda: NOW_MS + 60_000
     cluster.ask(5, 12, 5)
     assert cluster.demand.overdue_sizes == (8,)
