@@ -13,8 +13,10 @@ from bench.metered_table import MeteredTable
 from bench.trials import Load, new_service, submission_of
 from bench.writes import UNITS_MAX, Account, spread
 from control_plane.actors import addresses
+from control_plane.actors.job_row import JobRow, encode_job, job_sort_key, jobs_partition
 from control_plane.actors.messages.pool import (
     AgentJoined,
+    JobChanged,
     PoolConfigured,
     PoolSettings,
     SlotsReleased,
@@ -24,16 +26,21 @@ from control_plane.actors.pool.state import PoolState
 from control_plane.engine import due_rows, mailbox
 from control_plane.engine.actor_types import encode_message_for
 from control_plane.engine.engine import Engine
+from control_plane.queries.job import load_queue
+from control_plane.services import Services
 from control_plane.simulation.experiment import simulate_experiment
 from control_plane.simulation.learning_curves import LearningCurve
 from control_plane.state.sqlite import SqliteTable
-from control_plane.state.table import StateTable
+from control_plane.state.table import Expect, Key, Put, StateTable
+from lambdas.local.embedded_cluster import build_embedded_cluster
+from lambdas.local.home import HomeFolder
 
 POOL = "default"
 ADDRESS = addresses.pool(POOL)
 SLOTS = 8
 RATE_MIN = 500
 GAP_MS_MAX = 20
+QUEUE_MS_MAX = 20
 # Of the cost per message among many trials, to that among a hundred.
 GROWTH_MAX = 2.0
 FEW_TRIALS = 100
@@ -47,6 +54,7 @@ def pools(scale: Scale) -> Iterator[Row]:
     yield _decisions(scale.pool_requests)
     yield _units(scale.pool_jobs)
     yield _gap(scale.pool_starts)
+    yield _queue_of_paused(scale.pool_jobs)
     yield from _growth(scale.pool_trials)
 
 
@@ -81,12 +89,14 @@ def _units(jobs: int) -> Row:
         _fill(engine, agents)
         running = agents * SLOTS
         # Nothing is planned while they come.
-        engine.execute_command(ADDRESS, PoolConfigured(POOL, PoolSettings(draining=True)))
+        engine.execute_command(
+            ADDRESS, PoolConfigured(POOL, PoolSettings(draining=True, idle_apart=True))
+        )
         for first in range(0, jobs + running, 1_000):
             numbers = range(first, min(first + 1_000, jobs + running))
             _mail(engine, [_request(1 + n, n) for n in numbers])
             _advance(engine)
-        engine.execute_command(ADDRESS, PoolConfigured(POOL, PoolSettings()))
+        engine.execute_command(ADDRESS, PoolConfigured(POOL, PoolSettings(idle_apart=True)))
         _advance(engine)
         metered = Engine(MeteredTable(table, account.take), engine.clock)
         for number in range(billed):
@@ -137,6 +147,43 @@ def _gap(jobs: int) -> Row:
     return at_most(what, gap_ms, GAP_MS_MAX, "ms")
 
 
+def _queue_of_paused(jobs: int) -> Row:
+    """The queue of a pool in which so many experiments are paused and one waits, as a request reads
+    it in a process that has not read the pool before.
+    """
+    with TemporaryDirectory(prefix="detcloud-bench-") as folder, progress(f"{jobs} paused"):
+        home = HomeFolder(Path(folder))
+        taken = [_queue_ms(home)]
+        cluster = build_embedded_cluster(home, "bench")
+        services: Services = cluster.app.state.services
+        for first in range(1, jobs + 1, 50):
+            numbers = range(first, min(first + 50, jobs + 1))
+            for number in numbers:
+                key = Key(jobs_partition(POOL), job_sort_key(number))
+                row = encode_job(JobRow(submitted_ms=number))
+                services.table.commit([Put(key, 1, row, Expect.ANYTHING)])
+            _mail(services.engine, [JobChanged(number) for number in numbers])
+            _advance(services.engine)
+        _mail(services.engine, [_request(jobs + 1, jobs + 1)])
+        _advance(services.engine)
+        cluster.table.close()
+        taken.append(_queue_ms(home))
+    beside = f"{taken[0]:.1f} ms with none"
+    what = f"the queue of a pool with {jobs:,} paused experiments"
+    return at_most(what, taken[1], QUEUE_MS_MAX, "ms", beside=beside)
+
+
+def _queue_ms(home: HomeFolder) -> float:
+    cluster = build_embedded_cluster(home, "bench")
+    began = time.perf_counter()
+    queue = load_queue(cluster.app.state.services, POOL)
+    taken_ms = 1_000 * (time.perf_counter() - began)
+    cluster.table.close()
+    if len(queue.order) > 1:
+        raise RuntimeError(f"{len(queue.order)} jobs want slots")
+    return taken_ms
+
+
 def _growth(trials: int) -> Iterator[Row]:
     """The simulator's cost of a batch trained to its end, for as many slots as 80 % of trials."""
     gc.freeze()
@@ -181,7 +228,7 @@ class _InstantCurves:
 
 def _engine(table: StateTable) -> Engine:
     engine = Engine(table, lambda: time.time_ns() // 1_000_000)
-    engine.execute_command(ADDRESS, PoolConfigured(POOL))
+    engine.execute_command(ADDRESS, PoolConfigured(POOL, PoolSettings(idle_apart=True)))
     return engine
 
 
@@ -200,7 +247,10 @@ def _ticket(group: int, trial_id: int) -> str:
     return f"{group:014d}.{trial_id:014d}.{trial_id:012d}"
 
 
-def _mail(engine: Engine, messages: Sequence[SlotsRequested | AgentJoined | SlotsReleased]) -> None:
+def _mail(
+    engine: Engine,
+    messages: Sequence[SlotsRequested | AgentJoined | SlotsReleased | JobChanged],
+) -> None:
     """Puts messages into the mailbox, each in a row as if from an actor of its own."""
     now_ms, clock = engine.clock(), 0
     puts = []

@@ -215,6 +215,8 @@ def _make_pool() -> ActorType:
             "requests/": Leaf,
             "groups": Directory,
             "groups/": Leaf,
+            "idle": Directory,
+            "idle/": Leaf,
             "agents": Directory,
             "agents/": Leaf,
         },

@@ -5,7 +5,7 @@ thread for suggestions, and the pool of the machine's own agent.
 import logging
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastapi import FastAPI
 
@@ -17,7 +17,7 @@ from control_plane.agents.leases import mark_ended_agent
 from control_plane.config.pools import check_cluster
 from control_plane.engine.engine import Engine
 from control_plane.queries.cluster_configuration import cluster_config
-from control_plane.queries.pool import pool_names
+from control_plane.queries.pool import load_settings, pool_names
 from control_plane.restoration.restart import begin_incarnation
 from control_plane.services import Services
 from control_plane.state.sqlite import SqliteTable
@@ -100,8 +100,11 @@ def _configure_pools(services: Services, user: str, config: str | None) -> str:
             services, [name for name in pool_names(services) if wanted.find_pool(name) is None]
         )
         apply_configuration(services, check_configuration(services, wanted), user, no_extra_writes)
-    elif not pool_names(services):
-        services.engine.execute_command(addresses.pool(POOL), PoolConfigured(POOL))
+    elif pool_names(services) in ([], [POOL]):
+        # What an earlier release configured keeps its settings, and its idle jobs apart from now
+        # on.
+        settings = replace(load_settings(services, POOL), idle_apart=True)
+        services.engine.execute_command(addresses.pool(POOL), PoolConfigured(POOL, settings))
     cluster = cluster_config(services)
     name = cluster.resource_manager.default_compute_resource_pool
     pool = cluster.find_pool(name)

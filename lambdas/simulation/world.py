@@ -195,7 +195,7 @@ class World:
         """
         rules = self.random.choice(RULES)
         if number and self.random.random() < 0.5:
-            return PoolSettings(rules, reserve_after_ms=RESERVE_AFTER_MS)
+            return PoolSettings(rules, reserve_after_ms=RESERVE_AFTER_MS, idle_apart=True)
         sizes = self.random.choice(CLOUD_SIZES)
         catalog = tuple(offering for slots in sizes for offering in offerings(slots))
         self.cloud.catalog = tuple(dict.fromkeys((*self.cloud.catalog, *catalog)))
@@ -209,7 +209,12 @@ class World:
             "on_demand_base": self.random.choice(ON_DEMAND_BASES),
             "offerings": [asdict(offering) for offering in catalog],
         }
-        return PoolSettings(rules, provider=json.dumps(fields), reserve_after_ms=RESERVE_AFTER_MS)
+        return PoolSettings(
+            rules,
+            provider=json.dumps(fields),
+            reserve_after_ms=RESERVE_AFTER_MS,
+            idle_apart=True,
+        )
 
     def _start(self) -> None:
         for name, settings in self.pools.items():

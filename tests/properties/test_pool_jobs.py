@@ -46,6 +46,7 @@ class PoolModel:
     """A pool, its trials' requests, and the messages that the trials received."""
 
     rules: SchedulerRules
+    idle_apart: bool = False
     actor: ActorHarness = field(default_factory=lambda: ActorHarness("pool#default"))
     delivered: list[object] = field(default_factory=list)
     sizes: dict[int, int] = field(default_factory=dict)
@@ -56,7 +57,8 @@ class PoolModel:
     availability: dict[str, Availability] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.actor.deliver(PoolConfigured("default", PoolSettings(self.rules, aux_per_agent=2)))
+        settings = PoolSettings(self.rules, aux_per_agent=2, idle_apart=self.idle_apart)
+        self.actor.deliver(PoolConfigured("default", settings))
 
     def request(self, group: int, slots: int) -> SlotsRequested:
         """A request of a new trial, for as many slots as others of its job."""
@@ -270,11 +272,11 @@ def deliver_and_check(model: PoolModel, *changes: Change) -> None:
 
 
 @settings(deadline=None, derandomize=True, max_examples=300)
-@given(st.sampled_from(RULES), CHANGES)
+@given(st.sampled_from(RULES), st.booleans(), CHANGES)
 def test_what_must_hold_holds_after_every_message(
-    rules: SchedulerRules, changes: list[Change]
+    rules: SchedulerRules, idle_apart: bool, changes: list[Change]
 ) -> None:
-    model = PoolModel(rules)
+    model = PoolModel(rules, idle_apart)
     for change in changes:
         deliver_and_check(model, change)
 
@@ -289,12 +291,28 @@ def test_it_holds_after_folds_of_many_messages(
         deliver_and_check(model, *changes)
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
+@settings(deadline=None, derandomize=True, max_examples=60)
 @given(st.sampled_from(RULES), CHANGES)
-def test_nothing_waits_for_ever_once_there_is_room(
+def test_what_a_pool_does_is_the_same_where_it_keeps_idle_jobs_apart(
     rules: SchedulerRules, changes: list[Change]
 ) -> None:
-    model = PoolModel(rules)
+    one, other = PoolModel(rules), PoolModel(rules, idle_apart=True)
+    for change in changes:
+        one.deliver(message_of(change, one))
+        other.deliver(message_of(change, other))
+        assert one.actor.sent == other.actor.sent
+        assert one.groups() == other.groups()
+        assert one.actor.state == other.actor.state
+        at_work = dict(other.waiting().groups_at_work())
+        assert not any(group.is_idle for group in at_work.values())
+
+
+@settings(deadline=None, derandomize=True, max_examples=100)
+@given(st.sampled_from(RULES), st.booleans(), CHANGES)
+def test_nothing_waits_for_ever_once_there_is_room(
+    rules: SchedulerRules, idle_apart: bool, changes: list[Change]
+) -> None:
+    model = PoolModel(rules, idle_apart)
     for change in changes:
         model.deliver(message_of(change, model))
     # An agent for the largest request, of no label, and jobs that any agent may take.

@@ -18,7 +18,8 @@ class PoolSettings:
     agent takes. `provider` says where its machines come from, as JSON that only the provisioner
     reads. `draining`: nothing starts any more. `over_budget`: nothing starts, since the budget of
     `budget_micros` micro-dollars a month (UTC) is used up; None for any amount. `reserve_after_ms`:
-    the wait after which slots are held for a job; None: they never are.
+    the wait after which slots are held for a job; None: they never are. `idle_apart`: jobs that
+    neither request nor hold slots are kept apart from the others; releases after 0.1.0 set it.
     """
 
     scheduler: SchedulerRules = field(default_factory=SchedulerRules)
@@ -30,6 +31,7 @@ class PoolSettings:
     description: str = ""
     budget_micros: int | None = None
     reserve_after_ms: int | None = None
+    idle_apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,11 @@
 """The jobs of a pool and their queued requests.
 
-Two ordered maps in parts. `requests` holds the queued requests, by group and ticket; `groups` holds
-for each job its settings as its row has them, and the totals that a scheduler needs: a decision
-reads requests only of jobs that may start, and writes the leaf of one job.
+Three ordered maps in parts. `requests` holds the queued requests, by group and ticket; `groups`
+holds for each job its settings as its row has them, and the totals that a scheduler needs: a
+decision reads requests only of jobs that may start, and writes the leaf of one job. `idle` holds
+in the same form the jobs that neither request nor hold slots, such as paused ones, so that a
+decision reads none of them; pools that were configured by releases without it, see
+`PoolSettings.idle_apart`, have those in `groups` too.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -86,6 +89,7 @@ class JobQueue:
         self._context = context
         self._requests = OrderedMap(context, "requests", REQUESTS_PER_PART)
         self._groups = OrderedMap(context, "groups", GROUPS_PER_PART)
+        self._idle = OrderedMap(context, "idle", GROUPS_PER_PART)
 
     def add(self, request: AllocationRequest) -> bool:
         """Add a request to the queue; False if it is there already."""
@@ -151,7 +155,7 @@ class JobQueue:
         now_ms = self._context.now_ms
         future = (
             (number, group)
-            for number, group in self.groups()
+            for number, group in self.groups_at_work()
             if any(is_from_future(since, now_ms) for since in _times(group))
         )
         for number, group in list(islice(future, RESTARTED_WAITS_MAX)):
@@ -166,7 +170,15 @@ class JobQueue:
         return self._read_group(group) or Group()
 
     def groups(self) -> Iterator[tuple[int, Group]]:
-        """All groups, by number."""
+        """All groups; those that are kept apart since they are idle come first."""
+        for leaf in self._idle.leaves():
+            yield from leaf.compute_once(_decode_groups, None)
+        yield from self.groups_at_work()
+
+    def groups_at_work(self) -> Iterator[tuple[int, Group]]:
+        """The groups that request or hold slots, by number; a pool that does not keep idle ones
+        apart has them among these.
+        """
         for leaf in self._groups.leaves():
             yield from leaf.compute_once(_decode_groups, None)
 
@@ -176,7 +188,7 @@ class JobQueue:
         """The groups that request or hold slots, as the scheduler's jobs. `priority` is that of a
         job without one.
         """
-        for number, group in self.groups():
+        for number, group in self.groups_at_work():
             if group.is_idle:
                 continue
             row = group.row
@@ -232,6 +244,8 @@ class JobQueue:
 
     def _read_group(self, group: int) -> Group | None:
         found = self._groups.get(_group_key(group))
+        if found is None and self._settings().idle_apart:
+            found = self._idle.get(_group_key(group))
         return None if found is None else _decode_group(found)
 
     def _time_of_wait(self, group: Group) -> int | None:
@@ -259,17 +273,25 @@ class JobQueue:
         return now_ms if known_ms is None or is_from_future(known_ms, now_ms) else known_ms
 
     def _reserve_after_ms(self) -> int | None:
-        settings = self._context.part("settings", PoolSettings)
-        return None if settings is None else settings.reserve_after_ms
+        return self._settings().reserve_after_ms
+
+    def _settings(self) -> PoolSettings:
+        return self._context.part("settings", PoolSettings) or PoolSettings()
 
     def _write_group(self, group: int, after: Group) -> None:
         """Write a group, or remove one that has no row and neither requests nor holds anything."""
-        if after.is_idle and not after.has_row:
-            self._groups.remove(_group_key(group))
-        else:
+        key, idle_apart = _group_key(group), self._settings().idle_apart
+        home: OrderedMap | None = None
+        if after.has_row or not after.is_idle:
             after = replace(after, waits_since_ms=self._time_of_wait(after))
             after = self._with_stay(group, after)
-            self._groups.put(_group_key(group), _encode_group(after))
+            home = self._idle if idle_apart and after.is_idle else self._groups
+        if home is not self._groups:
+            self._groups.remove(key)
+        if home is not self._idle and idle_apart:
+            self._idle.remove(key)
+        if home is not None:
+            home.put(key, _encode_group(after))
 
 
 def _times(group: Group) -> Iterator[int]:

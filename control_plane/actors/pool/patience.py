@@ -49,7 +49,7 @@ def release_waiting_jobs(state: PoolState, context: StepContext) -> PoolState:
         return state
     due = (
         (number, group)
-        for number, group in job_queue_of(context).groups()
+        for number, group in job_queue_of(context).groups_at_work()
         if group.stays_since_ms is not None
         and not group.released
         and (leaves_ms := leave_time_ms(_wait_of(state, number, group, closed))) is not None

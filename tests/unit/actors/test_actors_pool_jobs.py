@@ -10,14 +10,15 @@ from control_plane.actors.messages.pool import (
     JobChanged,
     PoolConfigured,
     PoolMessage,
+    PoolRemoved,
     PoolSettings,
 )
 from control_plane.actors.messages.trial import PreemptionRequested
 from control_plane.actors.ordered_map import Directory, Leaf
 from control_plane.actors.pool.actor import finish_fold, step
 from control_plane.actors.pool.job_queue import Group
-from control_plane.actors.pool.state import PoolState
-from control_plane.actors.step import ObservedRow, StepContext
+from control_plane.actors.pool.state import PoolState, job_queue_of
+from control_plane.actors.step import CommandRefused, ObservedRow, StepContext
 from tests.unit.actors.actor_harness import START_MS, ActorHarness
 from tests.unit.actors.pool_messages import (
     PREEMPTING,
@@ -376,3 +377,40 @@ def test_the_books_of_a_pool_are_small() -> None:
     for number in range(8):
         actor.deliver(agent_joined(f"agent-{number}", 8))
     assert len(actor.parts["agents/0"]) < 2048
+
+
+def jobs_at_work(actor: ActorHarness) -> list[int]:
+    context = StepContext(actor.address, 0, actor)
+    return [number for number, _ in job_queue_of(context).groups_at_work()]
+
+
+def all_jobs(actor: ActorHarness) -> list[int]:
+    context = StepContext(actor.address, 0, actor)
+    return sorted(number for number, _ in job_queue_of(context).groups())
+
+
+def test_a_paused_job_is_kept_apart_from_those_that_want_slots() -> None:
+    actor = pool(
+        JobChanged(1),
+        *(slots_requested(n, 1) for n in (1, 2)),
+        settings=PoolSettings(idle_apart=True),
+        job1=JobRow(),
+        job2=JobRow(),
+    )
+    actor.deliver(JobChanged(2))
+    assert (jobs_at_work(actor), all_jobs(actor)) == ([1], [1, 2])
+    actor.deliver(slots_released(1, 1), slots_released(2, 1))
+    assert group_of(actor, 1) == Group(JobRow(1), has_row=True)
+    assert (jobs_at_work(actor), all_jobs(actor)) == ([], [1, 2])
+    with pytest.raises(CommandRefused, match="2 jobs"):
+        actor.deliver(PoolRemoved())
+
+
+def test_an_idle_job_of_an_earlier_release_moves_apart_when_it_changes() -> None:
+    actor = pool(JobChanged(1), job1=JobRow())
+    actor.deliver(PoolConfigured("default", PoolSettings(idle_apart=True)))
+    assert group_of(actor, 1).has_row
+    write_job(actor, 1, JobRow(weight=2.0))
+    actor.deliver(JobChanged(1))
+    assert "groups/0" not in actor.parts
+    assert group_of(actor, 1) == Group(JobRow(1, 2.0), has_row=True)
