@@ -264,8 +264,14 @@ def _stored_line_write(
     return Put(Key(addresses.trial(report.trial_id), sort), 1, to_json(fields), Expect.ANYTHING)
 
 
+def read_metadata_of(table: StateTable, trial_ids: Sequence[int]) -> list[dict[str, Any]]:
+    """Read what the code of at most GET_MAX trials has set, in their order."""
+    if not trial_ids:
+        return []
+    rows = table.get_many([Key(addresses.trial(it), TRIAL_METADATA) for it in trial_ids])
+    return [{} if row is None else parse_json(row.body) for row in rows]
+
+
 def read_trial_metadata(table: StateTable, trial_id: int) -> dict[str, Any]:
     """Read the metadata that a trial's code has set; empty where it has set none."""
-    row = table.get(Key(addresses.trial(trial_id), TRIAL_METADATA))
-    metadata: dict[str, Any] = {} if row is None else parse_json(row.body)
-    return metadata
+    return read_metadata_of(table, (trial_id,))[0]

@@ -107,9 +107,12 @@ class ExperimentConfig(Section):
     `experiment label`.
     """
     workspace: str | None = None
-    """Kept and shown; this cluster has no workspaces."""
+    """The workspace whose project it is in, `Uncategorized` without one. Workspaces and projects
+    are names to list by: at most 128 characters, none of them `,` or `/`. Changed later with
+    `experiment move`.
+    """
     project: str | None = None
-    """Kept and shown; this cluster has no projects."""
+    """The project that it is in, `Uncategorized` without one."""
     entrypoint: Entrypoint | None = None
     """What trains: `module:Class` names a trial class in the model directory. In the length era
     also a command line, or a list of words that is run without a shell.

@@ -1,17 +1,15 @@
-"""Experiments: described, listed by a filter, and previewed before they are created."""
+"""Experiments: described, and previewed before they are created."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict
+from typing import Any
 
 from control_plane.actors import addresses
 from control_plane.actors.cost import MICROS_PER_DOLLAR
 from control_plane.actors.experiment.state import (
-    LISTING,
     Definition,
     ExperimentState,
     Settings,
-    decode_listing,
     effective_settings,
 )
 from control_plane.actors.experiment.trial_summaries import SUMMARIES_PER_PART, Summaries
@@ -20,13 +18,10 @@ from control_plane.actors.pool_moves import PoolMoves, preferred_pools
 from control_plane.actors.records import Status
 from control_plane.agents.spec import parse_stored_config
 from control_plane.config.experiment import ExperimentConfig
-from control_plane.errors import Code, RequestError, invalid
+from control_plane.errors import Code, RequestError
 from control_plane.queries.answer import Answer
-from control_plane.queries.pages import Page, PageRequest
-from control_plane.queries.row_pages import read_row_page
 from control_plane.queries.search_method import MethodView, describe_method
 from control_plane.services import Services
-from control_plane.state.table import Row
 
 
 class TrialCounts(Answer):
@@ -58,6 +53,8 @@ class Experiment(Answer):
     description: str
     state: Status
     user: str
+    workspace: str
+    project: str
     resource_pool: str
     preferred_pools: list[str] = []
     waits_since_ms: int | None = None
@@ -75,6 +72,7 @@ class Experiment(Answer):
     ended_ms: int | None = None
     message: str = ""
     labels: list[str]
+    metadata: dict[str, Any] = {}
     job_id: str
     archived: bool = False
     seed: int
@@ -116,7 +114,7 @@ def describe_experiment(
     services: Services, experiment_id: int, warnings: Sequence[str] = ()
 ) -> Experiment:
     """Describe one experiment, with the warnings of its creation; RequestError not_found."""
-    fields = _fields(services, *get_experiment(services, experiment_id))
+    fields = experiment_fields(services, *get_experiment(services, experiment_id))
     return Experiment(**fields, warnings=list(warnings))
 
 
@@ -124,42 +122,7 @@ def describe_experiment_with_config(services: Services, experiment_id: int) -> E
     """Describe one experiment with its configuration; RequestError not_found."""
     state, definition = get_experiment(services, experiment_id)
     config = parse_stored_config(definition).masked_values()
-    return ExperimentWithConfig(**_fields(services, state, definition), config=config)
-
-
-@dataclass(frozen=True)
-class ExperimentFilter:
-    """The experiments that a list shows. `states` is a comma list, `name` a part of the name."""
-
-    states: str | None = None
-    user: str | None = None
-    label: str | None = None
-    name: str | None = None
-    archived: Literal["false", "true", "all"] = "false"
-
-
-def list_experiments(
-    services: Services, page: PageRequest, shown: ExperimentFilter
-) -> Page[Experiment]:
-    """List the experiments that fit the filter, newest first; RequestError invalid for a state."""
-    states = _parse_states(shown.states)
-    part = (shown.name or "").casefold()
-
-    def is_shown(row: Row) -> bool:
-        entry = decode_listing(row.body)
-        if shown.archived != "all" and entry.archived != (shown.archived == "true"):
-            return False
-        if shown.label is not None and shown.label not in entry.labels:
-            return False
-        if states and entry.state not in states:
-            return False
-        return part in entry.name.casefold() and shown.user in (None, entry.user)
-
-    rows, cursor = read_row_page(services.table, LISTING, page, descending=True, is_wanted=is_shown)
-    # An experiment that was deleted since its row was read is left out.
-    loaded = [services.agents.read_experiment(int(row.key.sort)) for row in rows]
-    items = [Experiment(**_fields(services, *pair)) for pair in loaded if pair is not None]
-    return Page(items=items, next_cursor=cursor)
+    return ExperimentWithConfig(**experiment_fields(services, state, definition), config=config)
 
 
 def experiment_preview(
@@ -172,6 +135,8 @@ def experiment_preview(
         description=message.description,
         state=Status.PAUSED if message.paused else Status.ACTIVE,
         user=message.owner,
+        workspace=message.workspace,
+        project=message.project,
         resource_pool=message.settings.pool,
         preferred_pools=[] if message.pools is None else list(message.pools.names),
         searcher=message.searcher,
@@ -212,7 +177,10 @@ def current_settings(
     return effective_settings(definition, changed)
 
 
-def _fields(services: Services, state: ExperimentState, definition: Definition) -> dict[str, Any]:
+def experiment_fields(
+    services: Services, state: ExperimentState, definition: Definition
+) -> dict[str, Any]:
+    """The fields of an answer that describes an experiment."""
     current = current_settings(services, state, definition)
     counts = TrialCounts(
         requested=state.trials,
@@ -226,6 +194,8 @@ def _fields(services: Services, state: ExperimentState, definition: Definition) 
         "description": current.description,
         "state": state.status,
         "user": state.owner,
+        "workspace": current.workspace,
+        "project": current.project,
         "resource_pool": state.pool,
         **pool_move_fields(state, definition),
         "searcher": state.searcher,
@@ -240,6 +210,7 @@ def _fields(services: Services, state: ExperimentState, definition: Definition) 
         "ended_ms": state.ended_ms,
         "message": state.message,
         "labels": list(current.labels),
+        "metadata": dict(current.metadata),
         "job_id": definition.job_id,
         "archived": state.archived,
         "seed": definition.plan.seed,
@@ -267,11 +238,3 @@ def pool_move_fields(state: ExperimentState, definition: Definition) -> dict[str
 
 def _dollars(micros: int | None) -> float | None:
     return None if micros is None else micros / MICROS_PER_DOLLAR
-
-
-def _parse_states(text: str | None) -> frozenset[str]:
-    names = frozenset(text.upper().split(",")) if text else frozenset()
-    for name in sorted(names - set(Status)):
-        known = ", ".join(Status)
-        raise invalid("state", f"{name!r:.40} is no state; known are {known}")
-    return names

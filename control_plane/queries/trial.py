@@ -1,14 +1,17 @@
 """Trials: described with the state, progress and environment that they reported."""
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from control_plane.actors import addresses
 from control_plane.actors.cost import MICROS_PER_DOLLAR
+from control_plane.actors.experiment.state import ExperimentState
+from control_plane.actors.metadata_terms import metadata_terms
 from control_plane.actors.records import Status
 from control_plane.actors.trial.metering import cost_so_far
 from control_plane.actors.trial.state import Allocation as TrialAllocation
 from control_plane.actors.trial.state import DesiredState, TrialState
-from control_plane.agents.sessions import ENVIRONMENT, read_trial_metadata
+from control_plane.agents.sessions import ENVIRONMENT, read_metadata_of, read_trial_metadata
 from control_plane.engine.actor_types import parse_json
 from control_plane.errors import Code, RequestError
 from control_plane.queries import experiment as experiments
@@ -17,7 +20,10 @@ from control_plane.queries.answer import Answer
 from control_plane.queries.pages import Page, PageRequest, encode_cursor
 from control_plane.searchers.method import ENDLESS
 from control_plane.services import Services
-from control_plane.state.table import Row
+from control_plane.state.table import GET_MAX, Row
+
+# Trials whose metadata one request reads: a page may be short, and yet have a next one.
+SEARCHED_MAX = 1_000
 
 
 class Place(Answer):
@@ -99,19 +105,48 @@ def describe_trial(services: Services, trial_id: int) -> TrialWithEnvironment:
     )
 
 
-def list_trials(services: Services, experiment_id: int, page: PageRequest) -> Page[Trial]:
-    """List the experiment's trials by number; RequestError not_found."""
+def list_trials(
+    services: Services, experiment_id: int, page: PageRequest, terms: Sequence[str] = ()
+) -> Page[Trial]:
+    """List the experiment's trials by number, or those with these terms of metadata; RequestError
+    not_found.
+    """
     state, _ = experiments.get_experiment(services, experiment_id)
     after = page.start_after("trials", (int,))
     first = 0 if after is None else int(after[0]) + 1
-    end = min(state.trials, first + page.limit)
-    heads = services.agents.read_trials(experiments.trial_ids(services, state, first, end))
+    ids: Iterable[int]
+    if terms:
+        ids, end = _find_trials(services, state, first, page.limit, terms)
+    else:
+        end = min(state.trials, first + page.limit)
+        ids = experiments.trial_ids(services, state, first, end)
+    heads = services.agents.read_trials(ids)
     # A trial whose first message is still on its way has no head yet.
     present = [head for head in heads if head is not None and not head.deleted]
     warm_start = _warm_start(services, experiment_id)
     items = [Trial(**_fields(services, head, warm_start)) for head in present]
     cursor = encode_cursor("trials", (end - 1,)) if end < state.trials else None
     return Page(items=items, next_cursor=cursor)
+
+
+def _find_trials(
+    services: Services, state: ExperimentState, first: int, limit: int, terms: Sequence[str]
+) -> tuple[list[int], int]:
+    """Find at most `limit` trials with these terms among SEARCHED_MAX from number `first` on; with
+    their ids the number at which the search ended.
+    """
+    found: list[int] = []
+    end = min(state.trials, first + SEARCHED_MAX)
+    for start in range(first, end, GET_MAX):
+        stop = min(end, start + GET_MAX)
+        ids = tuple(experiments.trial_ids(services, state, start, stop))
+        rows = read_metadata_of(services.table, ids)
+        for number, (trial_id, metadata) in enumerate(zip(ids, rows, strict=True), start):
+            if metadata_terms(metadata).issuperset(terms):
+                found.append(trial_id)
+            if len(found) == limit:
+                return found, number + 1
+    return found, end
 
 
 def _fields(services: Services, state: TrialState, warm_start: str | None) -> dict[str, Any]:

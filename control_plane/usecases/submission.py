@@ -13,6 +13,7 @@ from control_plane.actors import addresses
 from control_plane.actors.identifiers import COUNTERS
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.messages.experiment import ExperimentSubmitted
+from control_plane.actors.projects import UNCATEGORIZED, find_name_problem
 from control_plane.actors.records import Retention
 from control_plane.checkpoint_stores.registry import store_type
 from control_plane.config.advice import config_warnings
@@ -100,6 +101,7 @@ def check_submission(
     if submission.test_mode:
         plan = SearchPlan(SinglePlan(1, plan.method.rules), plan.space, plan.seed)
         settings = replace(settings, lengths=Lengths("batches"))
+    _check_groups(config)
     _check_storage(services, config)
     _check_pools(services, pools, config)
     _check_model_code(services, submission.model_code)
@@ -124,6 +126,8 @@ def check_submission(
         time_metric="" if submission.test_mode else config.time_metric,
         job=job_of(config, settings.submitted_ms),
         pools=pool_preferences(config),
+        workspace=config.workspace or UNCATEGORIZED,
+        project=config.project or UNCATEGORIZED,
     )
     warnings = (
         *chain.from_iterable(placement_warnings(one, config.resources) for one in pools),
@@ -235,6 +239,13 @@ def _check_model_code(services: Services, model_code: str | None) -> None:
     if model_code is not None and services.objects.size(model_code_key(model_code)) is None:
         text = "is not stored here; offer it with POST /model-code and upload it first"
         raise invalid("model_code", text)
+
+
+def _check_groups(config: ExperimentConfig) -> None:
+    """Check the names of the workspace and the project. Stored configurations may have others."""
+    for kind, name in (("workspace", config.workspace), ("project", config.project)):
+        if name and (problem := find_name_problem(name)):
+            raise invalid(kind, f"{name!a:.140} {problem}")
 
 
 def _check_storage(services: Services, config: ExperimentConfig) -> None:

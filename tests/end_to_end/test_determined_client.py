@@ -53,7 +53,7 @@ client.create_model("steered").register_version(best.uuid)
 version = client.get_model("steered").get_version()
 print(version.model_version, version.checkpoint.uuid == best.uuid)
 try:
-    client.list_workspaces
+    client.create_workspace
 except (ImportError, AttributeError) as error:
     print(error)
 """
@@ -81,6 +81,6 @@ def test_a_script_with_determineds_client_steers_this_cluster(
         "['kept'] 1",
         "1 True",
     ]
-    assert "is not supported by detcloud: there " in lines[8]
+    assert "is not supported by detcloud: a workspace is there " in lines[8]
     assert len(lines) == 9
     assert laptop.json("describe", 1)["name"] == "renamed"

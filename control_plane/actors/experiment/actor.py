@@ -159,6 +159,8 @@ def _submit(message: ExperimentSubmitted, context: StepContext) -> ExperimentSta
         rules=message.rules,
         job=message.job,
         pools=message.pools,
+        workspace=message.workspace,
+        project=message.project,
     )
     context.write_part("definition", definition)
     generator = Generator.from_seed(message.plan.seed)

@@ -7,11 +7,13 @@ removes its own parts, some in each commit, and leaves a head that says that it 
 from control_plane.actors.collection_rows import COLLECTIONS
 from control_plane.actors.experiment.bill import Bill
 from control_plane.actors.experiment.collection import request_collection
+from control_plane.actors.experiment.metadata_rows import write_metadata_rows
 from control_plane.actors.experiment.state import (
     LISTING,
     ExperimentState,
     definition_of,
     listing_sort_key,
+    settings_of,
     write_listing_row,
 )
 from control_plane.actors.experiment.trial_summaries import SUMMARIES_PER_PART
@@ -71,12 +73,15 @@ def remove_parts(state: ExperimentState, context: StepContext) -> ExperimentStat
         if state.bill != Bill():
             context.write_part(f"meters/{index}", None)
     state = evolve(state, trials=min(state.trials, first * SUMMARIES_PER_PART))
-    if first:
+    metadata = settings_of(context).metadata
+    if first or (parts and metadata):
+        # The rows of metadata have a commit of their own.
         context.send(context.address, DeletionContinued())
         return state
     warm_start = definition_of(context).warm_start
     if warm_start is not None:
         remove_pin(warm_start.uuid, state.experiment_id, context)
+    write_metadata_rows(state.experiment_id, metadata, {}, context)
     for name in ("definition", "settings", "generator"):
         context.write_part(name, None)
     context.write_row(LISTING, listing_sort_key(state.experiment_id), None)

@@ -7,6 +7,7 @@ from control_plane.actors.cost import to_micros
 from control_plane.actors.experiment.collection import request_collection
 from control_plane.actors.experiment.cost_limit import apply_changed_limit
 from control_plane.actors.experiment.job import effective_job, write_job_row
+from control_plane.actors.experiment.metadata_rows import write_metadata_rows
 from control_plane.actors.experiment.state import (
     ExperimentState,
     Settings,
@@ -15,6 +16,7 @@ from control_plane.actors.experiment.state import (
     write_listing_row,
 )
 from control_plane.actors.messages.experiment import SettingsChanged
+from control_plane.actors.projects import find_name_problem
 from control_plane.actors.records import Status
 from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.evolve import evolve
@@ -47,9 +49,11 @@ def change_settings(
         return state
     _check_limit(after, context)
     _check_job(after)
+    _check_groups(message)
     if after != before:
         context.write_part("settings", after)
-    if (name, after.labels) != (state.name, before.labels):
+        write_metadata_rows(state.experiment_id, before.metadata, after.metadata, context)
+    if name != state.name or _listing_settings(after) != _listing_settings(before):
         state = write_listing_row(evolve(state, name=name), context)
     definition = definition_of(context)
     jobs = [
@@ -80,6 +84,11 @@ def set_archived(state: ExperimentState, archived: bool, context: StepContext) -
     return write_listing_row(evolve(state, archived=archived), context)
 
 
+def _listing_settings(settings: Settings) -> tuple[object, ...]:
+    """The settings that the listing row has."""
+    return settings.labels, settings.workspace, settings.project
+
+
 def _merge_settings(settings: Settings, message: SettingsChanged) -> Settings:
     if message.max_slots_given:
         settings = replace(settings, max_slots=message.max_slots)
@@ -89,6 +98,12 @@ def _merge_settings(settings: Settings, message: SettingsChanged) -> Settings:
         settings = replace(settings, description=message.description)
     if message.labels is not None:
         settings = replace(settings, labels=message.labels)
+    if message.workspace is not None:
+        settings = replace(settings, workspace=message.workspace)
+    if message.project is not None:
+        settings = replace(settings, project=message.project)
+    if message.metadata is not None:
+        settings = replace(settings, metadata=message.metadata)
     return _merge_job_settings(settings, message)
 
 
@@ -113,6 +128,12 @@ def _check_cost(message: SettingsChanged) -> None:
     limit = message.max_cost
     if limit is not None and not 0 < limit < float("inf"):
         raise CommandRefused("invalid", f"max_cost must be an amount greater than 0, not {limit}")
+
+
+def _check_groups(message: SettingsChanged) -> None:
+    for kind, name in (("workspace", message.workspace), ("project", message.project)):
+        if name is not None and (problem := find_name_problem(name)):
+            raise CommandRefused("invalid", f"{kind} {name!a:.140} {problem}")
 
 
 def _check_job(settings: Settings) -> None:

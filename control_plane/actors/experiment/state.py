@@ -10,6 +10,7 @@ from control_plane.actors.experiment.bill import Bill
 from control_plane.actors.identifiers import IdBlock
 from control_plane.actors.job_row import JobRow
 from control_plane.actors.pool_moves import PoolMoves, PoolPreferences
+from control_plane.actors.projects import UNCATEGORIZED
 from control_plane.actors.records import CheckpointRef, Retention, Status, TrialSettings
 from control_plane.actors.step import StepContext
 from control_plane.searchers.search import SearchPlan, SearchState
@@ -20,7 +21,8 @@ LISTING = "experiments"
 @dataclass(frozen=True, slots=True)
 class Definition:
     """Part `definition`, written at the start and when the experiment is continued with changes.
-    The description, the labels, the retention, the job and the settings' pool are the initial ones.
+    The description, the labels, the retention, the job, the settings' pool, the workspace and the
+    project are the initial ones.
     `pools`: those that the job may move between, None for one alone.
     """
 
@@ -37,6 +39,8 @@ class Definition:
     rules: LifecycleRules = LENGTH_ERA
     job: JobRow = field(default_factory=JobRow)
     pools: PoolPreferences | None = None
+    workspace: str = UNCATEGORIZED
+    project: str = UNCATEGORIZED
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,9 @@ class Settings:
     priority: int | None = None
     position: str | None = None
     max_cost_micros: int | None = None
+    workspace: str = UNCATEGORIZED
+    project: str = UNCATEGORIZED
+    metadata: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -106,6 +113,8 @@ class ListingRow:
     name: str = ""
     labels: tuple[str, ...] = ()
     archived: bool = False
+    workspace: str = UNCATEGORIZED
+    project: str = UNCATEGORIZED
 
 
 def definition_of(context: StepContext) -> Definition:
@@ -133,6 +142,8 @@ def effective_settings(definition: Definition, changed: Settings | None) -> Sett
         definition.job.weight,
         definition.job.priority,
         max_cost_micros=None if limit is None else to_micros(limit),
+        workspace=definition.workspace,
+        project=definition.project,
     )
 
 
@@ -158,13 +169,17 @@ def listing_sort_key(experiment_id: int) -> str:
 
 def write_listing_row(state: ExperimentState, context: StepContext) -> ExperimentState:
     """Write the experiment's listing row; to be called when something in it has changed."""
+    settings = settings_of(context)
     row = {
         "state": state.status,
         "user": state.owner,
         "name": state.name,
-        "labels": settings_of(context).labels,
+        "labels": settings.labels,
         "archived": state.archived,
     }
+    # Left out where they are the default, as in the rows of releases that have none.
+    groups = {"workspace": settings.workspace, "project": settings.project}
+    row |= {kind: name for kind, name in groups.items() if name != UNCATEGORIZED}
     context.write_row(LISTING, listing_sort_key(state.experiment_id), json.dumps(row).encode())
     return state
 
@@ -175,4 +190,4 @@ def decode_listing(body: bytes) -> ListingRow:
         state, _, user = body.decode().partition("\n")
         return ListingRow(state, user)
     row = json.loads(body)
-    return ListingRow(row["state"], row["user"], row["name"], tuple(row["labels"]), row["archived"])
+    return ListingRow(**{**row, "labels": tuple(row["labels"])})

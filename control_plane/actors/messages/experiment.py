@@ -8,11 +8,13 @@ how often it was continued. `lack` says why a validation lacks the searcher's me
 has it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from control_plane.actors.era_rules import LENGTH_ERA, LifecycleRules
 from control_plane.actors.job_row import JobRow
 from control_plane.actors.pool_moves import PoolPreferences
+from control_plane.actors.projects import UNCATEGORIZED
 from control_plane.actors.records import CheckpointRef, Retention, Status, TrialSettings
 from control_plane.searchers.method import SuggestedPoints, SuggestionFailed
 from control_plane.searchers.posted_operations import PostedOperations
@@ -46,6 +48,8 @@ class ExperimentSubmitted:
     time_metric: str = ""
     job: JobRow = field(default_factory=JobRow)
     pools: PoolPreferences | None = None
+    workspace: str = UNCATEGORIZED
+    project: str = UNCATEGORIZED
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ class SettingsChanged:
     """Command: new values of settings that may change at any time; None keeps the present value.
     `max_slots` and `max_cost` (dollars) count if `..._given`, since None lifts these limits.
     Another `priority` without a `position` (job_row.py) puts the job back at its time of
-    submission, unless `keep_position`.
+    submission, unless `keep_position`. `metadata` replaces all of it.
     """
 
     name: str | None = None
@@ -88,6 +92,9 @@ class SettingsChanged:
     keep_position: bool = False
     max_cost: float | None = None
     max_cost_given: bool = False
+    workspace: str | None = None
+    project: str | None = None
+    metadata: Mapping[str, object] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ NOUNS: Mapping[str, frozenset[str]] = {
     "resource_pools": frozenset({"resource-pools", "cluster"}),
     "jobs": frozenset({"jobs"}),
     "cost": frozenset({"cost"}),
+    "projects": frozenset({"projects", "workspaces"}),
     "models": frozenset({"models"}),
     "templates": frozenset({"templates"}),
     "tokens": frozenset({"tokens"}),

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import Query, Response
+from fastapi import Depends, Query, Response
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
@@ -28,6 +28,13 @@ from control_plane.api.dependencies import (
     PageParameters,
     ServicesParameter,
 )
+from control_plane.api.metadata import (
+    EXPERIMENT_METADATA_BYTES_MAX,
+    MetadataFilters,
+    check_metadata,
+    parse_metadata_filters,
+)
+from control_plane.api.project_names import GroupName, check_group_name
 from control_plane.api.request_body import RequestBody
 from control_plane.api.responses import answer_response
 from control_plane.api.route_guards import Caller, guarded_router, require_role
@@ -35,7 +42,9 @@ from control_plane.errors import invalid
 from control_plane.objects.store import SHA256_PATTERN
 from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import experiment as experiments
+from control_plane.queries import experiment_list
 from control_plane.queries import trial as trials
+from control_plane.queries.experiment_list import ExperimentFilter
 from control_plane.queries.pages import Page
 from control_plane.services import Services
 from control_plane.usecases.continuation import continue_command
@@ -85,6 +94,9 @@ class ExperimentChangeBody(RequestBody):
     save_experiment_best: Count | None = None
     save_trial_best: Count | None = None
     save_trial_latest: Count | None = None
+    workspace: GroupName | None = None
+    project: GroupName | None = None
+    metadata: dict[str, Any] | None = None
 
 
 @router.post("/experiments", status_code=201, response_model=experiments.Experiment)
@@ -119,20 +131,35 @@ def create(
     return answer_response(answer)
 
 
-@router.get("/experiments")
-@require_role(*USER_ROLES)
-def list_experiments(
-    services: ServicesParameter,
-    page: PageParameters,
+def _filter(
     state: SearchText = None,
     user: SearchText = None,
     label: SearchText = None,
     name: SearchText = None,
     archived: Literal["false", "true", "all"] = "false",
-) -> Page[experiments.Experiment]:
-    """List experiments, newest first. `state` is a comma list, `name` a part of the name."""
-    shown = experiments.ExperimentFilter(state, user, label, name, archived)
-    return experiments.list_experiments(services, page, shown)
+    workspace: SearchText = None,
+    project: SearchText = None,
+    metadata: MetadataFilters = None,
+) -> ExperimentFilter:
+    check_group_name("workspace", workspace)
+    check_group_name("project", project)
+    terms = parse_metadata_filters(metadata)
+    return ExperimentFilter(state, user, label, name, archived, workspace, project, terms)
+
+
+@router.get("/experiments")
+@require_role(*USER_ROLES)
+def list_experiments(
+    services: ServicesParameter,
+    page: PageParameters,
+    shown: Annotated[ExperimentFilter, Depends(_filter)],
+    sort: experiment_list.Sort = "id",
+    order: experiment_list.Order = "desc",
+) -> experiment_list.ExperimentPage:
+    """List experiments, newest first or in another order. `state` is a comma list, `name` a part of
+    the name, `metadata` repeats as `key=value`.
+    """
+    return experiment_list.list_experiments(services, page, shown, sort, order)
 
 
 @router.get("/experiments/{experiment_id}")
@@ -220,6 +247,9 @@ def change(
     nothing.
     """
 
+    if body.metadata is not None:
+        check_metadata(body.metadata, EXPERIMENT_METADATA_BYTES_MAX)
+
     def message() -> SettingsChanged:
         return SettingsChanged(
             name=body.name,
@@ -232,6 +262,9 @@ def change(
             max_cost=body.max_cost,
             max_cost_given="max_cost" in body.model_fields_set,
             retention=_changed_retention(services, experiment_id, body),
+            workspace=body.workspace,
+            project=body.project,
+            metadata=body.metadata,
         )
 
     return _execute(services, experiment_id, message, request)
@@ -260,9 +293,14 @@ def delete(
 @router.get("/experiments/{experiment_id}/trials")
 @require_role(*USER_ROLES)
 def list_trials(
-    experiment_id: ExperimentId, services: ServicesParameter, page: PageParameters
+    experiment_id: ExperimentId,
+    services: ServicesParameter,
+    page: PageParameters,
+    metadata: MetadataFilters = None,
 ) -> Page[trials.Trial]:
-    return trials.list_trials(services, experiment_id, page)
+    """List the trials by number; `metadata` repeats as `key=value`."""
+    terms = parse_metadata_filters(metadata)
+    return trials.list_trials(services, experiment_id, page, terms)
 
 
 @router.get("/experiments/{experiment_id}/checkpoints")

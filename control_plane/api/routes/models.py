@@ -1,7 +1,5 @@
 """Routes of the model registry: models, and their versions, which hold checkpoints."""
 
-import json
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from fastapi import Path, Query, Response
@@ -9,10 +7,10 @@ from pydantic import Field
 
 from control_plane.access.principals import USER_ROLES, Principal, Role
 from control_plane.api.dependencies import IdempotencyParameter, PageParameters, ServicesParameter
+from control_plane.api.metadata import check_metadata
 from control_plane.api.request_body import RequestBody
 from control_plane.api.responses import answer_response
 from control_plane.api.route_guards import Caller, guarded_router, require_role
-from control_plane.errors import invalid
 from control_plane.queries.model_records import (
     DEFAULT_WORKSPACE,
     ModelRecord,
@@ -42,7 +40,6 @@ from control_plane.usecases.models import (
     delete_model,
     update_model,
 )
-from detcloud.shared.json_depth import JSON_DEPTH_MAX, is_too_deep
 
 router = guarded_router("models")
 
@@ -297,19 +294,8 @@ def _given_fields(body: RequestBody) -> dict[str, Any]:
     fields = {name: value for name, value in body if value is not None and name != "revision"}
     if "labels" in fields:
         fields["labels"] = tuple(dict.fromkeys(fields["labels"]))
-    _check_metadata(fields.get("metadata", {}))
+    check_metadata(fields.get("metadata", {}), METADATA_BYTES_MAX)
     return fields
-
-
-def _check_metadata(metadata: Mapping[str, Any]) -> None:
-    if is_too_deep(metadata):
-        raise invalid("metadata", f"is nested more than {JSON_DEPTH_MAX} deep")
-    try:
-        size = len(json.dumps(metadata, ensure_ascii=False, allow_nan=False).encode())
-    except ValueError:
-        raise invalid("metadata", "holds a number or a text that JSON cannot carry") from None
-    if size > METADATA_BYTES_MAX:
-        raise invalid("metadata", f"has {size} bytes as JSON; at most {METADATA_BYTES_MAX} fit")
 
 
 def _model_writes(extra_writes: ExtraWrites) -> ModelExtraWrites:

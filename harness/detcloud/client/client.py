@@ -6,13 +6,20 @@ import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 from urllib.parse import urlencode
 
 from detcloud.client.agent import Agent
 from detcloud.client.checkpoint import Checkpoint
 from detcloud.client.endpoint import find_endpoint
 from detcloud.client.experiment import Experiment
+from detcloud.client.experiment_list import (
+    ExperimentFilters,
+    Project,
+    Workspace,
+    read_experiments,
+    tell_of_left_out,
+)
 from detcloud.client.job import Job, JobChange, job_path
 from detcloud.client.model import Model, model_path, sort_models, workspaces_text
 from detcloud.client.records import AppliedConfiguration, CostReport, Identity, Overview
@@ -160,29 +167,38 @@ class Client:
     def experiments(
         self,
         *,
-        states: Sequence[str] = (),
-        user: str | None = None,
-        label: str | None = None,
-        name: str | None = None,
-        archived: bool | None = False,
         limit: int | None = None,
+        sort_by: str = "id",
+        order_by: str = "desc",
+        on_left_out: Callable[[str], None] | None = None,
+        **filters: Unpack[ExperimentFilters],
     ) -> Iterator[Experiment]:
         """The experiments, newest first; pages are fetched as they are needed.
 
         Args:
-            name: a part of the name.
-            archived: None for archived ones too, True for those only.
+            sort_by: `id`, `name`, `state`, `progress`, `metric` or `submitted`.
+            order_by: `asc` or `desc`; what has no value is last in both.
+            on_left_out: gets a sentence where an order leaves out old experiments; else it is a
+                warning.
+            filters: see `ExperimentFilters`.
         """
-        items = self.items(
-            "/experiments",
-            limit,
-            state=",".join([states] if isinstance(states, str) else states) or None,
-            user=user,
-            label=label,
-            name=name,
-            archived={None: "all", True: "true", False: None}[archived],
-        )
-        return (Experiment(self, item) for item in items)
+        return read_experiments(self, filters, sort_by, order_by, limit, on_left_out)
+
+    def workspaces(self, on_left_out: Callable[[str], None] | None = None) -> list[Workspace]:
+        """The workspaces that experiments are in; `on_left_out` as for `experiments`."""
+        answer = self.get("/workspaces")
+        tell_of_left_out(answer, on_left_out)
+        found: list[Workspace] = answer["items"]
+        return found
+
+    def projects(
+        self, workspace: str | None = None, on_left_out: Callable[[str], None] | None = None
+    ) -> list[Project]:
+        """The projects of all workspaces, or of one; `on_left_out` as for `experiments`."""
+        answer = self.get("/projects", workspace=workspace)
+        tell_of_left_out(answer, on_left_out)
+        found: list[Project] = answer["items"]
+        return found
 
     def experiment(self, experiment_id: int) -> Experiment:
         """The experiment with this id."""

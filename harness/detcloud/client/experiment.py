@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -41,6 +41,8 @@ class Experiment(Resource):
     description = Field[str]("The description, empty without one.")
     state = Field[str]("ACTIVE, PAUSED, STOPPING_..., COMPLETED, CANCELED, ERROR or DELETE...")
     user = Field[str]("Who submitted it.")
+    workspace = Field[str]("The workspace of its project.")
+    project = Field[str]("The project it is in.")
     resource_pool = Field[str]("The pool it runs in.")
     preferred_pools = Field[list[str]]("Pools it may move between, in order; empty for one alone.")
     waits_since_ms = Field[int | None]("Since when it has waited in these; None before a move.")
@@ -56,6 +58,7 @@ class Experiment(Resource):
     ended_ms = Field[int | None]("When it ended, epoch milliseconds.")
     message = Field[str | None]("Why it is in this state, where that needs saying.")
     labels = Field[list[str]]("The labels.")
+    metadata = Field[dict[str, Any]]("What is said of it, as JSON; experiments are found by it.")
     job_id = Field[str]("The UUID of its place in the queue.")
     archived = Field[bool]("Whether lists leave it out.")
     seed = Field[int]("The seed of the search.")
@@ -166,6 +169,15 @@ class Experiment(Resource):
             body["max_cost"] = max_cost
         self.data = self._client.patch(self._path(), body)
 
+    def move(self, workspace: str, project: str) -> None:
+        """Puts it into another project; both are names, and need not be there before."""
+        body = {"workspace": workspace, "project": project}
+        self.data = self._client.patch(self._path(), body)
+
+    def set_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Replaces its metadata: 30 values and 4 KB as JSON at most."""
+        self.data = self._client.patch(self._path(), {"metadata": dict(metadata)})
+
     def set_weight(self, weight: float) -> None:
         """Changes its share in a fair-share pool."""
         self.data = self._client.patch(self._path(), {"weight": weight})
@@ -190,9 +202,21 @@ class Experiment(Resource):
         )
         return preview
 
-    def trials(self, limit: int | None = None) -> Iterator[Trial]:
-        """The experiment's trials by number, all or the first `limit`."""
-        items = self._client.items(self._path("trials"), limit)
+    def trials(
+        self,
+        limit: int | None = None,
+        *,
+        metadata: Mapping[str, object] | Sequence[str] | None = None,
+    ) -> Iterator[Trial]:
+        """The experiment's trials by number, all or the first `limit`.
+
+        Args:
+            metadata: only those whose code has set this, by path, such as `{"data.version": 3}`.
+        """
+        from detcloud.client.experiment_list import metadata_filters
+
+        wanted = metadata_filters(metadata)
+        items = self._client.items(self._path("trials"), limit, metadata=wanted)
         return (Trial(self._client, item) for item in items)
 
     def checkpoints(self) -> Iterator[Checkpoint]:

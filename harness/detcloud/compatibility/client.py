@@ -19,6 +19,12 @@ from detcloud.client import Experiment as ClusterExperiment
 from detcloud.client import Trial as ClusterTrial
 from detcloud.compatibility.handles import Checkpoint, Handle, OrderBy
 from detcloud.compatibility.models import Model, ModelSortBy
+from detcloud.compatibility.projects import (
+    ExperimentSortBy,
+    Workspace,
+    find_workspace,
+    read_workspaces,
+)
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_directory import TrialDirectory
 
@@ -233,7 +239,12 @@ class Cluster:
         project_id: int | None = None,
         template: str | None = None,
     ) -> Experiment:
-        """Submit an experiment; there are no projects, so that `project_id` changes nothing."""
+        """Submit an experiment; DetcloudError for a `project_id`, since projects have names."""
+        if project_id is not None:
+            raise DetcloudError(
+                f"projects have no ids here, so that project_id={project_id!r:.40} names none:"
+                " write `workspace` and `project` into the configuration"
+            )
         created = self._client.create_experiment(
             config, model_dir, includes=tuple(includes or ()), template=template
         )
@@ -245,15 +256,27 @@ class Cluster:
     def list_experiments(
         self,
         *,
+        sort_by: ExperimentSortBy = ExperimentSortBy.ID,
+        order_by: OrderBy = OrderBy.DESC,
         labels: Sequence[str] | None = None,
         users: Sequence[str] | None = None,
         states: Sequence[ExperimentState] | None = None,
         name: str | None = None,
-        **others: object,
+        **others: Any,
     ) -> list[Experiment]:
-        """The experiments, newest first, of one of the users and with one of the labels."""
+        """The experiments of one of the users and with one of the labels, newest first or sorted;
+        also those of a `workspace` and a `project`, by their names.
+        """
+        groups = {kind: others.pop(kind, None) for kind in ("workspace", "project")}
         _refuse_filters("list_experiments", others, "detcloud.Client().experiments")
-        found = self._client.experiments(states=[one.value for one in states or ()], name=name)
+        found = self._client.experiments(
+            states=[one.value for one in states or ()],
+            name=name,
+            sort_by=sort_by.value,
+            order_by=order_by.value,
+            workspace=groups["workspace"],
+            project=groups["project"],
+        )
         return [
             Experiment(one)
             for one in found
@@ -306,12 +329,20 @@ class Cluster:
 
     get_models = list_models
 
+    def list_workspaces(self) -> list[Workspace]:
+        """The workspaces that experiments are in."""
+        return read_workspaces(self._client)
+
+    def get_workspace(self, name: str) -> Workspace:
+        """The workspace of that name; DetcloudError where no experiment is in one."""
+        return find_workspace(self._client, name)
+
     def get_session_username(self) -> str:
         return str(self._client.whoami()["user"])
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
-            f"Determined.{name} is not supported by detcloud: there are no workspaces and"
+            f"Determined.{name} is not supported by detcloud: there are no"
             " passwords here; detcloud.Client and the detcloud command do what there is"
         )
 
@@ -353,6 +384,8 @@ create_model = _on_cluster("create_model")
 get_model = _on_cluster("get_model")
 get_models = _on_cluster("get_models")
 list_models = _on_cluster("list_models")
+list_workspaces = _on_cluster("list_workspaces")
+get_workspace = _on_cluster("get_workspace")
 get_session_username = _on_cluster("get_session_username")
 
 

@@ -37,7 +37,9 @@ _NO_CLIENT = (
     " detcloud command."
 )
 _NO_MODEL_IDS = "models have names and no ids: use get_model(NAME)."
-_NO_WORKSPACES = "there are no workspaces and projects: experiments have labels."
+_NAMED_WORKSPACES = (
+    "a workspace is there while experiments are in it: write its name into their configurations."
+)
 _SORTED = "lists have one order; sort what they give."
 _NATIVE = "start the experiment with `detcloud create CONFIG MODEL_DIRECTORY` instead."
 _NATIVE_SPACE = "write the hyperparameter into the configuration, with `type` and its range."
@@ -285,17 +287,16 @@ _MODULES = {
             "detcloud.compatibility.client",
             "Checkpoint Experiment ExperimentReference ExperimentState OrderBy Trial"
             " TrialReference create_experiment get_checkpoint get_experiment get_session_username"
-            " get_trial list_experiments login create_model get_model get_models list_models",
+            " get_trial list_experiments login create_model get_model get_models list_models"
+            " get_workspace list_workspaces",
         )
         | _same_names("detcloud.compatibility.models", "Model ModelSortBy ModelVersion")
+        | _same_names("detcloud.compatibility.projects", "ExperimentSortBy Project Workspace")
         | {"Determined": "detcloud.compatibility.client:Cluster"},
         missing={
             "get_model_by_id": _NO_MODEL_IDS,
-            **_all_missing("CheckpointSortBy ExperimentSortBy TrialSortBy", _SORTED),
-            **_all_missing(
-                "Project Workspace create_workspace delete_workspace get_workspace list_workspaces",
-                _NO_WORKSPACES,
-            ),
+            **_all_missing("CheckpointSortBy TrialSortBy", _SORTED),
+            **_all_missing("create_workspace delete_workspace", _NAMED_WORKSPACES),
             **_all_missing(
                 "User create_user get_user_by_name iter_trials_metrics list_users logout whoami"
                 " Session",

@@ -34,8 +34,6 @@ class UnusedSetting(NamedTuple):
 
 
 UNUSED_SETTINGS = (
-    UnusedSetting(("workspace",), "this cluster has no workspaces"),
-    UnusedSetting(("project",), "this cluster has no projects"),
     UnusedSetting(("environment", "ports"), NETWORK),
     UnusedSetting(("environment", "proxy_ports"), NETWORK),
     UnusedSetting(("environment", "pod_spec"), "agents run containers, no pods"),

@@ -7,6 +7,8 @@ import pytest
 
 from detcloud import DetcloudError
 from detcloud.compatibility import client
+from detcloud.compatibility.handles import OrderBy
+from detcloud.compatibility.projects import ExperimentSortBy
 from tests.unit.core.trial_files import enter, make_trial
 
 STORED = [("a", 7, 0.3), ("b", 8, 0.1), ("c", 7, 0.2)]
@@ -44,9 +46,16 @@ class Cluster:
             ),
         )
 
-    def experiments(self, states: Any, name: Any) -> Iterator[Any]:
-        Cluster.asked.append((states, name))
+    def experiments(self, **asked: Any) -> Iterator[Any]:
+        Cluster.asked.append({key: value for key, value in asked.items() if value is not None})
         return iter([self.experiment(3), self.experiment(4)])
+
+    def workspaces(self) -> list[Any]:
+        return [{"workspace": "Vision", "projects": 1, "experiments": 2, "open": 1, "archived": 0}]
+
+    def projects(self, workspace: str) -> list[Any]:
+        counts = {"experiments": 2, "open": 1, "archived": 0}
+        return [{"workspace": workspace, "project": "Digits", **counts}]
 
     def trial(self, trial_id: int) -> Any:
         stored = [one for one in self.checkpoints() if one.trial_id == trial_id]
@@ -110,18 +119,40 @@ def test_experiments_are_listed() -> None:
         users=["ann"], labels=["nlp"], states=[client.ExperimentState.PAUSED], name="f"
     )
     assert [one.id for one in found] == [3, 4]
-    assert Cluster.asked == [(["PAUSED"], "f")]
+    newest = {"sort_by": "id", "order_by": "desc"}
+    assert Cluster.asked == [{"states": ["PAUSED"], "name": "f", **newest}]
     assert client.list_experiments(users=["bob"]) == []
-    with pytest.raises(DetcloudError, match="list_experiments takes no sort_by here"):
-        client.list_experiments(sort_by="ID")
+    with pytest.raises(DetcloudError, match="list_experiments takes no project_id here"):
+        client.list_experiments(project_id=7)
+    with pytest.raises(DetcloudError, match="project_id=7 names none"):
+        client.create_experiment({}, "code", project_id=7)
+
+
+def test_experiments_are_sorted_and_grouped() -> None:
+    client.list_experiments(
+        sort_by=ExperimentSortBy.SEARCHER_METRIC_VAL,
+        order_by=OrderBy.ASC,
+        workspace="Vision",
+        project="Digits",
+    )
+    order = {"sort_by": "metric", "order_by": "asc"}
+    assert Cluster.asked == [{"states": [], "workspace": "Vision", "project": "Digits", **order}]
+    (workspace,) = client.list_workspaces()
+    assert client.get_workspace("Vision") == workspace
+    (project,) = workspace.list_projects()
+    assert (project.name, project.workspace_name, project.n_experiments) == ("Digits", "Vision", 2)
+    with pytest.raises(DetcloudError, match="no experiment is in a workspace 'Text'; there is Vis"):
+        client.get_workspace("Text")
+    with pytest.raises(AttributeError, match=r"Workspace\.create_project is not supported"):
+        workspace.create_project("x")
 
 
 def test_what_there_is_not_says_what_to_do() -> None:
     client.login("http://cluster")
     with pytest.raises(AttributeError, match=r"Experiment\.set_notes is not supported by detcloud"):
         client.get_experiment(3).set_notes("x")
-    with pytest.raises(AttributeError, match=r"Determined\.get_workspace is not supported"):
-        client.Cluster().get_workspace("w")
+    with pytest.raises(AttributeError, match=r"Determined\.create_workspace is not supported"):
+        client.Cluster().create_workspace("w")
     with pytest.raises(DetcloudError, match="models have no ids here; give the name instead of 7"):
         client.get_model(7)
     with pytest.raises(DetcloudError, match="detcloud token login"):

@@ -32,7 +32,9 @@ def test_an_empty_file_is_one_pool_with_fair_shares() -> None:
     (pool,) = config.resource_pools
     assert (pool.pool_name, pool.provider) == ("default", None)
     assert config.scheduler_of(pool).type == "fair_share"
-    assert pool_settings(pool, config, PoolSettings()) == PoolSettings(reserve_after_ms=600_000)
+    assert pool_settings(pool, config, PoolSettings()) == PoolSettings(
+        reserve_after_ms=600_000, idle_apart=True
+    )
 
 
 @pytest.mark.parametrize(("written", "reserve_after_ms"), [("90s", 90_000), ("0", None)])

@@ -51,7 +51,12 @@ def add_create_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--local", action="store_true", help="with --test-mode: in this terminal")
     parser.add_argument("--template", metavar="NAME", help="a template to complete CONFIG with")
     add_overrides_option(parser)
-    add_replaced_option(parser, "--project_id", "--project-id", instead="labels group experiments")
+    add_replaced_option(
+        parser,
+        "--project_id",
+        "--project-id",
+        instead="projects have names: `--config workspace=NAME --config project=NAME`",
+    )
     add_replaced_option(parser, "-p", "--publish", instead="a trial's ports stay on its machine")
     add_replaced_option(parser, "--git", instead="the folder is sent as it is")
     add_output_options(parser, csv=False)

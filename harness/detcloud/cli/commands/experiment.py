@@ -10,18 +10,23 @@ from pathlib import Path
 from detcloud.cli.framework.argument_types import parse_ids, parse_seconds
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.options import (
+    add_metadata_option,
     add_paging_options,
-    add_replaced_option,
     fetch_limit,
     skip_offset,
 )
 from detcloud.cli.framework.session import add_experiment_argument, connect, load_experiment
-from detcloud.cli.rendering.columns import EXPERIMENT_COLUMNS, EXPERIMENT_DETAILS
+from detcloud.cli.rendering.columns import (
+    EXPERIMENT_COLUMNS,
+    EXPERIMENT_DETAILS,
+    PROJECT_COLUMNS,
+)
 from detcloud.cli.rendering.experiment_tables import metric_items, print_metrics, write_tables
 from detcloud.cli.rendering.hints import print_failure_hint, print_search_method_hint
 from detcloud.cli.rendering.output import (
     add_output_options,
     print_items,
+    print_note,
     print_record,
     print_value,
 )
@@ -31,6 +36,7 @@ from detcloud.cli.rendering.table import shorten_message
 from detcloud.cli.rendering.terminal import progress_bar
 from detcloud.client import Experiment
 from detcloud.client.curves import RecordedCurves
+from detcloud.client.experiment_list import SORT_FIELDS
 
 LIST_LIMIT = 100
 
@@ -42,17 +48,36 @@ def add_list_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--user", help="only this user's")
     parser.add_argument("--label", help="only those with this label")
     parser.add_argument("--name", metavar="PART", help="only those whose name holds this")
+    parser.add_argument("--workspace", "-w", metavar="NAME", help="only those of this workspace")
+    parser.add_argument("--project", metavar="NAME", help="only those of this project")
+    add_metadata_option(parser)
     parser.add_argument("--archived", action="store_true", help="only archived ones")
     parser.add_argument("--all", "-a", action="store_true", help="archived ones too, and no limit")
     add_paging_options(parser, LIST_LIMIT, "newest")
-    add_replaced_option(
-        parser, "--show_project", "--show-project", instead="labels group experiments"
+    parser.add_argument(
+        "--sort-by",
+        choices=SORT_FIELDS,
+        default="id",
+        help="what else than id and submitted: of the newest 5,000 that are stored, and progress"
+        " and metric of the newest 1,000 that fit (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--order-by", choices=("asc", "desc"), default="desc", help="default: %(default)s"
+    )
+    parser.add_argument(
+        "--show_project", "--show-project", action="store_true", help="workspace and project, too"
     )
     add_output_options(parser)
 
 
 def list_experiments(arguments: Namespace) -> int:
     experiments = connect(arguments).experiments(
+        sort_by=arguments.sort_by,
+        order_by=arguments.order_by,
+        on_left_out=print_note,
+        workspace=arguments.workspace,
+        project=arguments.project,
+        metadata=arguments.metadata,
         states=arguments.state.upper().split(",") if arguments.state else (),
         user=arguments.user,
         label=arguments.label,
@@ -61,7 +86,8 @@ def list_experiments(arguments: Namespace) -> int:
         limit=None if arguments.all else fetch_limit(arguments),
     )
     items = (experiment.data for experiment in skip_offset(experiments, arguments))
-    print_items(EXPERIMENT_COLUMNS, items, arguments)
+    shown = PROJECT_COLUMNS if arguments.show_project else ()
+    print_items((*EXPERIMENT_COLUMNS, *shown), items, arguments)
     return 0
 
 

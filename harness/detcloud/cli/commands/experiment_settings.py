@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from argparse import ArgumentParser, Namespace
+import json
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from typing import Any
 
 from detcloud.cli.framework.argument_types import (
     parse_cost_limit,
@@ -20,6 +22,7 @@ from detcloud.cli.rendering.quantities import bytes_text, count_text, dollars_te
 from detcloud.cli.rendering.table import cell_text
 from detcloud.cli.rendering.terminal import sanitize
 from detcloud.client import Experiment
+from detcloud.client.experiment import UNSET
 from detcloud.client.records import CollectionPreview
 from detcloud.shared.errors import DetcloudError
 
@@ -76,6 +79,53 @@ def set_description(arguments: Namespace) -> int:
     experiment.set(description=arguments.description)
     print(f"the description of experiment {experiment.id} was set")
     return 0
+
+
+def add_metadata_arguments(parser: ArgumentParser) -> None:
+    add_experiment_argument(parser)
+    parser.add_argument(
+        "values",
+        nargs="+",
+        type=parse_metadata_value,
+        metavar="KEY=VALUE",
+        help="such as data.version=3, the value as JSON or else a text; `KEY=` removes it",
+    )
+
+
+def set_metadata(arguments: Namespace) -> int:
+    """Merge values into the metadata; two commands at once may lose one's."""
+    experiment = load_experiment(arguments)
+    metadata: dict[str, Any] = dict(experiment.metadata)
+    for keys, value in arguments.values:
+        metadata = merge_metadata(metadata, keys, value)
+    experiment.set_metadata(metadata)
+    print(f"the metadata of experiment {experiment.id} was set")
+    return 0
+
+
+def parse_metadata_value(text: str) -> tuple[list[str], Any]:
+    """Parse `a.b=VALUE` into the keys on the way and the value, UNSET for none."""
+    path, equals, value = text.partition("=")
+    keys = path.split(".")
+    if not equals or not all(keys):
+        raise ArgumentTypeError(f"{text!r} is not KEY=VALUE, such as data.version=3")
+    if not value:
+        return keys, UNSET
+    try:
+        return keys, json.loads(value)
+    except ValueError:
+        return keys, value
+
+
+def merge_metadata(metadata: dict[str, Any], keys: list[str], value: Any) -> dict[str, Any]:
+    """Return metadata with a value at the end of a path, or without it for UNSET."""
+    first, *rest = keys
+    if not rest:
+        others = {key: known for key, known in metadata.items() if key != first}
+        return others if value is UNSET else {**others, first: value}
+    below = metadata.get(first)
+    inner = merge_metadata(below if isinstance(below, dict) else {}, rest, value)
+    return {**metadata, first: inner}
 
 
 def add_max_slots_arguments(parser: ArgumentParser) -> None:
@@ -206,6 +256,7 @@ def _print_preview(preview: CollectionPreview, arguments: Namespace) -> None:
 HANDLERS: Handlers = {
     "experiment label add": Handler(add_label_arguments, add_labels),
     "experiment label remove": Handler(add_label_arguments, remove_labels),
+    "experiment set metadata": Handler(add_metadata_arguments, set_metadata),
     "experiment set name": Handler(add_name_arguments, set_name),
     "experiment set description": Handler(add_description_arguments, set_description),
     "experiment set max-slots": Handler(add_max_slots_arguments, set_max_slots),

@@ -6,7 +6,12 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from detcloud.cli.framework.command_parser import Handler, Handlers
-from detcloud.cli.framework.options import add_paging_options, fetch_limit, skip_offset
+from detcloud.cli.framework.options import (
+    add_metadata_option,
+    add_paging_options,
+    fetch_limit,
+    skip_offset,
+)
 from detcloud.cli.framework.session import (
     add_experiment_argument,
     add_trial_argument,
@@ -39,13 +44,15 @@ METRIC_COLUMNS = (
 
 def add_list_arguments(parser: ArgumentParser) -> None:
     add_experiment_argument(parser)
+    add_metadata_option(parser)
     add_paging_options(parser, None)
     add_output_options(parser)
 
 
 def list_trials(arguments: Namespace) -> int:
     path = f"/experiments/{arguments.experiment_id}/trials"
-    items = connect(arguments).items(path, fetch_limit(arguments))
+    wanted = arguments.metadata or None
+    items = connect(arguments).items(path, fetch_limit(arguments), metadata=wanted)
     print_items(TRIAL_COLUMNS, skip_offset(items, arguments), arguments)
     return 0
 

@@ -37,6 +37,8 @@ NOUNS = {
     "trial": "look at trials",
     "checkpoint": "list, download and delete checkpoints",
     "model": "keep checkpoints as versions of named models",
+    "workspace": "see how experiments are grouped",
+    "project": "see how experiments are grouped",
     "job": "look at the queue and change its order",
     "resource-pool": "look at the resource pools and change them",
     "agent": "look at the machines and take them out of use",
@@ -55,6 +57,8 @@ NOUN_ALIASES = {
     "t": "trial",
     "c": "checkpoint",
     "m": "model",
+    "w": "workspace",
+    "p": "project",
     "j": "job",
     "rp": "resource-pool",
     "a": "agent",
@@ -141,6 +145,8 @@ _EXPERIMENT = (
     ),
     Command("experiment", "label add", "add labels", "experiment_settings"),
     Command("experiment", "label remove", "remove labels", "experiment_settings"),
+    Command("experiment", "move", "put experiments into another project", "project"),
+    Command("experiment", "set metadata", "say what to find it by", "experiment_settings"),
     Command("experiment", "set name", "call it something else", "experiment_settings"),
     Command("experiment", "set description", "describe it otherwise", "experiment_settings"),
     Command(
@@ -225,6 +231,11 @@ _MODEL = (
     Command("model", "register-version", "make a checkpoint its next version", "model"),
     Command("model", "set-version", "change what is said of a version", "model"),
     Command("model", "delete-version", "let a version's checkpoint go", "model"),
+)
+
+_GROUPS = (
+    Command("workspace", "list", "list workspaces", "project", (), ("ls",)),
+    Command("project", "list", "list projects", "project", (), ("ls",)),
 )
 
 _QUEUE = (
@@ -364,7 +375,7 @@ _FLAT = (
     Command("", "version", "show versions", "version", ("version",)),
 )
 
-COMMANDS = (*_EXPERIMENT, *_TRIAL, *_CHECKPOINT, *_MODEL, *_QUEUE, *_CLUSTER, *_FLAT)
+COMMANDS = (*_EXPERIMENT, *_TRIAL, *_CHECKPOINT, *_MODEL, *_GROUPS, *_QUEUE, *_CLUSTER, *_FLAT)
 
 
 def noun_spellings(noun: str) -> list[str]:

@@ -112,6 +112,17 @@ def add_replaced_option(parser: ArgumentParser, *flags: str, instead: str) -> No
     parser.add_argument(*flags, action=RejectOption, nargs="?", help=SUPPRESS)
 
 
+def add_metadata_option(parser: ArgumentParser) -> None:
+    """Add `--metadata KEY=VALUE`, which finds what has a value in its metadata."""
+    parser.add_argument(
+        "--metadata",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="only those with this in their metadata, such as data.version=3; may be repeated",
+    )
+
+
 def add_overrides_option(parser: ArgumentParser) -> None:
     """Add `--config KEY=VALUE`, which sets fields of a configuration file."""
     parser.add_argument(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-_PROJECTS = "there are no workspaces and projects; labels group experiments: `detcloud experiment \
-label add`, `detcloud list --label`"
+_PROJECTS = "workspaces and projects are names, there while experiments are in them: `workspace` \
+and `project` of a configuration, `detcloud experiment move`, `detcloud experiment list --project`"
+_GROUP_VERBS = ("archive", "create", "delete", "describe", "edit", "unarchive")
+_OF_PROJECT = "`detcloud experiment list --workspace WORKSPACE --project PROJECT`"
 _TASKS = "this cluster runs experiments only; an `entrypoint` may be any command"
 _USERS = "whoever holds a token of a user is that user: `detcloud token create USER`, \
 `detcloud token list`"
@@ -28,8 +30,6 @@ REPLACED_NOUNS = {
     "dev": "the API is described at /api/v1/openapi.json of the cluster",
     "notebook": _TASKS,
     "oauth": "a token is all it takes: `detcloud token create`",
-    "p": _PROJECTS,
-    "project": _PROJECTS,
     "rbac": _ROLES,
     "res": _QUEUE,
     "resources": _QUEUE,
@@ -37,18 +37,22 @@ REPLACED_NOUNS = {
     "task": _TASKS,
     "tensorboard": _CURVES,
     "user-group": _ROLES,
-    "w": _PROJECTS,
-    "workspace": _PROJECTS,
 }
 REPLACED_VERBS = {
     "deploy local": _SERVER,
-    "experiment move": _PROJECTS,
     "experiment set log-retention": _LOG_RETENTION,
     "trial set log-retention": _LOG_RETENTION,
+    **{f"{noun} {verb}": _PROJECTS for noun in ("workspace", "project") for verb in _GROUP_VERBS},
+    "workspace bindings": _PROJECTS,
+    "workspace list-members": _ROLES,
+    "workspace list-pools": "`detcloud resource-pool list`: every pool is there for everybody",
+    "workspace list-projects": "`detcloud project list WORKSPACE`",
+    "workspace resource-quota": "`detcloud experiment set max-slots` limits an experiment",
+    "project list-experiments": _OF_PROJECT,
     "master cluster-message": "there are no messages to everyone",
     "master config": "`detcloud status` shows the cluster; `detcloud up --help` its options",
     "template set-value": "`detcloud template set NAME FILE` replaces a template",
-    "resource-pool bindings": f"every pool is there for everybody; {_PROJECTS}",
+    "resource-pool bindings": "every pool is there for everybody",
     "token edit": "make another with `detcloud token create` and revoke this one",
     "user activate": _USERS,
     "user change-password": _USERS,

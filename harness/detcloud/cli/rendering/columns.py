@@ -61,12 +61,18 @@ EXPERIMENT_COLUMNS = (
     field_column("Metric", "metric", drop_rank=1),
     field_column("Best", "best_metric"),
 )
+PROJECT_COLUMNS = (
+    field_column("Workspace", "workspace"),
+    field_column("Project", "project"),
+)
 EXPERIMENT_DETAILS = (
     *EXPERIMENT_COLUMNS,
+    *PROJECT_COLUMNS,
     field_column("Best trial", "best_trial_id"),
     Column("Trials", _trial_counts_text),
     field_column("Description", "description"),
     Column("Labels", lambda item: ", ".join(item.get("labels") or [])),
+    Column("Metadata", lambda item: item.get("metadata") or None),
     field_column("Archived", "archived"),
     Column("Preferred pools", _preferred_pools_text),
     field_column("Seed", "seed"),

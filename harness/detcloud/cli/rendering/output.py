@@ -35,6 +35,11 @@ def print_items(columns: Sequence[Column], items: Iterable[Item], arguments: Nam
         print_value(rows, arguments.form)
 
 
+def print_note(text: str) -> None:
+    """Print on stderr what is to be known of a list, which goes to stdout."""
+    print(f"note: {text}", file=sys.stderr)
+
+
 def print_record(columns: Sequence[Column], item: Item, arguments: Namespace) -> None:
     """Print one item, in text as a line for each field."""
     if arguments.form == "csv":

@@ -57,9 +57,9 @@ def test_help_lists_them(detcloud: Detcloud) -> None:
 @pytest.mark.parametrize(
     ("words", "typed", "instead"),
     [
-        (["workspace", "list"], "workspace", "labels group experiments"),
-        (["w"], "w", "labels group experiments"),
-        (["e", "move", "1", "a", "b"], "experiment move", "labels group experiments"),
+        (["workspace", "create", "a"], "workspace create", "names, there while experiments"),
+        (["w", "list-projects", "a"], "workspace list-projects", "project list WORKSPACE"),
+        (["p", "list-experiments", "a", "b"], "project list-experiments", "--workspace"),
         (["user", "create", "bob"], "user create", "`detcloud token create USER`"),
         (["user", "login"], "user login", "`detcloud token login`"),
         (["token", "edit", "1"], "token edit", "revoke this one"),

@@ -1,0 +1,26 @@
+"""The rows by which an experiment is found by its metadata, one for each term of it."""
+
+from collections.abc import Mapping
+
+from control_plane.actors.experiment.state import listing_sort_key
+from control_plane.actors.metadata_terms import TERMS_MAX, metadata_partition, metadata_terms
+from control_plane.actors.step import CommandRefused, StepContext
+
+
+def write_metadata_rows(
+    experiment_id: int,
+    before: Mapping[str, object],
+    after: Mapping[str, object],
+    context: StepContext,
+) -> None:
+    """Write the rows by which the experiment is found by its metadata, and remove those of terms
+    that it has no more; CommandRefused invalid for too many terms.
+    """
+    old, new = metadata_terms(before), metadata_terms(after)
+    if len(new) > TERMS_MAX:
+        raise CommandRefused(
+            "invalid", f"metadata: has {len(new)} values; at most {TERMS_MAX} are allowed"
+        )
+    for term in sorted(old ^ new):
+        body = b"" if term in new else None
+        context.write_row(metadata_partition(term), listing_sort_key(experiment_id), body)

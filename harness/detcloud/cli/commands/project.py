@@ -1,0 +1,114 @@
+"""`detcloud workspace` and `project`: the names that experiments are grouped by."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Sequence
+
+from detcloud.cli.framework.argument_types import parse_ids
+from detcloud.cli.framework.command_parser import Handler, Handlers
+from detcloud.cli.framework.options import add_paging_options, fetch_limit, skip_offset
+from detcloud.cli.framework.session import connect
+from detcloud.cli.rendering.output import add_output_options, print_items, print_note
+from detcloud.cli.rendering.table import Column, Item, cell_text, field_column
+from detcloud.shared.errors import DetcloudError
+
+_COUNTS = (
+    field_column("Experiments", "experiments"),
+    field_column("Open", "open"),
+    field_column("Archived", "archived", drop_rank=1),
+)
+WORKSPACE_COLUMNS = (
+    field_column("Workspace", "workspace"),
+    field_column("Projects", "projects"),
+    *_COUNTS,
+)
+PROJECT_COLUMNS = (
+    field_column("Workspace", "workspace"),
+    field_column("Project", "project"),
+    *_COUNTS,
+)
+
+
+def add_list_projects_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("workspace", nargs="?", metavar="WORKSPACE", help="only those of this one")
+    add_list_arguments(parser)
+
+
+def add_list_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("--sort-by", choices=("name",), default="name", help="the only order")
+    parser.add_argument(
+        "--order-by", choices=("asc", "desc"), default="asc", help="default: %(default)s"
+    )
+    add_paging_options(parser, None)
+    add_output_options(parser)
+
+
+def list_projects(arguments: Namespace) -> int:
+    found = connect(arguments).projects(arguments.workspace, on_left_out=print_note)
+    _print_list(PROJECT_COLUMNS, [{**item} for item in found], arguments)
+    return 0
+
+
+def list_workspaces(arguments: Namespace) -> int:
+    found = connect(arguments).workspaces(on_left_out=print_note)
+    _print_list(WORKSPACE_COLUMNS, [{**item} for item in found], arguments)
+    return 0
+
+
+def _print_list(columns: Sequence[Column], items: list[Item], arguments: Namespace) -> None:
+    if arguments.order_by == "desc":
+        items.reverse()
+    shown = skip_offset(items[: fetch_limit(arguments)], arguments)
+    print_items(columns, shown, arguments)
+
+
+def add_move_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "words",
+        nargs="+",
+        metavar="EXPERIMENT... WORKSPACE/PROJECT",
+        help="ids, with spaces or commas between them, and where to; also `WORKSPACE PROJECT`",
+    )
+
+
+def move_experiments(arguments: Namespace) -> int:
+    """Move the experiments one by one; what was moved before one that fails stays moved."""
+    ids, workspace, project = parse_move(arguments.words)
+    client = connect(arguments)
+    for experiment_id in ids:
+        experiment = client.experiment(experiment_id)
+        experiment.move(workspace, project)
+        where = f"{cell_text(experiment.workspace)}/{cell_text(experiment.project)}"
+        print(f"experiment {experiment_id} is in {where}")
+    return 0
+
+
+def parse_move(words: Sequence[str]) -> tuple[list[int], str, str]:
+    """Parse ids and what follows them: `WORKSPACE/PROJECT`, or both as words of their own.
+
+    Raises:
+        DetcloudError: they are neither.
+    """
+    *numbers, last = words
+    workspace, slash, project = last.partition("/")
+    if not slash and len(numbers) > 1:
+        *numbers, workspace = numbers
+        project = last
+    if not numbers or not workspace or not project:
+        raise DetcloudError(
+            f"{' '.join(words)!r} does not say where to; expected ids and WORKSPACE/PROJECT, such"
+            " as `detcloud experiment move 12 13 Vision/Digits`"
+        )
+    try:
+        ids = [number for part in numbers for number in parse_ids(part)]
+    except ArgumentTypeError as error:
+        raise DetcloudError(str(error)) from None
+    return list(dict.fromkeys(ids)), workspace, project
+
+
+HANDLERS: Handlers = {
+    "workspace list": Handler(add_list_arguments, list_workspaces),
+    "project list": Handler(add_list_projects_arguments, list_projects),
+    "experiment move": Handler(add_move_arguments, move_experiments),
+}

@@ -1,0 +1,318 @@
+"""Workspaces, projects, metadata and orders of experiments over HTTP."""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from control_plane.access.principals import Role
+from control_plane.actors.experiment.state import LISTING
+from control_plane.actors.messages.experiment import CollectionEnded
+from control_plane.actors.metadata_terms import metadata_partition
+from control_plane.queries import experiment_list, projects
+from tests.unit.api.agent_side import CONFIG, Agent, metrics
+from tests.unit.api.cluster import TOKENS, V1, Cluster
+from tests.unit.api.exchange import Answer, call
+
+SINGLE = """
+name: NAME
+entrypoint: python train.py
+searcher: {name: single, metric: loss, max_length: {batches: 10}}
+"""
+
+
+def create(cluster: Cluster, name: str = "digits", *overrides: str) -> int:
+    answer = cluster.create(SINGLE.replace("NAME", name), overrides=list(overrides), paused=True)
+    assert answer.status == 201, answer.body
+    number: int = answer.json["id"]
+    return number
+
+
+def change(cluster: Cluster, number: int, **fields: Any) -> Answer:
+    path = f"{V1}/experiments/{number}"
+    return call(cluster.app, "PATCH", path, token=TOKENS[Role.USER], content=fields)
+
+
+def list_ids(cluster: Cluster, **query: object) -> list[int]:
+    answer = cluster.get(f"/experiments?{urlencode(query, doseq=True)}")
+    assert answer.status == 200, answer.body
+    return [item["id"] for item in answer.json["items"]]
+
+
+def find_ids(cluster: Cluster, *filters: str) -> list[int]:
+    return list_ids(cluster, metadata=list(filters))
+
+
+def refusal(answer: Answer) -> str:
+    assert (answer.status, answer.code) == (422, "invalid"), answer.body
+    message: str = answer.json["error"]["message"]
+    return message
+
+
+def test_an_experiment_is_listed_by_its_workspace_and_project(cluster: Cluster) -> None:
+    create(cluster)
+    create(cluster, "a", "workspace=Vision", "project=Digits")
+    create(cluster, "b", "workspace=Vision")
+    create(cluster, "c", "project=Digits")
+    assert list_ids(cluster, workspace="Vision") == [3, 2]
+    assert list_ids(cluster, project="Digits") == [4, 2]
+    assert list_ids(cluster, workspace="Vision", project="Digits") == [2]
+    assert list_ids(cluster, workspace="Uncategorized", project="Uncategorized") == [1]
+    assert list_ids(cluster, workspace="vision") == []
+    shown = cluster.get("/experiments/2").json
+    assert (shown["workspace"], shown["project"]) == ("Vision", "Digits")
+    assert shown["warnings"] == []
+
+
+def test_projects_and_workspaces_are_counted(cluster: Cluster) -> None:
+    create(cluster)
+    for name in "ab":
+        create(cluster, name, "workspace=Vision", "project=Digits")
+    create(cluster, "c", "workspace=Vision", "project=Faces")
+    assert cluster.post("/experiments/2/kill", {}).status == 200
+    assert cluster.post("/experiments/2/archive", {}).status == 200
+    none, digits, faces = cluster.get("/projects").json["items"]
+    counts = {"experiments": 1, "open": 1, "archived": 0}
+    assert none == {"workspace": "Uncategorized", "project": "Uncategorized", **counts}
+    assert faces == {"workspace": "Vision", "project": "Faces", **counts}
+    # Of the two one was killed and archived.
+    assert digits == {"workspace": "Vision", "project": "Digits", "experiments": 2} | {
+        "open": 1,
+        "archived": 1,
+    }
+    assert cluster.get("/projects?workspace=Vision").json["items"] == [digits, faces]
+    assert cluster.get("/projects?workspace=Text").json == {"items": [], "left_out_before": None}
+    vision = cluster.get("/workspaces").json["items"][1]
+    sums = {"projects": 2, "experiments": 3, "open": 2, "archived": 1}
+    assert vision == {"workspace": "Vision", **sums}
+
+
+def test_only_the_newest_experiments_are_counted(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        create(cluster)
+    monkeypatch.setattr(projects, "COUNTED_MAX", 2)
+    answer = cluster.get("/projects").json
+    assert (answer["items"][0]["experiments"], answer["left_out_before"]) == (2, 2)
+    monkeypatch.setattr(projects, "COUNTED_MAX", 3)
+    assert cluster.get("/workspaces").json["left_out_before"] is None
+
+
+def test_an_experiment_moves(cluster: Cluster) -> None:
+    number = create(cluster)
+    moved = change(cluster, number, workspace="Vision", project="Digits").json
+    assert (moved["workspace"], moved["project"]) == ("Vision", "Digits")
+    assert change(cluster, number, project="Faces").json["workspace"] == "Vision"
+    assert list_ids(cluster, workspace="Vision", project="Faces") == [number]
+    assert list_ids(cluster, project="Digits") == []
+    # What else it is called stays, and so does where it is when that changes.
+    assert change(cluster, number, labels=["x"]).json["project"] == "Faces"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("a/b", "holds '/'"),
+        ("a,b", "holds ','"),
+        ("a\nb", r"holds '\n'"),
+        (" a", "begins or ends with a space"),
+        ("\u202eb", r"holds '\u202e'"),
+        ("\ud800", "must be a valid string"),
+    ],
+)
+def test_a_name_that_lists_cannot_have_is_refused(cluster: Cluster, name: str, why: str) -> None:
+    number = create(cluster)
+    for field in ("workspace", "project"):
+        assert why in refusal(change(cluster, number, **{field: name}))
+        if name.isascii():
+            query = urlencode({field: name})
+            assert why in refusal(cluster.get(f"/experiments?{query}"))
+            config = SINGLE + f"{field}: {name!r}\n".replace("'", '"')
+            assert why in refusal(cluster.create(config))
+    assert cluster.get(f"/experiments/{number}").json["project"] == "Uncategorized"
+
+
+def test_a_name_has_128_characters_at_most(cluster: Cluster) -> None:
+    number = create(cluster)
+    assert change(cluster, number, project="x" * 128).status == 200
+    assert change(cluster, number, project="x" * 129).status == 422
+    assert change(cluster, number, project="").status == 422
+    text = refusal(cluster.create(SINGLE + f"project: {'x' * 129}\n"))
+    assert "has 129 characters; at most 128 are allowed" in text
+    assert cluster.get(f"/experiments?workspace={'x' * 201}").status == 422
+    assert cluster.get(f"/projects?workspace={'x' * 129}").status == 422
+
+
+def test_experiments_are_found_by_their_metadata(cluster: Cluster) -> None:
+    data: Mapping[int, dict[str, Any]] = {
+        1: {"data": {"version": 3, "set": "mnist"}, "tags": ["a", "b"], "ok": True},
+        2: {"data": {"version": 3.0}, "ok": False, "none": None},
+        3: {"data": {"version": "4"}},
+    }
+    for number, metadata in data.items():
+        create(cluster)
+        assert change(cluster, number, metadata=metadata).json["metadata"] == metadata
+    # 3 and 3.0 are equal; a text is found by what it says.
+    assert find_ids(cluster, "data.version=3") == find_ids(cluster, "data.version=3.00") == [2, 1]
+    assert find_ids(cluster, "data.version=4") == [3]
+    assert find_ids(cluster, "data.version=3", "data.set=mnist") == [1]
+    assert find_ids(cluster, "data.set=mnist", "ok=false") == []
+    assert find_ids(cluster, "tags=b") == find_ids(cluster, "ok=true") == [1]
+    assert find_ids(cluster, "none=null") == [2]
+    assert find_ids(cluster, "data=3") == find_ids(cluster, "version=3") == []
+    assert list_ids(cluster, metadata="data.version=3", sort="id", order="asc") == [1, 2]
+    assert list_ids(cluster, metadata="data.version=3", name="other") == []
+    assert change(cluster, 1, metadata={"data": {"version": 4}}).status == 200
+    assert find_ids(cluster, "data.version=3") == [2]
+    assert find_ids(cluster, "data.version=4") == [3, 1]
+    assert find_ids(cluster, "tags=b") == []
+
+
+def test_a_search_goes_on_where_a_page_ended(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(1, 6):
+        create(cluster)
+        change(cluster, number, metadata={"kind": "odd" if number % 2 else "even", "all": 1})
+    # A request looks at two of the five with `all`, of which 5, 3 and 1 are odd.
+    monkeypatch.setattr(experiment_list, "LOOKED_UP_MAX", 2)
+    seen, cursor = [], ""
+    while True:
+        answer = cluster.get(f"/experiments?metadata=all=1&metadata=kind=odd{cursor}").json
+        seen.append([item["id"] for item in answer["items"]])
+        if answer["next_cursor"] is None:
+            break
+        cursor = f"&cursor={answer['next_cursor']}"
+    assert seen == [[5], [3], [1]]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("x", "must be KEY=VALUE"),
+        ("=x", "must be KEY=VALUE"),
+        ("k" * 201 + "=x", "has a key of 201 characters; at most 200 are found"),
+        ("k=" + "x" * 201, "has a value of 201 characters"),
+        ("a\0=x", "has a key with a character that cannot be printed"),
+    ],
+)
+def test_a_filter_that_finds_nothing_ever_is_refused(cluster: Cluster, text: str, why: str) -> None:
+    query = urlencode({"metadata": text})
+    create(cluster)
+    for path in ("/experiments", "/experiments/1/trials"):
+        assert why in refusal(cluster.get(f"{path}?{query}"))
+
+
+def test_metadata_is_bounded(cluster: Cluster) -> None:
+    number = create(cluster)
+    thirty = {f"k{n}": n for n in range(30)}
+    assert change(cluster, number, metadata=thirty).status == 200
+    # All thirty values go and thirty others come in one commit.
+    others = {f"k{n}": n + 1 for n in range(30)}
+    assert change(cluster, number, metadata=others).status == 200
+    assert find_ids(cluster, "k29=30") == [number]
+    text = refusal(change(cluster, number, metadata={**thirty, "k30": 1}))
+    assert "metadata: has 31 values; at most 30 are allowed" in text
+    assert "bytes as JSON; at most 4096 fit" in refusal(
+        change(cluster, number, metadata={"k": "x" * 4096})
+    )
+    deep: dict[str, Any] = {}
+    for _ in range(200):
+        deep = {"k": deep}
+    assert change(cluster, number, metadata=deep).status in (400, 422)
+    assert cluster.get("/experiments?" + "&".join(["metadata=k=1"] * 6)).status == 422
+    # What is longer than a filter is kept, and found by nothing.
+    assert change(cluster, number, metadata={"k": "x" * 201}).status == 200
+    assert find_ids(cluster, "k29=30") == []
+
+
+def test_nothing_finds_an_experiment_that_was_deleted(cluster: Cluster) -> None:
+    number = create(cluster)
+    change(cluster, number, metadata={"k": 1})
+    cluster.post(f"/experiments/{number}/kill", {})
+    path = f"{V1}/experiments/{number}"
+    assert call(cluster.app, "DELETE", path, token=TOKENS[Role.USER]).status == 200
+    engine = cluster.services.engine
+    ended = CollectionEnded(engine.read_state(f"experiment#{number}").generation)
+    engine.post_message(f"experiment#{number}", ended, sender="test")
+    engine.advance_until_idle([f"experiment#{number}"])
+    assert cluster.get(f"/experiments/{number}").status == 404
+    assert find_ids(cluster, "k=1") == []
+    for partition in (metadata_partition("k=1"), LISTING):
+        assert cluster.services.table.query(partition, " ", "\x7f").rows == ()
+
+
+def test_trials_are_found_by_what_their_code_set(cluster: Cluster) -> None:
+    assert cluster.create(CONFIG).status == 201
+    agent = Agent(cluster)
+    first, second = agent.take_work()
+    for allocation, fold in ((first, 1), (second, 2)):
+        line = {"kind": "trial_metadata", "metadata": {"cv": {"fold": fold}, "run": "x"}}
+        assert agent.report(allocation, line).status == 200
+    numbers = {
+        text: [
+            item["number"]
+            for item in cluster.get(f"/experiments/1/trials?metadata={text}").json["items"]
+        ]
+        for text in ("cv.fold=2", "run=x", "run=y", "cv.fold=2&metadata=run=x")
+    }
+    assert numbers["cv.fold=2"] == numbers["cv.fold=2&metadata=run=x"]
+    assert len(numbers["cv.fold=2"]) == 1
+    assert (numbers["run=x"], numbers["run=y"]) == ([0, 1], [])
+    page = cluster.get("/experiments/1/trials?metadata=run=x&limit=1").json
+    assert [item["number"] for item in page["items"]] == [0]
+    rest = cluster.get(f"/experiments/1/trials?metadata=run=x&cursor={page['next_cursor']}").json
+    assert [item["number"] for item in rest["items"]] == [1]
+
+
+def test_experiments_are_sorted_by_what_their_rows_say(cluster: Cluster) -> None:
+    for name in ("beta", "Alpha", "gamma", "alpha"):
+        create(cluster, name)
+    cluster.post("/experiments/3/kill", {})
+    assert list_ids(cluster, sort="id", order="asc") == [1, 2, 3, 4]
+    assert list_ids(cluster, sort="submitted") == [4, 3, 2, 1]
+    # Without regard to case, and of equals the newest first in both orders.
+    assert list_ids(cluster, sort="name", order="asc") == [4, 2, 1, 3]
+    assert list_ids(cluster, sort="name") == [3, 1, 4, 2]
+    # CANCELED comes before PAUSED.
+    assert list_ids(cluster, sort="state", order="asc") == [3, 4, 2, 1]
+    assert cluster.get("/experiments?sort=cost").status == 422
+    assert cluster.get("/experiments?order=up").status == 422
+
+
+def test_experiments_are_sorted_by_their_best_metric(cluster: Cluster) -> None:
+    agent = Agent(cluster, slots=2)
+    for _ in range(3):
+        create(cluster)
+    for number, loss in ((1, 0.5), (2, 0.25)):
+        assert cluster.post(f"/experiments/{number}/activate", {}).status == 200
+        (allocation,) = set(agent.take_work()) - set(agent.known[:-1])
+        agent.report(allocation, metrics(5 * number, "validation", loss=loss))
+    by_id = {item["id"]: item["best_metric"] for item in cluster.get("/experiments").json["items"]}
+    assert by_id == {1: 0.5, 2: 0.25, 3: None}
+    assert list_ids(cluster, sort="metric", order="asc") == [2, 1, 3]
+    # What has no value is last in both orders.
+    assert list_ids(cluster, sort="metric") == [1, 2, 3]
+
+
+def test_an_order_says_what_it_left_out(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("d", "c", "b", "a"):
+        create(cluster, name)
+    answer = cluster.get("/experiments?sort=name&order=asc&limit=3").json
+    assert [item["id"] for item in answer["items"]] == [4, 3, 2]
+    assert answer["left_out_before"] is None
+    rest = cluster.get(f"/experiments?sort=name&order=asc&cursor={answer['next_cursor']}").json
+    assert ([item["id"] for item in rest["items"]], rest["next_cursor"]) == ([1], None)
+    assert cluster.get(f"/experiments?sort=name&cursor={answer['next_cursor']}").status == 422
+    monkeypatch.setattr(experiment_list, "LISTED_MAX", 3)
+    answer = cluster.get("/experiments?sort=name").json
+    assert ([item["id"] for item in answer["items"]], answer["left_out_before"]) == ([2, 3, 4], 2)
+    monkeypatch.setattr(experiment_list, "LOOKED_UP_MAX", 2)
+    answer = cluster.get("/experiments?sort=progress").json
+    assert ([item["id"] for item in answer["items"]], answer["left_out_before"]) == ([4, 3], 3)
+    # By id nothing is left out, over as many pages as it takes.
+    first = cluster.get("/experiments").json
+    assert (len(first["items"]), first["left_out_before"]) == (3, None)
+    assert first["next_cursor"] is not None
