@@ -71,7 +71,8 @@ def test_a_created_experiment_is_described_and_listed(cluster: Cluster) -> None:
     assert described == expected
     assert config["max_restarts"] == 5
     assert config["reproducibility"] == {"experiment_seed": 7}
-    assert cluster.get("/experiments").json == {"items": [expected], "next_cursor": None}
+    page = {"items": [expected], "next_cursor": None, "left_out_before": None}
+    assert cluster.get("/experiments").json == page
 
 
 def test_a_search_that_needs_optuna_is_refused_without_it(

@@ -1,0 +1,74 @@
+"""Where experiments are moved to, and how their metadata is written, as words of a command."""
+
+from argparse import ArgumentTypeError
+
+import pytest
+
+from detcloud.cli.commands.experiment_settings import merge_metadata, parse_metadata_value
+from detcloud.cli.commands.project import parse_move
+from detcloud.client.experiment_list import metadata_filters, tell_of_left_out
+from detcloud.shared.errors import DetcloudError
+
+
+@pytest.mark.parametrize(
+    ("words", "move"),
+    [
+        (["1", "Vision/Digits"], ([1], "Vision", "Digits")),
+        (["1,2", "3", "1", "Vision/Old ones"], ([1, 2, 3], "Vision", "Old ones")),
+        # As Determined's command has it.
+        (["7", "Vision", "Digits"], ([7], "Vision", "Digits")),
+        # The cluster says that no name has a slash.
+        (["7", "a/b/c"], ([7], "a", "b/c")),
+    ],
+)
+def test_a_move_names_experiments_and_where_to(
+    words: list[str], move: tuple[list[int], str, str]
+) -> None:
+    assert parse_move(words) == move
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["Vision/Digits"], "does not say where to"),
+        (["1", "/Digits"], "does not say where to"),
+        (["1", "Vision/"], "does not say where to"),
+        (["1", "Vision"], "does not say where to"),
+        (["one", "Vision/Digits"], "'one' is no id"),
+        (["1", "2", "x", "Vision/Digits"], "'x' is no id"),
+    ],
+)
+def test_a_move_that_says_too_little_is_refused(words: list[str], why: str) -> None:
+    with pytest.raises(DetcloudError, match=why):
+        parse_move(words)
+
+
+def test_metadata_is_merged_by_path() -> None:
+    known = {"data": {"version": 3, "set": "mnist"}, "note": "x"}
+    for text, after in (
+        ("data.version=4", {"data": {"version": 4, "set": "mnist"}, "note": "x"}),
+        ("data.set=", {"data": {"version": 3}, "note": "x"}),
+        ("note.by=ann", {**known, "note": {"by": "ann"}}),
+        ("ok=true", {**known, "ok": True}),
+        ("none.there=", {**known, "none": {}}),
+    ):
+        assert merge_metadata(known, *parse_metadata_value(text)) == after
+    assert known == {"data": {"version": 3, "set": "mnist"}, "note": "x"}
+    for text in ("note", "=x", "a..b=1"):
+        with pytest.raises(ArgumentTypeError, match=r"is not KEY=VALUE"):
+            parse_metadata_value(text)
+
+
+def test_filters_are_given_as_a_mapping_or_as_texts() -> None:
+    assert metadata_filters({"a.b": 3, "c": "x", "d": True}) == ["a.b=3", "c=x", "d=true"]
+    assert metadata_filters("a=1") == metadata_filters(["a=1"]) == ["a=1"]
+    assert metadata_filters({}) is None
+
+
+def test_what_a_list_leaves_out_is_told() -> None:
+    told: list[str] = []
+    assert not tell_of_left_out({"left_out_before": None}, told.append)
+    assert tell_of_left_out({"left_out_before": 7}, told.append)
+    assert told[0].endswith("those before 7 are left out")
+    with pytest.warns(UserWarning, match="those before 7 are left out"):
+        tell_of_left_out({"left_out_before": 7})
