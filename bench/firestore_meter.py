@@ -4,12 +4,14 @@ The rules are those of Firestore's Standard edition, applied to the requests tha
 control_plane/gcp/state_table.py makes of each call: a write for each document that a batch puts or
 checks, a delete for each that it removes, whatever its size; a read for each document that is asked
 for by its key, whether it exists or not, and for each that a query finds, at least one. A query
-reads one document more than its limit. A batch that fails on a condition is billed, too.
+reads one document more than its limit. A look at several shards of the due index is one query. A
+batch that fails on a condition is billed, too.
 """
 
 from collections.abc import Sequence
 
 from bench.metered_table import Bill, TableMeter
+from control_plane.gcp.state_table import DUE_ROWS_MAX
 from control_plane.state.table import (
     NEVER_MS,
     Key,
@@ -41,6 +43,13 @@ class FirestoreMeter(TableMeter):
             read = self.table.query(partition, first, last, limit=limit + 1, descending=descending)
             self._on_read(max(1, len(read.rows)))
         return super().query(partition, first, last, limit=limit, descending=descending)
+
+    def due_shards(self, shards: Sequence[int], until_ms: int) -> tuple[int, ...]:
+        found = {shard: len(self.table.due_keys(shard, until_ms)) for shard in shards}
+        read = min(DUE_ROWS_MAX, sum(found.values()))
+        self._on_read(max(1, read))
+        is_full = read == DUE_ROWS_MAX
+        return tuple(shard for shard in shards if is_full or found[shard])
 
     def due_keys(
         self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100

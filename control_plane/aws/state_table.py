@@ -217,6 +217,10 @@ class DynamoDbTable:
             return Page(page, None)
         return Page(page, page[-1].key.sort if descending else rows[len(page)].key.sort)
 
+    def due_shards(self, shards: Sequence[int], until_ms: int) -> tuple[int, ...]:
+        """Return all of the shards, of which a query reads one."""
+        return tuple(shards)
+
     def due_keys(
         self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
     ) -> tuple[Key, ...]:

@@ -54,6 +54,8 @@ from control_plane.state.table import (
     page_row_count,
 )
 
+# Due rows that a look at several shards reads: where there are more, each shard is looked at.
+DUE_ROWS_MAX = 16
 _TOKEN_BYTES = 12
 # What a precondition that does not hold is answered with. A database that is not there is not
 # found either, which the reading of the rows shows.
@@ -123,6 +125,22 @@ class FirestoreTable:
         if len(page) == len(rows):
             return Page(tuple(page), None)
         return Page(tuple(page), page[-1].key.sort if descending else rows[len(page)].key.sort)
+
+    def due_shards(self, shards: Sequence[int], until_ms: int) -> tuple[int, ...]:
+        """Return those of the shards that may have due rows, by one query of them all, which costs
+        one read where nothing is due.
+        """
+        numbers = {"arrayValue": {"values": [integer_value(shard) for shard in shards]}}
+        filters = [
+            _filter("h", "IN", numbers),
+            _filter("d", "LESS_THAN_OR_EQUAL", integer_value(until_ms)),
+        ]
+        query = _structured_query(filters, _order("d", "ASCENDING"), DUE_ROWS_MAX, ("h",))
+        documents, is_whole = self._read(lambda: self._client.run_query(query))
+        if len(documents) >= DUE_ROWS_MAX or not is_whole:
+            return tuple(shards)
+        found = {int(document["fields"]["h"]["integerValue"]) for document in documents}
+        return tuple(shard for shard in shards if shard in found)
 
     def due_keys(
         self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100

@@ -44,6 +44,10 @@ class TableDecorator:
         """Read one page of a range of rows."""
         return self.table.query(partition, first, last, limit=limit, descending=descending)
 
+    def due_shards(self, shards: Sequence[int], until_ms: int) -> tuple[int, ...]:
+        """Return those of the shards that may have due rows."""
+        return self.table.due_shards(shards, until_ms)
+
     def due_keys(
         self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
     ) -> tuple[Key, ...]:

@@ -93,6 +93,10 @@ class MemoryTable:
             following = stored.sorts[places[len(rows)]]
             return Page(rows, rows[-1].key.sort if descending else following)
 
+    def due_shards(self, shards: Sequence[int], until_ms: int) -> tuple[int, ...]:
+        """Return all of the shards, of which each is read at once."""
+        return tuple(shards)
+
     def due_keys(
         self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
     ) -> tuple[Key, ...]:

@@ -148,6 +148,11 @@ class StateTable(Protocol):
         page has `first` = next_sort, or with `descending` `last` = next_sort.
         """
 
+    def due_shards(self, shards: Sequence[int], until_ms: int) -> tuple[int, ...]:
+        """Return, in their order, those of `shards` in which the index may have rows that are due
+        at or before `until_ms`: all of them where to ask costs as much as to read each.
+        """
+
     def due_keys(
         self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
     ) -> tuple[Key, ...]:

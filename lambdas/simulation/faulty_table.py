@@ -56,6 +56,11 @@ class FaultyTable(TableDecorator):
         rows = (*early, *late)
         return Page(rows[:limit], rows[limit].key.sort if len(rows) > limit else again.next_sort)
 
+    def due_shards(self, shards: Sequence[int], until_ms: int) -> tuple[int, ...]:
+        """Return the shards that may have due rows, as StateTable has it. Raises Crash."""
+        self._check_alive()
+        return (self._faults.stale_rows or self.table).due_shards(shards, until_ms)
+
     def due_keys(
         self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
     ) -> tuple[Key, ...]:

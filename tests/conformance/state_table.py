@@ -253,6 +253,25 @@ class StateTableContract:
             assert list(table.due_keys(shard, 1000)) == ours[::-1]
             assert list(table.due_keys(shard, 1000, limit=2)) == ours[::-1][:2]
 
+    def test_no_shard_with_due_rows_is_left_out(self, table: StateTable) -> None:
+        """A table may name shards that have none; which it names does not depend on those that
+        nobody asks for.
+        """
+        keys = {shard_of(name): Key(name, "M") for name in (f"trial#{n}" for n in range(200))}
+        assert len(keys) == SHARDS
+        for shard, due_ms in ((1, 10), (4, 20), (9, 30)):
+            table.commit([Put(keys[shard], 1, b"", Expect.ABSENT, due_ms=due_ms)])
+        expiring = Put(Key("trial#1", "I"), 1, b"", Expect.ABSENT, due_ms=5, expires=True)
+        table.commit([expiring])
+        assert {1, 4} <= set(table.due_shards(WORK_SHARDS, 20)) <= set(WORK_SHARDS)
+        assert {9} <= set(table.due_shards((9, 12), 30)) <= {9, 12}
+        assert {shard_of("trial#1", expires=True)} <= set(table.due_shards(EXPIRY_SHARDS, 5))
+        for n in range(20):
+            key = Key(keys[1].partition, f"N{n}")
+            table.commit([Put(key, 1, b"", Expect.ABSENT, due_ms=1)])
+        # However many rows of one shard come before those of another.
+        assert {1, 4, 9} <= set(table.due_shards(WORK_SHARDS, 30))
+
     def test_a_hundred_operations_fit_and_no_more(self, table: StateTable) -> None:
         puts = [Put(Key("p", f"{n:03d}"), 1, b"", Expect.ABSENT) for n in range(OPERATIONS_MAX)]
         table.commit(puts)

@@ -2,7 +2,8 @@
 
 The rules: a query that compares or orders one field needs that field's own index, in the query's
 direction. One of several fields needs a composite index: first the fields that are compared for
-equality, in any order, then those it is ordered by, in theirs. An inequality orders by its field.
+equality or with a list, in any order, then those it is ordered by, in theirs. An inequality orders
+by its field.
 A query of all collections of a name needs an index of them all.
 """
 
@@ -17,6 +18,9 @@ import control_plane.gcp
 INDEXES: Mapping[str, Any] = json.loads(
     (Path(control_plane.gcp.__path__[0]) / "firestore.indexes.json").read_text()
 )
+
+# A list is asked for as the union of queries for each of its values.
+_EQUALITIES = ("EQUAL", "IN")
 
 
 @dataclass(frozen=True)
@@ -46,9 +50,9 @@ def needed_index(query: Mapping[str, Any]) -> Index:
     filters = [it["fieldFilter"] for it in query["where"]["compositeFilter"]["filters"]]
     fields = [(it["field"]["fieldPath"], it["op"]) for it in filters]
     order = tuple((it["field"]["fieldPath"], it["direction"]) for it in query["orderBy"])
-    compared = {field for field, operator in fields if operator != "EQUAL"}
+    compared = {field for field, operator in fields if operator not in _EQUALITIES}
     assert compared <= {field for field, _ in order[:1]}, "an inequality orders by its field"
-    equal = frozenset(field for field, operator in fields if operator == "EQUAL")
+    equal = frozenset(field for field, operator in fields if operator in _EQUALITIES)
     return Index(source["collectionId"], scope, equal, order)
 
 

@@ -22,6 +22,7 @@ from bench.metered_cluster import Usage  # noqa: E402
 from bench.metered_table import Bill  # noqa: E402
 from control_plane.state.memory import MemoryTable  # noqa: E402
 from control_plane.state.table import (  # noqa: E402
+    WORK_SHARDS,
     Check,
     Conflict,
     Delete,
@@ -52,8 +53,10 @@ def test_documents_are_counted_whatever_their_size() -> None:
     table.query("p", "3", "4")
     table.query("p", "0", "9", limit=1)
     table.due_keys(0, 1)
-    # One that is not there; two; nothing found is one; the row that is left; nothing due is one.
-    assert reads == [1, 2, 1, 1, 1]
+    assert table.due_shards(WORK_SHARDS, 1) == ()
+    # One that is not there; two; nothing found is one; the row that is left; nothing due is one, in
+    # one shard or in all.
+    assert reads == [1, 2, 1, 1, 1, 1]
 
 
 def test_a_request_costs_what_google_asks_for() -> None:
@@ -78,8 +81,8 @@ def test_a_machine_that_trains_keeps_to_its_share_of_the_bill() -> None:
 def test_an_idle_cluster_does_nothing_but_tick() -> None:
     used, minutes = idle_usage(GcpMeteredCluster, SMALLEST)
     assert dict(used.invocations) == {"tick": minutes}
-    # docs/gcp.md says 40.3.
-    assert used.read_units / minutes == pytest.approx(40.3, abs=0.05)
+    # docs/gcp.md says 25.2.
+    assert used.read_units / minutes == pytest.approx(25.2, abs=0.05)
     # What has expired meanwhile is deleted, and nothing is written.
     assert used.write_units == used.deletes.total() <= 10
     assert vision_stack().conditions == 2

@@ -37,6 +37,7 @@ def queries() -> list[Mapping[str, Any]]:
     table = FirestoreTable(recorder)  # type: ignore[arg-type]
     table.query("p", "a", "b")
     table.query("p", "a", "b", descending=True)
+    table.due_shards((3, 5), 10)
     table.due_keys(3, 10)
     return recorder.queries
 
@@ -52,7 +53,7 @@ def test_every_query_has_its_index_and_every_index_its_query(
 
 
 def test_a_query_without_an_index_is_found(queries: list[Mapping[str, Any]]) -> None:
-    _, _, due = queries
+    *_, due = queries
     turned = [{**it, "direction": _opposite(it["direction"])} for it in due["orderBy"]]
     of_one = [{"collectionId": COLLECTION}]
     for query in ({**due, "orderBy": turned}, {**due, "from": of_one}):

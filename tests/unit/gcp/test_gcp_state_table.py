@@ -10,9 +10,10 @@ import urllib3
 
 from control_plane.gcp import firestore_client
 from control_plane.gcp.firestore_client import FirestoreClient, authorize_owner
-from control_plane.gcp.state_table import FirestoreTable
+from control_plane.gcp.state_table import DUE_ROWS_MAX, FirestoreTable
 from control_plane.state.retry_pauses import TRIES_MAX
 from control_plane.state.table import (
+    WORK_SHARDS,
     Check,
     Conflict,
     Delete,
@@ -198,6 +199,17 @@ def test_checks_alone_are_repeated_and_their_conflict_is_one(
         table.commit([Check(KEY, 1)])
 
 
+def test_shards_without_due_rows_are_known_by_one_query(table: FirestoreTable) -> None:
+    table.commit([Put(KEY, 1, b"", Expect.ABSENT, due_ms=5)])
+    assert table.due_shards(WORK_SHARDS, 4) == ()
+    assert table.due_shards(WORK_SHARDS, 5) == (shard_of("trial#1"),)
+    # It reads so many rows, which may all be of the first shard.
+    for n in range(1, DUE_ROWS_MAX):
+        table.commit([Put(Key("trial#1", f"C{n:02d}"), 1, b"", Expect.ABSENT, due_ms=5)])
+    assert table.due_shards((3, 5), 4) == ()
+    assert table.due_shards(WORK_SHARDS, 5) == tuple(WORK_SHARDS)
+
+
 def test_reads_are_tried_again(table: FirestoreTable, pool: FaultyPool) -> None:
     table.commit([Put(KEY, 1, b"", Expect.ABSENT, due_ms=1)])
     row = Row(KEY, 1, b"", 1)
@@ -207,9 +219,10 @@ def test_reads_are_tried_again(table: FirestoreTable, pool: FaultyPool) -> None:
         lambda: table.query("trial#1", "A", "B").rows == (row,),
         lambda: table.query("trial#1", "A", "B", descending=True).rows == (row,),
         lambda: table.due_keys(shard_of("trial#1"), 1) == (KEY,),
+        lambda: table.due_shards(WORK_SHARDS, 1) == (shard_of("trial#1"),),
     )
     for n, read in enumerate(reads):
-        pool.before = [*NOTHING_DONE, UNKNOWN[n], LOST, UNREACHED]
+        pool.before = [*NOTHING_DONE, UNKNOWN[n % len(UNKNOWN)], LOST, UNREACHED]
         assert read()
 
 
