@@ -18,6 +18,7 @@ from control_plane.engine.replay import replay_actor
 from control_plane.state.faults import TableDecorator
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import (
+    NEVER_MS,
     WORK_SHARDS,
     Expect,
     Key,
@@ -400,3 +401,37 @@ def test_timers_that_are_held_wait_and_mail_does_not(engine: Engine, clock: Cloc
         clock.now_ms += due_rows.HELD_MS
     due_rows.process_due_rows(engine)
     assert timers() == []
+
+
+class ExactTable(TableDecorator):
+    """A table that knows which shards have due rows, and notes which are looked at."""
+
+    def __init__(self, table: StateTable) -> None:
+        super().__init__(table)
+        self.looked_at: list[int] = []
+
+    def due_shards(self, shards: Sequence[int], until_ms: int) -> tuple[int, ...]:
+        return tuple(it for it in shards if self.table.due_keys(it, until_ms, limit=1))
+
+    def due_keys(
+        self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
+    ) -> tuple[Key, ...]:
+        # Rows that a clock which was ahead has written are looked for in one shard, always.
+        if after_ms == NEVER_MS:
+            self.looked_at.append(shard)
+        return super().due_keys(shard, until_ms, after_ms=after_ms, limit=limit)
+
+
+def test_shards_without_due_rows_are_not_looked_at(engine: Engine, clock: Clock) -> None:
+    table = ExactTable(engine.table)
+    exact = Engine(table, lambda: clock.now_ms, UNHURRIED)
+    assert due_rows.process_due_rows(exact) == due_rows.DueRowCounts()
+    assert table.looked_at == []
+    pools = late_pools(engine, 2)
+    expired = Key("idempotency#me", "k")
+    engine.table.commit([Put(expired, 1, b"", Expect.ABSENT, due_ms=NOW_MS, expires=True)])
+    assert due_rows.process_due_rows(exact) == due_rows.DueRowCounts(redriven=2, expired=1)
+    of_work = {it for it in table.looked_at if it in WORK_SHARDS}
+    assert of_work == {shard_of(pool) for pool in pools}
+    assert shard_of(expired.partition, expires=True) in table.looked_at
+    assert all(attempts(engine, pool) == [] for pool in pools)
