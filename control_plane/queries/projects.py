@@ -10,6 +10,8 @@ from control_plane.state.table import Row, StateTable
 
 COUNTED_MAX = 20_000
 """The newest experiments that are counted; each is a row of the list, which is all that is read."""
+# A table that charges by the row reads no more than a page holds.
+_PAGE_ROWS = 1_000
 _FIRST, _LAST = " ", "\x7f"
 
 
@@ -114,7 +116,8 @@ def read_newest_listings(table: StateTable, most: int) -> tuple[list[Row], int |
     rows: list[Row] = []
     last = _LAST
     while True:
-        page = table.query(LISTING, _FIRST, last, limit=most + 1 - len(rows), descending=True)
+        size = min(_PAGE_ROWS, most + 1 - len(rows))
+        page = table.query(LISTING, _FIRST, last, limit=size, descending=True)
         rows += page.rows
         if len(rows) > most:
             return rows[:most], int(rows[most - 1].key.sort)
