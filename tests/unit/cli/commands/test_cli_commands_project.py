@@ -1,4 +1,4 @@
-"""Where experiments are moved to, and how their metadata is written, as words of a command."""
+"""Moves of experiments and values of their metadata, as words of a command."""
 
 from argparse import ArgumentTypeError
 
