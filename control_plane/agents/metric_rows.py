@@ -15,7 +15,7 @@ failed does no harm until it is deleted with the trial.
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import takewhile
+from itertools import chain, takewhile
 from typing import NamedTuple
 from urllib.parse import quote, unquote
 
@@ -34,6 +34,9 @@ from control_plane.state.table import Delete, Expect, Key, Put, Row, StateTable
 
 METRICS = "R#"
 METRICS_END = "R$"
+# What processes that are not the chief report; its keys have the rank before the group.
+RANK_METRICS = "W#"
+RANK_METRICS_END = "W$"
 # A line has at most 256 KiB, so that a row of metrics always fits into the table.
 SEGMENT_BYTES_MAX = 320 * 1024
 # A row of this size, or with so many reports, is full.
@@ -56,11 +59,14 @@ _GROUP = re.compile(r"[^.]{1,64}", re.DOTALL)
 
 
 class Stream(NamedTuple):
-    """The reports of one group by one writer of an allocation."""
+    """The reports of one group by one writer of an allocation; with a `rank`, those that a process
+    that is not the chief keeps apart from its trial's.
+    """
 
     group: str
     epoch: int
     writer: str
+    rank: int | None = None
 
     def sort_key(self, offset: int) -> str:
         """The sort key of a row that holds the report at `offset`."""
@@ -69,7 +75,7 @@ class Stream(NamedTuple):
     @property
     def range_start(self) -> str:
         """The begin of the sort keys of its rows."""
-        return f"{epoch_range(self.group, self.epoch)[0]}{self.writer}#"
+        return f"{epoch_range(self.group, self.epoch, self.rank)[0]}{self.writer}#"
 
     @property
     def range_end(self) -> str:
@@ -106,23 +112,32 @@ def is_group_name(name: object) -> bool:
     return isinstance(name, str) and bool(_GROUP.fullmatch(name)) and _is_unicode(name)
 
 
-def group_range(group: str) -> tuple[str, str]:
+def rank_range(rank: int | None) -> tuple[str, str]:
+    """The range of sort keys of what a rank keeps apart; without one, of the trial's own rows."""
+    if rank is None:
+        return METRICS, METRICS_END
+    return f"{RANK_METRICS}{rank:05d}#", f"{RANK_METRICS}{rank:05d}$"
+
+
+def group_range(group: str, rank: int | None = None) -> tuple[str, str]:
     """The range of sort keys of a group's rows."""
     # The quoted name has no character with a meaning in keys: neither "#" nor any before it.
     name = quote(group, safe="").replace("~", "%7E")
-    return f"{METRICS}{name}#", f"{METRICS}{name}$"
+    prefix = rank_range(rank)[0]
+    return f"{prefix}{name}#", f"{prefix}{name}$"
 
 
-def epoch_range(group: str, epoch: int) -> tuple[str, str]:
+def epoch_range(group: str, epoch: int, rank: int | None = None) -> tuple[str, str]:
     """The range of sort keys of the rows of an allocation's group."""
-    first = group_range(group)[0]
+    first = group_range(group, rank)[0]
     return f"{first}{epoch:08d}#", f"{first}{epoch:08d}$"
 
 
 def to_segment(row: Row) -> Segment:
     """Convert a row of metrics into a segment."""
-    group, epoch, writer, offset = row.key.sort.removeprefix(METRICS).split("#")
-    return Segment(Stream(unquote(group), int(epoch), writer), int(offset), row)
+    *apart, group, epoch, writer, offset = row.key.sort.split("#")[1:]
+    rank = int(apart[0]) if apart else None
+    return Segment(Stream(unquote(group), int(epoch), writer, rank), int(offset), row)
 
 
 def segment_writes(trial_id: int, stream: Stream, reports: Sequence[MetricReport]) -> Iterator[Put]:
@@ -141,7 +156,7 @@ def store_full_segment(objects: ObjectStore, put: Put) -> Put:
     """Store the reports of a full row in the object store, and return the write of the row without
     them. Any other write is returned as it is. Raises OSError.
     """
-    if not put.key.sort.startswith(METRICS) or _is_mergeable(put.body):
+    if not put.key.sort.startswith((METRICS, RANK_METRICS)) or _is_mergeable(put.body):
         return put
     body, content = split_segment(put.body)
     if len(content) < OBJECT_BYTES_MIN:
@@ -187,7 +202,8 @@ def merge_allocation(table: StateTable, trial_id: int, epoch: int, store: StoreS
 
     Raises TableError; Conflict if another process was faster; whatever `store` raises.
     """
-    streams = _read_streams(table, trial_id, epoch)
+    ranges = ((METRICS, METRICS_END), (RANK_METRICS, RANK_METRICS_END))
+    streams = chain.from_iterable(_read_streams(table, trial_id, epoch, *one) for one in ranges)
     return sum(merge_stream(table, trial_id, stream, store) for stream in streams)
 
 
@@ -209,18 +225,19 @@ def merge_stream(table: StateTable, trial_id: int, stream: Stream, store: StoreS
     return merged
 
 
-def _read_streams(table: StateTable, trial_id: int, epoch: int) -> Iterator[Stream]:
-    """Read the streams of an allocation, without the rows of other allocations."""
-    first = METRICS
+def _read_streams(
+    table: StateTable, trial_id: int, epoch: int, first: str, last: str
+) -> Iterator[Stream]:
+    """Read the streams of an allocation in a range, without the rows of other allocations."""
     for _ in range(2 * STREAMS_MAX):
-        found = read_first_segment(table, trial_id, first, METRICS_END)
+        found = read_first_segment(table, trial_id, first, last)
         if found is None:
             return
         stream = found.stream
         if stream.epoch < epoch:
-            first = epoch_range(stream.group, epoch)[0]
+            first = epoch_range(stream.group, epoch, stream.rank)[0]
         elif stream.epoch > epoch:
-            first = group_range(stream.group)[1]
+            first = group_range(stream.group, stream.rank)[1]
         else:
             yield stream
             first = stream.range_end

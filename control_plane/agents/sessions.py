@@ -5,6 +5,7 @@ A report counts once: the offset of a writer moves in the transaction that mails
 repeated call, a lost answer or a restarted agent changes nothing.
 """
 
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -32,6 +33,9 @@ ENVIRONMENT = "E#"
 TRIAL_METADATA = "U#"
 INTENTS = "I#"
 LOGS = "L#"
+# The line of metrics that a process which is not the chief keeps apart; its writer is its rank.
+RANK_METRICS_KIND = "rank_metrics"
+RANK = re.compile(r"[0-9]{1,5}")
 # An allocation's rows of metrics are merged when so many were written; at its exit, earlier.
 MERGE_FROM_ROWS = 48
 MERGE_FROM_ROWS_AT_EXIT = 16
@@ -142,7 +146,7 @@ def accept_reports(
         if message is not None:
             to = addresses.trial(report.trial_id)
             mail.setdefault(allocation, []).append(encode_message_for(to, message))
-        if kind == "metrics":
+        if kind in ("metrics", RANK_METRICS_KIND):
             _add_metric_report(report, streams)
     writes = list(stored_lines.values())
     rows = dict(session.rows)
@@ -209,9 +213,14 @@ def _add_metric_report(
     report: Report, streams: dict[tuple[int, Stream], list[MetricReport]]
 ) -> None:
     """Add a line of metrics to the reports of its stream, unless it is malformed."""
+    rank = None
+    if report.line.get("kind") == RANK_METRICS_KIND:
+        if not RANK.fullmatch(report.writer):
+            return
+        rank = int(report.writer)
     group, line = report.line.get("group"), parse_report(report.offset, report.line)
     if line is not None and isinstance(group, str) and is_group_name(group):
-        stream = Stream(group, report.epoch, report.writer)
+        stream = Stream(group, report.epoch, report.writer, rank)
         streams.setdefault((report.trial_id, stream), []).append(line)
 
 

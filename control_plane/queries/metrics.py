@@ -13,12 +13,11 @@ from pydantic_core import to_json
 
 from control_plane.actors import addresses
 from control_plane.agents.metric_rows import (
-    METRICS,
-    METRICS_END,
     Stream,
     epoch_range,
     find_start,
     group_range,
+    rank_range,
     read_first_segment,
     read_segments,
     to_segment,
@@ -48,16 +47,23 @@ class Metrics(Answer):
 
 
 def list_metrics(
-    services: Services, trial_id: int, epoch: int, group: str | None, page: PageRequest
+    services: Services,
+    trial_id: int,
+    epoch: int,
+    group: str | None,
+    page: PageRequest,
+    rank: int | None = None,
 ) -> Page[Metrics]:
-    """List reports by group, then in the order they were made; `epoch` is the trial's latest."""
-    first, last = (METRICS, METRICS_END) if group is None else group_range(group)
+    """List reports by group, then in the order they were made; `epoch` is the trial's latest. With
+    a `rank`, those that this process keeps apart from its trial's.
+    """
+    first, last = rank_range(rank) if group is None else group_range(group, rank)
     read: dict[Stream, int] = {}
     after = page.start_after("metrics", (str, int, str, int))
     if after is not None:
-        stream, offset = Stream(str(after[0]), int(after[1]), str(after[2])), int(after[3])
+        stream, offset = Stream(str(after[0]), int(after[1]), str(after[2]), rank), int(after[3])
         first, read[stream] = find_start(services.table, trial_id, stream, offset), offset
-    end_step = _end_step(services, trial_id, epoch)
+    end_step = _end_step(services, trial_id, epoch, rank)
     items: list[Metrics] = []
     size = 0
     for stream, columns in _new_reports(services, trial_id, first, last, read):
@@ -66,7 +72,7 @@ def list_metrics(
             if columns.steps[position] >= end:
                 continue
             if len(items) == page.limit or size > _PAGE_BYTES_MAX:
-                place = (*stream, columns.offsets[position] - 1)
+                place = (*stream[:3], columns.offsets[position] - 1)
                 return Page(items=items, next_cursor=encode_cursor("metrics", place))
             items.append(_report_answer(stream.group, columns, position))
             size += sum(map(_bytes_of, items[-1].metrics.items()))
@@ -97,10 +103,11 @@ def _new_reports(
             yield segment.stream, columns
 
 
-def _end_step(services: Services, trial_id: int, latest: int) -> EndStep:
+def _end_step(services: Services, trial_id: int, latest: int, rank: int | None) -> EndStep:
     @cache
     def first_step(group: str, epoch: int) -> float:
-        segment = read_first_segment(services.table, trial_id, *epoch_range(group, epoch))
+        place = epoch_range(group, epoch, rank)
+        segment = read_first_segment(services.table, trial_id, *place)
         return segment.read_first_step(services.objects) if segment else float("inf")
 
     @cache

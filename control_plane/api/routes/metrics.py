@@ -24,11 +24,15 @@ Name = Annotated[str, Query(max_length=NAME_CHARACTERS_MAX)]
 @router.get("/trials/{trial_id}/metrics")
 @require_role(*USER_ROLES)
 def list_metrics(
-    trial_id: TrialId, services: ServicesParameter, page: PageParameters, group: Group | None = None
+    trial_id: TrialId,
+    services: ServicesParameter,
+    page: PageParameters,
+    group: Group | None = None,
+    rank: Annotated[int | None, Query(ge=0, le=99_999)] = None,
 ) -> Page[metrics.Metrics]:
-    """List reports by group, then in the order of reporting."""
+    """List reports by group, then in the order of reporting; with a rank, what it keeps apart."""
     epoch = trials.get_trial(services, trial_id).epoch
-    return metrics.list_metrics(services, trial_id, epoch, group, page)
+    return metrics.list_metrics(services, trial_id, epoch, group, page, rank)
 
 
 @router.get("/trials/{trial_id}/metrics/names", response_model=charts.MetricNames)

@@ -53,9 +53,16 @@ class Trial(Resource):
         """Ends the trial at once; the search goes on without it."""
         self.data = self._client.post(f"/trials/{self.id}/kill")
 
-    def metrics(self, group: str | None = None) -> Iterator[MetricReport]:
-        """Every report, by group (`training`, `validation`) and then in the order of reporting."""
-        return self._client.records(f"/trials/{self.id}/metrics", MetricReport, group=group)
+    def metrics(
+        self, group: str | None = None, *, rank: int | None = None
+    ) -> Iterator[MetricReport]:
+        """Every report, by group (`training`, `validation`) and then in the order of reporting.
+
+        Args:
+            rank: of a process other than the chief, for what it reported beside the trial's own.
+        """
+        place = f"/trials/{self.id}/metrics"
+        return self._client.records(place, MetricReport, group=group, rank=rank)
 
     def metric_summaries(self) -> list[MetricSummary]:
         """Every number it reported, with count, last, minimum, maximum and mean."""

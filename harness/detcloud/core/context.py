@@ -38,6 +38,8 @@ from detcloud.storage.types.directory import TENSORBOARD_FOLDER, DirectoryStore
 MESSAGE_CHARACTERS_MAX = 2000
 # A large code directory must not hold up a trial that has a deadline.
 DESCRIBE_SECONDS_MAX = 5.0
+# What processes that are not the chief report, and the kinds that it has then; the rest is dropped.
+WORKER_KINDS = {"metrics": "rank_metrics", "trial_metadata": "trial_metadata"}
 
 
 class AlertLevel(Enum):
@@ -80,9 +82,8 @@ class Context:
         except ValueError:
             known = ", ".join(one.value for one in AlertLevel)
             raise DetcloudError(f"alert level {level!r} is none of {known}") from None
-        if self.is_chief:
-            text = ": ".join(filter(None, (title, description)))
-            print(f"[detcloud] alert ({level.value}): {text}", file=sys.stderr, flush=True)
+        text = ": ".join(filter(None, (title, description)))
+        print(f"[detcloud] alert ({level.value}): {text}", file=sys.stderr, flush=True)
 
     def plan_last_save(self, *, is_saved: bool = False) -> Choice:
         """Choose what to do with the work before leaving, and tell it in the log: to save it,
@@ -215,7 +216,9 @@ def _context_on_cluster(
 
     def report(kind: str, **fields: object) -> None:
         if distributed is not None and distributed.rank:
-            return
+            if kind not in WORKER_KINDS:
+                return
+            kind = WORKER_KINDS[kind]
         directory.report.append(kind, **fields)
         _print_report(kind, **fields)
 
@@ -299,11 +302,19 @@ def _make_context(
             await_checkpoint=checkpoint.wait,
         ),
         distributed=distributed,
-        profiler=ProfilerContext(report, is_active=on_cluster and distributed.rank == 0),
+        profiler=ProfilerContext(
+            report,
+            # One process measures its machine; nodes without a launcher have one trial's groups.
+            is_active=on_cluster and (distributed.rank == 0 or _is_first_of_node(distributed)),
+        ),
         info=spec,
         on_cluster=on_cluster,
         read_directives=read,
     )
+
+
+def _is_first_of_node(distributed: DistributedContext) -> bool:
+    return distributed.can_exchange and distributed.local_rank == 0
 
 
 def _user_data_folder() -> Path:
@@ -313,7 +324,7 @@ def _user_data_folder() -> Path:
 
 def _print_report(kind: str, **fields: object) -> None:
     """Print a report that is worth a line in the trial's log, or on the screen."""
-    if kind == "metrics" and isinstance(metrics := fields["metrics"], dict):
+    if kind in ("metrics", "rank_metrics") and isinstance(metrics := fields["metrics"], dict):
         values = " ".join(f"{name}={_short_text(value)}" for name, value in metrics.items())
         text = f"{fields['group']} at batch {fields['steps_completed']}: {values}"
     elif kind == "checkpoint":

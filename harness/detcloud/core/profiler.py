@@ -26,10 +26,10 @@ _GIBIBYTE = 1 << 30
 
 
 class ProfilerContext:
-    """Measures the machine, `on` demand until `off`; of several, that of the chief."""
+    """Measures the machine, `on` demand until `off`; of several, each by its first process."""
 
     def __init__(self, report: Reporter, *, is_active: bool, proc: Path = Path("/proc")) -> None:
-        """Without `is_active`, as in a process that is not the chief, nothing is measured."""
+        """Without `is_active`, as in another process than a node's first, nothing is measured."""
         self._report = report
         self._is_active = is_active
         self._proc = proc

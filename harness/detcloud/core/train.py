@@ -51,8 +51,9 @@ class TrainContext:
         self._read = read
         self._events = events
         self._last_reported: dict[str, tuple[int, set[str]]] = {}
-        # Whether the code knows that reports of a process without `events`, a worker, are dropped.
-        self._is_told = False
+        # A process without `events` is a worker: whether the log says where its reports are, and
+        # whether a loop that all processes share makes them, of which the chief's alone are kept.
+        self._is_told = self._is_shared = False
         self.early_exit: EarlyExitReason | None = None
         self.tensorboard_mode = TensorboardMode.AUTO
         self._metadata = dict(metadata or {})
@@ -92,7 +93,7 @@ class TrainContext:
         """
         steps, names = self._last_reported.get(group, (-1, set[str]()))
         reported = names if steps == steps_completed else set[str]()
-        self._is_told = True
+        self._is_shared = True
         fresh = {
             name: value
             for name, value in metrics.items()
@@ -185,7 +186,7 @@ class TrainContext:
     def allow_repeats(self) -> None:
         """Allow reports that were made before, because a loop that all processes share starts."""
         self._last_reported.clear()
-        self._is_told = True
+        self._is_shared = True
 
     def set_status(self, status: str) -> None:
         """Write what the trial is doing to its log."""
@@ -197,11 +198,13 @@ class TrainContext:
         _check_steps(steps_completed)
         plain = _to_plain_metrics(group, steps_completed, metrics)
         self._check_not_repeated(group, steps_completed, plain)
-        if self._events is None and not self._is_told:
+        is_worker = self._events is None
+        if is_worker and not (self._is_shared or self._is_told):
             self._is_told = True
             print(
-                "[detcloud] what this process reports is not kept: report from rank 0 alone, and "
-                "gather there with core_context.distributed what the others have measured",
+                "[detcloud] what this process reports is kept apart from the trial's own metrics, "
+                "which are those of rank 0: `detcloud trial metrics TRIAL --rank N` shows it. The "
+                "search knows nothing of it",
                 flush=True,
             )
         value = plain.get(self._metric) if group == "validation" else None
@@ -209,6 +212,8 @@ class TrainContext:
             self._validated[steps_completed] = value
             for oldest in list(self._validated)[:-VALIDATIONS_KEPT]:
                 del self._validated[oldest]
+        if is_worker and self._is_shared:
+            return
         self._report(
             "metrics", group=group, steps_completed=steps_completed, metrics=plain, **extra
         )

@@ -397,3 +397,15 @@ def test_chunks_of_one_call_follow_each_other() -> None:
         LogChunk("5.1", 0, b"x"),
     ]
     assert session.logs == {"4.1": 4, "5.1": 1}
+
+
+def test_metrics_of_a_rank_are_kept_apart_and_no_message() -> None:
+    fields = {"kind": "rank_metrics", "group": "validation", "steps_completed": 10}
+    lines = [Report(4, 1, writer, 10, fields | {"metrics": {"loss": 0.5}}) for writer in "3a"]
+    session, writes, receivers = accept(*lines)
+    # Only a rank can be their writer; the other line is acknowledged and dropped.
+    assert session.acked == {"4.1": {"3": 10, "a": 10}}
+    [put] = writes
+    assert receivers == ()
+    assert put.key.sort == "W#00003#validation#00000001#3#00000000000010"
+    assert to_segment(Row(put.key, 1, put.body)).stream == Stream("validation", 1, "3", 3)

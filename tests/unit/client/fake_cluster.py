@@ -52,6 +52,7 @@ class FakeCluster:
         self.deletion = "DELETED"
         # Reports of every trial, instead of one report of each group.
         self.reports: list[Item] = []
+        self.rank_reports: dict[int, list[Item]] = {}
         self.warnings: list[str] = []
         self.machines = FakeMachines()
         self.queue = FakeQueue()
@@ -382,6 +383,8 @@ class FakeCluster:
             for group in ("training", "validation")
         ]
         groups = self.reports or groups
+        if "rank" in query:
+            groups = self.rank_reports.get(int(query["rank"]), [])
         return [entry for entry in groups if query.get("group") in (None, entry["group"])]
 
     def _log(self, number: int, query: Item) -> Item:

@@ -1,4 +1,5 @@
 import io
+import json
 import os
 import signal
 import subprocess
@@ -202,3 +203,20 @@ def test_values_are_not_exchanged_over_nodes_yet(
         assert (found.rank, found.size, found.local_rank, found.cross_size) == (1, 2, 0, 2)
         with pytest.raises(DetcloudError, match="over the 2 processes of this trial: start them"):
             found.allgather(5)
+
+
+def test_a_rank_that_is_not_the_chief_alerts_and_keeps_what_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    trial = make_trial(tmp_path)
+    enter(trial, monkeypatch)
+    with core.init(distributed=core.DistributedContext(rank=1, size=2)) as context:
+        context.alert("loss", "is not a number", "warn")
+        context.train.report_progress(0.5)
+        context.train.set_metadata({"seen": 3})
+        context.train.report_validation_metrics(1, {"loss": 0.5})
+    assert "[detcloud] alert (warn): loss: is not a number\n" in capfd.readouterr().err
+    lines = map(json.loads, (trial / "out" / "report-1.jsonl").read_text().splitlines())
+    kinds = [line["kind"] for line in lines if line["kind"] != "exit"]
+    # Progress is the chief's.
+    assert kinds == ["trial_metadata", "rank_metrics"]

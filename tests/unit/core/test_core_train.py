@@ -134,21 +134,25 @@ def test_metadata_of_the_trial_are_kept_for_its_next_run(
     assert line["metadata"] == {"deep": {"x": [1, 2.5, None]}}
 
 
-def test_a_worker_is_told_once_that_its_reports_are_not_kept(
+def test_a_worker_is_told_once_where_its_reports_are_kept(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    kept: list[object] = []
+
     def context(events: EventWriter | None) -> TrainContext:
-        return TrainContext(lambda kind, **fields: None, Directives, events)
+        return TrainContext(lambda kind, **fields: kept.append(kind), Directives, events)
 
     worker, chief = context(None), context(EventWriter(tmp_path, "a"))
     for steps in (1, 2):
         worker.report_training_metrics(steps, {"loss": 1.0})
         chief.report_training_metrics(steps, {"loss": 1.0})
     chief.close()
-    assert capsys.readouterr().out.count("what this process reports is not kept") == 1
+    assert capsys.readouterr().out.count("is kept apart from the trial's own metrics") == 1
+    assert kept == ["metrics"] * 4
     # Loops that all processes share report alike in each of them.
     framework, shared = context(None), context(None)
     framework.report_new_metrics("training", 1, {"loss": 1.0})
     shared.allow_repeats()
     shared.report_validation_metrics(1, {"loss": 1.0})
     assert capsys.readouterr().out == ""
+    assert kept == ["metrics"] * 4, "the chief reports the same"

@@ -16,7 +16,7 @@ LENGTH = 100_000
 
 # Counts steps together with the others, and stops where all stop. Rank 1 fails in its first run.
 COUNT = """
-import sys
+import os, sys, time
 from pathlib import Path
 from detcloud import core
 
@@ -27,6 +27,12 @@ with core.init() as context:
     if ranks.rank == 1 and not Path("failed").exists():
         Path("failed").touch()
         sys.exit(3)
+    # Each node's first process measures its machine.
+    report = Path(os.environ["DETCLOUD_TRIAL_DIR"], "out", f"report-{ranks.rank}.jsonl")
+    context.profiler.on(0.1, 1)
+    while '"memory"' not in report.read_text():
+        time.sleep(0.05)
+    context.profiler.off()
     steps = 0
     while not context.preempt.should_preempt():
         ranks.allgather(steps)
@@ -111,14 +117,21 @@ def test_workers_of_two_nodes_are_started_again_and_stop_together(tmp_path: Path
     direct(other, revision=1, length=LENGTH, preempt=notice)
     codes = [one.wait(PROCESS_SECONDS_MAX) for one in (first, second)]
     assert codes == [0, 0], (chief.parent / "log").read_text() + log.read_text()
-    (validation,) = reports(chief, "metrics")
+    *measured, validation = reports(chief, "metrics")
+    assert "memory" in {line["group"] for line in measured}
     assert validation["metrics"] == {"same": 1}
     # What counts for the trial is what the first node says, where no chief is.
     assert reports(chief, "exit")[-1]["reason"] == "preempted"
     assert [line["reason"] for line in reports(other, "exit")] == ["preempted"]
     # The worker that failed at first says so, and how it ended then.
-    lines = (other / "out" / "report-1.jsonl").read_text().splitlines()
-    assert [json.loads(line)["reason"] for line in lines] == ["errored", "preempted"]
+    texts = (other / "out" / "report-1.jsonl").read_text().splitlines()
+    lines = [json.loads(text) for text in texts]
+    assert [line["reason"] for line in lines if line["kind"] == "exit"] == ["errored", "preempted"]
+    # What it reports is kept apart from what the chief does.
+    *measured, apart = (line for line in lines if line["kind"] != "exit")
+    assert (apart["kind"], apart["metrics"]) == ("rank_metrics", {"same": 1})
+    assert {line["kind"] for line in measured} == {"rank_metrics"}
+    assert "memory" in {line["group"] for line in measured}
 
 
 def test_one_dead_worker_ends_the_gang_though_others_hang(tmp_path: Path) -> None:

@@ -232,3 +232,28 @@ def test_a_log_of_an_older_agent_has_the_time_it_came(cluster: Cluster, agent: A
     agent.log("1.1", 0, "one\n")
     [item] = cluster.get("/trials/1/logs/lines").json["items"]
     assert item["time_ms"] == cluster.services.now_ms()
+
+
+def test_metrics_of_a_rank_are_listed_by_themselves(cluster: Cluster, agent: Agent) -> None:
+    agent.report("1.1", metrics(1, loss=4.0))
+    # One row in each call, of which 48 are merged.
+    for steps in range(1, MERGE_FROM_ROWS + 2):
+        agent.report("1.1", metrics(steps, loss=steps) | {"kind": "rank_metrics"}, writer="12")
+    agent.report("1.1", metrics(1, "cpu", load=9) | {"kind": "rank_metrics"}, writer="12")
+    assert len(cluster.services.table.query("trial#1", "W#", "W$").rows) < MERGE_FROM_ROWS
+
+    def read_items(query: str) -> list[tuple[str, Any]]:
+        items = cluster.get(f"/trials/1/metrics{query}").json["items"]
+        return [(item["group"], item["metrics"]) for item in items]
+
+    assert read_items("") == [("training", {"loss": 4.0})]
+    of_rank = [("training", {"loss": steps}) for steps in range(1, MERGE_FROM_ROWS + 2)]
+    assert read_items("?rank=12&limit=100") == [("cpu", {"load": 9}), *of_rank]
+    assert read_items("?rank=12&group=cpu") == [("cpu", {"load": 9})]
+    assert read_items("?rank=1") == []
+    first = cluster.get("/trials/1/metrics?rank=12&limit=20").json
+    rest = f"?rank=12&limit=100&cursor={first['next_cursor']}"
+    assert len(first["items"]) == 20
+    assert read_items(rest) == of_rank[19:]
+    names = cluster.get("/trials/1/metrics/names").json["items"]
+    assert [(one["group"], one["count"]) for one in names] == [("training", 1)]

@@ -23,6 +23,7 @@ from detcloud.cli.rendering.output import add_output_options, print_items, print
 from detcloud.cli.rendering.table import Column, field_column
 from detcloud.client import Trial
 from detcloud.client.records import Series
+from detcloud.shared.errors import DetcloudError
 
 POINT_COLUMNS = (
     field_column("Trial", "trial_id"),
@@ -49,12 +50,18 @@ def add_trial_metrics_arguments(parser: ArgumentParser) -> None:
         "--name", action="append", default=[], help="only this metric; may be repeated"
     )
     parser.add_argument("--group", help="only this group, such as training or validation")
+    parser.add_argument(
+        "--rank",
+        type=parse_count,
+        metavar="N",
+        help="what this process reported, which is not the chief; all its points",
+    )
     _add_chart_options(parser, 500)
 
 
 def show_trial_metrics(arguments: Namespace) -> int:
     trial = load_trial(arguments)
-    if not _needs_points(arguments):
+    if arguments.rank is None and not _needs_points(arguments):
         items = [
             {**summary}
             for summary in trial.metric_summaries()
@@ -63,7 +70,8 @@ def show_trial_metrics(arguments: Namespace) -> int:
         ]
         print_items(METRIC_SUMMARY_COLUMNS, items, arguments)
         return 0
-    series = _fetch_trial_series(trial, arguments)
+    is_of_rank = arguments.rank is not None
+    series = (_fetch_rank_series if is_of_rank else _fetch_trial_series)(trial, arguments)
     names = dict.fromkeys(one["name"] for one in series)
     plots: Plots = [
         (
@@ -77,6 +85,9 @@ def show_trial_metrics(arguments: Namespace) -> int:
         for one in series
         for point in one["points"]
     ]
+    if not _needs_points(arguments):
+        print_items(POINT_COLUMNS, points, arguments)
+        return 0
     _print_metrics(plots, points, {"trial_id": trial.id, "series": series}, arguments)
     return 0
 
@@ -139,6 +150,23 @@ def _fetch_trial_series(trial: Trial, arguments: Namespace) -> list[Series]:
         one
         for group in groups
         for one in trial.series(arguments.name, group=group, points_max=arguments.points)
+    ]
+
+
+def _fetch_rank_series(trial: Trial, arguments: Namespace) -> list[Series]:
+    """Fetch all numbers that a rank reported beside the trial's own, as curves."""
+    if arguments.points is not None:
+        raise DetcloudError("--points thins the trial's own curves: leave it out with --rank")
+    points: dict[tuple[str, str], list[tuple[int, float]]] = {}
+    for report in trial.metrics(arguments.group, rank=arguments.rank):
+        for name, value in report["metrics"].items():
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if is_number and (not arguments.name or name in arguments.name):
+                of_name = points.setdefault((report["group"], name), [])
+                of_name.append((report["steps_completed"], value))
+    return [
+        Series(group=group, name=name, points=some, total=len(some))
+        for (group, name), some in points.items()
     ]
 
 

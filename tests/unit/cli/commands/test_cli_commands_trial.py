@@ -176,6 +176,26 @@ def test_metrics_are_numbers_points_and_charts(
     assert "\x1b" not in drawn
 
 
+def test_metrics_of_a_rank_are_shown_by_themselves(
+    ended_cluster: FakeCluster, detcloud: Detcloud
+) -> None:
+    ended_cluster.rank_reports[3] = [
+        {"group": group, "steps_completed": 7, "metrics": {"load": 0.5, "note": "x"}, "time_ms": 1}
+        for group in ("cpu", "mine")
+    ]
+    rows = list(csv.DictReader(io.StringIO(detcloud("t", "metrics", "1", "--rank=3", "--csv").out)))
+    assert [(row["Group"], row["Name"], row["Steps"], row["Value"]) for row in rows] == [
+        ("cpu", "load", "7", "0.5"),
+        ("mine", "load", "7", "0.5"),
+    ]
+    text = detcloud("t", "metrics", "1", "--rank", "3", "--group", "mine").out
+    assert " mine  | load |     7 |   0.5" in text
+    assert "cpu" not in text
+    refused = detcloud("t", "metrics", "1", "--rank", "3", "--points", "9")
+    assert refused.code == 1
+    assert "leave it out with --rank" in refused.err
+
+
 def test_an_experiments_curves_are_compared(ended_cluster: FakeCluster, detcloud: Detcloud) -> None:
     shown = detcloud("metrics", "1")
     assert "     1 |        200 | 0.005 |   0.005 |    0.01 |      2" in shown.out
