@@ -271,6 +271,7 @@ def test_the_last_exit_line_is_found_behind_much_else(out_folder: Path) -> None:
     [
         (b'{"kind":"metrics","group":"training"}', False),
         (b'{"kind":"metrics","group":"validation"}', True),
+        (b'{"kind":"rank_metrics","group":"validation"}', False),
         (b'{"kind":"progress"}', False),
         (b'{"kind":"completed"}', True),
         (b'{"kind":"checkpoint"}', True),
