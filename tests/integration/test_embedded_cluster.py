@@ -78,6 +78,13 @@ def test_an_experiment_runs_to_its_end(cluster: EmbeddedCluster, tmp_path: Path)
     assert json.loads((tmp_path / "fetched/state.json").read_text()) == 4
     assert len(list(experiment.checkpoints())) == 4
 
+    assert {one["state"] for one in checkpoint.verify()} == {"OK"}
+    [stored] = cluster.home.rglob(f"{checkpoint.uuid}/state.json")
+    stored.write_text("5")
+    assert {one["path"]: one["state"] for one in checkpoint.verify()}["state.json"] == "DAMAGED"
+    stored.unlink()
+    assert {one["path"]: one["state"] for one in checkpoint.verify()}["state.json"] == "MISSING"
+
 
 def test_a_killed_server_finds_everything_again(cluster: EmbeddedCluster, tmp_path: Path) -> None:
     client = cluster.start()

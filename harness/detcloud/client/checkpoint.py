@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from detcloud.client.records import CheckpointFile
+from detcloud.client.records import CheckpointFile, FileFinding
 from detcloud.client.resource import Field, Resource
 
 
@@ -44,16 +44,36 @@ class Checkpoint(Resource):
         self,
         destination: str | Path,
         on_progress: Callable[[int, int], None] | None = None,
+        *,
+        patterns: Sequence[str] = (),
+        excluded: Sequence[str] = (),
     ) -> Path:
         """Fetches and verifies every file, then renames the folder to `destination`.
 
-        `on_progress` gets the bytes that came and the bytes in all.
+        `on_progress` gets the bytes that came and the bytes in all. With `patterns`, as
+        `*.pth`, only files whose path one of them matches, and none that one of `excluded` matches.
 
         Raises:
-            DetcloudError: an unsafe path, a wrong size or digest, or an existing destination.
+            DetcloudError: an unsafe path, a wrong size or digest, an existing destination, or no
+                file that the patterns choose.
         """
-        from detcloud.client.download import download_files
+        from detcloud.client.download import download_files, select_files
 
         folder = Path(destination)
-        download_files(self._client.http, self.files(), folder, on_progress, self.files)
+        files = select_files(self.files(), patterns, excluded)
+        download_files(self._client.http, files, folder, on_progress, self.files)
         return folder
+
+    def verify(self, on_progress: Callable[[int, int], None] | None = None) -> list[FileFinding]:
+        """Reads every file where it is stored and compares it with its record, keeping nothing.
+
+        `on_progress` gets the bytes that were read and the bytes in all.
+
+        Raises:
+            DetcloudError: the checkpoint is deleted, its list of files is damaged, or its store
+                does not answer.
+        """
+        from detcloud.client.verification import verify_files
+
+        tell = on_progress or (lambda done, total: None)
+        return verify_files(self._client.http, self.files(), tell, self.files)

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,32 @@ def download_files(
             raise
 
 
+def select_files(
+    files: Sequence[CheckpointFile], patterns: Sequence[str], excluded: Sequence[str]
+) -> list[CheckpointFile]:
+    """The files that one of `patterns` matches, or all without any, and none of `excluded` does.
+
+    A `*` matches `/`, too.
+
+    Raises:
+        DetcloudError: patterns leave no file over.
+    """
+
+    def is_matched(file: CheckpointFile, by: Sequence[str]) -> bool:
+        return any(fnmatchcase(file["path"], pattern) for pattern in by)
+
+    chosen = [file for file in files if not patterns or is_matched(file, patterns)]
+    chosen = [file for file in chosen if not is_matched(file, excluded)]
+    if not chosen and (patterns or excluded):
+        texts = [f"matches {', '.join(patterns)}"] if patterns else []
+        texts += [f"is left beside {', '.join(excluded)}"] if excluded else []
+        raise DetcloudError(
+            f"none of the checkpoint's {len(files)} files {' and '.join(texts)}; "
+            "`detcloud checkpoint files UUID` lists them"
+        )
+    return chosen
+
+
 def download_model_code(
     client: Client, sha256: str, destination: Path, on_progress: OnProgress | None = None
 ) -> None:
@@ -103,18 +130,26 @@ def _fetch_all(
 ) -> None:
     total = sum(file["size"] for file in files)
     done = 0
+    for file, url in fresh_addresses(files, renew_addresses):
+        path = folder / file["path"]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _ProgressWriter(path, done, total, on_progress) as writer:
+            transport.download(url, writer)
+        _verify(path, file)
+        done += file["size"]
+
+
+def fresh_addresses(
+    files: Sequence[CheckpointFile], renew_addresses: RenewAddresses
+) -> Iterator[tuple[CheckpointFile, str]]:
+    """Each file with an address that has not expired when it is asked for."""
     issued_at = time.monotonic()
     urls = {file["path"]: file["url"] for file in files}
     for file in files:
         if time.monotonic() - issued_at > ADDRESSES_SECONDS:
             issued_at = time.monotonic()
             urls |= {file["path"]: file["url"] for file in renew_addresses()}
-        path = folder / file["path"]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _ProgressWriter(path, done, total, on_progress) as writer:
-            transport.download(urls[file["path"]], writer)
-        _verify(path, file)
-        done += file["size"]
+        yield file, urls[file["path"]]
 
 
 def _verify(path: Path, file: CheckpointFile) -> None:

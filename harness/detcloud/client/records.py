@@ -186,6 +186,14 @@ class CheckpointFile(TypedDict):
     url: str
 
 
+class FileFinding(TypedDict):
+    """The result of verifying a file: `state` is OK, DAMAGED or MISSING; `problem` says why."""
+
+    path: str
+    state: str
+    problem: str
+
+
 class CollectionPreview(TypedDict):
     """Checkpoints that a collection would delete and keep; `delete` lists the first 500."""
 

@@ -182,6 +182,8 @@ class FakeCluster:
 
     def _object(self, method: str, name: str, headers: Item, body: bytes) -> bytes | None:
         if method == "GET":
+            if name not in self.objects:
+                raise Refusal(404, "not_found", f"there is no object {name}")
             return self.objects[name]
         assert headers["x-signed"] == "yes"
         assert hashlib.sha256(body).hexdigest() == name

@@ -1,8 +1,9 @@
-"""`detcloud checkpoint`: lists, fetches and deletes checkpoints."""
+"""`detcloud checkpoint`: lists, fetches, verifies and deletes checkpoints."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
+from collections.abc import Sequence
 from pathlib import Path
 
 from detcloud.cli.framework.argument_types import (
@@ -32,6 +33,11 @@ FILE_COLUMNS = (
     field_column("Path", "path"),
     Column("Size", lambda item: bytes_text(item["size"])),
     field_column("SHA-256", "sha256", drop_rank=1),
+)
+FINDING_COLUMNS = (
+    field_column("Path", "path"),
+    field_column("State", "state"),
+    field_column("Problem", "problem"),
 )
 UNRECORDED_COLUMNS = (
     field_column("UUID", "uuid"),
@@ -119,23 +125,72 @@ def add_download_options(parser: ArgumentParser) -> None:
 
 def add_download_arguments(parser: ArgumentParser) -> None:
     add_uuid_argument(parser)
+    parser.add_argument(
+        "--glob",
+        dest="patterns",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="only files of such a path, as '*.pth'; '*' matches '/', too; may be repeated",
+    )
+    parser.add_argument(
+        "--exclude",
+        dest="excluded",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="no files of such a path; may be repeated",
+    )
     add_download_options(parser)
     add_replaced_option(parser, "--mode", instead="files always come from the store itself")
 
 
 def download_checkpoint(arguments: Namespace) -> int:
     checkpoint = connect(arguments).checkpoint(arguments.uuid)
-    fetch_checkpoint(checkpoint, arguments.output_dir, quiet=arguments.quiet)
+    patterns, excluded = arguments.patterns, arguments.excluded
+    fetch_checkpoint(
+        checkpoint,
+        arguments.output_dir,
+        quiet=arguments.quiet,
+        patterns=patterns,
+        excluded=excluded,
+    )
     return 0
 
 
-def fetch_checkpoint(checkpoint: Checkpoint, destination: Path | None, *, quiet: bool) -> None:
+def fetch_checkpoint(
+    checkpoint: Checkpoint,
+    destination: Path | None,
+    *,
+    quiet: bool,
+    patterns: Sequence[str] = (),
+    excluded: Sequence[str] = (),
+) -> None:
     """Download a checkpoint to `destination`, or `checkpoints/UUID`, and print where that is."""
     destination = destination or Path("checkpoints") / checkpoint.uuid
     with show_progress(f"checkpoint {checkpoint.uuid[:8]}", bytes_text) as progress:
-        checkpoint.download(destination, progress.update)
+        checkpoint.download(destination, progress.update, patterns=patterns, excluded=excluded)
     if not quiet:
         print(destination, flush=True)
+
+
+def verify_checkpoint(arguments: Namespace) -> int:
+    checkpoint = connect(arguments).checkpoint(arguments.uuid)
+    with show_progress(f"checkpoint {checkpoint.uuid[:8]}", bytes_text) as progress:
+        findings = checkpoint.verify(progress.update)
+    bad = [finding for finding in findings if finding["state"] != "OK"]
+    if arguments.form != "text":
+        print_items(FINDING_COLUMNS, [{**finding} for finding in findings], arguments)
+    elif bad:
+        print_items(FINDING_COLUMNS, [{**finding} for finding in bad], arguments)
+    count = count_text(len(findings), "file")
+    if bad:
+        raise DetcloudError(f"{len(bad)} of {count} of checkpoint {checkpoint.uuid} are not whole")
+    if arguments.form == "text":
+        print(
+            f"checkpoint {checkpoint.uuid} is whole: {count}, {bytes_text(checkpoint.size_bytes)}"
+        )
+    return 0
 
 
 def add_delete_arguments(parser: ArgumentParser) -> None:
@@ -172,5 +227,6 @@ HANDLERS: Handlers = {
     "checkpoint describe": Handler(add_describe_arguments, describe_checkpoint),
     "checkpoint files": Handler(add_describe_arguments, list_files),
     "checkpoint download": Handler(add_download_arguments, download_checkpoint),
+    "checkpoint verify": Handler(add_describe_arguments, verify_checkpoint),
     "checkpoint delete": Handler(add_delete_arguments, delete_checkpoints),
 }

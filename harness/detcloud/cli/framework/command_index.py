@@ -35,7 +35,7 @@ class Command(NamedTuple):
 NOUNS = {
     "experiment": "submit, follow and steer experiments",
     "trial": "look at trials",
-    "checkpoint": "list, download and delete checkpoints",
+    "checkpoint": "list, download, verify and delete checkpoints",
     "model": "keep checkpoints as versions of named models",
     "workspace": "see how experiments are grouped",
     "project": "see how experiments are grouped",
@@ -215,6 +215,9 @@ _CHECKPOINT = (
     Command("checkpoint", "describe", "show a checkpoint", "checkpoint"),
     Command("checkpoint", "files", "list its files", "checkpoint"),
     Command("checkpoint", "download", "fetch and verify its files", "checkpoint"),
+    Command(
+        "checkpoint", "verify", "read its stored files and say which are damaged", "checkpoint"
+    ),
     Command("checkpoint", "delete", "delete checkpoints", "checkpoint", (), ("rm",)),
 )
 

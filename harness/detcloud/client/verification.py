@@ -1,0 +1,91 @@
+"""Verification of stored checkpoints: each file is read, nothing is kept of it but its digest."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Sequence
+from typing import Any
+
+from detcloud.client.download import OnProgress, RenewAddresses, fresh_addresses
+from detcloud.client.records import CheckpointFile, FileFinding
+from detcloud.shared.http import ApiError, Transport
+
+_NO_SUCH_FILE = (404, 410)
+
+
+def verify_files(
+    transport: Transport,
+    files: Sequence[CheckpointFile],
+    on_progress: OnProgress,
+    renew_addresses: RenewAddresses,
+) -> list[FileFinding]:
+    """Read every file and compare it with its record; a finding for each, in the order of `files`.
+
+    A file that is missing or damaged does not end it.
+
+    Raises:
+        DetcloudError: the store does not answer, or refuses to serve a file that it may have.
+    """
+    total = sum(file["size"] for file in files)
+    done = 0
+    findings = []
+    for file, url in fresh_addresses(files, renew_addresses):
+        digest = _DigestWriter(done, total, on_progress)
+        problem = _find_problem(transport, url, file, digest)
+        state = "OK" if not problem else "DAMAGED" if digest.was_served else "MISSING"
+        findings.append(FileFinding(path=file["path"], state=state, problem=problem))
+        done += file["size"]
+    return findings
+
+
+def _find_problem(
+    transport: Transport, url: str, file: CheckpointFile, digest: _DigestWriter
+) -> str:
+    """Read a file and return how it differs from its record; "" where it does not."""
+    try:
+        transport.download(url, digest)
+    except ApiError as error:
+        if error.status in _NO_SUCH_FILE:
+            return "the store has no such file"
+        raise
+    digest.was_served = True
+    if digest.tell() != file["size"]:
+        return f"{digest.tell()} bytes, recorded were {file['size']}"
+    if digest.sha256() != file["sha256"]:
+        return f"SHA-256 {digest.sha256()}, recorded was {file['sha256']}"
+    return ""
+
+
+class _DigestWriter(io.BytesIO):
+    """A file that keeps the digest of what is written; after a repeat it starts again."""
+
+    def __init__(self, before: int, total: int, on_progress: OnProgress) -> None:
+        super().__init__()
+        self.was_served = False
+        self._before = before
+        self._total = total
+        self._on_progress = on_progress
+        self._hash = hashlib.sha256()
+        self._size = 0
+
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
+
+    def tell(self) -> int:
+        return self._size
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        if (offset, whence) != (0, io.SEEK_SET):
+            raise io.UnsupportedOperation("a digest starts at 0")
+        return 0
+
+    def truncate(self, size: int | None = None, /) -> int:
+        self._hash, self._size = hashlib.sha256(), 0
+        return 0
+
+    def write(self, data: Any, /) -> int:
+        self._hash.update(data)
+        self._size += len(data)
+        self._on_progress(self._before + self._size, self._total)
+        return len(data)
