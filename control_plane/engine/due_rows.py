@@ -33,9 +33,11 @@ from control_plane.engine.journal import JOURNAL
 from control_plane.engine.mailbox import (
     ATTEMPTS_MAX,
     DUE_MS_MAX,
+    FIRST,
     ISOLATE_FROM_ATTEMPTS,
     MAIL,
     TIMERS,
+    UNKNOWN,
     Mail,
     attempt_delay_ms,
     attempt_write,
@@ -45,7 +47,7 @@ from control_plane.engine.mailbox import (
     timer_continuation,
     timer_due_ms,
 )
-from control_plane.engine.reader import TornRead
+from control_plane.engine.reader import MAIL_MAX, TornRead
 from control_plane.state.table import (
     EXPIRY_SHARDS,
     GET_MAX,
@@ -353,9 +355,12 @@ def _postpone(engine: Engine, rows: Sequence[Mail], due_ms: int) -> None:
 
 def _count_attempt(engine: Engine, mail: Mail, now_ms: int, attempted: list[Mail]) -> bool:
     """Count an attempt in the row and add it to `attempted`, or make it a dead letter if it has had
-    too many; True for a dead letter.
+    too many; True for a dead letter. One before which its sender sent another waits for that.
     """
     try:
+        if mail.attempts >= ATTEMPTS_MAX and _has_earlier_mail(engine, mail):
+            _postpone(engine, [mail], now_ms + attempt_delay_ms(mail.attempts))
+            return False
         if mail.attempts >= ATTEMPTS_MAX:
             engine.advance_until_idle(engine.dead_letter_mail(mail))
             return True
@@ -366,6 +371,19 @@ def _count_attempt(engine: Engine, mail: Mail, now_ms: int, attempted: list[Mail
         # Another process was first: the next pass looks again.
         return False
     return False
+
+
+def _has_earlier_mail(engine: Engine, mail: Mail) -> bool:
+    """Whether a row that the same sender sent before is still in the mailbox: it may be due later,
+    since it was tried less often, and what depends on it must not come before it.
+    """
+    table, address = engine.table, mail.key.partition
+    if mail.previous == FIRST:
+        return False
+    if mail.previous != UNKNOWN:
+        return table.get(Key(address, mail.previous)) is not None
+    rows = table.query(address, MAIL, mail.key.sort, limit=MAIL_MAX).rows
+    return any(row.key < mail.key and read_mail(row).sender == mail.sender for row in rows)
 
 
 def _withdraw_attempts(engine: Engine, attempted: list[Mail], now_ms: int) -> None:

@@ -435,3 +435,30 @@ def test_shards_without_due_rows_are_not_looked_at(engine: Engine, clock: Clock)
     assert of_work == {shard_of(pool) for pool in pools}
     assert shard_of(expired.partition, expires=True) in table.looked_at
     assert all(attempts(engine, pool) == [] for pool in pools)
+
+
+@pytest.mark.parametrize("is_remembered", [True, False])
+def test_no_message_becomes_a_dead_letter_before_what_its_sender_sent_earlier(
+    engine: Engine, clock: Clock, is_remembered: bool
+) -> None:
+    [pool] = late_pools(engine, 1)
+    earlier = mailbox.mail_key(pool, 1, "s")
+    key = mailbox.mail_key(pool, 2, "s")
+    previous = earlier.sort if is_remembered else mailbox.UNKNOWN
+    encoded = [encode_message_for(pool, SlotsRequested(2, 1, 1, "2"))]
+    engine.table.commit([mailbox.mail_write(key, "s", previous, 2, encoded, NOW_MS - 1)])
+    for _ in range(mailbox.ATTEMPTS_MAX):
+        row = engine.table.get(key)
+        assert row is not None
+        engine.table.commit([mailbox.attempt_write(mailbox.read_mail(row), NOW_MS - 60_000)[1]])
+    # The earlier one is due later.
+    row = engine.table.get(earlier)
+    assert row is not None
+    engine.table.commit([mailbox.postponement(mailbox.read_mail(row), NOW_MS + 60_000)])
+    table = RefusingTable(engine.table)
+    passing = Engine(table, lambda: clock.now_ms, UNHURRIED)
+    counts = due_rows.process_due_rows(passing)
+    assert counts.dead == 0
+    # Both are folded, in their order.
+    assert engine.read_state(pool).queued == 2
+    assert attempts(engine, pool) == []
