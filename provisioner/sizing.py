@@ -317,7 +317,7 @@ def _launches_for_spanning(
     ordered = _ordered_requests(demand, spanning, served)
     ordered.sort(key=lambda it: it[0].slots != overdue or it[0].single_agent)
     for need, count in ordered:
-        for _ in range(count):
+        for _ in range(count - _take_starting(need, count, capacity, served)):
             wanted = need.slots // offering.slots
             is_next = need.slots == overdue and not any(
                 served[one] for one in served if one.slots == overdue
@@ -342,6 +342,23 @@ def _launches_for_spanning(
             for instance in usable:
                 instance.slots = 0
     return launches, lacking
+
+
+def _take_starting(
+    need: RequestShape, count: int, capacity: Sequence[FreeCapacity], served: Counter[RequestShape]
+) -> int:
+    """Serve so many requests as well as may be by larger instances that start, each by one; returns
+    how many.
+    """
+    taken = 0
+    for instance in sorted(capacity, key=lambda it: it.slots):
+        while taken < count and not instance.is_connected and instance.slots >= need.slots:
+            if not instance.may_serve(need.market):
+                break
+            instance.slots -= need.slots
+            taken += 1
+    served[need] += taken
+    return taken
 
 
 def _instances_for_single(

@@ -3,13 +3,15 @@
 from dataclasses import replace
 
 from control_plane.fleet.records import ErrorKind, OfferingHealth
-from provisioner.model import Demand, Launch
+from provisioner.model import Demand, InstanceStatus, Launch
 from tests.unit.provisioner.fleet_table import (
+    BIG,
     BUSY,
     IDLE,
     NOW_MS,
     SMALL,
     SPOT,
+    cloud_lists,
     idle_instance,
     instance,
     job_demand,
@@ -107,3 +109,11 @@ def test_what_no_number_of_instances_can_serve_is_not_waited_for() -> None:
     fleet = [(idle_instance(name, 1), running_with(IDLE)) for name in ("a", "b")]
     demand = replace(OVERDUE, overdue_sizes=(20, 12))
     assert launch_counts(scale_plan(fleet, demand=demand, max_instances=3)) == {SMALL.name: 1}
+
+
+def test_a_larger_instance_that_starts_serves_what_several_small_ones_would() -> None:
+    fleet = [(starting_instance("a", offering=BIG), cloud_lists(InstanceStatus.RUNNING))]
+    plan = scale_plan(fleet, job_demand(8), offerings=(SMALL, BIG))
+    assert plan.launches == ()
+    plan = scale_plan(fleet, job_demand(8, 8), offerings=(SMALL, BIG))
+    assert launch_counts(plan) == {SMALL.name: 2}
