@@ -154,7 +154,8 @@ class ObservedInstance:
     """An instance as the cloud and the pool report it. `status` None: the cloud does not list it;
     `agent` None: its agent is not connected; `notice_ms`: when it is taken away, as announced;
     `rebalance`: the cloud advises to leave it; `end`: why it ends or has ended; `boot_report`: what
-    it says itself of a boot that failed.
+    it says itself of a boot that failed; `has_enrolled`: its agent was connected at some time,
+    which no pass may have seen.
     """
 
     status: InstanceStatus | None
@@ -163,6 +164,7 @@ class ObservedInstance:
     rebalance: bool = False
     end: EndReason | None = None
     boot_report: str = ""
+    has_enrolled: bool = False
 
     @property
     def boot_error(self) -> str:

@@ -258,8 +258,9 @@ class _ReconcilePass:
         observed = {}
         for name in ledger.instances:
             listed, agent = self._listed.get(name), snapshot.agents.get(name)
+            has_enrolled = agent is not None or name in snapshot.leases
             observed[name] = (
-                ObservedInstance(None, agent)
+                ObservedInstance(None, agent, has_enrolled=has_enrolled)
                 if listed is None
                 else ObservedInstance(
                     listed.status,
@@ -268,6 +269,7 @@ class _ReconcilePass:
                     listed.rebalance,
                     listed.end,
                     listed.boot_report,
+                    has_enrolled,
                 )
             )
         settings = self._settings

@@ -373,3 +373,15 @@ class TestOutageOfTheApi:
     def test_what_the_cloud_ended_has_ended(self) -> None:
         plan = scale_plan([(instance("a"), cloud_lists(TERMINATED))], api_down=True)
         assert state_changes(plan) == {"a": "ENDED"}
+
+
+def test_an_agent_that_no_pass_saw_connected_may_be_away_as_long_as_any_other() -> None:
+    # It enrolled, worked and lost its connection between two passes.
+    row = starting_instance("a", minutes=60)
+    away = replace(running_with(None), has_enrolled=True)
+    plan = scale_plan([(row, away)], starting_ms_max=5 * MINUTE_MS)
+    assert state_changes(plan) == {}
+    [marked] = plan.changed_rows
+    assert (marked.connected_ms, marked.silent_ms) == (NOW_MS, NOW_MS)
+    never = scale_plan([(row, running_with(None))], starting_ms_max=5 * MINUTE_MS)
+    assert state_changes(never) == {"a": "TERMINATING"}
