@@ -146,12 +146,17 @@ def _count_unneeded_idle(draft: DraftPlan) -> Counter[int]:
     pending = sum(count for _, count in snapshot.pending)
     most = snapshot.settings.max_instances
     bounds = sizing.InstanceBounds(most, max(0, most - there - pending))
+    demand = snapshot.demand
+    need = _assess_need(draft)
+    sizes = {offering.slots for offering in (*need.order, *need.on_demand)}
+    leaving = sizing.instances_in_the_way(demand, sizes, idle + busy + starting, idle, bounds)
+    if leaving:
+        # All others stay, also those of its size that are too few without these.
+        return Counter(leaving)
     return Counter(
         {
             size: count
-            - sizing.count_kept_idle(
-                snapshot.demand, size, count, busy[size], starting[size], bounds
-            )
+            - sizing.count_kept_idle(demand, size, count, busy[size], starting[size], bounds)
             for size, count in idle.items()
         }
     )

@@ -15,7 +15,7 @@ of the scheduler).
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import NamedTuple
@@ -120,13 +120,16 @@ def launches_for_demand(
     room, short = bounds.room, set[RequestShape]()
     sizes = {offering.slots for offering in (*order, *on_demand)}
     overdue = overdue_size(demand, sizes, bounds.instances_max)
-    for offering in (*order, *(it for it in on_demand if it not in order)):
-        needs = {
-            need
-            for need in left
-            if can_serve(offering.slots, need, bounds.instances_max)
-            and (need.market is offering.market or (need.market is None and offering in order))
-        }
+    able = (*order, *(it for it in on_demand if it not in order))
+    first = {need for need in left if need.slots == overdue and not need.single_agent}
+    for offering in able:
+        # Before the others: these would take the room below the maximum.
+        needs = _servable_needs(first, offering, order, bounds)
+        gangs, _ = _launches_for_spanning(demand, needs, offering, capacity, room, served, overdue)
+        room -= sum(it.count for it in gangs)
+        launches += gangs
+    for offering in able:
+        needs = _servable_needs(left, offering, order, bounds)
         gangs, lacking = _launches_for_spanning(
             demand, needs, offering, capacity, room, served, overdue
         )
@@ -141,6 +144,21 @@ def launches_for_demand(
             launches.append(Launch(offering, fresh))
     starting = sum(not it.is_connected for it in capacity)
     return SizedLaunches(_add_zero_slot_launches(launches, demand, order, starting), bool(short))
+
+
+def _servable_needs(
+    needs: set[RequestShape],
+    offering: Offering,
+    order: Sequence[Offering],
+    bounds: InstanceBounds,
+) -> set[RequestShape]:
+    """Those of the needs that instances of the offering can serve on their market."""
+    return {
+        need
+        for need in needs
+        if can_serve(offering.slots, need, bounds.instances_max)
+        and (need.market is offering.market or (need.market is None and offering in order))
+    }
 
 
 def count_kept_idle(
@@ -178,6 +196,33 @@ def overdue_size(demand: Demand, sizes: Collection[int], instances_max: int) -> 
         if any(can_serve(size, RequestShape(slots, False), instances_max) for size in sizes):
             return slots
     return 0
+
+
+def instances_in_the_way(
+    demand: Demand,
+    sizes: Collection[int],
+    there: Mapping[int, int],
+    idle: Mapping[int, int],
+    bounds: InstanceBounds,
+) -> dict[int, int]:
+    """How many of the idle instances of each size are to leave the room to the request that has
+    waited too long: as few as it needs, where those of a size that serves it, of these `sizes` that
+    may be launched, lack them below the maximum. `there` counts all that work can be placed on.
+    """
+    slots = overdue_size(demand, sizes, bounds.instances_max)
+    shape = RequestShape(slots, False)
+    able = [size for size in sizes if slots and can_serve(size, shape, bounds.instances_max)]
+    lacking = {size: max(0, ceil(slots / size) - there.get(size, 0) - bounds.room) for size in able}
+    if not lacking or min(lacking.values()) == 0:
+        return {}
+    chosen = min(lacking, key=lambda size: (lacking[size], size))
+    left, leaving = lacking[chosen], dict[int, int]()
+    for size in sorted(idle):
+        if size != chosen and left:
+            leaving[size] = min(idle[size], left)
+            left -= leaving[size]
+    # Where they are not enough, those that have work would have to go too.
+    return {} if left else leaving
 
 
 def needs_instances(demand: Demand, sizes: Collection[int], instances_max: int) -> bool:

@@ -20,6 +20,8 @@ from lambdas.simulation.state_checker import InvariantBroken, StateChecker
 WINDOW_MS = 3_600_000
 # What has waited for so long was seen by the pass that drains an instance.
 SEEN_MS = 60_000
+# Pools hold slots for who has waited for so long (world.py), by clocks that may be ahead.
+OVERDUE_MS = 9 * 60_000
 _ACTIVE = frozenset({InstanceState.STARTING, InstanceState.RUNNING})
 
 
@@ -144,8 +146,12 @@ class FleetChecker:
         return is_drained and row.notice_ms is None
 
     def _check_drain(self, row: InstanceRow) -> None:
-        """Check that the other idle instances are enough for the requests that have waited."""
+        """Check that the other idle instances are enough for the requests that have waited, unless
+        one that instances of another size alone can serve has waited too long for room.
+        """
         size = row.offering.slots
+        if self._is_in_the_way(row):
+            return
         like = [it for it in read_instances(self._table, row.pool) if it.offering.slots == size]
         active = [it for it in like if it.state in _ACTIVE and it.notice_ms is None]
         idle = sum(it.idle_ms is not None for it in active)
@@ -155,6 +161,21 @@ class FleetChecker:
                 f"{needed} idle instances of {size} slots are needed by waiting requests, and"
                 f" {idle} are left: {row} is drained"
             )
+
+    def _is_in_the_way(self, row: InstanceRow) -> bool:
+        """Whether a request of several slots has waited too long that no number of such instances
+        below the maximum can serve.
+        """
+        queued_ms, most = (
+            self._pools[row.pool].queued_ms,
+            self._pools[row.pool].limits.instances_max,
+        )
+        return any(
+            not _fits(request.slots, row.offering.slots)
+            or request.slots > most * row.offering.slots
+            for request in self._checker.job_queue(row.pool).all_requests()
+            if self._clock.now_ms - queued_ms[request.allocation_id] >= OVERDUE_MS
+        )
 
     def _count_coming(self, pool: str, active: Sequence[InstanceRow]) -> int:
         """The instances that start, and that may be launched besides."""

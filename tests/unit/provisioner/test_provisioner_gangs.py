@@ -117,3 +117,17 @@ def test_a_larger_instance_that_starts_serves_what_several_small_ones_would() ->
     assert plan.launches == ()
     plan = scale_plan(fleet, job_demand(8, 8), offerings=(SMALL, BIG))
     assert launch_counts(plan) == {SMALL.name: 2}
+
+
+def test_idle_ones_of_another_size_make_room_for_what_has_waited_too_long() -> None:
+    small = replace(SMALL, name="tiny/a/on_demand", instance_type="tiny", slots=1)
+    fleet = [(idle_instance(name, 60, offering=small), running_with(IDLE)) for name in "abc"]
+    fleet.append((idle_instance("d", 60), running_with(IDLE)))
+    # Requests for 3 slots would have the small ones, but come after that for 12.
+    jobs = (job_demand(12), job_demand(3))
+    settings = {"offerings": (small, SMALL), "max_instances": 4}
+    assert state_changes(scale_plan(fleet, *jobs, **settings)) == {}
+    demand = Demand(jobs, overdue_sizes=(12,))
+    leaving = state_changes(scale_plan(fleet, demand=demand, **settings))
+    assert leaving == {"a": "DRAINING", "b": "DRAINING"}
+    assert launch_counts(scale_plan(fleet[2:], demand=demand, **settings)) == {SMALL.name: 2}
