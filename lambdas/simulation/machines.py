@@ -46,7 +46,7 @@ class Machines:
         start_ms: int,
     ) -> None:
         self.agents: dict[str, SimulatedAgent] = {}
-        self.outage_checker = OutageChecker(environment.network, environment.clock)
+        self.outage_checker = OutageChecker(environment.network, environment.clock, start_ms)
         self.orphans = 0
         self.leaked = 0
         self._environment = environment

@@ -21,12 +21,14 @@ class Network:
     Attributes:
         is_down: nobody reaches the API, which the tick does not notice.
         api_down_ms: since when the API answers nobody, not even the tick; None: it answers.
+        api_stopped_ms: when it last ceased to answer.
         api_back_ms: when it last began to answer again.
     """
 
     def __init__(self, clock: VirtualClock, faults: FaultState, hosts: HostPool) -> None:
         self.is_down = False
         self.api_down_ms: int | None = None
+        self.api_stopped_ms = 0
         self.api_back_ms = 0
         self._clock = clock
         self._faults = faults
@@ -62,7 +64,7 @@ class Network:
     def stop_api(self) -> None:
         """Let the API answer nobody."""
         if self.api_down_ms is None:
-            self.api_down_ms = self._clock.now_ms
+            self.api_down_ms = self.api_stopped_ms = self._clock.now_ms
 
     def start_api(self) -> None:
         """Let the API answer again."""

@@ -1,7 +1,8 @@
 """The invariants of an outage of the API alone: it costs nobody anything.
 
 While the API answers nobody, and for a lease after it is back, no agent is taken for lost that is
-only silent, and no machine is ended that works.
+only silent, and no machine is ended that works. An agent that was cut off and lost before, whose
+work is done elsewhere since, has no such time.
 """
 
 import json
@@ -25,8 +26,9 @@ class OutageChecker:
     machine has really ended.
     """
 
-    def __init__(self, network: Network, clock: VirtualClock) -> None:
+    def __init__(self, network: Network, clock: VirtualClock, start_ms: int) -> None:
         self._network = network
+        self._start_ms = start_ms
         self._clock = clock
         self._lost: set[str] = set()
 
@@ -47,7 +49,9 @@ class OutageChecker:
         """Check the end of a machine that works."""
         if row is None or row.notice_ms is not None or row.state is not InstanceState.TERMINATING:
             return
-        if row.silent_ms is not None and self._is_excused():
+        if row.silent_ms is None or not self._is_excused():
+            return
+        if row.silent_ms - self._start_ms >= self._network.api_stopped_ms:
             raise InvariantBroken(f"{row} is ended while it works, and the API answers nobody")
 
     def _is_excused(self) -> bool:
