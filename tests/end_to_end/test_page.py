@@ -46,6 +46,7 @@ VIEWS: dict[str, tuple[str | re.Pattern[str], str]] = {
     "pools/default": ("Pools and agents", "ALIVE"),
     "create?experiment=1": ("New experiment", "The configuration is valid."),
     "create?trial=1": ("New experiment", "The configuration is valid."),
+    "models": ("Models", "No models."),
     "templates": ("Templates", "No templates."),
     "tokens": ("Tokens", "No tokens were made."),
 }
@@ -207,6 +208,102 @@ def test_it_is_as_good_in_the_dark_and_on_a_narrow_screen(chromium: Any, laptop:
             width = phone.window.evaluate("document.documentElement.scrollWidth")
             assert width <= narrow["width"], path
         assert phone.faults == []
+
+
+def test_a_checkpoint_is_registered_described_and_kept(laptop: Laptop, browser: Browser) -> None:
+    window = browser.window
+    name = "digits (v2) + more"
+    browser.go("experiments", "Experiments")
+    window.keyboard.press("g")
+    window.keyboard.press("m")
+    browser.see("Models")
+    browser.press("New model")
+    _fill_and_save(browser, "Create", {"Name, which stays": name, "Description": CANARY})
+    browser.see(name)
+    browser.wait_for_text("No versions yet.")
+
+    browser.go("experiments/1/checkpoints", LOUD)
+    browser.press("Register")
+    window.get_by_role("combobox", name="Model").select_option(name)
+    _fill_and_save(browser, "Register version", {"Comment": "good enough"})
+    browser.see(name)
+    version = window.get_by_role("region", name="version 1", exact=True)
+    version.get_by_text("good enough").wait_for()
+    version.get_by_text("COMPLETED").wait_for()
+    with laptop.cluster() as cluster:
+        registered = cluster.model(name).version(1)
+        assert registered.data["experiment_id"] == 1
+
+        # Somebody else changes it while it is edited: nothing of theirs is lost.
+        browser.press("Edit version")
+        registered.set(notes="theirs", metadata={"<b>accuracy</b>": 0.5})
+        window.get_by_label("Notes").fill(CANARY)
+        browser.press("Save")
+        window.get_by_role("alert").get_by_text("revision").wait_for()
+        window.keyboard.press("Escape")
+        window.reload()
+        version.get_by_text("theirs").wait_for()
+        browser.press("Edit version")
+        _fill_and_save(browser, "Save", {"Notes": CANARY, "Labels": f"{CANARY}\nbest"})
+        version.get_by_text("<b>accuracy</b>").wait_for()
+        changed = cluster.model(name).version(1).data
+    assert (changed["notes"], changed["labels"]) == (CANARY, [CANARY, "best"])
+    assert (changed["comment"], changed["metadata"]) == ("good enough", {"<b>accuracy</b>": 0.5})
+    version.get_by_role("button", name="Files").click()
+    window.get_by_role("dialog").get_by_role("link", name="state.json").wait_for()
+    assert browser.serious_findings() == []
+    window.keyboard.press("Escape")
+    window.set_viewport_size({"width": 390, "height": 800})
+    assert window.evaluate("document.documentElement.scrollWidth") <= 390
+    window.set_viewport_size({"width": 1280, "height": 900})
+    assert window.evaluate("window.canary") is None
+    assert browser.faults == []
+
+
+def test_an_archived_model_is_left_out_and_deleted_after_a_question(
+    laptop: Laptop, browser: Browser
+) -> None:
+    window = browser.window
+    with laptop.cluster() as cluster:
+        old = cluster.create_model("old", description=CANARY, notes=CANARY, labels=[CANARY])
+        old.register_version(next(iter(cluster.experiment(1).checkpoints())).uuid, name=CANARY)
+    browser.go("models/old/1", "old")
+    browser.window.get_by_role("heading", name="Version 1: <img").wait_for()
+    browser.press("Archive")
+    browser.press("Unarchive")
+    browser.press("Archive")
+    window.locator("h1 .badge", has_text="ARCHIVED").wait_for()
+    assert window.get_by_role("button", name="Edit").count() == 0
+    assert browser.serious_findings() == []
+    browser.go("models?name=old", "Models")
+    browser.wait_for_text("No model is like that.")
+    window.get_by_label("Archived").select_option("only")
+    window.get_by_role("link", name="old").wait_for()
+    assert browser.serious_findings() == []
+    browser.go("models/old/2", "old")
+    browser.wait_for_text("there is no version 2 of a model old")
+    browser.press("Delete model")
+    window.get_by_role("dialog").get_by_text("versions (1)").wait_for()
+    window.keyboard.press("Escape")
+    window.get_by_role("dialog").wait_for(state="detached")
+    with laptop.cluster() as cluster:
+        assert cluster.model("old").version(1).data["name"] == CANARY
+        browser.press("Delete model")
+        window.get_by_role("dialog").wait_for()
+        browser.press("Delete model")
+        browser.see("Models")
+        assert "old" not in [model.name for model in cluster.models(archived=None)]
+    assert window.evaluate("window.canary") is None
+    assert browser.faults == []
+
+
+def _fill_and_save(browser: Browser, action: str, texts: dict[str, str]) -> None:
+    """Fill the fields of the window whose labels begin so, press its button and see it end."""
+    dialog = browser.window.get_by_role("dialog")
+    for label, text in texts.items():
+        dialog.get_by_label(label).fill(text)
+    browser.press(action)
+    dialog.wait_for(state="detached")
 
 
 def test_the_queue_is_managed_as_the_page_of_determined_does(

@@ -1,5 +1,7 @@
 import { expect, test } from "vitest";
+import { findChanges } from "./edit_dialog";
 import { bytesText, dollarsText, durationText, numberText } from "./format";
+import { splitLabels } from "./labels";
 import { sortRows } from "./sorting";
 
 test.each([
@@ -25,4 +27,13 @@ test("numbers are sorted as numbers, texts by their numbers, and what is missing
 test("rows of equal values keep their order", () => {
   const rows = [["a", 1], ["b", 0], ["c", 1]] as const;
   expect(sortRows([...rows], ([, value]) => value, true).map(([name]) => name)).toEqual(["a", "c", "b"]);
+});
+
+test("labels are lines without the space around them, and no empty ones", () =>
+  expect(splitLabels(" one \n\n two words\n")).toEqual(["one", "two words"]));
+
+test("only what is other than it was is a change, an emptied field too", () => {
+  const former = { name: "a", notes: "long", labels: ["x", "y"] };
+  expect(findChanges(former, { name: "a", notes: "", labels: ["x", "y"] })).toEqual({ notes: "" });
+  expect(findChanges(former, { ...former, labels: ["y", "x"] })).toEqual({ labels: ["y", "x"] });
 });

@@ -11,6 +11,8 @@ import { CreateView } from "../views/create/create_view";
 import { ExperimentView } from "../views/experiment/experiment_view";
 import { ExperimentsView } from "../views/experiments/experiments_view";
 import { JobsView } from "../views/jobs/jobs_view";
+import { ModelView } from "../views/models/model_view";
+import { ModelsView } from "../views/models/models_view";
 import { PoolsView } from "../views/pools/pools_view";
 import { SignInView } from "../views/sign_in/sign_in_view";
 import { TemplatesView } from "../views/templates/templates_view";
@@ -50,6 +52,7 @@ function chooseView(first: string, second: string): ComponentChildren {
   if (first === "compare") return <CompareView />;
   if (first === "jobs") return <JobsView />;
   if (first === "pools") return <PoolsView chosen={second} />;
+  if (first === "models") return second ? <ModelView name={second} /> : <ModelsView />;
   if (first === "create") return <CreateView />;
   if (first === "templates") return <TemplatesView />;
   if (first === "tokens") return <TokensView />;

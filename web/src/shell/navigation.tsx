@@ -11,6 +11,7 @@ export const VIEWS = [
   { title: "Experiments", path: ["experiments"], key: "e" },
   { title: "Job queue", path: ["jobs"], key: "j" },
   { title: "Pools and agents", path: ["pools"], key: "p" },
+  { title: "Models", path: ["models"], key: "m" },
   { title: "New experiment", path: ["create"], key: "n" },
   { title: "Templates", path: ["templates"], key: "t" },
   { title: "Tokens", path: ["tokens"], key: "k" },

@@ -1,14 +1,16 @@
-/** Checkpoints of an experiment or trial, with their files to download. */
+/** Checkpoints of an experiment or trial, with their files to download, to register and to delete. */
 
 import { useState } from "preact/hooks";
 import { collect, get, send, type Schemas } from "../../api/client";
 import { useLive } from "../../live/use_live";
-import { Action, Dialog } from "../../parts/dialog";
+import { Action } from "../../parts/dialog";
 import { bytesText, numberText } from "../../parts/format";
 import { Badge, Empty, Moment, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href } from "../../shell/router";
 import { motionOfParts } from "../experiment/experiment_view";
+import { RegisterDialog } from "../models/register_dialog";
+import { FilesDialog } from "./files_dialog";
 
 type Checkpoint = Schemas["Checkpoint"];
 
@@ -23,6 +25,7 @@ const CHECKPOINTS_MAX = 1000;
 
 export function CheckpointTable({ of, id, owner }: Props) {
   const [opened, setOpened] = useState<string | null>(null);
+  const [registered, setRegistered] = useState<string | null>(null);
   const live = useLive(
     `checkpoints of ${of} ${id}`,
     (signal) =>
@@ -43,16 +46,21 @@ export function CheckpointTable({ of, id, owner }: Props) {
     <Shown live={live}>
       {({ items, next }) => items.length === 0 ? <Empty>No checkpoints yet.</Empty> : (
         <>
-          <Table label="checkpoints" rows={items} rowKey={({ uuid }) => uuid} columns={checkpointColumns(setOpened, remove)} />
+          <Table label="checkpoints" rows={items} rowKey={({ uuid }) => uuid} columns={checkpointColumns(setOpened, setRegistered, remove)} />
           {next && <p class="quiet">The first {items.length} are shown; sorting is among these.</p>}
           {opened && <FilesDialog uuid={opened} onClose={() => setOpened(null)} />}
+          {registered && <RegisterDialog uuid={registered} onClose={() => setRegistered(null)} />}
         </>
       )}
     </Shown>
   );
 }
 
-function checkpointColumns(open: (uuid: string) => void, remove: (uuid: string) => Promise<void>): Column<Checkpoint>[] {
+function checkpointColumns(
+  open: (uuid: string) => void,
+  register: (uuid: string) => void,
+  remove: (uuid: string) => Promise<void>,
+): Column<Checkpoint>[] {
   return [
     { key: "uuid", title: "Checkpoint", show: ({ uuid }) => <code title={uuid}>{uuid.slice(0, 8)}</code> },
     { key: "trial", title: "Trial", isNumber: true, show: (one) => <a href={href("trials", one.trial_id)}>{one.trial_id}</a>, value: (one) => one.trial_id },
@@ -67,41 +75,10 @@ function checkpointColumns(open: (uuid: string) => void, remove: (uuid: string) 
       show: ({ uuid, state }) => state === "COMPLETED" && (
         <>
           <button onClick={() => open(uuid)}>Files</button>{" "}
+          <button onClick={() => register(uuid)}>Register</button>{" "}
           <Action label="Delete" question={`Delete checkpoint ${uuid}? This cannot be undone.`} run={() => remove(uuid)} />
         </>
       ),
     },
   ];
-}
-
-function FilesDialog({ uuid, onClose }: { uuid: string; onClose: () => void }) {
-  const live = useLive(
-    `files ${uuid}`,
-    (signal) => collect((cursor) => get("/api/v1/checkpoints/{uuid}/files", { path: { uuid }, query: { limit: 500, cursor }, signal })),
-    () => "still",
-  );
-  return (
-    <Dialog title={`Files of ${uuid.slice(0, 8)}`} onClose={onClose}>
-      <Shown live={live}>
-        {({ items, next }) => (
-          <>
-            <ul>
-              {items.map(({ path, size, url }) => (
-                <li key={path}><a href={safeUrl(url)} download={path.split("/").pop()}>{path}</a> {bytesText(size)}</li>
-              ))}
-            </ul>
-            {next && <p class="quiet">The first {items.length}.</p>}
-          </>
-        )}
-      </Shown>
-      <p class="quiet">All of it: <code>detcloud checkpoint download {uuid}</code></p>
-      <div class="actions"><button onClick={onClose}>Close</button></div>
-    </Dialog>
-  );
-}
-
-/** An address that a link may lead to: never a script. */
-function safeUrl(url: string): string | undefined {
-  const { protocol } = new URL(url, location.href);
-  return protocol === "https:" || protocol === "http:" ? url : undefined;
 }

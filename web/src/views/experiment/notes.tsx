@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { send } from "../../api/client";
-import { FormDialog } from "../../parts/dialog";
+import { EditDialog } from "../../parts/edit_dialog";
 import { Labels } from "../../parts/labels";
 import type { ExperimentWhole } from "./experiment_view";
 
@@ -11,37 +11,25 @@ interface Props {
   onDone: () => Promise<void>;
 }
 
+type Said = Pick<ExperimentWhole, "name" | "description" | "labels">;
+
 export function Notes({ experiment, onDone }: Props) {
   const [edits, setEdits] = useState(false);
-  return (
-    <section aria-label="notes and labels">
-      <Labels labels={experiment.labels} />
-      <button onClick={() => setEdits(true)}>Edit name, notes and labels</button>
-      {experiment.description && <p class="notes">{experiment.description}</p>}
-      {edits && <NotesDialog experiment={experiment} onDone={onDone} onClose={() => setEdits(false)} />}
-    </section>
-  );
-}
-
-function NotesDialog({ experiment, onDone, onClose }: Props & { onClose: () => void }) {
-  const [name, setName] = useState(experiment.name);
-  const [notes, setNotes] = useState(experiment.description);
-  const [labels, setLabels] = useState(experiment.labels.join("\n"));
-  const submit = async () => {
-    const given = labels.split("\n").map((label) => label.trim()).filter(Boolean);
-    const changes = {
-      ...(name !== experiment.name && { name }),
-      ...(notes !== experiment.description && { description: notes }),
-      ...(labels !== experiment.labels.join("\n") && { labels: given }),
-    };
+  const { name, description, labels } = experiment;
+  const save = async (changes: Partial<Said>) => {
     await send("patch", "/api/v1/experiments/{experiment_id}", { path: { experiment_id: experiment.id! }, body: changes });
     await onDone();
   };
   return (
-    <FormDialog title="Name, notes and labels" action="Save" submit={submit} onClose={onClose}>
-      <label>Name <input class="wide" value={name} onInput={(event) => setName(event.currentTarget.value)} /></label>
-      <label>Notes <textarea class="wide" rows={5} value={notes} onInput={(event) => setNotes(event.currentTarget.value)} /></label>
-      <label>Labels, one a line <textarea class="wide" rows={4} value={labels} onInput={(event) => setLabels(event.currentTarget.value)} /></label>
-    </FormDialog>
+    <section aria-label="notes and labels">
+      <Labels labels={labels} />
+      <button onClick={() => setEdits(true)}>Edit name, notes and labels</button>
+      {description && <p class="notes">{description}</p>}
+      {edits && (
+        <EditDialog<Said> title="Name, notes and labels" action="Save" former={{ name, description, labels }} save={save}
+          fields={[{ key: "name", title: "Name" }, { key: "description", title: "Notes", rows: 5 }]}
+          onClose={() => setEdits(false)} />
+      )}
+    </section>
   );
 }

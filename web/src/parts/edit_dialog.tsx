@@ -1,0 +1,65 @@
+/** A window that changes what is said of something: texts and, one a line, labels. */
+
+import { useState } from "preact/hooks";
+import { FormDialog } from "./dialog";
+import { splitLabels } from "./labels";
+
+export interface EditedField<T> {
+  key: keyof T & string;
+  title: string;
+  /** The height of a text of several lines; without it the text is one line. */
+  rows?: number;
+  /** What the text must match, and that in words. */
+  pattern?: string;
+  hint?: string;
+  isRequired?: boolean;
+}
+
+interface Props<T> {
+  title: string;
+  action: string;
+  /** What is said now: texts, and `labels`. */
+  former: T;
+  fields: EditedField<T>[];
+  save: (changes: Partial<T>) => Promise<unknown>;
+  onClose: () => void;
+}
+
+export function EditDialog<T extends { labels: string[] }>({ title, action, former, fields, save, onClose }: Props<T>) {
+  // What was read when the window opened: the view behind it may read again meanwhile.
+  const [first] = useState(former);
+  const [edited, setEdited] = useState(former);
+  const [labels, setLabels] = useState(former.labels.join("\n"));
+  const submit = () => save(findChanges(first, { ...edited, labels: splitLabels(labels) }));
+  return (
+    <FormDialog title={title} action={action} submit={submit} onClose={onClose}>
+      {fields.map((field) => (
+        <label key={field.key}>{field.title}{" "}
+          <Text field={field} value={String(edited[field.key])} onInput={(text) => setEdited({ ...edited, [field.key]: text })} />
+        </label>
+      ))}
+      <label>Labels, one a line <textarea class="wide" rows={4} value={labels} onInput={(event) => setLabels(event.currentTarget.value)} /></label>
+    </FormDialog>
+  );
+}
+
+interface TextProps<T> {
+  field: EditedField<T>;
+  value: string;
+  onInput: (text: string) => void;
+}
+
+function Text<T>({ field: { rows, pattern, hint, isRequired }, value, onInput }: TextProps<T>) {
+  if (rows) return <textarea class="wide" rows={rows} value={value} onInput={(event) => onInput(event.currentTarget.value)} />;
+  return (
+    <input class="wide" value={value} required={isRequired ?? false} {...(pattern && { pattern })} {...(hint && { title: hint })}
+      onInput={(event) => onInput(event.currentTarget.value)} />
+  );
+}
+
+/** The fields that are other than they were; what nobody touched is not sent. */
+export function findChanges<T extends object>(former: T, now: T): Partial<T> {
+  const entries = Object.entries(now).filter(([key, value]) =>
+    JSON.stringify(value) !== JSON.stringify(former[key as keyof T]));
+  return Object.fromEntries(entries) as Partial<T>;
+}

@@ -1,0 +1,39 @@
+/** The files of a checkpoint, to download. */
+
+import { collect, get } from "../../api/client";
+import { useLive } from "../../live/use_live";
+import { Dialog } from "../../parts/dialog";
+import { bytesText } from "../../parts/format";
+import { Shown } from "../../parts/status";
+
+export function FilesDialog({ uuid, onClose }: { uuid: string; onClose: () => void }) {
+  const live = useLive(
+    `files ${uuid}`,
+    (signal) => collect((cursor) => get("/api/v1/checkpoints/{uuid}/files", { path: { uuid }, query: { limit: 500, cursor }, signal })),
+    () => "still",
+  );
+  return (
+    <Dialog title={`Files of ${uuid.slice(0, 8)}`} onClose={onClose}>
+      <Shown live={live}>
+        {({ items, next }) => (
+          <>
+            <ul>
+              {items.map(({ path, size, url }) => (
+                <li key={path}><a href={safeUrl(url)} download={path.split("/").pop()}>{path}</a> {bytesText(size)}</li>
+              ))}
+            </ul>
+            {next && <p class="quiet">The first {items.length}.</p>}
+          </>
+        )}
+      </Shown>
+      <p class="quiet">All of it: <code>detcloud checkpoint download {uuid}</code></p>
+      <div class="actions"><button onClick={onClose}>Close</button></div>
+    </Dialog>
+  );
+}
+
+/** An address that a link may lead to: never a script. */
+function safeUrl(url: string): string | undefined {
+  const { protocol } = new URL(url, location.href);
+  return protocol === "https:" || protocol === "http:" ? url : undefined;
+}

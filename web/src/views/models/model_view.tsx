@@ -1,0 +1,161 @@
+/** A model of the registry: what is said of it, and its versions, one of them opened. */
+
+import { useState } from "preact/hooks";
+import { collect, get, send, type Schemas } from "../../api/client";
+import { useLive } from "../../live/use_live";
+import { Action } from "../../parts/dialog";
+import { EditDialog } from "../../parts/edit_dialog";
+import { Labels } from "../../parts/labels";
+import { Badge, Empty, Moment, Shown } from "../../parts/status";
+import { Table, type Column } from "../../parts/table";
+import { href, setQuery, useRoute } from "../../shell/router";
+import { RegisterDialog } from "./register_dialog";
+import { Remarks } from "./remarks";
+import { VersionPart } from "./version_part";
+
+type Model = Schemas["Model"];
+type Version = Schemas["ModelVersion"];
+
+const PAGE = 30;
+
+export function ModelView({ name }: { name: string }) {
+  const { parts, query } = useRoute();
+  const most = Math.max(PAGE, Number(query.get("most")) || PAGE);
+  const path = { name };
+  const live = useLive(`model ${name}`, (signal) => get("/api/v1/models/{name}", { path, signal }), () => "resting");
+  const versions = useLive(
+    JSON.stringify(["versions", name, most]),
+    (signal) => collect((cursor) => get("/api/v1/models/{name}/versions", { path, query: { limit: PAGE, cursor }, signal }), most),
+    () => "still",
+    String(live.value?.revision ?? ""),
+  );
+  const refresh = async () => {
+    await Promise.all([live.refresh(), versions.refresh()]);
+  };
+  const opened = parts[2];
+  return (
+    <Shown live={live}>
+      {(model) => (
+        <>
+          <h1>{name} {model.archived && <Badge state="ARCHIVED" />}</h1>
+          <ModelTools model={model} onDone={refresh} />
+          <ModelFacts model={model} />
+          <Remarks of={model} />
+          <h2>Versions</h2>
+          <Shown live={versions}>
+            {({ items, next }) => items.length === 0 ? <Empty>No versions yet. Checkpoints are registered here, or where they are listed.</Empty> : (
+              <>
+                <Table label="versions" rows={items} rowKey={({ number }) => number} columns={COLUMNS} />
+                {next && (
+                  <div class="tools">
+                    <span class="quiet">{items.length} newest shown; sorting is among these</span>
+                    <button onClick={() => setQuery({ most: String(most * 2) })}>Show more</button>
+                  </div>
+                )}
+              </>
+            )}
+          </Shown>
+          {opened && <Opened model={model} number={opened} onDone={refresh} />}
+        </>
+      )}
+    </Shown>
+  );
+}
+
+function Opened({ model, number, onDone }: { model: Model; number: string; onDone: () => Promise<void> }) {
+  if (!/^[1-9]\d{0,8}$/.test(number)) return <Empty>No version has the number {number}.</Empty>;
+  return <VersionPart key={number} model={model} number={Number(number)} onDone={onDone} />;
+}
+
+interface ModelProps {
+  model: Model;
+  onDone: () => Promise<void>;
+}
+
+type Said = Pick<Model, "workspace" | "description" | "notes" | "labels">;
+
+function ModelTools({ model, onDone }: ModelProps) {
+  const [opened, setOpened] = useState<{ edits: Model } | "registers" | null>(null);
+  const { name, archived, versions } = model;
+  const path = { name };
+  const archive = async () => {
+    await send("patch", "/api/v1/models/{name}", { path, body: { archived: !archived } });
+    await onDone();
+  };
+  const remove = async () => {
+    await send("delete", "/api/v1/models/{name}", { path });
+    location.hash = href("models");
+  };
+  const question = `Delete the model ${name} with its versions (${versions}), which hold their checkpoints no longer? This cannot be undone.`;
+  return (
+    <div class="tools" role="group" aria-label="change the model">
+      {!archived && (
+        <>
+          <button onClick={() => setOpened("registers")}>Register a checkpoint</button>
+          <button onClick={() => setOpened({ edits: model })}>Edit model</button>
+        </>
+      )}
+      <Action label={archived ? "Unarchive" : "Archive"} run={archive} />
+      <Action label="Delete model" question={question} run={remove} />
+      {opened === "registers" && <RegisterDialog model={name} onDone={onDone} onClose={() => setOpened(null)} />}
+      {opened !== null && typeof opened === "object" && (
+        <ModelDialog model={opened.edits} onDone={onDone} onClose={() => setOpened(null)} />
+      )}
+    </div>
+  );
+}
+
+/** Changes the model that was read when it opened, and not one that somebody changed since. */
+function ModelDialog({ model, onDone, onClose }: ModelProps & { onClose: () => void }) {
+  const { name, workspace, description, notes, labels, revision } = model;
+  const save = async (changes: Partial<Said>) => {
+    await send("patch", "/api/v1/models/{name}", { path: { name }, body: { ...changes, revision } });
+    await onDone();
+  };
+  return (
+    <EditDialog<Said> title={`Model ${name}`} action="Save" former={{ workspace, description, notes, labels }} save={save} onClose={onClose}
+      fields={[
+        { key: "workspace", title: "Workspace", isRequired: true },
+        { key: "description", title: "Description", rows: 2 },
+        { key: "notes", title: "Notes", rows: 5 },
+      ]} />
+  );
+}
+
+function ModelFacts({ model }: { model: Model }) {
+  return (
+    <dl class="facts">
+      {model.description && <><dt>Description</dt><dd>{model.description}</dd></>}
+      <dt>Workspace</dt><dd>{model.workspace}</dd>
+      <dt>Of</dt><dd>{model.user}</dd>
+      <dt>Made</dt><dd><Moment ms={model.created_ms} /></dd>
+      <dt>Changed</dt><dd><Moment ms={model.updated_ms} /></dd>
+      <dt>Versions</dt><dd>{model.versions}</dd>
+    </dl>
+  );
+}
+
+const COLUMNS: Column<Version>[] = [
+  {
+    key: "number",
+    title: "Version",
+    isNumber: true,
+    show: ({ model, number }) => <a href={href("models", model, number)} aria-label={`version ${number}`}>{number}</a>,
+    value: ({ number }) => number,
+  },
+  { key: "name", title: "Name", show: ({ name }) => name || "–", value: ({ name }) => name },
+  { key: "checkpoint", title: "Checkpoint", show: (one) => <code title={one.checkpoint_uuid}>{one.checkpoint_uuid.slice(0, 8)}</code> },
+  {
+    key: "experiment",
+    title: "Experiment",
+    isNumber: true,
+    show: (one) => <a href={href("experiments", one.experiment_id)}>{one.experiment_id}</a>,
+    value: (one) => one.experiment_id,
+  },
+  { key: "trial", title: "Trial", isNumber: true, show: (one) => <a href={href("trials", one.trial_id)}>{one.trial_id}</a>, value: (one) => one.trial_id },
+  { key: "steps", title: "Steps", isNumber: true, show: (one) => one.steps_completed, value: (one) => one.steps_completed },
+  { key: "comment", title: "Comment", show: ({ comment }) => comment || "–" },
+  { key: "labels", title: "Labels", show: ({ labels }) => <Labels labels={labels} /> },
+  { key: "user", title: "By", show: ({ user }) => user, value: ({ user }) => user },
+  { key: "created", title: "Registered", show: (one) => <Moment ms={one.created_ms} />, value: (one) => one.created_ms },
+];

@@ -1,0 +1,67 @@
+/** A window that makes a checkpoint a version of a model. */
+
+import { useState } from "preact/hooks";
+import { collect, get, send } from "../../api/client";
+import { useLive } from "../../live/use_live";
+import { FormDialog } from "../../parts/dialog";
+import { Empty, Shown } from "../../parts/status";
+import { href } from "../../shell/router";
+
+interface Props {
+  /** The model, where it is known. */
+  model?: string;
+  /** The checkpoint, where it is known. */
+  uuid?: string;
+  onDone?: () => Promise<void>;
+  onClose: () => void;
+}
+
+const MODELS_MAX = 600;
+
+export function RegisterDialog({ model = "", uuid = "", onDone, onClose }: Props) {
+  const [name, setName] = useState(model);
+  const [checkpoint, setCheckpoint] = useState(uuid);
+  const [comment, setComment] = useState("");
+  const submit = async () => {
+    if (!name) throw new Error("choose a model first");
+    const body = { checkpoint_uuid: checkpoint.trim(), comment };
+    const { number } = await send("post", "/api/v1/models/{name}/versions", { path: { name }, body });
+    await onDone?.();
+    location.hash = href("models", name, number);
+  };
+  return (
+    <FormDialog title={uuid ? `Register ${uuid.slice(0, 8)}` : `New version of ${model}`} action="Register version" submit={submit} onClose={onClose}>
+      <p class="quiet">A registered checkpoint stays until its version is deleted.</p>
+      {!model && <ModelChoice name={name} onChoose={setName} />}
+      {!uuid && (
+        <label>Checkpoint, or a unique beginning of it{" "}
+          <input class="wide" required maxLength={36} value={checkpoint} onInput={(event) => setCheckpoint(event.currentTarget.value)} />
+        </label>
+      )}
+      <label>Comment <textarea class="wide" rows={2} value={comment} onInput={(event) => setComment(event.currentTarget.value)} /></label>
+    </FormDialog>
+  );
+}
+
+function ModelChoice({ name, onChoose }: { name: string; onChoose: (name: string) => void }) {
+  const live = useLive(
+    "models to choose from",
+    (signal) => collect((cursor) => get("/api/v1/models", { query: { limit: 30, cursor }, signal }), MODELS_MAX),
+    () => "still",
+  );
+  return (
+    <Shown live={live}>
+      {({ items, next }) => items.length === 0 ? <Empty>No models yet; <a href={href("models")}>make one</a>.</Empty> : (
+        <>
+          <label>Model{" "}
+            <select required value={name} onChange={(event) => onChoose(event.currentTarget.value)}>
+              <option value="">choose …</option>
+              {items.map((one) => <option key={one.name}>{one.name}</option>)}
+            </select>
+          </label>
+          {next && <p class="quiet">The first {items.length}; a model's own view registers with any.</p>}
+        </>
+      )}
+    </Shown>
+  );
+}
