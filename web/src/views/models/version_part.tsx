@@ -1,6 +1,6 @@
 /** A version of a model: its checkpoint with the files, and what is said of it. */
 
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { get, send, type Schemas } from "../../api/client";
 import { useLive } from "../../live/use_live";
 import { Action } from "../../parts/dialog";
@@ -22,6 +22,9 @@ interface Props {
 
 export function VersionPart({ model, number, onDone }: Props) {
   const path = { name: model.name, number };
+  const heading = useRef<HTMLHeadingElement>(null);
+  // What was asked for is below the table, which may be long.
+  useEffect(() => heading.current?.focus(), []);
   const live = useLive(
     `version ${number} of ${model.name}`,
     (signal) => get("/api/v1/models/{name}/versions/{number}", { path, signal }),
@@ -38,7 +41,7 @@ export function VersionPart({ model, number, onDone }: Props) {
   };
   return (
     <section aria-label={`version ${number}`}>
-      <h2>Version {number}{live.value?.name && `: ${live.value.name}`}</h2>
+      <h2 ref={heading} tabIndex={-1}>Version {number}{live.value?.name && `: ${live.value.name}`}</h2>
       <Shown live={live}>
         {(version) => (
           <>
