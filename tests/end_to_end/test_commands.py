@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from detcloud.shared.processes import read_process
 from tests.end_to_end.laptop import DIGITS, Laptop
-from tests.end_to_end.tiny_model import BATCHES, write_model
+from tests.end_to_end.tiny_model import BATCHES, TRAIN, write_model
 from tests.patience import PROCESS_SECONDS_MAX, wait_until
 
 pytestmark = pytest.mark.end_to_end
@@ -53,6 +54,7 @@ def test_every_list_and_description_shows_the_search(laptop: Laptop, tmp_path: P
     assert laptop.json("checkpoint", "describe", uuid[:8]) == checkpoints[0]
     laptop.run("checkpoint", "download", uuid[:8], "-o", tmp_path / "fetched")
     assert json.loads((tmp_path / "fetched" / "state.json").read_text()) == BATCHES
+    _check_export(laptop, uuid, tmp_path / "exported")
     [agent] = laptop.json("agent", "list")
     assert agent["state"] == "ALIVE"
     assert laptop.json("status")["experiments"] == {"ACTIVE": 0, "PAUSED": 0}
@@ -64,6 +66,21 @@ def test_every_list_and_description_shows_the_search(laptop: Laptop, tmp_path: P
         f"Latest checkpoint  {trial['latest_checkpoint']}" in laptop.run("t", "describe", 1).stdout
     )
     assert laptop.run("checkpoint", "list", 1, "--csv").stdout.count("COMPLETED") == 2
+
+
+def _check_export(laptop: Laptop, uuid: str, folder: Path) -> None:
+    """Check that a version of this checkpoint, of TRAIN, is exported whole."""
+    laptop.run("model", "create", "tiny")
+    laptop.run("model", "register-version", "tiny", uuid)
+    manifest = laptop.json("model", "export", "tiny", 1, folder)
+    assert manifest == json.loads((folder / "manifest.json").read_text())
+    assert manifest["checkpoint"]["uuid"] == uuid
+    assert manifest["code"]["sha256"] == laptop.json("describe", 1)["code_sha256"]
+    assert json.loads((folder / "checkpoint/state.json").read_text()) == BATCHES
+    assert (folder / "code/train.py").read_text() == TRAIN
+    assert yaml.safe_load((folder / "config.yaml").read_text())["name"] == "tiny"
+    # Code of the Core API stores what it likes.
+    assert manifest["load"] is None
 
 
 def test_logs_are_whole_and_can_be_followed(laptop: Laptop, tmp_path: Path) -> None:

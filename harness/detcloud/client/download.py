@@ -48,7 +48,7 @@ def download_files(
         checker.add(file["path"], is_directory=False)
     if destination.exists():
         raise DetcloudError(f"{destination} exists; name another folder with -o")
-    with _name_write_errors(destination):
+    with name_write_errors(destination):
         destination.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(prefix=f".{destination.name}-", dir=destination.parent))
         try:
@@ -105,12 +105,12 @@ def download_model_code(
             client.http.download(f"/api/v1/model-code/{sha256}", writer)
         if sha256_of(path) != sha256:
             raise DetcloudError("the model code has another SHA-256 than recorded: it was changed")
-        with _name_write_errors(destination):
+        with name_write_errors(destination):
             extract(path, destination)
 
 
 @contextmanager
-def _name_write_errors(destination: Path) -> Iterator[None]:
+def name_write_errors(destination: Path) -> Iterator[None]:
     """Turn errors of the disk into a DetcloudError that names the folder."""
     try:
         yield

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from detcloud.client.checkpoint import Checkpoint
@@ -58,6 +59,21 @@ class ModelVersion(Resource):
     def checkpoint(self) -> Checkpoint:
         """The checkpoint that it is."""
         return self._client.checkpoint(self.checkpoint_uuid)
+
+    def export(
+        self, destination: str | Path, on_progress: Callable[[int, int], None] | None = None
+    ) -> dict[str, Any]:
+        """Writes its checkpoint, code, configuration and a manifest to a new or empty folder.
+
+        Returns the manifest, whose `load` is the Python that loads it there, or None where only
+        the code that stored it can. `on_progress` gets the bytes that came and the bytes in all.
+
+        Raises:
+            DetcloudError: the folder has files or takes none, or what came is not what was stored.
+        """
+        from detcloud.client.model_export import export_version
+
+        return export_version(self._client, self, Path(destination), on_progress)
 
 
 class Model(Resource):

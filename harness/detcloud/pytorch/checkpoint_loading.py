@@ -14,10 +14,9 @@ from detcloud.core.context import context_without_cluster
 from detcloud.pytorch.context import PyTorchTrialContext
 from detcloud.pytorch.former_trial import to_current_form
 from detcloud.pytorch.optimization import rename_former_parts
-from detcloud.pytorch.snapshot import STATE_FILE
-from detcloud.pytorch.stored_code import CODE_FOLDER, LOAD_FILE
 from detcloud.pytorch.trial import PyTorchTrial
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.trial_checkpoint import CODE_FOLDER, LOAD_FILE, STATE_FILE
 from detcloud.shared.trial_directory import TrialSpec
 
 Model = TypeVar("Model", bound=torch.nn.Module)

@@ -11,8 +11,8 @@ import torch
 
 from detcloud.pytorch.optimization import rename_former_parts
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.trial_checkpoint import STATE_FILE
 
-STATE_FILE = "state_dict.pth"
 _PLAIN = (type(None), bool, int, float, str, torch.Size, torch.dtype, torch.device)
 
 

@@ -15,9 +15,8 @@ import torch
 from detcloud import core
 from detcloud.pytorch.former_trial import FormerTrial
 from detcloud.pytorch.trial import PyTorchTrial
+from detcloud.shared.trial_checkpoint import CODE_FOLDER, LOAD_FILE
 
-LOAD_FILE = "load_data.json"
-CODE_FOLDER = "code"
 FILES_MAX = 1000
 # Every checkpoint has a copy.
 BYTES_MAX = 16 * 1024 * 1024

@@ -38,6 +38,8 @@ class FakeCluster:
         self.checkpoints: list[Item] = []
         self.unrecorded: list[Item] = []
         self.files: dict[str, list[Item]] = {}
+        # Of a model of any name.
+        self.versions: dict[int, Item] = {}
         self.answers: dict[str, tuple[str, Item]] = {}
         self.requests: list[tuple[str, str]] = []
         self.object_tokens: set[str | None] = set()
@@ -172,6 +174,8 @@ class FakeCluster:
                     self.lines.get(int(id), []), query, self._trial(int(id))["ended_ms"] is not None
                 ),
             ),
+            (r"/models/(\w+)", lambda name: {"name": name}),
+            (r"/models/\w+/versions/(\d+)", lambda number: self.versions[int(number)]),
             (r"/checkpoints/([^/]+)", lambda prefix: self._checkpoint(prefix)),
             (r"/checkpoints/([^/]+)/files", lambda uuid: page(self.files[uuid], query)),
         ]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from control_plane.config.check import check_config
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.problems import ConfigInvalid
-from detcloud.cli.rendering.yaml_writer import render_yaml
+from detcloud.shared.yaml_writer import render_yaml
 from tests.unit.config.samples import LENGTH, STEP, change_fields, to_yaml
 from tests.unit.config.test_config_searchers import LENGTH_SEARCHERS, STEP_SEARCHERS
 from tests.unit.config.test_config_sections import ACCEPTED

@@ -1,4 +1,5 @@
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,10 @@ import pytest
 import torch
 
 from detcloud import DetcloudError, pytorch
+from detcloud.client import Client
+from detcloud.client.model import ModelVersion
 from detcloud.pytorch import stored_code
+from tests.unit.client.fake_cluster import TOKEN, FakeCluster, serve_cluster
 from tests.unit.core.trial_files import direct, enter, make_trial, reports
 from tests.unit.pytorch.line_trial import SPEC, LineTrial
 from tests.unit.pytorch.test_pytorch_former_trial import FormerLine
@@ -134,3 +138,32 @@ def test_the_parameters_of_a_model_are_drawn_anew() -> None:
     before = layer.weight.clone()
     pytorch.reset_parameters(torch.nn.Sequential(layer, torch.nn.ReLU()))
     assert not torch.equal(layer.weight, before)
+
+
+@pytest.mark.parametrize("has_copy", [True, False])
+def test_the_call_of_an_exported_version_makes_its_trial_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_copy: bool
+) -> None:
+    folder, trained = stored_checkpoint(tmp_path, monkeypatch)
+    code = tmp_path / "submitted"
+    (folder / "code").rename(code)
+    contents = {path.name: path.read_bytes() for path in folder.iterdir()}
+    if has_copy:
+        contents |= {f"code/{path.name}": path.read_bytes() for path in code.iterdir()}
+    with serve_cluster(FakeCluster()) as fake, Client(fake.url, TOKEN) as client:
+        client.create_experiment({"name": "x", "searcher": {"name": "single"}}, code)
+        fake.add_checkpoint("12345678-aaaa", contents)
+        fields = {"model": "m", "number": 1, "name": "", "checkpoint_uuid": "12345678-aaaa"}
+        version = ModelVersion(client, {**fields, "trial_id": 1, "experiment_id": 1})
+        manifest = version.export(tmp_path / "exported")
+    assert manifest["framework"]["trial_class"] == "model_def:Model.Trial"
+    assert manifest["framework"]["torch_version"] == torch.__version__
+    shutil.rmtree(code)
+    monkeypatch.chdir(tmp_path / "exported")
+    # The call may put the code's folder into the path.
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    names: dict[str, Any] = {}
+    exec(manifest["load"], names)
+    for name in ("model_def", "layers"):
+        sys.modules.pop(name, None)
+    assert torch.equal(names["trial"].model.weight, trained.model.weight)

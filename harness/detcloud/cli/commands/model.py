@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 from detcloud.cli.framework.argument_types import parse_id, parse_uuid_prefix
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.options import add_yes_option, confirm
 from detcloud.cli.framework.session import connect
-from detcloud.cli.rendering.output import add_output_options, print_items, print_record
-from detcloud.cli.rendering.quantities import count_text
+from detcloud.cli.rendering.output import (
+    add_output_options,
+    print_items,
+    print_record,
+    print_value,
+)
+from detcloud.cli.rendering.progress import show_progress
+from detcloud.cli.rendering.quantities import bytes_text, count_text
 from detcloud.cli.rendering.table import Column, Item, field_column, time_column
 from detcloud.client.model import SORT_FIELDS, Model, ModelVersion
 from detcloud.shared.errors import DetcloudError
@@ -253,6 +261,31 @@ def delete_version(arguments: Namespace) -> int:
     return 0
 
 
+def add_export_arguments(parser: ArgumentParser) -> None:
+    add_name_argument(parser)
+    add_number_argument(parser)
+    parser.add_argument(
+        "folder", type=Path, metavar="DIR", help="a folder that does not exist yet or is empty"
+    )
+    add_output_options(parser, csv=False)
+
+
+def export_version(arguments: Namespace) -> int:
+    version = load_model(arguments).version(arguments.number)
+    with show_progress(f"{version.model}/{version.number}", bytes_text) as progress:
+        manifest = version.export(arguments.folder, progress.update)
+    if arguments.form != "text":
+        print_value(manifest, arguments.form)
+        return 0
+    print(f"version {version.number} of {version.model} is in {arguments.folder}")
+    if manifest["load"] is None:
+        print("only the code that stored its checkpoint can read it")
+    else:
+        print("load it there with:")
+        print(indent(manifest["load"], "  "))
+    return 0
+
+
 def add_name_argument(parser: ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="the model's name")
 
@@ -347,4 +380,5 @@ HANDLERS: Handlers = {
     "model register-version": Handler(add_register_arguments, register_version),
     "model set-version": Handler(add_set_version_arguments, set_version),
     "model delete-version": Handler(add_delete_version_arguments, delete_version),
+    "model export": Handler(add_export_arguments, export_version),
 }

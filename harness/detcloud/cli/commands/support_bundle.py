@@ -12,10 +12,10 @@ from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.session import add_trial_argument, load_trial
 from detcloud.cli.rendering.output import render_json
 from detcloud.cli.rendering.progress import show_progress
-from detcloud.cli.rendering.yaml_writer import render_yaml
 from detcloud.client import Client, Trial
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError
+from detcloud.shared.yaml_writer import render_yaml
 
 
 def add_bundle_arguments(parser: ArgumentParser) -> None:

@@ -234,6 +234,7 @@ _MODEL = (
     Command("model", "register-version", "make a checkpoint its next version", "model"),
     Command("model", "set-version", "change what is said of a version", "model"),
     Command("model", "delete-version", "let a version's checkpoint go", "model"),
+    Command("model", "export", "write a version to a folder, with what loads it", "model"),
 )
 
 _GROUPS = (

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from detcloud.cli.rendering.table import Column, Item, cell_text, render_csv, render_table
 from detcloud.cli.rendering.terminal import has_colour, terminal_width
-from detcloud.cli.rendering.yaml_writer import render_yaml
+from detcloud.shared.yaml_writer import render_yaml
 
 
 def add_output_options(parser: ArgumentParser, *, csv: bool = True) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detcloud.cli.rendering.output import render_json
-from detcloud.cli.rendering.yaml_writer import render_yaml
+from detcloud.shared.yaml_writer import render_yaml
 
 # Texts that a reader could take for something else, or for another shape.
 WORDS = "yes No ~ null 1e5 1_000 0x1f .inf 12:30:45 2020-01-01 - ? : # & * ! | > ' % @ ` = <<"
