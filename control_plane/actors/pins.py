@@ -1,5 +1,5 @@
-"""Pins of checkpoints: rows with what one is kept for, the experiments that started from it and the
-model versions that hold it.
+"""Pins of checkpoints: rows with what one is kept for, the experiments that started from it, the
+model versions that hold it and the users who pinned it.
 """
 
 import dataclasses
@@ -13,17 +13,19 @@ PINS = "pins"
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """A checkpoint's row in `pins`: the experiments that started from it, and the model versions
-    that hold it, each as `MODEL/NUMBER`. `gone`: it is deleted.
+    """A checkpoint's row in `pins`: the experiments that started from it, the model versions that
+    hold it, each as `MODEL/NUMBER`, and the users who pinned it. `gone`: it is deleted.
     """
 
     by: tuple[int, ...] = ()
     gone: bool = False
     versions: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
 
     def is_held(self, except_experiment: int = 0) -> bool:
         """Whether anything holds the checkpoint, the experiment of that id left aside."""
-        return bool(self.versions) or bool(set(self.by) - {except_experiment})
+        is_kept = bool(self.versions or self.users)
+        return is_kept or bool(set(self.by) - {except_experiment})
 
     def holders_text(self) -> str:
         """The sentence of a refusal that names the holders; "" where there are none."""
@@ -32,6 +34,8 @@ class Pin:
             reasons.append(f"experiment {', '.join(map(str, self.by))} started from it")
         if self.versions:
             reasons.append(f"model version {', '.join(self.versions)} holds it")
+        if self.users:
+            reasons.append(f"{', '.join(self.users)} pinned it")
         return ", and ".join(reasons)
 
 
@@ -40,14 +44,19 @@ def decode_pin(body: bytes) -> Pin:
     if not body:
         return Pin()
     fields = json.loads(body)
-    return Pin(tuple(fields["by"]), fields["gone"], tuple(fields.get("versions", ())))
+    versions, users = fields.get("versions", ()), fields.get("users", ())
+    return Pin(tuple(fields["by"]), fields["gone"], tuple(versions), tuple(users))
 
 
 def encode_pin(pin: Pin) -> bytes:
-    """The body of a row in `pins`. One that no version holds is as it was before there were any."""
+    """The body of a row in `pins`. One without versions and users is as it was before there were
+    any.
+    """
     fields: dict[str, object] = {"by": list(pin.by), "gone": pin.gone}
     if pin.versions:
         fields["versions"] = list(pin.versions)
+    if pin.users:
+        fields["users"] = list(pin.users)
     return json.dumps(fields).encode()
 
 

@@ -11,8 +11,8 @@ PIN_TTL_MS = 3600 * 1000
 
 
 def is_pinned(table: StateTable, uuid: str, except_experiment: int = 0) -> bool:
-    """Whether an experiment, other than `except_experiment`, started from the checkpoint, or a
-    model version holds it.
+    """Whether an experiment, other than `except_experiment`, started from the checkpoint, a
+    model version holds it, or a user pinned it.
     """
     row = table.get(Key(PINS, uuid))
     return row is not None and decode_pin(row.body).is_held(except_experiment)

@@ -26,8 +26,8 @@ def check_may_delete(services: Services, experiment_id: int, caller: Principal) 
 
 
 def check_unpinned(services: Services, experiment_id: int) -> None:
-    """Check that no other experiment started from a checkpoint of this one and no model version
-    holds one.
+    """Check that no other experiment started from a checkpoint of this one, no model version
+    holds one and nobody pinned one.
 
     Raises:
         RequestError: not_found; conflict, naming what does.
@@ -43,6 +43,9 @@ def check_unpinned(services: Services, experiment_id: int) -> None:
                 names = ", ".join(pin.versions)
                 text = f"model version {names} holds its checkpoint {row.key.sort}"
                 raise RequestError(Code.CONFLICT, f"{text}; `detcloud model delete` lets it go")
+            if pin.users:
+                text = f"{', '.join(pin.users)} pinned its checkpoint {row.key.sort}"
+                raise RequestError(Code.CONFLICT, f"{text}; `detcloud checkpoint unpin` lets it go")
             other = next(by for by in pin.by if by != experiment_id)
             text = f"experiment {other} started from its checkpoint {row.key.sort}"
             raise RequestError(Code.CONFLICT, f"{text}; delete that experiment first")

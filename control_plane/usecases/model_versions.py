@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from control_plane.actors.pins import PINS, Pin, decode_pin, encode_pin
+from control_plane.actors.pins import PINS, Pin, decode_pin
 from control_plane.actors.trial.checkpoints import CheckpointState
 from control_plane.errors import Code, RequestError
 from control_plane.queries.checkpoint import Checkpoint, describe_checkpoint
@@ -18,7 +18,8 @@ from control_plane.queries.model_records import (
     version_partition,
 )
 from control_plane.services import Services
-from control_plane.state.table import Expect, Key, Put, Row, StateTable, Write
+from control_plane.state.table import Key, Row, StateTable, Write
+from control_plane.usecases.checkpoint_pins import pin_write
 from control_plane.usecases.models import (
     Changer,
     archived_error,
@@ -62,7 +63,7 @@ def register_version(
         checkpoint = describe_checkpoint(services, full_uuid)
         number = model.versions_made + 1
         version = _new_version(model_name, number, checkpoint, fields, changer)
-        pin = _pin_with_version(version, checkpoint, pin_row)
+        pin = _pin_with_version(version, checkpoint, pin_row, changer.now_ms)
         counted = replace(
             model, versions=model.versions + 1, versions_made=number, updated_ms=changer.now_ms
         )
@@ -146,7 +147,9 @@ def _new_version(
     )
 
 
-def _pin_with_version(version: VersionRecord, checkpoint: Checkpoint, row: Row | None) -> Put:
+def _pin_with_version(
+    version: VersionRecord, checkpoint: Checkpoint, row: Row | None, now_ms: int
+) -> Write:
     """Make the write that adds the version to its checkpoint's pin; RequestError conflict."""
     pin = Pin() if row is None else decode_pin(row.body)
     if pin.gone or checkpoint.state is not CheckpointState.COMPLETED:
@@ -155,11 +158,8 @@ def _pin_with_version(version: VersionRecord, checkpoint: Checkpoint, row: Row |
     if len(pin.versions) >= VERSIONS_OF_CHECKPOINT_MAX:
         text = f"checkpoint {checkpoint.uuid} is {VERSIONS_OF_CHECKPOINT_MAX} versions already"
         raise RequestError(Code.CONFLICT, f"{text}; delete one of them first")
-    body = encode_pin(replace(pin, versions=(*pin.versions, version.pin_name)))
-    key = Key(PINS, checkpoint.uuid)
-    if row is None:
-        return Put(key, 1, body, Expect.ABSENT)
-    return Put(key, row.revision + 1, body, row.revision, row.due_ms, row.expires)
+    held = replace(pin, versions=(*pin.versions, version.pin_name))
+    return pin_write(checkpoint.uuid, row, held, now_ms)
 
 
 def _check_owner(table: StateTable, version: VersionRecord, changer: Changer) -> None:

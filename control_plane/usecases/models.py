@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from control_plane.actors.pins import PINS, decode_pin, pin_body
+from control_plane.actors.pins import PINS, decode_pin
 from control_plane.errors import Code, RequestError
 from control_plane.queries.model_records import (
     ModelRecord,
@@ -17,6 +17,7 @@ from control_plane.queries.model_records import (
     version_partition,
 )
 from control_plane.state.table import Delete, Expect, Key, Put, Row, StateTable, Write
+from control_plane.usecases.checkpoint_pins import pin_write
 from control_plane.usecases.row_changes import change_row
 
 METADATA_BYTES_MAX = 64 * 1024
@@ -128,7 +129,7 @@ def version_removals(
     names: dict[str, set[str]] = {}
     for version in (decode_version(one.body) for one in version_rows):
         names.setdefault(version.checkpoint_uuid, set()).add(version.pin_name)
-    pins = [_unpin(table, uuid, gone) for uuid, gone in names.items()]
+    pins = [_release(table, uuid, gone, now_ms) for uuid, gone in names.items()]
     new = replace(model, versions=model.versions - len(deletes), updated_ms=now_ms)
     counted = put_record(row.key, new, row, now_ms)
     return (counted, *deletes, *(pin for pin in pins if pin is not None))
@@ -165,16 +166,13 @@ def archived_error(name: str) -> RequestError:
     return RequestError(Code.CONFLICT, text)
 
 
-def _unpin(table: StateTable, uuid: str, names: set[str]) -> Write | None:
+def _release(table: StateTable, uuid: str, names: set[str], now_ms: int) -> Write | None:
     row = table.get(Key(PINS, uuid))
     if row is None:
         return None
     pin = decode_pin(row.body)
     kept = replace(pin, versions=tuple(name for name in pin.versions if name not in names))
-    body = pin_body(kept)
-    if body is None:
-        return Delete(row.key, row.revision)
-    return Put(row.key, row.revision + 1, body, row.revision, row.due_ms, row.expires)
+    return pin_write(uuid, row, kept, now_ms)
 
 
 def _check_owner(model: ModelRecord, changer: Changer) -> None:

@@ -1,6 +1,6 @@
-"""Routes of checkpoints, named by any unique prefix of their UUID: describe, delete, list files."""
+"""Routes of checkpoints, named by any unique prefix of their UUID: describe, delete, pin, files."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Path, Query, Response
 
@@ -25,6 +25,7 @@ from control_plane.queries.unrecorded_checkpoints import (
     list_unrecorded,
 )
 from control_plane.usecases.checkpoint_deletion import delete_checkpoint, delete_tensorboard_files
+from control_plane.usecases.checkpoint_pins import PinChange, pin_checkpoint, unpin_checkpoint
 
 router = guarded_router("checkpoints")
 
@@ -41,6 +42,15 @@ class CheckpointFile(Answer):
     size: int
     sha256: str
     url: str
+
+
+class CheckpointPin(Answer):
+    """The holders of a checkpoint: users who pinned it, model versions, experiments from it."""
+
+    uuid: str
+    users: list[str]
+    versions: list[str]
+    experiments: list[int]
 
 
 @router.get("/checkpoints/{uuid}")
@@ -60,6 +70,38 @@ def delete(
         services,
         lambda extra_writes: delete_checkpoint(services, full_uuid, caller, extra_writes),
         lambda _: checkpoints.describe_checkpoint(services, full_uuid),
+    )
+    return answer_response(answer)
+
+
+@router.post("/checkpoints/{uuid}/pin", response_model=CheckpointPin)
+@require_role(*USER_ROLES)
+def pin(
+    uuid: Prefix, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    """Keep the checkpoint until the caller unpins it; pinning it again is no error."""
+    answer = request.execute(
+        services,
+        lambda extra_writes: _pin_reply(
+            pin_checkpoint(services, uuid, caller, lambda made: extra_writes(_pin_reply(made)))
+        ),
+        lambda reply: CheckpointPin(**reply),
+    )
+    return answer_response(answer)
+
+
+@router.delete("/checkpoints/{uuid}/pin", response_model=CheckpointPin)
+@require_role(*USER_ROLES)
+def unpin(
+    uuid: Prefix, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    """Remove the caller's pin, or every user's for an admin; the next collection decides."""
+    answer = request.execute(
+        services,
+        lambda extra_writes: _pin_reply(
+            unpin_checkpoint(services, uuid, caller, lambda made: extra_writes(_pin_reply(made)))
+        ),
+        lambda reply: CheckpointPin(**reply),
     )
     return answer_response(answer)
 
@@ -125,3 +167,13 @@ def delete_tensorboard(
         lambda _: experiments.describe_experiment(services, experiment_id),
     )
     return answer_response(answer)
+
+
+def _pin_reply(change: PinChange) -> dict[str, Any]:
+    pin = change.pin
+    return CheckpointPin(
+        uuid=change.uuid,
+        users=list(pin.users),
+        versions=list(pin.versions),
+        experiments=list(pin.by),
+    ).model_dump()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from detcloud.client.records import CheckpointFile, FileFinding
+from detcloud.client.records import CheckpointFile, CheckpointPin, FileFinding
 from detcloud.client.resource import Field, Resource
 
 
@@ -36,9 +36,19 @@ class Checkpoint(Resource):
 
         Raises:
             detcloud.shared.http.ApiError: it is the latest of a trial that has not ended, or
-                another experiment started from it.
+                something keeps it: another experiment, a model version or a pin.
         """
         self.data = self._client.delete(f"/checkpoints/{self.uuid}")
+
+    def pin(self) -> CheckpointPin:
+        """Keeps the checkpoint until `unpin`, whatever is collected; returns what keeps it."""
+        pin: CheckpointPin = self._client.post(f"/checkpoints/{self.uuid}/pin")
+        return pin
+
+    def unpin(self) -> CheckpointPin:
+        """Removes one's own pin, or every user's as an admin; returns what keeps it still."""
+        pin: CheckpointPin = self._client.delete(f"/checkpoints/{self.uuid}/pin")
+        return pin
 
     def download(
         self,

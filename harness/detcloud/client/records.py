@@ -186,6 +186,17 @@ class CheckpointFile(TypedDict):
     url: str
 
 
+class CheckpointPin(TypedDict):
+    """The holders of a checkpoint: users who pinned it, versions as `MODEL/NUMBER`, and the ids of
+    experiments that started from it.
+    """
+
+    uuid: str
+    users: list[str]
+    versions: list[str]
+    experiments: list[int]
+
+
 class FileFinding(TypedDict):
     """The result of verifying a file: `state` is OK, DAMAGED or MISSING; `problem` says why."""
 

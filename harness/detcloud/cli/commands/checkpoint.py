@@ -1,4 +1,4 @@
-"""`detcloud checkpoint`: lists, fetches, verifies and deletes checkpoints."""
+"""`detcloud checkpoint`: lists, fetches, verifies, pins and deletes checkpoints."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def verify_checkpoint(arguments: Namespace) -> int:
     return 0
 
 
-def add_delete_arguments(parser: ArgumentParser) -> None:
+def add_uuids_argument(parser: ArgumentParser) -> None:
     parser.add_argument(
         "uuids",
         type=parse_uuid_prefixes,
@@ -201,13 +201,39 @@ def add_delete_arguments(parser: ArgumentParser) -> None:
         metavar="UUID",
         help="or unique beginnings, with spaces or commas between them",
     )
+
+
+def load_checkpoints(arguments: Namespace) -> list[Checkpoint]:
+    """Fetch the checkpoints that `add_uuids_argument` names."""
+    client = connect(arguments)
+    return [client.checkpoint(prefix) for part in arguments.uuids for prefix in part]
+
+
+def pin_checkpoints(arguments: Namespace) -> int:
+    for checkpoint in load_checkpoints(arguments):
+        pin = checkpoint.pin()
+        print(f"checkpoint {checkpoint.uuid} is pinned by {', '.join(pin['users'])}")
+    return 0
+
+
+def unpin_checkpoints(arguments: Namespace) -> int:
+    for checkpoint in load_checkpoints(arguments):
+        pin = checkpoint.unpin()
+        holders = [*pin["users"], *(f"model version {name}" for name in pin["versions"])]
+        holders += [f"experiment {experiment_id}" for experiment_id in pin["experiments"]]
+        text = f"is kept by {', '.join(holders)} still" if holders else "is not pinned"
+        print(f"checkpoint {checkpoint.uuid} {text}")
+    return 0
+
+
+def add_delete_arguments(parser: ArgumentParser) -> None:
+    add_uuids_argument(parser)
     add_yes_option(parser)
     add_replaced_option(parser, "--glob", instead="a checkpoint is deleted whole")
 
 
 def delete_checkpoints(arguments: Namespace) -> int:
-    client = connect(arguments)
-    checkpoints = [client.checkpoint(prefix) for part in arguments.uuids for prefix in part]
+    checkpoints = load_checkpoints(arguments)
     size = bytes_text(sum(checkpoint.size_bytes for checkpoint in checkpoints))
     if not confirm(f"Delete {count_text(len(checkpoints), 'checkpoint')}, {size}?", arguments):
         print("nothing was deleted")
@@ -228,5 +254,7 @@ HANDLERS: Handlers = {
     "checkpoint files": Handler(add_describe_arguments, list_files),
     "checkpoint download": Handler(add_download_arguments, download_checkpoint),
     "checkpoint verify": Handler(add_describe_arguments, verify_checkpoint),
+    "checkpoint pin": Handler(add_uuids_argument, pin_checkpoints),
+    "checkpoint unpin": Handler(add_uuids_argument, unpin_checkpoints),
     "checkpoint delete": Handler(add_delete_arguments, delete_checkpoints),
 }

@@ -126,6 +126,20 @@ def test_versions_come_and_go(detcloud: Detcloud) -> None:
     assert detcloud("m", "describe", "digits", "--version", "1").code == 3
 
 
+def test_checkpoints_are_pinned_and_unpinned(detcloud: Detcloud) -> None:
+    pinned = detcloud("checkpoint", "pin", UUID[:8])
+    assert pinned.out == f"checkpoint {UUID} is pinned by user-1\n"
+    refused = detcloud("checkpoint", "delete", UUID, "--yes").err
+    assert "user-1 pinned it" in refused
+    detcloud("m", "create", "digits")
+    detcloud("m", "register-version", "digits", UUID)
+    assert detcloud("c", "unpin", UUID).out == (
+        f"checkpoint {UUID} is kept by model version digits/1 still\n"
+    )
+    detcloud("m", "delete", "digits", "-y")
+    assert detcloud("c", "unpin", UUID).out == f"checkpoint {UUID} is not pinned\n"
+
+
 def test_the_client_has_models_and_versions() -> None:
     client = Client()
     model = client.create_model("digits", labels=["a"])

@@ -1,0 +1,194 @@
+"""Pins that users set by hand: who sets and removes them, and what they keep from whom."""
+
+from collections.abc import Callable
+
+import pytest
+
+from control_plane.access.principals import Principal, Role
+from control_plane.actors.pins import PINS, Pin, decode_pin, encode_pin
+from control_plane.errors import RequestError
+from control_plane.state.table import Expect, Key, Put, Write
+from control_plane.usecases.checkpoint_pins import USERS_OF_CHECKPOINT_MAX, pin_checkpoint
+from tests.unit.api.agent_side import CONFIG, Agent
+from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster
+from tests.unit.api.exchange import Answer, call
+from tests.unit.api.test_api_collection import collect, kill
+from tests.unit.queries.test_queries_trials import checkpoint
+
+FIRST, SECOND = (f"{n:08d}-0000-4000-8000-000000000000" for n in (11, 12))
+
+
+@pytest.fixture
+def agent(cluster: Cluster) -> Agent:
+    """Trial 1 has checkpoints at 2 and 4."""
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
+    agent.take_work()
+    for uuid, steps in ((FIRST, 2), (SECOND, 4)):
+        checkpoint(cluster, agent, 1, uuid, steps)
+    return agent
+
+
+def ask(
+    cluster: Cluster, method: str, path: str, role: Role = Role.USER, key: str | None = None
+) -> Answer:
+    headers = [] if key is None else [("idempotency-key", key)]
+    return call(cluster.app, method, V1 + path, token=TOKENS[role], headers=headers)
+
+
+def set_pin(cluster: Cluster, role: Role = Role.USER, uuid: str = FIRST) -> Answer:
+    return ask(cluster, "POST", f"/checkpoints/{uuid}/pin", role)
+
+
+def remove_pin(cluster: Cluster, role: Role = Role.USER, uuid: str = FIRST) -> Answer:
+    return ask(cluster, "DELETE", f"/checkpoints/{uuid}/pin", role)
+
+
+def pinning_users(cluster: Cluster, uuid: str = FIRST) -> tuple[str, ...]:
+    row = cluster.services.table.get(Key(PINS, uuid))
+    return decode_pin(row.body).users if row else ()
+
+
+def refusal(answer: Answer) -> tuple[int, str]:
+    return answer.status, answer.json["error"]["message"]
+
+
+def test_a_pin_without_users_is_stored_as_it_was_before_there_were_any() -> None:
+    assert encode_pin(Pin((1,))) == b'{"by": [1], "gone": false}'
+    assert decode_pin(b'{"by": [1], "gone": false, "versions": ["m/1"]}').users == ()
+    pin = Pin((1,), versions=("m/1",), users=("ada", "bob"))
+    assert decode_pin(encode_pin(pin)) == pin
+    assert pin.holders_text() == (
+        "experiment 1 started from it, and model version m/1 holds it, and ada, bob pinned it"
+    )
+
+
+def test_users_pin_and_unpin_each_for_themselves(cluster: Cluster, agent: Agent) -> None:
+    pinned = set_pin(cluster, uuid=FIRST[:8])
+    expected = {"uuid": FIRST, "users": ["user-1"], "versions": [], "experiments": []}
+    assert (pinned.status, pinned.json) == (200, expected)
+    assert set_pin(cluster).json == expected
+    assert set_pin(cluster, Role.ADMIN).json["users"] == ["user-1", "admin-1"]
+    assert remove_pin(cluster).json["users"] == ["admin-1"]
+    assert refusal(remove_pin(cluster)) == (
+        403,
+        f"checkpoint {FIRST} is pinned by admin-1: only they or an admin unpin it",
+    )
+    set_pin(cluster)
+    assert remove_pin(cluster, Role.ADMIN).json["users"] == []
+    assert cluster.services.table.get(Key(PINS, FIRST)) is None
+    assert remove_pin(cluster).status == 200
+
+
+def test_a_repeated_request_is_one(cluster: Cluster, agent: Agent) -> None:
+    path = f"/checkpoints/{FIRST}/pin"
+    first = ask(cluster, "POST", path, key="k")
+    remove_pin(cluster)
+    assert ask(cluster, "POST", path, key="k").body == first.body
+    assert pinning_users(cluster) == ()
+
+
+def test_what_is_not_there_is_not_pinned_and_agents_pin_nothing(
+    cluster: Cluster, agent: Agent
+) -> None:
+    assert set_pin(cluster, uuid="abcdef01").status == 404
+    assert remove_pin(cluster, uuid="abcdef01").status == 404
+    for method in ("POST", "DELETE"):
+        path = f"{V1}/checkpoints/{FIRST}/pin"
+        assert call(cluster.app, method, path, token=agent.token).status == 403
+
+
+def test_a_pinned_checkpoint_stays_until_it_is_unpinned(cluster: Cluster, agent: Agent) -> None:
+    set_pin(cluster, Role.ADMIN)
+    kill(cluster, agent)
+    path = f"{V1}/experiments/1"
+    none = {"save_experiment_best": 0, "save_trial_best": 0, "save_trial_latest": 0}
+    assert call(cluster.app, "PATCH", path, token=TOKENS[Role.USER], content=none).status == 200
+    collect(cluster)
+    states = {uuid: cluster.get(f"/checkpoints/{uuid}").json["state"] for uuid in (FIRST, SECOND)}
+    assert states == {FIRST: "COMPLETED", SECOND: "DELETED"}
+    assert refusal(ask(cluster, "DELETE", f"/checkpoints/{FIRST}")) == (
+        409,
+        f"checkpoint {FIRST} cannot be deleted: admin-1 pinned it",
+    )
+    assert refusal(ask(cluster, "DELETE", "/experiments/1")) == (
+        409,
+        f"admin-1 pinned its checkpoint {FIRST}; `detcloud checkpoint unpin` lets it go",
+    )
+    assert refusal(set_pin(cluster, uuid=SECOND)) == (
+        409,
+        f"checkpoint {SECOND} was deleted, and cannot be pinned",
+    )
+    remove_pin(cluster, Role.ADMIN)
+    assert ask(cluster, "DELETE", "/experiments/1").json["state"] == "DELETING"
+
+
+def test_a_version_and_a_pin_leave_each_other(cluster: Cluster, agent: Agent) -> None:
+    set_pin(cluster)
+    token = TOKENS[Role.USER]
+    call(cluster.app, "POST", f"{V1}/models", token=token, content={"name": "m"})
+    content = {"checkpoint_uuid": FIRST}
+    call(cluster.app, "POST", f"{V1}/models/m/versions", token=token, content=content)
+    assert remove_pin(cluster).json["versions"] == ["m/1"]
+    assert set_pin(cluster).json["versions"] == ["m/1"]
+    ask(cluster, "DELETE", "/models/m")
+    assert pinning_users(cluster) == ("user-1",)
+
+
+def run_before_commit(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, other: Callable[[], object]
+) -> None:
+    """Run `other` before the next commit that writes the pin of FIRST, once."""
+    table, commit = cluster.services.table, cluster.services.table.commit
+    others = [other]
+
+    def commit_second(writes: tuple[Write, ...]) -> None:
+        if others and any(write.key == Key(PINS, FIRST) for write in writes):
+            others.pop()()
+        commit(writes)
+
+    monkeypatch.setattr(table, "commit", commit_second)
+
+
+def test_a_deletion_that_is_faster_leaves_nothing_to_pin(
+    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deleted: list[Answer] = []
+
+    def delete() -> None:
+        deleted.append(ask(cluster, "DELETE", f"/checkpoints/{FIRST}"))
+
+    run_before_commit(cluster, monkeypatch, delete)
+    assert refusal(set_pin(cluster)) == (
+        409,
+        f"checkpoint {FIRST} was deleted, and cannot be pinned",
+    )
+    assert [answer.json["state"] for answer in deleted] == ["DELETING"]
+
+
+def test_a_pin_that_is_faster_keeps_the_checkpoint_from_a_deletion(
+    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_before_commit(cluster, monkeypatch, lambda: set_pin(cluster))
+    answer = ask(cluster, "DELETE", f"/checkpoints/{FIRST}")
+    assert refusal(answer) == (409, f"checkpoint {FIRST} cannot be deleted: user-1 pinned it")
+    assert cluster.get(f"/checkpoints/{FIRST}").json["state"] == "COMPLETED"
+
+
+def test_two_users_who_pin_at_once_both_have(
+    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_before_commit(cluster, monkeypatch, lambda: set_pin(cluster, Role.ADMIN))
+    assert set_pin(cluster).json["users"] == ["admin-1", "user-1"]
+
+
+def test_a_checkpoint_is_pinned_by_so_many(cluster: Cluster, agent: Agent) -> None:
+    users = tuple(f"user {n}" for n in range(USERS_OF_CHECKPOINT_MAX))
+    body = encode_pin(Pin(users=users))
+    cluster.services.table.commit((Put(Key(PINS, FIRST), NOW_MS, body, Expect.ABSENT),))
+    assert "is pinned by 100 users already" in refusal(set_pin(cluster))[1]
+    caller = Principal(users[0], Role.USER)
+    again = pin_checkpoint(cluster.services, FIRST, caller, lambda _: ())
+    assert again.pin.users == users
+    with pytest.raises(RequestError, match="100 users"):
+        pin_checkpoint(cluster.services, FIRST, Principal("u", Role.USER), lambda _: ())
