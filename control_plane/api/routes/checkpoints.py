@@ -25,7 +25,13 @@ from control_plane.queries.unrecorded_checkpoints import (
     list_unrecorded,
 )
 from control_plane.usecases.checkpoint_deletion import delete_checkpoint, delete_tensorboard_files
-from control_plane.usecases.checkpoint_pins import PinChange, pin_checkpoint, unpin_checkpoint
+from control_plane.usecases.checkpoint_pins import (
+    PinChange,
+    PinExtraWrites,
+    pin_checkpoint,
+    unpin_checkpoint,
+)
+from control_plane.usecases.idempotency import ExtraWrites
 
 router = guarded_router("checkpoints")
 
@@ -80,14 +86,11 @@ def pin(
     uuid: Prefix, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
     """Keep the checkpoint until the caller unpins it; pinning it again is no error."""
-    answer = request.execute(
-        services,
-        lambda extra_writes: _pin_reply(
-            pin_checkpoint(services, uuid, caller, lambda made: extra_writes(_pin_reply(made)))
-        ),
-        lambda reply: CheckpointPin(**reply),
-    )
-    return answer_response(answer)
+
+    def effect(extra_writes: ExtraWrites) -> object:
+        return _pin_reply(pin_checkpoint(services, uuid, caller, _pin_writes(extra_writes)))
+
+    return answer_response(request.execute(services, effect, _pin_from_reply))
 
 
 @router.delete("/checkpoints/{uuid}/pin", response_model=CheckpointPin)
@@ -96,14 +99,11 @@ def unpin(
     uuid: Prefix, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
     """Remove the caller's pin, or every user's for an admin; the next collection decides."""
-    answer = request.execute(
-        services,
-        lambda extra_writes: _pin_reply(
-            unpin_checkpoint(services, uuid, caller, lambda made: extra_writes(_pin_reply(made)))
-        ),
-        lambda reply: CheckpointPin(**reply),
-    )
-    return answer_response(answer)
+
+    def effect(extra_writes: ExtraWrites) -> object:
+        return _pin_reply(unpin_checkpoint(services, uuid, caller, _pin_writes(extra_writes)))
+
+    return answer_response(request.execute(services, effect, _pin_from_reply))
 
 
 @router.get("/checkpoints/{uuid}/files")
@@ -177,3 +177,11 @@ def _pin_reply(change: PinChange) -> dict[str, Any]:
         versions=list(pin.versions),
         experiments=list(pin.by),
     ).model_dump()
+
+
+def _pin_writes(extra_writes: ExtraWrites) -> PinExtraWrites:
+    return lambda change: extra_writes(_pin_reply(change))
+
+
+def _pin_from_reply(reply: dict[str, Any]) -> CheckpointPin:
+    return CheckpointPin(**reply)
