@@ -152,7 +152,7 @@ def _servable_needs(
     order: Sequence[Offering],
     bounds: InstanceBounds,
 ) -> set[RequestShape]:
-    """Those of the needs that instances of the offering can serve on their market."""
+    """The needs, of these, that instances of the offering can serve on their market."""
     return {
         need
         for need in needs
