@@ -186,6 +186,10 @@ class Machines:
         agent = self.agents.get(name)
         if agent is None or agent.is_gone or not agent.used_slots():
             return
+        asked_ms = self._cloud.machines[name].asked_ms
+        if asked_ms is not None and asked_ms < self._start_ms + self._clock.now_ms:
+            # It ends already, which the cloud's next list may not show.
+            return
         rows = [row for row in read_instances(self._rows, agent.pool) if row.id == name]
         self.outage_checker.check_termination(rows[0] if rows else None)
         if rows and rows[0].notice_ms is None:
