@@ -4,7 +4,7 @@ What is read may be of different moments: a pass that decides upon it writes not
 and corrects what it missed 5 s later.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from control_plane.actors.agent.actor import leases_partition
 from control_plane.actors.job_row import POOLS, JobRow
 from control_plane.actors.messages.pool import PoolSettings, SupplyChecked
 from control_plane.actors.pool.agent_slots import AgentSlots
-from control_plane.actors.pool.job_queue import JobQueue
+from control_plane.actors.pool.job_queue import Group, JobQueue
 from control_plane.actors.pool.state import PoolState, agents_of, job_queue_of, settings_of
 from control_plane.actors.step import ObservedRow, StepContext
 from control_plane.agents.draining import drain_agent
@@ -113,7 +113,10 @@ def pool_demand(
     """Sum up the pending work of a pool. Labelled work is left out: agents of a provider have no
     labels.
     """
-    jobs = list(_job_demands(queue, find_deadline))
+    # Read once: a tick without work is paid for by the row.
+    groups = list(queue.groups())
+    jobs = list(_job_demands(groups, find_deadline))
+    has_pending = any(job.pending_slots for job in jobs)
     hold_reason = ""
     if settings.draining:
         hold_reason = "the pool drains: nothing starts in it"
@@ -121,12 +124,10 @@ def pool_demand(
         hold_reason = "the pool's budget is used up"
     return Demand(
         jobs=tuple(job for job in jobs if job.pending_slots),
-        zero_slot_requests=sum(
-            it.pending.get(0, 0) for _, it in queue.groups() if not it.row.label
-        ),
+        zero_slot_requests=sum(it.pending.get(0, 0) for _, it in groups if not it.row.label),
         aux_per_agent=settings.aux_per_agent,
         hold_reason=hold_reason,
-        overdue_sizes=_overdue_sizes(queue, settings, now_ms),
+        overdue_sizes=_overdue_sizes(queue, settings, now_ms) if has_pending else (),
     )
 
 
@@ -138,8 +139,10 @@ def _overdue_sizes(queue: JobQueue, settings: PoolSettings, now_ms: int) -> tupl
     return overdue_sizes(unlabelled, settings.scheduler, now_ms - settings.reserve_after_ms)
 
 
-def _job_demands(queue: JobQueue, find_deadline: DeadlineLookup) -> Iterator[JobDemand]:
-    for number, group in queue.groups():
+def _job_demands(
+    groups: Iterable[tuple[int, Group]], find_deadline: DeadlineLookup
+) -> Iterator[JobDemand]:
+    for number, group in groups:
         row = group.row
         if row.label:
             continue

@@ -81,8 +81,8 @@ def test_a_machine_that_trains_keeps_to_its_share_of_the_bill() -> None:
 def test_an_idle_cluster_does_nothing_but_tick() -> None:
     used, minutes = idle_usage(GcpMeteredCluster, SMALLEST)
     assert dict(used.invocations) == {"tick": minutes}
-    # docs/gcp.md says 25.2.
-    assert used.read_units / minutes == pytest.approx(25.2, abs=0.05)
+    # docs/gcp.md says 25.4.
+    assert used.read_units / minutes == pytest.approx(25.4, abs=0.05)
     # What has expired meanwhile is deleted, and nothing is written.
     assert used.write_units == used.deletes.total() <= 10
     assert vision_stack().conditions == 2
