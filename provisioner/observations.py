@@ -61,18 +61,15 @@ def _row_with_marks(draft: DraftPlan, row: InstanceRow, observed: ObservedInstan
     age_ms = now_ms - max(row.launched_ms, fleet.resumed_ms, min(fleet.outage_ms, now_ms))
     state = row.state
     has_enrolled = agent is not None or observed.has_enrolled
-    is_late = (
-        row.connected_ms is not None
-        or has_enrolled
-        or age_ms >= draft.snapshot.settings.starting_ms_max
-    )
+    connected_ms = _mark_once(row.connected_ms, now_ms, has_enrolled)
+    is_late = connected_ms is not None or age_ms >= draft.snapshot.settings.starting_ms_max
     if has_enrolled and state is InstanceState.STARTING:
         state = InstanceState.RUNNING
     return replace(
         row,
         state=state,
         launched_ms=min(row.launched_ms, now_ms),
-        connected_ms=_mark_once(row.connected_ms, now_ms, has_enrolled),
+        connected_ms=connected_ms,
         notice_ms=row.notice_ms if row.notice_ms is not None else observed.notice_ms,
         idle_ms=_mark_while(row.idle_ms, now_ms, agent is not None and agent.idle),
         silent_ms=_mark_while(row.silent_ms, now_ms, agent is None and is_late and not api_down),

@@ -111,7 +111,8 @@ def _drain_idle(draft: DraftPlan) -> None:
     pool could have done without for as long.
     """
     idle_ms_max = draft.snapshot.settings.idle_ms_max
-    unneeded, in_the_way = _count_unneeded_idle(draft), _sizes_in_the_way(draft)
+    need = _assess_need(draft)
+    unneeded, in_the_way = _count_unneeded_idle(draft, need), _sizes_in_the_way(draft, need)
     _mark_spare(draft)
     idle = (row for row in draft.rows_in(*_ACTIVE) if row.idle_ms is not None)
     for row in sorted(idle, key=lambda it: (-it.offering.price_per_hour, it.idle_ms or 0, it.id)):
@@ -130,7 +131,7 @@ def _drain_idle(draft: DraftPlan) -> None:
             draft.spare_ms = consolidation.marks_after_end(draft.spare_ms, size)
 
 
-def _count_unneeded_idle(draft: DraftPlan) -> Counter[int]:
+def _count_unneeded_idle(draft: DraftPlan, need: "_Need") -> Counter[int]:
     """How many idle instances of each size no pending request fits."""
     snapshot = draft.snapshot
     busy = Counter(row.offering.slots for row in _busy_capacity_rows(draft))
@@ -147,7 +148,6 @@ def _count_unneeded_idle(draft: DraftPlan) -> Counter[int]:
     most = snapshot.settings.max_instances
     bounds = sizing.InstanceBounds(most, max(0, most - there - pending))
     demand = snapshot.demand
-    need = _assess_need(draft)
     sizes = {offering.slots for offering in (*need.order, *need.on_demand)}
     leaving = sizing.instances_in_the_way(demand, sizes, idle + busy + starting, idle, bounds)
     if leaving:
@@ -162,11 +162,10 @@ def _count_unneeded_idle(draft: DraftPlan) -> Counter[int]:
     )
 
 
-def _sizes_in_the_way(draft: DraftPlan) -> set[int]:
+def _sizes_in_the_way(draft: DraftPlan, need: "_Need") -> set[int]:
     """The sizes of instances that serve none of the waiting requests while the maximum leaves too
     little room for those that would: even the minimum is not held with them.
     """
-    need = _assess_need(draft)
     if not need.is_short:
         return set()
     most = draft.snapshot.settings.max_instances
@@ -241,13 +240,17 @@ def _capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
 
 def _idle_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
     """The instances whose agents are there and have no work."""
-    agents = ((row, draft.observation(row).agent) for row in _capacity_rows(draft))
-    return [row for row, agent in agents if agent is not None and agent.idle]
+    return _connected_capacity_rows(draft, is_idle=True)
 
 
 def _busy_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
+    """The instances whose agents are there and have work."""
+    return _connected_capacity_rows(draft, is_idle=False)
+
+
+def _connected_capacity_rows(draft: DraftPlan, *, is_idle: bool) -> list[InstanceRow]:
     agents = ((row, draft.observation(row).agent) for row in _capacity_rows(draft))
-    return [row for row, agent in agents if agent is not None and not agent.idle]
+    return [row for row, agent in agents if agent is not None and agent.idle is is_idle]
 
 
 @dataclass(frozen=True)

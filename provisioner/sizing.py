@@ -125,14 +125,12 @@ def launches_for_demand(
     for offering in able:
         # Before the others: these would take the room below the maximum.
         needs = _servable_needs(first, offering, order, bounds)
-        gangs, _ = _launches_for_spanning(demand, needs, offering, capacity, room, served, overdue)
+        gangs, _ = _launches_for_spanning(demand, needs, offering, capacity, room, served, first)
         room -= sum(it.count for it in gangs)
         launches += gangs
     for offering in able:
         needs = _servable_needs(left, offering, order, bounds)
-        gangs, lacking = _launches_for_spanning(
-            demand, needs, offering, capacity, room, served, overdue
-        )
+        gangs, lacking = _launches_for_spanning(demand, needs, offering, capacity, room, served)
         left -= needs - lacking
         short = (short - needs) | lacking
         fresh = _instances_for_single(
@@ -350,23 +348,19 @@ def _launches_for_spanning(
     capacity: Sequence[FreeCapacity],
     room: int,
     served: Counter[RequestShape],
-    overdue: int,
+    overdue: Collection[RequestShape] = (),
 ) -> tuple[list[Launch], set[RequestShape]]:
     """A launch for each request that needs several whole instances, of which `room` may be had, and
     the shapes of those for which that is too few. `served` counts those that have enough;
-    `overdue`: the slots of the one that is next and may count on instances with work.
+    `overdue`: the shapes of which the first request may count on instances with work.
     """
     launches: list[Launch] = []
     lacking = set[RequestShape]()
     spanning = {need for need in needs if need.slots > offering.slots}
-    ordered = _ordered_requests(demand, spanning, served)
-    ordered.sort(key=lambda it: it[0].slots != overdue or it[0].single_agent)
-    for need, count in ordered:
+    for need, count in _ordered_requests(demand, spanning, served):
         for _ in range(count - _take_starting(need, count, capacity, served)):
             wanted = need.slots // offering.slots
-            is_next = need.slots == overdue and not any(
-                served[one] for one in served if one.slots == overdue
-            )
+            is_next = need in overdue and not any(served[one] for one in overdue)
             usable = [
                 it
                 for it in sorted(capacity, key=lambda one: one.has_work)

@@ -358,10 +358,10 @@ def _count_attempt(engine: Engine, mail: Mail, now_ms: int, attempted: list[Mail
     too many; True for a dead letter. One before which its sender sent another waits for that.
     """
     try:
-        if mail.attempts >= ATTEMPTS_MAX and _has_earlier_mail(engine, mail):
-            _postpone(engine, [mail], now_ms + attempt_delay_ms(mail.attempts))
-            return False
         if mail.attempts >= ATTEMPTS_MAX:
+            if _has_earlier_mail(engine, mail):
+                _postpone(engine, [mail], now_ms + attempt_delay_ms(mail.attempts))
+                return False
             engine.advance_until_idle(engine.dead_letter_mail(mail))
             return True
         counted, write = attempt_write(mail, now_ms)
