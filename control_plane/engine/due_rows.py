@@ -6,10 +6,11 @@ their own, so that they never stand between a pass and its work.
 
 A row's attempts are counted before it is folded again, so that one that crashes the process is
 counted too. From ISOLATE_FROM_ATTEMPTS on it is folded on its own, and after ATTEMPTS_MAX its first
-message becomes a dead letter. A poisoned actor delays no other: rows that were tried before are
-tried last, and those that only wait for one are due when that one is. An attempt that failed only
-because the table did not answer is withdrawn. A table throttles single actors, so the pass goes on
-with the next one.
+message becomes a dead letter. A fold begins with the first row of the mailbox, due or not: that one
+is counted then, so that no row is blamed for another. A poisoned actor delays no other: rows that
+were tried before are tried last, and those that only wait for one are due when that one is. An
+attempt that failed only because the table did not answer is withdrawn. A table throttles single
+actors, so the pass goes on with the next one.
 
 A host whose clock was ahead has written rows that are due when its time comes. No other row is due
 later than DUE_MS_MAX from now, so that these are found too: their mail is folded at once, and their
@@ -32,12 +33,12 @@ from control_plane.engine.head import PARTS
 from control_plane.engine.journal import JOURNAL
 from control_plane.engine.mailbox import (
     ATTEMPTS_MAX,
+    BACKSTOP_MS,
     DUE_MS_MAX,
-    FIRST,
     ISOLATE_FROM_ATTEMPTS,
     MAIL,
+    MAIL_END,
     TIMERS,
-    UNKNOWN,
     Mail,
     attempt_delay_ms,
     attempt_write,
@@ -47,7 +48,7 @@ from control_plane.engine.mailbox import (
     timer_continuation,
     timer_due_ms,
 )
-from control_plane.engine.reader import MAIL_MAX, TornRead
+from control_plane.engine.reader import TornRead
 from control_plane.state.table import (
     EXPIRY_SHARDS,
     GET_MAX,
@@ -327,8 +328,10 @@ def _redrive_actor(
     ordered = sorted(late, key=lambda mail: mail.key.sort)
     if _most_attempts((address, late)) >= ISOLATE_FROM_ATTEMPTS:
         # The first row may be the poisoned one, and those behind it only wait for it.
-        _postpone(engine, ordered[1:], now_ms + attempt_delay_ms(ordered[0].attempts + 1))
-        ordered = ordered[:1]
+        suspect = _find_suspect(engine, ordered[0], now_ms)
+        behind = [mail for mail in ordered if mail.key != suspect.key]
+        _postpone(engine, behind, now_ms + attempt_delay_ms(suspect.attempts + 1))
+        ordered = [suspect]
     until = engine.seconds() + budget_ms / 1000
     attempted: list[Mail] = []
     try:
@@ -343,6 +346,19 @@ def _redrive_actor(
     return dead
 
 
+def _find_suspect(engine: Engine, late: Mail, now_ms: int) -> Mail:
+    """Find the row that a fold of the actor begins with, for the first of its late ones: the first
+    of the mailbox, which may be due later. Mail that has just come is no suspect for a timer, which
+    would wait for ever where there always is some.
+    """
+    rows = engine.table.query(late.key.partition, MAIL, MAIL_END, limit=1).rows
+    if not rows or rows[0].key.sort >= late.key.sort:
+        return late
+    first, due_ms = read_mail(rows[0]), rows[0].due_ms or 0
+    is_new = not first.attempts and now_ms < due_ms <= now_ms + BACKSTOP_MS
+    return late if is_new and timer_due_ms(late.key) is not None else first
+
+
 def _postpone(engine: Engine, rows: Sequence[Mail], due_ms: int) -> None:
     """Let rows of mail be due later, where they would keep others out of the page. Another process
     may be faster.
@@ -355,13 +371,10 @@ def _postpone(engine: Engine, rows: Sequence[Mail], due_ms: int) -> None:
 
 def _count_attempt(engine: Engine, mail: Mail, now_ms: int, attempted: list[Mail]) -> bool:
     """Count an attempt in the row and add it to `attempted`, or make it a dead letter if it has had
-    too many; True for a dead letter. One before which its sender sent another waits for that.
+    too many; True for a dead letter.
     """
     try:
         if mail.attempts >= ATTEMPTS_MAX:
-            if _has_earlier_mail(engine, mail):
-                _postpone(engine, [mail], now_ms + attempt_delay_ms(mail.attempts))
-                return False
             engine.advance_until_idle(engine.dead_letter_mail(mail))
             return True
         counted, write = attempt_write(mail, now_ms)
@@ -371,19 +384,6 @@ def _count_attempt(engine: Engine, mail: Mail, now_ms: int, attempted: list[Mail
         # Another process was first: the next pass looks again.
         return False
     return False
-
-
-def _has_earlier_mail(engine: Engine, mail: Mail) -> bool:
-    """Whether a row that the same sender sent before is still in the mailbox: it may be due later,
-    since it was tried less often, and what depends on it must not come before it.
-    """
-    table, address = engine.table, mail.key.partition
-    if mail.previous == FIRST:
-        return False
-    if mail.previous != UNKNOWN:
-        return table.get(Key(address, mail.previous)) is not None
-    rows = table.query(address, MAIL, mail.key.sort, limit=MAIL_MAX).rows
-    return any(row.key < mail.key and read_mail(row).sender == mail.sender for row in rows)
 
 
 def _withdraw_attempts(engine: Engine, attempted: list[Mail], now_ms: int) -> None:
