@@ -1,7 +1,6 @@
 """Passes over the due index on a table that refuses some of it."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -15,12 +14,11 @@ from control_plane.engine.actor_types import ACTOR_TYPES, JOURNAL_KEPT_MS, encod
 from control_plane.engine.engine import Engine, EngineTiming
 from control_plane.engine.head import HEAD
 from control_plane.engine.replay import replay_actor
-from control_plane.state.faults import Crash, TableDecorator
+from control_plane.state.faults import TableDecorator
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import (
     NEVER_MS,
     WORK_SHARDS,
-    Delete,
     Expect,
     Key,
     Put,
@@ -30,8 +28,7 @@ from control_plane.state.table import (
     shard_of,
 )
 from tests.engine_timing import UNHURRIED
-
-NOW_MS = 1_700_000_000_000
+from tests.unit.engine.late_mail import NOW_MS, attempts, mail_for
 
 
 class Clock:
@@ -81,12 +78,6 @@ def late_pools(engine: Engine, number: int) -> list[str]:
     return sorted(pools, key=shard_of)
 
 
-def attempts(engine: Engine, pool: str) -> list[int]:
-    """The attempts of the mail that the pool still has."""
-    rows = engine.table.query(pool, mailbox.MAIL, mailbox.MAIL_END).rows
-    return [mailbox.read_mail(row).attempts for row in rows]
-
-
 def test_attempts_that_the_table_did_not_allow_bury_nothing(engine: Engine, clock: Clock) -> None:
     [pool] = late_pools(engine, 1)
     table = RefusingTable(engine.table, pool)
@@ -133,17 +124,6 @@ def test_refusals_between_successes_are_of_single_actors(engine: Engine, clock: 
         0,
         1,
     ] * due_rows.CONSECUTIVE_FAILURES_MAX
-
-
-def mail_for(
-    engine: Engine, pool: str, number: int, attempts: int = 0, due_ms: int = NOW_MS
-) -> None:
-    """Mail a request for slots that is due now and was tried before."""
-    key = mailbox.mail_key(pool, number, f"trial#{number}")
-    encoded = [encode_message_for(pool, SlotsRequested(number, 1, 1, f"{number:06d}"))]
-    put = mailbox.mail_write(key, f"trial#{number}", mailbox.UNKNOWN, number, encoded, due_ms)
-    body = put.body.replace(b'"attempts":0', b'"attempts":%d' % attempts)
-    engine.table.commit((replace(put, body=body),))
 
 
 def two_pools_of_one_shard(engine: Engine) -> tuple[str, str]:
@@ -462,50 +442,4 @@ def test_no_message_becomes_a_dead_letter_before_what_its_sender_sent_earlier(
     assert counts.dead == 0
     # Both are folded, in their order.
     assert engine.read_state(pool).queued == 2
-    assert attempts(engine, pool) == []
-
-
-class CrashingTable(TableDecorator):
-    """A table whose host has no memory for a fold of several rows of mail which these are among."""
-
-    def __init__(self, table: StateTable, too_much: set[str]) -> None:
-        super().__init__(table)
-        self.too_much = too_much
-
-    def commit(self, writes: Sequence[Write]) -> None:
-        if len(self.too_much.intersection(it.key.sort for it in writes if is_removal(it))) > 1:
-            raise Crash("out of memory")
-        self.table.commit(writes)
-
-
-def is_removal(write: Write) -> bool:
-    return isinstance(write, Delete) and write.key.sort.startswith(mailbox.MAIL)
-
-
-@pytest.mark.parametrize("is_timer", [False, True])
-def test_no_row_is_blamed_for_rows_before_it_that_are_due_later(
-    engine: Engine, clock: Clock, is_timer: bool
-) -> None:
-    """A host whose clock was ahead has tried the first two, which are too much together."""
-    pool = "pool#p0"
-    engine.execute_command(pool, PoolConfigured("p0"))
-    for number in (1, 2):
-        mail_for(engine, pool, number, attempts=1, due_ms=NOW_MS + HOUR_MS)
-    poisoned = {mailbox.mail_key(pool, it, f"trial#{it}").sort for it in (1, 2)}
-    if is_timer:
-        timer = encode_message_for(pool, SlotsRequested(3, 1, 1, "000003"))
-        engine.table.commit([mailbox.timer_write(pool, NOW_MS, 3, timer, NOW_MS)])
-    else:
-        mail_for(engine, pool, 3)
-    host = Engine(CrashingTable(engine.table, poisoned), lambda: clock.now_ms, UNHURRIED)
-    crashes = 0
-    for _ in range(3 * mailbox.ATTEMPTS_MAX):
-        clock.now_ms += MINUTE_MS
-        try:
-            assert due_rows.process_due_rows(host).dead == 0
-        except Crash:
-            crashes += 1
-    # The row that is due has so many attempts before the first one gets its second and third.
-    assert crashes == mailbox.ISOLATE_FROM_ATTEMPTS + 1
-    assert engine.read_state(pool).queued == 3
     assert attempts(engine, pool) == []
