@@ -1,9 +1,9 @@
 """The service of an agent's two calls: enrol, and sync."""
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from control_plane.actors import addresses
@@ -32,7 +32,7 @@ from control_plane.agents.sessions import (
     accept_reports,
     decode_session,
     forget_allocations,
-    read_trial_metadata,
+    read_metadata_of,
     session_write,
 )
 from control_plane.engine.engine import Engine
@@ -154,7 +154,11 @@ class AgentService:
         "invalid" or "too_large" for reports that no session can hold.
         """
         session, state, heads = self._accept_request(agent, request)
-        trials = TrialSource(heads.get, self.read_experiment, self._make_spec, self._read_address)
+        known = set(request.known)
+        new_ids = [it.trial_id for it in state.desired if f"{it.trial_id}.{it.epoch}" not in known]
+        build_spec = self._spec_builder(new_ids)
+        read_experiment = cache(self.read_experiment)
+        trials = TrialSource(heads.get, read_experiment, build_spec, self._read_address)
         return SyncResponse(
             acked={name: dict(session.acked.get(name, {})) for name in request.known},
             logs_acked={name: session.logs.get(name, 0) for name in request.known},
@@ -164,12 +168,18 @@ class AgentService:
             ends_ms=state.ends_ms,
         )
 
-    def _make_spec(
-        self, experiment: ExperimentState, definition: Definition, trial: TrialState
-    ) -> dict[str, Any]:
-        """Build a spec, with the metadata that an earlier run of the trial has set."""
-        spec = self._build_spec(experiment, definition, trial)
-        return {**spec, "metadata": read_trial_metadata(self._engine.table, trial.trial_id)}
+    def _spec_builder(self, trial_ids: Sequence[int]) -> SpecBuilder:
+        """The builder of these trials' specs, with the metadata that earlier runs have set."""
+        found = read_metadata_of(self._engine.table, trial_ids)
+        metadata = dict(zip(trial_ids, found, strict=True))
+
+        def build_spec(
+            experiment: ExperimentState, definition: Definition, trial: TrialState
+        ) -> dict[str, Any]:
+            spec = self._build_spec(experiment, definition, trial)
+            return {**spec, "metadata": metadata[trial.trial_id]}
+
+        return build_spec
 
     def check_session(self, agent: str, epoch: int) -> None:
         """Raise CommandRefused, as `sync` does, unless the agent has the session of this epoch."""

@@ -27,7 +27,7 @@ from control_plane.agents.reports import (
 from control_plane.engine import mailbox
 from control_plane.engine.actor_types import EncodedMessage, encode_message_for, parse_json
 from control_plane.metrics.columns import MetricReport, parse_report
-from control_plane.state.table import Expect, Key, Put, Row, StateTable, Write
+from control_plane.state.table import GET_MAX, Expect, Key, Put, Row, StateTable, Write
 
 ENVIRONMENT = "E#"
 TRIAL_METADATA = "U#"
@@ -274,10 +274,13 @@ def _stored_line_write(
 
 
 def read_metadata_of(table: StateTable, trial_ids: Sequence[int]) -> list[dict[str, Any]]:
-    """Read what the code of at most GET_MAX trials has set, in their order."""
-    if not trial_ids:
-        return []
-    rows = table.get_many([Key(addresses.trial(it), TRIAL_METADATA) for it in trial_ids])
+    """Read what the code of trials has set, in their order."""
+    keys = [Key(addresses.trial(it), TRIAL_METADATA) for it in trial_ids]
+    rows = [
+        row
+        for start in range(0, len(keys), GET_MAX)
+        for row in table.get_many(keys[start : start + GET_MAX])
+    ]
     return [{} if row is None else parse_json(row.body) for row in rows]
 
 
