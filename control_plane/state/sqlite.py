@@ -35,6 +35,9 @@ from control_plane.state.table import (
 
 BUSY_MS_MAX = 10_000
 IN_MEMORY = ":memory:"
+# Pages of the log, 16 MiB, after which a commit copies them to the file and waits for the disk.
+# With SQLite's own 1,000 that was a sixth of the time of many small commits.
+_LOG_PAGES = 4_000
 # Pages that are copied before other commits get their turn.
 _COPIED_PAGES = 4_096
 
@@ -73,6 +76,7 @@ class SqliteTable:
             self._db = self._open_connection()
             self._db.execute("pragma journal_mode=wal")
             self._db.execute(f"pragma synchronous={synchronous}")
+            self._db.execute(f"pragma wal_autocheckpoint={_LOG_PAGES}")
             self._db.executescript(_SCHEMA)
         except sqlite3.DatabaseError as error:
             raise _to_table_error(error) from error
