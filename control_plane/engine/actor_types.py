@@ -83,7 +83,7 @@ class ActorType:
 
     def encode_state(self, state: object) -> bytes:
         """The state as JSON."""
-        return self._state_adapter.dump_json(state)
+        return self._state_adapter.serializer.to_json(state)
 
     def decode_state(self, body: bytes) -> Any:
         """Decode a state from JSON; ValueError for a body that is no such state."""
@@ -93,12 +93,13 @@ class ActorType:
         """A field of the state as JSON without defaults, so that a field added inside its value
         changes nothing while it has its default.
         """
-        return self._field_adapters[name].dump_json(value, exclude_defaults=True)
+        return self._field_adapters[name].serializer.to_json(value, exclude_defaults=True)
 
     def encode_message(self, message: object) -> EncodedMessage:
         """A message as its stored name and its fields as JSON without defaults."""
         name = stored_name(type(message))
-        return name, self._message_adapters[name].dump_json(message, exclude_defaults=True)
+        serializer = self._message_adapters[name].serializer
+        return name, serializer.to_json(message, exclude_defaults=True)
 
     def encode_message_with_defaults(self, name: str, fields: object) -> bytes:
         """A stored message as JSON with every default."""

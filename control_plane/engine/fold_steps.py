@@ -91,14 +91,14 @@ def apply_stored_message(reader: FoldReader, name: str, fields: object, now_ms: 
 
 def _decode_message(reader: FoldReader, name: str, fields: object) -> object:
     """Decode a stored message to the actor; raises as `apply_stored_message` does."""
-    return reader.snapshot.actor_type.decode_message(name, fields)
+    return reader.actor_type.decode_message(name, fields)
 
 
 def _run_step(reader: FoldReader, message: object, now_ms: int) -> Step:
     """Run the actor's `step`, which leaves the fold as it is."""
     snapshot = reader.snapshot
     context = StepContext(snapshot.address, now_ms, reader)
-    return step_of(snapshot.actor_type.step(reader.fold.state, message, context), context)
+    return step_of(reader.actor_type.step(reader.fold.state, message, context), context)
 
 
 def apply_fallback(reader: FoldReader, name: str, fields: object, now_ms: int) -> None:
@@ -108,8 +108,8 @@ def apply_fallback(reader: FoldReader, name: str, fields: object, now_ms: int) -
     snapshot, fold = reader.snapshot, reader.fold
     context = StepContext(snapshot.address, now_ms, reader)
     try:
-        message = _decode_or_name(snapshot.actor_type, name, fields)
-        fold.add_step(step_of(snapshot.actor_type.fallback(fold.state, message, context), context))
+        message = _decode_or_name(reader.actor_type, name, fields)
+        fold.add_step(step_of(reader.actor_type.fallback(fold.state, message, context), context))
     except (TornRead, TableError):
         raise
     except Exception:
@@ -119,9 +119,9 @@ def apply_fallback(reader: FoldReader, name: str, fields: object, now_ms: int) -
 def finish_fold(reader: FoldReader, now_ms: int) -> None:
     """End a fold, for actor types that do something there."""
     snapshot, fold = reader.snapshot, reader.fold
-    if snapshot.actor_type.finish_fold is not None and fold.state is not None:
+    if reader.actor_type.finish_fold is not None and fold.state is not None:
         context = StepContext(snapshot.address, now_ms, reader)
-        state = snapshot.actor_type.finish_fold(fold.state, context)
+        state = reader.actor_type.finish_fold(fold.state, context)
         fold.add_step(step_of(state, context))
 
 

@@ -132,6 +132,7 @@ class FoldReader:
     def __init__(self, table: RowSource, actor: LoadedActor) -> None:
         self._table = table
         self._loaded = actor
+        self.actor_type = actor.snapshot.actor_type
         self.fold = Fold(actor.snapshot.state)
 
     @property
@@ -148,7 +149,7 @@ class FoldReader:
             row = self._table.get(Key(snapshot.address, PARTS + name))
             if row is not None and row.revision > snapshot.revision:
                 raise TornRead
-            parts[name] = None if row is None else snapshot.actor_type.decode_part(name, row.body)
+            parts[name] = None if row is None else self.actor_type.decode_part(name, row.body)
         return parts[name]
 
     def row(self, partition: str, sort: str) -> ObservedRow:

@@ -259,7 +259,8 @@ class JobQueue:
         that has been for long enough.
         """
         if group.row.patience_ms is None or group.running or not group.pending:
-            return replace(group, stays_since_ms=None, released=False)
+            is_reset = group.stays_since_ms is None and not group.released
+            return group if is_reset else replace(group, stays_since_ms=None, released=False)
         since_ms = self._past_time(group.stays_since_ms)
         if since_ms == group.stays_since_ms:
             return group
@@ -283,7 +284,8 @@ class JobQueue:
         key, idle_apart = _group_key(group), self._settings().idle_apart
         home: OrderedMap | None = None
         if after.has_row or not after.is_idle:
-            after = replace(after, waits_since_ms=self._time_of_wait(after))
+            if (since_ms := self._time_of_wait(after)) != after.waits_since_ms:
+                after = replace(after, waits_since_ms=since_ms)
             after = self._with_stay(group, after)
             home = self._idle if idle_apart and after.is_idle else self._groups
         if home is not self._groups:
