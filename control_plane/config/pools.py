@@ -67,7 +67,8 @@ class Scheduler(Section):
     fitting_policy: Literal["best", "worst"] = "best"
     """`best` fills agents up one by one, `worst` spreads work over them."""
     allow_heterogeneous_fits: bool = False
-    """Whether a trial on several agents may be given agents of different sizes."""
+    """Whether a trial on several agents may be given agents of different sizes, where they are
+    started by hand: a provider's instances for one trial are of one size."""
     reserve_after: Duration = 600_000
     """How long a job that has no slots waits for some before slots are held for it, 0 for never;
     under `priority` for several. With `preemption` it takes them at once, so that none are held.

@@ -8,6 +8,8 @@ from importlib.util import find_spec
 from itertools import chain
 from typing import Any
 
+from pydantic_core import to_json
+
 from control_plane.access.principals import Principal
 from control_plane.actors import addresses
 from control_plane.actors.identifiers import COUNTERS
@@ -27,6 +29,7 @@ from control_plane.config.trial_settings import (
     pool_preferences,
     trial_settings,
 )
+from control_plane.engine.actor_types import encode_message_for
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.findings import path_text
 from control_plane.objects.store import model_code_key
@@ -50,6 +53,8 @@ from control_plane.usecases.placement import (
 from control_plane.usecases.templates import load_template
 from control_plane.usecases.warm_start import find_warm_start
 
+# A row of 400 KiB holds the configuration, the hyperparameters once more, and few other fields.
+STORED_BYTES_MAX = 400_000
 EXPERIMENT_COUNTER = Key(COUNTERS, "experiment")
 
 _SEEDS = 2**31
@@ -129,6 +134,7 @@ def check_submission(
         workspace=config.workspace or UNCATEGORIZED,
         project=config.project or UNCATEGORIZED,
     )
+    _check_size(config, message)
     warnings = (
         *chain.from_iterable(placement_warnings(one, config.resources) for one in pools),
         *config_warnings(config),
@@ -246,6 +252,21 @@ def _check_groups(config: ExperimentConfig) -> None:
     for kind, name in (("workspace", config.workspace), ("project", config.project)):
         if name and (problem := find_name_problem(name)):
             raise invalid(kind, f"{name!a:.140} {problem}")
+
+
+def _check_size(config: ExperimentConfig, message: ExperimentSubmitted) -> None:
+    """Check that what is stored of the configuration fits into a row, whatever else is in it."""
+    _, stored = encode_message_for(addresses.experiment(0), message)
+    if len(stored) <= STORED_BYTES_MAX:
+        return
+    sections = {name: len(to_json(it)) for name, it in config.model_dump(mode="json").items()}
+    largest = max(sections, key=sections.__getitem__)
+    raise invalid(
+        largest,
+        f"is {sections[largest]:,} bytes of a configuration that takes {len(stored):,} as it is"
+        f" stored, and {STORED_BYTES_MAX:,} at most are stored",
+        "keep long constants in a file beside the model code",
+    )
 
 
 def _check_storage(services: Services, config: ExperimentConfig) -> None:
