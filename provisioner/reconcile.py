@@ -259,19 +259,16 @@ class _ReconcilePass:
         for name in ledger.instances:
             listed, agent = self._listed.get(name), snapshot.agents.get(name)
             has_enrolled = agent is not None or name in snapshot.leases
-            observed[name] = (
-                ObservedInstance(None, agent, has_enrolled=has_enrolled)
-                if listed is None
-                else ObservedInstance(
-                    listed.status,
-                    agent,
-                    listed.notice_ms,
-                    listed.rebalance,
-                    listed.end,
-                    listed.boot_report,
-                    has_enrolled,
+            observed[name] = ObservedInstance(None, agent, has_enrolled=has_enrolled)
+            if listed is not None:
+                observed[name] = replace(
+                    observed[name],
+                    status=listed.status,
+                    notice_ms=listed.notice_ms,
+                    rebalance=listed.rebalance,
+                    end=listed.end,
+                    boot_report=listed.boot_report,
                 )
-            )
         settings = self._settings
         return FleetSnapshot(
             settings=settings,

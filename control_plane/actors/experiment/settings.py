@@ -23,6 +23,8 @@ from control_plane.evolve import evolve
 
 # 1 is served first.
 PRIORITY_MIN, PRIORITY_MAX = 1, 99
+# Settings that replace those before where they are given.
+_PLAIN_SETTINGS = ("retention", "description", "labels", "workspace", "project", "metadata")
 _ARCHIVABLE = (Status.COMPLETED, Status.CANCELED, Status.ERROR)
 
 
@@ -90,21 +92,11 @@ def _listing_settings(settings: Settings) -> tuple[object, ...]:
 
 
 def _merge_settings(settings: Settings, message: SettingsChanged) -> Settings:
+    values = {name: getattr(message, name) for name in _PLAIN_SETTINGS}
+    changes = {name: value for name, value in values.items() if value is not None}
     if message.max_slots_given:
-        settings = replace(settings, max_slots=message.max_slots)
-    if message.retention is not None:
-        settings = replace(settings, retention=message.retention)
-    if message.description is not None:
-        settings = replace(settings, description=message.description)
-    if message.labels is not None:
-        settings = replace(settings, labels=message.labels)
-    if message.workspace is not None:
-        settings = replace(settings, workspace=message.workspace)
-    if message.project is not None:
-        settings = replace(settings, project=message.project)
-    if message.metadata is not None:
-        settings = replace(settings, metadata=message.metadata)
-    return _merge_job_settings(settings, message)
+        changes["max_slots"] = message.max_slots
+    return _merge_job_settings(replace(settings, **changes), message)
 
 
 def _merge_job_settings(settings: Settings, message: SettingsChanged) -> Settings:
