@@ -94,7 +94,7 @@ class DeepSpeedTraining(Training):
             own.mkdir()
             snapshot.save_state(state, own)
             if self._is_chief:
-                write_code(folder, self._trial, self._core)
+                write_code(folder, self._trial, self._core, "DeepSpeedTrial")
             self._trial.save(self._context, folder)
             self._hooks.call(PyTorchCallback.on_checkpoint_write_end, folder)
         self._observed_validation = False

@@ -54,7 +54,9 @@ def load_trial_from_checkpoint_path(
     folder = Path(path)
     load_data = _read_load_data(folder)
     context = CheckpointLoadContext(load_data.get("hparams"), load_data.get("experiment_config"))
-    with import_from_path(folder / CODE_FOLDER):
+    code = folder / CODE_FOLDER
+    script_folder = str(load_data.get("script_folder") or "")
+    with import_from_path(code), import_from_path(code / script_folder):
         kind: Any = trial_class or _stored_class(folder, load_data)
         trial: PyTorchTrial = kind(context, **(trial_kwargs or {}))
         to_current_form(trial, context)

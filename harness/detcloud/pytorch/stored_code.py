@@ -24,16 +24,24 @@ BYTES_MAX = 16 * 1024 * 1024
 _PRIVATE_SECTIONS = ("checkpoint_storage", "tensorboard_storage", "environment", "integrations")
 
 
-def write_code(folder: Path, trial: PyTorchTrial, core_context: core.Context) -> None:
+def write_code(
+    folder: Path,
+    trial: PyTorchTrial,
+    core_context: core.Context,
+    trial_type: str = "PyTorchTrial",
+) -> None:
     """Write `load_data.json` and, on a cluster, the code's files below `code/`.
 
-    Code of more files or bytes than a checkpoint should carry is left out, with a notice.
+    `trial_type` says who can load the checkpoint: `load_trial_from_checkpoint_path` those of a
+    PyTorchTrial alone. Code of more files or bytes than a checkpoint should carry is left out,
+    with a notice.
     """
     kind = type(trial.trial if isinstance(trial, FormerTrial) else trial)
     config = core_context.info.config
     load_data = {
-        "trial_type": "PyTorchTrial",
+        "trial_type": trial_type,
         "trial_cls_spec": f"{_module_name(kind)}:{kind.__qualname__}",
+        "script_folder": _script_folder(kind),
         "hparams": core_context.info.hparams,
         "experiment_config": {
             name: section for name, section in config.items() if name not in _PRIVATE_SECTIONS
@@ -51,6 +59,15 @@ def _module_name(kind: type[Any]) -> str:
         return kind.__module__
     file = getattr(sys.modules["__main__"], "__file__", None)
     return Path(file).stem if file else "__main__"
+
+
+def _script_folder(kind: type[Any]) -> str:
+    """The folder, seen from the code's, from which the class's script imports: "" for its own."""
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    if kind.__module__ != "__main__" or not file:
+        return ""
+    folder, code = Path(file).resolve().parent, Path.cwd().resolve()
+    return folder.relative_to(code).as_posix() if code in folder.parents else ""
 
 
 def _copy_code(code: Path, target: Path) -> None:

@@ -1,5 +1,7 @@
 import json
+import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -167,3 +169,30 @@ def test_the_call_of_an_exported_version_makes_its_trial_again(
     for name in ("model_def", "layers"):
         sys.modules.pop(name, None)
     assert torch.equal(names["trial"].model.weight, trained.model.weight)
+
+
+SCRIPT = f"""{CODE}
+if __name__ == "__main__":
+    with pytorch.init() as context:
+        pytorch.Trainer(Model.Trial(context), context).fit()
+"""
+
+
+def test_a_script_in_a_folder_of_the_code_is_found_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial_directory = make_trial(tmp_path, **SPEC, hparams={"width": 3})
+    direct(trial_directory, revision=1, length=2, closed=True)
+    source = trial_directory / "code" / "src"
+    source.mkdir(parents=True)
+    (source / "a-script.py").write_text(SCRIPT.replace("from determined", "from detcloud"))
+    (source / "layers.py").write_text(LAYERS)
+    environment = {**os.environ, "DETCLOUD_TRIAL_DIR": str(trial_directory)}
+    command = [sys.executable, "src/a-script.py"]
+    done = subprocess.run(command, cwd=source.parent, env=environment, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()
+    folder = tmp_path / "store" / reports(trial_directory, "checkpoint")[-1]["path"]
+    monkeypatch.delenv("DETCLOUD_TRIAL_DIR", raising=False)
+    loaded: Any = pytorch.load_trial_from_checkpoint_path(folder)
+    assert loaded.model.weight.shape == (3, 2)
+    assert type(loaded).__module__ == "a-script"
