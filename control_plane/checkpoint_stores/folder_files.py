@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 from control_plane.checkpoint_stores.checkpoint_files import FileContent, NoSuchFile
 from control_plane.checkpoint_stores.store_type import StorageFields
+from detcloud.shared.checkpoint_limits import STAGING_FOLDER
 
 # Entries removed, or looked at, between two yields.
 ENTRIES_PER_STEP = 64
@@ -47,7 +48,8 @@ class FolderFiles:
         self._root = root
 
     def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[None]:
-        return remove_folder(self._root, parts, prune=prune)
+        yield from remove_folder(self._root, parts, prune=prune)
+        remove_unfinished_writes(self._root, parts[-1])
 
     def sync_folder(self, parts: tuple[str, ...]) -> None:
         sync_folder(self._root, parts)
@@ -99,6 +101,18 @@ def remove_folder(root: Path, parts: tuple[str, ...], *, prune: bool = False) ->
             yield from _remove_entry(folders[-1], parts[-1], 1)
         if prune:
             _remove_if_empty(folders, parts[:-1])
+
+
+def remove_unfinished_writes(root: Path, uuid: str) -> None:
+    """Remove what processes that were killed had begun to write of a checkpoint. Raises OSError."""
+    with _open_folders(root, (STAGING_FOLDER,)) as folders:
+        if len(folders) < 2:
+            return
+        with os.scandir(folders[1]) as found:
+            names = [entry.name for entry in found if entry.name.startswith(f"{uuid}.")]
+        for name in names:
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=folders[1])
 
 
 def sync_folder(root: Path, parts: tuple[str, ...]) -> None:

@@ -8,3 +8,6 @@ CHECKPOINT_FILES_MAX = 10_000
 
 MANIFEST_BYTES_MAX = 8 * 1024 * 1024
 """The bytes of one manifest: of so many files with names of 700 bytes, and of their metadata."""
+
+STAGING_FOLDER = ".staging"
+"""The folder of unfinished writes in a store that is a folder: no key contains such a part."""

@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 
 from control_plane.checkpoint_stores import folder_files as folders
-from control_plane.checkpoint_stores.folder_files import DEPTH_MAX, FolderRefused, remove_folder
+from control_plane.checkpoint_stores.folder_files import (
+    DEPTH_MAX,
+    FolderFiles,
+    FolderRefused,
+    remove_folder,
+)
+from detcloud.shared.checkpoint_limits import STAGING_FOLDER
 
 UUID = "00000000-0000-4000-8000-000000000001"
 PARTS = ("3", "7", "1", UUID)
@@ -73,7 +79,7 @@ def test_a_root_that_is_not_there_is_an_error(root: Path) -> None:
 
 @pytest.mark.parametrize("place", range(4))
 def test_a_link_in_the_way_is_not_followed(root: Path, place: int) -> None:
-    outside = root.parent / "outside"
+    outside = root.parent / "elsewhere"
     outside.joinpath(*PARTS[place + 1 :]).mkdir(parents=True, exist_ok=True)
     target = root.joinpath(*PARTS[: place + 1])
     target.rename(root.parent / "moved")
@@ -86,7 +92,7 @@ def test_a_link_in_the_way_is_not_followed(root: Path, place: int) -> None:
 
 
 def test_links_within_a_checkpoint_go_and_not_what_they_lead_to(root: Path) -> None:
-    outside = root.parent / "outside"
+    outside = root.parent / "elsewhere"
     folder = root.joinpath(*PARTS)
     (folder / "up").symlink_to("../../../../..")
     (folder / "deep" / "all").symlink_to(outside, target_is_directory=True)
@@ -142,6 +148,19 @@ def test_no_other_text_names_a_folder(root: Path, parts: tuple[str, ...]) -> Non
     with pytest.raises(ValueError, match="no folder of a checkpoint"):
         remove(root, parts)
     assert remaining_paths(root) == before
+
+
+def test_unfinished_writes_of_a_checkpoint_are_removed_with_it(root: Path) -> None:
+    staging = root / STAGING_FOLDER
+    staging.mkdir()
+    outside = root.parent / "elsewhere"
+    outside.write_text("x")
+    for name in (f"{PARTS[-1]}.0a", f"{PARTS[-1]}.0b", "another.0a", f"{PARTS[-1]}x"):
+        (staging / name).write_text("half")
+    (staging / f"{PARTS[-1]}.link").symlink_to(outside)
+    list(FolderFiles(root).remove_folder(PARTS))
+    assert sorted(path.name for path in staging.iterdir()) == ["another.0a", f"{PARTS[-1]}x"]
+    assert outside.read_text() == "x"
 
 
 def test_many_files_are_removed_with_rests_between(root: Path) -> None:

@@ -51,6 +51,20 @@ def test_what_a_killed_writer_left_is_removed_a_day_later(tmp_path: Path) -> Non
     assert [left.name for left in staging.iterdir()] == ["young"]
 
 
+def test_an_unfinished_write_is_named_after_its_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The collector removes by that name what a killed process left."""
+    source = tmp_path / "source"
+    source.write_text("x")
+    names: list[str] = []
+    monkeypatch.setattr(os, "link", lambda staged, _: names.append(staged.name))
+    store = DirectoryStore(tmp_path / "store")
+    for key in ("3/4/1/uuid/a", "3/4/1/uuid/deep/b", "short/c"):
+        store.put(key, source)
+    assert [name.split(".")[:-1] for name in names] == [["uuid"], ["uuid"], []]
+
+
 def test_the_folders_of_a_stored_file_are_as_durable_as_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from detcloud.shared.checkpoint_limits import STAGING_FOLDER
 from detcloud.storage.store import (
     KeyExists,
     KeyNotFound,
@@ -19,8 +20,8 @@ from detcloud.storage.store import (
     translate_errors,
 )
 
-# The folder of unfinished writes: no key contains a part of this name.
-STAGING_FOLDER = ".staging"
+# The part of a key EXPERIMENT/TRIAL/EPOCH/UUID/FILE that is the checkpoint's.
+CHECKPOINT_PART = 3
 # The folder of event files, beside the checkpoints: EXPERIMENT/TRIAL in it.
 TENSORBOARD_FOLDER = "tensorboard"
 # A write that has not moved for so long was killed; clocks of mounted stores may differ.
@@ -45,7 +46,7 @@ class DirectoryStore:
         with translate_errors(f"storing {key!r} in {self.root}"):
             destination = self._path(key)
             _make_folder_durably(destination.parent)
-            staged = self.root / STAGING_FOLDER / uuid.uuid4().hex
+            staged = self.root / STAGING_FOLDER / staged_name(key)
             staged.parent.mkdir(exist_ok=True)
             _remove_abandoned_files(staged.parent)
             try:
@@ -95,6 +96,15 @@ class DirectoryStore:
             except OSError:
                 return
             folder = folder.parent
+
+
+def staged_name(key: str) -> str:
+    """A new name for an unfinished write: it begins with the checkpoint's UUID, by which the
+    collector finds what a killed process left.
+    """
+    parts = key.split("/")
+    checkpoint = f"{parts[CHECKPOINT_PART]}." if len(parts) > CHECKPOINT_PART + 1 else ""
+    return f"{checkpoint}{uuid.uuid4().hex}"
 
 
 def _make_folder_durably(folder: Path) -> None:

@@ -1,0 +1,348 @@
+"""Kills trials while they store checkpoints, and the collector while it deletes them, at drawn
+moments: no checkpoint that the cluster knows is lost or damaged, and nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import multiprocessing
+import os
+import random
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from control_plane.access.principals import Role
+from control_plane.actors import addresses
+from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles
+from control_plane.checkpoint_stores.trial_storage import open_checkpoint_files
+from control_plane.checkpoint_stores.types.directory import Directory
+from control_plane.collection.collector import Collector, pending_requests
+from control_plane.collection.stores import Stores
+from control_plane.engine.engine import Engine
+from control_plane.objects.directory import DirectoryObjectStore
+from control_plane.objects.signing import HmacUrlSigner
+from control_plane.state.sqlite import SqliteTable
+from detcloud import core
+from detcloud.shared.checkpoint_limits import MANIFEST
+from detcloud.storage import build_store
+from tests.unit.api.agent_side import Agent
+from tests.unit.api.cluster import TOKENS, V1, Cluster, build_cluster
+from tests.unit.api.exchange import call
+
+KILLS_OF_TRIAL = 20
+KEPT = 2
+TRAINED_SECONDS_MAX = 0.5
+COLLECTED_SECONDS_FIRST = 0.05
+# Collectors that have lived for so long in turns without an end make no progress.
+COLLECTORS_MAX = 400
+# A round in which the collector does not end in this time has failed.
+END_SECONDS_MAX = 60.0
+PARTS_MAX = 4
+PART_BYTES_MAX = 200_000
+# Stores send files beyond 8 MiB in parts; every so many checkpoints have one.
+LARGE_BYTES, LARGE_EVERY = 9 << 20, 7
+STEPS_FILE, LARGE_FILE, METADATA_FILE = "steps", "large.bin", "metadata.json"
+BEGUN = "begun"
+# Its children are forked from a clean process that has everything imported.
+_PROCESSES = multiprocessing.get_context("forkserver")
+_PROCESSES.set_forkserver_preload(["tests.conformance.checkpoint_kills"])
+
+
+@dataclass
+class KillCounts:
+    """The kills that hit a process which was running, and the checkpoints they were survived by."""
+
+    of_trials: int = 0
+    of_collectors: int = 0
+    checkpoints: int = 0
+    incomplete: int = 0
+
+    @property
+    def total(self) -> int:
+        """All kills."""
+        return self.of_trials + self.of_collectors
+
+
+@dataclass
+class CheckpointKills:
+    """A cluster whose trials store their checkpoints in one store; `folder` holds all else.
+
+    `environment` is what a process needs to reach the store, `find_hidden` names what lies in it
+    and no listing shows.
+    """
+
+    folder: Path
+    storage: Mapping[str, str]
+    random: random.Random
+    environment: Mapping[str, str] = field(default_factory=dict)
+    find_hidden: Callable[[], list[str]] = list
+    counts: KillCounts = field(default_factory=KillCounts)
+
+    def __post_init__(self) -> None:
+        self.cluster: Cluster = build_cluster(self.folder)
+        self.agent = Agent(self.cluster, slots=1)
+
+    def run(self, kills: int) -> KillCounts:
+        """Run experiments, one after the other, until there were so many kills. Raises
+        AssertionError for what was lost, damaged or left behind.
+        """
+        while self.counts.total < kills:
+            self._run_experiment(min(KILLS_OF_TRIAL, kills - self.counts.total))
+        return self.counts
+
+    def _run_experiment(self, kills: int) -> None:
+        experiment_id = self._create()
+        for _ in range(kills):
+            self._train_until_killed()
+        (trial,) = self._items(f"experiments/{experiment_id}/trials")
+        before = self._completed_checkpoints(trial["id"])
+        for uuid, path in before.items():
+            self._check_checkpoint(path, f"{uuid} before the collection")
+        self.counts.checkpoints += len(before)
+        self._end(experiment_id)
+        self._collect()
+        kept = self._completed_checkpoints(trial["id"])
+        assert len(kept) == min(KEPT, len(before)), f"{len(kept)} of {len(before)} are left"
+        for uuid, path in kept.items():
+            self._check_checkpoint(path, f"{uuid} after the collection")
+        left = {path.rpartition("/")[0] for path in self._list_files(experiment_id)}
+        assert left == set(kept.values()), f"{sorted(left ^ set(kept.values()))} are left or gone"
+        answer = self._call("DELETE", f"experiments/{experiment_id}")
+        assert answer.status < 300, answer.body
+        self._collect()
+        assert self._call("GET", f"experiments/{experiment_id}").status == 404
+        assert self._list_files(experiment_id) == []
+        assert self.find_hidden() == []
+
+    def _create(self) -> int:
+        self._set_clock()
+        config = {
+            "name": "kills",
+            "entrypoint": "python train.py",
+            "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": 1_000_000}},
+            "max_restarts": 100_000,
+            "checkpoint_storage": {
+                **_config_fields(self.storage),
+                "save_experiment_best": 0,
+                "save_trial_best": 0,
+                "save_trial_latest": KEPT,
+            },
+        }
+        answer = self.cluster.create(json.dumps(config))
+        assert answer.status == 201, answer.body
+        return int(answer.json["id"])
+
+    def _train_until_killed(self) -> None:
+        """Let an allocation of the trial store checkpoints until it is killed."""
+        entry = self._next_allocation()
+        place = self.folder / f"trial-{entry['allocation']}"
+        (place / "in").mkdir(parents=True)
+        (place / "code").mkdir()
+        spec = {**entry["spec"], "slots": [0], "storage": dict(self.storage)}
+        (place / "in" / "spec.json").write_text(json.dumps(spec))
+        (place / "in" / "directives.json").write_text(json.dumps(entry["directives"]))
+        moment = self.random.uniform(0, TRAINED_SECONDS_MAX)
+        error = _run_killed(moment, train, place, dict(self.environment))
+        assert error is None, f"{entry['allocation']} ended by itself: {error}"
+        self.counts.of_trials += 1
+        lines = _report_lines(place)
+        begun = sum(line["kind"] == "checkpoint_intent" for line in lines)
+        self.counts.incomplete += begun - sum(line["kind"] == "checkpoint" for line in lines)
+        self._set_clock()
+        answer = self.agent.report(entry["allocation"], *lines)
+        assert answer.status == 200, answer.body
+        exited = {"kind": "exited", "reason": "errored", "code": None, "signal": 9, "message": ""}
+        self.agent.report(entry["allocation"], exited, writer="agent")
+
+    def _next_allocation(self) -> dict[str, Any]:
+        self._set_clock()
+        self.agent.known = []
+        (entry,) = [one for one in self.agent.sync().json["desired"] if one["state"] == "run"]
+        self.agent.known = [entry["allocation"]]
+        return dict(entry)
+
+    def _end(self, experiment_id: int) -> None:
+        """Kill the experiment, whose trial has an allocation that never began."""
+        entry = self._next_allocation()
+        answer = self.cluster.post(f"/experiments/{experiment_id}/kill", {})
+        assert answer.status < 300, answer.body
+        self.agent.report(
+            entry["allocation"],
+            {"kind": "exited", "reason": "killed", "code": None},
+            writer="agent",
+        )
+        assert self._call("GET", f"experiments/{experiment_id}").json["state"] == "CANCELED"
+
+    def _collect(self) -> None:
+        """Let collectors, each of which is killed, do all that is to be collected."""
+        for number in range(COLLECTORS_MAX):
+            # Each lives a little longer, so that some are killed in every part of their work.
+            moment = self.random.uniform(0, COLLECTED_SECONDS_FIRST * (1 + number / 4))
+            error = _run_killed(moment, collect, self.folder, dict(self.environment))
+            if error is None:
+                self.counts.of_collectors += 1
+                continue
+            assert error == "", f"a collector failed: {error}"
+            return
+        raise AssertionError(f"{COLLECTORS_MAX} collectors came to no end")
+
+    def _completed_checkpoints(self, trial_id: int) -> dict[str, str]:
+        """The folders of the trial's checkpoints that the cluster has, by UUID."""
+        found = self._items(f"trials/{trial_id}/checkpoints")
+        done = [one for one in found if one["state"] == "COMPLETED"]
+        files = {one["uuid"]: self._items(f"checkpoints/{one['uuid']}/files") for one in done}
+        assert all(files.values()), f"a checkpoint has no files: {files}"
+        listed = self._list_files(int(done[0]["experiment_id"])) if done else []
+        folders = {path.split("/")[3]: "/".join(path.split("/")[:4]) for path in listed}
+        return {uuid: folders[uuid] for uuid in files}
+
+    def _check_checkpoint(self, path: str, what: str) -> None:
+        store = open_checkpoint_files(dict(self.storage))
+        manifest = json.loads(_read(store, f"{path}/{MANIFEST}"))
+        content = {name: _read(store, f"{path}/{name}") for name in manifest["files"]}
+        for name, entry in manifest["files"].items():
+            digest = hashlib.sha256(content[name]).hexdigest()
+            assert (len(content[name]), digest) == (entry["size"], entry["sha256"]), what
+        steps = int(content[STEPS_FILE])
+        _check_content(content, steps)
+
+    def _list_files(self, experiment_id: int) -> list[str]:
+        return sorted(build_store(dict(self.storage)).list(str(experiment_id)))
+
+    def _items(self, path: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        cursor = ""
+        while True:
+            answer = self._call("GET", f"{path}?limit=100{cursor}")
+            assert answer.status == 200, (path, answer.body)
+            if isinstance(answer.json, list):
+                return list(answer.json)
+            found += answer.json["items"]
+            if not answer.json.get("next_cursor"):
+                return found
+            cursor = f"&cursor={answer.json['next_cursor']}"
+
+    def _call(self, method: str, path: str) -> Any:
+        self._set_clock()
+        return call(self.cluster.app, method, f"{V1}/{path}", token=TOKENS[Role.USER])
+
+    def _set_clock(self) -> None:
+        self.cluster.clock.ms = time.time_ns() // 1_000_000
+
+
+def train(begin: Callable[[], None], place: Path, environment: Mapping[str, str]) -> None:
+    """Go on from the trial's latest checkpoint, and store one after the other without an end."""
+    os.environ.update({**environment, "DETCLOUD_TRIAL_DIR": str(place)})
+    os.chdir(place / "code")
+    begin()
+    with core.init() as context:
+        steps, latest = 0, context.info.latest_checkpoint
+        if latest is not None:
+            with context.checkpoint.restore_path(latest) as folder:
+                steps = int((folder / STEPS_FILE).read_text())
+                found = {path.name: path.read_bytes() for path in folder.iterdir()}
+            _check_content(found, steps)
+        while True:
+            steps += 1
+            metadata = {"steps_completed": steps}
+            # Every second one behind the next, as trial classes have them.
+            behind = steps % 2 == 0
+            with context.checkpoint.store_path(metadata, asynchronous=behind) as (folder, _):
+                for name, content in checkpoint_content(steps):
+                    (folder / name).write_bytes(content)
+
+
+def collect(begin: Callable[[], None], folder: Path, environment: Mapping[str, str]) -> None:
+    """Collect until nothing is left to be collected."""
+    os.environ.update(environment)
+    table = SqliteTable(folder / "state.db", synchronous="NORMAL")
+    engine = Engine(table, lambda: time.time_ns() // 1_000_000)
+    objects = DirectoryObjectStore(folder / "objects", HmacUrlSigner(b"s" * 32))
+    checkpoints = Directory(type="directory", container_path=str(folder / "checkpoints"))
+    collector = Collector(Stores(engine, objects, checkpoints, cluster_id="cluster-1"))
+    until = time.monotonic() + END_SECONDS_MAX
+    # Types are imported when they are first met, which takes longer than a collection.
+    for address in (addresses.experiment(1), addresses.trial(1)):
+        engine.read_state(address)
+    engine.read_part(addresses.experiment(1), "definition")
+    begin()
+    while pending_requests(table):
+        assert time.monotonic() < until, f"left to collect: {pending_requests(table)}"
+        collector.collect()
+
+
+def checkpoint_content(steps: int) -> Iterator[tuple[str, bytes]]:
+    """The files of the checkpoint after so many steps, by name."""
+    sizes = random.Random(steps)
+    yield STEPS_FILE, str(steps).encode()
+    for number in range(sizes.randint(1, PARTS_MAX)):
+        size = sizes.randint(0, PART_BYTES_MAX)
+        yield f"part-{number}.bin", hashlib.shake_128(f"{steps}/{number}".encode()).digest(size)
+    if steps % LARGE_EVERY == 0:
+        block = hashlib.shake_128(f"{steps}/large".encode()).digest(1 << 20)
+        yield LARGE_FILE, block * (LARGE_BYTES >> 20)
+
+
+def _check_content(found: Mapping[str, bytes], steps: int) -> None:
+    """Check the files that a trial wrote; beside them its metadata are a file too."""
+    found = {name: content for name, content in found.items() if name != METADATA_FILE}
+    expected = dict(checkpoint_content(steps))
+    assert found.keys() == expected.keys(), f"{[*found]} after {steps} steps, not {[*expected]}"
+    wrong = [name for name, content in expected.items() if found[name] != content]
+    assert not wrong, f"{wrong} are not those after {steps} steps"
+
+
+def _run_killed(moment: float, work: Callable[..., None], *arguments: Any) -> str | None:
+    """Run `work` in a process of its own that is killed so many seconds after it began.
+
+    None: it was killed; else what it failed with, empty if it came to its end.
+    """
+    reader, writer = _PROCESSES.Pipe(duplex=False)
+    process = _PROCESSES.Process(target=_report_failure, args=(writer, work, *arguments))
+    process.start()
+    writer.close()
+    said = reader.recv()
+    process.join(moment)
+    process.kill()
+    process.join()
+    with reader:
+        if process.exitcode == -signal.SIGKILL:
+            return None
+        if not process.exitcode:
+            return ""
+        return str(reader.recv() if said == BEGUN else said)
+
+
+def _report_failure(writer: Any, work: Callable[..., None], *arguments: Any) -> None:
+    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
+        try:
+            work(lambda: writer.send(BEGUN), *arguments)
+        except BaseException:
+            writer.send(traceback.format_exc())
+            os._exit(1)
+    os._exit(0)
+
+
+def _report_lines(place: Path) -> list[dict[str, Any]]:
+    """The whole lines of the trial's report: the last one may be cut off."""
+    file = place / "out" / "report-0.jsonl"
+    text = file.read_bytes() if file.exists() else b""
+    return [json.loads(line) for line in text.split(b"\n")[:-1]]
+
+
+def _read(store: CheckpointFiles, path: str) -> bytes:
+    return b"".join(store.open_file(path).blocks)
+
+
+def _config_fields(storage: Mapping[str, str]) -> dict[str, str]:
+    """The configuration's `checkpoint_storage` for a specification's `storage`."""
+    if storage["type"] == "directory":
+        return {"type": "directory", "container_path": storage["path"]}
+    return dict(storage)
