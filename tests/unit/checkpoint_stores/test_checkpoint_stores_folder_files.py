@@ -157,7 +157,7 @@ def test_unfinished_writes_of_a_checkpoint_are_removed_with_it(root: Path) -> No
         (staging / name).write_text("half")
     (staging / f"{PARTS[-1]}.link").symlink_to(root.parent / "outside" / "precious")
     list(FolderFiles(root).remove_folder(PARTS))
-    assert sorted(path.name for path in staging.iterdir()) == ["another.0a", f"{PARTS[-1]}x"]
+    assert {path.name for path in staging.iterdir()} == {"another.0a", f"{PARTS[-1]}x"}
     assert precious(root) == "canary"
 
 
