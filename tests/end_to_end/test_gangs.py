@@ -12,6 +12,7 @@ import pytest
 from tests.conftest import require_installed
 from tests.end_to_end.agents import Agents
 from tests.end_to_end.laptop import Laptop
+from tests.end_to_end.refusing_model import MESSAGE, write_refusing_model
 from tests.patience import wait_until
 
 pytestmark = pytest.mark.end_to_end
@@ -141,3 +142,22 @@ def _places(laptop: Laptop, state: str) -> list[str]:
     if not allocation or allocation["state"] != state:
         return []
     return [place["agent_id"] for place in allocation["places"]]
+
+
+@pytest.mark.nightly
+def test_what_a_rank_of_another_machine_refuses_has_the_search_draw_others(
+    laptop: Laptop, agents: Agents, tmp_path: Path
+) -> None:
+    require_installed("torch")
+    laptop.run("up", "--slots", 1)
+    agents.start("b", 1)
+    wait_until(lambda: agents.alive() == {"local", "b"})
+    searcher = {"name": "random", "max_trials": 1, "max_concurrent_trials": 1}
+    laptop.run("create", *write_refusing_model(tmp_path, searcher))
+    assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
+    refused, drawn = laptop.trials(1)
+    log = laptop.run("trial", "logs", 1).stdout
+    assert (refused["state"], refused["restarts"], refused["metric"]) == ("COMPLETED", 0, None), log
+    assert _trial(laptop)["message"] == MESSAGE, log
+    assert log.count("comes to batch 2") == 2, log
+    assert (drawn["state"], drawn["steps_completed"]) == ("COMPLETED", 4)

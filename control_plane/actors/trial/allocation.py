@@ -77,9 +77,11 @@ def set_exit_deadline(state: TrialState, allocation: Allocation, context: StepCo
 
 def record_early_exit(state: TrialState, reason: str, context: StepContext) -> TrialState:
     """Record why the training code ends early; after it refused its hyperparameters it has little
-    time to end.
+    time to end, and whatever another of its processes asks for changes nothing.
     """
-    if _is_refusal(reason) and not _is_refusal(state.early_exit):
+    if _is_refusal(state.early_exit):
+        return state
+    if _is_refusal(reason):
         timeout_ms = state.settings.terminate_ms or REFUSED_MS
         context.set_timer(context.now_ms + timeout_ms, TerminationOverdue(state.epoch))
     return evolve(state, early_exit=reason)

@@ -2,9 +2,10 @@
 
 A gang's state is that of the node furthest behind, and it is over when every node is gone; once a
 node has failed or was lost, the rest is stopped. One of the exits is the verdict on how the gang
-ended: a loss before a failure, since the other nodes fail when one vanishes, and news of the loss
-comes late; the first failure before any kill that followed from it; and where all nodes ended well,
-the exit of the chief, the node of rank 0.
+ended: refused hyperparameters before all else, since the other nodes fail for want of the one that
+refused them; then a loss before a failure, for the same reason, and because news of a loss comes
+late; the first failure before any kill that followed from it; and where all nodes ended well, the
+exit of the chief, the node of rank 0.
 """
 
 from dataclasses import replace
@@ -25,7 +26,7 @@ AGENT_LOST = "agent_lost"
 _PROGRESS = tuple(AllocationState)
 _WELL = ("completed", "idle", "preempted", "stop_requested")
 # Weights of exits: the heaviest one is the verdict on the gang, the first of equal ones.
-_OTHER, _CHIEF, _FAILED, _LOST = range(4)
+_OTHER, _CHIEF, _FAILED, _LOST, _REFUSED = range(5)
 # Reasons that are the trial's own, even if its machine was about to end.
 _OWN = ("completed", "idle", "stop_requested", "start_failed")
 _CAUSE_CHARACTERS_MAX = 200
@@ -126,6 +127,8 @@ def _members(allocation: Allocation, nodes: int) -> list[Member]:
 
 
 def _exit_weight(message: AllocationExited, desired: DesiredState) -> int:
+    if message.reason == "invalid_hp":
+        return _REFUSED
     if is_loss(message, desired):
         return _LOST
     if message.reason not in _WELL:

@@ -101,7 +101,8 @@ class Trainer:
             match next_workload(self._schedule, self._position, length):
                 case Train(end):
                     self._train(end)
-                    operation.report_progress(end)
+                    if self._core.is_chief:
+                        operation.report_progress(end)
                 case Validate():
                     self._validate()
                 case Checkpoint():

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -39,7 +39,11 @@ MESSAGE_CHARACTERS_MAX = 2000
 # A large code directory must not hold up a trial that has a deadline.
 DESCRIBE_SECONDS_MAX = 5.0
 # What processes that are not the chief report, and the kinds that it has then; the rest is dropped.
-WORKER_KINDS = {"metrics": "rank_metrics", "trial_metadata": "trial_metadata"}
+WORKER_KINDS = {
+    "metrics": "rank_metrics",
+    "trial_metadata": "trial_metadata",
+    "early_exit": "early_exit",
+}
 
 
 class AlertLevel(Enum):
@@ -188,6 +192,8 @@ def init(
         # The process ends within the block: its exit code says how.
         raise
     except BaseException as error:
+        # At once: the others of a gang fail for want of this process, which may end it too.
+        _try_to_report_refusal(error, directory, context)
         failure = context.checkpoint.finish()
         describing.join(DESCRIBE_SECONDS_MAX)
         if failure is not None and _is_success(error):
@@ -214,8 +220,12 @@ def _context_on_cluster(
         spec = replace(spec, threads=max(1, spec.threads // distributed.local_size))
     store = None if spec.storage is None else build_store(spec.storage)
 
+    tell_of_unused_progress = _progress_notice()
+
     def report(kind: str, **fields: object) -> None:
         if distributed is not None and distributed.rank:
+            if kind == "progress":
+                tell_of_unused_progress()
             if kind not in WORKER_KINDS:
                 return
             kind = WORKER_KINDS[kind]
@@ -229,6 +239,23 @@ def _context_on_cluster(
     return _make_context(
         spec, directory.directives.read, report, store, events, preempt, distributed, True
     )
+
+
+def _progress_notice() -> Callable[[], None]:
+    """A function that says, the first time, that progress of other ranks is not used."""
+    is_told = False
+
+    def tell() -> None:
+        nonlocal is_told
+        if not is_told:
+            is_told = True
+            print(
+                "[detcloud] the progress that this process reports is not used: the trial's is "
+                "that of rank 0. Report it there",
+                flush=True,
+            )
+
+    return tell
 
 
 def _context_without_cluster(
@@ -377,7 +404,8 @@ def _report_failed_exit(error: BaseException, directory: TrialDirectory, context
 def _report_exit(directory: TrialDirectory, context: Context, error: BaseException | None) -> None:
     reason = _exit_reason(context, error)
     # The chief speaks for all that end well, but where an earlier try of this rank failed.
-    speaks = reason == "errored" or not directory.is_worker or directory.has_report
+    is_own = reason in ("errored", "invalid_hp")
+    speaks = is_own or not directory.is_worker or directory.has_report
     reports = [directory.report] if speaks else []
     if directory.is_worker and reason != "errored" and context.distributed.local_rank == 0:
         # One worker tells its node's agent, which hears of no other node.
@@ -385,17 +413,34 @@ def _report_exit(directory: TrialDirectory, context: Context, error: BaseExcepti
     if not reports:
         return
     message = {}
-    if reason in ("errored", "invalid_hp"):
+    if is_own and error is not None:
         text = f"{type(error).__name__}: {error}"
         message = {"message": text[:MESSAGE_CHARACTERS_MAX]}
-    if reason == "invalid_hp" and context.train.early_exit is not EarlyExitReason.INVALID_HP:
-        context.train.report_early_exit(EarlyExitReason.INVALID_HP)
+    if reason == "invalid_hp":
+        _report_refusal(directory, context)
     revision = directory.directives.latest.revision
     outcome = context.notice_outcome if context.distributed.rank == 0 else None
     if outcome is not None:
         message["notice_outcome"] = outcome.value
     for report in reports:
         report.append("exit", reason=reason, directive_revision=revision, **message)
+
+
+def _try_to_report_refusal(
+    error: BaseException, directory: TrialDirectory, context: Context
+) -> None:
+    """Report an InvalidHP; where that fails, the report of the exit tries it again."""
+    if isinstance(error, InvalidHP):
+        with suppress(DetcloudError):
+            _report_refusal(directory, context)
+
+
+def _report_refusal(directory: TrialDirectory, context: Context) -> None:
+    """Report, once, that the hyperparameters make no sense; any rank may say so."""
+    refusal = EarlyExitReason.INVALID_HP
+    if context.train.early_exit is not refusal:
+        directory.report.append("early_exit", reason=refusal.value)
+        context.train.early_exit = refusal
 
 
 def _is_success(error: BaseException) -> bool:

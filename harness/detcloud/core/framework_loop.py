@@ -55,7 +55,11 @@ class FrameworkLoop:
         return steps >= self.operation.length if due_epochs is None else epochs >= due_epochs
 
     def report_progress(self, steps: int, share: float) -> None:
-        """Report each percent of the operation, or without one of the code's own length."""
+        """Report each percent of the operation, or without one of the code's own length; the chief
+        does so for all.
+        """
+        if not self._context.is_chief:
+            return
         share = steps / self.operation.length if self.operation is not None else share
         share = max(0.0, min(1.0, share))
         if int(share * 100) != self._percent:

@@ -51,7 +51,7 @@ class SearcherOperation:
         return self.length == ENDLESS
 
     def report_progress(self, steps_completed: float) -> None:
-        """Report how many of `length` batches are done."""
+        """Report how many of `length` batches are done; of several processes the chief's counts."""
         if self.is_endless:
             return
         self._report("progress", value=max(0.0, min(1.0, steps_completed / self.length)))

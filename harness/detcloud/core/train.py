@@ -103,7 +103,10 @@ class TrainContext:
             self.report_metrics(group, steps_completed, fresh)
 
     def report_progress(self, progress: float) -> None:
-        """Report how much of the trial is done, in [0, 1]; DetcloudError for anything else."""
+        """Report how much of the trial is done, in [0, 1]; DetcloudError for anything else.
+
+        Of several processes the chief's counts; others are told once that theirs is not used.
+        """
         value = progress.item() if hasattr(progress, "item") else progress
         if not isinstance(value, int | float) or not 0 <= value <= 1:
             raise DetcloudError(f"progress is {progress!r}: a number in [0, 1] was expected")
@@ -143,13 +146,17 @@ class TrainContext:
         return copy.deepcopy(self._metadata)
 
     def report_early_exit(self, reason: EarlyExitReason | str) -> None:
-        """Report that the code ends this trial by itself; it still has to return."""
+        """Report that the code ends this trial by itself; it still has to return.
+
+        Any process of several may say so, for all of them.
+        """
         try:
-            self.early_exit = EarlyExitReason(reason)
+            reason = EarlyExitReason(reason)
         except ValueError:
             known = ", ".join(known_reason.value for known_reason in EarlyExitReason)
             raise DetcloudError(f"early exit reason {reason!r} is none of {known}") from None
-        self._report("early_exit", reason=self.early_exit.value)
+        self._report("early_exit", reason=reason.value)
+        self.early_exit = reason
 
     def get_tensorboard_path(self) -> Path:
         """The folder that TensorBoard shows for this trial; code may write event files there too.

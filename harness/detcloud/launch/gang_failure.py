@@ -11,12 +11,18 @@ import contextlib
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 from detcloud.shared.errors import DetcloudError
-from detcloud.shared.trial_directory import TrialDirectory
+from detcloud.shared.trial_directory import (
+    LINE_BYTES_MAX,
+    TRIAL_DIRECTORY_VARIABLE,
+    TrialDirectory,
+)
 
 GANG_FOLDER_VARIABLE = "DETCLOUD_GANG_FOLDER"
 ATTEMPT_VARIABLE = "TORCHELASTIC_RESTART_COUNT"
+REFUSED = "invalid_hp"
 _MARK = "failed-"
 _MESSAGE_CHARACTERS_MAX = 2000
 
@@ -47,30 +53,62 @@ def _own_mark() -> Path | None:
     return Path(folder, f"{_MARK}{attempt}") if folder else None
 
 
+def has_refused(rank: int) -> bool:
+    """Whether the worker of this rank has ended because the hyperparameters make no sense."""
+    folder = os.environ.get(TRIAL_DIRECTORY_VARIABLE)
+    if not folder:
+        return False
+    return any(
+        line.get("reason") == REFUSED
+        for line in _exit_lines(Path(folder, "out", f"report-{rank}.jsonl"))[-1:]
+    )
+
+
 def report_failure(text: str) -> None:
-    """Write the trial's exit line for a gang that failed: a worker's own message, else `text`."""
+    """Write the trial's exit line for a gang that failed: a worker's own message, else `text`.
+
+    A worker that refused the hyperparameters goes before any that failed, maybe for want of it.
+    """
     try:
         directory = TrialDirectory.from_environment()
         if directory is None:
             return
-        message = _worker_message(directory.path / "out") or text
+        reason, message = _first_exit(directory.path / "out") or ("errored", text)
         directory.report.append(
             "exit",
-            reason="errored",
+            reason=reason,
             directive_revision=directory.directives.read().revision,
-            message=message[:_MESSAGE_CHARACTERS_MAX],
+            message=(message or text)[:_MESSAGE_CHARACTERS_MAX],
         )
     except DetcloudError as error:
         print(f"[detcloud] the end was not reported: {error}", flush=True)
 
 
-def _worker_message(out: Path) -> str:
-    """The message of the worker that reported an error first, "" where none did."""
-    errors = []
+def _first_exit(out: Path) -> tuple[str, str] | None:
+    """The reason and message of the worker that refused first, else of the one that reported an
+    error first; None where none did.
+    """
+    found = []
     for path in sorted(out.glob("report-*.jsonl")):
-        for line in path.read_text(errors="replace").splitlines()[-2:]:
-            with contextlib.suppress(ValueError):
-                entry = json.loads(line)
-                if entry.get("kind") == "exit" and entry.get("reason") == "errored":
-                    errors.append((entry.get("time_ms", 0), str(entry.get("message") or "")))
-    return min(errors)[1] if errors else ""
+        for line in _exit_lines(path):
+            reason, message = line.get("reason"), str(line.get("message") or "")
+            if reason in (REFUSED, "errored"):
+                found.append((reason != REFUSED, line.get("time_ms", 0), reason, message))
+    return min(found)[2:] if found else None
+
+
+def _exit_lines(path: Path) -> list[dict[str, Any]]:
+    """The `exit` lines among the last two of a report file."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 2 * LINE_BYTES_MAX))
+            lines = file.read().splitlines()[-2:]
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        with contextlib.suppress(ValueError, RecursionError):
+            entry = json.loads(line)
+            if isinstance(entry, dict) and entry.get("kind") == "exit":
+                found.append(entry)
+    return found

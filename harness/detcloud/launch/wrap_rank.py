@@ -2,7 +2,8 @@
 
 Each line that the worker prints gets its rank in front, as `[rank=N] `, by which `detcloud trial
 logs --rank N` finds it. The worker does not outlive the wrapper, nor the wrapper its launcher.
-Where another worker of the gang has failed, the worker has some seconds after SIGTERM to end.
+Where another worker of the gang has failed, the worker has some seconds after SIGTERM to end. One
+that refused the hyperparameters ends the gang as one that failed does.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
-from detcloud.launch.gang_failure import has_failed, mark_failure
+from detcloud.launch.gang_failure import has_failed, has_refused, mark_failure
 from detcloud.shared.parent_death import adopt_orphans, end_with_parent
 from detcloud.shared.processes import list_descendants
 
@@ -26,6 +27,8 @@ LINE_BYTES_MAX = 8 * 1024
 PIPE_BYTES = 64 * 1024
 FAILED_GRACE_SECONDS = 4.0
 POLL_SECONDS = 0.5
+# Of a worker that ended well, so that its launcher ends the gang.
+REFUSED_CODE = 1
 # A grandchild may hold the pipes open for as long as it lives.
 DRAIN_SECONDS_MAX = 2.0
 USAGE = "usage: python3 -m detcloud.launch.wrap_rank [--no-redirect-stdio] RANK [--] CMD [ARGS...]"
@@ -128,6 +131,10 @@ def _run(rank: int, command: Sequence[str], *, redirects: bool) -> int:
     code = _watch(worker, rank, terminated)
     _kill_orphans()
     code = code if code >= 0 else 128 - code
+    if not code and not terminated and has_refused(rank):
+        # Without it the others cannot go on, and those that wait for it might never end.
+        mark_failure(f"rank {rank} refused the hyperparameters")
+        return REFUSED_CODE
     if code and not terminated:
         how = f"exit code {code}" if code < 128 else f"signal {code - 128}"
         mark_failure(f"rank {rank} ended with {how}")

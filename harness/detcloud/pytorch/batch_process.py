@@ -238,7 +238,7 @@ class _Processing:
         self._report(first)
         processor.on_finish()
         self._ranks.allgather(None)
-        self._core.train.report_progress(1.0)
+        self._report_progress(1.0)
         self._is_done = True
         return True
 
@@ -249,8 +249,13 @@ class _Processing:
         if self._steps % self._interval or self._steps == self._length:
             return False
         self._save(processor)
-        self._core.train.report_progress(self._steps / self._length)
+        self._report_progress(self._steps / self._length)
         return self._core.preempt.should_preempt()
+
+    def _report_progress(self, share: float) -> None:
+        """Report how much is done, on the chief for all."""
+        if self._core.is_chief:
+            self._core.train.report_progress(share)
 
     def _save(self, processor: TorchBatchProcessor) -> None:
         """Store how far all processes are, once each has stored what it made."""

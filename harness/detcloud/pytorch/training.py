@@ -215,7 +215,8 @@ class Training:
             return
         metrics = self._training_metrics()
         self._core.train.report_training_metrics(steps, self._add_counts(metrics), batches)
-        operation.report_progress(steps)
+        if self._is_chief:
+            operation.report_progress(steps)
         self._average = MetricAverage()
         outputs = [
             {name: plain_metric(value) for name, value in one.items()}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from control_plane.actors.messages.experiment import TrialValidationReported
+from control_plane.actors.messages.experiment import TrialEnded, TrialValidationReported
 from control_plane.actors.messages.pool import SlotsReleased, SlotsRequested
 from control_plane.actors.messages.trial import (
     AllocationExited,
@@ -16,6 +16,7 @@ from control_plane.actors.messages.trial import (
 )
 from control_plane.actors.records import Place, Status
 from control_plane.actors.trial.state import AllocationState, DesiredState, Loss
+from control_plane.searchers.method import ExitReason
 from tests.unit.actors.actor_harness import START_MS, ActorHarness
 from tests.unit.actors.sample_messages import trial_created, trial_settings
 
@@ -201,6 +202,40 @@ def test_refused_hyperparameters_end_all_nodes() -> None:
     assert desired_state(actor)[0] is DesiredState.KILL
     actor.deliver(node_exit(1, "killed"))
     assert (actor.state.status, actor.state.restarts) == (Status.COMPLETED, 0)
+
+
+@pytest.mark.parametrize("refuses_first", [True, False])
+def test_no_crash_or_loss_of_another_node_hides_a_refusal(refuses_first: bool) -> None:
+    """Node 0 fails for want of node 1, and its agent may be heard first; another one is lost."""
+    actor = ActorHarness("trial#4")
+    places = (*PLACES, Place("c", (0, 1)))
+    actor.deliver(
+        trial_created(of=trial_settings(slots=6)),
+        SlotsAssigned(1, places),
+        *(ContainerStateReported(1, "RUNNING", rank, 3) for rank in range(3)),
+    )
+    refusal = [
+        EarlyExitReported(1, "INVALID_HP"),
+        AllocationExited(1, "invalid_hp", None, 0, "InvalidHP: too wide", 1, 3),
+    ]
+    others = [
+        AllocationExited(1, "errored", None, 0, "connection reset by peer", 0, 3),
+        AllocationLost(1, "agent c was lost: it left", "c"),
+    ]
+    actor.deliver(*(refusal + others if refuses_first else others + refusal))
+    [ended] = actor.all_messages(TrialEnded)
+    assert (ended.status, ended.early_exit) == (Status.COMPLETED, ExitReason.INVALID_HP)
+    assert actor.state.message == "InvalidHP: too wide"
+    assert (actor.state.restarts, actor.state.losses) == (0, 0)
+
+
+def test_a_stop_that_another_process_asks_for_hides_no_refusal() -> None:
+    actor = gang()
+    for reason in ("USER_REQUESTED_STOP", "INVALID_HP", "USER_REQUESTED_STOP"):
+        actor.deliver(EarlyExitReported(1, reason))
+    actor.deliver(node_exit(0, "stop_requested"), node_exit(1, "stop_requested"))
+    [ended] = actor.all_messages(TrialEnded)
+    assert ended.early_exit == ExitReason.INVALID_HP
 
 
 def test_what_several_nodes_report_counts_once() -> None:

@@ -1,3 +1,4 @@
+import contextlib
 import io
 import json
 import os
@@ -213,10 +214,32 @@ def test_a_rank_that_is_not_the_chief_alerts_and_keeps_what_is_its_own(
     with core.init(distributed=core.DistributedContext(rank=1, size=2)) as context:
         context.alert("loss", "is not a number", "warn")
         context.train.report_progress(0.5)
+        context.train.report_progress(0.6)
         context.train.set_metadata({"seen": 3})
         context.train.report_validation_metrics(1, {"loss": 0.5})
-    assert "[detcloud] alert (warn): loss: is not a number\n" in capfd.readouterr().err
+    printed = capfd.readouterr()
+    assert "[detcloud] alert (warn): loss: is not a number\n" in printed.err
+    # Progress is the chief's, which is said once.
+    assert printed.out.count("[detcloud] the progress that this process reports is not used") == 1
     lines = map(json.loads, (trial / "out" / "report-1.jsonl").read_text().splitlines())
     kinds = [line["kind"] for line in lines if line["kind"] != "exit"]
-    # Progress is the chief's.
     assert kinds == ["trial_metadata", "rank_metrics"]
+
+
+@pytest.mark.parametrize("is_raised", [True, False])
+def test_any_rank_may_refuse_the_hyperparameters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_raised: bool
+) -> None:
+    trial = make_trial(tmp_path)
+    enter(trial, monkeypatch)
+    ranks = core.DistributedContext(rank=1, size=2, local_rank=1, local_size=2)
+    with contextlib.suppress(SystemExit), core.init(distributed=ranks) as context:
+        if is_raised:
+            raise InvalidHP("too wide")
+        context.train.report_early_exit("INVALID_HP")
+    path = trial / "out" / "report-1.jsonl"
+    early, last = [json.loads(line) for line in path.read_text().splitlines()]
+    assert (early["kind"], early["reason"]) == ("early_exit", "INVALID_HP")
+    assert (last["kind"], last["reason"]) == ("exit", "invalid_hp")
+    assert last.get("message") == ("InvalidHP: too wide" if is_raised else None)
+    assert not (trial / "out" / "report-0.jsonl").exists()

@@ -41,6 +41,25 @@ with core.init() as context:
             print("counting", flush=True)
     context.train.report_validation_metrics(steps, {"same": len(set(ranks.allgather(steps)))})
 """
+# Rank 1 fails, for want of rank 0 or of anything. Rank 0 refuses, and rank 2 waits for it.
+REFUSE = """
+import os, signal, time
+from pathlib import Path
+from detcloud import InvalidHP, core
+
+rank = int(os.environ["RANK"])
+if rank == 2:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    Path("waits").touch()
+    time.sleep(1000)
+ranks = core.DistributedContext(rank=rank, size=3, local_rank=rank, local_size=3)
+with core.init(distributed=ranks):
+    while not Path("waits").exists():
+        time.sleep(0.05)
+    if rank == 0:
+        raise InvalidHP("too wide")
+    raise ConnectionError("reset by peer")
+"""
 # Rank 1 dies. Rank 0 takes no notice of being asked to end, and rank 2 is stopped with its wrapper.
 DIE = """
 import os, signal, sys, time
@@ -146,6 +165,19 @@ def test_one_dead_worker_ends_the_gang_though_others_hang(tmp_path: Path) -> Non
     (end,) = map(json.loads, lines)
     assert (end["reason"], end["message"]) == ("errored", "rank 1 ended with exit code 3")
     assert [pid for pid in pids(tmp_path, 0, 2) if read_process(pid)] == []
+
+
+def test_a_refusal_of_one_worker_ends_the_gang_and_is_what_counts(tmp_path: Path) -> None:
+    trial = make_trial(tmp_path, entrypoint=[*LAUNCHER, "refuse.py"])
+    (tmp_path / "refuse.py").write_text(REFUSE)
+    process = start(trial, tmp_path, DETCLOUD_SLOTS="3", DETCLOUD_RENDEZVOUS_PORT="28632")
+    # Rank 2 would wait for longer than the test.
+    assert process.wait(PROCESS_SECONDS_MAX) == 1
+    early, *_, last = reports(trial)
+    assert (early["kind"], early["reason"]) == ("early_exit", "INVALID_HP")
+    # The launcher's line comes last, whichever of the workers ended first.
+    assert (last["kind"], last["reason"]) == ("exit", "invalid_hp")
+    assert last["message"] == "InvalidHP: too wide"
 
 
 def test_workers_do_not_outlive_their_launchers(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ _RUN_HEADER = re.compile(r"\[detcloud\] run \d+ of trial \d+, ")
 NOTICE_OUTCOMES = frozenset({"saved", "finished", "kept"})
 # The trial ended before it could say how its notice did.
 _CUT, _CUTTING_REASONS = "cut", frozenset({"errored", "killed", "lost"})
+_SPEAK_FIRST = ("invalid_hp", "errored")
 REPORTABLE_REASONS = frozenset(
     {"completed", "preempted", "idle", "invalid_hp", "stop_requested", "errored"}
 )
@@ -38,11 +39,12 @@ def exit_record(
 ) -> dict[str, Any]:
     """The fields of `exited`; `notice`: why this machine is about to end, "" if it is not.
 
-    `exits` are the last `exit` lines of the ranks, lowest rank first. A rank that reports an error
-    speaks for all, else the lowest one does. After a kill by the agent an error is expected, so the
+    `exits` are the last `exit` lines of the ranks, lowest rank first. A rank that refuses the
+    hyperparameters speaks for all, since the others fail for want of it; then one that reports an
+    error, else the lowest one. After a kill by the agent an error is expected, so the
     reason is `killed`. `revision` is the directives' revision if no line names one.
     """
-    report = next((e for e in exits if e.get("reason") == "errored"), exits[0] if exits else None)
+    report = min(exits, key=_exit_order, default=None)
     reason = str(report.get("reason")) if report else "errored"
     if reason not in REPORTABLE_REASONS:
         reason = "errored"
@@ -73,6 +75,12 @@ def exit_record(
         **({"notice": _legal_text(notice, NOTICE_CHARACTERS_MAX)} if notice else {}),
         **({"notice_outcome": outcome} if outcome else {}),
     }
+
+
+def _exit_order(report: Mapping[str, Any]) -> int:
+    """The place of a rank's exit among those of all, of which the first speaks for the trial."""
+    reason = report.get("reason")
+    return _SPEAK_FIRST.index(reason) if reason in _SPEAK_FIRST else len(_SPEAK_FIRST)
 
 
 def _legal_text(text: str, characters_max: int) -> str:

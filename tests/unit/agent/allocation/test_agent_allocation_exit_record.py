@@ -25,6 +25,17 @@ from detcloud.agent.runtime import Phase, Status
             [{"reason": "preempted"}, {"reason": "errored"}],
             "errored",
         ),
+        # The others fail for want of the rank that refused, whichever of them is the first.
+        (
+            Status(Phase.ENDED, "trial", 1),
+            [{"reason": "errored"}, {"reason": "invalid_hp"}, {"reason": "errored"}],
+            "invalid_hp",
+        ),
+        (
+            Status(Phase.ENDED, "trial", 1, killed=True),
+            [{"reason": "invalid_hp"}, {"reason": "errored"}],
+            "invalid_hp",
+        ),
     ],
 )
 def test_the_reason_of_an_exit(status: Status, exits: list[dict[str, Any]], reason: str) -> None:
