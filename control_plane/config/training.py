@@ -21,7 +21,8 @@ class Optimizations(Section):
     """Whether those are divided by their number."""
     asynchronous_checkpoints: bool | None = None
     """Whether a trial trains on while its checkpoint is written and stored, as far as its memory
-    allows. Unless set, it does, but for states of less than 4 MiB in a folder of its machine.
+    allows. Unless set, it does, but for a PyTorchTrial's states of less than 4 MiB in a folder of
+    its machine.
     """
     average_training_metrics: bool = True
     """Whether training metrics are averages over all processes of a trial, not the chief's own."""

@@ -91,7 +91,7 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         if isinstance(self._period, int) and self._steps % self._period == 0:
             self._report_training(logs or {})
         if self._core.preempt.must_stop_at_next_batch():
-            self._save(self._epoch, batch + 1)
+            self._save(self._epoch, batch + 1, is_last=True)
             # Keras still validates; nobody waits for that.
             self._is_leaving = self.model.stop_training = True
 
@@ -130,7 +130,7 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
     def on_train_end(self, logs: Any = None) -> None:
         self.model._initial_epoch = None
         if self._steps > self._saved_steps:
-            self._save(self._epoch + 1)
+            self._save(self._epoch + 1, is_last=True)
 
     def save_model(self, model: Any, path: str, distributed: core.DistributedContext) -> None:
         """Write the model and its optimizer's state; override it with `load_model` for others."""
@@ -148,7 +148,7 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         counts = {"epochs": self._epoch + 1, "batches": self._steps}
         self._core.train.report_new_metrics("training", self._steps, {**counts, **metrics})
 
-    def _save(self, epoch: int, batches: int = 0) -> None:
+    def _save(self, epoch: int, batches: int = 0, *, is_last: bool = False) -> None:
         """Store a checkpoint, from which `batches` of epoch `epoch` are trained already."""
         state = {
             "epoch": epoch,
@@ -159,7 +159,8 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         }
         ranks = self._core.distributed
         metadata = {"steps_completed": self._steps, "framework": f"keras-{keras.__version__}"}
-        with self._core.checkpoint.store_path(metadata, shard=ranks.size > 1) as (folder, _):
+        stored = self._loop.store_path(metadata, shard=ranks.size > 1, is_last=is_last)
+        with stored as (folder, _):
             self.save_model(self.model, str(folder / WEIGHTS), ranks)
             if self._core.is_chief:
                 (folder / STATE).write_text(json.dumps(state, default=float))

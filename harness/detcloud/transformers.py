@@ -14,6 +14,7 @@ from detcloud import core
 from detcloud.core.framework_loop import FrameworkLoop
 from detcloud.shared.errors import DetcloudError
 
+LOGS = "runs/"
 USER_DATA = "my_data.json"
 STATE = "trainer_state.json"
 # What a checkpoint has beside the weights.
@@ -44,7 +45,7 @@ class DetCallback(transformers.TrainerCallback):
         self.filter_metrics, self.user_data = filter_metrics, user_data
         self._continued_steps = 0
         self._metrics: dict[str, Any] = {}
-        self._metrics_step = -1
+        self._metrics_step = self._uploaded_step = -1
         self._is_due = self._is_leaving = False
         self._loop = FrameworkLoop(core_context)
         self._check_arguments(args)
@@ -125,6 +126,9 @@ class DetCallback(transformers.TrainerCallback):
             self._is_leaving = control.should_save = control.should_training_stop = True
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self._uploaded_step == state.global_step:
+            # The Trainer may write into the same folder again.
+            self.core_context.checkpoint.wait()
         if self._loop.counts_epochs:
             self._note_due(state, control)
 
@@ -140,8 +144,11 @@ class DetCallback(transformers.TrainerCallback):
             args.output_dir if ranks.local_rank == 0 else None,
             {**metadata, "framework": f"transformers-{transformers.__version__}"},
             shard=ranks.size > 1,
-            selector=lambda path: path.startswith((f"{name}/", "runs/")),
+            selector=lambda path: path.startswith((f"{name}/", LOGS)),
+            asynchronous=self._loop.stores_behind(is_last=self._is_leaving),
+            growing=lambda path: path.startswith(LOGS),
         )
+        self._uploaded_step = step
         if self._is_due:
             self._is_due = False
             control.should_training_stop |= not self._loop.complete(self._metrics)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 MEASURED_MAX = 3
 
@@ -33,6 +34,12 @@ class Save:
         """The rate at which a stored one was written, from its begin to its report."""
         assert self.ended is not None
         return self.bytes_total / max(1e-6, self.ended - self.began)
+
+
+def may_store_behind(config: Mapping[str, Any]) -> bool:
+    """Whether a configuration lets a loop train on while its checkpoint is stored."""
+    options = config.get("optimizations") or {}
+    return options.get("asynchronous_checkpoints") is not False
 
 
 class BackgroundSave:
@@ -89,14 +96,17 @@ class BackgroundSave:
         raise failure
 
     def abandon(self) -> None:
-        """Wait no more for the save in the background, which goes on until the process ends."""
+        """Wait no more for the save in the background, which goes on until the process ends; what
+        it fails with from now on is of no interest.
+        """
         self._is_abandoned = True
 
     def _run_in_thread(self, save: Save, task: Callable[[], None]) -> None:
         try:
             self.run(save, task)
         except Exception as error:
-            self._failure = error
+            if not self._is_abandoned:
+                self._failure = error
 
     def _end(self, save: Save) -> None:
         save.ended = time.monotonic()

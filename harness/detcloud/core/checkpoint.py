@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import json
 import sys
 import tempfile
 import time
@@ -16,11 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from detcloud.core.background_save import BackgroundSave, Save
+from detcloud.core.checkpoint_sources import (
+    Sources,
+    describe_shard,
+    link_sources,
+    list_sources,
+    try_to_take,
+)
 from detcloud.core.checkpoint_writer import (
     CheckpointWriter,
     MetricAt,
     Selector,
-    files_to_store,
+    checked_steps,
     size_and_sha256,
 )
 from detcloud.core.distributed_context import DistributedContext
@@ -29,16 +35,12 @@ from detcloud.core.shards import Shard, assign_files, manifest_entries, merge_me
 from detcloud.shared.checkpoint_limits import MANIFEST
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_directory import (
-    LINE_BYTES_MAX,
     CheckpointReference,
     Reporter,
     TrialSpec,
     to_json_value,
 )
 from detcloud.storage import CheckpointStore, KeyExists, KeyNotFound, StorageError, checked_key
-
-# Leaves room for the rest of the report line that carries them.
-METADATA_BYTES_MAX = LINE_BYTES_MAX - 16 * 1024
 
 
 class DownloadMode(Enum):
@@ -102,7 +104,7 @@ class CheckpointContext:
         save = Save(str(uuid.uuid4()))
 
         def store(folder: Path) -> None:
-            self._store_folder(folder, save, checked)
+            self._store_sources(list_sources(folder), save, checked)
 
         with self._filled_folder(save, store, asynchronous) as folder:
             yield folder, save.uuid
@@ -122,7 +124,7 @@ class CheckpointContext:
         def task() -> None:
             with tempfile.TemporaryDirectory(prefix="detcloud-checkpoint-") as folder:
                 write(Path(folder))
-                self._store_folder(Path(folder), save, checked)
+                self._store_sources(list_sources(Path(folder)), save, checked)
 
         self.saves.start(save, task)
         return save.uuid
@@ -147,30 +149,41 @@ class CheckpointContext:
         *,
         shard: bool = False,
         selector: Selector | None = None,
+        asynchronous: bool = False,
+        growing: Selector | None = None,
     ) -> str:
         """Store the files of `directory`, all or those that `selector` takes, as a checkpoint.
 
-        Returns its UUID; `metadata`, `shard` and errors as for `store_path`. A rank that has no
-        file of a sharded checkpoint gives None.
+        Returns its UUID; `metadata`, `shard`, `asynchronous` and errors as for `store_path`. A rank
+        that has no file of a sharded checkpoint gives None.
+
+        With `asynchronous` files may be deleted and replaced as soon as this returns. One that is
+        written on in its place fails the checkpoint, unless `growing` takes it: such files, logs
+        for one, are copied first.
         """
+
+        def take() -> Sources:
+            if directory is None:
+                return Sources()
+            if asynchronous:
+                return link_sources(Path(directory), selector, growing)
+            return list_sources(Path(directory), selector)
+
         self.wait()
+        run = self.saves.start if asynchronous else self.saves.run
         if shard and self._distributed.size > 1:
             save = Save(self._distributed.broadcast(str(uuid.uuid4())))
-            own = None if directory is None else Path(directory)
-            self.saves.run(
-                save, lambda: self._store_shard(save, own, metadata, self._distributed, selector)
-            )
+            ranks = self._distributed.background_twin() if asynchronous else self._distributed
+            shared, own = try_to_take(take), copy.deepcopy(metadata)
+            run(save, lambda: self._store_shard(save, shared, own, ranks))
             return save.uuid
         if directory is None:
             raise DetcloudError(
                 "upload needs a directory, but on some ranks of a sharded checkpoint"
             )
-        checked = self._checked_metadata(metadata)
-        folder = Path(directory)
-        if not folder.is_dir():
-            raise DetcloudError(f"{directory} is no directory: nothing can be uploaded from it")
-        save = Save(str(uuid.uuid4()))
-        self.saves.run(save, lambda: self._store_folder(folder, save, checked, selector))
+        checked, save = self._checked_metadata(metadata), Save(str(uuid.uuid4()))
+        sources = take()
+        run(save, lambda: self._store_sources(sources, save, checked))
         return save.uuid
 
     @contextmanager
@@ -339,7 +352,8 @@ class CheckpointContext:
         own: dict[str, Any] = {}
 
         def store(folder: Path) -> None:
-            self._store_shard(save, folder, own["metadata"], ranks)
+            filled = try_to_take(lambda: list_sources(folder))
+            self._store_shard(save, filled, own["metadata"], ranks)
 
         try:
             with self._filled_folder(save, store, asynchronous) as folder:
@@ -380,35 +394,29 @@ class CheckpointContext:
     def _store_shard(
         self,
         save: Save,
-        folder: Path | None,
+        sources: Sources,
         metadata: dict[str, Any] | None,
         ranks: DistributedContext,
-        selector: Selector | None = None,
     ) -> None:
         """Store this rank's part of a checkpoint, in step with all other ranks."""
-        sources = dict[str, Path]()
-        try:
-            if folder is not None and not folder.is_dir():
-                raise DetcloudError(f"{folder} is no directory: nothing can be uploaded from it")
-            sources = files_to_store(folder, selector) if folder is not None else {}
-            own = Shard(
-                {name: size_and_sha256(path) for name, path in sources.items()},
-                to_json_value(metadata or {}, "metadata"),
+        with contextlib.closing(sources):
+            shards = ranks.allgather(describe_shard(sources, metadata))
+            owners = assign_files(shards)
+            merged = checked_steps(merge_metadata(shards), is_needed=self._on_cluster)
+            if self._store is None:
+                _tell_of_no_storage()
+                return
+            own = [name for name, rank in owners.items() if rank == ranks.rank]
+            entries = manifest_entries(shards, owners)
+            save.bytes_total = max(1, sum(entry["size"] for entry in entries.values()))
+            self._known[save.uuid] = self._writer(self._store).store_shard(
+                save.uuid,
+                ranks,
+                {name: sources.files[name] for name in own},
+                entries,
+                merged,
+                sources.check_unchanged,
             )
-        except (DetcloudError, OSError) as error:
-            own = Shard(failure=str(error))
-        shards = ranks.allgather(own)
-        owners = assign_files(shards)
-        merged = self._checked_steps(merge_metadata(shards))
-        if self._store is None:
-            _tell_of_no_storage()
-            return
-        files = {name: sources[name] for name, rank in owners.items() if rank == ranks.rank}
-        entries = manifest_entries(shards, owners)
-        save.bytes_total = max(1, sum(entry["size"] for entry in entries.values()))
-        self._known[save.uuid] = self._writer(self._store).store_shard(
-            save.uuid, ranks, files, entries, merged
-        )
 
     def _checked_metadata(self, metadata: dict[str, Any] | None) -> dict[str, Any]:
         if self._distributed.rank and self._distributed.can_exchange:
@@ -416,37 +424,19 @@ class CheckpointContext:
                 f"rank {self._distributed.rank} cannot store a checkpoint, which is the chief's: "
                 "call store_path or upload on rank 0 alone, or with shard=True on every rank"
             )
-        return self._checked_steps(to_json_value(metadata or {}, "metadata"))
+        checked = to_json_value(metadata or {}, "metadata")
+        return checked_steps(checked, is_needed=self._on_cluster)
 
-    def _checked_steps(self, checked: dict[str, Any]) -> dict[str, Any]:
-        """The metadata, which have the number of batches and are not too large."""
-        steps = checked.get("steps_completed", None if self._on_cluster else 0)
-        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
-            raise DetcloudError(
-                f"checkpoint metadata has steps_completed {steps!r}: on a cluster it must be the "
-                "number of batches completed"
+    def _store_sources(self, sources: Sources, save: Save, metadata: dict[str, Any]) -> None:
+        with contextlib.closing(sources):
+            if self._store is None:
+                _tell_of_no_storage()
+                return
+            files = sources.files
+            save.bytes_total = max(1, sum(path.stat().st_size for path in files.values()))
+            self._known[save.uuid] = self._writer(self._store).store_files(
+                save.uuid, files, metadata, sources.check_unchanged
             )
-        size = len(json.dumps(checked))
-        if size > METADATA_BYTES_MAX:
-            raise DetcloudError(
-                f"checkpoint metadata have {size} bytes, the limit is {METADATA_BYTES_MAX}: write "
-                "what is large into a file of the checkpoint"
-            )
-        return checked
-
-    def _store_folder(
-        self,
-        folder: Path,
-        save: Save,
-        metadata: dict[str, Any],
-        selector: Selector | None = None,
-    ) -> None:
-        if self._store is None:
-            _tell_of_no_storage()
-            return
-        files = files_to_store(folder, selector)
-        save.bytes_total = max(1, sum(path.stat().st_size for path in files.values()))
-        self._known[save.uuid] = self._writer(self._store).store_files(save.uuid, files, metadata)
 
     def _writer(self, store: CheckpointStore) -> CheckpointWriter:
         return CheckpointWriter(self._spec, store, self._report, self._metric_at)

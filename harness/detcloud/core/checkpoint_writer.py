@@ -17,10 +17,17 @@ from detcloud.shared.checkpoint_limits import (
     MANIFEST_BYTES_MAX,
 )
 from detcloud.shared.errors import DetcloudError
-from detcloud.shared.trial_directory import CheckpointReference, Reporter, TrialSpec
+from detcloud.shared.trial_directory import (
+    LINE_BYTES_MAX,
+    CheckpointReference,
+    Reporter,
+    TrialSpec,
+)
 from detcloud.storage import CheckpointStore, StorageError, checked_key
 
 METADATA = "metadata.json"
+# Leaves room for the rest of the report line that carries them.
+METADATA_BYTES_MAX = LINE_BYTES_MAX - 16 * 1024
 Entries = Mapping[str, Mapping[str, Any]]
 
 Selector = Callable[[str], bool]
@@ -28,6 +35,9 @@ Selector = Callable[[str], bool]
 
 MetricAt = Callable[[int], float | None]
 """The searcher's metric of this process's validation at so many batches; None where unknown."""
+
+Check = Callable[[], None]
+"""A function that raises StorageError where files have changed while they were stored."""
 
 
 class CheckpointWriter:
@@ -46,9 +56,14 @@ class CheckpointWriter:
         self._metric_at = metric_at
 
     def store_files(
-        self, checkpoint_uuid: str, files: Mapping[str, Path], metadata: dict[str, Any]
+        self,
+        checkpoint_uuid: str,
+        files: Mapping[str, Path],
+        metadata: dict[str, Any],
+        check: Check = lambda: None,
     ) -> CheckpointReference:
-        """Store files by their names in the checkpoint, and last the manifest.
+        """Store files by their names in the checkpoint, and last the manifest, unless `check` says
+        that they changed meanwhile.
 
         Files stored before a failure are deleted, since they may have filled the disk. Raises
         DetcloudError.
@@ -59,6 +74,7 @@ class CheckpointWriter:
             entries = self._put_metadata(common, metadata, stored)
             for name, source in files.items():
                 entries[name] = self._put(common["path"], name, source, stored)
+            check()
             digest = self._put_manifest(common, entries, metadata, stored)
         except (StorageError, OSError) as error:
             self._discard(stored)
@@ -73,9 +89,10 @@ class CheckpointWriter:
         files: Mapping[str, Path],
         entries: Entries,
         metadata: dict[str, Any],
+        check: Check = lambda: None,
     ) -> CheckpointReference:
         """Store this rank's files of a checkpoint, in step with all other ranks; the chief stores
-        the manifest with everybody's `entries` once all are there.
+        the manifest with everybody's `entries` once all are there. `check` as for `store_files`.
 
         Raises DetcloudError on every rank where one fails, and leaves nothing.
         """
@@ -89,6 +106,7 @@ class CheckpointWriter:
                 entries = {**self._put_metadata(common, metadata, stored), **entries}
             for name, source in files.items():
                 self._put(common["path"], name, source, stored)
+            check()
         except (StorageError, OSError) as error:
             failure = f"rank {ranks.rank}: {error}"
         failures = [text for text in ranks.allgather(failure) if text]
@@ -209,6 +227,25 @@ def files_to_store(folder: Path, selector: Selector | None) -> dict[str, Path]:
             "store many small files as one, such as a tar file"
         )
     return files
+
+
+def checked_steps(metadata: dict[str, Any], *, is_needed: bool) -> dict[str, Any]:
+    """The metadata, which have the number of batches, as is needed on a cluster, and are not too
+    large; DetcloudError where that is not so.
+    """
+    steps = metadata.get("steps_completed", None if is_needed else 0)
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
+        raise DetcloudError(
+            f"checkpoint metadata has steps_completed {steps!r}: on a cluster it must be the "
+            "number of batches completed"
+        )
+    size = len(json.dumps(metadata))
+    if size > METADATA_BYTES_MAX:
+        raise DetcloudError(
+            f"checkpoint metadata have {size} bytes, the limit is {METADATA_BYTES_MAX}: write "
+            "what is large into a file of the checkpoint"
+        )
+    return metadata
 
 
 def size_and_sha256(path: Path) -> tuple[int, str]:

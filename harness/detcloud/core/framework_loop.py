@@ -7,8 +7,11 @@ which knows how far the searcher wants to train.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 
+from detcloud.core.background_save import may_store_behind
 from detcloud.core.context import Context
 from detcloud.core.searcher import Outcome, SearcherOperation
 from detcloud.shared.errors import DetcloudError
@@ -84,6 +87,20 @@ class FrameworkLoop:
         if is_best:
             self._best = metric
         return is_best
+
+    def store_path(
+        self, metadata: dict[str, Any], *, shard: bool = False, is_last: bool = False
+    ) -> AbstractContextManager[tuple[Path, str]]:
+        """Yield a folder to fill, which is stored behind the training as far as that may be.
+
+        After the last one nothing is left to do meanwhile; else as `store_path` of the Core API.
+        """
+        behind = self.stores_behind(is_last=is_last)
+        return self._context.checkpoint.store_path(metadata, shard=shard, asynchronous=behind)
+
+    def stores_behind(self, *, is_last: bool = False) -> bool:
+        """Whether a checkpoint is stored behind the training, unless it `is_last`."""
+        return not is_last and may_store_behind(self._context.info.config)
 
     def complete(self, metrics: Mapping[str, Any]) -> bool:
         """Answer the operation with the searcher's metric, after the checkpoint, and wait for the

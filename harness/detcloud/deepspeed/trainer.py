@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from detcloud import pytorch
+from detcloud.core.background_save import may_store_behind
 from detcloud.deepspeed.context import DeepSpeedTrialContext
 from detcloud.deepspeed.trial import DeepSpeedTrial
 from detcloud.pytorch import generators, snapshot
@@ -78,6 +79,7 @@ class DeepSpeedTraining(Training):
         return batch_metrics.reduce()
 
     def _save_checkpoint(self, *, is_last: bool = False) -> None:
+        self._finish_save()
         steps, ranks = self.position.steps, self._core.distributed
         self.position = replace(self.position, saved=steps)
         callbacks = self._hooks.callbacks.items()
@@ -89,7 +91,11 @@ class DeepSpeedTraining(Training):
         }
         self._hooks.call(PyTorchCallback.on_checkpoint_save_start, state)
         metadata = {"steps_completed": steps, "framework": "deepspeed"}
-        with self._core.checkpoint.store_path(metadata, shard=self._is_gang) as (folder, uuid):
+        behind = not is_last and may_store_behind(self._core.info.config)
+        stored = self._core.checkpoint.store_path(
+            metadata, shard=self._is_gang, asynchronous=behind
+        )
+        with stored as (folder, uuid):
             own = folder / f"rank{ranks.rank}"
             own.mkdir()
             snapshot.save_state(state, own)
@@ -97,8 +103,9 @@ class DeepSpeedTraining(Training):
                 write_code(folder, self._trial, self._core, "DeepSpeedTrial")
             self._trial.save(self._context, folder)
             self._hooks.call(PyTorchCallback.on_checkpoint_write_end, folder)
-        self._observed_validation = False
-        self._hooks.call(PyTorchCallback.on_checkpoint_upload_end, uuid)
+        self._observed_validation, self._unfinished_save = False, uuid
+        if not behind:
+            self._finish_save()
 
     def _restore_checkpoint(self) -> dict[str, Any] | None:
         assert self._plan.checkpoint is not None

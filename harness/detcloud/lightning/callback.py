@@ -88,7 +88,7 @@ class TrialCallback(_Callback):
         self._epoch_batches = 0 if trainer.is_last_batch else batch_idx + 1
         self._metrics = {}
         if self._core.preempt.must_stop_at_next_batch():
-            self._save(trainer)
+            self._save(trainer, is_last=True)
             self._is_leaving = trainer.should_stop = True
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
@@ -116,7 +116,7 @@ class TrialCallback(_Callback):
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         if self._steps > self._saved_steps:
-            self._save(trainer)
+            self._save(trainer, is_last=True)
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         progress, batches = self._progress, self._epoch_batches
@@ -183,14 +183,14 @@ class TrialCallback(_Callback):
         if is_due and not self._loop.complete(self._metrics):
             trainer.should_stop = True
 
-    def _save(self, trainer: Any) -> None:
+    def _save(self, trainer: Any, *, is_last: bool = False) -> None:
         """Store a checkpoint, which every rank writes its part of."""
         self._saved_steps = self._steps
         ranks, folder = self._core.distributed, ""
         metadata = {"steps_completed": self._steps, "framework": f"lightning-{package.__version__}"}
         with ExitStack() as stack:
             if self._core.is_chief:
-                path, _ = stack.enter_context(self._core.checkpoint.store_path(metadata))
+                path, _ = stack.enter_context(self._loop.store_path(metadata, is_last=is_last))
                 folder = str(path)
             trainer.save_checkpoint(Path(ranks.broadcast(folder)) / CHECKPOINT, weights_only=False)
 

@@ -394,6 +394,8 @@ class Training:
         if choice is Choice.SAVE:
             self._save_if_stale(is_last=True)
         elif choice is Choice.KEEP:
+            # The chief's plan has done so for itself.
+            self._core.checkpoint.saves.abandon()
             self._unfinished_save = None
 
     def _is_stale(self) -> bool:

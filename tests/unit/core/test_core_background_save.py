@@ -11,24 +11,10 @@ from detcloud import DetcloudError, core
 from detcloud.core.available_memory import available_bytes
 from detcloud.core.distributed_context import DistributedContext
 from detcloud.shared.trial_directory import TrialSpec
-from detcloud.storage import StorageError
 from detcloud.storage.types.directory import DirectoryStore
 from tests.patience import ANSWER_SECONDS_MAX, wait_until
+from tests.unit.core.held_store import HeldStore
 from tests.unit.core.trial_files import direct, enter, kinds, make_trial, reports
-
-
-class HeldStore(DirectoryStore):
-    """A store that stores nothing while it is held, and refuses what is called `refused`."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self.may_store = threading.Event()
-
-    def put(self, key: str, source: Path) -> None:
-        assert self.may_store.wait(ANSWER_SECONDS_MAX)
-        if key.endswith("/refused"):
-            raise StorageError("the bucket is full")
-        super().put(key, source)
 
 
 @pytest.fixture
@@ -154,6 +140,16 @@ def test_what_fails_in_the_background_fails_the_trial(
     assert reports(trial, "checkpoint") == []
     # What was stored of it before is gone again.
     assert [path for path in store.root.rglob("*") if path.is_file()] == []
+
+
+def test_an_upload_that_was_given_up_fails_no_trial(store: HeldStore, trial: Path) -> None:
+    with core.init() as context:
+        save(context, 5, "refused")
+        context.checkpoint.saves.abandon()
+        store.may_store.set()
+        wait_until(lambda: context.checkpoint.saves.running is None)
+        context.train.report_training_metrics(6, {"loss": 1.0})
+    assert [line["reason"] for line in reports(trial, "exit")] == ["stop_requested"]
 
 
 def test_an_error_of_the_code_is_told_after_the_checkpoint_that_was_on_its_way(

@@ -11,6 +11,7 @@ import torch
 
 from detcloud import core
 from detcloud.shared.trial_directory import ENDLESS
+from tests.unit.core.held_store import HeldStore
 from tests.unit.core.trial_files import direct, enter, make_trial, reports
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
@@ -41,6 +42,21 @@ class TrialRuns:
         enter(trial, self._monkeypatch)
         with core.init() as context:
             yield context
+
+    def hold_store(self) -> HeldStore:
+        """The store of the runs from now on, which stores nothing until it may."""
+        held = HeldStore(self.folder / "store")
+        self._monkeypatch.setattr("detcloud.core.context.build_store", lambda _: held)
+        return held
+
+    def order(self) -> list[tuple[str, int]]:
+        """The trainings and checkpoints in the order of their lines, with their batches."""
+        lines = reports(self.folder / "trial")
+        return [
+            (line["kind"], line["steps_completed"])
+            for line in lines
+            if line["kind"] == "checkpoint" or line.get("group") == "training"
+        ]
 
     def run_example(self, name: str, **directives: Any) -> None:
         """Run the script of an example as this trial's."""

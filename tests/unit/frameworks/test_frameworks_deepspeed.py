@@ -40,8 +40,9 @@ def test_a_training_that_was_stopped_ends_with_the_weights_of_one_that_was_not(
 ) -> None:
     from tests.unit.frameworks.engine_training import prepare
 
-    unbroken = prepare(tmp_path, "unbroken")
-    broken = prepare(tmp_path, "broken", hparams={"stop_at": 4})
+    # Each checkpoint but the last of a run is stored behind the batches that follow.
+    unbroken = prepare(tmp_path, "unbroken", min_checkpoint_batches=3)
+    broken = prepare(tmp_path, "broken", hparams={"stop_at": 4}, min_checkpoint_batches=3)
     hparams = {
         "deepspeed_config": "ds_config.json",
         "overwrite_deepspeed_args": {"optimizer": {"params": {"lr": 0.03}}},
@@ -62,8 +63,9 @@ def test_a_training_that_was_stopped_ends_with_the_weights_of_one_that_was_not(
         for trial in (broken, unbroken)
     )
     assert ours == theirs
-    assert [line["steps_completed"] for line in reports(broken, "checkpoint")] == [4, 10]
+    assert [line["steps_completed"] for line in reports(broken, "checkpoint")] == [3, 4, 6, 9, 10]
     assert [line["reason"] for line in reports(broken, "exit")] == ["preempted", "completed"]
+    assert [line["steps_completed"] for line in reports(unbroken, "checkpoint")] == [3, 6, 9, 10]
     # Of the example 10 batches of 32 records; a tenth is chance.
     assert reports(example, "completed")[0]["metric"] > 0.3
 
@@ -72,9 +74,12 @@ def test_a_training_that_was_stopped_ends_with_the_weights_of_one_that_was_not(
 def test_each_stage_of_a_pipeline_has_its_part_of_the_checkpoint(tmp_path: Path) -> None:
     from tests.unit.frameworks.engine_training import prepare
 
-    trial = prepare(tmp_path, "pipeline", slots=[0, 1], hparams={"pipeline": True})
+    trial = prepare(
+        tmp_path, "pipeline", slots=[0, 1], hparams={"pipeline": True}, min_checkpoint_batches=3
+    )
     run("-m", "detcloud.launch.torch_distributed", SCRIPT, str(tmp_path), "pipeline")
-    (stored,) = reports(trial, "checkpoint")
+    *behind, stored = reports(trial, "checkpoint")
+    assert [line["steps_completed"] for line in behind] == [3, 6, 9]
     folder = tmp_path / "pipeline" / "store" / stored["path"]
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*.pt*")}
     assert {

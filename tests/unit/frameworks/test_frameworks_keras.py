@@ -14,6 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 # 40 records in batches of 8.
 EPOCH = 5
 Runs = Callable[..., TrialRuns]
+IN_STEP = {"optimizations": {"asynchronous_checkpoints": False}}
 
 
 @pytest.fixture(autouse=True)
@@ -24,15 +25,23 @@ def keras(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def fit(
-    context: core.Context, epochs: int, stop_at: int = 0, deadline: int | None = 1, **options: Any
+    context: core.Context,
+    epochs: int,
+    stop_at: int = 0,
+    deadline: int | None = 1,
+    observe: Callable[[int], object] = lambda _: None,
+    **options: Any,
 ) -> Any:
-    """Trains a model with dropout on shuffled records; a request to stop comes at a batch."""
+    """Trains a model with dropout on shuffled records; a request to stop comes at a batch. Each
+    batch is observed.
+    """
     import keras
 
     from detcloud.keras import DeterminedCallback
 
     class Stop(keras.callbacks.Callback):
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            observe(determined._steps + 1)
             if stop_at and determined._steps + 1 == stop_at:
                 context.preempt.request(Preemption(deadline, "test"))
 
@@ -82,6 +91,28 @@ def test_a_training_that_was_stopped_ends_with_the_weights_of_one_that_was_not(
     )
     names = {"loss", "mae", "epochs", "batches"}
     assert {frozenset(line["metrics"]) for line in broken.lines("metrics")} == {frozenset(names)}
+
+
+def test_a_checkpoint_is_stored_behind_the_training_unless_the_configuration_says_otherwise(
+    trial_runs: Runs,
+) -> None:
+    behind, blocking = trial_runs("behind"), trial_runs("blocking", config=IN_STEP)
+    store = behind.hold_store()
+    with behind.run() as context:
+        # In the second epoch, so that the training has gone on by then.
+        release = {8: store.may_store.set}
+        expected = fit(
+            context, 2, train_metrics_report_period=2, observe=lambda at: release.get(at, int)()
+        )
+    assert behind.order().index(("checkpoint", 5)) > behind.order().index(("metrics", 6))
+    assert behind.steps("checkpoint") == [5, 10]
+    blocking.hold_store().may_store.set()
+    with blocking.run() as context:
+        weights = fit(context, 2, train_metrics_report_period=2)
+    order = blocking.order()
+    assert order.index(("checkpoint", 5)) < order.index(("metrics", 6))
+    for ours, theirs in zip(weights, expected, strict=True):
+        numpy.testing.assert_array_equal(ours, theirs)
 
 
 def test_the_searchers_lengths_end_at_epochs_and_its_metric_may_be_named_as_keras_does(

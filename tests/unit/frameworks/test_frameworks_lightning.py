@@ -37,9 +37,16 @@ class Noisy(Dataset[Any]):
 
 
 def fit(
-    context: core.Context, epochs: int, stop_at: int = 0, deadline: int | None = 1, **options: Any
+    context: core.Context,
+    epochs: int,
+    stop_at: int = 0,
+    deadline: int | None = 1,
+    observe: Callable[[int], object] = lambda _: None,
+    **options: Any,
 ) -> list[torch.Tensor]:
-    """Trains on 40 shuffled records in 5 batches; a request to stop comes in batch `stop_at`."""
+    """Trains on 40 shuffled records in 5 batches; a request to stop comes in batch `stop_at`. Each
+    batch is observed.
+    """
     import lightning.pytorch as pl
 
     from detcloud.lightning import DetLogger, TrialCallback
@@ -52,6 +59,7 @@ def fit(
             )
 
         def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            observe(callback._steps + 1)
             if stop_at and callback._steps + 1 == stop_at:
                 context.preempt.request(Preemption(deadline, "test"))
             loss = self._loss(batch)
@@ -137,6 +145,18 @@ def own_generator(records: Any) -> Any:
     """Shuffles by a generator of its own, and changes each record by chance."""
     generator = torch.Generator().manual_seed(7)
     return DataLoader(Noisy(records), batch_size=8, shuffle=True, generator=generator)
+
+
+def test_a_checkpoint_is_stored_behind_the_training(trial_runs: Runs) -> None:
+    runs = trial_runs("trial", checkpoint_policy="all")
+    store = runs.hold_store()
+    release = {9: store.may_store.set}
+    with runs.run() as context:
+        fit(context, 2, observe=lambda at: release.get(at, int)())
+    order = runs.order()
+    assert order.index(("checkpoint", 5)) > order.index(("metrics", 6))
+    assert runs.steps("checkpoint") == [5, 10]
+    assert runs.exits() == ["completed"]
 
 
 def process_generator(records: Any) -> Any:

@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,51 @@ def test_a_training_that_was_stopped_ends_with_the_weights_of_one_that_was_not(
     assert unbroken.steps("metrics", "validation") == [6, 12]
     assert unbroken.steps("metrics", "training") == [5, 10, 12]
     assert {"loss", "learning_rate"} <= unbroken.lines("metrics")[0]["metrics"].keys()
+
+
+def test_a_checkpoint_is_stored_behind_the_training_though_the_trainer_deletes_it(
+    trial_runs: Runs,
+) -> None:
+    runs = trial_runs("trial")
+    store, written = runs.hold_store(), Path("out/checkpoint-4")
+    logs = Path("out/runs/events")
+    found: list[tuple[int, bool]] = []
+
+    def on_save(step: int) -> None:
+        found.append((step, written.exists()))
+        logs.parent.mkdir(exist_ok=True)
+        with logs.open("a") as events:
+            events.write(f"{step} ")
+        if step == 8:
+            store.may_store.set()
+
+    rules: dict[str, Any] = {"save_strategy": "steps", "save_steps": 4, "save_total_limit": 1}
+    with runs.run() as context:
+        train(context, on_save=on_save, **rules)
+    # Its folder was gone before any of it was stored.
+    assert found == [(4, True), (8, False), (12, False)]
+    assert runs.order()[:2] == [("metrics", 5), ("checkpoint", 4)]
+    assert runs.steps("checkpoint") == [4, 8, 12]
+    first = runs.folder / "store" / runs.lines("checkpoint")[0]["path"]
+    assert (first / "runs" / "events").read_text() == "4 "
+    entries = json.loads((first / "manifest.json").read_text())["files"]
+    assert {"checkpoint-4/optimizer.pt", "checkpoint-4/trainer_state.json"} <= set(entries)
+    assert runs.exits() == ["completed"]
+
+
+def test_a_checkpoint_that_is_written_twice_at_an_epochs_end_is_stored_twice(
+    trial_runs: Runs,
+) -> None:
+    # Step 5 is due by `save_steps`, and ends the epoch, which is the searcher's length.
+    config = {"searcher": {"max_length": {"epochs": 1}}, "records_per_epoch": 40}
+    runs = trial_runs("trial", metric="eval_loss", config=config, hparams={"global_batch_size": 8})
+    store = runs.hold_store()
+    with runs.run(length=5, closed=True) as context:
+        threading.Timer(0.2, store.may_store.set).start()
+        rules: dict[str, Any] = {"save_strategy": "steps", "save_steps": 5, "eval_strategy": "no"}
+        train(context, max_steps=-1, num_train_epochs=1, **rules)
+    assert runs.steps("checkpoint") == [5, 5]
+    assert runs.exits() == ["completed"]
 
 
 def test_an_epoch_that_begins_anew_is_told_of(

@@ -1,6 +1,7 @@
 """A Hugging Face Trainer of a tiny model, for tests; also a script for several processes."""
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -39,9 +40,12 @@ def train(
     stop_at: int = 0,
     resumes: bool = True,
     callback_options: dict[str, Any] | None = None,
+    on_save: Callable[[int], object] = lambda _: None,
     **options: Any,
 ) -> Network:
-    """Trains; a request to stop comes at step `stop_at`."""
+    """Trains; a request to stop comes at step `stop_at`. `on_save` is called once a checkpoint is
+    written, and before it is stored.
+    """
     from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
 
     from detcloud.transformers import DetCallback
@@ -50,6 +54,9 @@ def train(
         def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if stop_at and state.global_step + 1 == stop_at:
                 context.preempt.request(Preemption(None, "test"))
+
+        def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            on_save(state.global_step)
 
     set_seed(3)
     arguments: dict[str, Any] = {

@@ -1,0 +1,127 @@
+"""The files that a checkpoint is made of, as they lie on this machine until they are stored.
+
+A framework deletes old checkpoints and writes new ones while one is uploaded behind the training.
+So the upload has links of its own: a link keeps a file that is deleted or replaced meanwhile, and
+takes no room. Of a file that is written on in its place it shows the change, which is an error: a
+checkpoint of two moments would be none.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from detcloud.core.checkpoint_writer import Selector, files_to_store, size_and_sha256
+from detcloud.core.shards import Shard
+from detcloud.shared.errors import DetcloudError
+from detcloud.shared.trial_directory import to_json_value
+from detcloud.storage import StorageError
+
+Stamp = tuple[int, int]
+_PREFIX = "detcloud-upload-"
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Files by their names in the checkpoint, or in `failure` why there are none.
+
+    `stamps` are the sizes and times of those that must not change; `folder` is ours, and goes.
+    """
+
+    files: Mapping[str, Path] = field(default_factory=dict)
+    failure: str = ""
+    stamps: Mapping[str, Stamp] = field(default_factory=dict)
+    folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def check_unchanged(self) -> None:
+        """Raise StorageError for a file that was written on since it was linked."""
+        for name, stamp in self.stamps.items():
+            if _stamp(self.files[name]) != stamp:
+                raise StorageError(
+                    f"{name} was written on while it was uploaded: name it in `growing`, or upload "
+                    "without `asynchronous`"
+                )
+
+    def close(self) -> None:
+        """Remove the links, if any; the directory keeps its files."""
+        if self.folder is not None:
+            self.folder.cleanup()
+
+
+def list_sources(directory: Path, selector: Selector | None = None) -> Sources:
+    """The wanted files where they lie.
+
+    Raises DetcloudError where there is no such directory, or it holds what cannot be stored.
+    """
+    if not directory.is_dir():
+        raise DetcloudError(f"{directory} is no directory: nothing can be uploaded from it")
+    return Sources(files_to_store(directory, selector))
+
+
+def link_sources(directory: Path, selector: Selector | None, growing: Selector | None) -> Sources:
+    """The wanted files as they are now, as links, and as copies those that `growing` takes.
+
+    Errors as for `list_sources`.
+    """
+    found = list_sources(directory, selector).files
+    folder = _new_folder(directory)
+    files = {name: Path(folder.name, name) for name in found}
+    try:
+        for name, source in found.items():
+            _link(source, files[name], is_growing=growing is not None and growing(name))
+        return Sources(files, "", {name: _stamp(path) for name, path in files.items()}, folder)
+    except OSError as error:
+        folder.cleanup()
+        raise DetcloudError(f"{directory} cannot be uploaded: {error}") from error
+
+
+def try_to_take(take: Callable[[], Sources]) -> Sources:
+    """The sources that `take` returns, or why it has failed, for the other ranks to hear."""
+    try:
+        return take()
+    except (DetcloudError, OSError) as error:
+        return Sources(failure=str(error))
+
+
+def describe_shard(sources: Sources, metadata: dict[str, Any] | None) -> Shard:
+    """A rank's part of a checkpoint, as the others need to know it; reads every file."""
+    if sources.failure:
+        return Shard(failure=sources.failure)
+    try:
+        contents = {name: size_and_sha256(path) for name, path in sources.files.items()}
+        return Shard(contents, to_json_value(metadata or {}, "metadata"))
+    except (DetcloudError, OSError) as error:
+        return Shard(failure=str(error))
+
+
+def _new_folder(directory: Path) -> tempfile.TemporaryDirectory[str]:
+    """A folder on the directory's file system, beside it; where none can be, the machine's own."""
+    try:
+        return tempfile.TemporaryDirectory(prefix=f".{_PREFIX}", dir=directory.absolute().parent)
+    except OSError:
+        return tempfile.TemporaryDirectory(prefix=_PREFIX)
+
+
+def _link(source: Path, link: Path, *, is_growing: bool) -> None:
+    """Link a file; copy one that is growing, or where the file system has no links."""
+    link.parent.mkdir(parents=True, exist_ok=True)
+    if is_growing or not _try_to_link(source, link):
+        shutil.copyfile(source, link)
+
+
+def _try_to_link(source: Path, link: Path) -> bool:
+    try:
+        os.link(source, link)
+    except OSError:
+        return False
+    return True
+
+
+def _stamp(path: Path) -> Stamp:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
