@@ -40,6 +40,18 @@ class FleetLimits:
         ]
         return max((count for count in counts if count <= self.instances_max), default=0)
 
+    def can_serve(self, slots: int, size: int) -> bool:
+        """Whether instances of one size can serve a request of so many slots below the maximum."""
+        return _fits(slots, size) and slots <= self.instances_max * size
+
+    def lacks_room(self, slots: int, size: int, there: Sequence[int]) -> bool:
+        """Whether instances of one size could serve a request, but for the others of these sizes
+        that are there.
+        """
+        others = sum(other != size for other in there)
+        wanted = -(-slots // size)
+        return self.can_serve(slots, size) and wanted > self.instances_max - others
+
 
 @dataclass
 class _PoolHistory:
@@ -164,17 +176,21 @@ class FleetChecker:
 
     def _is_in_the_way(self, row: InstanceRow) -> bool:
         """Whether a request of several slots has waited too long that no number of such instances
-        below the maximum can serve.
+        below the maximum can serve, or that those of another size can, once this one has left them
+        the room: of its own size none may be to be had.
         """
-        queued_ms, most = (
-            self._pools[row.pool].queued_ms,
-            self._pools[row.pool].limits.instances_max,
-        )
+        history = self._pools[row.pool]
+        rows = read_instances(self._table, row.pool)
+        sizes = [row.offering.slots, *(it.offering.slots for it in rows if it.state in _ACTIVE)]
         return any(
-            not _fits(request.slots, row.offering.slots)
-            or request.slots > most * row.offering.slots
+            not history.limits.can_serve(request.slots, row.offering.slots)
+            or any(
+                history.limits.lacks_room(request.slots, size, sizes)
+                for size in history.limits.sizes
+                if size != row.offering.slots
+            )
             for request in self._checker.job_queue(row.pool).all_requests()
-            if self._clock.now_ms - queued_ms[request.allocation_id] >= OVERDUE_MS
+            if self._clock.now_ms - history.queued_ms[request.allocation_id] >= OVERDUE_MS
         )
 
     def _count_coming(self, pool: str, active: Sequence[InstanceRow]) -> int:
