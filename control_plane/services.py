@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from control_plane.checkpoint_stores.manifests import ManifestCache
     from control_plane.config.storage import CheckpointStorage
     from control_plane.engine.engine import Engine
+    from control_plane.objects.code_archives import CodeArchives
     from control_plane.objects.signing import HmacUrlSigner
     from control_plane.objects.store import ObjectStore
     from control_plane.queries.metric_series import MetricSeriesCache
@@ -92,6 +93,13 @@ class Services:
         from control_plane.checkpoint_stores.manifests import ManifestCache
 
         return ManifestCache()
+
+    @cached_property
+    def code_archives(self) -> CodeArchives:
+        """The files of the model code looked at last."""
+        from control_plane.objects.code_archives import CodeArchives
+
+        return CodeArchives(self.objects)
 
     @cached_property
     def rankings(self) -> TrialRankings:

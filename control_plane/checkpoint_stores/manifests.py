@@ -6,13 +6,13 @@ of one is good for every later question about it.
 
 import json
 import re
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from threading import Lock
 from typing import Any
 
+from control_plane.bounded_cache import BoundedCache
 from detcloud.shared.archive_limits import ArchiveInvalid
 from detcloud.shared.archive_names import check_name
 from detcloud.shared.checkpoint_limits import CHECKPOINT_FILES_MAX, MANIFEST_BYTES_MAX
@@ -44,10 +44,8 @@ class ManifestCache:
     """The manifests looked at last, by their digests; may be used by several threads."""
 
     def __init__(self, files_max: int = KEPT_FILES_MAX) -> None:
-        self._files_max = files_max
         self._lock = Lock()
-        self._files_by_digest: OrderedDict[str, Files] = OrderedDict()
-        self._files = 0
+        self._files_by_digest: BoundedCache[str, Files] = BoundedCache(files_max)
 
     def load_files(self, digest: str, read: Callable[[int], bytes]) -> Files:
         """The files of the manifest with this digest, by path; `read` reads at most so many bytes
@@ -57,31 +55,18 @@ class ManifestCache:
             ManifestInvalid: see there.
         """
         with self._lock:
-            files = self._find(digest)
+            files = self._files_by_digest.find(digest)
         if files is not None:
             return files
         content = read(MANIFEST_BYTES_MAX + 1)
         # One at a time: several who ask for one manifest must not parse it several times.
         with self._lock:
-            files = self._find(digest)
+            files = self._files_by_digest.find(digest)
             if files is None:
                 files = parse_manifest(content, digest)
-                self._keep(digest, files)
+                # One without a file counts too.
+                self._files_by_digest.keep(digest, files, len(files) + 1)
         return files
-
-    def _find(self, digest: str) -> Files | None:
-        files = self._files_by_digest.get(digest)
-        if files is not None:
-            self._files_by_digest.move_to_end(digest)
-        return files
-
-    def _keep(self, digest: str, files: Files) -> None:
-        self._files_by_digest[digest] = files
-        # One without a file counts too.
-        self._files += len(files) + 1
-        while self._files > self._files_max and len(self._files_by_digest) > 1:
-            _, oldest = self._files_by_digest.popitem(last=False)
-            self._files -= len(oldest) + 1
 
 
 def parse_manifest(content: bytes, digest: str) -> Files:

@@ -60,6 +60,25 @@ def page_from_rows(
     return Page(items=[item(row) for row in shown], next_cursor=cursor)
 
 
+def page_from_sequence(
+    values: Sequence[Row],
+    page: PageRequest,
+    list_name: str,
+    item: Callable[[int, Row], Item],
+) -> Page[Item]:
+    """One page of all `values`, which never change; `item` gets the place of each in them."""
+    after = page.start_after(list_name, (int,))
+    first = 0 if after is None else max(int(after[0]) + 1, 0)
+    places = list(enumerate(values[first : first + page.limit + 1], first))
+    return page_from_rows(
+        places,
+        page,
+        list_name,
+        item=lambda place: item(*place),
+        position=lambda place: (place[0],),
+    )
+
+
 def encode_cursor(list_name: str, position: Position) -> str:
     """A position as opaque text, with the list's name, so that another list refuses it."""
     content = json.dumps([list_name, *position], separators=(",", ":"))

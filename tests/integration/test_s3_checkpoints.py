@@ -255,3 +255,11 @@ def test_model_code_goes_to_the_bucket_and_comes_from_there(tmp_path: Path, s3: 
     assert (tmp_path / "again").read_bytes() == content
     missing = call(app, "GET", f"/api/v1/model-code/{'0' * 64}", token=TOKENS[Role.AGENT])
     assert missing.status == 404
+
+    # Who may follow no redirect, such as the page, gets the files through the API.
+    assert cluster.create(CONFIG).json["code_sha256"] == digest
+    for path, field in (("", "items"), ("/file?path=model.py", "text")):
+        shown = call(app, "GET", f"/api/v1/experiments/1/code{path}", token=TOKENS[Role.USER])
+        assert shown.status == 200
+        assert shown.json[field]
+    assert shown.json["text"] == "print(1)\n"

@@ -19,7 +19,7 @@ from control_plane.queries import experiment as experiments
 from control_plane.queries.answer import Answer
 from control_plane.queries.checkpoint_files import checkpoint_folder, file_url
 from control_plane.queries.collection import CollectionPreview, preview_collection
-from control_plane.queries.pages import Page, page_from_rows
+from control_plane.queries.pages import Page, page_from_sequence
 from control_plane.queries.unrecorded_checkpoints import (
     UnrecordedCheckpointAnswer,
     list_unrecorded,
@@ -113,18 +113,12 @@ def list_files(
 ) -> Page[CheckpointFile]:
     """List the files by path."""
     folder = checkpoint_folder(services, uuid)
-    after = page.start_after(_FILES_LIST, (int,))
-    first = 0 if after is None else max(int(after[0]) + 1, 0)
-    places = list(enumerate(folder.files))[first : first + page.limit + 1]
 
-    def to_item(place: tuple[int, StoredFile]) -> CheckpointFile:
-        n, file = place
-        url = file_url(services, folder, n)
+    def to_item(place: int, file: StoredFile) -> CheckpointFile:
+        url = file_url(services, folder, place)
         return CheckpointFile(path=file.path, size=file.size, sha256=file.sha256, url=url)
 
-    return page_from_rows(
-        places, page, _FILES_LIST, item=to_item, position=lambda place: (place[0],)
-    )
+    return page_from_sequence(folder.files, page, _FILES_LIST, to_item)
 
 
 @router.get("/experiments/{experiment_id}/checkpoint-gc")

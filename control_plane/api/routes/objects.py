@@ -5,13 +5,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from anyio import CapacityLimiter, to_thread
-from anyio.lowlevel import RunVar
+from anyio import to_thread
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.requests import ClientDisconnect
 
 from control_plane.api.dependencies import ServicesParameter
+from control_plane.api.loop_limiter import LoopLimiter
 from control_plane.api.responses import download, object_download
 from control_plane.api.route_guards import GrantParameter, guarded_router, require_signature
 from control_plane.errors import Code, RequestError, invalid
@@ -24,8 +24,7 @@ from detcloud.shared.archive_limits import ArchiveInvalid
 _BLOCK_BYTES = 256 * 1024
 # Archives are checked one at a time and beside the threads that answer: a check takes seconds where
 # an archive was made to be dear, and no other request waits for it.
-_CHECKS_AT_ONCE = 1
-_check_limiter: RunVar[CapacityLimiter] = RunVar("_check_limiter")
+_checks = LoopLimiter("archive checks", 1)
 
 router = guarded_router("objects")
 
@@ -42,8 +41,13 @@ async def put_object(
     with tempfile.TemporaryDirectory(prefix="detcloud-put-") as folder:
         path = Path(folder) / "content"
         await _receive(request, grant, path)
+        is_checked = grant.key.namespace == MODEL_CODE_NAMESPACE
         await to_thread.run_sync(
-            _check_and_store, path, grant, services.objects, limiter=_limiter_of(grant)
+            _check_and_store,
+            path,
+            grant,
+            services.objects,
+            limiter=_checks.limiter() if is_checked else None,
         )
     return Response(status_code=204)
 
@@ -73,19 +77,6 @@ async def _receive(request: Request, grant: Grant, path: Path) -> None:
         raise invalid("", f"the body has {size} bytes, {grant.size} were signed")
     if digest.hexdigest() != grant.sha256:
         raise invalid("", "the body's SHA-256 is not the one that was signed; send it again")
-
-
-def _limiter_of(grant: Grant) -> CapacityLimiter | None:
-    """The limiter of checks, one for each event loop; None, which is that of all answers, where
-    nothing is checked.
-    """
-    if grant.key.namespace != MODEL_CODE_NAMESPACE:
-        return None
-    limiter = _check_limiter.get(None)
-    if limiter is None:
-        limiter = CapacityLimiter(_CHECKS_AT_ONCE)
-        _check_limiter.set(limiter)
-    return limiter
 
 
 def _check_and_store(path: Path, grant: Grant, objects: ObjectStore) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, Protocol
 
 from detcloud.shared.archive_limits import (
     EXTENSION_BYTES_MAX,
@@ -44,6 +44,12 @@ _EXTENSIONS = frozenset(
 )
 
 
+class ByteSource(Protocol):
+    """The compressed bytes of an archive in their order; `read` returns b"" only at their end."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+
 @dataclass(frozen=True)
 class ArchiveEntry:
     """A file or a folder of an archive."""
@@ -61,8 +67,16 @@ def read_entries(
     Raises:
         ArchiveInvalid: the first rule broken, with the name of the entry.
     """
-    with archive.open("rb") as file, _refuse_damage():
-        metered = _MeteredStream(_GzipContent(file), archive.stat().st_size)
+    with archive.open("rb") as file:
+        yield from read_source_entries(file, archive.stat().st_size, bytes_max, files_max)
+
+
+def read_source_entries(
+    source: ByteSource, archive_bytes: int, bytes_max: int, files_max: int
+) -> Iterator[tuple[ArchiveEntry, Iterator[bytes]]]:
+    """Yield every entry of an archive of so many compressed bytes, as `read_entries` does."""
+    with _refuse_damage():
+        metered = _MeteredStream(_GzipContent(source), archive_bytes)
         yield from _read_metered_entries(metered, bytes_max, files_max)
 
 
@@ -141,7 +155,7 @@ class _GzipContent:
     number of pieces, each of which costs more than its bytes.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: ByteSource) -> None:
         self._file = file
         self._input = b""
         self._members = 0

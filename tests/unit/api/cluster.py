@@ -141,11 +141,17 @@ def build_cluster(
 @cache
 def archive(name: str = "model.py", content: bytes = b"print(1)\n") -> bytes:
     """An archive with one file, of the same bytes whenever it is packed."""
+    return archive_of((name, content))
+
+
+def archive_of(*entries: tuple[str | tarfile.TarInfo, bytes]) -> bytes:
+    """An archive of these entries, whatever they are."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
-        info = tarfile.TarInfo(name)
-        info.size = len(content)
-        tar.addfile(info, io.BytesIO(content))
+        for entry, content in entries:
+            info = tarfile.TarInfo(entry) if isinstance(entry, str) else entry
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
     return gzip.compress(packed.getvalue(), mtime=0)
 
 

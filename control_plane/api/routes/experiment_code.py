@@ -1,0 +1,68 @@
+"""Routes of an experiment's model code as files, for whoever may not follow a redirect to a bucket.
+
+An archive is read by one thread beside those that answer, since a pass over one that was made to be
+dear takes seconds; what is kept of it is answered at once.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, TypeVar
+
+from anyio import to_thread
+from fastapi import Query
+from fastapi.concurrency import run_in_threadpool
+
+from control_plane.access.principals import USER_ROLES
+from control_plane.api.dependencies import ExperimentId, PageParameters, ServicesParameter
+from control_plane.api.loop_limiter import LoopLimiter
+from control_plane.api.route_guards import guarded_router, require_role
+from control_plane.queries.experiment_code import (
+    CodeFileAnswer,
+    CodeTextAnswer,
+    code_digest,
+    list_code_files,
+    read_code_file,
+)
+from control_plane.queries.pages import Page
+from control_plane.services import Services
+from detcloud.shared.archive_limits import NAME_BYTES_MAX
+
+router = guarded_router("experiment-code")
+
+_passes = LoopLimiter("passes over model code", 1)
+
+Shown = TypeVar("Shown")
+
+
+@router.get("/experiments/{experiment_id}/code")
+@require_role(*USER_ROLES)
+async def list_code(
+    experiment_id: ExperimentId, services: ServicesParameter, page: PageParameters
+) -> Page[CodeFileAnswer]:
+    """List the files of the model code by path; folders are what paths have in common."""
+    return await _answer(
+        services, experiment_id, None, lambda digest: list_code_files(services, digest, page)
+    )
+
+
+@router.get("/experiments/{experiment_id}/code/file")
+@require_role(*USER_ROLES)
+async def read_file(
+    experiment_id: ExperimentId,
+    services: ServicesParameter,
+    path: Annotated[str, Query(min_length=1, max_length=NAME_BYTES_MAX)],
+) -> CodeTextAnswer:
+    """Read the text of one file, up to 1 MiB of it. What is no text, or more, comes with the whole
+    archive.
+    """
+    return await _answer(
+        services, experiment_id, path, lambda digest: read_code_file(services, digest, path)
+    )
+
+
+async def _answer(
+    services: Services, experiment_id: int, path: str | None, show: Callable[[str], Shown]
+) -> Shown:
+    digest = await run_in_threadpool(code_digest, services, experiment_id)
+    is_kept = services.code_archives.has_kept(digest, path)
+    limiter = None if is_kept else _passes.limiter()
+    return await to_thread.run_sync(show, digest, limiter=limiter)

@@ -1,0 +1,139 @@
+"""The model code of an experiment as files: listed page by page, and each read by its path."""
+
+import asyncio
+import hashlib
+import tarfile
+import threading
+from urllib.parse import quote
+
+import pytest
+from anyio import to_thread
+
+from control_plane.access.principals import Role
+from control_plane.objects.code_archives import CodeArchives, CodeFile
+from control_plane.objects.store import model_code_key
+from tests.patience import ANSWER_SECONDS_MAX
+from tests.unit.api.agent_side import CONFIG
+from tests.unit.api.cluster import TOKENS, Cluster, archive, archive_of
+from tests.unit.api.exchange import HOST, Answer, exchange
+
+CODE = "/experiments/1/code"
+CANARY = '<img src=x onerror="alert(1)">.py'
+
+
+def submit(cluster: Cluster, content: bytes) -> None:
+    """Submit an experiment with an archive that nobody has checked, as in a bucket."""
+    digest = hashlib.sha256(content).hexdigest()
+    cluster.objects.put(model_code_key(digest), content)
+    created = cluster.post("/experiments", {"config": CONFIG, "model_code": digest})
+    assert (created.status, created.json["code_sha256"]) == (201, digest)
+
+
+def read_file(cluster: Cluster, path: str) -> Answer:
+    return cluster.get(f"{CODE}/file?path={quote(path, safe='')}")
+
+
+def test_files_are_listed_page_by_page_and_read(cluster: Cluster) -> None:
+    names = ["model.py", f"net/{CANARY}", "net/a b.py", "net/ä.py", "weights"]
+    submit(cluster, archive_of(*((name, name.encode()) for name in names[:4]), ("weights", b"\0")))
+    listed: list[str] = []
+    cursor = ""
+    while cursor is not None:
+        page = cluster.get(f"{CODE}?limit=2{cursor and f'&cursor={cursor}'}").json
+        listed += [item["path"] for item in page["items"]]
+        cursor = page["next_cursor"]
+    assert listed == names
+    for name in names[:4]:
+        file = read_file(cluster, name).json
+        assert (file["path"], file["text"]) == (name, name)
+        assert (file["is_text"], file["is_truncated"]) == (True, False)
+        assert file["size"] == len(name.encode())
+    weights = read_file(cluster, "weights").json
+    assert (weights["is_text"], weights["text"], weights["is_truncated"]) == (False, None, False)
+    assert weights["sha256"] == hashlib.sha256(b"\0").hexdigest()
+
+
+def test_a_long_text_is_shown_in_part(cluster: Cluster) -> None:
+    lines = "".join(f"x = {n}\n" for n in range(150_000))
+    submit(cluster, archive("long.py", lines.encode()))
+    file = read_file(cluster, "long.py").json
+    assert (file["text"], file["is_truncated"]) == (lines[: 2**20], True)
+    assert (file["size"], file["is_text"]) == (len(lines), True)
+
+
+@pytest.mark.parametrize(
+    "path", ["net", "../model.py", "/model.py", "./model.py", "model.py/", "MODEL.py", "\0", "x\n"]
+)
+def test_a_path_is_that_of_a_file_or_of_nothing(cluster: Cluster, path: str) -> None:
+    submit(cluster, archive_of(("model.py", b"1"), ("net/a.py", b"2")))
+    answer = read_file(cluster, path)
+    assert (answer.status, answer.code) == (404, "not_found")
+
+
+def test_a_path_is_asked_for(cluster: Cluster) -> None:
+    submit(cluster, archive())
+    for query in ("", "?path=", f"?path={'x' * 1025}"):
+        assert cluster.get(f"{CODE}/file{query}").status == 422
+
+
+def test_code_that_is_not_there_is_not_found(cluster: Cluster) -> None:
+    assert cluster.get(CODE).status == 404
+    assert read_file(cluster, "model.py").status == 404
+    content = archive()
+    submit(cluster, content)
+    cluster.objects.delete(model_code_key(hashlib.sha256(content).hexdigest()))
+    answer = cluster.get(CODE)
+    assert (answer.status, answer.code) == (404, "not_found")
+    assert "not stored here any more" in answer.json["error"]["message"]
+
+
+def test_an_archive_that_breaks_a_rule_is_a_conflict_that_says_which(cluster: Cluster) -> None:
+    link = tarfile.TarInfo("model.py")
+    link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    submit(cluster, archive_of((link, b"")))
+    for answer in (cluster.get(CODE), read_file(cluster, "model.py")):
+        assert (answer.status, answer.code) == (409, "conflict")
+        assert "'model.py': links are not accepted" in answer.json["error"]["message"]
+
+
+def test_a_pass_that_takes_long_keeps_only_its_like_waiting(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_reading, may_end = threading.Event(), threading.Event()
+    at_once: list[int] = []
+    read_all = CodeArchives.list_files
+
+    def read_slowly(archives: CodeArchives, digest: str) -> tuple[CodeFile, ...]:
+        if not archives.has_kept(digest):
+            at_once.append(1)
+            is_reading.set()
+            assert may_end.wait(ANSWER_SECONDS_MAX)
+            assert len(at_once) == 1, "another archive is read beside it"
+            at_once.pop()
+        return read_all(archives, digest)
+
+    submit(cluster, archive())
+    assert cluster.get(CODE).status == 200
+    for name in ("a", "b", "c"):
+        submit(cluster, archive(name))
+    monkeypatch.setattr(CodeArchives, "list_files", read_slowly)
+    headers = [("host", HOST), ("authorization", f"Bearer {TOKENS[Role.USER]}")]
+
+    async def ask() -> tuple[Answer, list[Answer]]:
+        # One thread for all answers: a pass in it would stop them.
+        to_thread.current_default_thread_limiter().total_tokens = 1
+        slow = [
+            asyncio.create_task(
+                exchange(cluster.app, "GET", f"/api/v1/experiments/{n}/code", headers)
+            )
+            for n in (2, 3, 4)
+        ]
+        await asyncio.to_thread(is_reading.wait, ANSWER_SECONDS_MAX)
+        async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            kept = await exchange(cluster.app, "GET", f"/api/v1{CODE}", headers)
+        may_end.set()
+        return kept, [await each for each in slow]
+
+    kept, slow = asyncio.run(ask())
+    assert [item["path"] for item in kept.json["items"]] == ["model.py"]
+    assert [answer.json["items"][0]["path"] for answer in slow] == ["a", "b", "c"]
