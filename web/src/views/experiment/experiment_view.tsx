@@ -8,6 +8,7 @@ import { dollarsText, numberText } from "../../parts/format";
 import { Tabs, useTab } from "../../parts/tabs";
 import { href } from "../../shell/router";
 import { CheckpointTable } from "../checkpoints/checkpoint_table";
+import { CodePart } from "../code/code_part";
 import { ConfigPart } from "./config_part";
 import { CurvesPart } from "./curves_part";
 import { Steering } from "./steering";
@@ -24,6 +25,7 @@ const TABS = [
   ["hyperparameters", "Hyperparameters"],
   ["checkpoints", "Checkpoints"],
   ["configuration", "Configuration"],
+  ["code", "Code"],
   ["history", "History"],
 ] as const;
 
@@ -96,6 +98,7 @@ function Part({ experiment }: { experiment: ExperimentWhole }) {
   if (tab === "hyperparameters") return <HyperparametersPart experiment={experiment} />;
   if (tab === "checkpoints") return <CheckpointTable of="experiments" id={experiment.id!} owner={experiment} />;
   if (tab === "configuration") return <ConfigPart config={experiment.config} />;
+  if (tab === "code") return <CodePart id={experiment.id!} />;
   if (tab === "history") return <HistoryPart experiment={experiment} />;
   return <CurvesPart experiment={experiment} />;
 }

@@ -1,0 +1,112 @@
+"""Lists of experiments, and their code, in a real browser over a real cluster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.browser import Browser, open_window, start_chromium
+from tests.end_to_end.laptop import Laptop
+from tests.end_to_end.tiny_model import write_model
+from tests.patience import wait_until
+
+pytestmark = pytest.mark.end_to_end
+
+CANARY = "<img src=x onerror=\"window.canary='hit'\"><script>window.canary='hit'</script>"
+# A name with a "/" in it: a folder, and a file there.
+LOUD_FILE = f"{CANARY}.py"
+LOUD_TEXT = f"{CANARY}\n\n    # third\n"
+CLIPBOARD = ["clipboard-read", "clipboard-write"]
+LOUD = re.compile("onerror")
+
+
+def write_loud_model(folder: Path) -> tuple[Path, Path]:
+    """A model whose names and texts would be scripts where text is no text."""
+    config, model = write_model(folder, name=CANARY)
+    loud = model / LOUD_FILE
+    loud.parent.mkdir()
+    loud.write_text(LOUD_TEXT)
+    (model / "weights.bin").write_bytes(b"\0" * 10)
+    (model / "long.py").write_text("".join(f"x = {n}\n" for n in range(1, 5_001)))
+    return config, model
+
+
+@pytest.fixture(scope="module")
+def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
+    """A cluster with a search that has ended."""
+    folder = tmp_path_factory.mktemp("lists")
+    one = Laptop(folder / "home")
+    try:
+        one.run("up", "--slots", 1)
+        one.run("create", *write_loud_model(folder), "--follow")
+        yield one
+    finally:
+        assert one.end() == []
+
+
+@pytest.fixture(scope="module")
+def browser(laptop: Laptop) -> Iterator[Browser]:
+    """A window that is signed in."""
+    size = {"width": 1280, "height": 900}
+    with (
+        start_chromium() as chromium,
+        open_window(chromium, laptop, viewport=size, permissions=CLIPBOARD) as opened,
+    ):
+        opened.sign_in()
+        yield opened
+
+
+def test_code_is_found_by_the_keyboard_read_copied_and_linked_to(browser: Browser) -> None:
+    window = browser.window
+    browser.go("experiments/1/code", LOUD)
+    folder, name = LOUD_FILE.rsplit("/", 1)
+    tree = window.get_by_role("navigation", name="files of the model code")
+    assert tree.get_by_role("link", name=name).count() == 0
+    tree.get_by_text(folder).press("Enter")
+    tree.get_by_role("link", name=name).press("Enter")
+    lines = window.get_by_role("region", name=f"lines of {LOUD_FILE}")
+    lines.get_by_text(CANARY).wait_for()
+    assert browser.serious_findings() == []
+    assert window.evaluate("window.canary") is None
+    browser.press("Copy")
+    browser.wait_for_text(re.compile("^Copied$"))
+    assert window.evaluate("navigator.clipboard.readText()") == LOUD_TEXT
+    # What is chosen by hand is the code without the numbers, too.
+    chosen = "(it) => { getSelection().selectAllChildren(it); return getSelection().toString() }"
+    assert lines.evaluate(chosen) == LOUD_TEXT.rstrip("\n")
+    with window.expect_download() as started:
+        browser.press("Download")
+    assert Path(started.value.path()).read_text() == LOUD_TEXT
+    lines.get_by_role("link", name="line 3").click()
+    window.reload()
+    window.locator(".marked", has_text="# third").wait_for()
+
+
+def test_long_code_is_shown_in_parts_and_what_is_no_text_is_not(browser: Browser) -> None:
+    window = browser.window
+    browser.go("experiments/1/code", LOUD)
+    tree = window.get_by_role("navigation", name="files of the model code")
+    # A file of 5,000 lines is shown 2,000 at a time.
+    window.get_by_label("Path has").fill("LONG")
+    window.get_by_label("Path has").press("Enter")
+    tree.get_by_role("link", name="long.py").click()
+    browser.wait_for_text("lines 1 to 2000 of 5000")
+    window.get_by_role("link", name="later").click()
+    browser.wait_for_text("lines 2001 to 4000 of 5000")
+    window.get_by_label("Line", exact=True).fill("4321")
+    window.get_by_label("Line", exact=True).press("Enter")
+    marked = window.locator(".marked", has_text="x = 4321")
+    marked.wait_for()
+    wait_until(lambda: marked.bounding_box()["y"] < window.viewport_size["height"])
+    assert "path=long.py" in window.url
+    tree.get_by_text("1 of 4 files").wait_for()
+    browser.go("experiments/1/code?path=weights.bin", LOUD)
+    browser.wait_for_text("This file is no text.")
+    assert browser.serious_findings() == []
+    window.set_viewport_size({"width": 390, "height": 800})
+    assert window.evaluate("document.documentElement.scrollWidth") <= 390
+    window.set_viewport_size({"width": 1280, "height": 900})
+    assert browser.faults == []
