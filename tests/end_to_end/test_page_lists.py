@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +22,8 @@ LOUD_FILE = f"{CANARY}.py"
 LOUD_TEXT = f"{CANARY}\n\n    # third\n"
 CLIPBOARD = ["clipboard-read", "clipboard-write"]
 LOUD = re.compile("onerror")
+# A name of a project has no "/".
+LOUD_PROJECT = CANARY.partition("<script>")[0]
 
 
 def write_loud_model(folder: Path) -> tuple[Path, Path]:
@@ -42,6 +45,10 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
     try:
         one.run("up", "--slots", 1)
         one.run("create", *write_loud_model(folder), "--follow")
+        for name, project in (("beta", LOUD_PROJECT), ("alpha", LOUD_PROJECT), ("gamma", "Digits")):
+            (folder / name).mkdir()
+            fields: dict[str, Any] = {"name": name, "workspace": "Vision", "project": project}
+            one.run("create", *write_model(folder / name, **fields), "--paused")
         yield one
     finally:
         assert one.end() == []
@@ -109,4 +116,83 @@ def test_long_code_is_shown_in_parts_and_what_is_no_text_is_not(browser: Browser
     window.set_viewport_size({"width": 390, "height": 800})
     assert window.evaluate("document.documentElement.scrollWidth") <= 390
     window.set_viewport_size({"width": 1280, "height": 900})
+    assert browser.faults == []
+
+
+def names_in(browser: Browser) -> list[str]:
+    """The names in the list of experiments, in their order."""
+    cells = browser.window.get_by_role("table", name="experiments").locator("tbody td:nth-child(3)")
+    return [str(text) for text in cells.all_inner_texts()]
+
+
+def test_experiments_are_sorted_by_the_cluster(laptop: Laptop, browser: Browser) -> None:
+    window = browser.window
+    browser.go("experiments", "Experiments")
+    browser.wait_for_text("4 shown, newest first")
+    assert names_in(browser) == ["gamma", "alpha", "beta", CANARY]
+    browser.press("Name")
+    # "<" is before all letters.
+    wait_until(lambda: names_in(browser) == [CANARY, "alpha", "beta", "gamma"])
+    browser.press("Name ↑")
+    wait_until(lambda: names_in(browser) == ["gamma", "beta", "alpha", CANARY])
+    browser.wait_for_text("4 shown, by name, descending")
+    window.reload()
+    wait_until(lambda: names_in(browser) == ["gamma", "beta", "alpha", CANARY])
+    assert window.locator("th[aria-sort=descending]").all_inner_texts() == ["Name ↓"]
+    browser.press("Progress")
+    # Only the first one has begun, and so it is the last.
+    wait_until(lambda: names_in(browser)[-1:] == [CANARY])
+    with laptop.cluster() as cluster:
+        cluster.experiment(2).set_metadata({"data": {"version": 3}})
+    window.get_by_label("Metadata").fill("data.version=3")
+    window.get_by_label("Metadata").press("Enter")
+    wait_until(lambda: names_in(browser) == ["beta"])
+    assert browser.serious_findings() == []
+    assert browser.faults == []
+
+
+def test_experiments_of_a_project_are_found_and_moved(laptop: Laptop, browser: Browser) -> None:
+    window = browser.window
+    browser.go("jobs", "Job queue")
+    window.keyboard.press("g")
+    window.keyboard.press("r")
+    browser.see("Projects")
+    window.get_by_role("table", name="projects").wait_for()
+    # By name, in which "<" is before all letters: with how many, not ended and archived ones.
+    assert [row.split("\t") for row in browser.table_rows("projects")] == [
+        ["Uncategorized", "Uncategorized", "1", "0", "0"],
+        ["Vision", LOUD_PROJECT, "2", "2", "0"],
+        ["Vision", "Digits", "1", "1", "0"],
+    ]
+    assert browser.serious_findings() == []
+    window.get_by_role("link", name=LOUD_PROJECT).click()
+    browser.see("Experiments")
+    wait_until(lambda: names_in(browser) == ["alpha", "beta"])
+
+    window.get_by_label("choose all").check()
+    browser.press("Move")
+    dialog = window.get_by_role("dialog", name="Move 2 experiments")
+    assert dialog.get_by_label("To workspace").input_value() == "Vision"
+    dialog.get_by_label("To project").focus()
+    # It offers the projects that there are in the workspace.
+    dialog.locator("option[value=Digits]").wait_for(state="attached")
+    dialog.get_by_label("To project").fill("a/b")
+    dialog.get_by_label("To project").press("Enter")
+    assert dialog.get_by_label("To project").evaluate("(it) => it.validity.patternMismatch")
+    dialog.get_by_label("To project").fill("Digits")
+    dialog.get_by_label("To project").press("Enter")
+    dialog.wait_for(state="detached")
+    browser.wait_for_text("No experiment is like that.")
+    moved = {it["name"]: (it["workspace"], it["project"]) for it in laptop.json("list")}
+    assert [moved[name] for name in ("alpha", "beta")] == [("Vision", "Digits")] * 2
+
+    window.get_by_label("Project", exact=True).fill("Digits")
+    window.get_by_label("Project", exact=True).press("Enter")
+    wait_until(lambda: names_in(browser) == ["gamma", "alpha", "beta"])
+    window.get_by_role("link", name="beta").click()
+    browser.see("beta")
+    window.get_by_role("link", name="Vision / Digits").click()
+    browser.see("Experiments")
+    wait_until(lambda: names_in(browser) == ["gamma", "alpha", "beta"])
+    assert window.evaluate("window.canary") is None
     assert browser.faults == []

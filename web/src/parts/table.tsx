@@ -1,4 +1,4 @@
-/** A table of rows, which a click on a column's head sorts if it says by what. */
+/** A table of rows, which a click on a column's head sorts if it says by what, here or on the cluster. */
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
@@ -10,7 +10,15 @@ export interface Column<T> {
   show: (row: T) => ComponentChildren;
   /** What rows are sorted by; without it the column's head is no button. */
   value?: (row: T) => Value;
+  /** The order by this column, where the cluster sorts. */
+  order?: string;
   isNumber?: boolean;
+}
+
+/** An order of rows: by a column's key here, by a column's `order` on the cluster. */
+export interface Order {
+  by: string;
+  descending: boolean;
 }
 
 /** What can be done with a row stays in sight where a table is wider than the window. */
@@ -24,15 +32,19 @@ interface Props<T> {
   columns: Column<T>[];
   rows: T[];
   rowKey: (row: T) => string | number;
+  /** The order in which the rows come from the cluster, and what asks for another one; without them the rows are sorted here. */
+  order?: Order;
+  onOrder?: (order: Order) => void;
   /** Boxes at the rows' starts, and which are checked. */
   chosen?: Set<string | number>;
   onChoose?: (chosen: Set<string | number>) => void;
 }
 
-export function Table<T>({ label, columns, rows, rowKey, chosen, onChoose }: Props<T>) {
-  const [order, setOrder] = useState<{ key: string; descending: boolean } | null>(null);
-  const by = columns.find((column) => column.key === order?.key)?.value;
-  const sorted = by ? sortRows(rows, by, order!.descending) : rows;
+export function Table<T>({ label, columns, rows, rowKey, order, onOrder, chosen, onChoose }: Props<T>) {
+  const [orderHere, setOrderHere] = useState<Order | null>(null);
+  const [current, setOrder] = onOrder ? [order, onOrder] : [orderHere, setOrderHere];
+  const value = onOrder ? undefined : columns.find(({ key }) => key === orderHere?.by)?.value;
+  const sorted = value ? sortRows(rows, value, orderHere!.descending) : rows;
 
   function choose(keys: (string | number)[], checked: boolean): void {
     const next = new Set(chosen);
@@ -41,15 +53,16 @@ export function Table<T>({ label, columns, rows, rowKey, chosen, onChoose }: Pro
   }
 
   function head(column: Column<T>) {
-    const isSorted = order?.key === column.key;
-    const descending = isSorted ? !order.descending : false;
-    const sort = isSorted ? (order.descending ? "descending" : "ascending") : "none";
+    const by = onOrder ? column.order : column.value && column.key;
+    const isSorted = by !== undefined && current?.by === by;
+    const descending = isSorted ? !current.descending : false;
+    const sort = isSorted ? (current.descending ? "descending" : "ascending") : "none";
     return (
       <th key={column.key} scope="col" class={cellClass(column)}
-        aria-sort={column.value ? sort : undefined}>
-        {column.value
-          ? <button class="head" onClick={() => setOrder({ key: column.key, descending })}>
-              {column.title}{isSorted ? (order.descending ? " ↓" : " ↑") : ""}
+        aria-sort={by ? sort : undefined}>
+        {by
+          ? <button class="head" onClick={() => setOrder({ by, descending })}>
+              {column.title}{isSorted ? (current.descending ? " ↓" : " ↑") : ""}
             </button>
           : column.title}
       </th>

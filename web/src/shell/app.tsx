@@ -14,6 +14,7 @@ import { JobsView } from "../views/jobs/jobs_view";
 import { ModelView } from "../views/models/model_view";
 import { ModelsView } from "../views/models/models_view";
 import { PoolsView } from "../views/pools/pools_view";
+import { ProjectsView } from "../views/projects/projects_view";
 import { SignInView } from "../views/sign_in/sign_in_view";
 import { TemplatesView } from "../views/templates/templates_view";
 import { TokensView } from "../views/tokens/tokens_view";
@@ -48,6 +49,7 @@ function SignedIn({ route }: { route: Route }) {
 function chooseView(first: string, second: string): ComponentChildren {
   const id = /^\d{1,12}$/.test(second) ? Number(second) : undefined;
   if (first === "experiments") return id ? <ExperimentView id={id} /> : <ExperimentsView />;
+  if (first === "projects") return <ProjectsView />;
   if (first === "trials" && id) return <TrialView id={id} />;
   if (first === "compare") return <CompareView />;
   if (first === "jobs") return <JobsView />;

@@ -9,6 +9,7 @@ import { applyTheme, chosenTheme, followingTheme } from "./theme";
 
 export const VIEWS = [
   { title: "Experiments", path: ["experiments"], key: "e" },
+  { title: "Projects", path: ["projects"], key: "r" },
   { title: "Job queue", path: ["jobs"], key: "j" },
   { title: "Pools and agents", path: ["pools"], key: "p" },
   { title: "Models", path: ["models"], key: "m" },

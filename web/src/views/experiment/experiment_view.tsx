@@ -9,6 +9,7 @@ import { Tabs, useTab } from "../../parts/tabs";
 import { href } from "../../shell/router";
 import { CheckpointTable } from "../checkpoints/checkpoint_table";
 import { CodePart } from "../code/code_part";
+import { experimentsLink } from "../projects/projects_view";
 import { ConfigPart } from "./config_part";
 import { CurvesPart } from "./curves_part";
 import { Steering } from "./steering";
@@ -81,7 +82,8 @@ function Facts({ experiment }: { experiment: ExperimentWhole }) {
       <dd>{experiment.searcher}, seed {experiment.seed}</dd>
       <dt>Where</dt>
       <dd>
-        pool <a href={href("pools", experiment.resource_pool)}>{experiment.resource_pool}</a>, by {experiment.user}
+        pool <a href={href("pools", experiment.resource_pool)}>{experiment.resource_pool}</a>, project{" "}
+        <a href={experimentsLink(experiment.workspace, experiment.project)}>{experiment.workspace} / {experiment.project}</a>, by {experiment.user}
       </dd>
       <dt>When</dt>
       <dd><Moment ms={experiment.created_ms} /> – <Moment ms={experiment.ended_ms} /></dd>

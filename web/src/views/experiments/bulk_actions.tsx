@@ -5,6 +5,7 @@ import { send } from "../../api/client";
 import { Action } from "../../parts/dialog";
 import { messageOf } from "../../parts/format";
 import { href } from "../../shell/router";
+import { MoveDialog } from "./move_dialog";
 
 type Verb = "pause" | "activate" | "cancel" | "kill" | "archive" | "unarchive";
 
@@ -18,6 +19,7 @@ const AT_ONCE = 8;
 
 export function BulkActions({ ids, onDone }: Props) {
   const [refused, setRefused] = useState<string[]>([]);
+  const [moves, setMoves] = useState(false);
 
   async function each(run: (id: number) => Promise<unknown>): Promise<void> {
     const failures: string[] = [];
@@ -38,6 +40,8 @@ export function BulkActions({ ids, onDone }: Props) {
 
   const change = (verb: Verb) => () =>
     each((id) => send("post", `/api/v1/experiments/{experiment_id}/${verb}`, { path: { experiment_id: id } }));
+  const move = (workspace: string, project: string) =>
+    each((id) => send("patch", "/api/v1/experiments/{experiment_id}", { path: { experiment_id: id }, body: { workspace, project } }));
   const remove = () =>
     each((id) => send("delete", "/api/v1/experiments/{experiment_id}", { path: { experiment_id: id } }));
   const count = ids.length === 1 ? `experiment ${ids[0]}` : `${ids.length} experiments`;
@@ -49,10 +53,12 @@ export function BulkActions({ ids, onDone }: Props) {
       <Action label="Activate" disabled={none} run={change("activate")} />
       <Action label="Cancel" disabled={none} run={change("cancel")} question={`End ${count} at the next checkpoints?`} />
       <Action label="Kill" disabled={none} run={change("kill")} question={`End ${count} at once? What was not saved is lost.`} />
+      <button disabled={none} onClick={() => setMoves(true)}>Move</button>
       <Action label="Archive" disabled={none} run={change("archive")} />
       <Action label="Unarchive" disabled={none} run={change("unarchive")} />
       <Action label="Delete" disabled={none} run={remove} question={`Delete ${count} with checkpoints, metrics and logs? This cannot be undone.`} />
       {ids.length > 1 && <a href={`${href("compare")}?experiments=${ids.join(",")}`}>Compare</a>}
+      {moves && <MoveDialog count={count} move={move} onClose={() => setMoves(false)} />}
       {refused.length > 0 && <ul class="failure" role="alert">{refused.map((text) => <li key={text}>{text}</li>)}</ul>}
     </div>
   );

@@ -1,15 +1,16 @@
-/** The list of experiments: narrowed, chosen from, live. */
+/** The list of experiments: narrowed, sorted, chosen from, live. */
 
 import { useState } from "preact/hooks";
-import { collect, get } from "../../api/client";
+import { collect, get, type Query } from "../../api/client";
 import { useLive } from "../../live/use_live";
 import { Empty, Shown } from "../../parts/status";
-import { Table } from "../../parts/table";
+import { Table, type Order } from "../../parts/table";
 import { setQuery, useRoute } from "../../shell/router";
 import { motionOf } from "../experiment/experiment_view";
 import { BulkActions } from "./bulk_actions";
 import { COLUMNS, keepColumns, shownColumns } from "./columns";
 import { FILTERS, Filters } from "./filters";
+import { isByAge, isNewestFirst, orderOf } from "./order";
 
 const PAGE = 50;
 
@@ -19,12 +20,13 @@ export function ExperimentsView() {
   const [columns, setColumns] = useState(shownColumns());
   const most = Math.max(PAGE, Number(query.get("most")) || PAGE);
   const wanted = Object.fromEntries(FILTERS.map((name) => [name, query.get(name)]));
+  const order = orderOf(query);
   const isFiltered = FILTERS.some((name) => query.get(name));
   const live = useLive(
-    JSON.stringify([wanted, most]),
-    (signal) =>
-      collect((cursor) => get("/api/v1/experiments", { query: { ...wanted, limit: Math.min(most, 500), cursor }, signal }), most),
-    ({ items }) => (items.some((one) => motionOf(one) === "moving") ? "moving" : "resting"),
+    JSON.stringify([wanted, order, most]),
+    (signal) => listExperiments({ ...wanted, sort: order.by, order: order.descending ? "desc" : "asc" }, most, signal),
+    // Other orders than by age read thousands of rows each time.
+    ({ items }) => (isByAge(order) && items.some((one) => motionOf(one) === "moving") ? "moving" : "resting"),
   );
 
   function showColumn(key: string, isShown: boolean): void {
@@ -43,7 +45,7 @@ export function ExperimentsView() {
       <h1>Experiments</h1>
       <Filters />
       <Shown live={live}>
-        {({ items, next }) => {
+        {({ items, next, leftOutBefore }) => {
           const here = items.map(({ id }) => id!).filter((id) => chosen.has(id));
           return items.length === 0 ? (
             <Empty>
@@ -53,9 +55,11 @@ export function ExperimentsView() {
             <>
               <BulkActions ids={here} onDone={afterAction} />
               <Table label="experiments" rows={items} rowKey={({ id }) => id!} chosen={chosen} onChoose={setChosen}
+                order={order} onOrder={({ by, descending }) => setQuery({ sort: by, order: descending ? "desc" : "asc" })}
                 columns={COLUMNS.filter(({ key }) => columns.includes(key))} />
               <div class="tools">
-                <span class="quiet">{items.length}{next ? " newest" : ""} shown, newest first</span>
+                <span class="quiet">{shownText(items.length, next, order)}</span>
+                {leftOutBefore && <span class="quiet">Experiments older than {leftOutBefore} are too many for this order, and left out.</span>}
                 {next && <button onClick={() => setQuery({ most: String(most * 2) })}>Show more</button>}
                 <details>
                   <summary>Columns</summary>
@@ -73,4 +77,21 @@ export function ExperimentsView() {
       </Shown>
     </>
   );
+}
+
+/** The experiments in the order of a query, and the id below which the cluster looked at none. */
+async function listExperiments(query: Query, most: number, signal: AbortSignal) {
+  let leftOutBefore: number | null | undefined;
+  const list = await collect(async (cursor) => {
+    const page = await get("/api/v1/experiments", { query: { ...query, limit: Math.min(most, 500), cursor }, signal });
+    leftOutBefore = page.left_out_before;
+    return page;
+  }, most);
+  return { ...list, leftOutBefore };
+}
+
+function shownText(count: number, hasMore: boolean, order: Order): string {
+  if (isNewestFirst(order)) return `${count}${hasMore ? " newest" : ""} shown, newest first`;
+  const title = COLUMNS.find((column) => column.order === order.by)?.title.toLowerCase();
+  return `${count}${hasMore ? " first" : ""} shown, by ${title}, ${order.descending ? "descending" : "ascending"}`;
 }

@@ -2,8 +2,9 @@
 
 import { ArchivedField, SearchField } from "../../parts/filter_fields";
 import { setQuery, useRoute } from "../../shell/router";
+import { GroupField } from "../projects/group_field";
 
-export const FILTERS = ["name", "label", "user", "state", "archived"] as const;
+export const FILTERS = ["name", "label", "user", "workspace", "project", "metadata", "state", "archived"] as const;
 
 const STATES = ["ACTIVE", "PAUSED", "COMPLETED", "CANCELED", "ERROR"];
 
@@ -14,6 +15,10 @@ export function Filters() {
       <SearchField name="name" title="Name has" />
       <SearchField name="label" title="Label" />
       <SearchField name="user" title="User" />
+      <GroupField kind="workspace" title="Workspace" value={query.get("workspace") ?? ""} onChange={(workspace) => setQuery({ workspace })} />
+      <GroupField kind="project" title="Project" value={query.get("project") ?? ""} workspace={query.get("workspace") ?? ""}
+        onChange={(project) => setQuery({ project })} />
+      <SearchField name="metadata" title="Metadata, key=value" />
       <label>State{" "}
         <select value={query.get("state") ?? ""}
           onChange={(event) => setQuery({ state: event.currentTarget.value })}>

@@ -1,0 +1,16 @@
+import { expect, test } from "vitest";
+import { isNewestFirst, orderOf } from "./order";
+
+const of = (query: string) => orderOf(new URLSearchParams(query));
+
+test("without an order the newest experiment is first", () => {
+  expect(of("")).toEqual({ by: "id", descending: true });
+  expect(isNewestFirst(of(""))).toBe(true);
+  expect(isNewestFirst(of("sort=submitted"))).toBe(true);
+  expect(isNewestFirst(of("sort=id&order=asc"))).toBe(false);
+});
+
+test("an order that the cluster does not have is none", () => {
+  expect(of("sort=cost")).toEqual({ by: "id", descending: true });
+  expect(of("sort=metric&order=asc")).toEqual({ by: "metric", descending: false });
+});
