@@ -153,6 +153,7 @@ def test_experiments_are_sorted_by_the_cluster(laptop: Laptop, browser: Browser)
 
 def test_experiments_of_a_project_are_found_and_moved(laptop: Laptop, browser: Browser) -> None:
     window = browser.window
+    held: list[Any] = []
     browser.go("jobs", "Job queue")
     window.keyboard.press("g")
     window.keyboard.press("r")
@@ -173,10 +174,15 @@ def test_experiments_of_a_project_are_found_and_moved(laptop: Laptop, browser: B
     browser.press("Move")
     dialog = window.get_by_role("dialog", name="Move 2 experiments")
     assert dialog.get_by_label("To workspace").input_value() == "Vision"
-    dialog.get_by_label("To project").focus()
-    # It offers the projects that there are in the workspace.
-    dialog.locator("option[value=Digits]").wait_for(state="attached")
+    # It offers the projects that there are in the workspace, and leaves alone what was typed before
+    # they came.
+    window.route("**/api/v1/projects?*", lambda route: held.append(route))
     dialog.get_by_label("To project").fill("a/b")
+    wait_until(lambda: held or window.wait_for_timeout(50))
+    held.pop().continue_()
+    dialog.locator("option[value=Digits]").wait_for(state="attached")
+    assert dialog.get_by_label("To project").input_value() == "a/b"
+    window.unroute("**/api/v1/projects?*")
     dialog.get_by_label("To project").press("Enter")
     assert dialog.get_by_label("To project").evaluate("(it) => it.validity.patternMismatch")
     dialog.get_by_label("To project").fill("Digits")
@@ -194,5 +200,13 @@ def test_experiments_of_a_project_are_found_and_moved(laptop: Laptop, browser: B
     window.get_by_role("link", name="Vision / Digits").click()
     browser.see("Experiments")
     wait_until(lambda: names_in(browser) == ["gamma", "alpha", "beta"])
+    # What is being typed stays, whatever comes meanwhile.
+    window.get_by_label("Name has").fill("del")
+    laptop.run("experiment", "set", "name", 4, "delta")
+    window.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    wait_until(lambda: names_in(browser) == ["delta", "alpha", "beta"])
+    assert window.get_by_label("Name has").input_value() == "del"
+    window.get_by_label("Name has").press("Enter")
+    wait_until(lambda: names_in(browser) == ["delta"])
     assert window.evaluate("window.canary") is None
     assert browser.faults == []

@@ -1,15 +1,25 @@
 /** Fields that narrow a list; what they say stays in the address. */
 
 import { setQuery, useRoute } from "../shell/router";
+import { useDraft } from "./draft";
 
 export function SearchField({ name, title }: { name: string; title: string }) {
-  const { query } = useRoute();
-  return (
-    <label>{title}{" "}
-      <input type="search" value={query.get(name) ?? ""} size={14}
-        onChange={(event) => setQuery({ [name]: event.currentTarget.value })} />
-    </label>
-  );
+  return <label>{title} <input type="search" size={14} {...useQueryDraft(name)} /></label>;
+}
+
+interface NumberProps {
+  name: string;
+  title: string;
+  min: number;
+  max: number;
+}
+
+export function NumberField({ name, title, min, max }: NumberProps) {
+  return <label>{title} <input type="number" min={min} max={max} {...useQueryDraft(name)} /></label>;
+}
+
+function useQueryDraft(name: string) {
+  return useDraft(useRoute().query.get(name) ?? "", (text) => setQuery({ [name]: text }));
 }
 
 export function ArchivedField() {

@@ -3,9 +3,10 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { get, type Schemas } from "../../api/client";
 import { useLive } from "../../live/use_live";
+import { NumberField } from "../../parts/filter_fields";
 import { bytesText, messageOf } from "../../parts/format";
 import { Empty, Shown } from "../../parts/status";
-import { href, setQuery, useRoute } from "../../shell/router";
+import { href, useRoute } from "../../shell/router";
 import { baseName, shownPart, splitLines } from "./code_tree";
 
 const LINES_SHOWN = 2000;
@@ -63,10 +64,7 @@ function TextView({ id, file, text }: TextProps) {
       <div class="tools">
         <CopyButton text={text} />
         {!file.is_truncated && <button onClick={() => saveText(baseName(file.path), text)}>Download</button>}
-        <label>Line{" "}
-          <input type="number" min="1" max={lines.length} value={line ?? ""}
-            onChange={(event) => setQuery({ line: event.currentTarget.value, part: null })} />
-        </label>
+        <NumberField name="line" title="Line" min={1} max={lines.length} />
         {lines.length > LINES_SHOWN && (
           <span>
             {part > 0 && <a href={partLink(part - 1)}>earlier</a>}{" "}
@@ -124,10 +122,9 @@ function CopyButton({ text }: { text: string }) {
   }
   if (!navigator.clipboard) return null;
   return (
-    <>
-      <button onClick={() => void copy()}>Copy</button>
-      <span class="quiet" role="status">{told}</span>
-    </>
+    <span>
+      <button onClick={() => void copy()}>Copy</button> <span class="quiet" role="status">{told}</span>
+    </span>
   );
 }
 

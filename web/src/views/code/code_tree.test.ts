@@ -33,6 +33,6 @@ test("the part with the line is shown, and never one that is not there", () => {
   // 25 lines in parts of 10: lines 1 to 10, 11 to 20, 21 to 25.
   const of = (part: string | null, line: string | null) => shownPart(25, 10, part, line);
   expect([of(null, null), of(null, "10"), of(null, "11"), of(null, "99")]).toEqual([0, 0, 1, 2]);
-  expect([of("2", "1"), of("9", null), of("-1", null), of("x", null)]).toEqual([1, 2, 0, 0]);
+  expect([of("2", "1"), of("2", null), of("9", null), of("-1", null), of("x", null)]).toEqual([0, 1, 2, 0, 0]);
   expect(shownPart(0, 10, null, "5")).toBe(0);
 });

@@ -41,9 +41,9 @@ export function splitLines(text: string): string[] {
   return lines;
 }
 
-/** Which part of a text is shown, of `size` lines each and counted from 0: the one that is asked for, or that of a line. */
+/** Which part of a text is shown, of `size` lines each and counted from 0: that of a line, or else the one that is asked for. */
 export function shownPart(lines: number, size: number, part: string | null, line: string | null): number {
   const last = Math.max(0, Math.ceil(lines / size) - 1);
-  const wanted = part !== null ? Number(part) - 1 : Math.floor((Number(line) - 1) / size);
+  const wanted = line !== null ? Math.floor((Number(line) - 1) / size) : Number(part) - 1;
   return Number.isInteger(wanted) ? Math.min(Math.max(0, wanted), last) : 0;
 }

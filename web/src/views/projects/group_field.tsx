@@ -2,6 +2,7 @@
 
 import { useId, useState } from "preact/hooks";
 import { get } from "../../api/client";
+import { useDraft } from "../../parts/draft";
 import { messageOf } from "../../parts/format";
 
 interface Props {
@@ -34,9 +35,9 @@ export function GroupField({ kind, title, value, workspace = "", isRequired = fa
 
   return (
     <label>{title}{" "}
-      <input list={id} value={value} size={14} maxLength={128} required={isRequired}
+      <input list={id} {...useDraft(value, onChange)} size={14} maxLength={128} required={isRequired}
         pattern="[^,\/]+" title="1 to 128 characters, none of them a comma or a /"
-        onFocus={() => void offer()} onChange={(event) => onChange(event.currentTarget.value)} />
+        onFocus={() => void offer()} />
       <datalist id={id}>{names.map((name) => <option key={name} value={name} />)}</datalist>
       {error && <span class="failure" role="alert">{error}</span>}
     </label>

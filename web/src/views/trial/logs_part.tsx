@@ -3,6 +3,7 @@
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { get } from "../../api/client";
 import { useLive } from "../../live/use_live";
+import { NumberField, SearchField } from "../../parts/filter_fields";
 import { Empty, Shown } from "../../parts/status";
 import { href, setQuery, useRoute } from "../../shell/router";
 import { LINES_MAX, LogReader, type Line } from "./log_reader";
@@ -53,8 +54,8 @@ function LogFilters() {
   const set = (name: string) => (event: Event) => setQuery({ [name]: (event.currentTarget as HTMLInputElement).value });
   return (
     <form class="tools" role="search" onSubmit={(event) => event.preventDefault()}>
-      <label>Text <input type="search" value={query.get("search") ?? ""} onChange={set("search")} /></label>
-      <label>Rank <input type="number" min="0" max="99999" value={query.get("rank") ?? ""} onChange={set("rank")} /></label>
+      <SearchField name="search" title="Text" />
+      <NumberField name="rank" title="Rank" min={0} max={99_999} />
       <label>Level at least{" "}
         <select value={query.get("level") ?? ""} onChange={set("level")}>
           <option value="">any</option>
