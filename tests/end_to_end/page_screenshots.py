@@ -18,11 +18,15 @@ PICTURES = (
     ("experiment", "experiments/1?group=training&metric=loss&smooth=0.6", "", "trial 8"),
     ("trials", "experiments/1/trials", "", "trials"),
     ("hyperparameters", "experiments/1/hyperparameters", "", "Importance"),
+    ("code", "experiments/1/code?path=model_def.py&line=21", "", "DigitsTrial"),
     ("trial", "trials/1", "Trial 1", "All metrics"),
     ("logs", "trials/1/logs", "Trial 1", "complete"),
     ("compare", "compare?trials=1,2,3", "Compare", "trial 3 of"),
     ("job-queue", "jobs", "Job queue", "Manage Job"),
     ("pools", "pools/default", "Pools and agents", "ALIVE"),
+    ("models", "models", "Models", "1 shown"),
+    ("model", "models/digits/2", "digits", "Beats the linear baseline"),
+    ("projects", "projects", "Projects", "experiments are moved"),
     ("new-experiment", "create?experiment=1", "New experiment", "is valid"),
 )
 SIZE = {"width": 1200, "height": 750}
@@ -52,6 +56,8 @@ def take_pictures(laptop: Laptop, folder: Path) -> None:
     laptop.run("create", config, DIGITS, "--follow", seconds=FOLLOW_SECONDS_MAX)
     laptop.run("create", config, DIGITS)
     laptop.run("create", config, DIGITS, "--paused")
+    laptop.run("experiment", "move", 1, 2, "Vision/Digits")
+    register_best(laptop)
     with start_chromium() as chromium, open_window(chromium, laptop, viewport=SIZE) as browser:
         browser.sign_in()
         for name, path, title, content in PICTURES:
@@ -62,6 +68,17 @@ def take_pictures(laptop: Laptop, folder: Path) -> None:
             picture = folder / f"{name}.png"
             browser.window.screenshot(path=str(picture))
             print(picture)
+
+
+def register_best(laptop: Laptop) -> None:
+    """Register the two best checkpoints of the search as versions of a model."""
+    with laptop.cluster() as cluster:
+        labels = ["vision"]
+        model = cluster.create_model("digits", description="Handwritten digits", labels=labels)
+        best = cluster.experiment(1).best_checkpoints()
+        model.register_version(best[1].uuid, name="candidate")
+        comment = "Beats the linear baseline"
+        model.register_version(best[0].uuid, name="first release", comment=comment, labels=["best"])
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ export const COLUMNS: Column<Experiment>[] = [
   { key: "cost", title: "Cost", isNumber: true, show: (one) => dollarsText(one.cost) },
 ];
 
-const SHOWN_AT_FIRST = COLUMNS.map(({ key }) => key).filter((key) => !["ended", "searcher", "workspace"].includes(key));
+const SHOWN_AT_FIRST = COLUMNS.map(({ key }) => key).filter((key) => !["ended", "searcher", "workspace", "project"].includes(key));
 
 export function shownColumns(): string[] {
   try {
