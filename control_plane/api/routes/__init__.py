@@ -23,6 +23,7 @@ NOUNS: Mapping[str, frozenset[str]] = {
     "experiments": frozenset({"experiments"}),
     "search_methods": frozenset({"experiments"}),
     "history": frozenset({"experiments"}),
+    "rungs": frozenset({"experiments"}),
     "trials": frozenset({"trials"}),
     "metrics": frozenset({"trials", "experiments"}),
     "logs": frozenset({"trials"}),

@@ -14,6 +14,7 @@ import { Steering } from "./steering";
 import { HistoryPart } from "./history_part";
 import { HyperparametersPart } from "./hyperparameters_part";
 import { Notes } from "./notes";
+import { RungsPart } from "./rungs_part";
 import { TrialsPart } from "./trials_part";
 
 export type ExperimentWhole = Schemas["ExperimentWithConfig"];
@@ -21,6 +22,7 @@ export type ExperimentWhole = Schemas["ExperimentWithConfig"];
 const TABS = [
   ["curves", "Curves"],
   ["trials", "Trials"],
+  ["rungs", "Rungs"],
   ["hyperparameters", "Hyperparameters"],
   ["checkpoints", "Checkpoints"],
   ["configuration", "Configuration"],
@@ -93,6 +95,7 @@ function Facts({ experiment }: { experiment: ExperimentWhole }) {
 function Part({ experiment }: { experiment: ExperimentWhole }) {
   const tab = useTab(TABS);
   if (tab === "trials") return <TrialsPart experiment={experiment} />;
+  if (tab === "rungs") return <RungsPart experiment={experiment} />;
   if (tab === "hyperparameters") return <HyperparametersPart experiment={experiment} />;
   if (tab === "checkpoints") return <CheckpointTable of="experiments" id={experiment.id!} owner={experiment} />;
   if (tab === "configuration") return <ConfigPart config={experiment.config} />;

@@ -1,0 +1,100 @@
+"""The views of searches in a real browser over a real cluster: rungs, and what they are made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.browser import Browser, open_window, start_chromium
+from tests.end_to_end.laptop import Laptop
+from tests.end_to_end.tiny_model import write_model
+
+pytestmark = pytest.mark.end_to_end
+
+# A metric whose name would be a script where text is no text.
+METRIC = "<img src=x onerror=\"window.canary='hit'\">"
+# Rungs at 2 and 4 batches of 4 trials, which are all begun at once: one in 2 goes on.
+SEARCHER = {
+    "name": "async_halving",
+    "metric": METRIC,
+    "max_length": {"batches": 4},
+    "num_rungs": 2,
+    "divisor": 2,
+    "max_trials": 4,
+    "max_concurrent_trials": 4,
+}
+
+
+@pytest.fixture(scope="module")
+def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
+    """A cluster with a halving that has ended."""
+    folder = tmp_path_factory.mktemp("views")
+    one = Laptop(folder / "home")
+    try:
+        one.run("up", "--slots", 2)
+        one.run("create", *write_halving(folder))
+        one.run("wait", 1)
+        yield one
+    finally:
+        assert one.end() == []
+
+
+def write_halving(folder: Path) -> tuple[Path, Path]:
+    hyperparameters = {
+        "x": {"type": "double", "minval": 0, "maxval": 1},
+        "y": {"type": "double", "minval": 0, "maxval": 1},
+    }
+    config, model = write_model(folder, hyperparameters=hyperparameters, searcher=SEARCHER)
+    script = model / "train.py"
+    reported = '{"loss": loss}'
+    text = script.read_text()
+    assert text.count(reported) == 1
+    script.write_text(text.replace(reported, f"{{{METRIC!r}: loss}}"))
+    return config, model
+
+
+@pytest.fixture(scope="module")
+def browser(laptop: Laptop) -> Iterator[Browser]:
+    """A window that is signed in."""
+    with (
+        start_chromium() as chromium,
+        open_window(chromium, laptop, viewport={"width": 1280, "height": 900}) as opened,
+    ):
+        opened.sign_in()
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_wrong(browser: Browser) -> Iterator[None]:
+    """Nothing that others wrote became a script, and nothing keeps anybody from the view."""
+    yield
+    assert browser.serious_findings() == []
+    assert browser.window.evaluate("window.canary") is None
+    assert browser.window.evaluate("document.documentElement.scrollWidth") <= 1280
+    assert browser.faults == []
+
+
+def test_rungs_show_each_trial_as_a_link_and_all_of_them_as_a_table(
+    laptop: Laptop, browser: Browser
+) -> None:
+    window = browser.window
+    trials: list[dict[str, Any]] = laptop.json("trial", "list", 1)
+    best = min(trials, key=lambda one: float(one["hparams"]["x"]))["id"]
+    browser.go("experiments/1/rungs", "tiny")
+    picture = window.get_by_role("region", name="rungs").first
+    picture.get_by_text("4 batches").wait_for()
+    # All four trials are in the first rung, and those that went on in the second, too.
+    lower, upper = (row.split("\t") for row in browser.table_rows("rungs"))
+    assert (lower[:3], upper[:2]) == (["1", "2", "4"], ["2", "4"])
+    assert lower[-1] == upper[-1] == f"trial {best}"
+    dots = picture.get_by_role("link")
+    assert dots.count() == 4 + int(upper[2])
+    # The keyboard reaches a dot, which says whose it is and leads there.
+    dot = picture.get_by_role("link", name=re.compile(f"^trial {best}: .*, finished$"))
+    dot.focus()
+    window.keyboard.press("Enter")
+    browser.see(f"Trial {best}")
