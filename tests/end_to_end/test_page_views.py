@@ -98,3 +98,30 @@ def test_rungs_show_each_trial_as_a_link_and_all_of_them_as_a_table(
     dot.focus()
     window.keyboard.press("Enter")
     browser.see(f"Trial {best}")
+
+
+def test_a_search_is_previewed_before_it_is_created(browser: Browser) -> None:
+    window = browser.window
+    browser.go("create?experiment=1", "New experiment")
+    browser.wait_for_text("The configuration is valid.")
+    window.get_by_label("Slots", exact=True).fill("2")
+    window.get_by_label("Seconds a unit trains").fill("60")
+    browser.press("Preview")
+    # Trial i validates at i: of 4 trials, 2 train 4 batches and 2 train 2.
+    browser.wait_for_text("async_halving: 4 trials, 12 batches in all.")
+    rows = [row.split("\t") for row in browser.table_rows("what it would train")]
+    assert [row[:3] for row in rows] == [["2", "4", "2"], ["4", "2", "2"]]
+    # At least the 12 minutes of 12 batches, divided among 2 slots; trials differ in speed.
+    browser.wait_for_text(re.compile(r"min .* on 2 slots, \d+ % used"))
+    text = window.get_by_label("Configuration (YAML)")
+    text.fill(re.sub("max_trials: 4", "max_trials: 8", text.input_value()))
+    browser.wait_for_text("The configuration has changed since.")
+    browser.wait_for_text("The configuration is valid.")
+    browser.press("Preview")
+    browser.wait_for_text("async_halving: 8 trials")
+    # What the cluster refuses is told, and nothing else shown.
+    text.fill(re.sub("max_trials: 8", "max_trials: 30000", text.input_value()))
+    browser.wait_for_text("The configuration is valid.")
+    browser.press("Preview")
+    window.get_by_role("alert").get_by_text("at most 20000").wait_for()
+    assert window.get_by_role("table", name="what it would train").count() == 0

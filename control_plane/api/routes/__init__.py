@@ -24,6 +24,7 @@ NOUNS: Mapping[str, frozenset[str]] = {
     "search_methods": frozenset({"experiments"}),
     "history": frozenset({"experiments"}),
     "rungs": frozenset({"experiments"}),
+    "search_previews": frozenset({"search-previews"}),
     "trials": frozenset({"trials"}),
     "metrics": frozenset({"trials", "experiments"}),
     "logs": frozenset({"trials"}),
