@@ -29,6 +29,21 @@ SEARCHER = {
 }
 
 
+# Each run measures its machine, and writes what the process of rank 3 would of another machine.
+MEASURE = """\
+import time
+from pathlib import Path
+line = {"kind": "rank_metrics", "group": "cpu", "steps_completed": int(time.time()),
+        "metrics": {"cpu_util_simple": 12.5}, "time_ms": 1000 * int(time.time())}
+Path(os.environ["DETCLOUD_TRIAL_DIR"], "out", "report-3.jsonl").write_text(json.dumps(line) + "\\n")
+"""
+PROFILE = """\
+    context.profiler.on(0.1, 1)
+    time.sleep(0.35)
+"""
+INIT = "with core.init() as context:\n"
+
+
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
     """A cluster with a halving that has ended."""
@@ -53,7 +68,8 @@ def write_halving(folder: Path) -> tuple[Path, Path]:
     reported = '{"loss": loss}'
     text = script.read_text()
     assert text.count(reported) == 1
-    script.write_text(text.replace(reported, f"{{{METRIC!r}: loss}}"))
+    text = text.replace(reported, f"{{{METRIC!r}: loss}}").replace(INIT, MEASURE + INIT + PROFILE)
+    script.write_text(text)
     return config, model
 
 
@@ -125,3 +141,20 @@ def test_a_search_is_previewed_before_it_is_created(browser: Browser) -> None:
     browser.press("Preview")
     window.get_by_role("alert").get_by_text("at most 20000").wait_for()
     assert window.get_by_role("table", name="what it would train").count() == 0
+
+
+def test_machines_are_charted_by_the_rank_that_measured_them(browser: Browser) -> None:
+    window = browser.window
+    browser.go("trials/1/profiler", "Trial 1")
+    for title in ("Processors in use (%)", "Free memory (GiB)"):
+        chart = window.get_by_role("region", name=title)
+        chart.get_by_role("img").locator("canvas").wait_for()
+        value = chart.get_by_role("list", name="curves").locator(".value").inner_text()
+        assert float(value) >= 0
+    window.get_by_label("Rank").select_option("3")
+    processors = window.get_by_role("region", name="Processors in use (%)")
+    processors.get_by_text("12.5").wait_for()
+    assert "rank=3" in window.url
+    assert window.get_by_role("region", name="Free memory (GiB)").count() == 0
+    browser.go("trials/1/profiler?rank=9", "Trial 1")
+    browser.wait_for_text("Rank 9 has measured nothing")
