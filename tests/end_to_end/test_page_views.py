@@ -158,3 +158,25 @@ def test_machines_are_charted_by_the_rank_that_measured_them(browser: Browser) -
     assert window.get_by_role("region", name="Free memory (GiB)").count() == 0
     browser.go("trials/1/profiler?rank=9", "Trial 1")
     browser.wait_for_text("Rank 9 has measured nothing")
+
+
+def test_two_hyperparameters_span_a_plane_whose_cells_lead_to_trials(browser: Browser) -> None:
+    window = browser.window
+    browser.go("experiments/1/hyperparameters", "tiny")
+    plane = window.get_by_role("region", name="two hyperparameters")
+    plane.get_by_text("These are few trials").wait_for()
+    assert plane.get_by_text("one of 4 trials").count() == 1
+    # Choosing the other one across exchanges the two.
+    across = plane.get_by_label("Across")
+    other = {"x": "y", "y": "x"}[across.input_value()]
+    across.select_option(other)
+    assert f"x={other}&y={plane.get_by_label('Up').input_value()}" in window.url
+    window.get_by_text("As a table").click()
+    rows = browser.table_rows(f"cells of {other} and {plane.get_by_label('Up').input_value()}")
+    cells = plane.locator(".heat").get_by_role("link")
+    # The root of 4 trials is 2: at most 2 by 2 cells, and all trials are in them.
+    assert cells.count() == len(rows) <= 4
+    assert sum(int(row.split("\t")[2]) for row in rows) == 4
+    cells.first.focus()
+    window.keyboard.press("Enter")
+    browser.see(re.compile("Trial"))
