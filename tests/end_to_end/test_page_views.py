@@ -165,7 +165,7 @@ def test_two_hyperparameters_span_a_plane_whose_cells_lead_to_trials(browser: Br
     browser.go("experiments/1/hyperparameters", "tiny")
     plane = window.get_by_role("region", name="two hyperparameters")
     plane.get_by_text("These are few trials").wait_for()
-    assert plane.get_by_text("one of 4 trials").count() == 1
+    assert plane.get_by_text("some of the 4 trials").count() == 1
     # Choosing the other one across exchanges the two.
     across = plane.get_by_label("Across")
     other = {"x": "y", "y": "x"}[across.input_value()]
@@ -180,3 +180,34 @@ def test_two_hyperparameters_span_a_plane_whose_cells_lead_to_trials(browser: Br
     cells.first.focus()
     window.keyboard.press("Enter")
     browser.see(re.compile("Trial"))
+
+
+def test_a_budget_is_set_and_lifted_and_bills_are_shown_by_month(
+    laptop: Laptop, browser: Browser
+) -> None:
+    window = browser.window
+
+    def budget() -> object:
+        return laptop.json("resource-pool", "describe", "default")["costs"]["budget"]
+
+    browser.go("pools/default", "Pools and agents")
+    browser.wait_for_text(re.compile("budget none"))
+    browser.press("Change budget")
+    amount = window.get_by_label("Dollars a month")
+    amount.fill("250.5")
+    browser.press("Save")
+    browser.wait_for_text(re.compile(r"budget \$250.50"))
+    window.get_by_role("meter", name="spent of the budget").wait_for()
+    assert budget() == 250.5
+    browser.press("Change budget")
+    assert amount.input_value() == "250.5"
+    amount.fill("")
+    browser.press("Save")
+    browser.wait_for_text(re.compile("budget none"))
+    assert budget() is None
+    bills = window.get_by_role("region", name="bills")
+    months = bills.get_by_label("Month (UTC)")
+    earlier = months.locator("option").nth(1).inner_text()
+    months.select_option(earlier)
+    bills.get_by_text(f"Nothing cost anything in {earlier}.").wait_for()
+    assert f"month={earlier}" in window.url

@@ -61,7 +61,7 @@ function Plane(props: { x: string; y: string; measured: Measured[]; metric: stri
     <>
       <p class="quiet">
         The darker a cell, the better is the mean {metric} of its trials; where no trial was there is nothing.{" "}
-        {cells.length} of {columns.count * rows.count} cells have one of {points.length} trials
+        {cells.length} of {columns.count * rows.count} cells have some of the {points.length} trials
         {single > 0 && `, ${single} of them one alone (dashed)`}.{" "}
         {points.length < POINTS_MIN && <strong>These are few trials: what is seen may be chance.</strong>}
       </p>
