@@ -74,12 +74,15 @@ def write_halving(folder: Path) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
-def browser(laptop: Laptop) -> Iterator[Browser]:
+def chromium() -> Iterator[Any]:
+    with start_chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: Any, laptop: Laptop) -> Iterator[Browser]:
     """A window that is signed in."""
-    with (
-        start_chromium() as chromium,
-        open_window(chromium, laptop, viewport={"width": 1280, "height": 900}) as opened,
-    ):
+    with open_window(chromium, laptop, viewport={"width": 1280, "height": 900}) as opened:
         opened.sign_in()
         yield opened
 
@@ -211,3 +214,23 @@ def test_a_budget_is_set_and_lifted_and_bills_are_shown_by_month(
     months.select_option(earlier)
     bills.get_by_text(f"Nothing cost anything in {earlier}.").wait_for()
     assert f"month={earlier}" in window.url
+
+
+def test_they_are_as_good_in_the_dark_and_on_a_narrow_screen(chromium: Any, laptop: Laptop) -> None:
+    narrow = {"width": 390, "height": 800}
+    with open_window(chromium, laptop, viewport=narrow, color_scheme="dark") as phone:
+        phone.sign_in()
+        for path, title, content in (
+            ("experiments/1/rungs", "tiny", "As a table"),
+            ("experiments/1/hyperparameters", "tiny", "Two of them"),
+            ("trials/1/profiler", "Trial 1", "Free memory (GiB)"),
+            ("create?experiment=1", "New experiment", "Seconds a unit trains"),
+            ("pools/default", "Pools and agents", "Bills"),
+        ):
+            phone.go(path, title)
+            phone.wait_for_text(content)
+            assert phone.serious_findings() == [], path
+            # What is wider scrolls in its own box, not with the page.
+            width = phone.window.evaluate("document.documentElement.scrollWidth")
+            assert width <= narrow["width"], path
+        assert phone.faults == []
