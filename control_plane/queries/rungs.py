@@ -1,11 +1,13 @@
 """The brackets and rungs of a search, or its rounds, with who is where."""
 
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from threading import Lock
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment.trial_summaries import Summaries, TrialSummary
 from control_plane.engine.actor_types import actor_type_at
-from control_plane.engine.head import PARTS
+from control_plane.engine.head import HEAD, PARTS
 from control_plane.errors import invalid
 from control_plane.queries.answer import Answer
 from control_plane.queries.experiment import get_experiment
@@ -13,12 +15,15 @@ from control_plane.queries.row_pages import read_rows
 from control_plane.searchers.bracket_progress import BracketProgress, Outcome, SearchedTrial
 from control_plane.searchers.registry import spec_of_plan
 from control_plane.services import Services
+from control_plane.state.table import Key
 
 # The trials that one request looks through, and those that one answer lists in all rungs together.
 TRIALS_MAX = 50_000
 LISTED_MAX = 2_000
 # Rungs of a bracket: of population-based training with more rounds the latest are listed.
 RUNGS_MAX = 200
+# Answers that are kept, of up to 200 KB each.
+ANSWERS_MAX = 32
 
 
 class RungTrial(Answer):
@@ -54,6 +59,34 @@ class Rungs(Answer):
     metric: str
     smaller_is_better: bool
     brackets: list[Bracket]
+
+
+class RungsCache:
+    """The answers about some experiments' rungs that were given last, each good as long as nothing
+    changes in its experiment. Safe to share between threads.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._cache: OrderedDict[tuple[int, int], tuple[int, bytes]] = OrderedDict()
+
+    def list_rungs_json(self, services: Services, experiment_id: int, shown_max: int) -> bytes:
+        """Encode the Rungs of an experiment; raises as `list_rungs` does."""
+        key = experiment_id, shown_max
+        # Who asks meanwhile waits: all compute on the same interpreter.
+        with self._lock:
+            # Before anything else is read: what is newer than this is computed again next time.
+            head = services.table.get(Key(addresses.experiment(experiment_id), HEAD))
+            revision = head.revision if head else 0
+            known = self._cache.get(key)
+            if known is None or known[0] != revision:
+                answer = list_rungs(services, experiment_id, shown_max)
+                known = revision, answer.model_dump_json().encode()
+            self._cache[key] = known
+            self._cache.move_to_end(key)
+            while len(self._cache) > ANSWERS_MAX:
+                self._cache.popitem(last=False)
+            return known[1]
 
 
 def list_rungs(services: Services, experiment_id: int, shown_max: int) -> Rungs:

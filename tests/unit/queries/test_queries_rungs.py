@@ -68,6 +68,21 @@ def test_the_rungs_of_a_halving_tell_who_went_on(cluster: Cluster) -> None:
     assert (top["best_metric"], top["outcomes"]["finished"]) == (0.125, 1)
 
 
+def test_rungs_are_read_again_when_something_changed(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create(HALVING)
+    agent = Agent(cluster)
+    first, _ = agent.take_work()
+    before = cluster.get("/experiments/1/rungs").json
+    with monkeypatch.context() as patch:
+        patch.setattr(rungs, "list_rungs", None)
+        assert cluster.get("/experiments/1/rungs").json == before
+    report(agent, first, 4, 0.5)
+    [rung, _] = cluster.get("/experiments/1/rungs").json["brackets"][0]["rungs"]
+    assert rung["outcomes"] == {**ZERO, "waiting": 1, "training": 1}
+
+
 def test_a_search_without_rungs_has_no_brackets(cluster: Cluster) -> None:
     cluster.create(CONFIG)
     assert cluster.get("/experiments/1/rungs").json["brackets"] == []
