@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from control_plane.objects.signing import HmacUrlSigner
     from control_plane.objects.store import ObjectStore
     from control_plane.queries.metric_series import MetricSeriesCache
+    from control_plane.queries.rungs import RungsCache
     from control_plane.queries.trial_ranking import TrialRankings
     from control_plane.state.table import StateTable
 
@@ -107,6 +108,13 @@ class Services:
         from control_plane.queries.trial_ranking import TrialRankings
 
         return TrialRankings()
+
+    @cached_property
+    def rungs(self) -> RungsCache:
+        """The rungs of the experiments looked at last."""
+        from control_plane.queries.rungs import RungsCache
+
+        return RungsCache()
 
     @cached_property
     def incarnation(self) -> str:

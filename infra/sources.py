@@ -18,7 +18,6 @@ SOURCES = (
 )
 # Parts of the sources that no function imports.
 LEFT_OUT = (
-    "control_plane/simulation",
     "lambdas/dump.py",
     "lambdas/local",
     "lambdas/simulation",

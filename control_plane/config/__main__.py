@@ -16,7 +16,7 @@ from control_plane.config.deadline import deadline_ms
 from control_plane.config.durations import duration_text
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.migration import migrate_config
-from control_plane.config.preview import NotForeseeable, preview_search
+from control_plane.config.preview import preview_report
 from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.config.yaml_document import BYTES_MAX
 from control_plane.findings import printable_line
@@ -50,7 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             variables = config.environment.environment_variables.reveal()
             report |= {"config": config.trial_values(), "environment_variables": variables}
         if options.preview:
-            report["preview"] = _preview(config)
+            report["preview"] = preview_report(
+                config, lambda done: _print_progress(done, config.trials)
+            )
         if options.migrate:
             text = migrate_config(source, overrides=options.config).rstrip("\n")
             report["migrated"] = text + "\n"
@@ -136,25 +138,6 @@ def _check_submittable(config: ExperimentConfig) -> None:
         hint = "give a later time or a duration like '6h'"
         message = f"is over: {deadline} has passed"
         raise ConfigInvalid([Problem("resources.deadline", None, deadline, message, hint)])
-
-
-def _preview(config: ExperimentConfig) -> dict[str, Any]:
-    try:
-        found = preview_search(config, lambda done: _print_progress(done, config.trials))
-    except NotForeseeable as error:
-        raise ConfigInvalid([Problem("searcher.name", None, None, str(error))]) from None
-    rungs = [rung for bracket in found.brackets for rung in bracket.rungs]
-    return {
-        "searcher": config.searcher.name,
-        "unit": config.time_metric or config.unit,
-        "trials": sum(rung.stopped for rung in rungs),
-        "units": sum(rung.stopped * rung.length for rung in rungs),
-        "batches": found.batches,
-        "is_example": found.is_example,
-        "brackets": [
-            {"rungs": [rung._asdict() for rung in bracket.rungs]} for bracket in found.brackets
-        ],
-    }
 
 
 def _print_progress(done: int, total: int | None) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from control_plane.config.experiment import ExperimentConfig
+from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.field_types import BATCH_SIZE
 from control_plane.searchers.blob_store import MemoryBlobStore
 from control_plane.searchers.method import (
@@ -120,6 +121,32 @@ def preview_search(
             for (length, size), trials in trained.items()
         )
     return Preview(tuple(brackets), batches, any(part.depends_on_results for part in parts))
+
+
+def preview_report(
+    config: ExperimentConfig, report_progress: ReportProgress = lambda done: None
+) -> dict[str, Any]:
+    """Report the preview of a search as JSON values, as `detcloud preview-search` shows it.
+
+    Raises:
+        ConfigInvalid: nobody can say what the search will do.
+    """
+    try:
+        found = preview_search(config, report_progress)
+    except NotForeseeable as error:
+        raise ConfigInvalid([Problem("searcher.name", None, None, str(error))]) from None
+    rungs = [rung for bracket in found.brackets for rung in bracket.rungs]
+    return {
+        "searcher": config.searcher.name,
+        "unit": config.time_metric or config.unit,
+        "trials": sum(rung.stopped for rung in rungs),
+        "units": sum(rung.stopped * rung.length for rung in rungs),
+        "batches": found.batches,
+        "is_example": found.is_example,
+        "brackets": [
+            {"rungs": [rung._asdict() for rung in bracket.rungs]} for bracket in found.brackets
+        ],
+    }
 
 
 def _rungs(part: PreviewPart, stopped: Counter[int]) -> Iterator[Rung]:

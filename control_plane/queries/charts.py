@@ -8,7 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pydantic_core import to_json
 
-from control_plane.agents.metric_rows import METRICS, METRICS_END, group_range, read_first_segment
+from control_plane.agents.metric_rows import (
+    RANK_METRICS,
+    RANK_METRICS_END,
+    group_range,
+    rank_range,
+    read_first_segment,
+)
 from control_plane.metrics.lttb import downsample
 from control_plane.metrics.summary import NameSummary
 from control_plane.queries import experiment as experiments
@@ -19,6 +25,7 @@ from control_plane.services import Services
 # Series in one chart, and groups of a trial that are looked through for names.
 SERIES_MAX = 20
 GROUPS_MAX = 100
+RANKS_MAX = 1_000
 
 
 class MetricName(Answer):
@@ -71,16 +78,45 @@ class ExperimentSeries(Answer):
     series: list[SeriesOfTrial]
 
 
-def metric_names_json(services: Services, trial_id: int) -> bytes:
-    """Encode the MetricNames of a trial."""
-    parts = [_group_names_json(services, trial_id, group) for group in _groups(services, trial_id)]
+class MetricRanks(Answer):
+    """The ranks that keep metrics apart from their trial's, in order: 1,000 at most."""
+
+    items: list[int]
+
+
+def list_ranks(services: Services, trial_id: int) -> MetricRanks:
+    """List the ranks of a trial that keep metrics apart."""
+    ranks: list[int] = []
+    first = RANK_METRICS
+    while len(ranks) < RANKS_MAX:
+        segment = read_first_segment(services.table, trial_id, first, RANK_METRICS_END)
+        if segment is None or segment.stream.rank is None:
+            break
+        ranks.append(segment.stream.rank)
+        first = rank_range(segment.stream.rank)[1]
+    return MetricRanks(items=ranks)
+
+
+def metric_names_json(services: Services, trial_id: int, rank: int | None = None) -> bytes:
+    """Encode the MetricNames of a trial, or of what a rank keeps apart."""
+    parts = [
+        _group_names_json(services, trial_id, group, rank)
+        for group in _groups(services, trial_id, rank)
+    ]
     return b'{"items":[%s]}' % b",".join(filter(None, parts))
 
 
 def trial_series_json(
-    services: Services, trial_id: int, group: str, names: Sequence[str], points: int
+    services: Services,
+    trial_id: int,
+    group: str,
+    names: Sequence[str],
+    points: int,
+    rank: int | None = None,
 ) -> bytes:
-    """Encode the TrialSeries of the names; without any, of all up to SERIES_MAX."""
+    """Encode the TrialSeries of the names; without any, of all up to SERIES_MAX. With a rank, of
+    what it keeps apart.
+    """
 
     def draw(series: MetricSeries) -> bytes:
         chosen = list(dict.fromkeys(names)) or list(series.summaries())[:SERIES_MAX]
@@ -91,7 +127,7 @@ def trial_series_json(
         )
         return b'{"series":[%s]}' % b",".join(named)
 
-    return _draw_chart(services, trial_id, group, draw)
+    return _draw_chart(services, trial_id, group, draw, rank)
 
 
 def experiment_series_json(
@@ -122,28 +158,32 @@ def experiment_series_json(
     )
 
 
-def _groups(services: Services, trial_id: int) -> Iterator[str]:
-    first = METRICS
+def _groups(services: Services, trial_id: int, rank: int | None) -> Iterator[str]:
+    first, last = rank_range(rank)
     for _ in range(GROUPS_MAX):
-        segment = read_first_segment(services.table, trial_id, first, METRICS_END)
+        segment = read_first_segment(services.table, trial_id, first, last)
         if segment is None:
             return
         yield segment.stream.group
-        first = group_range(segment.stream.group)[1]
+        first = group_range(segment.stream.group, rank)[1]
 
 
-def _group_names_json(services: Services, trial_id: int, group: str) -> bytes:
+def _group_names_json(services: Services, trial_id: int, group: str, rank: int | None) -> bytes:
     def draw(series: MetricSeries) -> bytes:
         return series.cached_chart("names", lambda: _names_json(group, series))
 
-    return _draw_chart(services, trial_id, group, draw)
+    return _draw_chart(services, trial_id, group, draw, rank)
 
 
 def _draw_chart(
-    services: Services, trial_id: int, group: str, draw: Callable[[MetricSeries], bytes]
+    services: Services,
+    trial_id: int,
+    group: str,
+    draw: Callable[[MetricSeries], bytes],
+    rank: int | None = None,
 ) -> bytes:
     return services.metric_series.draw_chart(
-        services.table, services.objects, trial_id, group, draw
+        services.table, services.objects, trial_id, group, draw, rank
     )
 
 

@@ -164,12 +164,16 @@ class _StreamPart:
 
 
 class _RowSource(NamedTuple):
-    """The place of the rows of one group of a trial."""
+    """The place of the rows of one group of a trial, or of those that a rank keeps apart."""
 
     table: StateTable
     objects: ObjectStore
     trial_id: int
     group: str
+    rank: int | None
+
+
+_SeriesKey = tuple[int, str, int | None]
 
 
 class MetricSeriesCache:
@@ -177,7 +181,7 @@ class MetricSeriesCache:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._cache: OrderedDict[tuple[int, str], tuple[MetricSeries, int]] = OrderedDict()
+        self._cache: OrderedDict[_SeriesKey, tuple[MetricSeries, int]] = OrderedDict()
         self._numbers = 0
 
     def __len__(self) -> int:
@@ -190,22 +194,23 @@ class MetricSeriesCache:
         trial_id: int,
         group: str,
         draw: Callable[[MetricSeries], bytes],
+        rank: int | None = None,
     ) -> bytes:
-        """Read what is new of the series and return what `draw` makes of it. Raises TableError,
-        OSError.
+        """Read what is new of the series and return what `draw` makes of it; with a `rank`, of what
+        that process keeps apart from its trial's. Raises TableError, OSError.
         """
-        key = trial_id, group
+        key = trial_id, group, rank
         with self._lock:
             series = self._cache[key][0] if key in self._cache else MetricSeries()
             self._cache.setdefault(key, (series, 0))
         with series.lock:
-            _refresh(_RowSource(table, objects, trial_id, group), series)
+            _refresh(_RowSource(table, objects, trial_id, group, rank), series)
             chart = draw(series)
             numbers = series.count_numbers() + SERIES_NUMBERS
         self._evict(key, series, numbers)
         return chart
 
-    def _evict(self, key: tuple[int, str], series: MetricSeries, numbers: int) -> None:
+    def _evict(self, key: _SeriesKey, series: MetricSeries, numbers: int) -> None:
         """Note the size of a series that was just drawn, and drop the oldest beyond the limit."""
         with self._lock:
             known, before = self._cache.pop(key, (series, 0))
@@ -219,7 +224,10 @@ class MetricSeriesCache:
 def _refresh(source: _RowSource, series: MetricSeries) -> None:
     """Read what is new of the series, or all of it when a new allocation has begun."""
     latest = max(series.ends, default=0)
-    behind = epoch_range(source.group, latest + 1)[0], group_range(source.group)[1]
+    behind = (
+        epoch_range(source.group, latest + 1, source.rank)[0],
+        group_range(source.group, source.rank)[1],
+    )
     if read_first_segment(source.table, source.trial_id, *behind) is not None:
         series.parts.clear()
         series.version += 1
@@ -231,11 +239,11 @@ def _refresh(source: _RowSource, series: MetricSeries) -> None:
 def _end_steps(source: _RowSource) -> dict[int, float]:
     """The step before which each allocation's reports count."""
     began: dict[int, float] = {}
-    first, last = group_range(source.group)
+    first, last = group_range(source.group, source.rank)
     while segment := read_first_segment(source.table, source.trial_id, first, last):
         epoch = segment.stream.epoch
         began[epoch] = segment.read_first_step(source.objects)
-        first = epoch_range(source.group, epoch)[1]
+        first = epoch_range(source.group, epoch, source.rank)[1]
     return {
         epoch: min((began[other] for other in began if other > epoch), default=float("inf"))
         for epoch in began
@@ -244,11 +252,11 @@ def _end_steps(source: _RowSource) -> dict[int, float]:
 
 def _read_new(source: _RowSource, series: MetricSeries) -> None:
     """Read the reports of the latest allocation that are new; at first, everything."""
-    last = group_range(source.group)[1]
+    group_first, last = group_range(source.group, source.rank)
     known = [(stream, part.sort) for stream, part in series.parts.items()]
     latest = max(series.ends)
     known = [(stream, sort) for stream, sort in known if stream.epoch == latest]
-    first = epoch_range(source.group, latest)[0] if known else group_range(source.group)[0]
+    first = epoch_range(source.group, latest, source.rank)[0] if known else group_first
     # Before, between and behind the streams that are known, and behind what was read of each.
     starts = [first, *(f"{sort}!" for _, sort in known)]
     stops = [*(stream.range_start for stream, _ in known), last]

@@ -11,6 +11,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from control_plane.findings import Finding
 from control_plane.searchers.blob_store import BlobStore
+from control_plane.searchers.bracket_progress import ReadBrackets
 from control_plane.searchers.era_rules import SearchRules
 from control_plane.searchers.method import MethodPlan, MethodState, SearchMethod
 from control_plane.searchers.options import SearcherOptions
@@ -85,6 +86,8 @@ class SearcherSpec(Generic[Options, Plan]):
     """
     trains_to_end: bool = False
     """Whether each trial trains to the full length, whatever its results."""
+    read_brackets: ReadBrackets | None = None
+    """Reads how far its trials have come by bracket and rung; None: they are not compared so."""
     training_count: Callable[[Options], int] | None = None
     """Counts how often the first length is trained; None: once by each trial."""
     listing_order: int = 100

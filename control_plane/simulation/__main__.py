@@ -17,19 +17,17 @@ from control_plane.config.__main__ import add_overrides_argument, problem_values
 from control_plane.config.check import check_config
 from control_plane.config.deadline import deadline_ms, span_ms
 from control_plane.config.experiment import ExperimentConfig
-from control_plane.config.problems import ConfigInvalid, Problem
-from control_plane.simulation.experiment import (
-    SimulationResult,
-    SimulationStuck,
-    simulate_experiment,
-)
+from control_plane.config.problems import ConfigInvalid
+from control_plane.simulation.experiment import SimulationResult
 from control_plane.simulation.learning_curves import LearningCurves
 from control_plane.simulation.recorded_curves import CurvesInvalid, RecordedCurves, read_curves
-from control_plane.simulation.submission import (
-    TimeMetricUnknown,
-    simulated_submission,
-    time_lengths,
-    validation_schedule,
+from control_plane.simulation.search_simulation import (
+    check_simulable,
+    refusal,
+    simulate_search,
+    simulated_lengths,
+    simulation_report,
+    synthetic_curves,
 )
 from control_plane.simulation.synthetic_curves import SyntheticCurves
 from control_plane.spot.comparison import compare_policies
@@ -76,70 +74,38 @@ def _simulate(options: argparse.Namespace) -> dict[str, Any]:
     config = check_config(
         read_config(options.file), overrides=options.config, seed_default=options.seed
     )
-    _check_slots(config, options.slots)
-    if config.searcher.is_open_ended:
-        text = "is missing, so that only their code knows how long trials train"
-        raise _refusal(
-            "searcher.max_length", text, "simulate with --config searcher.max_length=..."
-        )
+    check_simulable(config, options.slots, missing_package_reason(config.searcher.name))
     allowed_ms = _time_to_deadline_ms(config, options)
     started = time.perf_counter()
-    try:
-        submission = simulated_submission(config)
-        curves = _learning_curves(config, options)
-        outcome = simulate_experiment(
-            submission,
-            options.slots,
-            curves,
-            validation_schedule=validation_schedule(config),
-            suggest=suggest_from_parts,
-            on_progress=lambda ended: _write_progress(ended, config.trials),
-        )
-    except TimeMetricUnknown as error:
-        hint = "simulate with max_length, or with time_metric batches, records or epochs"
-        raise _refusal("searcher.time_metric", str(error), hint) from None
-    except SimulationStuck as error:
-        raise _refusal("searcher", f"cannot be simulated: {error}") from None
+    curves = _learning_curves(config, options)
+    outcome = simulate_search(
+        config,
+        options.slots,
+        curves,
+        suggest_from_parts,
+        on_progress=lambda ended: _write_progress(ended, config.trials),
+    )
     seconds = time.perf_counter() - started
-    report = _report(config, options.slots, outcome) | {"wall_seconds": round(seconds, 3)}
+    report = simulation_report(config, options.slots, outcome) | {"wall_seconds": round(seconds, 3)}
     report["curves"] = _curves_report(curves, outcome)
     if allowed_ms is not None:
         report["spot"] = _compare_on_spot(options, outcome.makespan_ms, allowed_ms)
     return report
 
 
-def _check_slots(config: ExperimentConfig, slots: int) -> None:
-    needed = max(1, config.job.slots_per_trial)
-    if slots < needed:
-        text = f"is {needed}, but --slots gives the cluster {slots}: no trial could ever start"
-        raise _refusal("resources.slots_per_trial", text, f"raise --slots to at least {needed}")
-    if config.searcher.name == "custom":
-        text = "cannot be simulated: what a custom search does is decided outside of the cluster"
-        raise _refusal("searcher.name", text, "simulate another searcher")
-    if why := missing_package_reason(config.searcher.name):
-        raise _refusal("searcher.name", why)
-
-
 def _learning_curves(
     config: ExperimentConfig, options: argparse.Namespace
 ) -> SyntheticCurves | RecordedCurves:
-    plan, lengths = config.search_plan(), time_lengths(config)
-    space = plan.space
     if options.curves is None:
-        return SyntheticCurves(
-            space=space,
-            lengths=lengths,
-            full_length=plan.method.max_length,
-            smaller_is_better=config.searcher.smaller_is_better,
-            seed=options.seed,
-            unit_seconds=options.seconds_per_unit or 1.0,
-        )
+        return synthetic_curves(config, options.seed, options.seconds_per_unit or 1.0)
     try:
         trials = read_curves(_read_file(options.curves), config.searcher.metric)
-        return RecordedCurves(trials, space, lengths, options.seconds_per_unit)
+        return RecordedCurves(
+            trials, config.search_plan().space, simulated_lengths(config), options.seconds_per_unit
+        )
     except CurvesInvalid as error:
         place = "the curves" if options.curves == "-" else options.curves
-        raise _refusal(": ".join(filter(None, (place, error.path))), str(error)) from None
+        raise refusal(": ".join(filter(None, (place, error.path))), str(error)) from None
 
 
 def _read_file(file: str) -> str:
@@ -149,7 +115,7 @@ def _read_file(file: str) -> str:
         return Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise _refusal(file, f"cannot be read: {reason}") from None
+        raise refusal(file, f"cannot be read: {reason}") from None
 
 
 def _time_to_deadline_ms(config: ExperimentConfig, options: argparse.Namespace) -> int | None:
@@ -158,23 +124,23 @@ def _time_to_deadline_ms(config: ExperimentConfig, options: argparse.Namespace) 
     if options.spot_availability is None and options.spot_trace is None:
         if asked is not None:
             hint = "give --spot-availability or --spot-trace"
-            raise _refusal("--deadline", "needs the spot machines to meet it with", hint)
+            raise refusal("--deadline", "needs the spot machines to meet it with", hint)
         return None
     place = "resources.deadline" if asked is None else "--deadline"
     text = config.resources.deadline if asked is None else asked
     if text is None:
-        raise _refusal("--deadline", "is needed where spot machines are simulated")
+        raise refusal("--deadline", "is needed where spot machines are simulated")
     try:
         allowed_ms = span_ms(text)
         if allowed_ms is None:
             deadline_ms(text, 0)
     except ValueError as error:
-        raise _refusal(place, f"{error}, not {text!r:.60}") from None
+        raise refusal(place, f"{error}, not {text!r:.60}") from None
     if allowed_ms is None:
         hint = "give --deadline, such as 6h"
-        raise _refusal(place, "is a moment, but virtual time knows durations only", hint)
+        raise refusal(place, "is a moment, but virtual time knows durations only", hint)
     if allowed_ms > DAYS_MAX * 86_400_000:
-        raise _refusal(place, f"is simulated for up to {DAYS_MAX} days, not {text}")
+        raise refusal(place, f"is simulated for up to {DAYS_MAX} days, not {text}")
     return allowed_ms
 
 
@@ -185,12 +151,12 @@ def _compare_on_spot(options: argparse.Namespace, work_ms: int, allowed_ms: int)
     trace = _spot_trace(options, allowed_ms)
     if not 0 <= options.changeover_seconds <= 86_400:
         text = f"must be between 0 and 86400 seconds, not {options.changeover_seconds:g}"
-        raise _refusal("--changeover-seconds", text)
+        raise refusal("--changeover-seconds", text)
     job = trace_job(trace, max(1, work_ms), allowed_ms, round(1000 * options.changeover_seconds))
     if not job.is_feasible:
         least = (work_ms + job.changeover_ms) / 1000
         text = f"leaves {allowed_ms / 1000:g} s, but on-demand machines alone need {least:g} s"
-        raise _refusal("the deadline", text, "give it more time, or --slots")
+        raise refusal("the deadline", text, "give it more time, or --slots")
     return compare_policies(job, trace)
 
 
@@ -198,43 +164,17 @@ def _spot_trace(options: argparse.Namespace, allowed_ms: int) -> SpotTrace:
     if options.spot_trace is None:
         if not 0 <= options.spot_availability <= 1:
             text = f"must be a share between 0 and 1, not {options.spot_availability:g}"
-            raise _refusal("--spot-availability", text)
+            raise refusal("--spot-availability", text)
         return generate_trace(options.spot_availability, allowed_ms, options.seed % 2**32)
     try:
         trace = read_trace(_read_file(options.spot_trace))
     except TraceInvalid as error:
-        raise _refusal(options.spot_trace, str(error)) from None
+        raise refusal(options.spot_trace, str(error)) from None
     if trace.length_ms < allowed_ms:
         lasts, needed = trace.length_ms / 1000, allowed_ms / 1000
         text = f"lasts {lasts:g} s, but the deadline is after {needed:g} s"
-        raise _refusal(options.spot_trace, text)
+        raise refusal(options.spot_trace, text)
     return trace
-
-
-def _refusal(path: str, message: str, hint: str = "") -> ConfigInvalid:
-    return ConfigInvalid([Problem(path, None, None, message, hint)])
-
-
-def _report(config: ExperimentConfig, slots: int, outcome: SimulationResult) -> dict[str, Any]:
-    experiment, account = outcome.experiment, outcome.usage
-    return {
-        "searcher": config.searcher.name,
-        "metric": config.searcher.metric,
-        "smaller_is_better": config.searcher.smaller_is_better,
-        "unit": config.unit,
-        "slots": slots,
-        "slots_per_trial": config.job.slots_per_trial,
-        "state": experiment.status.value,
-        "makespan_seconds": outcome.makespan_ms / 1000,
-        "trials": experiment.trials,
-        "units": account.units,
-        "batches": account.batches,
-        "slot_seconds": account.slot_ms / 1000,
-        "slot_use": outcome.slot_utilization(slots),
-        "best_metric": experiment.best_metric,
-        "best_trial": experiment.best_trial,
-        "best": [[at_ms / 1000, metric] for at_ms, metric in outcome.improvements],
-    }
 
 
 def _curves_report(curves: LearningCurves, outcome: SimulationResult) -> dict[str, Any]:

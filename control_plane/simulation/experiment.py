@@ -21,6 +21,7 @@ from control_plane.simulation.machines import (
 from control_plane.simulation.virtual_clock import VirtualClock
 
 PROGRESS_EVERY_TRIALS = 100
+EVENTS_PER_CALL = 200
 
 ProgressCallback = Callable[[int], None]
 """Takes the number of trials that have ended, every PROGRESS_EVERY_TRIALS."""
@@ -57,16 +58,18 @@ def simulate_experiment(
     validation_schedule: ValidationSchedule | None = None,
     suggest: SuggestionSource | None = None,
     on_progress: ProgressCallback = lambda ended: None,
+    on_events: Callable[[], None] = lambda: None,
 ) -> SimulationResult:
     """Run a submitted experiment on an empty pool of `slots` slots, submitted at time 0. A search
-    that asks a model needs `suggest`.
+    that asks a model needs `suggest`. Every few hundred events `on_events` is called, and may
+    raise.
 
     Raises:
         SimulationStuck: it waits for something that never comes; the message says what.
     """
     return _Simulation(
         submission, slots, curves, validation_schedule or ValidationSchedule(), suggest
-    ).run(on_progress)
+    ).run(on_progress, on_events)
 
 
 class _Simulation:
@@ -90,12 +93,15 @@ class _Simulation:
         self._machines.enrol_machines(submission.settings.pool, sizes)
         self._actors.post_messages(self._address, submission)
 
-    def run(self, on_progress: ProgressCallback) -> SimulationResult:
+    def run(self, on_progress: ProgressCallback, on_events: Callable[[], None]) -> SimulationResult:
         self._actors.deliver_messages()
-        ended = 0
+        ended = events = 0
         while not (experiment := self._experiment()).status.is_final:
             if not self._clock.run_next():
                 raise SimulationStuck(self._stuck_text(experiment))
+            events += 1
+            if events % EVENTS_PER_CALL == 0:
+                on_events()
             done = experiment.trials - experiment.trials_open
             if done >= ended + PROGRESS_EVERY_TRIALS:
                 ended = done

@@ -33,6 +33,7 @@ VIEWS: dict[str, tuple[str | re.Pattern[str], str]] = {
     "experiments": ("Experiments", "newest first"),
     "experiments/1": (LOUD, "Best so far"),
     "experiments/1/trials": (LOUD, "4 trials"),
+    "experiments/1/rungs": (LOUD, "are not compared at rungs"),
     "experiments/1/hyperparameters": (LOUD, "Importance"),
     "experiments/1/checkpoints": (LOUD, "Files"),
     "experiments/1/configuration": (LOUD, "searcher:"),

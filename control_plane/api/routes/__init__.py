@@ -24,6 +24,8 @@ NOUNS: Mapping[str, frozenset[str]] = {
     "search_methods": frozenset({"experiments"}),
     "history": frozenset({"experiments"}),
     "experiment_code": frozenset({"experiments"}),
+    "rungs": frozenset({"experiments"}),
+    "search_previews": frozenset({"search-previews"}),
     "trials": frozenset({"trials"}),
     "metrics": frozenset({"trials", "experiments"}),
     "logs": frozenset({"trials"}),

@@ -19,6 +19,7 @@ router = guarded_router("metrics")
 TrialId = Annotated[int, Path(ge=1, le=10**12 - 1)]
 Group = Annotated[str, Query(min_length=1, max_length=64)]
 Name = Annotated[str, Query(max_length=NAME_CHARACTERS_MAX)]
+Rank = Annotated[int | None, Query(ge=0, le=99_999)]
 
 
 @router.get("/trials/{trial_id}/metrics")
@@ -28,7 +29,7 @@ def list_metrics(
     services: ServicesParameter,
     page: PageParameters,
     group: Group | None = None,
-    rank: Annotated[int | None, Query(ge=0, le=99_999)] = None,
+    rank: Rank = None,
 ) -> Page[metrics.Metrics]:
     """List reports by group, then in the order of reporting; with a rank, what it keeps apart."""
     epoch = trials.get_trial(services, trial_id).epoch
@@ -37,10 +38,20 @@ def list_metrics(
 
 @router.get("/trials/{trial_id}/metrics/names", response_model=charts.MetricNames)
 @require_role(*USER_ROLES)
-def list_names(trial_id: TrialId, services: ServicesParameter) -> Response:
-    """List the names of a trial's numeric metrics, by group."""
+def list_names(trial_id: TrialId, services: ServicesParameter, rank: Rank = None) -> Response:
+    """List the names of a trial's numeric metrics, by group; with a rank, of what it keeps
+    apart.
+    """
     trials.get_trial(services, trial_id)
-    return json_response(charts.metric_names_json(services, trial_id))
+    return json_response(charts.metric_names_json(services, trial_id, rank))
+
+
+@router.get("/trials/{trial_id}/metrics/ranks")
+@require_role(*USER_ROLES)
+def list_ranks(trial_id: TrialId, services: ServicesParameter) -> charts.MetricRanks:
+    """List the ranks that keep metrics apart from the trial's own."""
+    trials.get_trial(services, trial_id)
+    return charts.list_ranks(services, trial_id)
 
 
 @router.get("/trials/{trial_id}/metrics/series", response_model=charts.TrialSeries)
@@ -51,10 +62,13 @@ def draw_trial(
     group: Group,
     name: Annotated[list[Name], Query(max_length=charts.SERIES_MAX)] = [],  # noqa: B006
     points: Annotated[int, Query(ge=3, le=2_000)] = 500,
+    rank: Rank = None,
 ) -> Response:
-    """Draw series of a trial; without a name, of all numeric names of the group, 20 at most."""
+    """Draw series of a trial; without a name, of all numeric names of the group, 20 at most. With a
+    rank, of what it keeps apart.
+    """
     trials.get_trial(services, trial_id)
-    return json_response(charts.trial_series_json(services, trial_id, group, name, points))
+    return json_response(charts.trial_series_json(services, trial_id, group, name, points, rank))
 
 
 @router.get("/experiments/{experiment_id}/metrics", response_model=charts.ExperimentSeries)

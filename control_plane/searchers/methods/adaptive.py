@@ -25,6 +25,7 @@ from control_plane.searchers.halving.options import (
     find_budget_problems,
     find_too_many_rungs,
 )
+from control_plane.searchers.halving.rung_progress import read_multi_bracket
 from control_plane.searchers.halving.synchronous import RungLadder
 from control_plane.searchers.spec import SearcherSpec
 
@@ -99,5 +100,6 @@ SPEC = SearcherSpec[Options, MultiBracketPlan](
     make_method=make_multi_bracket,
     trial_count=lambda options, plan, space: plan.trial_count,
     preview=preview_brackets,
+    read_brackets=read_multi_bracket,
     find_problems=_find_problems,
 )

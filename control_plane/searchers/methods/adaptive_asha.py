@@ -29,6 +29,7 @@ from control_plane.searchers.halving.options import (
     Mode,
     find_too_many_rungs,
 )
+from control_plane.searchers.halving.rung_progress import read_multi_bracket
 from control_plane.searchers.halving.rungs import count_powers, power
 from control_plane.searchers.options import TrialCountOptions
 from control_plane.searchers.spec import SearcherSpec
@@ -126,5 +127,6 @@ SPEC = SearcherSpec[Options, MultiBracketPlan](
     make_method=make_multi_bracket,
     trial_count=_trial_count,
     preview=preview_brackets,
+    read_brackets=read_multi_bracket,
     find_problems=lambda options, rules: find_too_many_rungs(options),
 )

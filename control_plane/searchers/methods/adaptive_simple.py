@@ -16,6 +16,7 @@ from control_plane.searchers.halving.multi_bracket import (
     rung_counts,
 )
 from control_plane.searchers.halving.options import AdaptiveOptions, FewTrials
+from control_plane.searchers.halving.rung_progress import read_multi_bracket
 from control_plane.searchers.halving.synchronous import RungLadder
 from control_plane.searchers.spec import SearcherSpec
 
@@ -70,4 +71,5 @@ SPEC = SearcherSpec[Options, MultiBracketPlan](
     make_method=make_multi_bracket,
     trial_count=lambda options, plan, space: plan.trial_count,
     preview=preview_brackets,
+    read_brackets=read_multi_bracket,
 )

@@ -8,6 +8,7 @@ from control_plane.searchers.halving.options import (
     HalvingOptions,
     find_too_many_rungs,
 )
+from control_plane.searchers.halving.rung_progress import read_bracket
 from control_plane.searchers.options import TrialCountOptions
 from control_plane.searchers.spec import SearcherSpec
 
@@ -36,5 +37,6 @@ SPEC = SearcherSpec[StepAsyncHalving | LengthAsyncHalving, HalvingPlan](
     make_method=lambda plan, space, blobs: make_only_bracket(plan, blobs),
     trial_count=lambda options, plan, space: plan.max_trials,
     preview=lambda plan: [preview_bracket(plan)],
+    read_brackets=read_bracket,
     find_problems=lambda options, rules: find_too_many_rungs(options),
 )

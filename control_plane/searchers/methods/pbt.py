@@ -9,9 +9,11 @@ blobs of 250. The hyperparameters of a trial are a blob of their own.
 """
 
 import struct
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Annotated, Final, Literal, NamedTuple
 from uuid import UUID
 
@@ -21,6 +23,14 @@ from control_plane.evolve import evolve
 from control_plane.field_types import Count, Fraction, Measured, Steps
 from control_plane.findings import Finding, shown_count
 from control_plane.searchers.blob_store import BlobStore
+from control_plane.searchers.bracket_progress import (
+    BracketProgress,
+    Outcome,
+    RungProgress,
+    RungTrial,
+    SearchedTrial,
+    rank_key,
+)
 from control_plane.searchers.era_rules import SearchRules
 from control_plane.searchers.exploration import Exploration
 from control_plane.searchers.halving.rungs import WORST_RESULT, signed_metric
@@ -239,6 +249,13 @@ class PopulationSearch(SearchMethod[PopulationState]):
             return MethodStep(evolve(state, changed=end), operations)
         return MethodStep(evolve(state, pending=0, pending_closes=0, changed=0), operations)
 
+    def read_members(self, count: int) -> Iterator[Member]:
+        """Read the records of the first `count` trials, as far as there are any."""
+        for number in range(-(-count // _MEMBERS_PER_BLOB)):
+            blob = self._blobs.read(f"trials/{number}") or b""
+            for values in islice(_MEMBER.iter_unpack(blob), count - number * _MEMBERS_PER_BLOB):
+                yield Member(*values)
+
     def progress(self, state: PopulationState, tally: Tally) -> float:
         """Compute the share of the training of all rounds; in the step era also of the validations
         and of the checkpoints that copies take.
@@ -388,6 +405,76 @@ def _preview(plan: PopulationPlan) -> list[PreviewPart]:
     return [PreviewPart(plan, depends_on_results=replaces, has_expectation=False)]
 
 
+def _read_brackets(
+    plan: PopulationPlan,
+    state: PopulationState,
+    blobs: BlobStore,
+    trials: Sequence[SearchedTrial],
+    shown_max: int,
+) -> list[BracketProgress]:
+    """Read the rounds that have begun as the rungs of one bracket; see ReadBrackets. The length of
+    a round is what its trials have trained with their originals.
+
+    The result of a trial is that of its last round alone: the best metric of a round is known where
+    those that went on have no later one yet.
+    """
+    begun = min(state.rounds + 1, plan.num_rounds)
+    rounds = [_Round([], Counter()) for _ in range(begun)]
+    # Rounds in which more of those that went on are to be shown: all others are only counted.
+    roomy = list(range(begun))
+    went_on = [0] * (begun + 1)
+    members = PopulationSearch(plan, blobs).read_members(len(trials))
+    for number, (member, trial) in enumerate(zip(members, trials, strict=False)):
+        if member.born >= begun:
+            # Created by an end of a round that the state does not have yet.
+            continue
+        went_on[member.born] += 1
+        went_on[min(max(member.measured, member.born), begun)] -= 1
+        for place in roomy[bisect_left(roomy, member.born) : bisect_left(roomy, member.measured)]:
+            rounds[place].trials.append(RungTrial(number, None, Outcome.PROMOTED))
+            if len(rounds[place].trials) >= shown_max:
+                roomy.remove(place)
+        last = member.measured if member.gone else state.rounds
+        for place in range(max(member.measured, member.born), min(last + 1, begun)):
+            outcome = _outcome(member, place, state, plan).when_open(is_open=trial.is_open)
+            has_result = place == member.measured and member.result != WORST_RESULT
+            metric = signed_metric(member.result, plan.smaller_is_better) if has_result else None
+            rounds[place].trials.append(RungTrial(number, metric, outcome))
+            rounds[place].outcomes[outcome] += 1
+    rungs: list[RungProgress] = []
+    for place, ((own, outcomes), earlier) in enumerate(
+        zip(rounds, accumulate(went_on), strict=False)
+    ):
+        own.sort(key=lambda one: rank_key(one, plan.smaller_is_better))
+        best = own[0].metric if own and not earlier else None
+        outcomes[Outcome.PROMOTED] += earlier
+        length = (place + 1) * plan.length_per_round
+        rungs.append(RungProgress(length, outcomes, best, tuple(own[:shown_max])))
+    return [BracketProgress(tuple(rungs))]
+
+
+class _Round(NamedTuple):
+    """The trials of a round, and how many had which outcome but those with a later result."""
+
+    trials: list[RungTrial]
+    outcomes: Counter[Outcome]
+
+
+def _outcome(member: Member, place: int, state: PopulationState, plan: PopulationPlan) -> Outcome:
+    """Return what became of a member in a round that it took part in."""
+    if member.measured > place:
+        return Outcome.PROMOTED
+    if member.gone and member.result == WORST_RESULT:
+        return Outcome.EXITED
+    if member.measured < place:
+        return Outcome.TRAINING
+    if place == plan.num_rounds - 1 and state.rounds > place:
+        return Outcome.FINISHED
+    if member.gone:
+        return Outcome.STOPPED
+    return Outcome.WAITING if place == state.rounds else Outcome.PROMOTED
+
+
 SPEC = SearcherSpec[StepPbt | LengthPbt, PopulationPlan](
     name="pbt",
     listing_order=9,
@@ -399,6 +486,7 @@ SPEC = SearcherSpec[StepPbt | LengthPbt, PopulationPlan](
     make_method=lambda plan, space, blobs: PopulationSearch(plan, blobs),
     trial_count=lambda options, plan, space: plan.max_trials,
     preview=_preview,
+    read_brackets=_read_brackets,
     find_problems=_find_problems,
     # Each member trains one length in each round, whoever that is.
     training_count=lambda options: options.population_size * options.num_rounds,

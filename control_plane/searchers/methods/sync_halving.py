@@ -12,6 +12,7 @@ from control_plane.searchers.halving.options import (
     find_budget_problems,
     find_too_many_rungs,
 )
+from control_plane.searchers.halving.rung_progress import read_bracket
 from control_plane.searchers.halving.synchronous import (
     RungLadder,
     SyncHalvingPlan,
@@ -64,5 +65,6 @@ SPEC = SearcherSpec[Options, SyncHalvingPlan](
     make_method=lambda plan, space, blobs: make_only_bracket(plan, blobs),
     trial_count=lambda options, plan, space: plan.first_trials,
     preview=lambda plan: [preview_bracket(plan)],
+    read_brackets=read_bracket,
     find_problems=_find_problems,
 )

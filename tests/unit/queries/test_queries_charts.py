@@ -257,3 +257,31 @@ def test_metrics_of_a_rank_are_listed_by_themselves(cluster: Cluster, agent: Age
     assert read_items(rest) == of_rank[19:]
     names = cluster.get("/trials/1/metrics/names").json["items"]
     assert [(one["group"], one["count"]) for one in names] == [("training", 1)]
+
+
+def test_what_a_rank_keeps_apart_is_drawn_by_its_rank(cluster: Cluster, agent: Agent) -> None:
+    agent.report("1.1", metrics(10, "cpu", busy=50))
+    for rank, busy in ((3, 30), (12, 12)):
+        lines = [metrics(10 * n, "cpu", busy=busy + n) for n in (1, 2)]
+        agent.report("1.1", *({**line, "kind": "rank_metrics"} for line in lines), writer=str(rank))
+    assert cluster.get("/trials/1/metrics/ranks").json == {"items": [3, 12]}
+    assert series(cluster, "group=cpu") == {"busy": [[10, 50]]}
+    assert series(cluster, "group=cpu&rank=3") == {"busy": [[10, 31], [20, 32]]}
+    assert series(cluster, "group=cpu&rank=12&name=busy") == {"busy": [[10, 13], [20, 14]]}
+    assert series(cluster, "group=cpu&rank=4") == {}
+    [name] = cluster.get("/trials/1/metrics/names?rank=12").json["items"]
+    assert (name["group"], name["name"], name["last"], name["count"]) == ("cpu", "busy", 14, 2)
+    # What comes later is drawn as well, and of another allocation what it repeats counts.
+    line = {**metrics(30, "cpu", busy=33), "kind": "rank_metrics"}
+    agent.report("1.1", line, writer="3")
+    assert series(cluster, "group=cpu&rank=3")["busy"][-1] == [30, 33]
+    restart(agent)
+    agent.report("1.2", {**metrics(20, "cpu", busy=7), "kind": "rank_metrics"}, writer="3")
+    assert series(cluster, "group=cpu&rank=3") == {"busy": [[10, 31], [20, 7]]}
+
+
+def test_a_trial_of_one_process_has_no_ranks_apart(cluster: Cluster, agent: Agent) -> None:
+    agent.report("1.1", metrics(10, "cpu", busy=50))
+    assert cluster.get("/trials/1/metrics/ranks").json == {"items": []}
+    assert cluster.get("/trials/9/metrics/ranks").status == 404
+    assert cluster.get("/trials/1/metrics/series?group=cpu&rank=100000").status == 422

@@ -142,7 +142,7 @@ def test_a_trial_that_fits_nowhere_is_refused(
     words = (path, "--slots", "3", "--config=resources.slots_per_trial=4")
     code, report = run(capsys, *words)
     assert code == 1
-    text = "is 4, but --slots gives the cluster 3: no trial could ever start"
+    text = "is 4, but the simulated cluster has 3: no trial could ever start"
     assert problem(report) == ("resources.slots_per_trial", text)
     _, report = run(capsys, path, "--slots", "0")
     assert problem(report)[0] == "resources.slots_per_trial"

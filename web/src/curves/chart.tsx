@@ -19,11 +19,13 @@ interface Props {
   curves: Curve[];
   isLog: boolean;
   yLabel: string;
+  /** Whether steps are seconds since 1970. */
+  isTime?: boolean;
 }
 
 const HEIGHT = 300;
 
-export function Chart({ label, curves, isLog, yLabel }: Props) {
+export function Chart({ label, curves, isLog, yLabel, isTime = false }: Props) {
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const [hidden, setHidden] = useState<ReadonlySet<string>>(new Set());
@@ -35,7 +37,7 @@ export function Chart({ label, curves, isLog, yLabel }: Props) {
 
   useEffect(() => {
     const element = place.current!;
-    const made = new uPlot(options(curves, isLog, yLabel, element, setPointed), data as uPlot.AlignedData, element);
+    const made = new uPlot(options({ label, curves, isLog, yLabel, isTime }, element, setPointed), data as uPlot.AlignedData, element);
     plot.current = made;
     const observer = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height: HEIGHT }));
     observer.observe(element);
@@ -101,9 +103,7 @@ function withoutNegatives([steps, ...curves]: Columns): Columns {
 }
 
 function options(
-  curves: Curve[],
-  isLog: boolean,
-  yLabel: string,
+  { curves, isLog, yLabel, isTime = false }: Props,
   element: HTMLElement,
   onPoint: (place: number | null) => void,
 ): uPlot.Options {
@@ -123,8 +123,8 @@ function options(
     height: HEIGHT,
     legend: { show: false },
     cursor: { drag: { x: true, y: false } },
-    scales: { x: { time: false }, y: { distr: isLog ? 3 : 1 } },
-    axes: [{ ...axis, label: "steps" }, { ...axis, label: yLabel, size: 70 }],
+    scales: { x: { time: isTime }, y: { distr: isLog ? 3 : 1 } },
+    axes: [{ ...axis, label: isTime ? "time" : "steps" }, { ...axis, label: yLabel, size: 70 }],
     series: [{}, ...drawn],
     hooks: { setCursor: [(made) => onPoint(made.cursor.idx ?? null)] },
   };

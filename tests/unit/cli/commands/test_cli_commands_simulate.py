@@ -130,7 +130,7 @@ def test_what_cannot_be_simulated_is_told_in_a_line(
 ) -> None:
     done = detcloud("simulate", search, "--slots", "0")
     assert (done.code, done.out) == (2, "")
-    assert "resources.slots_per_trial: is 1, but --slots gives the cluster 0" in done.err
+    assert "resources.slots_per_trial: is 1, but the simulated cluster has 0" in done.err
     wrong = curves(tmp_path, metric="accuracy")
     done = detcloud("simulate", search, "--slots", "1", "--curves", wrong)
     assert done.code == 2

@@ -8,6 +8,7 @@ import { Shown } from "../../parts/status";
 import { href, setQuery, useRoute } from "../../shell/router";
 import { Findings } from "./findings";
 import { forkConfig, forkTrialConfig } from "./fork";
+import { PreviewPart } from "./preview_part";
 import { useCheck } from "./use_check";
 import { toYaml } from "./yaml";
 
@@ -102,6 +103,7 @@ function Editor({ origin }: { origin: Origin }) {
         <label><input type="checkbox" checked={paused} onChange={(event) => setPaused(event.currentTarget.checked)} /> Begin paused</label>
         <button class="primary" disabled={busy || check.state !== "valid"} onClick={() => void create()}>Create</button>
       </div>
+      <PreviewPart config={text} pool={check.state === "valid" ? check.experiment.resource_pool : null} />
     </>
   );
 }

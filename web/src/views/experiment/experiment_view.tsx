@@ -16,6 +16,7 @@ import { Steering } from "./steering";
 import { HistoryPart } from "./history_part";
 import { HyperparametersPart } from "./hyperparameters_part";
 import { Notes } from "./notes";
+import { RungsPart } from "./rungs_part";
 import { TrialsPart } from "./trials_part";
 
 export type ExperimentWhole = Schemas["ExperimentWithConfig"];
@@ -23,6 +24,7 @@ export type ExperimentWhole = Schemas["ExperimentWithConfig"];
 const TABS = [
   ["curves", "Curves"],
   ["trials", "Trials"],
+  ["rungs", "Rungs"],
   ["hyperparameters", "Hyperparameters"],
   ["checkpoints", "Checkpoints"],
   ["configuration", "Configuration"],
@@ -97,6 +99,7 @@ function Facts({ experiment }: { experiment: ExperimentWhole }) {
 function Part({ experiment }: { experiment: ExperimentWhole }) {
   const tab = useTab(TABS);
   if (tab === "trials") return <TrialsPart experiment={experiment} />;
+  if (tab === "rungs") return <RungsPart experiment={experiment} />;
   if (tab === "hyperparameters") return <HyperparametersPart experiment={experiment} />;
   if (tab === "checkpoints") return <CheckpointTable of="experiments" id={experiment.id!} owner={experiment} />;
   if (tab === "configuration") return <ConfigPart config={experiment.config} />;

@@ -8,8 +8,9 @@ import { Empty, Shown } from "../../parts/status";
 import { href } from "../../shell/router";
 import { differingNames, flatten, useTrials, type Trial } from "./all_trials";
 import type { ExperimentWhole } from "./experiment_view";
+import { HeatMapPart } from "./heat_map";
 
-interface Measured {
+export interface Measured {
   id: number;
   metric: number;
   hparams: Record<string, unknown>;
@@ -36,6 +37,8 @@ export function HyperparametersPart({ experiment }: { experiment: ExperimentWhol
             <p class="quiet">A line for each trial; the darker it is, the better is {experiment.metric}.</p>
             <Parallel label="hyperparameters of each trial" names={[...ordered, experiment.metric]}
               rows={parallelRows(measured, ordered, experiment)} />
+            <HeatMapPart names={ordered} measured={measured} metric={experiment.metric}
+              smallerIsBetter={experiment.smaller_is_better} />
             <h2>Each</h2>
             <div class="split">
               {ordered.map((name) => (

@@ -7,6 +7,7 @@ import { dollarsText } from "../../parts/format";
 import { Badge, Moment, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { ConfigPart } from "../experiment/config_part";
+import { BudgetPart } from "./budget_part";
 
 type Pool = Schemas["ResourcePoolWhole"];
 
@@ -46,7 +47,7 @@ export function PoolPart({ name, mark }: { name: string; mark: string }) {
               ? <Action label="Undrain" run={run("undrain")} />
               : <Action label="Drain" question={`Drain ${pool.name}? It takes no new jobs and starts nothing more until it is undrained.`} run={run("drain")} />}
           </div>
-          <Facts pool={pool} />
+          <Facts pool={pool} onDone={live.refresh} />
           {pool.instance_list.length > 0 && (
             <Table label="instances" rows={pool.instance_list} rowKey={({ id }) => id} columns={INSTANCES} />
           )}
@@ -58,13 +59,11 @@ export function PoolPart({ name, mark }: { name: string; mark: string }) {
   );
 }
 
-function Facts({ pool }: { pool: Pool }) {
-  const { budget, instance_cost: cost, idle_cost: idle } = pool.costs;
+function Facts({ pool, onDone }: { pool: Pool; onDone: () => Promise<void> }) {
   return (
     <dl class="facts">
       <dt>Jobs</dt><dd>{pool.jobs}; {pool.running} allocations run, {pool.queued} wait</dd>
-      <dt>This month</dt>
-      <dd>instances {dollarsText(cost)}, of it idle {dollarsText(idle)}; budget {budget === null ? "none" : dollarsText(budget)}</dd>
+      <BudgetPart pool={pool} onDone={onDone} />
       {pool.waits && <><dt>Waits</dt><dd>{pool.waits}</dd></>}
     </dl>
   );

@@ -6,6 +6,7 @@ import { Badge, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href } from "../../shell/router";
 import { AgentList } from "./agent_list";
+import { Bills } from "./bills";
 import { PoolPart } from "./pool_part";
 
 type Pool = Schemas["ResourcePoolView"];
@@ -37,6 +38,7 @@ export function PoolsView({ chosen }: { chosen: string }) {
       {chosen && <PoolPart name={chosen} mark={mark} />}
       <h2>{chosen ? `Agents of ${chosen}` : "Agents"}</h2>
       <AgentList pool={chosen} mark={mark} />
+      <Bills mark={mark} />
     </>
   );
 }

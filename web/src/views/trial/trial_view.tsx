@@ -12,11 +12,13 @@ import { flatten } from "../experiment/all_trials";
 import { motionOf } from "../experiment/experiment_view";
 import { LogsPart } from "./logs_part";
 import { MetricsPart } from "./metrics_part";
+import { ProfilerPart } from "./profiler_part";
 
 export type TrialWhole = Schemas["TrialWithEnvironment"];
 
 const TABS = [
   ["metrics", "Metrics"],
+  ["profiler", "Profiler"],
   ["logs", "Logs"],
   ["checkpoints", "Checkpoints"],
   ["environment", "Environment"],
@@ -59,6 +61,7 @@ export function TrialView({ id }: { id: number }) {
 
 function Part({ trial }: { trial: TrialWhole }) {
   const tab = useTab(TABS);
+  if (tab === "profiler") return <ProfilerPart trial={trial} />;
   if (tab === "logs") return <LogsPart id={trial.id} />;
   if (tab === "checkpoints") return <CheckpointTable of="trials" id={trial.id} owner={trial} />;
   if (tab === "environment") return <Environment trial={trial} />;

@@ -1,0 +1,37 @@
+"""The route that previews a search."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from control_plane.access.principals import USER_ROLES
+from control_plane.api.dependencies import ServicesParameter
+from control_plane.api.request_body import RequestBody
+from control_plane.api.route_guards import Caller, guarded_router, require_role
+from control_plane.api.routes.experiments import CONFIG_CHARACTERS_MAX
+from control_plane.usecases.search_previews import SLOTS_MAX, SearchPreview, preview_submission
+from control_plane.usecases.submission import Submission
+
+router = guarded_router("search previews")
+
+
+class SearchPreviewBody(RequestBody):
+    """The body of `POST /search-previews`."""
+
+    config: Annotated[str, Field(max_length=CONFIG_CHARACTERS_MAX)]
+    template: Annotated[str, Field(max_length=100)] | None = None
+    overrides: Annotated[list[Annotated[str, Field(max_length=4096)]], Field(max_length=200)] = []
+    slots: Annotated[int, Field(ge=1, le=SLOTS_MAX)] | None = None
+    seconds_per_unit: Annotated[float, Field(gt=0, le=1e7, allow_inf_nan=False)] = 1.0
+
+
+@router.post("/search-previews")
+@require_role(*USER_ROLES)
+def preview(body: SearchPreviewBody, caller: Caller, services: ServicesParameter) -> SearchPreview:
+    """Preview a search: its trials by bracket and length, and with `slots` an estimate of the time
+    that it takes on them. Nothing is created.
+    """
+    submission = Submission(
+        config=body.config, template=body.template, overrides=body.overrides, model_code=None
+    )
+    return preview_submission(services, submission, caller, body.slots, body.seconds_per_unit)

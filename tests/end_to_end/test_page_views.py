@@ -1,0 +1,236 @@
+"""The views of searches in a real browser over a real cluster: rungs, and what they are made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.browser import Browser, open_window, start_chromium
+from tests.end_to_end.laptop import Laptop
+from tests.end_to_end.tiny_model import write_model
+
+pytestmark = pytest.mark.end_to_end
+
+# A metric whose name would be a script where text is no text.
+METRIC = "<img src=x onerror=\"window.canary='hit'\">"
+# Rungs at 2 and 4 batches of 4 trials, which are all begun at once: one in 2 goes on.
+SEARCHER = {
+    "name": "async_halving",
+    "metric": METRIC,
+    "max_length": {"batches": 4},
+    "num_rungs": 2,
+    "divisor": 2,
+    "max_trials": 4,
+    "max_concurrent_trials": 4,
+}
+
+
+# Each run measures its machine, and writes what the process of rank 3 would of another machine.
+MEASURE = """\
+import time
+from pathlib import Path
+line = {"kind": "rank_metrics", "group": "cpu", "steps_completed": int(time.time()),
+        "metrics": {"cpu_util_simple": 12.5}, "time_ms": 1000 * int(time.time())}
+Path(os.environ["DETCLOUD_TRIAL_DIR"], "out", "report-3.jsonl").write_text(json.dumps(line) + "\\n")
+"""
+PROFILE = """\
+    context.profiler.on(0.1, 1)
+    time.sleep(0.35)
+"""
+INIT = "with core.init() as context:\n"
+
+
+@pytest.fixture(scope="module")
+def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
+    """A cluster with a halving that has ended."""
+    folder = tmp_path_factory.mktemp("views")
+    one = Laptop(folder / "home")
+    try:
+        one.run("up", "--slots", 2)
+        one.run("create", *write_halving(folder))
+        one.run("wait", 1)
+        yield one
+    finally:
+        assert one.end() == []
+
+
+def write_halving(folder: Path) -> tuple[Path, Path]:
+    hyperparameters = {
+        "x": {"type": "double", "minval": 0, "maxval": 1},
+        "y": {"type": "double", "minval": 0, "maxval": 1},
+    }
+    config, model = write_model(folder, hyperparameters=hyperparameters, searcher=SEARCHER)
+    script = model / "train.py"
+    reported = '{"loss": loss}'
+    text = script.read_text()
+    assert text.count(reported) == 1
+    text = text.replace(reported, f"{{{METRIC!r}: loss}}").replace(INIT, MEASURE + INIT + PROFILE)
+    script.write_text(text)
+    return config, model
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with start_chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: Any, laptop: Laptop) -> Iterator[Browser]:
+    """A window that is signed in."""
+    with open_window(chromium, laptop, viewport={"width": 1280, "height": 900}) as opened:
+        opened.sign_in()
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_wrong(browser: Browser) -> Iterator[None]:
+    """Nothing that others wrote became a script, and nothing keeps anybody from the view."""
+    yield
+    assert browser.serious_findings() == []
+    assert browser.window.evaluate("window.canary") is None
+    assert browser.window.evaluate("document.documentElement.scrollWidth") <= 1280
+    assert browser.faults == []
+
+
+def test_rungs_show_each_trial_as_a_link_and_all_of_them_as_a_table(
+    laptop: Laptop, browser: Browser
+) -> None:
+    window = browser.window
+    trials: list[dict[str, Any]] = laptop.json("trial", "list", 1)
+    best = min(trials, key=lambda one: float(one["hparams"]["x"]))["id"]
+    browser.go("experiments/1/rungs", "tiny")
+    picture = window.get_by_role("region", name="rungs").first
+    picture.get_by_text("4 batches").wait_for()
+    # All four trials are in the first rung, and those that went on in the second, too.
+    lower, upper = (row.split("\t") for row in browser.table_rows("rungs"))
+    assert (lower[:3], upper[:2]) == (["1", "2", "4"], ["2", "4"])
+    assert lower[-1] == upper[-1] == f"trial {best}"
+    dots = picture.get_by_role("link")
+    assert dots.count() == 4 + int(upper[2])
+    # The keyboard reaches a dot, which says whose it is and leads there.
+    dot = picture.get_by_role("link", name=re.compile(f"^trial {best}: .*, finished$"))
+    dot.focus()
+    window.keyboard.press("Enter")
+    browser.see(f"Trial {best}")
+
+
+def test_a_search_is_previewed_before_it_is_created(browser: Browser) -> None:
+    window = browser.window
+    browser.go("create?experiment=1", "New experiment")
+    browser.wait_for_text("The configuration is valid.")
+    window.get_by_label("Slots", exact=True).fill("2")
+    window.get_by_label("Seconds a unit trains").fill("60")
+    browser.press("Preview")
+    # Trial i validates at i: of 4 trials, 2 train 4 batches and 2 train 2.
+    browser.wait_for_text("async_halving: 4 trials, 12 batches in all.")
+    rows = [row.split("\t") for row in browser.table_rows("what it would train")]
+    assert [row[:3] for row in rows] == [["2", "4", "2"], ["4", "2", "2"]]
+    # At least the 12 minutes of 12 batches, divided among 2 slots; trials differ in speed.
+    browser.wait_for_text(re.compile(r"min .* on 2 slots, \d+ % used"))
+    text = window.get_by_label("Configuration (YAML)")
+    text.fill(re.sub("max_trials: 4", "max_trials: 8", text.input_value()))
+    browser.wait_for_text("The configuration has changed since.")
+    browser.wait_for_text("The configuration is valid.")
+    browser.press("Preview")
+    browser.wait_for_text("async_halving: 8 trials")
+    # What the cluster refuses is told, and nothing else shown.
+    text.fill(re.sub("max_trials: 8", "max_trials: 30000", text.input_value()))
+    browser.wait_for_text("The configuration is valid.")
+    browser.press("Preview")
+    window.get_by_role("alert").get_by_text("at most 20000").wait_for()
+    assert window.get_by_role("table", name="what it would train").count() == 0
+
+
+def test_machines_are_charted_by_the_rank_that_measured_them(browser: Browser) -> None:
+    window = browser.window
+    browser.go("trials/1/profiler", "Trial 1")
+    for title in ("Processors in use (%)", "Free memory (GiB)"):
+        chart = window.get_by_role("region", name=title)
+        chart.get_by_role("img").locator("canvas").wait_for()
+        value = chart.get_by_role("list", name="curves").locator(".value").inner_text()
+        assert float(value) >= 0
+    window.get_by_label("Rank").select_option("3")
+    processors = window.get_by_role("region", name="Processors in use (%)")
+    processors.get_by_text("12.5").wait_for()
+    assert "rank=3" in window.url
+    assert window.get_by_role("region", name="Free memory (GiB)").count() == 0
+    browser.go("trials/1/profiler?rank=9", "Trial 1")
+    browser.wait_for_text("Rank 9 has measured nothing")
+
+
+def test_two_hyperparameters_span_a_plane_whose_cells_lead_to_trials(browser: Browser) -> None:
+    window = browser.window
+    browser.go("experiments/1/hyperparameters", "tiny")
+    plane = window.get_by_role("region", name="two hyperparameters")
+    plane.get_by_text("These are few trials").wait_for()
+    assert plane.get_by_text("some of the 4 trials").count() == 1
+    # Choosing the other one across exchanges the two.
+    across = plane.get_by_label("Across")
+    other = {"x": "y", "y": "x"}[across.input_value()]
+    across.select_option(other)
+    assert f"x={other}&y={plane.get_by_label('Up').input_value()}" in window.url
+    window.get_by_text("As a table").click()
+    rows = browser.table_rows(f"cells of {other} and {plane.get_by_label('Up').input_value()}")
+    cells = plane.locator(".heat").get_by_role("link")
+    # The root of 4 trials is 2: at most 2 by 2 cells, and all trials are in them.
+    assert cells.count() == len(rows) <= 4
+    assert sum(int(row.split("\t")[2]) for row in rows) == 4
+    cells.first.focus()
+    window.keyboard.press("Enter")
+    browser.see(re.compile("Trial"))
+
+
+def test_a_budget_is_set_and_lifted_and_bills_are_shown_by_month(
+    laptop: Laptop, browser: Browser
+) -> None:
+    window = browser.window
+
+    def budget() -> object:
+        return laptop.json("resource-pool", "describe", "default")["costs"]["budget"]
+
+    browser.go("pools/default", "Pools and agents")
+    browser.wait_for_text(re.compile("budget none"))
+    browser.press("Change budget")
+    amount = window.get_by_label("Dollars a month")
+    amount.fill("250.5")
+    browser.press("Save")
+    browser.wait_for_text(re.compile(r"budget \$250.50"))
+    window.get_by_role("meter", name="spent of the budget").wait_for()
+    assert budget() == 250.5
+    browser.press("Change budget")
+    assert amount.input_value() == "250.5"
+    amount.fill("")
+    browser.press("Save")
+    browser.wait_for_text(re.compile("budget none"))
+    assert budget() is None
+    bills = window.get_by_role("region", name="bills")
+    months = bills.get_by_label("Month (UTC)")
+    earlier = months.locator("option").nth(1).inner_text()
+    months.select_option(earlier)
+    bills.get_by_text(f"Nothing cost anything in {earlier}.").wait_for()
+    assert f"month={earlier}" in window.url
+
+
+def test_they_are_as_good_in_the_dark_and_on_a_narrow_screen(chromium: Any, laptop: Laptop) -> None:
+    narrow = {"width": 390, "height": 800}
+    with open_window(chromium, laptop, viewport=narrow, color_scheme="dark") as phone:
+        phone.sign_in()
+        for path, title, content in (
+            ("experiments/1/rungs", "tiny", "As a table"),
+            ("experiments/1/hyperparameters", "tiny", "Two of them"),
+            ("trials/1/profiler", "Trial 1", "Free memory (GiB)"),
+            ("create?experiment=1", "New experiment", "Seconds a unit trains"),
+            ("pools/default", "Pools and agents", "Bills"),
+        ):
+            phone.go(path, title)
+            phone.wait_for_text(content)
+            assert phone.serious_findings() == [], path
+            # What is wider scrolls in its own box, not with the page.
+            width = phone.window.evaluate("document.documentElement.scrollWidth")
+            assert width <= narrow["width"], path
+        assert phone.faults == []

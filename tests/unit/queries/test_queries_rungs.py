@@ -1,0 +1,100 @@
+"""The rungs of a search over HTTP: ids of trials, counts and what is refused."""
+
+import pytest
+
+from control_plane.queries import rungs
+from tests.unit.api.agent_side import CONFIG, Agent, metrics
+from tests.unit.api.cluster import Cluster
+
+RANDOM = "{name: random, metric: loss, max_length: {batches: 10}, max_trials: 2}"
+HALVING = CONFIG.replace(
+    RANDOM,
+    "{name: async_halving, metric: loss, max_length: {batches: 8}, num_rungs: 2, divisor: 2,"
+    " max_trials: 2, max_concurrent_trials: 2}",
+)
+ZERO = dict.fromkeys(("training", "waiting", "promoted", "stopped", "finished", "exited"), 0)
+
+
+def report(agent: Agent, allocation: str, length: int, loss: float) -> None:
+    agent.report(allocation, metrics(length, "validation", loss=loss))
+    agent.report(allocation, {"kind": "completed", "length": length, "metric": loss})
+
+
+def test_the_rungs_of_a_halving_tell_who_went_on(cluster: Cluster) -> None:
+    cluster.create(HALVING)
+    agent = Agent(cluster)
+    first, second = agent.take_work()
+    report(agent, first, 4, 0.5)
+    report(agent, second, 4, 0.25)
+    answer = cluster.get("/experiments/1/rungs")
+    assert answer.status == 200, answer.body
+    # Of two results one is promoted, the better; the other was left behind as the rung is full.
+    assert answer.json == {
+        "unit": "batches",
+        "metric": "loss",
+        "smaller_is_better": True,
+        "brackets": [
+            {
+                "rungs": [
+                    {
+                        "number": 0,
+                        "length": 4,
+                        "reached": 2,
+                        "outcomes": {**ZERO, "promoted": 1, "stopped": 1},
+                        "best_metric": 0.25,
+                        "trials": [
+                            {"id": 2, "number": 1, "metric": 0.25, "outcome": "promoted"},
+                            {"id": 1, "number": 0, "metric": 0.5, "outcome": "stopped"},
+                        ],
+                    },
+                    {
+                        "number": 1,
+                        "length": 8,
+                        "reached": 1,
+                        "outcomes": {**ZERO, "training": 1},
+                        "best_metric": None,
+                        "trials": [{"id": 2, "number": 1, "metric": None, "outcome": "training"}],
+                    },
+                ]
+            }
+        ],
+    }
+    [rung, _] = cluster.get("/experiments/1/rungs?trials=1").json["brackets"][0]["rungs"]
+    assert [one["id"] for one in rung["trials"]] == [2]
+    assert rung["reached"] == 2
+    # The last rung compares nobody: what is known there is the trial's best metric.
+    report(agent, second, 8, 0.125)
+    top = cluster.get("/experiments/1/rungs").json["brackets"][0]["rungs"][1]
+    assert (top["best_metric"], top["outcomes"]["finished"]) == (0.125, 1)
+
+
+def test_rungs_are_read_again_when_something_changed(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create(HALVING)
+    agent = Agent(cluster)
+    first, _ = agent.take_work()
+    before = cluster.get("/experiments/1/rungs").json
+    with monkeypatch.context() as patch:
+        patch.setattr(rungs, "list_rungs", None)
+        assert cluster.get("/experiments/1/rungs").json == before
+    report(agent, first, 4, 0.5)
+    [rung, _] = cluster.get("/experiments/1/rungs").json["brackets"][0]["rungs"]
+    assert rung["outcomes"] == {**ZERO, "waiting": 1, "training": 1}
+
+
+def test_a_search_without_rungs_has_no_brackets(cluster: Cluster) -> None:
+    cluster.create(CONFIG)
+    assert cluster.get("/experiments/1/rungs").json["brackets"] == []
+    assert cluster.get("/experiments/2/rungs").status == 404
+    assert cluster.get("/experiments/1/rungs?trials=201").status == 422
+
+
+def test_a_search_of_too_many_trials_is_refused(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.create(HALVING)
+    monkeypatch.setattr(rungs, "TRIALS_MAX", 1)
+    answer = cluster.get("/experiments/1/rungs")
+    assert answer.status == 422
+    assert "has 2 trials, and rungs are listed of at most 1" in answer.json["error"]["message"]

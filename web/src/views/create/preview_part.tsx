@@ -1,0 +1,126 @@
+/** What the search would train, computed by the cluster when it is asked to. */
+
+import { useState } from "preact/hooks";
+import { get, send, type Schemas } from "../../api/client";
+import { dollarsText, durationText, messageOf, numberText } from "../../parts/format";
+import { Table, type Column } from "../../parts/table";
+import { slotCost } from "./estimate_cost";
+
+interface Found {
+  config: string;
+  preview: Schemas["SearchPreview"];
+  pool: Schemas["ResourcePoolWhole"];
+}
+
+interface Props {
+  config: string;
+  /** The pool of the experiment; null while the configuration is not valid. */
+  pool: string | null;
+}
+
+export function PreviewPart({ config, pool }: Props) {
+  const [slots, setSlots] = useState("");
+  const [seconds, setSeconds] = useState("1");
+  const [found, setFound] = useState<Found | null>(null);
+  const [error, setError] = useState("");
+  const [busy, setBusy] = useState(false);
+
+  async function preview(): Promise<void> {
+    setBusy(true);
+    setError("");
+    try {
+      const whole = await get("/api/v1/resource-pools/{resource_pool}", { path: { resource_pool: pool! } });
+      const body = { config, slots: Number(slots) || whole.slots || 1, seconds_per_unit: Number(seconds) };
+      setFound({ config, pool: whole, preview: await send("post", "/api/v1/search-previews", { body }) });
+    } catch (failure) {
+      setFound(null);
+      setError(messageOf(failure));
+    }
+    setBusy(false);
+  }
+
+  return (
+    <section aria-label="preview" aria-live="polite">
+      <h2>Preview</h2>
+      <form class="tools" onSubmit={(event) => { event.preventDefault(); void preview(); }}>
+        <label>Slots{" "}
+          <input type="number" min="1" max="10000" placeholder="the pool's" value={slots}
+            onInput={(event) => setSlots(event.currentTarget.value)} />
+        </label>
+        <label>Seconds a unit trains{" "}
+          <input type="number" min="0.000001" max="10000000" step="any" required value={seconds}
+            onInput={(event) => setSeconds(event.currentTarget.value)} />
+        </label>
+        <button disabled={busy || pool === null}>{busy ? "Previewing …" : "Preview"}</button>
+      </form>
+      {error && <p class="failure" role="alert">{error}</p>}
+      {found && (
+        <>
+          {found.config !== config && <p class="failure" role="note">The configuration has changed since.</p>}
+          <Training preview={found.preview} />
+          <Estimate preview={found.preview} pool={found.pool} />
+        </>
+      )}
+    </section>
+  );
+}
+
+type Row = Schemas["PreviewedRung"] & { bracket: number };
+
+function Training({ preview }: { preview: Found["preview"] }) {
+  const { brackets, unit, trials, units, batches } = preview;
+  const rows = brackets.flatMap(({ rungs }, place) => rungs.map((rung): Row => ({ ...rung, bracket: place + 1 })));
+  const isExpected = preview.is_example && rows.every(({ expected }) => expected !== null);
+  return (
+    <>
+      <p>
+        {preview.searcher}: {trials} trials{brackets.length > 1 && ` in ${brackets.length} brackets`}, {numberText(units)} {unit} in
+        all{batches !== null && unit !== "batches" && ` (${numberText(batches)} batches)`}.
+      </p>
+      {preview.is_example && (
+        <p class="quiet">This is an example, in which trial i validates at i: results decide who trains on.</p>
+      )}
+      {isExpected && (
+        <p class="quiet">
+          Expected is where trials end if one in `divisor` goes on:{" "}
+          {numberText(rows.reduce((sum, { expected, length }) => sum + (expected ?? 0) * length, 0))} {unit} in all.
+        </p>
+      )}
+      <Table label="what it would train" rows={rows} rowKey={({ bracket, length }) => `${bracket} ${length}`}
+        columns={columns(unit, brackets.length > 1, isExpected)} />
+    </>
+  );
+}
+
+function columns(unit: string, several: boolean, isExpected: boolean): Column<Row>[] {
+  const bracket: Column<Row> = { key: "bracket", title: "Bracket", isNumber: true, show: (rung) => rung.bracket, value: (rung) => rung.bracket };
+  const expected: Column<Row> = { key: "expected", title: "Expected", isNumber: true, show: (rung) => numberText(rung.expected), value: (rung) => rung.expected };
+  return [
+    ...(several ? [bracket] : []),
+    { key: "length", title: `Train for (${unit})`, isNumber: true, show: ({ length }) => length, value: ({ length }) => length },
+    { key: "reached", title: "Trials that do", isNumber: true, show: ({ reached }) => reached, value: ({ reached }) => reached },
+    { key: "stopped", title: "And end there", isNumber: true, show: ({ stopped }) => stopped, value: ({ stopped }) => stopped },
+    ...(isExpected ? [expected] : []),
+    { key: "all", title: `In all (${unit})`, isNumber: true, show: ({ stopped, length }) => numberText(stopped * length), value: ({ stopped, length }) => stopped * length },
+  ];
+}
+
+function Estimate({ preview, pool }: { preview: Found["preview"]; pool: Found["pool"] }) {
+  const { estimate } = preview;
+  if (!estimate) return <p class="quiet">No estimate of the time: {preview.estimate_missing}</p>;
+  const cost = slotCost(estimate.slot_seconds, pool.offerings);
+  return (
+    <>
+      <dl class="facts">
+        <dt>Takes</dt>
+        <dd>{durationText(estimate.makespan_seconds * 1000)} on {estimate.slots} slots, {Math.round(estimate.slot_use * 100)} % used</dd>
+        <dt>Slot-hours</dt><dd>{numberText(estimate.slot_seconds / 3600)}</dd>
+        {cost !== null && <><dt>Costs</dt><dd>{dollarsText(cost)} at the cheapest slots of {pool.name}, which are never idle</dd></>}
+      </dl>
+      <p class="quiet">
+        Simulated with curves that are made up and nothing that fails: what is found is not foretold.
+        {" "}<code>detcloud simulate --experiment ID</code> follows trials that were trained.
+      </p>
+    </>
+  );
+}

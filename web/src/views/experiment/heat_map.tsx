@@ -1,0 +1,146 @@
+/** A plane of two hyperparameters, coloured by the metric of the trials in each part of it. */
+
+import "./heat_map.css";
+import { heatCells, type Bins, type HeatCell } from "../../curves/heat_cells";
+import { metricScale } from "../../curves/rung_places";
+import { numberText, valueText } from "../../parts/format";
+import { Table, type Column } from "../../parts/table";
+import { href, setQuery, useRoute } from "../../shell/router";
+import type { Measured } from "./hyperparameters_part";
+
+const [CELL_WIDTH, CELL_HEIGHT, LEFT, TOP, BOTTOM] = [70, 36, 170, 22, 84];
+// With fewer trials nothing can be said of a plane.
+const POINTS_MIN = 10;
+
+interface Props {
+  names: string[];
+  measured: Measured[];
+  metric: string;
+  smallerIsBetter: boolean;
+}
+
+export function HeatMapPart({ names, measured, metric, smallerIsBetter }: Props) {
+  const { query } = useRoute();
+  if (names.length < 2) return null;
+  const x = names.find((name) => name === query.get("x")) ?? names[0]!;
+  const others = names.filter((name) => name !== x);
+  const y = others.find((name) => name === query.get("y")) ?? others[0]!;
+  return (
+    <section aria-label="two hyperparameters">
+      <h2>Two of them</h2>
+      <div class="tools">
+        <NameChoice label="Across" names={names} value={x} onChoose={(name) => setQuery({ x: name, y: name === y ? x : y })} />
+        <NameChoice label="Up" names={others} value={y} onChoose={(name) => setQuery({ x, y: name })} />
+      </div>
+      <Plane x={x} y={y} measured={measured} metric={metric} smallerIsBetter={smallerIsBetter} />
+    </section>
+  );
+}
+
+function NameChoice(props: { label: string; names: string[]; value: string; onChoose: (name: string) => void }) {
+  return (
+    <label>{props.label}{" "}
+      <select value={props.value} onChange={(event) => props.onChoose(event.currentTarget.value)}>
+        {props.names.map((name) => <option key={name} value={name}>{name}</option>)}
+      </select>
+    </label>
+  );
+}
+
+function Plane(props: { x: string; y: string; measured: Measured[]; metric: string; smallerIsBetter: boolean }) {
+  const { x, y, metric, smallerIsBetter } = props;
+  const points = props.measured
+    .filter(({ hparams }) => x in hparams && y in hparams)
+    .map(({ id, metric: value, hparams }) => ({ key: id, x: hparams[x], y: hparams[y], metric: value }));
+  if (points.length === 0) return <p class="quiet">No trial has both.</p>;
+  const { columns, rows, cells } = heatCells(points, valueText);
+  const single = cells.filter(({ points: own }) => own.length === 1).length;
+  const label = `${metric} by ${x} and ${y}`;
+  const facts = { x, y, metric, columns, rows, smallerIsBetter };
+  return (
+    <>
+      <p class="quiet">
+        The darker a cell, the better is the mean {metric} of its trials; where no trial was there is nothing.{" "}
+        {cells.length} of {columns.count * rows.count} cells have some of the {points.length} trials
+        {single > 0 && `, ${single} of them one alone (dashed)`}.{" "}
+        {points.length < POINTS_MIN && <strong>These are few trials: what is seen may be chance.</strong>}
+      </p>
+      <div class="scroll" role="region" aria-label={label} tabIndex={0}>
+        <Picture label={label} cells={cells} {...facts} />
+      </div>
+      <details>
+        <summary>As a table</summary>
+        <Table label={`cells of ${x} and ${y}`} rows={cells} rowKey={({ column, row }) => `${column} ${row}`} columns={tableColumns(facts)} />
+      </details>
+    </>
+  );
+}
+
+interface Facts {
+  x: string;
+  y: string;
+  metric: string;
+  columns: Bins;
+  rows: Bins;
+  smallerIsBetter: boolean;
+}
+
+function Picture({ label, cells, x, y, metric, columns, rows, smallerIsBetter }: Facts & { label: string; cells: HeatCell[] }) {
+  const scale = metricScale(cells.map(({ mean }) => mean), smallerIsBetter);
+  const height = TOP + rows.count * CELL_HEIGHT + BOTTOM;
+  const toY = (row: number) => TOP + (rows.count - 1 - row) * CELL_HEIGHT;
+  const below = TOP + rows.count * CELL_HEIGHT;
+  const bins = (count: number) => Array.from({ length: count }, (_, bin) => bin);
+  return (
+    <svg class="heat" width={LEFT + columns.count * CELL_WIDTH + 20} height={height} role="group" aria-label={label}>
+      {cells.map((cell) => {
+        const best = bestOf(cell, smallerIsBetter);
+        const [left, top] = [LEFT + cell.column * CELL_WIDTH, toY(cell.row)];
+        const text = `${x} ${columns.label(cell.column)}, ${y} ${rows.label(cell.row)}: mean ${metric} ${numberText(cell.mean)} `
+          + `of ${cell.points.length} trials, the best is trial ${best.key}`;
+        return (
+          <a key={`${cell.column} ${cell.row}`} href={href("trials", best.key)} aria-label={text}>
+            <rect x={left + 1} y={top + 1} width={CELL_WIDTH - 2} height={CELL_HEIGHT - 2}
+              class={cell.points.length === 1 ? "few" : ""} fill-opacity={0.08 + 0.8 * (scale?.place(cell.mean) ?? 0)}>
+              <title>{text}</title>
+            </rect>
+            <text class="value" x={left + CELL_WIDTH / 2} y={top + CELL_HEIGHT / 2 + 4} text-anchor="middle">{numberText(cell.mean)}</text>
+          </a>
+        );
+      })}
+      <g aria-hidden="true">
+        <text x={4} y={14}>{y.slice(0, 60)}{rows.isLog ? " (log)" : ""}</text>
+        {bins(rows.count).map((row) => (
+          <text key={row} x={LEFT - 6} y={toY(row) + CELL_HEIGHT / 2 + 4} text-anchor="end">{rows.label(row).slice(0, 26)}</text>
+        ))}
+        {bins(columns.count).map((column) => (
+          <text key={column} text-anchor="end" transform={`translate(${LEFT + (column + 0.5) * CELL_WIDTH} ${below + 12}) rotate(-25)`}>
+            {columns.label(column).slice(0, 26)}
+          </text>
+        ))}
+        <text x={LEFT + columns.count * CELL_WIDTH} y={height - 6} text-anchor="end">{x.slice(0, 60)}{columns.isLog ? " (log)" : ""}</text>
+      </g>
+    </svg>
+  );
+}
+
+function tableColumns({ x, y, metric, columns, rows, smallerIsBetter }: Facts): Column<HeatCell>[] {
+  return [
+    { key: "x", title: x, show: ({ column }) => columns.label(column), value: ({ column }) => column },
+    { key: "y", title: y, show: ({ row }) => rows.label(row), value: ({ row }) => row },
+    { key: "trials", title: "Trials", isNumber: true, show: ({ points }) => points.length, value: ({ points }) => points.length },
+    { key: "mean", title: `Mean ${metric}`, isNumber: true, show: ({ mean }) => numberText(mean), value: ({ mean }) => mean },
+    {
+      key: "best",
+      title: "Best",
+      show: (cell) => {
+        const best = bestOf(cell, smallerIsBetter);
+        return <><a href={href("trials", best.key)}>trial {best.key}</a> {numberText(best.metric)}</>;
+      },
+    },
+  ];
+}
+
+function bestOf({ points }: HeatCell, smallerIsBetter: boolean): HeatCell["points"][number] {
+  return points.reduce((best, one) => ((smallerIsBetter ? one.metric < best.metric : one.metric > best.metric) ? one : best));
+}
