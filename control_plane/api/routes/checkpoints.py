@@ -50,13 +50,10 @@ class CheckpointFile(Answer):
     url: str
 
 
-class CheckpointPin(Answer):
-    """The holders of a checkpoint: users who pinned it, model versions, experiments from it."""
+class CheckpointPin(checkpoints.CheckpointHolders):
+    """The holders of the checkpoint with this UUID."""
 
     uuid: str
-    users: list[str]
-    versions: list[str]
-    experiments: list[int]
 
 
 @router.get("/checkpoints/{uuid}")
@@ -170,13 +167,8 @@ def delete_tensorboard(
 
 
 def _pin_reply(change: PinChange) -> dict[str, Any]:
-    pin = change.pin
-    return CheckpointPin(
-        uuid=change.uuid,
-        users=list(pin.users),
-        versions=list(pin.versions),
-        experiments=list(pin.by),
-    ).model_dump()
+    holders = checkpoints.pin_holders(change.pin)
+    return CheckpointPin(uuid=change.uuid, **holders.model_dump()).model_dump()
 
 
 def _pin_writes(extra_writes: ExtraWrites) -> PinExtraWrites:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from detcloud.client.records import CheckpointFile, CheckpointPin, FileFinding
+from detcloud.client.records import CheckpointFile, CheckpointHolders, CheckpointPin, FileFinding
 from detcloud.client.resource import Field, Resource
 
 
@@ -22,6 +22,8 @@ class Checkpoint(Resource):
     metadata = Field[dict[str, Any]]("What the training code stored beside the files.")
     metric = Field[float | None]("The searcher's metric after these steps; None without one.")
     created_ms = Field[int]("When it was stored, epoch milliseconds.")
+    pinned = Field[bool]("Whether something keeps it: it is neither collected nor deleted then.")
+    pinned_by = Field[CheckpointHolders]("The users, model versions and experiments that keep it.")
 
     def refresh(self) -> None:
         """Asks the cluster for the present state."""
@@ -42,12 +44,16 @@ class Checkpoint(Resource):
 
     def pin(self) -> CheckpointPin:
         """Keeps the checkpoint until `unpin`, whatever is collected; returns what keeps it."""
-        pin: CheckpointPin = self._client.post(f"/checkpoints/{self.uuid}/pin")
-        return pin
+        return self._keep_pin(self._client.post(f"/checkpoints/{self.uuid}/pin"))
 
     def unpin(self) -> CheckpointPin:
         """Removes one's own pin, or every user's as an admin; returns what keeps it still."""
-        pin: CheckpointPin = self._client.delete(f"/checkpoints/{self.uuid}/pin")
+        return self._keep_pin(self._client.delete(f"/checkpoints/{self.uuid}/pin"))
+
+    def _keep_pin(self, pin: CheckpointPin) -> CheckpointPin:
+        """Keep in this handle what a change of the pin answered; returns the answer."""
+        holders = {name: value for name, value in pin.items() if name != "uuid"}
+        self.data = {**self.data, "pinned": any(holders.values()), "pinned_by": holders}
         return pin
 
     def download(

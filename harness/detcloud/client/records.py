@@ -186,15 +186,20 @@ class CheckpointFile(TypedDict):
     url: str
 
 
-class CheckpointPin(TypedDict):
-    """The holders of a checkpoint: users who pinned it, versions as `MODEL/NUMBER`, and the ids of
-    experiments that started from it.
+class CheckpointHolders(TypedDict):
+    """The holders of a checkpoint: users who pinned it, model versions as `MODEL/NUMBER`, and the
+    ids of experiments that started from it.
     """
 
-    uuid: str
     users: list[str]
     versions: list[str]
     experiments: list[int]
+
+
+class CheckpointPin(CheckpointHolders):
+    """A checkpoint and its holders."""
+
+    uuid: str
 
 
 class FileFinding(TypedDict):

@@ -414,14 +414,9 @@ class FakeCluster:
         for number, (path, content) in enumerate(contents.items()):
             name = f"{uuid}-{number}"
             self.objects[name] = content
-            self.files[uuid].append(
-                {
-                    "path": path,
-                    "size": len(content),
-                    "sha256": hashlib.sha256(content).hexdigest(),
-                    "url": f"{self.url}/objects/{name}",
-                }
-            )
+            digest = hashlib.sha256(content).hexdigest()
+            file = {"path": path, "size": len(content), "sha256": digest}
+            self.files[uuid].append({**file, "url": f"{self.url}/objects/{name}"})
         self.checkpoints.append(
             {
                 "uuid": uuid,
@@ -434,6 +429,8 @@ class FakeCluster:
                 "metadata": {},
                 "metric": 0.5,
                 "created_ms": 1000,
+                "pinned": False,
+                "pinned_by": {"users": [], "versions": [], "experiments": []},
             }
         )
         return self.files[uuid]

@@ -21,7 +21,7 @@ from detcloud.cli.framework.options import (
     confirm,
 )
 from detcloud.cli.framework.session import add_experiment_argument, connect
-from detcloud.cli.rendering.columns import CHECKPOINT_COLUMNS, CHECKPOINT_DETAILS
+from detcloud.cli.rendering.columns import CHECKPOINT_COLUMNS, CHECKPOINT_DETAILS, holders_text
 from detcloud.cli.rendering.output import add_output_options, print_items, print_record
 from detcloud.cli.rendering.progress import show_progress
 from detcloud.cli.rendering.quantities import bytes_text, count_text
@@ -218,10 +218,8 @@ def pin_checkpoints(arguments: Namespace) -> int:
 
 def unpin_checkpoints(arguments: Namespace) -> int:
     for checkpoint in load_checkpoints(arguments):
-        pin = checkpoint.unpin()
-        holders = [*pin["users"], *(f"model version {name}" for name in pin["versions"])]
-        holders += [f"experiment {experiment_id}" for experiment_id in pin["experiments"]]
-        text = f"is kept by {', '.join(holders)} still" if holders else "is not pinned"
+        holders = holders_text(checkpoint.unpin())
+        text = f"is kept by {holders} still" if holders else "is not pinned"
         print(f"checkpoint {checkpoint.uuid} {text}")
     return 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from detcloud.cli.rendering.quantities import bytes_text, dollars_text
@@ -136,6 +137,16 @@ def _losses_text(trial: Item) -> str:
     return "\n".join(lines)
 
 
+def holders_text(holders: Mapping[str, Any]) -> str:
+    """`ada, model version m/1, experiment 3` for what keeps a checkpoint; "" for nothing."""
+    texts = [
+        *holders.get("users", ()),
+        *(f"model version {name}" for name in holders.get("versions", ())),
+        *(f"experiment {experiment_id}" for experiment_id in holders.get("experiments", ())),
+    ]
+    return ", ".join(texts)
+
+
 TRIAL_COLUMNS = (
     field_column("ID", "id"),
     field_column("Number", "number"),
@@ -182,6 +193,7 @@ CHECKPOINT_COLUMNS = (
     Column("Size", lambda item: bytes_text(item.get("size_bytes") or 0)),
     field_column("Files", "files", drop_rank=1),
     time_column("Created", "created_ms", drop_rank=3),
+    Column("Pinned by", lambda item: holders_text(item.get("pinned_by") or {})),
 )
 CHECKPOINT_DETAILS = (
     *CHECKPOINT_COLUMNS,

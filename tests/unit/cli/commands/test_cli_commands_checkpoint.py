@@ -45,6 +45,21 @@ def test_each_damaged_and_missing_file_is_named(fake: FakeCluster, detcloud: Det
     assert "code/deep/c.py" not in detcloud("checkpoint", "verify", "1234").out
 
 
+def test_lists_and_descriptions_name_what_keeps_a_checkpoint(
+    fake: FakeCluster, detcloud: Detcloud
+) -> None:
+    holders = {"users": ["ada", "bob"], "versions": ["m/1"], "experiments": [7]}
+    fake.checkpoints[0] |= {"pinned": True, "pinned_by": holders}
+    fake.add_checkpoint("87654321-bbbb", {"a": b"a"})
+    rows = detcloud("checkpoint", "list", "1", "--csv").out.splitlines()
+    assert rows[0].endswith(",Pinned by")
+    assert rows[1].endswith(',"ada, bob, model version m/1, experiment 7"')
+    assert rows[2].endswith(",N/A")
+    described = json.loads(detcloud("checkpoint", "describe", "1234", "--json").out)
+    assert (described["pinned"], described["pinned_by"]) == (True, holders)
+    assert "ada, bob, model version m/1" in detcloud("checkpoint", "describe", "1234").out
+
+
 def test_patterns_choose_what_is_downloaded(detcloud: Detcloud) -> None:
     def downloaded_paths(*options: str) -> list[str]:
         assert detcloud("c", "download", "1234", "-o", "part", *options).code == 0
