@@ -21,7 +21,7 @@ from detcloud.core.checkpoint import CheckpointContext
 from detcloud.shared.http import Transport
 from detcloud.shared.s3 import Bucket
 from detcloud.shared.trial_directory import TrialSpec
-from detcloud.storage import build_store
+from detcloud.storage import build_own_store, build_store
 from lambdas.clock import now_ms
 from tests.emulators.seaweedfs import SECRET_KEY, SeaweedFs
 from tests.unit.api.agent_side import CONFIG, Agent
@@ -127,6 +127,20 @@ def test_a_checkpoint_is_stored_by_its_trial_and_fetched_from_the_bucket(
     stranger = Transport("http://127.0.0.1:9", "dct_token", attempts_max=1)
     download_files(stranger, files, tmp_path / "fetched")
     assert (tmp_path / "fetched" / "deep" / "weights ü.bin").read_bytes() == b"weights"
+
+
+def test_who_has_keys_of_their_own_reads_the_bucket_itself(
+    cluster: Cluster, bucket: Bucket, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uuid = Trials(cluster, storage(bucket)).store(1, 5, folder)
+    place = cluster.get(f"/checkpoints/{uuid}/storage").json
+    assert set(place["storage"]) == {"type", "bucket", "prefix", "endpoint_url"}
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", str(bucket.place.access_key))
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    fetched = tmp_path / "fetched"
+    build_own_store(place["storage"]).get(f"{place['path']}/deep/weights ü.bin", fetched)
+    assert fetched.read_bytes() == b"weights"
 
 
 def test_the_keys_reach_the_trial_and_nobody_else(cluster: Cluster, bucket: Bucket) -> None:

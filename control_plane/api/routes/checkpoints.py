@@ -17,7 +17,12 @@ from control_plane.checkpoint_stores.manifests import StoredFile
 from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import experiment as experiments
 from control_plane.queries.answer import Answer
-from control_plane.queries.checkpoint_files import checkpoint_folder, file_url
+from control_plane.queries.checkpoint_files import (
+    CheckpointPlace,
+    checkpoint_folder,
+    file_url,
+    locate_checkpoint,
+)
 from control_plane.queries.collection import CollectionPreview, preview_collection
 from control_plane.queries.pages import Page, page_from_rows
 from control_plane.queries.unrecorded_checkpoints import (
@@ -122,6 +127,13 @@ def list_files(
     return page_from_rows(
         places, page, _FILES_LIST, item=to_item, position=lambda place: (place[0],)
     )
+
+
+@router.get("/checkpoints/{uuid}/storage")
+@require_role(*USER_ROLES)
+def locate(uuid: Prefix, services: ServicesParameter) -> CheckpointPlace:
+    """Locate the checkpoint for who has credentials of their own for its store."""
+    return locate_checkpoint(services, uuid)
 
 
 @router.get("/experiments/{experiment_id}/checkpoint-gc")

@@ -63,21 +63,27 @@ class Checkpoint(Resource):
         *,
         patterns: Sequence[str] = (),
         excluded: Sequence[str] = (),
+        mode: str = "master",
     ) -> Path:
         """Fetches and verifies every file, then renames the folder to `destination`.
 
         `on_progress` gets the bytes that came and the bytes in all. With `patterns`, as
         `*.pth`, only files whose path one of them matches, and none that one of `excluded` matches.
 
+        `mode`: with `master` the files come by addresses that the cluster gives; with `direct` from
+        the store, with the credentials of this process's environment, or the folder on this
+        machine; with `auto` directly where that works, and else by the cluster's addresses.
+
         Raises:
-            DetcloudError: an unsafe path, a wrong size or digest, an existing destination, or no
-                file that the patterns choose.
+            DetcloudError: an unsafe path, a wrong size or digest, an existing destination, no
+                file that the patterns choose, or a store that is not open to these credentials.
         """
-        from detcloud.client.download import download_files, select_files
+        from detcloud.client.direct_download import download_checkpoint
+        from detcloud.client.download import select_files
 
         folder = Path(destination)
         files = select_files(self.files(), patterns, excluded)
-        download_files(self._client.http, files, folder, on_progress, self.files)
+        download_checkpoint(self._client, self.uuid, files, folder, on_progress, mode)
         return folder
 
     def verify(self, on_progress: Callable[[int, int], None] | None = None) -> list[FileFinding]:

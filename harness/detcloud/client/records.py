@@ -186,6 +186,14 @@ class CheckpointFile(TypedDict):
     url: str
 
 
+class CheckpointPlace(TypedDict):
+    """The place of a checkpoint: `storage` leads to its store, `path` is the folder in it."""
+
+    uuid: str
+    path: str
+    storage: dict[str, str]
+
+
 class CheckpointHolders(TypedDict):
     """The holders of a checkpoint: users who pinned it, model versions as `MODEL/NUMBER`, and the
     ids of experiments that started from it.

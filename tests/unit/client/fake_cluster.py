@@ -36,6 +36,7 @@ class FakeCluster:
         self.trials: list[Item] = []
         self.logs: dict[int, str] = {}
         self.checkpoints: list[Item] = []
+        self.places: dict[str, Item] = {}
         self.unrecorded: list[Item] = []
         self.files: dict[str, list[Item]] = {}
         # Of a model of any name.
@@ -178,6 +179,7 @@ class FakeCluster:
             (r"/models/\w+/versions/(\d+)", lambda number: self.versions[int(number)]),
             (r"/checkpoints/([^/]+)", lambda prefix: self._checkpoint(prefix)),
             (r"/checkpoints/([^/]+)/files", lambda uuid: page(self.files[uuid], query)),
+            (r"/checkpoints/([^/]+)/storage", lambda uuid: self.places[uuid]),
         ]
         for pattern, route in routes:
             if found := re.fullmatch(pattern, path):

@@ -29,6 +29,9 @@ from detcloud.cli.rendering.table import Column, field_column
 from detcloud.client import Checkpoint, Experiment
 from detcloud.shared.errors import DetcloudError
 
+# As `detcloud.client.direct_download`, which opens stores and is imported by who downloads.
+DOWNLOAD_MODES = ("direct", "master", "auto")
+
 FILE_COLUMNS = (
     field_column("Path", "path"),
     Column("Size", lambda item: bytes_text(item["size"])),
@@ -142,7 +145,13 @@ def add_download_arguments(parser: ArgumentParser) -> None:
         help="no files of such a path; may be repeated",
     )
     add_download_options(parser)
-    add_replaced_option(parser, "--mode", instead="files always come from the store itself")
+    parser.add_argument(
+        "--mode",
+        choices=DOWNLOAD_MODES,
+        default="master",
+        help="master: by addresses that the cluster gives (default); direct: from the store, with "
+        "this machine's own credentials; auto: directly where that works, else by the cluster",
+    )
 
 
 def download_checkpoint(arguments: Namespace) -> int:
@@ -154,6 +163,7 @@ def download_checkpoint(arguments: Namespace) -> int:
         quiet=arguments.quiet,
         patterns=patterns,
         excluded=excluded,
+        mode=arguments.mode,
     )
     return 0
 
@@ -165,11 +175,14 @@ def fetch_checkpoint(
     quiet: bool,
     patterns: Sequence[str] = (),
     excluded: Sequence[str] = (),
+    mode: str = "master",
 ) -> None:
     """Download a checkpoint to `destination`, or `checkpoints/UUID`, and print where that is."""
     destination = destination or Path("checkpoints") / checkpoint.uuid
     with show_progress(f"checkpoint {checkpoint.uuid[:8]}", bytes_text) as progress:
-        checkpoint.download(destination, progress.update, patterns=patterns, excluded=excluded)
+        checkpoint.download(
+            destination, progress.update, patterns=patterns, excluded=excluded, mode=mode
+        )
     if not quiet:
         print(destination, flush=True)
 

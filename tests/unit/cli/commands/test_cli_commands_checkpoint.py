@@ -73,6 +73,65 @@ def test_patterns_choose_what_is_downloaded(detcloud: Detcloud) -> None:
     assert downloaded_paths("--exclude", "code/*") == ["a.pth", "d.txt"]
 
 
+def place_in_folder(fake: FakeCluster, root: Path) -> None:
+    """Makes a folder of this machine the checkpoint's store, with contents that tell."""
+    for path, content in CONTENTS.items():
+        (root / "1/1/1" / UUID / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / "1/1/1" / UUID / path).write_bytes(content)
+    storage = {"type": "shared_fs", "path": str(root)}
+    fake.places[UUID] = {"uuid": UUID, "path": f"1/1/1/{UUID}", "storage": storage}
+
+
+@pytest.mark.parametrize("mode", ["direct", "auto"])
+def test_files_come_from_the_store_itself(
+    fake: FakeCluster, detcloud: Detcloud, tmp_path: Path, mode: str
+) -> None:
+    place_in_folder(fake, tmp_path / "store")
+    # The cluster could give out none of them.
+    fake.objects.clear()
+    options = ("--mode", mode, "--exclude", "d.txt")
+    assert detcloud("c", "download", "1234", "-o", "part", *options).code == 0
+    assert Path("part/code/deep/c.py").read_bytes() == b"y = 2"
+    assert not Path("part/d.txt").exists()
+
+
+def test_a_store_that_is_not_open_is_left_by_auto_and_an_error_for_direct(
+    fake: FakeCluster, detcloud: Detcloud, tmp_path: Path
+) -> None:
+    place_in_folder(fake, tmp_path / "elsewhere")
+    fake.places[UUID]["storage"]["path"] = str(tmp_path / "not-mounted")
+    code, _, err = detcloud("c", "download", "1234", "-o", "part", "--mode", "direct")
+    assert code == 1
+    assert "not-mounted" in err
+    assert "--mode master needs none" in err
+    assert not Path("part").exists()
+    assert detcloud("c", "download", "1234", "-o", "part", "--mode", "auto").code == 0
+    assert Path("part/a.pth").read_bytes() == b"weights"
+
+
+def test_auto_shows_no_credentials_to_a_host_that_an_experiment_names(
+    fake: FakeCluster, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = {"type": "s3", "bucket": "b", "endpoint_url": fake.url}
+    fake.places[UUID] = {"uuid": UUID, "path": f"1/1/1/{UUID}", "storage": storage}
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "own")
+    assert detcloud("c", "download", "1234", "-o", "part", "--mode", "auto").code == 0
+    assert not [path for _, path in fake.requests if path.startswith("/b")]
+
+
+def test_what_was_changed_in_the_store_is_refused_by_every_mode(
+    fake: FakeCluster, detcloud: Detcloud, tmp_path: Path
+) -> None:
+    place_in_folder(fake, tmp_path / "store")
+    (tmp_path / "store/1/1/1" / UUID / "a.pth").write_bytes(b"weightz")
+    fake.objects[f"{UUID}-0"] = b"weightz"
+    for mode in ("direct", "auto", "master"):
+        code, _, err = detcloud("c", "download", "1234", "-o", "part", "--mode", mode)
+        assert (code, "it was changed" in err) == (1, True)
+    assert detcloud("c", "download", "1234", "--mode", "proxy").code == 2
+
+
 def test_patterns_that_match_nothing_are_refused(detcloud: Detcloud) -> None:
     code, _, err = detcloud("c", "download", "1234", "-o", "part", "--glob", "*.bin")
     assert code == 1
