@@ -37,12 +37,14 @@ class CheckpointSurvey:
 
 
 def survey_checkpoints(
-    engine: Engine, experiment: ExperimentState
+    engine: Engine, experiment: ExperimentState, *, uploaded: bool = False
 ) -> Generator[None, None, CheckpointSurvey]:
-    """Read everything, yielding after each trial, and return the survey."""
+    """Read everything, yielding after each trial, and return the survey; with `uploaded`, of what
+    users uploaded too.
+    """
     found = CheckpointSurvey()
     for trial_id in trial_ids(engine, experiment):
-        candidates = completed_checkpoints(engine.table, trial_id)
+        candidates = completed_checkpoints(engine.table, trial_id, uploaded=uploaded)
         if candidates:
             found.by_trial[trial_id] = candidates
             found.newest.update(_newest_uuids(engine, experiment, trial_id))
@@ -61,8 +63,12 @@ def trial_ids(engine: Engine, experiment: ExperimentState) -> Iterator[int]:
             yield summary.trial_id
 
 
-def completed_checkpoints(table: StateTable, trial_id: int) -> tuple[CheckpointCandidate, ...]:
-    """The trial's complete checkpoints."""
+def completed_checkpoints(
+    table: StateTable, trial_id: int, *, uploaded: bool = False
+) -> tuple[CheckpointCandidate, ...]:
+    """The complete checkpoints that the trial stored itself and, with `uploaded`, those that users
+    uploaded for it.
+    """
     return tuple(
         CheckpointCandidate(
             uuid=record.checkpoint.uuid,
@@ -73,7 +79,7 @@ def completed_checkpoints(table: StateTable, trial_id: int) -> tuple[CheckpointC
             size_bytes=record.size_bytes,
         )
         for record in checkpoint_records(table, trial_id)
-        if record.state is CheckpointState.COMPLETED
+        if record.state is CheckpointState.COMPLETED and (uploaded or not record.uploaded_by)
     )
 
 

@@ -49,6 +49,7 @@ class Checkpoint(Answer):
     metadata: dict[str, Any]
     metric: float | None
     created_ms: int
+    uploaded_by: str | None
     pinned: bool
     pinned_by: CheckpointHolders
 
@@ -155,6 +156,7 @@ def _checkpoint_answer(record: CheckpointRecord, experiment_id: int, pin: Pin) -
         metadata=dict(record.metadata),
         metric=record.metric,
         created_ms=record.created_ms,
+        uploaded_by=record.uploaded_by or None,
         pinned=pin.is_held(),
         pinned_by=pin_holders(pin),
     )

@@ -63,7 +63,7 @@ def checkpoint_folder(services: Services, prefix: str) -> CheckpointFolder:
     """
     record, experiment_id = _stored_checkpoint(services, prefix)
     reference = record.checkpoint
-    store = open_checkpoint_files(_storage_fields(services, experiment_id))
+    store = open_checkpoint_files(experiment_storage(services, experiment_id))
     files = _read_manifest(services, store, record)
     return CheckpointFolder(reference.uuid, store, reference.path, files)
 
@@ -73,7 +73,7 @@ def locate_checkpoint(services: Services, prefix: str) -> CheckpointPlace:
     and conflict where the cluster alone reaches its store.
     """
     record, experiment_id = _stored_checkpoint(services, prefix)
-    storage = storage_location(_storage_fields(services, experiment_id))
+    storage = storage_location(experiment_storage(services, experiment_id))
     if not storage:
         text = f"the store of checkpoint {record.checkpoint.uuid} is reached by the cluster alone"
         raise RequestError(Code.CONFLICT, text)
@@ -113,7 +113,7 @@ def _stored_checkpoint(services: Services, prefix: str) -> tuple[CheckpointRecor
     return record, experiment_id
 
 
-def _storage_fields(services: Services, experiment_id: int) -> dict[str, str]:
+def experiment_storage(services: Services, experiment_id: int) -> dict[str, str]:
     """The `storage` of an experiment's trials, which the cluster may call."""
     _, definition = experiments.get_experiment(services, experiment_id)
     config = parse_stored_config(definition).checkpoint_storage

@@ -44,7 +44,11 @@ def _latest_checkpoint(services: Services, trial_id: int) -> CheckpointRecord:
     except RequestError as error:
         raise invalid(_TRIAL, error.message) from None
     records = checkpoint_records(services.table, trial_id)
-    complete = [record for record in records if record.state is CheckpointState.COMPLETED]
+    complete = [
+        record
+        for record in records
+        if record.state is CheckpointState.COMPLETED and not record.uploaded_by
+    ]
     if not complete:
         raise invalid(_TRIAL, f"trial {trial_id} has no complete checkpoint to start from")
     return max(complete, key=lambda record: (record.checkpoint.steps_completed, record.created_ms))

@@ -10,12 +10,14 @@ import pytest
 
 from control_plane.access.principals import Role
 from control_plane.api.app import create_app
+from control_plane.api.routes import checkpoint_uploads
 from control_plane.aws.object_store import S3ObjectStore
 from control_plane.checkpoint_stores.types.s3 import S3
 from control_plane.collection.collector import Collector
 from control_plane.collection.stores import stores_of
 from control_plane.config.section import Secret
 from control_plane.objects.store import model_code_key
+from detcloud.client import Client
 from detcloud.client.download import download_files
 from detcloud.core.checkpoint import CheckpointContext
 from detcloud.shared.http import Transport
@@ -25,6 +27,7 @@ from detcloud.storage import build_own_store, build_store
 from lambdas.clock import now_ms
 from tests.emulators.seaweedfs import SECRET_KEY, SeaweedFs
 from tests.unit.api.agent_side import CONFIG, Agent
+from tests.unit.api.app_server import serve_app
 from tests.unit.api.cluster import TOKENS, Cluster, archive, build_cluster
 from tests.unit.api.exchange import call
 
@@ -141,6 +144,33 @@ def test_who_has_keys_of_their_own_reads_the_bucket_itself(
     fetched = tmp_path / "fetched"
     build_own_store(place["storage"]).get(f"{place['path']}/deep/weights ü.bin", fetched)
     assert fetched.read_bytes() == b"weights"
+
+
+def test_a_user_uploads_to_the_bucket_itself(
+    cluster: Cluster, bucket: Bucket, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Trials(cluster, storage(bucket))
+    (folder / "large.bin").write_bytes(b"0123456789abcdef" * (1 << 18))
+
+    def refuse_content(*words: object) -> None:
+        raise AssertionError("the API took a file that the bucket takes")
+
+    monkeypatch.setattr(checkpoint_uploads, "store_upload_file", refuse_content)
+    with serve_app(cluster.app) as url:
+        client = Client(url, TOKENS[Role.USER])
+        uploaded = client.trial(1).upload_checkpoint(folder, {"note": "n"}, steps_completed=5)
+        prefix = f"1/1/0/{uploaded.uuid}"
+        names = ["deep/weights ü.bin", "large.bin", "manifest.json", "metadata.json"]
+        assert sorted(key for key, _ in bucket.list_objects("1/1/0/")) == [
+            f"{prefix}/{name}" for name in names
+        ]
+        assert {it["state"] for it in uploaded.verify()} == {"OK"}
+        fetched = uploaded.download(tmp_path / "fetched")
+        assert (fetched / "large.bin").read_bytes() == (folder / "large.bin").read_bytes()
+        uploaded.delete()
+        collect(cluster)
+        assert list(bucket.list_objects("1/1/0/")) == []
+        client.http.close()
 
 
 def test_the_keys_reach_the_trial_and_nobody_else(cluster: Cluster, bucket: Bucket) -> None:

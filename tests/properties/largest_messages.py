@@ -152,6 +152,13 @@ def checkpoint_reported(uuid: str) -> to_trial.CheckpointReported:
     return to_trial.CheckpointReported(1, reference, 1 << 52, 1 << 52, metadata)
 
 
+def checkpoint_uploaded(uuid: str) -> to_trial.CheckpointUploaded:
+    reported = checkpoint_reported(uuid)
+    return to_trial.CheckpointUploaded(
+        reported.checkpoint, 1 << 52, 1 << 52, text(200), reported.metadata
+    )
+
+
 def largest_post() -> to_experiment.OperationsPosted:
     hparams = {"x": text(HPARAMS_BYTES_MAX - 20)}
     operations = [create_operation(number, hparams) for number in range(OPERATIONS_MAX)]
@@ -224,6 +231,7 @@ TRIAL_MESSAGES: Mapping[type, Largest] = {
     ),
     to_trial.ProgressReported: Largest(TRIAL, lambda: to_trial.ProgressReported(1, 1 / 3)),
     to_trial.LengthReached: Largest(TRIAL, lambda: to_trial.LengthReached(1, 100, None, REASON)),
+    to_trial.CheckpointUploaded: Largest(TRIAL, lambda: checkpoint_uploaded("e" * 8 + "-0" * 14)),
     to_trial.CheckpointReported: Largest(TRIAL, lambda: checkpoint_reported("f" * 8 + "-0" * 14)),
     to_trial.EarlyExitReported: Largest(
         TRIAL, lambda: to_trial.EarlyExitReported(1, ExitReason.INVALID_HP)

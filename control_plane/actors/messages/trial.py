@@ -222,6 +222,19 @@ class CheckpointReported:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointUploaded:
+    """Command: record a complete checkpoint that `user` uploaded for this trial. The reply is the
+    state of its record, "" if another trial has its UUID.
+    """
+
+    checkpoint: CheckpointRef
+    size_bytes: int
+    files: int
+    user: str
+    metadata: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class EarlyExitReported:
     """The training code asked to end: INVALID_HP or USER_REQUESTED_STOP."""
 
@@ -276,6 +289,7 @@ TrialMessage = (
     | RestartDue
     | CheckpointDeletionRequested
     | CheckpointFilesDeleted
+    | CheckpointUploaded
     | TrialDeleted
     | WorkAssigned
     | ExperimentStatusChanged

@@ -21,6 +21,7 @@ from control_plane.actors.messages.trial import (
     CheckpointHandedOver,
     CheckpointReported,
     CheckpointRequested,
+    CheckpointUploaded,
     ContainerStateReported,
     EarlyExitReported,
     ExperimentStatusChanged,
@@ -51,7 +52,7 @@ from control_plane.actors.trial.allocation import (
     record_early_exit,
     refuses_hparams,
 )
-from control_plane.actors.trial.checkpoints import hand_over_checkpoint, mark_deleted, mark_deleting
+from control_plane.actors.trial.checkpoints import apply_checkpoint_message
 from control_plane.actors.trial.lifecycle import (
     end_stopped_trial,
     end_trial,
@@ -98,13 +99,13 @@ def step(
     if state is None or state.deleted:
         return _answer_without_trial(state, message)
     match message:
-        case CheckpointDeletionRequested():
-            return mark_deleting(state, message, context)
-        case CheckpointFilesDeleted():
-            return mark_deleted(state, message, context)
-        case CheckpointRequested():
-            hand_over_checkpoint(state, message, context)
-            return state
+        case (
+            CheckpointDeletionRequested()
+            | CheckpointFilesDeleted()
+            | CheckpointUploaded()
+            | CheckpointRequested()
+        ):
+            return apply_checkpoint_message(state, message, context)
         case TrialKillRequested():
             return _kill_trial(state, context)
         case TrialContinued():

@@ -22,6 +22,7 @@ class Checkpoint(Resource):
     metadata = Field[dict[str, Any]]("What the training code stored beside the files.")
     metric = Field[float | None]("The searcher's metric after these steps; None without one.")
     created_ms = Field[int]("When it was stored, epoch milliseconds.")
+    uploaded_by = Field[str | None]("The user who uploaded it; None where its trial stored it.")
     pinned = Field[bool]("Whether something keeps it: it is neither collected nor deleted then.")
     pinned_by = Field[CheckpointHolders]("The users, model versions and experiments that keep it.")
 

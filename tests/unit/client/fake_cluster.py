@@ -431,6 +431,7 @@ class FakeCluster:
                 "metadata": {},
                 "metric": 0.5,
                 "created_ms": 1000,
+                "uploaded_by": None,
                 "pinned": False,
                 "pinned_by": {"users": [], "versions": [], "experiments": []},
             }

@@ -1,10 +1,12 @@
-"""`detcloud checkpoint`: lists, fetches, verifies, pins and deletes checkpoints."""
+"""`detcloud checkpoint`: lists, fetches, uploads, verifies, pins and deletes checkpoints."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from detcloud.cli.framework.argument_types import (
     parse_count,
@@ -13,6 +15,7 @@ from detcloud.cli.framework.argument_types import (
     parse_uuid_prefixes,
 )
 from detcloud.cli.framework.command_parser import Handler, Handlers
+from detcloud.cli.framework.metadata_values import merge_metadata, parse_metadata_value
 from detcloud.cli.framework.options import (
     add_output_dir_option,
     add_quiet_option,
@@ -187,6 +190,58 @@ def fetch_checkpoint(
         print(destination, flush=True)
 
 
+def add_upload_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("directory", type=Path, metavar="DIR", help="the folder")
+    owner = parser.add_mutually_exclusive_group(required=True)
+    owner.add_argument("--trial", type=parse_id, metavar="ID", help="the trial it belongs to")
+    owner.add_argument(
+        "--experiment", type=parse_id, metavar="ID", help="or an experiment of one trial"
+    )
+    parser.add_argument(
+        "--steps",
+        type=parse_count,
+        metavar="N",
+        help="batches that were trained (default: what metadata.json in the folder says, or 0)",
+    )
+    parser.add_argument(
+        "--metadata",
+        type=parse_metadata_value,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="such as data.version=3, the value as JSON or else a text; may be repeated",
+    )
+    add_output_options(parser)
+
+
+def upload_checkpoint(arguments: Namespace) -> int:
+    client = connect(arguments)
+    if arguments.trial is not None:
+        trial = client.trial(arguments.trial)
+    else:
+        trials = list(islice(client.experiment(arguments.experiment).trials(), 2))
+        if len(trials) != 1:
+            count = "several trials" if trials else "no trial"
+            text = f"experiment {arguments.experiment} has {count}; name one with --trial"
+            raise DetcloudError(text)
+        trial = trials[0]
+    metadata: dict[str, Any] = {}
+    for keys, value in arguments.metadata:
+        metadata = merge_metadata(metadata, keys, value)
+    with show_progress(f"{arguments.directory}", bytes_text) as progress:
+        checkpoint = trial.upload_checkpoint(
+            arguments.directory,
+            metadata,
+            steps_completed=arguments.steps,
+            on_progress=progress.update,
+        )
+    if arguments.form != "text":
+        print_record(CHECKPOINT_DETAILS, checkpoint.data, arguments)
+    else:
+        print(checkpoint.uuid)
+    return 0
+
+
 def verify_checkpoint(arguments: Namespace) -> int:
     checkpoint = connect(arguments).checkpoint(arguments.uuid)
     with show_progress(f"checkpoint {checkpoint.uuid[:8]}", bytes_text) as progress:
@@ -264,6 +319,7 @@ HANDLERS: Handlers = {
     "checkpoint describe": Handler(add_describe_arguments, describe_checkpoint),
     "checkpoint files": Handler(add_describe_arguments, list_files),
     "checkpoint download": Handler(add_download_arguments, download_checkpoint),
+    "checkpoint upload": Handler(add_upload_arguments, upload_checkpoint),
     "checkpoint verify": Handler(add_describe_arguments, verify_checkpoint),
     "checkpoint pin": Handler(add_uuids_argument, pin_checkpoints),
     "checkpoint unpin": Handler(add_uuids_argument, unpin_checkpoints),

@@ -198,5 +198,6 @@ CHECKPOINT_COLUMNS = (
 CHECKPOINT_DETAILS = (
     *CHECKPOINT_COLUMNS,
     field_column("Experiment", "experiment_id"),
+    field_column("Uploaded by", "uploaded_by"),
     field_column("Metadata", "metadata"),
 )
