@@ -211,7 +211,9 @@ class CheckpointPin(CheckpointHolders):
 
 
 class FileFinding(TypedDict):
-    """The result of verifying a file: `state` is OK, DAMAGED or MISSING; `problem` says why."""
+    """The result of verifying a file: `state` is OK, DAMAGED, MISSING or, where the store does not
+    say whether it is there, DENIED; `problem` says why.
+    """
 
     path: str
     state: str

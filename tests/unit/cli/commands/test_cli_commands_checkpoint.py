@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.cli.conftest import Detcloud
 from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.client.fake_refusal import Refusal
 
 UUID = "12345678-aaaa"
 CONTENTS = {"a.pth": b"weights", "code/b.py": b"x = 1", "code/deep/c.py": b"y = 2", "d.txt": b"d"}
@@ -43,6 +44,30 @@ def test_each_damaged_and_missing_file_is_named(fake: FakeCluster, detcloud: Det
     assert found["d.txt"] == ("MISSING", "the store has no such file")
     # A table has what is wrong alone.
     assert "code/deep/c.py" not in detcloud("checkpoint", "verify", "1234").out
+
+
+def test_a_store_that_does_not_say_whether_a_file_is_there_ends_nothing(
+    fake: FakeCluster, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = fake.answer
+
+    def refuse_one(method: str, target: str, headers: dict[str, str], body: bytes) -> object:
+        if target.endswith(f"{UUID}-3"):
+            raise Refusal(403, "AccessDenied", "Access Denied")
+        return answer(method, target, headers, body)
+
+    monkeypatch.setattr(fake, "answer", refuse_one)
+    # The cluster's own refusal says nothing of the store.
+    code, _, err = detcloud("checkpoint", "verify", "1234", "--json")
+    assert (code != 0, "Access Denied" in err) == (True, True)
+    for file in fake.files[UUID]:
+        file["url"] = file["url"].replace("127.0.0.1", "localhost")
+    code, out, err = detcloud("checkpoint", "verify", "1234", "--json")
+    found = {item["path"]: (item["state"], item["problem"]) for item in json.loads(out)}
+    assert (code, found["a.pth"]) == (1, ("OK", ""))
+    assert found["d.txt"][0] == "DENIED"
+    assert found["d.txt"][1].startswith("missing or not allowed")
+    assert "1 of 4 files" in err
 
 
 def test_lists_and_descriptions_name_what_keeps_a_checkpoint(
