@@ -33,6 +33,7 @@ from control_plane.checkpoint_stores.checkpoint_files import (
 from control_plane.checkpoint_stores.manifests import ManifestInvalid, StoredFile, parse_manifest
 from control_plane.checkpoint_stores.trial_storage import open_checkpoint_files
 from control_plane.collection.removal import UPLOADS_EPOCH
+from control_plane.engine.head import HEAD
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.objects.signing import VALIDITY_MS_MAX
 from control_plane.queries import experiment as experiments
@@ -40,7 +41,7 @@ from control_plane.queries import trial as trials
 from control_plane.queries.checkpoint import Checkpoint, describe_checkpoint
 from control_plane.queries.checkpoint_files import experiment_storage
 from control_plane.services import Services
-from control_plane.state.table import Expect, Key, Put
+from control_plane.state.table import Check, Conflict, Expect, Key, Put
 from control_plane.usecases.experiment_deletion import check_is_owner
 from detcloud.shared.archive_limits import ArchiveInvalid
 from detcloud.shared.archive_names import check_name
@@ -50,6 +51,7 @@ from detcloud.shared.checkpoint_limits import MANIFEST, MANIFEST_BYTES_MAX
 FILE_BYTES_MAX = 5 << 30
 
 _STEPS_MAX = 2**53
+_DELETED = (Status.DELETING, Status.DELETE_FAILED)
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def find_upload(services: Services, trial_id: int, uuid: str, caller: Principal)
     experiment_id = trials.get_trial(services, trial_id).experiment_id
     check_is_owner(services, experiment_id, caller, "upload checkpoints to it")
     state, _ = experiments.get_experiment(services, experiment_id)
-    if state.status in (Status.DELETING, Status.DELETE_FAILED):
+    if state.status in _DELETED:
         raise RequestError(Code.CONFLICT, f"experiment {experiment_id} is being deleted")
     record = services.engine.read_part(addresses.trial(trial_id), CHECKPOINT_PARTS + uuid)
     known = record.state if isinstance(record, CheckpointRecord) else None
@@ -166,6 +168,7 @@ def complete_upload(
 def _record_upload(
     services: Services, upload: Upload, manifest_sha256: str, caller: Principal
 ) -> None:
+    checks = _deletion_checks(services, upload.experiment_id)
     store = open_store(services, upload)
     content = _read_manifest(store, f"{upload.path}/{MANIFEST}")
     try:
@@ -182,10 +185,28 @@ def _record_upload(
         metadata=metadata,
     )
     address = addresses.trial(upload.trial_id)
-    state = services.engine.execute_command(address, message, by=caller.user)
+    try:
+        state = services.engine.execute_command(
+            address, message, by=caller.user, extra_writes=lambda reply: checks
+        )
+    except Conflict:
+        text = f"experiment {upload.experiment_id} was changed meanwhile; try again"
+        raise RequestError(Code.CONFLICT, text) from None
     if state != CheckpointState.COMPLETED:
         text = f"is {state} already" if state else "is one of another trial"
         raise RequestError(Code.CONFLICT, f"checkpoint {upload.uuid} {text}")
+
+
+def _deletion_checks(services: Services, experiment_id: int) -> tuple[Check, ...]:
+    """Conditions under which the experiment is not being deleted, which begins with one that has
+    ended. RequestError conflict.
+    """
+    head = services.table.get(Key(addresses.experiment(experiment_id), HEAD))
+    # After the head's row, so that its revision is no later one than the state's.
+    state, _ = experiments.get_experiment(services, experiment_id)
+    if head is None or state.status in _DELETED:
+        raise RequestError(Code.CONFLICT, f"experiment {experiment_id} is being deleted")
+    return (Check(head.key, head.revision),) if state.status.is_final else ()
 
 
 def _read_manifest(store: CheckpointFiles, path: str) -> bytes:

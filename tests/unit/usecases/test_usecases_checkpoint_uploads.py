@@ -4,10 +4,12 @@ import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from control_plane.access.principals import Role
+from control_plane.usecases import checkpoint_uploads
 from detcloud.client import Client
 from detcloud.client.checkpoint_upload import _Sender
 from detcloud.shared.errors import DetcloudError
@@ -170,6 +172,28 @@ def test_uploads_and_parts_of_them_go_with_the_experiment(
     kill(cluster, agent)
     assert delete(cluster, "/experiments/1").status == 200
     with pytest.raises(DetcloudError, match="experiment 1 is being deleted"):
+        client.trial(1).upload_checkpoint(folder)
+    collect(cluster)
+    assert cluster.get("/experiments/1").status == 404
+    assert [it for it in cluster.checkpoints.rglob("*") if it.is_file()] == []
+
+
+def test_a_deletion_that_is_faster_leaves_nothing_of_an_upload(
+    cluster: Cluster,
+    client: Client,
+    agent: Agent,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kill(cluster, agent)
+    checked = checkpoint_uploads._check_stored
+
+    def delete_first(files: Any, stored: Any) -> None:
+        assert delete(cluster, "/experiments/1").status == 200
+        checked(files, stored)
+
+    monkeypatch.setattr(checkpoint_uploads, "_check_stored", delete_first)
+    with pytest.raises(DetcloudError, match="experiment 1 was changed meanwhile"):
         client.trial(1).upload_checkpoint(folder)
     collect(cluster)
     assert cluster.get("/experiments/1").status == 404
