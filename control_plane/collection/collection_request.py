@@ -90,9 +90,10 @@ def survey_unwanted(
     delete_experiment: bool = False,
 ) -> Generator[None, None, tuple[CheckpointSurvey, list[CheckpointCandidate]]]:
     """Survey an experiment's checkpoints and those that a collection with that retention would
-    delete, by trial. With `delete_experiment`, its own trials pin nothing.
+    delete, by trial. With `delete_experiment`, its own trials pin nothing, and damaged checkpoints
+    go as well, which otherwise count for nothing and stay.
     """
-    survey = yield from survey_checkpoints(engine, experiment)
+    survey = yield from survey_checkpoints(engine, experiment, with_damaged=delete_experiment)
     deleted_experiment = experiment.experiment_id if delete_experiment else 0
 
     def is_held(one: CheckpointCandidate) -> bool:
@@ -116,7 +117,8 @@ def _condemn_unwanted(
         for trial_id, group in groupby(unwanted, key=lambda one: one.trial_id):
             before = survey.by_trial[trial_id]
             # Its trial may have gone on: what was the worst may have been validated since.
-            if completed_checkpoints(engine.table, trial_id) == before:
+            now = completed_checkpoints(engine.table, trial_id, with_damaged=request.delete)
+            if now == before:
                 yield from _condemn_of_trial(engine, request, trial_id, before, list(group))
             else:
                 changed = True

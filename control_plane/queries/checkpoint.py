@@ -36,6 +36,7 @@ class Checkpoint(Answer):
     metadata: dict[str, Any]
     metric: float | None
     created_ms: int
+    damage: str
 
 
 def describe_checkpoint(services: Services, prefix: str) -> Checkpoint:
@@ -124,4 +125,5 @@ def checkpoint_answer(record: CheckpointRecord, experiment_id: int) -> Checkpoin
         metadata=dict(record.metadata),
         metric=record.metric,
         created_ms=record.created_ms,
+        damage=record.damage,
     )

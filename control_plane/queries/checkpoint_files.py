@@ -8,7 +8,7 @@ itself, by URLs that its credentials sign; those of other stores are read here.
 import re
 from dataclasses import dataclass
 
-from control_plane.actors.trial.checkpoints import CheckpointRecord, CheckpointState
+from control_plane.actors.trial.checkpoints import CheckpointRecord
 from control_plane.agents.spec import parse_stored_config
 from control_plane.checkpoint_stores.checkpoint_files import (
     CheckpointFiles,
@@ -48,7 +48,7 @@ def checkpoint_folder(services: Services, prefix: str) -> CheckpointFolder:
     """
     record, experiment_id = checkpoints.get_checkpoint(services, prefix)
     reference = record.checkpoint
-    if record.state is not CheckpointState.COMPLETED:
+    if not record.state.has_files:
         text = f"checkpoint {reference.uuid} was deleted ({record.state}): it has no files any more"
         raise RequestError(Code.NOT_FOUND, text)
     store = _open_store(services, experiment_id)

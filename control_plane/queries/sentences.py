@@ -346,6 +346,10 @@ OF_TRIALS: Mapping[type, Sentence] = {
         + (_missing_metric_text(m.lack) or f"with {context.metric_text(m.metric)}")
     ),
     to_trial.CheckpointReported: _checkpoint_sentence,
+    to_trial.CheckpointDamageReported: lambda m, context: (
+        f"checkpoint {m.uuid[:8]}, which {context.allocation(m.epoch)} began from, is damaged:"
+        f" {_last_line(m.cause)}"
+    ),
     to_trial.EarlyExitReported: lambda m, context: f"{context.name} asks to end: {m.reason}",
     to_trial.AllocationExited: _exit_sentence,
 }
