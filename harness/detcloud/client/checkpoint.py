@@ -17,11 +17,13 @@ class Checkpoint(Resource):
     trial_id = Field[int]("The trial that stored it.")
     experiment_id = Field[int]("The trial's experiment.")
     steps_completed = Field[int]("Batches trained before it was stored.")
-    state = Field[str]("COMPLETED, DELETING or DELETED.")
+    state = Field[str]("COMPLETED, DAMAGED, DELETING or DELETED.")
     size_bytes = Field[int]("Bytes of its files.")
     metadata = Field[dict[str, Any]]("What the training code stored beside the files.")
     metric = Field[float | None]("The searcher's metric after these steps; None without one.")
     created_ms = Field[int]("When it was stored, epoch milliseconds.")
+
+    damage = Field[str]("How a run of its trial found it damaged; empty if none did.")
 
     def refresh(self) -> None:
         """Asks the cluster for the present state."""
