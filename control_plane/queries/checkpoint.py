@@ -52,6 +52,7 @@ class Checkpoint(Answer):
     uploaded_by: str | None
     pinned: bool
     pinned_by: CheckpointHolders
+    damage: str
 
 
 def describe_checkpoint(services: Services, prefix: str) -> Checkpoint:
@@ -157,6 +158,7 @@ def _checkpoint_answer(record: CheckpointRecord, experiment_id: int, pin: Pin) -
         metric=record.metric,
         created_ms=record.created_ms,
         uploaded_by=record.uploaded_by or None,
+        damage=record.damage,
         pinned=pin.is_held(),
         pinned_by=pin_holders(pin),
     )

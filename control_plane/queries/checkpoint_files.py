@@ -8,7 +8,7 @@ itself, by URLs that its credentials sign; those of other stores are read here.
 import re
 from dataclasses import dataclass
 
-from control_plane.actors.trial.checkpoints import CheckpointRecord, CheckpointState
+from control_plane.actors.trial.checkpoints import CheckpointRecord
 from control_plane.agents.spec import parse_stored_config
 from control_plane.checkpoint_stores.checkpoint_files import (
     CheckpointFiles,
@@ -104,7 +104,7 @@ def _stored_checkpoint(services: Services, prefix: str) -> tuple[CheckpointRecor
     """The record of a checkpoint that has files at its own place, and its experiment's id."""
     record, experiment_id = checkpoints.get_checkpoint(services, prefix)
     reference = record.checkpoint
-    if record.state is not CheckpointState.COMPLETED:
+    if not record.state.has_files:
         text = f"checkpoint {reference.uuid} was deleted ({record.state}): it has no files any more"
         raise RequestError(Code.NOT_FOUND, text)
     pattern = rf"{experiment_id}/{reference.trial_id}/\d+/{reference.uuid}"

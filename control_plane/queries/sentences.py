@@ -351,6 +351,10 @@ OF_TRIALS: Mapping[type, Sentence] = {
     to_trial.CheckpointUploaded: lambda m, context: (
         f"{_checkpoint_sentence(m, context)}, uploaded{context.user}"
     ),
+    to_trial.CheckpointDamageReported: lambda m, context: (
+        f"checkpoint {m.uuid[:8]}, which {context.allocation(m.epoch)} began from, is damaged:"
+        f" {_last_line(m.cause)}"
+    ),
     to_trial.EarlyExitReported: lambda m, context: f"{context.name} asks to end: {m.reason}",
     to_trial.AllocationExited: _exit_sentence,
 }

@@ -60,6 +60,9 @@ def _checkpoint_by_prefix(services: Services, prefix: str) -> CheckpointRecord:
     except RequestError as error:
         text = error.details[0].message if error.details else error.message
         raise invalid(_CHECKPOINT, text) from None
+    if record.state is CheckpointState.DAMAGED:
+        text = f"checkpoint {record.checkpoint.uuid} is damaged: {record.damage}"
+        raise invalid(_CHECKPOINT, text, "name another one of its trial")
     if record.state is not CheckpointState.COMPLETED:
         raise invalid(_CHECKPOINT, f"checkpoint {record.checkpoint.uuid} was deleted")
     return record

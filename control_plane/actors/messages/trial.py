@@ -221,6 +221,22 @@ class CheckpointReported:
     metric: float | None = None
 
 
+FALLBACKS_MAX = 12
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointDamageReported:
+    """The allocation of this epoch could not restore checkpoint `uuid`, whose stored files are not
+    those that were written. `fallbacks`: at most FALLBACKS_MAX complete checkpoints of the trial,
+    when the report was accepted, in the order in which it would go on from them.
+    """
+
+    epoch: int
+    uuid: str
+    cause: str
+    fallbacks: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointUploaded:
     """Command: record a complete checkpoint that `user` uploaded for this trial. The reply is the
@@ -272,6 +288,7 @@ AllocationMessage = (
     | AllocationLost
     | ContainerStateReported
     | EarlyExitReported
+    | CheckpointDamageReported
     | AllocationExited
     | ValidationReported
     | ProgressReported

@@ -33,17 +33,26 @@ CHECKPOINTS = "checkpoints"
 
 
 class CheckpointState(StrEnum):
-    """The state of a checkpoint, which never goes back. DELETING: its files are being removed."""
+    """The state of a checkpoint, which never goes back. DAMAGED: its files are not those that were
+    written. DELETING: its files are being removed.
+    """
 
     COMPLETED = "COMPLETED"
+    DAMAGED = "DAMAGED"
     DELETING = "DELETING"
     DELETED = "DELETED"
+
+    @property
+    def has_files(self) -> bool:
+        """Whether files of it may be there, and nobody has begun to remove them."""
+        return self in (CheckpointState.COMPLETED, CheckpointState.DAMAGED)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
     """The record of a complete checkpoint: part `checkpoint/UUID` of its trial. `uploaded_by`: the
-    user who uploaded it, "" for one that the trial stored itself.
+    user who uploaded it, "" for one that the trial stored itself. `damage`: what was found, of one
+    that is DAMAGED or was.
     """
 
     checkpoint: CheckpointRef
@@ -54,6 +63,7 @@ class CheckpointRecord:
     metadata: Mapping[str, object] = field(default_factory=dict)
     state: CheckpointState = CheckpointState.COMPLETED
     uploaded_by: str = ""
+    damage: str = ""
 
 
 def apply_checkpoint_message(
@@ -199,7 +209,7 @@ def _mark_one_deleting(state: TrialState, uuid: str, whole: bool, context: StepC
     """
     name = CHECKPOINT_PARTS + uuid
     record = context.part(name, CheckpointRecord)
-    if record is None or record.state is not CheckpointState.COMPLETED:
+    if record is None or not record.state.has_files:
         return record is not None and record.state is CheckpointState.DELETING
     if not state.status.is_final and state.checkpoint is not None and state.checkpoint.uuid == uuid:
         return False

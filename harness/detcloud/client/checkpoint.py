@@ -17,7 +17,7 @@ class Checkpoint(Resource):
     trial_id = Field[int]("The trial that stored it.")
     experiment_id = Field[int]("The trial's experiment.")
     steps_completed = Field[int]("Batches trained before it was stored.")
-    state = Field[str]("COMPLETED, DELETING or DELETED.")
+    state = Field[str]("COMPLETED, DAMAGED, DELETING or DELETED.")
     size_bytes = Field[int]("Bytes of its files.")
     metadata = Field[dict[str, Any]]("What the training code stored beside the files.")
     metric = Field[float | None]("The searcher's metric after these steps; None without one.")
@@ -25,6 +25,8 @@ class Checkpoint(Resource):
     uploaded_by = Field[str | None]("The user who uploaded it; None where its trial stored it.")
     pinned = Field[bool]("Whether something keeps it: it is neither collected nor deleted then.")
     pinned_by = Field[CheckpointHolders]("The users, model versions and experiments that keep it.")
+
+    damage = Field[str]("How a run of its trial found it damaged; empty if none did.")
 
     def refresh(self) -> None:
         """Asks the cluster for the present state."""

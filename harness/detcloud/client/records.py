@@ -99,6 +99,19 @@ class Loss(TypedDict):
     cause: str
 
 
+class Damage(TypedDict):
+    """A checkpoint that a run began from and found damaged: which one, and why; the trial went on
+    from `instead`, None where it had no other of its own.
+    """
+
+    time_ms: int
+    uuid: str
+    steps_completed: int
+    cause: str
+    instead: str | None
+    instead_steps: int
+
+
 class MetricReport(TypedDict):
     """One report of a trial: what it measured after `steps_completed` batches."""
 

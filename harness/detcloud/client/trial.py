@@ -9,7 +9,15 @@ from typing import Any
 
 from detcloud.client.checkpoint import Checkpoint
 from detcloud.client.log import LogCursor, LogFilter, read_lines
-from detcloud.client.records import Allocation, LogLine, Loss, MetricReport, MetricSummary, Series
+from detcloud.client.records import (
+    Allocation,
+    Damage,
+    LogLine,
+    Loss,
+    MetricReport,
+    MetricSummary,
+    Series,
+)
 from detcloud.client.resource import Field, Resource
 
 LOG_CHUNK_BYTES = 1 << 20
@@ -31,6 +39,9 @@ class Trial(Resource):
     restarts = Field[int]("How often it failed; the failure beyond max_restarts ends it.")
     losses = Field[int]("How often its machine or agent was lost, which is no failure.")
     recent_losses = Field[list[Loss]]("The last few losses, the oldest first.")
+    recent_damages = Field[list[Damage]](
+        "The last few damaged checkpoints that runs began from, the oldest first."
+    )
     latest_checkpoint = Field[str | None]("The UUID it would go on from.")
     warm_start = Field[str | None]("The UUID of another trial's checkpoint it started from.")
     allocation = Field[Allocation | None]("Where it runs or waits to run; None when neither.")

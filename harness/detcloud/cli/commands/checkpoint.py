@@ -24,7 +24,12 @@ from detcloud.cli.framework.options import (
     confirm,
 )
 from detcloud.cli.framework.session import add_experiment_argument, connect
-from detcloud.cli.rendering.columns import CHECKPOINT_COLUMNS, CHECKPOINT_DETAILS, holders_text
+from detcloud.cli.rendering.columns import (
+    CHECKPOINT_COLUMNS,
+    CHECKPOINT_DAMAGE,
+    CHECKPOINT_DETAILS,
+    holders_text,
+)
 from detcloud.cli.rendering.output import add_output_options, print_items, print_record
 from detcloud.cli.rendering.progress import show_progress
 from detcloud.cli.rendering.quantities import bytes_text, count_text
@@ -113,7 +118,8 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 def describe_checkpoint(arguments: Namespace) -> int:
     checkpoint = connect(arguments).checkpoint(arguments.uuid)
-    print_record(CHECKPOINT_DETAILS, checkpoint.data, arguments)
+    damage = [CHECKPOINT_DAMAGE] * bool(checkpoint.data.get("damage"))
+    print_record((*CHECKPOINT_DETAILS, *damage), checkpoint.data, arguments)
     return 0
 
 

@@ -147,6 +147,21 @@ def holders_text(holders: Mapping[str, Any]) -> str:
     return ", ".join(texts)
 
 
+def _damages_text(trial: Item) -> str:
+    """A line for each damaged checkpoint of the last few: which one, why, and what came instead."""
+    return "\n".join(_damage_text(damage) for damage in trial["recent_damages"])
+
+
+def _damage_text(damage: Item) -> str:
+    lost = damage["steps_completed"] - damage["instead_steps"]
+    place = f"{damage['instead']} at batch {damage['instead_steps']}, batches lost: {lost}"
+    instead = f"gone on from {place}" if damage["instead"] else "this trial had no other"
+    return (
+        f"{time_text(damage['time_ms'])} {damage['uuid']} at batch {damage['steps_completed']}:"
+        f" {damage['cause']}; {instead}"
+    )
+
+
 TRIAL_COLUMNS = (
     field_column("ID", "id"),
     field_column("Number", "number"),
@@ -170,9 +185,10 @@ TRIAL_DETAILS = (
     time_column("End time", "ended_ms"),
     field_column("Message", "message"),
 )
-# Few trials start from another's checkpoint, or lose their machine.
+# Few trials start from another's checkpoint, lose their machine or find a checkpoint damaged.
 TRIAL_WARM_START = field_column("Warm start", "warm_start")
 TRIAL_LOSSES = Column("Losses", _losses_text)
+TRIAL_DAMAGES = Column("Damaged checkpoints", _damages_text)
 METRIC_SUMMARY_COLUMNS = (
     field_column("Group", "group"),
     field_column("Name", "name"),
@@ -201,3 +217,4 @@ CHECKPOINT_DETAILS = (
     field_column("Uploaded by", "uploaded_by"),
     field_column("Metadata", "metadata"),
 )
+CHECKPOINT_DAMAGE = field_column("Damage", "damage")
