@@ -15,6 +15,7 @@ from pydantic_core import to_json
 from control_plane.actors.messages.trial import (
     NOTICE_OUTCOMES,
     AllocationExited,
+    CheckpointDamageReported,
     CheckpointReported,
     ContainerStateReported,
     EarlyExitReported,
@@ -29,6 +30,9 @@ from control_plane.searchers.method import ExitReason
 # The time metric that a trial need not report: it is the number of steps.
 BATCHES = "batches"
 TEXT_MAX = 4_000
+DAMAGE_CHARACTERS_MAX = 500
+# The writer of rank 0, which alone says that the trial's checkpoint is damaged.
+CHIEF = "0"
 NOTICE_CHARACTERS_MAX = 200
 NAMES_CHARACTERS_MAX = 400
 # Longer metadata are only in the checkpoint's own files.
@@ -51,7 +55,8 @@ class Report:
 class ReportContext(NamedTuple):
     """The context of an allocation's reports: the searcher's metric, its time metric ("" unless
     trials are measured by time), and the agent's rank among the allocation's nodes. The search
-    counts the progress that trials report if it `is_open_ended`.
+    counts the progress that trials report if it `is_open_ended`. `fallbacks`: the checkpoints that
+    the trial may go on from in place of the one that its reports say is damaged.
     """
 
     metric: str
@@ -59,6 +64,7 @@ class ReportContext(NamedTuple):
     node_rank: int = 0
     nodes: int = 1
     is_open_ended: bool = False
+    fallbacks: tuple[str, ...] = ()
 
 
 def to_message(report: Report, context: ReportContext) -> TrialMessage | None:
@@ -86,6 +92,13 @@ def announced_checkpoint(line: Mapping[str, Any]) -> str | None:
     if line.get("kind") != "checkpoint_intent" or not isinstance(uuid, str):
         return None
     return uuid if _UUID.fullmatch(uuid) else None
+
+
+def damaged_checkpoint(report: Report) -> str | None:
+    """The UUID of the checkpoint that the chief reports to be damaged, None for any other line."""
+    uuid = report.line.get("uuid")
+    is_damage = report.writer == CHIEF and report.line.get("kind") == "checkpoint_damage"
+    return uuid if is_damage and isinstance(uuid, str) and _UUID.fullmatch(uuid) else None
 
 
 def trial_metadata(line: Mapping[str, Any]) -> Mapping[str, object] | None:
@@ -185,6 +198,14 @@ def _parse_metadata(value: object) -> Mapping[str, object]:
         return {}
 
 
+def _to_checkpoint_damage(report: Report, context: ReportContext) -> TrialMessage | None:
+    uuid = damaged_checkpoint(report)
+    if uuid is None:
+        return None
+    cause = _parse_text(report.line.get("message"), DAMAGE_CHARACTERS_MAX) or "no cause was given"
+    return CheckpointDamageReported(report.epoch, uuid, cause, context.fallbacks)
+
+
 def _to_early_exit(report: Report, context: ReportContext) -> TrialMessage:
     reason = ExitReason(report.line["reason"])
     if not (reason.is_invalid_hparams or reason is ExitReason.USER_REQUESTED_STOP):
@@ -222,6 +243,7 @@ _TRIAL_LINES = {
     "progress": _to_progress,
     "completed": _to_length_reached,
     "checkpoint": _to_checkpoint,
+    "checkpoint_damage": _to_checkpoint_damage,
     "early_exit": _to_early_exit,
 }
 _AGENT_LINES = {"container": _to_container_state, "exited": _to_exit}

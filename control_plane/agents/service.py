@@ -23,7 +23,12 @@ from control_plane.agents.failed_syncs import FailedSyncs
 from control_plane.agents.identity import is_active_row
 from control_plane.agents.leases import LEASE_MS, renew_lease
 from control_plane.agents.metric_rows import StoreSegment, merge_allocation
-from control_plane.agents.reports import Report, ReportContext, announced_checkpoint
+from control_plane.agents.reports import (
+    Report,
+    ReportContext,
+    announced_checkpoint,
+    damaged_checkpoint,
+)
 from control_plane.agents.sessions import (
     AcceptedReports,
     LogChunk,
@@ -35,6 +40,7 @@ from control_plane.agents.sessions import (
     read_metadata_of,
     session_write,
 )
+from control_plane.collection.survey import fallback_uuids
 from control_plane.engine.engine import Engine
 from control_plane.fleet.records import instances_partition
 from control_plane.state.table import (
@@ -325,6 +331,9 @@ class AgentService:
         another row.
         """
         reporting = {(report.trial_id, report.epoch) for report in reports}
+        damaged = {
+            report.trial_id: uuid for report in reports if (uuid := damaged_checkpoint(report))
+        }
         ours = [entry for entry in state.desired if (entry.trial_id, entry.epoch) in reporting]
         owners = self._find_experiment_ids({entry.trial_id for entry in ours})
         numbers = sorted(set(owners.values()))
@@ -342,8 +351,14 @@ class AgentService:
                     desired.node_rank,
                     desired.nodes,
                     head.is_open_ended,
+                    self._find_fallbacks(desired.trial_id, damaged),
                 )
         return contexts, row
+
+    def _find_fallbacks(self, trial_id: int, damaged: Mapping[int, str]) -> tuple[str, ...]:
+        """Find the checkpoints that a trial may go on from whose own one is damaged."""
+        uuid = damaged.get(trial_id)
+        return () if uuid is None else fallback_uuids(self._engine.table, trial_id, uuid)
 
     def _find_announcing_trials(
         self, reports: Iterable[Report], contexts: Mapping[str, ReportContext]

@@ -43,6 +43,7 @@ def spec_builder(cluster_id: str, checkpoints: CheckpointStorage) -> SpecBuilder
             "latest_checkpoint": _checkpoint_reference(checkpoint) if checkpoint else None,
             "storage": storage_fields(config.checkpoint_storage, checkpoints),
             "data_layer": _data_layer(config),
+            "damaged_checkpoint": _damaged_checkpoint(trial),
             "steps_completed": own.steps_completed if own else 0,
             "validated_steps": trial.metric_steps,
             "threads": max(1, trial.settings.slots),
@@ -88,6 +89,15 @@ def _checkpoint_reference(checkpoint: CheckpointRef) -> dict[str, Any]:
         "path": checkpoint.path,
         "manifest_sha256": checkpoint.manifest_sha256,
     }
+
+
+def _damaged_checkpoint(trial: TrialState) -> dict[str, Any] | None:
+    """The damaged checkpoint in place of which the trial begins from an older one, or anew."""
+    own = trial.checkpoint.uuid if trial.checkpoint else ""
+    damage = trial.recent_damages[-1] if trial.recent_damages else None
+    if damage is None or damage.instead != own:
+        return None
+    return {"uuid": damage.uuid, "steps_completed": damage.steps, "cause": damage.cause}
 
 
 def _workload_fields(

@@ -5,10 +5,16 @@ path that is removed is built from ids that the cluster gave, as for folders. Fi
 the bucket itself, by URLs that its credentials sign.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Protocol
 
-from control_plane.checkpoint_stores.checkpoint_files import FileContent, NoSuchFile
+from control_plane.checkpoint_stores.checkpoint_files import (
+    FileContent,
+    FileDigests,
+    NoSuchFile,
+    SignedUpload,
+)
 from control_plane.checkpoint_stores.folder_files import check_parts
 from control_plane.checkpoint_stores.store_type import StorageFields
 from detcloud.shared.azure import azure_container_of
@@ -33,7 +39,13 @@ class CheckpointBucket(Protocol):
 
     def open(self, key: str) -> tuple[int, Iterator[bytes]]: ...
 
+    def send(self, key: str, source: Path) -> bool: ...
+
     def signed_get_url(self, key: str, seconds: int) -> str: ...
+
+
+SignUpload = Callable[[str, int, FileDigests], tuple[str, dict[str, str]]]
+"""Signs the upload of a key's content for so many seconds: its URL and headers."""
 
 
 class SigningBucket(CheckpointBucket, Protocol):
@@ -45,12 +57,22 @@ class SigningBucket(CheckpointBucket, Protocol):
 
 def open_bucket_files(fields: StorageFields) -> "BucketFiles":
     """Open the bucket of a spec's `storage`. Raises OSError."""
-    return BucketFiles(bucket_of(BucketPlace.from_storage(fields)))
+    bucket = bucket_of(BucketPlace.from_storage(fields))
+
+    def sign_upload(key: str, seconds: int, it: FileDigests) -> tuple[str, dict[str, str]]:
+        return bucket.signed_put_url(key, seconds, it.size, it.sha256, it.md5)
+
+    return BucketFiles(bucket, sign_upload)
 
 
 def open_gcs_files(fields: StorageFields) -> "SigningFiles":
     """Open the bucket of Google's that a spec's `storage` names. Raises OSError."""
-    return SigningFiles(gcs_bucket_of(fields["bucket"], fields.get("prefix", "")))
+    bucket = gcs_bucket_of(fields["bucket"], fields.get("prefix", ""))
+
+    def sign_upload(key: str, seconds: int, it: FileDigests) -> tuple[str, dict[str, str]]:
+        return bucket.signed_put_url(key, seconds, it.size, it.sha256)
+
+    return SigningFiles(bucket, sign_upload)
 
 
 def open_azure_files(fields: StorageFields) -> "SigningFiles":
@@ -66,8 +88,10 @@ def bucket_name(fields: StorageFields) -> str:
 class BucketFiles:
     """The CheckpointFiles of a bucket."""
 
-    def __init__(self, bucket: CheckpointBucket) -> None:
+    def __init__(self, bucket: CheckpointBucket, sign_upload: SignUpload | None = None) -> None:
+        """Without `sign_upload` the server stores what users upload."""
         self._bucket = bucket
+        self._sign_upload = sign_upload
 
     def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[None]:
         check_parts(parts)
@@ -108,13 +132,27 @@ class BucketFiles:
     def signed_url(self, path: str, seconds: int) -> str | None:
         return self._bucket.signed_get_url(path, seconds)
 
+    def list_files(self, parts: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+        check_parts(parts)
+        prefix = "/".join((*parts, ""))
+        for key, size in self._bucket.list_objects(prefix):
+            yield key.removeprefix(prefix), size
+
+    def store_file(self, path: str, source: str) -> bool:
+        return self._bucket.send(path, Path(source))
+
+    def sign_upload(self, path: str, seconds: int, digests: FileDigests) -> SignedUpload | None:
+        if self._sign_upload is None:
+            return None
+        return SignedUpload(*self._sign_upload(path, seconds, digests))
+
 
 class SigningFiles(BucketFiles):
     """The CheckpointFiles of a bucket that signs URLs where its credentials can."""
 
-    def __init__(self, bucket: SigningBucket) -> None:
-        super().__init__(bucket)
+    def __init__(self, bucket: SigningBucket, sign_upload: SignUpload | None = None) -> None:
         self._can_sign = bucket.can_sign
+        super().__init__(bucket, sign_upload if self._can_sign else None)
 
     def signed_url(self, path: str, seconds: int) -> str | None:
         return super().signed_url(path, seconds) if self._can_sign else None

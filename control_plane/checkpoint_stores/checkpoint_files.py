@@ -1,6 +1,6 @@
 """The interface to the files of checkpoints in one store: to remove, to read and to sign them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -15,6 +15,23 @@ class FileContent:
 
     size: int
     blocks: Iterator[bytes]
+
+
+@dataclass(frozen=True)
+class FileDigests:
+    """The size in bytes of a file that is to be stored, and its digests in hexadecimal."""
+
+    size: int
+    sha256: str
+    md5: str
+
+
+@dataclass(frozen=True)
+class SignedUpload:
+    """A PUT by which anybody may store one file, with these headers."""
+
+    url: str
+    headers: Mapping[str, str]
 
 
 class CheckpointFiles(Protocol):
@@ -51,4 +68,17 @@ class CheckpointFiles(Protocol):
     def signed_url(self, path: str, seconds: int) -> str | None:
         """Sign a URL by which anybody may read the file for so long; None where the store signs
         none, and the API hands out the content.
+        """
+
+    def list_files(self, parts: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+        """The path within a folder and the size of each file in it, in no particular order."""
+
+    def store_file(self, path: str, source: str) -> bool:
+        """Store the file at `source` on this machine, whole or not at all; False where there is one
+        already.
+        """
+
+    def sign_upload(self, path: str, seconds: int, digests: FileDigests) -> SignedUpload | None:
+        """Sign an upload of that content to a path for so long; None where the store signs none,
+        and the API takes the content.
         """

@@ -16,7 +16,13 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
-from control_plane.checkpoint_stores.checkpoint_files import FileContent, NoSuchFile
+from control_plane.checkpoint_stores.checkpoint_files import (
+    FileContent,
+    FileDigests,
+    NoSuchFile,
+    SignedUpload,
+)
+from control_plane.checkpoint_stores.folder_uploads import folder_files, store_file
 from control_plane.checkpoint_stores.store_type import StorageFields
 from detcloud.shared.checkpoint_limits import STAGING_FOLDER
 
@@ -72,6 +78,18 @@ class FolderFiles:
         return FileContent(size, _blocks(stream, size))
 
     def signed_url(self, path: str, seconds: int) -> str | None:
+        return None
+
+    def list_files(self, parts: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+        check_parts(parts)
+        with suppress(FileNotFoundError), _open_folders(self._root, parts) as folders:
+            if len(folders) > len(parts):
+                yield from folder_files(folders[-1])
+
+    def store_file(self, path: str, source: str) -> bool:
+        return store_file(self._root, path, Path(source))
+
+    def sign_upload(self, path: str, seconds: int, digests: FileDigests) -> SignedUpload | None:
         return None
 
 

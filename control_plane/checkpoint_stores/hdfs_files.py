@@ -2,8 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
-from control_plane.checkpoint_stores.checkpoint_files import FileContent, NoSuchFile
+from control_plane.checkpoint_stores.checkpoint_files import (
+    FileContent,
+    FileDigests,
+    NoSuchFile,
+    SignedUpload,
+)
 from control_plane.checkpoint_stores.folder_files import check_parts
 from control_plane.checkpoint_stores.store_type import StorageFields
 from detcloud.shared.bucket_errors import NoSuchKey
@@ -60,4 +66,16 @@ class HdfsFiles:
         return FileContent(size, blocks)
 
     def signed_url(self, path: str, seconds: int) -> str | None:
+        return None
+
+    def list_files(self, parts: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+        check_parts(parts)
+        prefix = "/".join((*parts, ""))
+        for key, size in self._folder.list_objects(prefix):
+            yield key.removeprefix(prefix), size
+
+    def store_file(self, path: str, source: str) -> bool:
+        return self._folder.send(path, Path(source))
+
+    def sign_upload(self, path: str, seconds: int, digests: FileDigests) -> SignedUpload | None:
         return None

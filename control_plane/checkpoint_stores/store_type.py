@@ -47,6 +47,11 @@ def no_credentials(fields: StorageFields) -> CredentialScope | None:
     return None
 
 
+def no_location(fields: StorageFields) -> Mapping[str, str]:
+    """Locate nothing: such a store is reached through the cluster alone."""
+    return {}
+
+
 def no_endpoints(options: Any) -> Mapping[str, str]:
     """Name no endpoint: such a store is where the cluster's own software finds it."""
     return {}
@@ -73,6 +78,10 @@ class StoreType(Generic[Options]):
     """Opens the store. Raises OSError."""
     display_name: Callable[[StorageFields], str]
     """The store as users see it, without secrets; two stores with one name are the same."""
+    location: Callable[[StorageFields], Mapping[str, str]] = no_location
+    """Picks from the `storage` what leads to the store, without secrets: users with credentials of
+    their own open it by that and its `type`. Nothing: they do not.
+    """
     listing_order: int = 100
     """Where the reference shows it: those with less come first, and equal ones by name."""
     required_package: RequiredPackage | None = None

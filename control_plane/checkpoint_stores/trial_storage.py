@@ -24,6 +24,14 @@ def display_storage(fields: StorageFields) -> str:
     return store_type(fields["type"]).display_name(fields)
 
 
+def storage_location(fields: StorageFields) -> dict[str, str]:
+    """The `type` of a spec's `storage` and what of it leads to the store, without secrets; empty
+    where the cluster alone reaches it.
+    """
+    location = store_type(fields["type"]).location(fields)
+    return {"type": fields["type"], **location} if location else {}
+
+
 def open_checkpoint_files(fields: StorageFields) -> CheckpointFiles:
     """Open the store of a spec's `storage`. Raises OSError."""
     return store_type(fields["type"]).open_files(fields)

@@ -67,7 +67,7 @@ def execute_request(
         stores, experiment.experiment_id, ended=experiment.status.is_final
     )
     if experiment.status.is_final:
-        yield from remove_incomplete_uploads(stores, experiment)
+        yield from remove_incomplete_uploads(stores, experiment, delete=request.delete)
     if request.delete:
         yield from remove_unrecorded(stores, experiment)
         yield from erase_experiment(stores, experiment)
@@ -90,9 +90,11 @@ def survey_unwanted(
     delete_experiment: bool = False,
 ) -> Generator[None, None, tuple[CheckpointSurvey, list[CheckpointCandidate]]]:
     """Survey an experiment's checkpoints and those that a collection with that retention would
-    delete, by trial. With `delete_experiment`, its own trials pin nothing.
+    delete, by trial. With `delete_experiment`, its own trials pin nothing, and damaged checkpoints
+    go as well, which otherwise count for nothing and stay.
     """
-    survey = yield from survey_checkpoints(engine, experiment)
+    # What users uploaded is no training's: no rule counts it, and it goes with the experiment.
+    survey = yield from survey_checkpoints(engine, experiment, everything=delete_experiment)
     deleted_experiment = experiment.experiment_id if delete_experiment else 0
 
     def is_held(one: CheckpointCandidate) -> bool:
@@ -116,7 +118,8 @@ def _condemn_unwanted(
         for trial_id, group in groupby(unwanted, key=lambda one: one.trial_id):
             before = survey.by_trial[trial_id]
             # Its trial may have gone on: what was the worst may have been validated since.
-            if completed_checkpoints(engine.table, trial_id) == before:
+            now = completed_checkpoints(engine.table, trial_id, everything=request.delete)
+            if now == before:
                 yield from _condemn_of_trial(engine, request, trial_id, before, list(group))
             else:
                 changed = True

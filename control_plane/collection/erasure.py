@@ -17,6 +17,7 @@ from control_plane.actors.trial.state import TrialState
 from control_plane.agents.logs import NAMESPACE as LOGS
 from control_plane.agents.metric_rows import NAMESPACE as METRICS
 from control_plane.collection.pins import expire_pins
+from control_plane.collection.removal import UPLOADS_EPOCH
 from control_plane.collection.stores import CollectionFailed, Stores
 from control_plane.collection.survey import checkpoint_records, read_rows, trial_ids
 from control_plane.engine.head import HEAD, PARTS
@@ -62,7 +63,7 @@ def _remove_empty_folders(stores: Stores, experiment_id: int, trial_id: int) -> 
     state = stores.engine.read_state(addresses.trial(trial_id))
     epochs = state.epoch if isinstance(state, TrialState) else 0
     with suppress(FileNotFoundError):
-        for epoch in range(1, epochs + 1):
+        for epoch in range(UPLOADS_EPOCH, epochs + 1):
             parts = (str(experiment_id), str(trial_id), str(epoch))
             stores.checkpoint_files(experiment_id).remove_empty_folders(parts)
 

@@ -1,10 +1,10 @@
 """The rows that name the experiments that started from a checkpoint, or forbid starting from it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
-from control_plane.actors.pins import PINS, decode_pin
-from control_plane.state.table import Conflict, Key, Put, StateTable
+from control_plane.actors.pins import PINS, Pin, decode_pin
+from control_plane.state.table import GET_MAX, Conflict, Key, Put, Row, StateTable
 
 # Whoever found a checkpoint before it was deleted has this long to come and be refused.
 PIN_TTL_MS = 3600 * 1000
@@ -18,11 +18,16 @@ def is_pinned(table: StateTable, uuid: str, except_experiment: int = 0) -> bool:
     return row is not None and decode_pin(row.body).is_held(except_experiment)
 
 
-def expire_pins(table: StateTable, uuids: Iterable[str], now_ms: int) -> None:
+def read_pins(table: StateTable, uuids: Sequence[str]) -> list[Pin]:
+    """Read the pins of checkpoints, in their order; an empty one for each that nothing holds."""
+    return [Pin() if row is None else decode_pin(row.body) for row in _pin_rows(table, uuids)]
+
+
+def expire_pins(table: StateTable, uuids: Sequence[str], now_ms: int) -> None:
     """Set the expiry of rows of checkpoints that are gone, which their records tell. `uuids` are no
     more than a commit holds.
     """
-    rows = [row for row in (table.get(Key(PINS, uuid)) for uuid in uuids) if row is not None]
+    rows = [row for row in _pin_rows(table, uuids) if row is not None]
     due_ms = now_ms + PIN_TTL_MS
     writes = [
         Put(row.key, row.revision + 1, row.body, row.revision, due_ms, expires=True)
@@ -33,3 +38,9 @@ def expire_pins(table: StateTable, uuids: Iterable[str], now_ms: int) -> None:
     with suppress(Conflict):
         if writes:
             table.commit(writes)
+
+
+def _pin_rows(table: StateTable, uuids: Sequence[str]) -> Iterator[Row | None]:
+    """The rows of checkpoints' pins in their order, as many at once as one read takes."""
+    for start in range(0, len(uuids), GET_MAX):
+        yield from table.get_many([Key(PINS, uuid) for uuid in uuids[start : start + GET_MAX]])

@@ -30,7 +30,11 @@ from control_plane.state.table import Delete, Expect, Row, StateTable
 
 log = logging.getLogger(__name__)
 
-EPOCH = re.compile(r"[1-9][0-9]{0,11}")
+# The folder of what users uploaded stands for no run.
+UPLOADS_EPOCH = 0
+EPOCH = re.compile(r"0|[1-9][0-9]{0,11}")
+# A user who began an upload so long ago has given it up, or begins it anew.
+UPLOAD_MS_MAX = 24 * 3600 * 1000
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -58,12 +62,14 @@ def remove_condemned_files(stores: Stores, experiment_id: int, *, ended: bool) -
         )
 
 
-def remove_incomplete_uploads(stores: Stores, experiment: ExperimentState) -> Iterator[None]:
-    """Remove the files of uploads that trials which have ended began and never completed. Raises
-    CollectionFailed.
+def remove_incomplete_uploads(
+    stores: Stores, experiment: ExperimentState, *, delete: bool = False
+) -> Iterator[None]:
+    """Remove the files of uploads that trials which have ended began and never completed, and of
+    those that users began a day ago or, to `delete`, ever. Raises CollectionFailed.
     """
     for trial_id in trial_ids(stores.engine, experiment):
-        for epoch, uuid in _incomplete_uploads(stores, trial_id):
+        for epoch, uuid in _incomplete_uploads(stores, trial_id, delete):
             files = stores.checkpoint_files(experiment.experiment_id)
             parts = (str(experiment.experiment_id), str(trial_id), str(epoch), uuid)
             try:
@@ -139,14 +145,19 @@ def _delete_row(table: StateTable, row: Row) -> None:
     table.commit((Delete(row.key, Expect.ANYTHING),))
 
 
-def _incomplete_uploads(stores: Stores, trial_id: int) -> list[tuple[int, str]]:
-    """Epoch and UUID of each upload that an ended trial began and did not complete."""
+def _incomplete_uploads(stores: Stores, trial_id: int, delete: bool) -> list[tuple[int, str]]:
+    """Epoch and UUID of each upload that an ended trial, or some time ago a user, began and did not
+    complete.
+    """
+    since_ms = stores.engine.clock() - UPLOAD_MS_MAX
     address = addresses.trial(trial_id)
     begun: dict[str, int] = {}
     for row in read_rows(stores.engine.table, address, INTENTS, f"{INTENTS}~"):
         line = parse_json(row.body)
         uuid = line.get("uuid") if isinstance(line, dict) else None
         if isinstance(uuid, str) and UUID.fullmatch(uuid):
+            if line.get("begun_ms", 0) > since_ms and not delete:
+                continue
             begun[uuid] = int(row.key.sort.split("#")[1])
     # After the rows, so that none of them is of an allocation which the trial had later.
     state = stores.engine.read_state(address) if begun else None

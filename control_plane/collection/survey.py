@@ -2,10 +2,12 @@
 
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, field
+from heapq import nlargest
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment.state import ExperimentState
 from control_plane.actors.experiment.trial_summaries import SUMMARIES_PER_PART, Summaries
+from control_plane.actors.messages.trial import FALLBACKS_MAX
 from control_plane.actors.trial.checkpoints import (
     CHECKPOINT_PARTS,
     CheckpointRecord,
@@ -37,12 +39,14 @@ class CheckpointSurvey:
 
 
 def survey_checkpoints(
-    engine: Engine, experiment: ExperimentState
+    engine: Engine, experiment: ExperimentState, *, everything: bool = False
 ) -> Generator[None, None, CheckpointSurvey]:
-    """Read everything, yielding after each trial, and return the survey."""
+    """Read everything, yielding after each trial, and return the survey; `everything` as in
+    `completed_checkpoints`.
+    """
     found = CheckpointSurvey()
     for trial_id in trial_ids(engine, experiment):
-        candidates = completed_checkpoints(engine.table, trial_id)
+        candidates = completed_checkpoints(engine.table, trial_id, everything=everything)
         if candidates:
             found.by_trial[trial_id] = candidates
             found.newest.update(_newest_uuids(engine, experiment, trial_id))
@@ -61,8 +65,13 @@ def trial_ids(engine: Engine, experiment: ExperimentState) -> Iterator[int]:
             yield summary.trial_id
 
 
-def completed_checkpoints(table: StateTable, trial_id: int) -> tuple[CheckpointCandidate, ...]:
-    """The trial's complete checkpoints."""
+def completed_checkpoints(
+    table: StateTable, trial_id: int, *, everything: bool = False
+) -> tuple[CheckpointCandidate, ...]:
+    """The complete checkpoints that the trial stored itself or, with `everything`, also those that
+    users uploaded for it and those that were found damaged.
+    """
+    states = {CheckpointState.COMPLETED} | ({CheckpointState.DAMAGED} if everything else set())
     return tuple(
         CheckpointCandidate(
             uuid=record.checkpoint.uuid,
@@ -73,13 +82,22 @@ def completed_checkpoints(table: StateTable, trial_id: int) -> tuple[CheckpointC
             size_bytes=record.size_bytes,
         )
         for record in checkpoint_records(table, trial_id)
-        if record.state is CheckpointState.COMPLETED
+        if record.state in states and (everything or not record.uploaded_by)
     )
 
 
 def newest_checkpoint(candidates: Iterable[CheckpointCandidate]) -> CheckpointCandidate | None:
     """The checkpoint that its trial would continue from."""
-    return max(candidates, key=lambda one: (one.steps, one.age), default=None)
+    return max(candidates, key=_order_of_use, default=None)
+
+
+def fallback_uuids(table: StateTable, trial_id: int, damaged_uuid: str) -> tuple[str, ...]:
+    """The complete checkpoints that a trial would go on from if one is damaged, the newest first,
+    at most FALLBACKS_MAX.
+    """
+    others = (one for one in completed_checkpoints(table, trial_id) if one.uuid != damaged_uuid)
+    newest = nlargest(FALLBACKS_MAX, others, key=_order_of_use)
+    return tuple(one.uuid for one in newest)
 
 
 def checkpoint_records(table: StateTable, trial_id: int) -> Iterator[CheckpointRecord]:
@@ -99,6 +117,11 @@ def read_rows(table: StateTable, partition: str, first: str, last: str) -> Itera
         page = table.query(partition, start, last)
         yield from page.rows
         start = page.next_sort
+
+
+def _order_of_use(one: CheckpointCandidate) -> tuple[int, tuple[int, int, int, str]]:
+    """The order in which a trial prefers its checkpoints to go on from, the best one last."""
+    return one.steps, one.age
 
 
 def _newest_uuids(engine: Engine, experiment: ExperimentState, trial_id: int) -> Iterator[str]:

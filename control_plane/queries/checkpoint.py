@@ -1,15 +1,18 @@
 """Checkpoints: found by a prefix of their UUID, listed by trial and by experiment."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from control_plane.actors import addresses
+from control_plane.actors.pins import Pin
 from control_plane.actors.trial.checkpoints import (
     CHECKPOINT_PARTS,
     CHECKPOINTS,
     CheckpointRecord,
     CheckpointState,
 )
+from control_plane.collection.pins import read_pins
 from control_plane.collection.survey import checkpoint_records
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.queries import experiment as experiments
@@ -23,8 +26,18 @@ _TRIALS_READ_MAX = 200
 _PREFIX = re.compile(r"[0-9a-f-]{1,36}")
 
 
+class CheckpointHolders(Answer):
+    """The holders of a checkpoint: users who pinned it, model versions, experiments from it."""
+
+    users: list[str]
+    versions: list[str]
+    experiments: list[int]
+
+
 class Checkpoint(Answer):
-    """A checkpoint, described without its files; docs/api.md has the fields."""
+    """A checkpoint, described without its files; docs/api.md has the fields. One that is `pinned`
+    is neither collected nor deleted.
+    """
 
     uuid: str
     trial_id: int
@@ -36,13 +49,18 @@ class Checkpoint(Answer):
     metadata: dict[str, Any]
     metric: float | None
     created_ms: int
+    uploaded_by: str | None
+    pinned: bool
+    pinned_by: CheckpointHolders
+    damage: str
 
 
 def describe_checkpoint(services: Services, prefix: str) -> Checkpoint:
     """Describe the one checkpoint whose UUID begins with `prefix`; RequestError not_found or
     invalid.
     """
-    return checkpoint_answer(*get_checkpoint(services, prefix))
+    record, experiment_id = get_checkpoint(services, prefix)
+    return checkpoint_answers(services, [record], experiment_id)[0]
 
 
 def get_checkpoint(services: Services, prefix: str) -> tuple[CheckpointRecord, int]:
@@ -75,10 +93,11 @@ def list_trial_checkpoints(
     experiment_id = trials.get_trial(services, trial_id).experiment_id
     after = page.start_after("checkpoints", (int,))
     first = 0 if after is None else int(after[0]) + 1
-    checkpoints = _trial_checkpoints(services, trial_id, experiment_id)
+    records = _trial_records(services, trial_id)
     end = first + page.limit
-    cursor = encode_cursor("checkpoints", (end - 1,)) if end < len(checkpoints) else None
-    return Page(items=checkpoints[first:end], next_cursor=cursor)
+    cursor = encode_cursor("checkpoints", (end - 1,)) if end < len(records) else None
+    items = checkpoint_answers(services, records[first:end], experiment_id)
+    return Page(items=items, next_cursor=cursor)
 
 
 def list_experiment_checkpoints(
@@ -89,29 +108,43 @@ def list_experiment_checkpoints(
     after = page.start_after("experiment-checkpoints", (int, int))
     number, skipped = (0, 0) if after is None else (int(after[0]), int(after[1]))
     end = min(state.trials, number + _TRIALS_READ_MAX)
-    items: list[Checkpoint] = []
+    records: list[CheckpointRecord] = []
+    cursor = _cursor(end, 0) if end < state.trials else None
     for trial_id in experiments.trial_ids(services, state, number, end):
-        checkpoints = _trial_checkpoints(services, trial_id, experiment_id)
-        room = page.limit - len(items)
-        items += checkpoints[skipped : skipped + room]
-        if len(checkpoints) > skipped + room:
-            return Page(items=items, next_cursor=_cursor(number, skipped + room))
+        of_trial = _trial_records(services, trial_id)
+        room = page.limit - len(records)
+        records += of_trial[skipped : skipped + room]
+        if len(of_trial) > skipped + room:
+            cursor = _cursor(number, skipped + room)
+            break
         number, skipped = number + 1, 0
-    return Page(items=items, next_cursor=_cursor(end, 0) if end < state.trials else None)
+    return Page(items=checkpoint_answers(services, records, experiment_id), next_cursor=cursor)
 
 
 def _cursor(number: int, skipped: int) -> str:
     return encode_cursor("experiment-checkpoints", (number, skipped))
 
 
-def _trial_checkpoints(services: Services, trial_id: int, experiment_id: int) -> list[Checkpoint]:
-    records = checkpoint_records(services.table, trial_id)
-    checkpoints = [checkpoint_answer(record, experiment_id) for record in records]
-    return sorted(checkpoints, key=lambda one: (one.created_ms, one.steps_completed, one.uuid))
+def _trial_records(services: Services, trial_id: int) -> list[CheckpointRecord]:
+    """The records of a trial's checkpoints, oldest first."""
+    return sorted(
+        checkpoint_records(services.table, trial_id),
+        key=lambda one: (one.created_ms, one.checkpoint.steps_completed, one.checkpoint.uuid),
+    )
 
 
-def checkpoint_answer(record: CheckpointRecord, experiment_id: int) -> Checkpoint:
-    """The answer that describes a checkpoint's record."""
+def checkpoint_answers(
+    services: Services, records: Sequence[CheckpointRecord], experiment_id: int
+) -> list[Checkpoint]:
+    """The answers that describe an experiment's checkpoints, whose pins are read together."""
+    pins = read_pins(services.table, [record.checkpoint.uuid for record in records])
+    return [
+        _checkpoint_answer(record, experiment_id, pin)
+        for record, pin in zip(records, pins, strict=True)
+    ]
+
+
+def _checkpoint_answer(record: CheckpointRecord, experiment_id: int, pin: Pin) -> Checkpoint:
     reference = record.checkpoint
     return Checkpoint(
         uuid=reference.uuid,
@@ -124,4 +157,15 @@ def checkpoint_answer(record: CheckpointRecord, experiment_id: int) -> Checkpoin
         metadata=dict(record.metadata),
         metric=record.metric,
         created_ms=record.created_ms,
+        uploaded_by=record.uploaded_by or None,
+        damage=record.damage,
+        pinned=pin.is_held(),
+        pinned_by=pin_holders(pin),
+    )
+
+
+def pin_holders(pin: Pin) -> CheckpointHolders:
+    """The answer that names what a pin keeps its checkpoint for."""
+    return CheckpointHolders(
+        users=list(pin.users), versions=list(pin.versions), experiments=list(pin.by)
     )

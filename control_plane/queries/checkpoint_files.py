@@ -8,7 +8,7 @@ itself, by URLs that its credentials sign; those of other stores are read here.
 import re
 from dataclasses import dataclass
 
-from control_plane.actors.trial.checkpoints import CheckpointRecord, CheckpointState
+from control_plane.actors.trial.checkpoints import CheckpointRecord
 from control_plane.agents.spec import parse_stored_config
 from control_plane.checkpoint_stores.checkpoint_files import (
     CheckpointFiles,
@@ -16,12 +16,17 @@ from control_plane.checkpoint_stores.checkpoint_files import (
     NoSuchFile,
 )
 from control_plane.checkpoint_stores.manifests import ManifestInvalid, StoredFile
-from control_plane.checkpoint_stores.trial_storage import open_checkpoint_files, storage_fields
+from control_plane.checkpoint_stores.trial_storage import (
+    open_checkpoint_files,
+    storage_fields,
+    storage_location,
+)
 from control_plane.errors import Code, RequestError
 from control_plane.objects.signing import VALIDITY_MS_MAX
 from control_plane.objects.store import ObjectKey
 from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import experiment as experiments
+from control_plane.queries.answer import Answer
 from control_plane.services import Services
 from detcloud.shared.checkpoint_limits import MANIFEST
 
@@ -40,23 +45,41 @@ class CheckpointFolder:
     files: tuple[StoredFile, ...]
 
 
+class CheckpointPlace(Answer):
+    """The place of a checkpoint for who has credentials of their own: `storage` leads to the store,
+    without secrets, and `path` is the folder in it.
+    """
+
+    uuid: str
+    path: str
+    storage: dict[str, str]
+
+
 def checkpoint_folder(services: Services, prefix: str) -> CheckpointFolder:
     """List the files of the checkpoint whose UUID begins with `prefix`.
 
     Raises:
         RequestError: not_found; invalid; conflict, if the files are not what was reported.
     """
-    record, experiment_id = checkpoints.get_checkpoint(services, prefix)
+    record, experiment_id = _stored_checkpoint(services, prefix)
     reference = record.checkpoint
-    if record.state is not CheckpointState.COMPLETED:
-        text = f"checkpoint {reference.uuid} was deleted ({record.state}): it has no files any more"
-        raise RequestError(Code.NOT_FOUND, text)
-    store = _open_store(services, experiment_id)
-    pattern = rf"{experiment_id}/{reference.trial_id}/\d+/{reference.uuid}"
-    if not re.fullmatch(pattern, reference.path):
-        raise _damage_error(record, f"it is recorded at {reference.path}")
+    store = open_checkpoint_files(experiment_storage(services, experiment_id))
     files = _read_manifest(services, store, record)
     return CheckpointFolder(reference.uuid, store, reference.path, files)
+
+
+def locate_checkpoint(services: Services, prefix: str) -> CheckpointPlace:
+    """Locate the checkpoint whose UUID begins with `prefix`; RequestError as `checkpoint_folder`,
+    and conflict where the cluster alone reaches its store.
+    """
+    record, experiment_id = _stored_checkpoint(services, prefix)
+    storage = storage_location(experiment_storage(services, experiment_id))
+    if not storage:
+        text = f"the store of checkpoint {record.checkpoint.uuid} is reached by the cluster alone"
+        raise RequestError(Code.CONFLICT, text)
+    return CheckpointPlace(
+        uuid=record.checkpoint.uuid, path=record.checkpoint.path, storage=storage
+    )
 
 
 def file_url(services: Services, folder: CheckpointFolder, place: int) -> str:
@@ -77,13 +100,26 @@ def open_checkpoint_file(services: Services, key: ObjectKey) -> FileContent:
     return _open_file(folder.store, f"{folder.path}/{file.path}")
 
 
-def _open_store(services: Services, experiment_id: int) -> CheckpointFiles:
+def _stored_checkpoint(services: Services, prefix: str) -> tuple[CheckpointRecord, int]:
+    """The record of a checkpoint that has files at its own place, and its experiment's id."""
+    record, experiment_id = checkpoints.get_checkpoint(services, prefix)
+    reference = record.checkpoint
+    if not record.state.has_files:
+        text = f"checkpoint {reference.uuid} was deleted ({record.state}): it has no files any more"
+        raise RequestError(Code.NOT_FOUND, text)
+    pattern = rf"{experiment_id}/{reference.trial_id}/\d+/{reference.uuid}"
+    if not re.fullmatch(pattern, reference.path):
+        raise _damage_error(record, f"it is recorded at {reference.path}")
+    return record, experiment_id
+
+
+def experiment_storage(services: Services, experiment_id: int) -> dict[str, str]:
+    """The `storage` of an experiment's trials, which the cluster may call."""
     _, definition = experiments.get_experiment(services, experiment_id)
     config = parse_stored_config(definition).checkpoint_storage
     if problem := services.endpoints(config):
         raise RequestError(Code.CONFLICT, f"{problem.message}; {problem.hint}")
-    storage = storage_fields(config, services.checkpoints)
-    return open_checkpoint_files(storage)
+    return storage_fields(config, services.checkpoints)
 
 
 def _read_manifest(

@@ -1,10 +1,13 @@
 """A preview of the collection of an experiment's checkpoints: which it would delete."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import TypeVar
 
+from control_plane.actors import addresses
 from control_plane.actors.records import Retention
+from control_plane.actors.trial.checkpoints import CHECKPOINT_PARTS, CheckpointRecord
 from control_plane.collection.collection_request import survey_unwanted
+from control_plane.collection.ranking import CheckpointCandidate
 from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import experiment as experiments
 from control_plane.queries.answer import Answer
@@ -44,12 +47,22 @@ def preview_collection(
     candidates = list(survey.candidates())
     delete_bytes = sum(one.size_bytes for one in doomed)
     return CollectionPreview(
-        delete=[checkpoints.describe_checkpoint(services, one.uuid) for one in doomed[:SHOWN_MAX]],
+        delete=_describe_candidates(services, experiment_id, doomed[:SHOWN_MAX]),
         delete_count=len(doomed),
         delete_bytes=delete_bytes,
         keep_count=len(candidates) - len(doomed),
         keep_bytes=sum(one.size_bytes for one in candidates) - delete_bytes,
     )
+
+
+def _describe_candidates(
+    services: Services, experiment_id: int, candidates: Sequence[CheckpointCandidate]
+) -> list[checkpoints.Checkpoint]:
+    """Describe those of an experiment's checkpoints that have not gone since the survey."""
+    read = services.engine.read_part
+    parts = (read(addresses.trial(one.trial_id), CHECKPOINT_PARTS + one.uuid) for one in candidates)
+    records = [part for part in parts if isinstance(part, CheckpointRecord)]
+    return checkpoints.checkpoint_answers(services, records, experiment_id)
 
 
 def _finish(work: Generator[None, None, T]) -> T:

@@ -211,7 +211,9 @@ _NOTICE_OUTCOMES = {
 }
 
 
-def _checkpoint_sentence(message: to_trial.CheckpointReported, context: SentenceContext) -> str:
+def _checkpoint_sentence(
+    message: to_trial.CheckpointReported | to_trial.CheckpointUploaded, context: SentenceContext
+) -> str:
     checkpoint = message.checkpoint
     size = f"{message.size_bytes:,} bytes in {_count_text(message.files, 'file')}"
     steps = _count_text(checkpoint.steps_completed, "batch")
@@ -346,6 +348,13 @@ OF_TRIALS: Mapping[type, Sentence] = {
         + (_missing_metric_text(m.lack) or f"with {context.metric_text(m.metric)}")
     ),
     to_trial.CheckpointReported: _checkpoint_sentence,
+    to_trial.CheckpointUploaded: lambda m, context: (
+        f"{_checkpoint_sentence(m, context)}, uploaded{context.user}"
+    ),
+    to_trial.CheckpointDamageReported: lambda m, context: (
+        f"checkpoint {m.uuid[:8]}, which {context.allocation(m.epoch)} began from, is damaged:"
+        f" {_last_line(m.cause)}"
+    ),
     to_trial.EarlyExitReported: lambda m, context: f"{context.name} asks to end: {m.reason}",
     to_trial.AllocationExited: _exit_sentence,
 }

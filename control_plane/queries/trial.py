@@ -49,6 +49,19 @@ class Loss(Answer):
     cause: str
 
 
+class Damage(Answer):
+    """A checkpoint that a run began from and found damaged; the trial went on from `instead`, null
+    where it had no other of its own.
+    """
+
+    time_ms: int
+    uuid: str
+    steps_completed: int
+    cause: str
+    instead: str | None
+    instead_steps: int
+
+
 class Trial(Answer):
     """A trial; docs/api.md has the fields."""
 
@@ -65,6 +78,7 @@ class Trial(Answer):
     restarts: int
     losses: int
     recent_losses: list[Loss]
+    recent_damages: list[Damage]
     latest_checkpoint: str | None
     warm_start: str | None
     allocation: Allocation | None
@@ -166,6 +180,17 @@ def _fields(services: Services, state: TrialState, warm_start: str | None) -> di
         "recent_losses": [
             Loss(time_ms=loss.at_ms, agent_id=loss.agent, cause=loss.cause)
             for loss in state.recent_losses
+        ],
+        "recent_damages": [
+            Damage(
+                time_ms=damage.at_ms,
+                uuid=damage.uuid,
+                steps_completed=damage.steps,
+                cause=damage.cause,
+                instead=damage.instead or None,
+                instead_steps=damage.instead_steps,
+            )
+            for damage in state.recent_damages
         ],
         "latest_checkpoint": state.checkpoint.uuid if state.checkpoint else None,
         "warm_start": state.inherited.uuid if state.inherited else warm_start,

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 from control_plane.access.principals import Principal, Role
 from control_plane.actors.pins import PINS, Pin, decode_pin, encode_pin, pin_body
-from control_plane.actors.trial.checkpoints import CheckpointState
 from control_plane.errors import Code, RequestError
 from control_plane.queries.checkpoint import get_checkpoint
 from control_plane.services import Services
@@ -42,7 +41,7 @@ def pin_checkpoint(
         # The pin was read first: a checkpoint that is condemned later changes it.
         record, _ = get_checkpoint(services, uuid)
         pin = Pin() if row is None else decode_pin(row.body)
-        if pin.gone or record.state is not CheckpointState.COMPLETED:
+        if pin.gone or not record.state.has_files:
             text = f"checkpoint {uuid} was deleted, and cannot be pinned"
             raise RequestError(Code.CONFLICT, text)
         if caller.user in pin.users:

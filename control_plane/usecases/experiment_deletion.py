@@ -19,9 +19,16 @@ def check_may_delete(services: Services, experiment_id: int, caller: Principal) 
     Raises:
         RequestError: not_found; forbidden, naming the owner.
     """
+    check_is_owner(services, experiment_id, caller, "delete of it")
+
+
+def check_is_owner(services: Services, experiment_id: int, caller: Principal, action: str) -> None:
+    """Check that the experiment is the caller's own, or the caller an admin. Raises as
+    `check_may_delete`.
+    """
     state, _ = experiments.get_experiment(services, experiment_id)
     if caller.role is not Role.ADMIN and state.owner != caller.user:
-        text = f"experiment {experiment_id} is {state.owner}'s: only they or an admin delete of it"
+        text = f"experiment {experiment_id} is {state.owner}'s: only they or an admin {action}"
         raise RequestError(Code.FORBIDDEN, text)
 
 

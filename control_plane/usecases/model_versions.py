@@ -152,6 +152,9 @@ def _pin_with_version(
 ) -> Write:
     """Make the write that adds the version to its checkpoint's pin; RequestError conflict."""
     pin = Pin() if row is None else decode_pin(row.body)
+    if checkpoint.state is CheckpointState.DAMAGED:
+        text = f"checkpoint {checkpoint.uuid} is damaged, and cannot be a version"
+        raise RequestError(Code.CONFLICT, f"{text}: {checkpoint.damage}")
     if pin.gone or checkpoint.state is not CheckpointState.COMPLETED:
         text = f"checkpoint {checkpoint.uuid} was deleted, and cannot be a version"
         raise RequestError(Code.CONFLICT, text)

@@ -44,7 +44,11 @@ def _latest_checkpoint(services: Services, trial_id: int) -> CheckpointRecord:
     except RequestError as error:
         raise invalid(_TRIAL, error.message) from None
     records = checkpoint_records(services.table, trial_id)
-    complete = [record for record in records if record.state is CheckpointState.COMPLETED]
+    complete = [
+        record
+        for record in records
+        if record.state is CheckpointState.COMPLETED and not record.uploaded_by
+    ]
     if not complete:
         raise invalid(_TRIAL, f"trial {trial_id} has no complete checkpoint to start from")
     return max(complete, key=lambda record: (record.checkpoint.steps_completed, record.created_ms))
@@ -56,6 +60,9 @@ def _checkpoint_by_prefix(services: Services, prefix: str) -> CheckpointRecord:
     except RequestError as error:
         text = error.details[0].message if error.details else error.message
         raise invalid(_CHECKPOINT, text) from None
+    if record.state is CheckpointState.DAMAGED:
+        text = f"checkpoint {record.checkpoint.uuid} is damaged: {record.damage}"
+        raise invalid(_CHECKPOINT, text, "name another one of its trial")
     if record.state is not CheckpointState.COMPLETED:
         raise invalid(_CHECKPOINT, f"checkpoint {record.checkpoint.uuid} was deleted")
     return record

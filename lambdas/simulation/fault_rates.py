@@ -73,6 +73,8 @@ class FaultRates:
     failed_batches_hourly: float = 0.0
     # All instances of a zone are gone at once, and for a while it has no others.
     zone_losses_hourly: float = 0.0
+    # Runs that find the checkpoint of their trial damaged from which they begin.
+    damaged_checkpoints: float = 0.0
 
 
 RATES_MAX = FaultRates(
@@ -104,6 +106,7 @@ RATES_MAX = FaultRates(
     quota_changes_hourly=0.5,
     failed_batches_hourly=0.5,
     zone_losses_hourly=0.4,
+    damaged_checkpoints=0.5,
 )
 NO_FAULTS = FaultRates()
 FAULT_NAMES = tuple(field.name for field in fields(FaultRates))

@@ -40,12 +40,14 @@ class ProcessPhase(Enum):
 class ProcessEnvironment:
     """The parts of the simulation that all processes share. `due_checkpoints`: of the allocations
     that got notice in time to write a checkpoint, the checkpoint that they wrote, "" for none yet.
+    `draw_damage` draws whether a checkpoint is found damaged.
     """
 
     clock: VirtualClock
     checkpoints: CheckpointStore
     gang: Callable[[str, int], Gang] = field(default_factory=gang_registry)
     due_checkpoints: dict[str, str] = field(default_factory=dict)
+    draw_damage: Callable[[], bool] = lambda: False
 
     def excuse_checkpoint(self, allocation: str) -> None:
         """Expect no checkpoint of the allocation any more, if it is still to be written."""
@@ -115,7 +117,15 @@ class TrialProcess:
         self._call_later(delay_ms, self._wait_for_nodes)
 
     def begin_training(self) -> None:
-        """Begin to train: all nodes are there."""
+        """Begin to train: all nodes are there. The chief tells if it cannot restore, and fails."""
+        reference = self.spec["latest_checkpoint"]
+        is_own = reference is not None and reference["trial_id"] == self.spec["trial_id"]
+        if is_own and self.environment.draw_damage():
+            cause = "the store has no weights"
+            damage = {"uuid": reference["uuid"], "message": cause}
+            self.report({"kind": "checkpoint_damage", **damage})
+            self._exit("errored", code=1, message=cause)
+            return
         self._continue()
 
     def end_with_gang(self, reason: str, delay_ms: int) -> None:

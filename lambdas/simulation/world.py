@@ -115,7 +115,13 @@ class World:
         self.network = Network(self.clock, self.faults, self.hosts)
         self.checker.on_leases = self._check_leases
         self.searches = Searches(checkpoints)
-        self.process_environment = ProcessEnvironment(self.clock, checkpoints)
+        self.process_environment = ProcessEnvironment(
+            self.clock,
+            checkpoints,
+            draw_damage=lambda: self.faults.draw_fault(
+                "damaged_checkpoints", self.faults.rates.damaged_checkpoints
+            ),
+        )
         environment = AgentEnvironment(
             self.clock,
             self.faults,

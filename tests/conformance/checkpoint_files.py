@@ -2,13 +2,19 @@
 `storage` fixture, the `storage` of a trial's specification.
 """
 
+import hashlib
 import secrets
 from pathlib import Path
-from urllib.request import urlopen
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
-from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles, NoSuchFile
+from control_plane.checkpoint_stores.checkpoint_files import (
+    CheckpointFiles,
+    FileDigests,
+    NoSuchFile,
+)
 from control_plane.checkpoint_stores.trial_storage import display_storage, open_checkpoint_files
 from detcloud.storage import CheckpointStore, build_store
 
@@ -96,3 +102,32 @@ class CheckpointFilesContract:
         assert shown
         if "secret_key" in storage:
             assert storage["secret_key"] not in shown
+
+    def test_what_users_upload_is_stored_once_and_listed(
+        self, files: CheckpointFiles, tmp_path: Path
+    ) -> None:
+        contents = {"a.bin": b"1" * 70_000, "deep/er/\u00fc b.bin": b"", "deep/c": b"xyz"}
+        uploads = ("5", "6", "0", UUID)
+        assert list(files.list_files(uploads)) == []
+        for name, content in contents.items():
+            path = f"{'/'.join(uploads)}/{name}"
+            (tmp_path / "sent").write_bytes(content)
+            digests = FileDigests(
+                len(content), hashlib.sha256(content).hexdigest(), hashlib.md5(content).hexdigest()
+            )
+            signed = files.sign_upload(path, 60, digests)
+            if signed is None:
+                assert files.store_file(path, str(tmp_path / "sent"))
+                assert not files.store_file(path, str(tmp_path / "sent"))
+                continue
+            other = Request(signed.url, b"2" * len(content), dict(signed.headers), method="PUT")
+            if content:
+                with pytest.raises(HTTPError):
+                    urlopen(other)
+            with urlopen(Request(signed.url, content, dict(signed.headers), method="PUT")):
+                pass
+        assert dict(files.list_files(uploads)) == {
+            name: len(content) for name, content in contents.items()
+        }
+        for name, content in contents.items():
+            assert b"".join(files.open_file(f"{'/'.join(uploads)}/{name}").blocks) == content

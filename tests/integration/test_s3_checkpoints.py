@@ -10,21 +10,25 @@ import pytest
 
 from control_plane.access.principals import Role
 from control_plane.api.app import create_app
+from control_plane.api.routes import checkpoint_uploads
 from control_plane.aws.object_store import S3ObjectStore
 from control_plane.checkpoint_stores.types.s3 import S3
 from control_plane.collection.collector import Collector
 from control_plane.collection.stores import stores_of
 from control_plane.config.section import Secret
 from control_plane.objects.store import model_code_key
+from detcloud.client import Client
 from detcloud.client.download import download_files
+from detcloud.core import CheckpointDamaged
 from detcloud.core.checkpoint import CheckpointContext
 from detcloud.shared.http import Transport
 from detcloud.shared.s3 import Bucket
-from detcloud.shared.trial_directory import TrialSpec
-from detcloud.storage import build_store
+from detcloud.shared.trial_directory import CheckpointReference, TrialSpec
+from detcloud.storage import StorageError, build_own_store, build_store
 from lambdas.clock import now_ms
 from tests.emulators.seaweedfs import SECRET_KEY, SeaweedFs
 from tests.unit.api.agent_side import CONFIG, Agent
+from tests.unit.api.app_server import serve_app
 from tests.unit.api.cluster import TOKENS, Cluster, archive, build_cluster
 from tests.unit.api.exchange import call
 
@@ -79,7 +83,31 @@ class Trials:
         return context.upload(folder, {"steps_completed": steps})
 
     def report(self, trial: int, kind: str, **fields: object) -> None:
-        answer = self.agent.report(f"{trial}.1", {"kind": kind, **fields})
+        self._report_of(f"{trial}.1", kind, **fields)
+
+    def begin_again(self, allocation: str, reason: str) -> dict[str, Any]:
+        """Ends an allocation; the specification of the trial's next one."""
+        exited = {"kind": "exited", "reason": reason, "code": 1}
+        self.agent.report(allocation, exited, writer="agent")
+        self.agent.known.remove(allocation)
+        desired = self.agent.sync().json["desired"]
+        [spec] = [entry["spec"] for entry in desired if "spec" in entry]
+        self.agent.known.append(spec["allocation_id"])
+        return dict(spec)
+
+    def restore(self, spec: dict[str, Any], destination: Path) -> None:
+        """Restores the checkpoint that a run begins from, as its process does."""
+        latest = CheckpointReference(**spec["latest_checkpoint"])
+        context = CheckpointContext(
+            TrialSpec(experiment_id=1, trial_id=1, epoch=spec["epoch"], latest_checkpoint=latest),
+            build_store(spec["storage"]),
+            lambda kind, **fields: self._report_of(spec["allocation_id"], kind, **fields),
+            on_cluster=True,
+        )
+        context.download(latest, destination)
+
+    def _report_of(self, allocation: str, kind: str, **fields: object) -> None:
+        answer = self.agent.report(allocation, {"kind": kind, **fields})
         assert answer.status == 200, answer.body
 
     def kill(self, cluster: Cluster) -> None:
@@ -129,6 +157,47 @@ def test_a_checkpoint_is_stored_by_its_trial_and_fetched_from_the_bucket(
     assert (tmp_path / "fetched" / "deep" / "weights ü.bin").read_bytes() == b"weights"
 
 
+def test_who_has_keys_of_their_own_reads_the_bucket_itself(
+    cluster: Cluster, bucket: Bucket, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uuid = Trials(cluster, storage(bucket)).store(1, 5, folder)
+    place = cluster.get(f"/checkpoints/{uuid}/storage").json
+    assert set(place["storage"]) == {"type", "bucket", "prefix", "endpoint_url"}
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", str(bucket.place.access_key))
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    fetched = tmp_path / "fetched"
+    build_own_store(place["storage"]).get(f"{place['path']}/deep/weights ü.bin", fetched)
+    assert fetched.read_bytes() == b"weights"
+
+
+def test_a_user_uploads_to_the_bucket_itself(
+    cluster: Cluster, bucket: Bucket, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Trials(cluster, storage(bucket))
+    (folder / "large.bin").write_bytes(b"0123456789abcdef" * (1 << 18))
+
+    def refuse_content(*words: object) -> None:
+        raise AssertionError("the API took a file that the bucket takes")
+
+    monkeypatch.setattr(checkpoint_uploads, "store_upload_file", refuse_content)
+    with serve_app(cluster.app) as url:
+        client = Client(url, TOKENS[Role.USER])
+        uploaded = client.trial(1).upload_checkpoint(folder, {"note": "n"}, steps_completed=5)
+        prefix = f"1/1/0/{uploaded.uuid}"
+        names = ["deep/weights ü.bin", "large.bin", "manifest.json", "metadata.json"]
+        assert sorted(key for key, _ in bucket.list_objects("1/1/0/")) == [
+            f"{prefix}/{name}" for name in names
+        ]
+        assert {it["state"] for it in uploaded.verify()} == {"OK"}
+        fetched = uploaded.download(tmp_path / "fetched")
+        assert (fetched / "large.bin").read_bytes() == (folder / "large.bin").read_bytes()
+        uploaded.delete()
+        collect(cluster)
+        assert list(bucket.list_objects("1/1/0/")) == []
+        client.http.close()
+
+
 def test_the_keys_reach_the_trial_and_nobody_else(cluster: Cluster, bucket: Bucket) -> None:
     trials = Trials(cluster, storage(bucket))
     spec = trials.specs["1.1"]
@@ -153,6 +222,40 @@ def test_what_is_not_kept_goes_from_the_bucket_and_the_rest_stays(
     state = cluster.get(f"/checkpoints/{first}").json["state"]
     assert state == "DELETED"
     assert cluster.get(f"/checkpoints/{first}/files").status == 404
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_trial_goes_on_from_the_checkpoint_before_one_that_the_bucket_has_not_as_it_was(
+    cluster: Cluster, bucket: Bucket, folder: Path, tmp_path: Path, is_replaced: bool
+) -> None:
+    trials = Trials(cluster, storage(bucket))
+    first, latest = trials.store(1, 5, folder), trials.store(1, 6, folder)
+    key = f"{PREFIX}/1/1/1/{latest}/deep/weights ü.bin"
+    named = {"Bucket": bucket.place.name, "Key": key}
+    bucket._client.delete_object(**named)
+    if is_replaced:
+        bucket._client.put_object(**named, Body=b"weigh")
+    spec = trials.begin_again("1.1", "preempted")
+    with pytest.raises(CheckpointDamaged, match=r"deep/weights ü\.bin"):
+        trials.restore(spec, tmp_path / "latest")
+    spec = trials.begin_again("1.2", "errored")
+    assert (spec["latest_checkpoint"]["uuid"], spec["steps_completed"]) == (first, 5)
+    trials.restore(spec, tmp_path / "first")
+    assert (tmp_path / "first" / "deep" / "weights ü.bin").read_bytes() == b"weights"
+    assert cluster.get(f"/checkpoints/{latest}").json["state"] == "DAMAGED"
+    assert cluster.get("/trials/1").json["restarts"] == 0
+
+
+def test_a_bucket_that_does_not_answer_is_no_damage(
+    cluster: Cluster, bucket: Bucket, folder: Path, tmp_path: Path
+) -> None:
+    trials = Trials(cluster, storage(bucket))
+    latest = trials.store(1, 5, folder)
+    spec = trials.begin_again("1.1", "preempted")
+    for change in ({"bucket": "gone"}, {"secret_key": "another"}):
+        with pytest.raises(StorageError, match=r"manifest\.json cannot be read"):
+            trials.restore(spec | {"storage": spec["storage"] | change}, tmp_path / "none")
+    assert cluster.get(f"/checkpoints/{latest}").json["state"] == "COMPLETED"
 
 
 def test_an_upload_that_was_cut_short_is_abandoned_when_its_trial_has_ended(

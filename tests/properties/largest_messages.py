@@ -16,7 +16,12 @@ from control_plane.actors.messages.pool import PoolConfigured, PoolSettings
 from control_plane.actors.pool_moves import PoolPreferences
 from control_plane.actors.records import Availability, CheckpointRef, Place, Retention, Status
 from control_plane.agents.audit import STALE_PER_MESSAGE_MAX
-from control_plane.agents.reports import METADATA_BYTES_MAX, NOTICE_CHARACTERS_MAX, TEXT_MAX
+from control_plane.agents.reports import (
+    DAMAGE_CHARACTERS_MAX,
+    METADATA_BYTES_MAX,
+    NOTICE_CHARACTERS_MAX,
+    TEXT_MAX,
+)
 from control_plane.api.agent_requests import SLOTS_BYTES_MAX, SLOTS_MAX
 from control_plane.engine.engine import Engine
 from control_plane.scheduling.sizes import AGENTS_MAX
@@ -152,6 +157,13 @@ def checkpoint_reported(uuid: str) -> to_trial.CheckpointReported:
     return to_trial.CheckpointReported(1, reference, 1 << 52, 1 << 52, metadata)
 
 
+def checkpoint_uploaded(uuid: str) -> to_trial.CheckpointUploaded:
+    reported = checkpoint_reported(uuid)
+    return to_trial.CheckpointUploaded(
+        reported.checkpoint, 1 << 52, 1 << 52, text(200), reported.metadata
+    )
+
+
 def largest_post() -> to_experiment.OperationsPosted:
     hparams = {"x": text(HPARAMS_BYTES_MAX - 20)}
     operations = [create_operation(number, hparams) for number in range(OPERATIONS_MAX)]
@@ -224,7 +236,14 @@ TRIAL_MESSAGES: Mapping[type, Largest] = {
     ),
     to_trial.ProgressReported: Largest(TRIAL, lambda: to_trial.ProgressReported(1, 1 / 3)),
     to_trial.LengthReached: Largest(TRIAL, lambda: to_trial.LengthReached(1, 100, None, REASON)),
+    to_trial.CheckpointUploaded: Largest(TRIAL, lambda: checkpoint_uploaded("e" * 8 + "-0" * 14)),
     to_trial.CheckpointReported: Largest(TRIAL, lambda: checkpoint_reported("f" * 8 + "-0" * 14)),
+    to_trial.CheckpointDamageReported: Largest(
+        TRIAL,
+        lambda: to_trial.CheckpointDamageReported(
+            1, CHECKPOINTS[0], text(DAMAGE_CHARACTERS_MAX), CHECKPOINTS[: to_trial.FALLBACKS_MAX]
+        ),
+    ),
     to_trial.EarlyExitReported: Largest(
         TRIAL, lambda: to_trial.EarlyExitReported(1, ExitReason.INVALID_HP)
     ),

@@ -8,6 +8,7 @@ from control_plane.actors.messages.pool import SlotsReleased, SlotsRequested
 from control_plane.actors.messages.trial import (
     AllocationExited,
     AllocationLost,
+    CheckpointDamageReported,
     ContainerStateReported,
     EarlyExitReported,
     ExperimentStatusChanged,
@@ -37,6 +38,11 @@ STEPS = st.sampled_from([0, 50, 100, 200, 400])
 PLACES = st.sampled_from([(Place("a", (0, 1)),), (Place("b", (0, 1)),)])
 METRICS = st.none() | st.sampled_from([0.1, 0.5, -2.0])
 
+
+def uuid_of(steps: int, epoch: int) -> str:
+    return checkpoint_reported(steps, epoch=epoch, number=epoch).checkpoint.uuid
+
+
 MESSAGES = st.one_of(
     st.builds(WorkAssigned, st.sampled_from([None, 100, 200, 400]), st.booleans()),
     st.builds(ExperimentStatusChanged, st.sampled_from([*OPEN, *OPEN, *STOPPING]), st.just(False)),
@@ -50,6 +56,19 @@ MESSAGES = st.one_of(
     st.builds(LengthReached, EPOCHS, STEPS, METRICS),
     st.builds(
         lambda steps, epoch: checkpoint_reported(steps, epoch=epoch, number=epoch), STEPS, EPOCHS
+    ),
+    st.builds(
+        # Of one that an earlier allocation may have written, or of one that nobody has.
+        lambda epoch, writer, steps, older: CheckpointDamageReported(
+            epoch,
+            uuid_of(steps, writer),
+            "a file is missing",
+            tuple(uuid_of(step, number) for step in older for number in range(1, 5)),
+        ),
+        EPOCHS,
+        EPOCHS,
+        STEPS,
+        st.lists(STEPS, max_size=3, unique=True),
     ),
     st.builds(EarlyExitReported, EPOCHS, st.sampled_from(list(ExitReason))),
     st.builds(AllocationExited, EPOCHS, st.sampled_from(EXITS)),
@@ -139,7 +158,8 @@ def test_counters_never_fall_and_a_length_is_told_once(
         assert after.epoch > before.epoch or after.revision >= before.revision
         assert not before.closed or after.closed
         assert after.restarts <= after.settings.max_restarts + 1
-        assert after.checkpoint is not None or before.checkpoint is None
+        is_damage = isinstance(message, CheckpointDamageReported)
+        assert is_damage or after.checkpoint is not None or before.checkpoint is None
     told = [message.length for message in actor.all_messages(TrialLengthReached)]
     assert told == sorted(set(told))
 

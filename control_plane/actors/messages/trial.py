@@ -221,6 +221,35 @@ class CheckpointReported:
     metric: float | None = None
 
 
+FALLBACKS_MAX = 12
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointDamageReported:
+    """The allocation of this epoch could not restore checkpoint `uuid`, whose stored files are not
+    those that were written. `fallbacks`: at most FALLBACKS_MAX complete checkpoints of the trial,
+    when the report was accepted, in the order in which it would go on from them.
+    """
+
+    epoch: int
+    uuid: str
+    cause: str
+    fallbacks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointUploaded:
+    """Command: record a complete checkpoint that `user` uploaded for this trial. The reply is the
+    state of its record, "" if another trial has its UUID.
+    """
+
+    checkpoint: CheckpointRef
+    size_bytes: int
+    files: int
+    user: str
+    metadata: Mapping[str, object] = field(default_factory=dict)
+
+
 @dataclass(frozen=True, slots=True)
 class EarlyExitReported:
     """The training code asked to end: INVALID_HP or USER_REQUESTED_STOP."""
@@ -259,6 +288,7 @@ AllocationMessage = (
     | AllocationLost
     | ContainerStateReported
     | EarlyExitReported
+    | CheckpointDamageReported
     | AllocationExited
     | ValidationReported
     | ProgressReported
@@ -276,6 +306,7 @@ TrialMessage = (
     | RestartDue
     | CheckpointDeletionRequested
     | CheckpointFilesDeleted
+    | CheckpointUploaded
     | TrialDeleted
     | WorkAssigned
     | ExperimentStatusChanged

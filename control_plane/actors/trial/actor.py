@@ -16,11 +16,13 @@ from control_plane.actors.messages.trial import (
     AllocationExited,
     AllocationLost,
     AllocationMessage,
+    CheckpointDamageReported,
     CheckpointDeletionRequested,
     CheckpointFilesDeleted,
     CheckpointHandedOver,
     CheckpointReported,
     CheckpointRequested,
+    CheckpointUploaded,
     ContainerStateReported,
     EarlyExitReported,
     ExperimentStatusChanged,
@@ -51,7 +53,8 @@ from control_plane.actors.trial.allocation import (
     record_early_exit,
     refuses_hparams,
 )
-from control_plane.actors.trial.checkpoints import hand_over_checkpoint, mark_deleted, mark_deleting
+from control_plane.actors.trial.checkpoints import apply_checkpoint_message
+from control_plane.actors.trial.damage import can_excuse_failure, record_damage
 from control_plane.actors.trial.lifecycle import (
     end_stopped_trial,
     end_trial,
@@ -60,10 +63,16 @@ from control_plane.actors.trial.lifecycle import (
     move_to_pool,
     reconcile,
     release_and_reconcile,
-    wants_slots,
 )
 from control_plane.actors.trial.metering import stop_metering_agent
-from control_plane.actors.trial.state import Allocation, DesiredState, Loss, TrialState
+from control_plane.actors.trial.stalls import (
+    reconcile_after_damage,
+    reconcile_after_failed_start,
+    reconcile_after_loss,
+    reconcile_after_yield,
+    record_loss,
+)
+from control_plane.actors.trial.state import Allocation, DesiredState, TrialState
 from control_plane.actors.trial.training import (
     apply_training_report,
     batches_of,
@@ -72,14 +81,6 @@ from control_plane.actors.trial.training import (
 )
 from control_plane.evolve import evolve
 from control_plane.searchers.method import ExitReason
-
-# How often in a row an allocation may end without a trained batch or a counted failure: it gave up
-# its slots unasked, could not be started, or vanished from a machine that is still there.
-STALLS_MAX = 20
-# The delay before a start is tried again doubles; STALLS_MAX of them come to 15 minutes.
-RESTART_MS_FIRST = 1_000
-RESTART_MS_MAX = 60_000
-LOSSES_KEPT = 5
 
 _WORSE = (
     Status.STOPPING_COMPLETED,
@@ -98,13 +99,13 @@ def step(
     if state is None or state.deleted:
         return _answer_without_trial(state, message)
     match message:
-        case CheckpointDeletionRequested():
-            return mark_deleting(state, message, context)
-        case CheckpointFilesDeleted():
-            return mark_deleted(state, message, context)
-        case CheckpointRequested():
-            hand_over_checkpoint(state, message, context)
-            return state
+        case (
+            CheckpointDeletionRequested()
+            | CheckpointFilesDeleted()
+            | CheckpointUploaded()
+            | CheckpointRequested()
+        ):
+            return apply_checkpoint_message(state, message, context)
         case TrialKillRequested():
             return _kill_trial(state, context)
         case TrialContinued():
@@ -149,7 +150,12 @@ def _apply_allocation_message(
     match message:
         case SlotsAssigned() | PreemptionRequested() | AllocationLost():
             return _apply_pool_message(state, allocation, message, context)
-        case ContainerStateReported() | EarlyExitReported() | AllocationExited():
+        case (
+            ContainerStateReported()
+            | EarlyExitReported()
+            | CheckpointDamageReported()
+            | AllocationExited()
+        ):
             return _apply_agent_message(state, allocation, message, context)
         case ValidationReported() | ProgressReported() | LengthReached() | CheckpointReported():
             return apply_training_report(state, allocation, message, context)
@@ -326,7 +332,10 @@ def _lose_agent(
 def _apply_agent_message(
     state: TrialState,
     allocation: Allocation,
-    message: ContainerStateReported | EarlyExitReported | AllocationExited,
+    message: ContainerStateReported
+    | EarlyExitReported
+    | CheckpointDamageReported
+    | AllocationExited,
     context: StepContext,
 ) -> TrialState:
     match message:
@@ -334,6 +343,8 @@ def _apply_agent_message(
             return apply_container_state(state, allocation, message)
         case EarlyExitReported(reason=reason):
             return record_early_exit(state, reason, context)
+        case CheckpointDamageReported():
+            return record_damage(state, allocation, message, context)
         case AllocationExited() if message.nodes > 1:
             return _end_member(
                 state, allocation, gang.record_node_exit(allocation, message), context
@@ -377,7 +388,7 @@ def _after_end(
     reason = message.reason
     if reason == gang.AGENT_LOST:
         return release_and_reconcile(
-            _record_loss(state, allocation, message, context), allocation, context
+            record_loss(state, allocation, message, context), allocation, context
         )
     if refuses_hparams(state):
         state = evolve(state, message=message.message or "the hyperparameters were refused")
@@ -392,14 +403,14 @@ def _after_end(
         return _after_completion(evolve(state, closed=True), context)
     if gang.is_loss(message, allocation.wish):
         # The trial was to run: its machine ends, or its agent was stopped.
-        return _after_loss(state, allocation, message, context)
+        return reconcile_after_loss(state, allocation, message, context)
     if reason in ("preempted", "idle"):
-        return _after_yield(state, allocation, context)
+        return reconcile_after_yield(state, allocation, context)
     if allocation.wish is not DesiredState.RUN:
         # It was told to stop: however it ended, that is no failure.
         return _after_stop(state, allocation, message, context)
     if reason == "start_failed":
-        return _after_failed_start(state, allocation, message, context)
+        return reconcile_after_failed_start(state, allocation, message, context)
     return _after_failure(state, allocation, message, context)
 
 
@@ -410,66 +421,12 @@ def _after_completion(state: TrialState, context: StepContext) -> TrialState:
     return end_trial(state, Status.COMPLETED, None, context)
 
 
-def _after_yield(state: TrialState, allocation: Allocation, context: StepContext) -> TrialState:
-    """Release the slots of an allocation that gave them up; one that does so unasked, with work
-    left and none done, counts as a stall.
-    """
-    worked = state.steps > allocation.from_steps
-    idle = not worked and allocation.wish is DesiredState.RUN and wants_slots(state)
-    state = evolve(state, stalls=state.stalls + 1 if idle else 0)
-    if state.stalls > STALLS_MAX:
-        text = f"it gave up its slots {state.stalls} times in a row without training a batch"
-        return end_with_error(state, text, context)
-    return release_and_reconcile(state, allocation, context)
-
-
 def _after_stop(
     state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
 ) -> TrialState:
     if message.message and message.reason not in ("lost", "killed"):
         state = evolve(state, message=message.message)
     return release_and_reconcile(state, allocation, context)
-
-
-def _after_loss(
-    state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
-) -> TrialState:
-    """Begin again after a loss, which is no failure unless the trial makes no progress for long."""
-    worked = state.steps > allocation.from_steps or message.reason != "lost"
-    stalls = 0 if worked else state.stalls + 1
-    state = _record_loss(evolve(state, stalls=stalls), allocation, message, context)
-    if stalls > STALLS_MAX:
-        text = f"it was lost {stalls} times in a row without training a batch: {message.message}"
-        return end_with_error(state, text, context)
-    return release_and_reconcile(state, allocation, context)
-
-
-def _record_loss(
-    state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
-) -> TrialState:
-    """Record a loss, which shows users why the trial begins again."""
-    place, cause = allocation.places[message.node_rank :][:1], gang.exit_cause(message)
-    context.add_reason(f"lost, which is no failure: {cause}")
-    loss = Loss(context.now_ms, place[0].agent if place else "", cause)
-    recent = (*state.recent_losses, loss)[-LOSSES_KEPT:]
-    return evolve(state, losses=state.losses + 1, recent_losses=recent)
-
-
-def _after_failed_start(
-    state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
-) -> TrialState:
-    """Try again after a delay when the machine could not start the allocation; not for ever."""
-    stalls = state.stalls + 1
-    text = message.message or "the trial could not be started"
-    if stalls > STALLS_MAX:
-        text = f"it could not be started {stalls} times in a row: {text}"
-        return end_with_error(state, text, context)
-    delay_ms = min(RESTART_MS_FIRST << (stalls - 1), RESTART_MS_MAX)
-    context.set_timer(context.now_ms + delay_ms, RestartDue(state.epoch))
-    context.add_reason(f"it is started again in {delay_ms} ms")
-    return release_and_reconcile(
-        evolve(state, stalls=stalls, message=text, held_back=True), allocation, context
-    )
 
 
 def _end_restart_delay(state: TrialState, message: RestartDue, context: StepContext) -> TrialState:
@@ -484,6 +441,8 @@ def _after_failure(
     if state.length is not None and is_done(state):
         # It had trained everything, and failed while it ended.
         return end_trial(state, Status.COMPLETED, None, context)
+    if can_excuse_failure(state, allocation):
+        return reconcile_after_damage(state, allocation, context)
     text = message.message or f"the trial's process failed ({message.reason})"
     state = evolve(state, restarts=state.restarts + 1, stalls=0, message=text)
     allowed = state.settings.max_restarts

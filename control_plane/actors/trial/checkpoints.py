@@ -18,6 +18,7 @@ from control_plane.actors.messages.trial import (
     CheckpointHandedOver,
     CheckpointReported,
     CheckpointRequested,
+    CheckpointUploaded,
     ValidationReported,
 )
 from control_plane.actors.pins import PINS, Pin, add_pin, decode_pin, encode_pin
@@ -32,16 +33,27 @@ CHECKPOINTS = "checkpoints"
 
 
 class CheckpointState(StrEnum):
-    """The state of a checkpoint, which never goes back. DELETING: its files are being removed."""
+    """The state of a checkpoint, which never goes back. DAMAGED: its files are not those that were
+    written. DELETING: its files are being removed.
+    """
 
     COMPLETED = "COMPLETED"
+    DAMAGED = "DAMAGED"
     DELETING = "DELETING"
     DELETED = "DELETED"
+
+    @property
+    def has_files(self) -> bool:
+        """Whether files of it may be there, and nobody has begun to remove them."""
+        return self in (CheckpointState.COMPLETED, CheckpointState.DAMAGED)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRecord:
-    """The record of a complete checkpoint: part `checkpoint/UUID` of its trial."""
+    """The record of a complete checkpoint: part `checkpoint/UUID` of its trial. `uploaded_by`: the
+    user who uploaded it, "" for one that the trial stored itself. `damage`: what was found, of one
+    that is DAMAGED or was.
+    """
 
     checkpoint: CheckpointRef
     size_bytes: int
@@ -50,6 +62,29 @@ class CheckpointRecord:
     created_ms: int
     metadata: Mapping[str, object] = field(default_factory=dict)
     state: CheckpointState = CheckpointState.COMPLETED
+    uploaded_by: str = ""
+    damage: str = ""
+
+
+def apply_checkpoint_message(
+    state: TrialState,
+    message: CheckpointDeletionRequested
+    | CheckpointFilesDeleted
+    | CheckpointUploaded
+    | CheckpointRequested,
+    context: StepContext,
+) -> TrialState:
+    """Apply a message about checkpoints that a trial takes whether it has ended or not."""
+    match message:
+        case CheckpointDeletionRequested():
+            return mark_deleting(state, message, context)
+        case CheckpointFilesDeleted():
+            return mark_deleted(state, message, context)
+        case CheckpointUploaded():
+            record_upload(state, message, context)
+        case CheckpointRequested():
+            hand_over_checkpoint(state, message, context)
+    return state
 
 
 def record_checkpoint(
@@ -57,12 +92,12 @@ def record_checkpoint(
 ) -> TrialState:
     """Record a complete checkpoint; the one of the most steps is the trial's latest.
 
-    Ignores a checkpoint that was deleted, and one that belongs to another trial: reports come from
-    training code, which may claim anything.
+    Ignores a checkpoint that was deleted or uploaded, and one that belongs to another trial:
+    reports come from training code, which may claim anything.
     """
     checkpoint = message.checkpoint
     known = context.part(CHECKPOINT_PARTS + checkpoint.uuid, CheckpointRecord)
-    if known is not None and known.state is not CheckpointState.COMPLETED:
+    if known is not None and (known.state is not CheckpointState.COMPLETED or known.uploaded_by):
         return state
     if known is None and not _claim_checkpoint(state, checkpoint, context):
         context.add_reason(f"checkpoint {checkpoint.uuid} is another trial's; not recorded")
@@ -78,6 +113,28 @@ def record_checkpoint(
     if newest is not None and newest.steps_completed > checkpoint.steps_completed:
         return state
     return evolve(state, checkpoint=checkpoint, steps=max(state.steps, checkpoint.steps_completed))
+
+
+def record_upload(state: TrialState, message: CheckpointUploaded, context: StepContext) -> None:
+    """Record a checkpoint that a user uploaded; the trial's latest stays the one it stored itself.
+
+    One that is recorded already stays as it is.
+    """
+    checkpoint = message.checkpoint
+    name = CHECKPOINT_PARTS + checkpoint.uuid
+    record = context.part(name, CheckpointRecord)
+    if record is None and _claim_checkpoint(state, checkpoint, context):
+        record = CheckpointRecord(
+            checkpoint,
+            message.size_bytes,
+            message.files,
+            None,
+            context.now_ms,
+            message.metadata,
+            uploaded_by=message.user,
+        )
+        context.write_part(name, record)
+    context.reply = "" if record is None else record.state.value
 
 
 def update_checkpoint_metric(
@@ -152,7 +209,7 @@ def _mark_one_deleting(state: TrialState, uuid: str, whole: bool, context: StepC
     """
     name = CHECKPOINT_PARTS + uuid
     record = context.part(name, CheckpointRecord)
-    if record is None or record.state is not CheckpointState.COMPLETED:
+    if record is None or not record.state.has_files:
         return record is not None and record.state is CheckpointState.DELETING
     if not state.status.is_final and state.checkpoint is not None and state.checkpoint.uuid == uuid:
         return False

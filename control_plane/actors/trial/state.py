@@ -90,6 +90,23 @@ class Loss:
     cause: str
 
 
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Damage of the checkpoint that the run of `epoch` began from, of trial `trial_id` (0: of
+    another trial, nobody knows which), and its cause. The trial goes on from checkpoint `instead`
+    of its own, "" where it has no other, at batch `instead_steps`.
+    """
+
+    at_ms: int
+    epoch: int
+    uuid: str
+    trial_id: int
+    steps: int
+    cause: str
+    instead: str = ""
+    instead_steps: int = 0
+
+
 @dataclass(frozen=True)
 class TrialState:
     """The head of a trial. Lengths are in batches except `length_units`.
@@ -103,6 +120,7 @@ class TrialState:
     again. `stalls`: ends of allocations in a row that are no failures and made no progress.
     `inherited`: the checkpoint of another trial to start from; it has not come while
     `awaits_checkpoint`. `losses` counts lost allocations, `recent_losses` has the last few.
+    `recent_damages` has the last few checkpoints that runs began from and found damaged.
     `cost_micros`: the cost of ended allocations. `share`: how much of its training the code says is
     done, where no length does.
     """
@@ -145,6 +163,7 @@ class TrialState:
     recent_losses: tuple[Loss, ...] = ()
     cost_micros: int = 0
     share: float = 0.0
+    recent_damages: tuple[Damage, ...] = ()
 
     @property
     def is_open_ended(self) -> bool:

@@ -30,6 +30,7 @@ NOUNS: Mapping[str, frozenset[str]] = {
     "metrics": frozenset({"trials", "experiments"}),
     "logs": frozenset({"trials"}),
     "checkpoints": frozenset({"checkpoints", "experiments"}),
+    "checkpoint_uploads": frozenset({"checkpoint-uploads"}),
     "agents": frozenset({"agents"}),
     "agent_credentials": frozenset({"agents"}),
     "instances": frozenset({"instances"}),

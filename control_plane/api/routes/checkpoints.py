@@ -17,7 +17,12 @@ from control_plane.checkpoint_stores.manifests import StoredFile
 from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import experiment as experiments
 from control_plane.queries.answer import Answer
-from control_plane.queries.checkpoint_files import checkpoint_folder, file_url
+from control_plane.queries.checkpoint_files import (
+    CheckpointPlace,
+    checkpoint_folder,
+    file_url,
+    locate_checkpoint,
+)
 from control_plane.queries.collection import CollectionPreview, preview_collection
 from control_plane.queries.pages import Page, page_from_sequence
 from control_plane.queries.unrecorded_checkpoints import (
@@ -50,13 +55,10 @@ class CheckpointFile(Answer):
     url: str
 
 
-class CheckpointPin(Answer):
-    """The holders of a checkpoint: users who pinned it, model versions, experiments from it."""
+class CheckpointPin(checkpoints.CheckpointHolders):
+    """The holders of the checkpoint with this UUID."""
 
     uuid: str
-    users: list[str]
-    versions: list[str]
-    experiments: list[int]
 
 
 @router.get("/checkpoints/{uuid}")
@@ -121,6 +123,13 @@ def list_files(
     return page_from_sequence(folder.files, page, _FILES_LIST, to_item)
 
 
+@router.get("/checkpoints/{uuid}/storage")
+@require_role(*USER_ROLES)
+def locate(uuid: Prefix, services: ServicesParameter) -> CheckpointPlace:
+    """Locate the checkpoint for who has credentials of their own for its store."""
+    return locate_checkpoint(services, uuid)
+
+
 @router.get("/experiments/{experiment_id}/checkpoint-gc")
 @require_role(*USER_ROLES)
 def preview(
@@ -164,13 +173,8 @@ def delete_tensorboard(
 
 
 def _pin_reply(change: PinChange) -> dict[str, Any]:
-    pin = change.pin
-    return CheckpointPin(
-        uuid=change.uuid,
-        users=list(pin.users),
-        versions=list(pin.versions),
-        experiments=list(pin.by),
-    ).model_dump()
+    holders = checkpoints.pin_holders(change.pin)
+    return CheckpointPin(uuid=change.uuid, **holders.model_dump()).model_dump()
 
 
 def _pin_writes(extra_writes: ExtraWrites) -> PinExtraWrites:

@@ -86,6 +86,13 @@ def _display_name(fields: StorageFields) -> str:
     return str(AzurePlace.from_storage(fields))
 
 
+def _location(fields: StorageFields) -> Mapping[str, str]:
+    return {
+        "container": fields["container"],
+        "account_url": AzurePlace.from_storage(fields).endpoint,
+    }
+
+
 def _endpoints(options: Azure) -> Mapping[str, str]:
     endpoint = AzurePlace.from_storage(_storage_fields(options)).endpoint
     named = "account_url" if options.account_url else "connection_string"
@@ -99,6 +106,7 @@ SPEC = StoreType[Azure](
     storage_fields=_storage_fields,
     open_files=_open_files,
     display_name=_display_name,
+    location=_location,
     required_package=RequiredPackage("azure.storage.blob", "detcloud[azure]"),
     endpoints=_endpoints,
 )

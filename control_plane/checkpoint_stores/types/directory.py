@@ -32,4 +32,5 @@ SPEC = StoreType[Directory](
     storage_fields=lambda options: {"type": "directory", "path": options.container_path},
     open_files=open_folder,
     display_name=lambda fields: fields["path"],
+    location=lambda fields: {"path": fields["path"]},
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles
@@ -9,6 +10,7 @@ from control_plane.checkpoint_stores.store_type import StorageFields, StoreType
 from control_plane.config.section import AbsolutePath
 from control_plane.config.storage import CheckpointStorage, Url
 from control_plane.field_types import Text
+from detcloud.shared.bucket_place import without_login
 
 
 class Hdfs(CheckpointStorage):
@@ -45,6 +47,11 @@ def _display_name(fields: StorageFields) -> str:
     return hdfs_name(fields)
 
 
+def _location(fields: StorageFields) -> Mapping[str, str]:
+    urls = ";".join(without_login(url.strip()) for url in fields["hdfs_url"].split(";"))
+    return {**{name: it for name, it in fields.items() if name != "type"}, "hdfs_url": urls}
+
+
 SPEC = StoreType[Hdfs](
     name="hdfs",
     listing_order=20,
@@ -52,5 +59,6 @@ SPEC = StoreType[Hdfs](
     storage_fields=_storage_fields,
     open_files=_open_files,
     display_name=_display_name,
+    location=_location,
     endpoints=lambda options: {"hdfs_url": options.hdfs_url},
 )

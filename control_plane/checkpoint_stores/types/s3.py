@@ -18,6 +18,7 @@ from control_plane.config.section import Prefix, Secret, refuse
 from control_plane.config.storage import CheckpointStorage, Url
 from control_plane.field_types import Text
 from control_plane.findings import Finding
+from detcloud.shared.bucket_place import BucketPlace
 
 
 class S3(CheckpointStorage):
@@ -77,6 +78,13 @@ def _display_name(fields: StorageFields) -> str:
     return bucket_name(fields)
 
 
+def _location(fields: StorageFields) -> Mapping[str, str]:
+    location = {name: fields[name] for name in ("bucket", "prefix") if name in fields}
+    if endpoint_url := BucketPlace.from_storage(fields).endpoint_url:
+        location["endpoint_url"] = endpoint_url
+    return location
+
+
 def _credential_scope(fields: StorageFields) -> CredentialScope | None:
     if "access_key" in fields:
         return None
@@ -102,6 +110,7 @@ SPEC = StoreType[S3](
     storage_fields=_storage_fields,
     open_files=_open_files,
     display_name=_display_name,
+    location=_location,
     required_package=RequiredPackage("boto3", "detcloud[aws]"),
     credential_scope=_credential_scope,
     endpoints=_endpoints,

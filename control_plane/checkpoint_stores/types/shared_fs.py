@@ -55,5 +55,6 @@ SPEC = StoreType[SharedFs](
     storage_fields=_storage_fields,
     open_files=open_folder,
     display_name=lambda fields: fields["path"],
+    location=lambda fields: {"path": fields["path"]},
     host_paths=lambda options: {"host_path": options.host_path},
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from detcloud.client.records import CheckpointFile, CheckpointPin, FileFinding
+from detcloud.client.records import CheckpointFile, CheckpointHolders, CheckpointPin, FileFinding
 from detcloud.client.resource import Field, Resource
 
 
@@ -17,11 +17,16 @@ class Checkpoint(Resource):
     trial_id = Field[int]("The trial that stored it.")
     experiment_id = Field[int]("The trial's experiment.")
     steps_completed = Field[int]("Batches trained before it was stored.")
-    state = Field[str]("COMPLETED, DELETING or DELETED.")
+    state = Field[str]("COMPLETED, DAMAGED, DELETING or DELETED.")
     size_bytes = Field[int]("Bytes of its files.")
     metadata = Field[dict[str, Any]]("What the training code stored beside the files.")
     metric = Field[float | None]("The searcher's metric after these steps; None without one.")
     created_ms = Field[int]("When it was stored, epoch milliseconds.")
+    uploaded_by = Field[str | None]("The user who uploaded it; None where its trial stored it.")
+    pinned = Field[bool]("Whether something keeps it: it is neither collected nor deleted then.")
+    pinned_by = Field[CheckpointHolders]("The users, model versions and experiments that keep it.")
+
+    damage = Field[str]("How a run of its trial found it damaged; empty if none did.")
 
     def refresh(self) -> None:
         """Asks the cluster for the present state."""
@@ -42,12 +47,16 @@ class Checkpoint(Resource):
 
     def pin(self) -> CheckpointPin:
         """Keeps the checkpoint until `unpin`, whatever is collected; returns what keeps it."""
-        pin: CheckpointPin = self._client.post(f"/checkpoints/{self.uuid}/pin")
-        return pin
+        return self._keep_pin(self._client.post(f"/checkpoints/{self.uuid}/pin"))
 
     def unpin(self) -> CheckpointPin:
         """Removes one's own pin, or every user's as an admin; returns what keeps it still."""
-        pin: CheckpointPin = self._client.delete(f"/checkpoints/{self.uuid}/pin")
+        return self._keep_pin(self._client.delete(f"/checkpoints/{self.uuid}/pin"))
+
+    def _keep_pin(self, pin: CheckpointPin) -> CheckpointPin:
+        """Keep in this handle what a change of the pin answered; returns the answer."""
+        holders = {name: value for name, value in pin.items() if name != "uuid"}
+        self.data = {**self.data, "pinned": any(holders.values()), "pinned_by": holders}
         return pin
 
     def download(
@@ -57,21 +66,27 @@ class Checkpoint(Resource):
         *,
         patterns: Sequence[str] = (),
         excluded: Sequence[str] = (),
+        mode: str = "master",
     ) -> Path:
         """Fetches and verifies every file, then renames the folder to `destination`.
 
         `on_progress` gets the bytes that came and the bytes in all. With `patterns`, as
         `*.pth`, only files whose path one of them matches, and none that one of `excluded` matches.
 
+        `mode`: with `master` the files come by addresses that the cluster gives; with `direct` from
+        the store, with the credentials of this process's environment, or the folder on this
+        machine; with `auto` directly where that works, and else by the cluster's addresses.
+
         Raises:
-            DetcloudError: an unsafe path, a wrong size or digest, an existing destination, or no
-                file that the patterns choose.
+            DetcloudError: an unsafe path, a wrong size or digest, an existing destination, no
+                file that the patterns choose, or a store that is not open to these credentials.
         """
-        from detcloud.client.download import download_files, select_files
+        from detcloud.client.direct_download import download_checkpoint
+        from detcloud.client.download import select_files
 
         folder = Path(destination)
         files = select_files(self.files(), patterns, excluded)
-        download_files(self._client.http, files, folder, on_progress, self.files)
+        download_checkpoint(self._client, self.uuid, files, folder, on_progress, mode)
         return folder
 
     def verify(self, on_progress: Callable[[int, int], None] | None = None) -> list[FileFinding]:

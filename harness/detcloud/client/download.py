@@ -43,6 +43,22 @@ def download_files(
         DetcloudError: a path that could leave the folder or clashes with another (nothing is
             fetched then), a wrong size or digest, or a destination that exists or takes no files.
     """
+    tell = on_progress or (lambda done, total: None)
+
+    def fetch_all(folder: Path) -> None:
+        _fetch_all(transport, files, folder, tell, renew_addresses or (lambda: files))
+
+    fill_folder(files, destination, fetch_all)
+
+
+def fill_folder(
+    files: Sequence[CheckpointFile], destination: Path, fetch_all: Callable[[Path], None]
+) -> None:
+    """Have `fetch_all` put `files` into a fresh folder, then rename that to `destination`.
+
+    Raises:
+        DetcloudError: as `download_files`.
+    """
     checker = NameChecker()
     for file in files:
         checker.add(file["path"], is_directory=False)
@@ -52,8 +68,7 @@ def download_files(
         destination.parent.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(prefix=f".{destination.name}-", dir=destination.parent))
         try:
-            tell = on_progress or (lambda done, total: None)
-            _fetch_all(transport, files, fresh, tell, renew_addresses or (lambda: files))
+            fetch_all(fresh)
             fresh.chmod(0o755)
             fresh.rename(destination)
         except BaseException:
@@ -135,7 +150,7 @@ def _fetch_all(
         path.parent.mkdir(parents=True, exist_ok=True)
         with _ProgressWriter(path, done, total, on_progress) as writer:
             transport.download(url, writer)
-        _verify(path, file)
+        verify_file(path, file)
         done += file["size"]
 
 
@@ -152,7 +167,8 @@ def fresh_addresses(
         yield file, urls[file["path"]]
 
 
-def _verify(path: Path, file: CheckpointFile) -> None:
+def verify_file(path: Path, file: CheckpointFile) -> None:
+    """Raise DetcloudError unless the file at `path` has the recorded size and digest."""
     size = path.stat().st_size
     if size != file["size"]:
         raise DetcloudError(f"{file['path']} has {size} bytes, expected {file['size']}; try again")

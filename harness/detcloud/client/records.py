@@ -99,6 +99,19 @@ class Loss(TypedDict):
     cause: str
 
 
+class Damage(TypedDict):
+    """A checkpoint that a run began from and found damaged: which one, and why; the trial went on
+    from `instead`, None where it had no other of its own.
+    """
+
+    time_ms: int
+    uuid: str
+    steps_completed: int
+    cause: str
+    instead: str | None
+    instead_steps: int
+
+
 class MetricReport(TypedDict):
     """One report of a trial: what it measured after `steps_completed` batches."""
 
@@ -186,19 +199,34 @@ class CheckpointFile(TypedDict):
     url: str
 
 
-class CheckpointPin(TypedDict):
-    """The holders of a checkpoint: users who pinned it, versions as `MODEL/NUMBER`, and the ids of
-    experiments that started from it.
-    """
+class CheckpointPlace(TypedDict):
+    """The place of a checkpoint: `storage` leads to its store, `path` is the folder in it."""
 
     uuid: str
+    path: str
+    storage: dict[str, str]
+
+
+class CheckpointHolders(TypedDict):
+    """The holders of a checkpoint: users who pinned it, model versions as `MODEL/NUMBER`, and the
+    ids of experiments that started from it.
+    """
+
     users: list[str]
     versions: list[str]
     experiments: list[int]
 
 
+class CheckpointPin(CheckpointHolders):
+    """A checkpoint and its holders."""
+
+    uuid: str
+
+
 class FileFinding(TypedDict):
-    """The result of verifying a file: `state` is OK, DAMAGED or MISSING; `problem` says why."""
+    """The result of verifying a file: `state` is OK, DAMAGED, MISSING or, where the store does not
+    say whether it is there, DENIED; `problem` says why.
+    """
 
     path: str
     state: str

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from detcloud.client.checkpoint import Checkpoint
 from detcloud.client.log import LogCursor, LogFilter, read_lines
-from detcloud.client.records import Allocation, LogLine, Loss, MetricReport, MetricSummary, Series
+from detcloud.client.records import (
+    Allocation,
+    Damage,
+    LogLine,
+    Loss,
+    MetricReport,
+    MetricSummary,
+    Series,
+)
 from detcloud.client.resource import Field, Resource
 
 LOG_CHUNK_BYTES = 1 << 20
@@ -30,6 +39,9 @@ class Trial(Resource):
     restarts = Field[int]("How often it failed; the failure beyond max_restarts ends it.")
     losses = Field[int]("How often its machine or agent was lost, which is no failure.")
     recent_losses = Field[list[Loss]]("The last few losses, the oldest first.")
+    recent_damages = Field[list[Damage]](
+        "The last few damaged checkpoints that runs began from, the oldest first."
+    )
     latest_checkpoint = Field[str | None]("The UUID it would go on from.")
     warm_start = Field[str | None]("The UUID of another trial's checkpoint it started from.")
     allocation = Field[Allocation | None]("Where it runs or waits to run; None when neither.")
@@ -52,6 +64,37 @@ class Trial(Resource):
     def kill(self) -> None:
         """Ends the trial at once; the search goes on without it."""
         self.data = self._client.post(f"/trials/{self.id}/kill")
+
+    def upload_checkpoint(
+        self,
+        directory: str | Path,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        steps_completed: int | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Checkpoint:
+        """Stores a folder's files as a new checkpoint of this trial, from outside of its training.
+
+        The trial does not go on from it, and no `save_*` setting counts it; it goes with the
+        experiment. Files that were sent by a call that was cut short are not sent again, and files
+        that are a checkpoint of the trial already are that one. `on_progress` gets the bytes that
+        are there and the bytes in all.
+
+        Raises:
+            DetcloudError: no such folder, a link or too many files in it, or one of more than
+                5 GiB; the experiment is somebody else's.
+        """
+        from detcloud.client.checkpoint_upload import upload_checkpoint
+
+        data = upload_checkpoint(
+            self._client,
+            self.id,
+            Path(directory),
+            steps_completed=steps_completed,
+            metadata=metadata or {},
+            on_progress=on_progress,
+        )
+        return Checkpoint(self._client, data)
 
     def metrics(
         self, group: str | None = None, *, rank: int | None = None

@@ -49,7 +49,7 @@ def upload_archive(
 ) -> None:
     """Send an archive where the cluster wants it (`upload` of `POST /model-code`)."""
     tell = on_progress or (lambda done, total: None)
-    with _ProgressReader(archive.path, archive.size, tell) as file:
+    with ProgressReader(archive.path, archive.size, tell) as file:
         transport.upload(
             upload["path"],
             file,
@@ -77,7 +77,7 @@ def _copy_folder(folder: Path, destination: Path) -> None:
         extract(archive.path, destination)
 
 
-class _ProgressReader(io.FileIO):
+class ProgressReader(io.FileIO):
     """A file that reports every read; a repeated request reads, and so counts, from the start."""
 
     def __init__(self, path: Path, total: int, on_progress: OnProgress) -> None:

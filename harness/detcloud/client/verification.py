@@ -11,7 +11,13 @@ from detcloud.client.download import OnProgress, RenewAddresses, fresh_addresses
 from detcloud.client.records import CheckpointFile, FileFinding
 from detcloud.shared.http import ApiError, Transport
 
+MISSING_OR_DENIED = (
+    "missing or not allowed: the store answered 403, as S3 does for a file that is not there where "
+    "the cluster's credentials may not list the bucket"
+)
+
 _NO_SUCH_FILE = (404, 410)
+_FORBIDDEN = 403
 
 
 def verify_files(
@@ -22,10 +28,11 @@ def verify_files(
 ) -> list[FileFinding]:
     """Read every file and compare it with its record; a finding for each, in the order of `files`.
 
-    A file that is missing or damaged does not end it.
+    A file that is missing or damaged does not end it, and neither does one that the store does not
+    let these addresses read: S3 says so of a missing one, too, to who may not list the bucket.
 
     Raises:
-        DetcloudError: the store does not answer, or refuses to serve a file that it may have.
+        DetcloudError: the store does not answer, or the cluster refuses to serve a file.
     """
     total = sum(file["size"] for file in files)
     done = 0
@@ -34,6 +41,8 @@ def verify_files(
         digest = _DigestWriter(done, total, on_progress)
         problem = _find_problem(transport, url, file, digest)
         state = "OK" if not problem else "DAMAGED" if digest.was_served else "MISSING"
+        if problem == MISSING_OR_DENIED:
+            state = "DENIED"
         findings.append(FileFinding(path=file["path"], state=state, problem=problem))
         done += file["size"]
     return findings
@@ -48,6 +57,8 @@ def _find_problem(
     except ApiError as error:
         if error.status in _NO_SUCH_FILE:
             return "the store has no such file"
+        if error.status == _FORBIDDEN and not _is_own(transport, url):
+            return MISSING_OR_DENIED
         raise
     digest.was_served = True
     if digest.tell() != file["size"]:
@@ -55,6 +66,11 @@ def _find_problem(
     if digest.sha256() != file["sha256"]:
         return f"SHA-256 {digest.sha256()}, recorded was {file['sha256']}"
     return ""
+
+
+def _is_own(transport: Transport, url: str) -> bool:
+    """Whether the cluster itself answers at an address, and not the store."""
+    return url.startswith(("/", f"{transport.base_url}/"))
 
 
 class _DigestWriter(io.BytesIO):

@@ -1,6 +1,7 @@
 """The Core API: reports, checkpoints, preemption and the searcher's operations for any script."""
 
 from detcloud.core.checkpoint import CheckpointContext, DownloadMode
+from detcloud.core.checkpoint_reader import CheckpointDamaged
 from detcloud.core.context import AlertLevel, Context, init
 from detcloud.core.distributed_context import DistributedContext
 from detcloud.core.notice_plan import Choice
@@ -14,6 +15,7 @@ from detcloud.shared.trial_directory import CheckpointReference, TrialSpec
 __all__ = [
     "AlertLevel",
     "CheckpointContext",
+    "CheckpointDamaged",
     "CheckpointReference",
     "Choice",
     "Context",

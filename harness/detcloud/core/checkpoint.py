@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from detcloud.core.background_save import BackgroundSave, Save
+from detcloud.core.checkpoint_reader import CheckpointDamaged, CheckpointReader, report_damage
 from detcloud.core.checkpoint_sources import (
     Sources,
     describe_shard,
@@ -27,10 +28,8 @@ from detcloud.core.checkpoint_writer import (
     MetricAt,
     Selector,
     checked_steps,
-    size_and_sha256,
 )
 from detcloud.core.distributed_context import DistributedContext
-from detcloud.core.manifest import parse_manifest
 from detcloud.core.shards import Shard, assign_files, manifest_entries, merge_metadata
 from detcloud.shared.checkpoint_limits import MANIFEST
 from detcloud.shared.errors import DetcloudError
@@ -40,7 +39,7 @@ from detcloud.shared.trial_directory import (
     TrialSpec,
     to_json_value,
 )
-from detcloud.storage import CheckpointStore, KeyExists, KeyNotFound, StorageError, checked_key
+from detcloud.storage import CheckpointStore, KeyExists
 
 
 class DownloadMode(Enum):
@@ -226,7 +225,8 @@ class CheckpointContext:
         """Copy a checkpoint's files, all or those that `selector` takes, into `directory`.
 
         The first rank of a node does so for all, which call this too; with `NoSharedDownload` each
-        does. Raises DetcloudError where it is unknown or a digest differs from the manifest's.
+        does. Raises DetcloudError where it is unknown, and CheckpointDamaged where its stored files
+        are not those that were written.
         """
         ranks = self._sharing_ranks(download_mode)
         if ranks is None or ranks.local_rank == 0:
@@ -266,12 +266,8 @@ class CheckpointContext:
     def _copy_files(
         self, checkpoint: str | CheckpointReference, root: Path, selector: Selector | None
     ) -> None:
-        reference = self._resolve_checkpoint(checkpoint)
-        manifest = self._read_manifest(reference)
-        for name, entry in manifest["files"].items():
-            if selector is None or selector(name):
-                # The store's own rule for keys also keeps a file within `directory`.
-                self._fetch_file(reference, name, entry, root / checked_key(name))
+        with self._open_reader(checkpoint) as reader:
+            reader.copy_files(root, selector)
 
     def delete(self, checkpoint: str | CheckpointReference) -> None:
         """Delete a checkpoint's files, without a cluster.
@@ -318,27 +314,10 @@ class CheckpointContext:
         root = self._store.root
         return f"{key} of the checkpoint storage" if root is None else str(root / key)
 
-    def _fetch_file(
-        self, reference: CheckpointReference, name: str, entry: dict[str, Any], destination: Path
-    ) -> None:
-        promised = f"{MANIFEST} promises {entry['size']} bytes with SHA-256 {entry['sha256']}"
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            self._open_store().get(f"{reference.path}/{name}", destination)
-        except StorageError as error:
-            raise DetcloudError(
-                f"checkpoint {reference.uuid}: {name} cannot be read: {error}; {promised}"
-            ) from error
-        if size_and_sha256(destination) != (entry["size"], entry["sha256"]):
-            raise DetcloudError(
-                f"checkpoint {reference.uuid}: {name} is not the file that was stored; {promised}"
-            )
-
     def get_metadata(self, checkpoint: str | CheckpointReference) -> dict[str, Any]:
         """The metadata a checkpoint was stored with."""
-        metadata: dict[str, Any] = self._read_manifest(self._resolve_checkpoint(checkpoint))[
-            "metadata"
-        ]
+        with self._open_reader(checkpoint) as reader:
+            metadata: dict[str, Any] = reader.read_manifest()["metadata"]
         return metadata
 
     @contextmanager
@@ -446,6 +425,21 @@ class CheckpointContext:
             raise DetcloudError("checkpoint storage is off: there is nothing to restore from")
         return self._store
 
+    @contextmanager
+    def _open_reader(self, checkpoint: str | CheckpointReference) -> Iterator[CheckpointReader]:
+        """Yield a reader of the checkpoint. Damage of the one that this run began from is reported,
+        so that the next run begins from another.
+        """
+        reader = CheckpointReader(self._open_store(), self._resolve_checkpoint(checkpoint))
+        try:
+            yield reader
+        except CheckpointDamaged as damage:
+            latest = self._spec.latest_checkpoint
+            is_latest = latest is not None and latest.uuid == reader.reference.uuid
+            if is_latest and self._on_cluster and self._distributed.rank == 0:
+                report_damage(damage, reader.reference, self._report)
+            raise
+
     def _resolve_checkpoint(self, checkpoint: str | CheckpointReference) -> CheckpointReference:
         if isinstance(checkpoint, CheckpointReference):
             return checkpoint
@@ -462,24 +456,6 @@ class CheckpointContext:
             f"checkpoint {checkpoint!r} is not known to this trial; known: {known}. A trial may "
             "restore its latest checkpoint and those that it wrote itself"
         )
-
-    def _read_manifest(self, reference: CheckpointReference) -> dict[str, Any]:
-        with tempfile.TemporaryDirectory(prefix="detcloud-manifest-") as folder:
-            place = Path(folder) / MANIFEST
-            try:
-                self._open_store().get(f"{reference.path}/{MANIFEST}", place)
-            except KeyNotFound:
-                raise DetcloudError(
-                    f"checkpoint {reference.uuid} does not exist: {reference.path} has no "
-                    f"{MANIFEST}"
-                ) from None
-            digest = size_and_sha256(place)[1]
-            if reference.manifest_sha256 not in (None, digest):
-                raise DetcloudError(
-                    f"checkpoint {reference.uuid}: {MANIFEST} has SHA-256 {digest}, but the "
-                    f"cluster recorded {reference.manifest_sha256}"
-                )
-            return parse_manifest(place, reference)
 
 
 def _tell_of_no_storage() -> None:

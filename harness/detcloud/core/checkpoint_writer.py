@@ -155,29 +155,24 @@ class CheckpointWriter:
     ) -> dict[str, dict[str, Any]]:
         """Store the metadata; their entry of the manifest."""
         with tempfile.TemporaryDirectory(prefix="detcloud-document-") as folder:
-            document = _write_document(folder, METADATA, metadata)
+            document = write_document(folder, METADATA, metadata)
             return {METADATA: self._put(common["path"], METADATA, document, stored)}
 
     def _put_manifest(
         self, common: dict[str, Any], entries: Entries, metadata: dict[str, Any], stored: list[str]
     ) -> str:
         """Store the manifest, which completes the checkpoint; its SHA-256."""
-        manifest = {
-            "version": 1,
-            "uuid": common["uuid"],
-            "cluster_id": self._spec.cluster_id,
-            "trial_id": self._spec.trial_id,
-            "steps_completed": common["steps_completed"],
-            "files": entries,
-            "metadata": metadata,
-        }
+        spec = self._spec
+        manifest = manifest_content(
+            common["uuid"],
+            spec.cluster_id,
+            spec.trial_id,
+            common["steps_completed"],
+            entries,
+            metadata,
+        )
         with tempfile.TemporaryDirectory(prefix="detcloud-document-") as folder:
-            document = _write_document(folder, MANIFEST, manifest)
-            if (size := document.stat().st_size) > MANIFEST_BYTES_MAX:
-                raise StorageError(
-                    f"{MANIFEST} has {size} bytes, the limit is {MANIFEST_BYTES_MAX}: store "
-                    "fewer files or shorter names"
-                )
+            document = write_document(folder, MANIFEST, manifest)
             digest: str = self._put(common["path"], MANIFEST, document, stored)["sha256"]
             return digest
 
@@ -261,7 +256,35 @@ def _not_stored_text(common: dict[str, Any], why: str) -> str:
     )
 
 
-def _write_document(folder: str, name: str, content: dict[str, Any]) -> Path:
+def manifest_content(
+    checkpoint_uuid: str,
+    cluster_id: str,
+    trial_id: int,
+    steps: int,
+    entries: Entries,
+    metadata: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The manifest of a checkpoint, whose files are `entries`: sizes and digests by name."""
+    return {
+        "version": 1,
+        "uuid": checkpoint_uuid,
+        "cluster_id": cluster_id,
+        "trial_id": trial_id,
+        "steps_completed": steps,
+        "files": entries,
+        "metadata": metadata,
+    }
+
+
+def write_document(folder: str, name: str, content: Mapping[str, Any]) -> Path:
+    """Write a checkpoint's manifest or metadata to a file of the folder. Raises StorageError for a
+    manifest that nobody would read.
+    """
     path = Path(folder) / name
     path.write_text(json.dumps(content, indent=1, sort_keys=True), encoding="utf-8")
+    if name == MANIFEST and (size := path.stat().st_size) > MANIFEST_BYTES_MAX:
+        raise StorageError(
+            f"{MANIFEST} has {size} bytes, the limit is {MANIFEST_BYTES_MAX}: store fewer files or "
+            "shorter names"
+        )
     return path

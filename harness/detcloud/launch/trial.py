@@ -63,7 +63,15 @@ def _run_header(spec: TrialSpec) -> str:
     """The line with which every run but the first begins in the trial's log."""
     checkpoint = spec.latest_checkpoint
     place = f"checkpoint {checkpoint.uuid}" if checkpoint else "the beginning"
-    return f"[detcloud] run {spec.epoch} of trial {spec.trial_id}, from {place}"
+    header = f"[detcloud] run {spec.epoch} of trial {spec.trial_id}, from {place}"
+    damaged = spec.damaged_checkpoint
+    if damaged is None:
+        return header
+    lost = damaged.steps_completed - spec.steps_completed
+    return (
+        f"{header} at batch {spec.steps_completed}, since checkpoint {damaged.uuid} at batch"
+        f" {damaged.steps_completed} is damaged; batches to train again: {lost}; {damaged.cause}"
+    )
 
 
 def _reason_of_unreported_exit(directory: TrialDirectory) -> tuple[str, str]:

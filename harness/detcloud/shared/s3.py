@@ -186,14 +186,21 @@ class Bucket:
             return url
 
     def signed_put_url(
-        self, key: str, seconds: int, size: int, sha256: str
+        self, key: str, seconds: int, size: int, sha256: str, md5: str = ""
     ) -> tuple[str, dict[str, str]]:
-        """A URL by which anybody may write that content for so long, and its headers."""
+        """A URL by which anybody may write that content for so long, and its headers. Stores other
+        than Amazon's may compare the `md5` alone.
+        """
         checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
-        params = {"ContentLength": size, "ChecksumSHA256": checksum, **self._object_arguments(key)}
+        named = self._object_arguments(key)
+        params: dict[str, Any] = {"ContentLength": size, "ChecksumSHA256": checksum, **named}
+        headers = {"Content-Length": str(size), "x-amz-checksum-sha256": checksum}
+        if md5 and self.place.endpoint_url:
+            params["ContentMD5"] = base64.b64encode(bytes.fromhex(md5)).decode()
+            headers["Content-MD5"] = params["ContentMD5"]
         with self._translate_errors(key):
             url = self._signing_client.generate_presigned_url("put_object", params, seconds)
-        return url, {"Content-Length": str(size), "x-amz-checksum-sha256": checksum}
+        return url, headers
 
     @cached_property
     def _signing_client(self) -> Any:

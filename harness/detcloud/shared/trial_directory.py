@@ -22,7 +22,9 @@ TRIAL_DIRECTORY_VARIABLE = "DETCLOUD_TRIAL_DIR"
 LINE_BYTES_MAX = 256 * 1024
 _encode_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
-Record = TypeVar("Record", bound="CheckpointReference | TrialSpec | Preemption | Directives")
+Record = TypeVar(
+    "Record", bound="CheckpointReference | DamagedCheckpoint | TrialSpec | Preemption | Directives"
+)
 
 
 class Reporter(Protocol):
@@ -43,6 +45,15 @@ class CheckpointReference:
 
 
 @dataclass(frozen=True)
+class DamagedCheckpoint:
+    """A damaged checkpoint of the trial, in place of which it begins from an older one, or anew."""
+
+    uuid: str
+    steps_completed: int = 0
+    cause: str = ""
+
+
+@dataclass(frozen=True)
 class TrialSpec:
     """The contents of in/spec.json; the defaults are those of a trial without a cluster."""
 
@@ -58,6 +69,7 @@ class TrialSpec:
     config: dict[str, Any] = field(default_factory=dict)
     entrypoint: str | list[str] = ""
     latest_checkpoint: CheckpointReference | None = None
+    damaged_checkpoint: DamagedCheckpoint | None = None
     # It may hold secret keys, so it is not printed with the specification.
     storage: dict[str, Any] | None = field(default=None, repr=False)
     data_layer: dict[str, Any] | None = field(default=None, repr=False)
@@ -369,7 +381,13 @@ def _read_document(path: Path) -> object:
 
 
 def _parse_spec(document: object, place: str) -> TrialSpec:
-    spec = _parse_record(TrialSpec, document, place, latest_checkpoint=CheckpointReference)
+    spec = _parse_record(
+        TrialSpec,
+        document,
+        place,
+        latest_checkpoint=CheckpointReference,
+        damaged_checkpoint=DamagedCheckpoint,
+    )
     if spec.version != 1:
         raise DetcloudError(f"{place}: version is {spec.version}, this harness reads version 1")
     if spec.checkpoint_policy not in ("best", "all", "none"):
@@ -400,7 +418,7 @@ def _parse_record(
     kind: type[Record],
     document: object,
     place: str,
-    **nested: type[CheckpointReference] | type[Preemption],
+    **nested: type[CheckpointReference] | type[DamagedCheckpoint] | type[Preemption],
 ) -> Record:
     """A frozen record from a JSON object; unknown fields are ignored, so either side may be newer.
 

@@ -1,6 +1,6 @@
 """Checkpoint stores: one small interface, and one module for each type."""
 
-from detcloud.storage.registry import build_store, register_store
+from detcloud.storage.registry import build_own_store, build_store, register_store
 from detcloud.storage.store import (
     CheckpointStore,
     KeyExists,
@@ -14,6 +14,7 @@ __all__ = [
     "KeyExists",
     "KeyNotFound",
     "StorageError",
+    "build_own_store",
     "build_store",
     "checked_key",
     "register_store",

@@ -44,6 +44,18 @@ def build_store(config: Mapping[str, Any]) -> CheckpointStore:
     return store
 
 
+def build_own_store(config: Mapping[str, Any]) -> CheckpointStore:
+    """The store that a `storage` object describes, opened with what credentials the environment of
+    this process has. Raises StorageError as `build_store`.
+    """
+    builder = _find_builder(str(config.get("type")))
+    if builder is None or str(config.get("type")) in _registered:
+        return build_store(config)
+    module = import_module(builder.partition(":")[0])
+    store: CheckpointStore = getattr(module, "build_data_store", module.build_store)(config)
+    return store
+
+
 def _find_builder(storage_type: str) -> str | None:
     if storage_type in _registered:
         return _registered[storage_type]

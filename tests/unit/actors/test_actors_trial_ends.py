@@ -25,9 +25,9 @@ from control_plane.actors.messages.trial import (
     WorkAssigned,
 )
 from control_plane.actors.records import Place, Status, TrialSettings
-from control_plane.actors.trial.actor import STALLS_MAX
 from control_plane.actors.trial.checkpoints import CheckpointRecord
 from control_plane.actors.trial.lifecycle import wants_slots
+from control_plane.actors.trial.stalls import STALLS_MAX
 from control_plane.searchers.method import ExitReason
 from tests.unit.actors.actor_harness import ActorHarness
 from tests.unit.actors.sample_messages import (

@@ -31,7 +31,7 @@ from control_plane.actors.messages.trial import (
 )
 from control_plane.actors.records import Place, Status, TrialSettings
 from control_plane.actors.step import SetTimer
-from control_plane.actors.trial.actor import STALLS_MAX
+from control_plane.actors.trial.stalls import STALLS_MAX
 from control_plane.actors.trial.state import DesiredState
 from control_plane.searchers.method import ENDLESS, ExitReason
 from tests.unit.actors.actor_harness import ActorHarness

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from control_plane.actors.messages.trial import (
     AllocationExited,
+    CheckpointDamageReported,
     CheckpointReported,
     ContainerStateReported,
     EarlyExitReported,
@@ -53,7 +54,8 @@ EXITED: dict[str, Any] = {
     "directive_revision": 3,
     "message": "out of luck",
 }
-OF_TRIAL = [VALIDATION, COMPLETED, CHECKPOINT, EARLY_EXIT]
+DAMAGE: dict[str, Any] = {"kind": "checkpoint_damage", "uuid": UUID, "message": "no weights"}
+OF_TRIAL = [VALIDATION, COMPLETED, CHECKPOINT, EARLY_EXIT, DAMAGE]
 
 
 def read(line: dict[str, Any], writer: str = "0") -> object:
@@ -66,6 +68,32 @@ def test_a_validation_carries_the_searchers_metric() -> None:
     assert to_message(
         Report(4, 2, "0", 100, VALIDATION), ReportContext("accuracy")
     ) == ValidationReported(2, 60, 0.9)
+
+
+def test_damage_is_the_chiefs_to_report_and_carries_what_the_trial_may_go_on_from() -> None:
+    context = ReportContext("loss", fallbacks=("a", "b"))
+    found = to_message(Report(4, 2, "0", 100, DAMAGE), context)
+    assert found == CheckpointDamageReported(2, UUID, "no weights", ("a", "b"))
+    for writer in ("1", "7", "00", "agent", ""):
+        assert to_message(Report(4, 2, writer, 100, DAMAGE), context) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        ({"message": "x" * 9000}, "x" * 500),
+        ({"message": None}, "no cause was given"),
+        ({"message": ""}, "no cause was given"),
+        ({"message": ENORMOUS}, "no cause was given"),
+    ],
+)
+def test_the_cause_of_damage_is_short_text(change: dict[str, Any], cause: str) -> None:
+    assert read(DAMAGE | change) == CheckpointDamageReported(2, UUID, cause)
+
+
+@pytest.mark.parametrize("uuid", [None, "", 7, [UUID], UUID.upper(), f"{UUID}/..", f"{UUID}\n"])
+def test_damage_of_what_is_no_uuid_says_nothing(uuid: object) -> None:
+    assert read(DAMAGE | {"uuid": uuid}) is None
 
 
 @pytest.mark.parametrize("group", ["training", "Validation", None, ["validation"]])

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
-from control_plane.checkpoint_stores.checkpoint_files import FileContent, NoSuchFile
+from control_plane.checkpoint_stores.checkpoint_files import (
+    FileContent,
+    FileDigests,
+    NoSuchFile,
+    SignedUpload,
+)
 from control_plane.checkpoint_stores.folder_files import check_parts
 from control_plane.checkpoint_stores.store_type import StorageFields, StoreType
 from control_plane.config.storage import CheckpointStorage
@@ -56,6 +62,20 @@ class MemoryFiles:
         return FileContent(len(content), iter([content]))
 
     def signed_url(self, path: str, seconds: int) -> str | None:
+        return None
+
+    def list_files(self, parts: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+        prefix = "/".join((*parts, ""))
+        for key, content in list(self._files.items()):
+            if key.startswith(prefix):
+                yield key.removeprefix(prefix), len(content)
+
+    def store_file(self, path: str, source: str) -> bool:
+        is_new = path not in self._files
+        self._files.setdefault(path, Path(source).read_bytes())
+        return is_new
+
+    def sign_upload(self, path: str, seconds: int, digests: FileDigests) -> SignedUpload | None:
         return None
 
 

@@ -2,7 +2,11 @@ from typing import Any
 
 import pytest
 
-from control_plane.checkpoint_stores.trial_storage import display_storage, storage_fields
+from control_plane.checkpoint_stores.trial_storage import (
+    display_storage,
+    storage_fields,
+    storage_location,
+)
 from control_plane.checkpoint_stores.types.directory import Directory
 from control_plane.checkpoint_stores.types.s3 import S3
 from control_plane.config.check import check_config
@@ -85,3 +89,29 @@ def test_a_place_is_named_without_its_secrets() -> None:
     assert display_storage(azure) == "https://a.blob.core.windows.net/c"
     assert display_storage({"type": "gcs", "bucket": "ours"}) == "gs://ours"
     assert display_storage({"type": "gcs", "bucket": "ours", "prefix": "a/b/"}) == "gs://ours/a/b"
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"type": "directory", "path": "/c"}, {"path": "/c"}),
+        (BUCKET, {"bucket": "ours", "prefix": "team/", "endpoint_url": "http://minio:9000"}),
+        ({"type": "gcs", "bucket": "ours", "prefix": "p"}, {"bucket": "ours", "prefix": "p"}),
+        (
+            {
+                "type": "azure",
+                "container": "c",
+                "connection_string": "AccountName=a;AccountKey=canary",
+            },
+            {"container": "c", "account_url": "https://a.blob.core.windows.net"},
+        ),
+        (
+            {"type": "hdfs", "hdfs_url": "http://u:canary@n:1;http://m:2", "hdfs_path": "/p"},
+            {"hdfs_url": "http://n:1;http://m:2", "hdfs_path": "/p"},
+        ),
+    ],
+)
+def test_what_leads_to_a_store_has_no_secret(
+    fields: dict[str, str], expected: dict[str, str]
+) -> None:
+    assert storage_location(fields) == {"type": fields["type"], **expected}

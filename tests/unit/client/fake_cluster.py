@@ -36,6 +36,7 @@ class FakeCluster:
         self.trials: list[Item] = []
         self.logs: dict[int, str] = {}
         self.checkpoints: list[Item] = []
+        self.places: dict[str, Item] = {}
         self.unrecorded: list[Item] = []
         self.files: dict[str, list[Item]] = {}
         # Of a model of any name.
@@ -178,6 +179,7 @@ class FakeCluster:
             (r"/models/\w+/versions/(\d+)", lambda number: self.versions[int(number)]),
             (r"/checkpoints/([^/]+)", lambda prefix: self._checkpoint(prefix)),
             (r"/checkpoints/([^/]+)/files", lambda uuid: page(self.files[uuid], query)),
+            (r"/checkpoints/([^/]+)/storage", lambda uuid: self.places[uuid]),
         ]
         for pattern, route in routes:
             if found := re.fullmatch(pattern, path):
@@ -414,14 +416,9 @@ class FakeCluster:
         for number, (path, content) in enumerate(contents.items()):
             name = f"{uuid}-{number}"
             self.objects[name] = content
-            self.files[uuid].append(
-                {
-                    "path": path,
-                    "size": len(content),
-                    "sha256": hashlib.sha256(content).hexdigest(),
-                    "url": f"{self.url}/objects/{name}",
-                }
-            )
+            digest = hashlib.sha256(content).hexdigest()
+            file = {"path": path, "size": len(content), "sha256": digest}
+            self.files[uuid].append({**file, "url": f"{self.url}/objects/{name}"})
         self.checkpoints.append(
             {
                 "uuid": uuid,
@@ -434,6 +431,9 @@ class FakeCluster:
                 "metadata": {},
                 "metric": 0.5,
                 "created_ms": 1000,
+                "uploaded_by": None,
+                "pinned": False,
+                "pinned_by": {"users": [], "versions": [], "experiments": []},
             }
         )
         return self.files[uuid]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from detcloud import DetcloudError
-from detcloud.core import CheckpointContext, CheckpointReference
+from detcloud.core import CheckpointContext, CheckpointDamaged, CheckpointReference
 from detcloud.shared.trial_directory import TrialSpec
 from detcloud.storage.types import directory
 from detcloud.storage.types.directory import DirectoryStore
@@ -106,7 +106,7 @@ def test_a_checkpoint_without_a_manifest_does_not_exist(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     uuid = trial.store(weights="abc")
     (trial.root / trial.reference.path / "manifest.json").unlink()
-    with pytest.raises(DetcloudError, match=r"does not exist: 3/4/2/.* has no manifest.json"):
+    with pytest.raises(CheckpointDamaged, match=r"the store has no manifest.json in 3/4/2/"):
         trial.checkpoint.download(uuid, tmp_path)
 
 
@@ -289,7 +289,7 @@ def test_a_file_that_is_gone_is_named_with_what_it_was(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     uuid = trial.store(weights="abc")
     (trial.root / trial.reference.path / "weights").unlink()
-    with pytest.raises(DetcloudError, match=r"weights cannot be read: .* promises 3 bytes"):
+    with pytest.raises(DetcloudError, match=r"has no weights in .* promises 3 bytes"):
         trial.checkpoint.download(uuid, tmp_path / "copy")
 
 

@@ -49,6 +49,7 @@ PURE_FILES = (
     "control_plane/checkpoint_stores/store_type.py",
     "control_plane/fleet/records.py",
     "harness/detcloud/shared/azure_place.py",
+    "harness/detcloud/shared/bucket_place.py",
     "harness/detcloud/shared/json_depth.py",
     "harness/detcloud/shared/launcher_names.py",
     "harness/detcloud/shared/registries.py",

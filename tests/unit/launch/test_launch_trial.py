@@ -42,10 +42,22 @@ def test_a_later_run_says_in_the_log_where_it_begins(tmp_path: Path) -> None:
     resumed = make_trial(
         tmp_path / "resumed", entrypoint="true", trial_id=4, epoch=3, latest_checkpoint=checkpoint
     )
-    assert [launch(trial, tmp_path).stdout for trial in (first, again, resumed)] == [
+    fallen_back = make_trial(
+        tmp_path / "fallen_back",
+        entrypoint="true",
+        trial_id=4,
+        epoch=4,
+        latest_checkpoint=checkpoint,
+        steps_completed=30,
+        damaged_checkpoint={"uuid": "u-2", "steps_completed": 70, "cause": "no weights"},
+    )
+    trials = (first, again, resumed, fallen_back)
+    assert [launch(trial, tmp_path).stdout for trial in trials] == [
         "",
         "[detcloud] run 2 of trial 4, from the beginning\n",
         "[detcloud] run 3 of trial 4, from checkpoint u-1\n",
+        "[detcloud] run 4 of trial 4, from checkpoint u-1 at batch 30, since checkpoint u-2"
+        " at batch 70 is damaged; batches to train again: 40; no weights\n",
     ]
 
 

@@ -238,7 +238,7 @@ def test_a_tampered_checkpoint_is_named_with_what_was_expected(
     path.write_bytes(path.read_bytes()[:-1])
     later = Cluster(tmp_path, monkeypatch, epoch=2, latest_checkpoint=latest)
     with pytest.raises(
-        DetcloudError, match=r"state_dict\.pth is not the file that was stored; man"
+        DetcloudError, match=r"state_dict\.pth is not the file that was stored: \d+ bytes"
     ):
         later.run()
     assert later.exit_reason == "errored"

@@ -8,7 +8,7 @@ import pytest
 from control_plane.agents.sessions import ENVIRONMENT
 from control_plane.state.table import Expect, Key, Put
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
-from tests.unit.api.cluster import Cluster
+from tests.unit.api.cluster import V1, Cluster
 from tests.unit.api.exchange import call
 
 UUIDS = [f"{n:08d}-0000-4000-8000-000000000000" for n in (11, 12, 21)]
@@ -177,6 +177,16 @@ def test_a_changed_manifest_is_not_believed(cluster: Cluster, agent: Agent) -> N
     (folder / "manifest.json").write_text('{"files": {}}')
     answer = cluster.get(f"/checkpoints/{UUIDS[0]}/files")
     assert (answer.status, answer.code) == (409, "conflict")
+
+
+def test_a_checkpoint_says_where_it_lies(cluster: Cluster, agent: Agent) -> None:
+    checkpoint(cluster, agent, 1, UUIDS[0], 5)
+    place = cluster.get(f"/checkpoints/{UUIDS[0][:8]}/storage").json
+    storage = {"type": "directory", "path": str(cluster.checkpoints)}
+    assert place == {"uuid": UUIDS[0], "path": f"1/1/1/{UUIDS[0]}", "storage": storage}
+    assert cluster.get("/checkpoints/9/storage").status == 404
+    path = f"{V1}/checkpoints/{UUIDS[0]}/storage"
+    assert call(cluster.app, "GET", path, token=agent.token).status == 403
 
 
 def test_a_link_planted_in_a_checkpoint_leads_nowhere(

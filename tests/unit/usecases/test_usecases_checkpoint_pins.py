@@ -80,6 +80,33 @@ def test_users_pin_and_unpin_each_for_themselves(cluster: Cluster, agent: Agent)
     assert remove_pin(cluster).status == 200
 
 
+def test_a_checkpoint_names_what_keeps_it(
+    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pin = Pin((7,), versions=("m/1",), users=("ada",))
+    put = Put(Key(PINS, SECOND), NOW_MS, encode_pin(pin), Expect.ABSENT)
+    cluster.services.table.commit((put,))
+    nothing: dict[str, list[str]] = {"users": [], "versions": [], "experiments": []}
+    everything = {"users": ["ada"], "versions": ["m/1"], "experiments": [7]}
+    reads: list[list[Key]] = []
+    table, get_many = cluster.services.table, cluster.services.table.get_many
+
+    def count_reads(keys: list[Key]) -> object:
+        reads.append([key for key in keys if key.partition == PINS])
+        return get_many(keys)
+
+    monkeypatch.setattr(table, "get_many", count_reads)
+    for path in ("/experiments/1/checkpoints", "/trials/1/checkpoints"):
+        reads.clear()
+        items = cluster.get(path).json["items"]
+        assert [item["pinned"] for item in items] == [False, True]
+        assert [item["pinned_by"] for item in items] == [nothing, everything]
+        # One read for all of them.
+        assert [len(keys) for keys in reads if keys] == [2]
+    described = cluster.get(f"/checkpoints/{SECOND}").json
+    assert (described["pinned"], described["pinned_by"]) == (True, everything)
+
+
 def test_a_repeated_request_is_one(cluster: Cluster, agent: Agent) -> None:
     path = f"/checkpoints/{FIRST}/pin"
     first = ask(cluster, "POST", path, key="k")

@@ -34,7 +34,7 @@ export function Shown<T>(props: { live: Live<T>; children: (value: T) => Compone
 const KINDS: Record<string, string> = {
   ACTIVE: "good", RUNNING: "good", ALIVE: "good", OPEN: "good", STATE_SCHEDULED: "good",
   COMPLETED: "done", PAUSED: "wait", STATE_QUEUED: "wait", DRAINING: "wait", STARTING: "wait",
-  ERROR: "bad", DELETE_FAILED: "bad", LOST: "bad", OVER_BUDGET: "bad",
+  ERROR: "bad", DELETE_FAILED: "bad", DAMAGED: "bad", LOST: "bad", OVER_BUDGET: "bad",
 };
 
 export function Badge({ state }: { state: string }) {

@@ -37,7 +37,9 @@ ENTRIES_MAX = 4096
 REPORT_NAME = re.compile(r"report-(0|[1-9][0-9]{0,4})\.jsonl")
 OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 DEFERRABLE_KINDS = frozenset({"environment", "progress", "agent_warning", "rank_metrics"})
-PRIORITY_KINDS = frozenset({"exit", "exited", "checkpoint", "checkpoint_intent", "early_exit"})
+PRIORITY_KINDS = frozenset(
+    {"exit", "exited", "checkpoint", "checkpoint_damage", "checkpoint_intent", "early_exit"}
+)
 
 
 @dataclass(frozen=True, slots=True)

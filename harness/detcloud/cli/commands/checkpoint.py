@@ -1,10 +1,12 @@
-"""`detcloud checkpoint`: lists, fetches, verifies, pins and deletes checkpoints."""
+"""`detcloud checkpoint`: lists, fetches, uploads, verifies, pins and deletes checkpoints."""
 
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from detcloud.cli.framework.argument_types import (
     parse_count,
@@ -13,6 +15,7 @@ from detcloud.cli.framework.argument_types import (
     parse_uuid_prefixes,
 )
 from detcloud.cli.framework.command_parser import Handler, Handlers
+from detcloud.cli.framework.metadata_values import merge_metadata, parse_metadata_value
 from detcloud.cli.framework.options import (
     add_output_dir_option,
     add_quiet_option,
@@ -21,13 +24,21 @@ from detcloud.cli.framework.options import (
     confirm,
 )
 from detcloud.cli.framework.session import add_experiment_argument, connect
-from detcloud.cli.rendering.columns import CHECKPOINT_COLUMNS, CHECKPOINT_DETAILS
+from detcloud.cli.rendering.columns import (
+    CHECKPOINT_COLUMNS,
+    CHECKPOINT_DAMAGE,
+    CHECKPOINT_DETAILS,
+    holders_text,
+)
 from detcloud.cli.rendering.output import add_output_options, print_items, print_record
 from detcloud.cli.rendering.progress import show_progress
 from detcloud.cli.rendering.quantities import bytes_text, count_text
 from detcloud.cli.rendering.table import Column, field_column
 from detcloud.client import Checkpoint, Experiment
 from detcloud.shared.errors import DetcloudError
+
+# As `detcloud.client.direct_download`, which opens stores and is imported by who downloads.
+DOWNLOAD_MODES = ("direct", "master", "auto")
 
 FILE_COLUMNS = (
     field_column("Path", "path"),
@@ -107,7 +118,8 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 def describe_checkpoint(arguments: Namespace) -> int:
     checkpoint = connect(arguments).checkpoint(arguments.uuid)
-    print_record(CHECKPOINT_DETAILS, checkpoint.data, arguments)
+    damage = [CHECKPOINT_DAMAGE] * bool(checkpoint.data.get("damage"))
+    print_record((*CHECKPOINT_DETAILS, *damage), checkpoint.data, arguments)
     return 0
 
 
@@ -142,7 +154,13 @@ def add_download_arguments(parser: ArgumentParser) -> None:
         help="no files of such a path; may be repeated",
     )
     add_download_options(parser)
-    add_replaced_option(parser, "--mode", instead="files always come from the store itself")
+    parser.add_argument(
+        "--mode",
+        choices=DOWNLOAD_MODES,
+        default="master",
+        help="master: by addresses that the cluster gives (default); direct: from the store, with "
+        "this machine's own credentials; auto: directly where that works, else by the cluster",
+    )
 
 
 def download_checkpoint(arguments: Namespace) -> int:
@@ -154,6 +172,7 @@ def download_checkpoint(arguments: Namespace) -> int:
         quiet=arguments.quiet,
         patterns=patterns,
         excluded=excluded,
+        mode=arguments.mode,
     )
     return 0
 
@@ -165,13 +184,68 @@ def fetch_checkpoint(
     quiet: bool,
     patterns: Sequence[str] = (),
     excluded: Sequence[str] = (),
+    mode: str = "master",
 ) -> None:
     """Download a checkpoint to `destination`, or `checkpoints/UUID`, and print where that is."""
     destination = destination or Path("checkpoints") / checkpoint.uuid
     with show_progress(f"checkpoint {checkpoint.uuid[:8]}", bytes_text) as progress:
-        checkpoint.download(destination, progress.update, patterns=patterns, excluded=excluded)
+        checkpoint.download(
+            destination, progress.update, patterns=patterns, excluded=excluded, mode=mode
+        )
     if not quiet:
         print(destination, flush=True)
+
+
+def add_upload_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument("directory", type=Path, metavar="DIR", help="the folder")
+    owner = parser.add_mutually_exclusive_group(required=True)
+    owner.add_argument("--trial", type=parse_id, metavar="ID", help="the trial it belongs to")
+    owner.add_argument(
+        "--experiment", type=parse_id, metavar="ID", help="or an experiment of one trial"
+    )
+    parser.add_argument(
+        "--steps",
+        type=parse_count,
+        metavar="N",
+        help="batches that were trained (default: what metadata.json in the folder says, or 0)",
+    )
+    parser.add_argument(
+        "--metadata",
+        type=parse_metadata_value,
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="such as data.version=3, the value as JSON or else a text; may be repeated",
+    )
+    add_output_options(parser)
+
+
+def upload_checkpoint(arguments: Namespace) -> int:
+    client = connect(arguments)
+    if arguments.trial is not None:
+        trial = client.trial(arguments.trial)
+    else:
+        trials = list(islice(client.experiment(arguments.experiment).trials(), 2))
+        if len(trials) != 1:
+            count = "several trials" if trials else "no trial"
+            text = f"experiment {arguments.experiment} has {count}; name one with --trial"
+            raise DetcloudError(text)
+        trial = trials[0]
+    metadata: dict[str, Any] = {}
+    for keys, value in arguments.metadata:
+        metadata = merge_metadata(metadata, keys, value)
+    with show_progress(f"{arguments.directory}", bytes_text) as progress:
+        checkpoint = trial.upload_checkpoint(
+            arguments.directory,
+            metadata,
+            steps_completed=arguments.steps,
+            on_progress=progress.update,
+        )
+    if arguments.form != "text":
+        print_record(CHECKPOINT_DETAILS, checkpoint.data, arguments)
+    else:
+        print(checkpoint.uuid)
+    return 0
 
 
 def verify_checkpoint(arguments: Namespace) -> int:
@@ -218,10 +292,8 @@ def pin_checkpoints(arguments: Namespace) -> int:
 
 def unpin_checkpoints(arguments: Namespace) -> int:
     for checkpoint in load_checkpoints(arguments):
-        pin = checkpoint.unpin()
-        holders = [*pin["users"], *(f"model version {name}" for name in pin["versions"])]
-        holders += [f"experiment {experiment_id}" for experiment_id in pin["experiments"]]
-        text = f"is kept by {', '.join(holders)} still" if holders else "is not pinned"
+        holders = holders_text(checkpoint.unpin())
+        text = f"is kept by {holders} still" if holders else "is not pinned"
         print(f"checkpoint {checkpoint.uuid} {text}")
     return 0
 
@@ -253,6 +325,7 @@ HANDLERS: Handlers = {
     "checkpoint describe": Handler(add_describe_arguments, describe_checkpoint),
     "checkpoint files": Handler(add_describe_arguments, list_files),
     "checkpoint download": Handler(add_download_arguments, download_checkpoint),
+    "checkpoint upload": Handler(add_upload_arguments, upload_checkpoint),
     "checkpoint verify": Handler(add_describe_arguments, verify_checkpoint),
     "checkpoint pin": Handler(add_uuids_argument, pin_checkpoints),
     "checkpoint unpin": Handler(add_uuids_argument, unpin_checkpoints),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from detcloud.cli.framework.argument_types import (
@@ -14,6 +13,7 @@ from detcloud.cli.framework.argument_types import (
     parse_weight,
 )
 from detcloud.cli.framework.command_parser import Handler, Handlers
+from detcloud.cli.framework.metadata_values import merge_metadata, parse_metadata_value
 from detcloud.cli.framework.options import add_yes_option, confirm
 from detcloud.cli.framework.session import add_experiment_argument, load_experiment
 from detcloud.cli.rendering.columns import CHECKPOINT_COLUMNS
@@ -22,7 +22,6 @@ from detcloud.cli.rendering.quantities import bytes_text, count_text, dollars_te
 from detcloud.cli.rendering.table import cell_text
 from detcloud.cli.rendering.terminal import sanitize
 from detcloud.client import Experiment
-from detcloud.client.experiment import UNSET
 from detcloud.client.records import CollectionPreview
 from detcloud.shared.errors import DetcloudError
 
@@ -101,31 +100,6 @@ def set_metadata(arguments: Namespace) -> int:
     experiment.set_metadata(metadata)
     print(f"the metadata of experiment {experiment.id} was set")
     return 0
-
-
-def parse_metadata_value(text: str) -> tuple[list[str], Any]:
-    """Parse `a.b=VALUE` into the keys on the way and the value, UNSET for none."""
-    path, equals, value = text.partition("=")
-    keys = path.split(".")
-    if not equals or not all(keys):
-        raise ArgumentTypeError(f"{text!r} is not KEY=VALUE, such as data.version=3")
-    if not value:
-        return keys, UNSET
-    try:
-        return keys, json.loads(value)
-    except ValueError:
-        return keys, value
-
-
-def merge_metadata(metadata: dict[str, Any], keys: list[str], value: Any) -> dict[str, Any]:
-    """Return metadata with a value at the end of a path, or without it for UNSET."""
-    first, *rest = keys
-    if not rest:
-        others = {key: known for key, known in metadata.items() if key != first}
-        return others if value is UNSET else {**others, first: value}
-    below = metadata.get(first)
-    inner = merge_metadata(below if isinstance(below, dict) else {}, rest, value)
-    return {**metadata, first: inner}
 
 
 def add_max_slots_arguments(parser: ArgumentParser) -> None:

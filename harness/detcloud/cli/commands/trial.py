@@ -21,6 +21,7 @@ from detcloud.cli.framework.session import (
 from detcloud.cli.rendering.columns import (
     METRIC_SUMMARY_COLUMNS,
     TRIAL_COLUMNS,
+    TRIAL_DAMAGES,
     TRIAL_DETAILS,
     TRIAL_LOSSES,
     TRIAL_WARM_START,
@@ -82,7 +83,8 @@ def describe_trial(arguments: Namespace) -> int:
     shows_warm_start = bool(trial.data.get("warm_start") or arguments.form == "csv")
     warm_start = [TRIAL_WARM_START] * shows_warm_start
     losses = [TRIAL_LOSSES] * bool(trial.losses)
-    print_record((*TRIAL_DETAILS, *warm_start, *losses), trial.data, arguments)
+    damages = [TRIAL_DAMAGES] * bool(trial.data.get("recent_damages"))
+    print_record((*TRIAL_DETAILS, *warm_start, *losses, *damages), trial.data, arguments)
     if trial.state == "ERROR" and has_log(trial):
         print(f"hint: `detcloud trial logs {trial.id}` shows why it failed", file=sys.stderr)
     for name, items in tables.items():

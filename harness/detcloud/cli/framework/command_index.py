@@ -35,7 +35,7 @@ class Command(NamedTuple):
 NOUNS = {
     "experiment": "submit, follow and steer experiments",
     "trial": "look at trials",
-    "checkpoint": "list, download, verify, pin and delete checkpoints",
+    "checkpoint": "list, download, upload, verify, pin and delete checkpoints",
     "model": "keep checkpoints as versions of named models",
     "workspace": "see how experiments are grouped",
     "project": "see how experiments are grouped",
@@ -218,6 +218,7 @@ _CHECKPOINT = (
     Command(
         "checkpoint", "verify", "read its stored files and say which are damaged", "checkpoint"
     ),
+    Command("checkpoint", "upload", "make a folder's files a checkpoint of a trial", "checkpoint"),
     Command("checkpoint", "pin", "keep checkpoints until they are unpinned", "checkpoint"),
     Command("checkpoint", "unpin", "let pinned checkpoints go", "checkpoint"),
     Command("checkpoint", "delete", "delete checkpoints", "checkpoint", (), ("rm",)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from detcloud.cli.rendering.quantities import bytes_text, dollars_text
@@ -136,6 +137,31 @@ def _losses_text(trial: Item) -> str:
     return "\n".join(lines)
 
 
+def holders_text(holders: Mapping[str, Any]) -> str:
+    """`ada, model version m/1, experiment 3` for what keeps a checkpoint; "" for nothing."""
+    texts = [
+        *holders.get("users", ()),
+        *(f"model version {name}" for name in holders.get("versions", ())),
+        *(f"experiment {experiment_id}" for experiment_id in holders.get("experiments", ())),
+    ]
+    return ", ".join(texts)
+
+
+def _damages_text(trial: Item) -> str:
+    """A line for each damaged checkpoint of the last few: which one, why, and what came instead."""
+    return "\n".join(_damage_text(damage) for damage in trial["recent_damages"])
+
+
+def _damage_text(damage: Item) -> str:
+    lost = damage["steps_completed"] - damage["instead_steps"]
+    place = f"{damage['instead']} at batch {damage['instead_steps']}, batches lost: {lost}"
+    instead = f"gone on from {place}" if damage["instead"] else "this trial had no other"
+    return (
+        f"{time_text(damage['time_ms'])} {damage['uuid']} at batch {damage['steps_completed']}:"
+        f" {damage['cause']}; {instead}"
+    )
+
+
 TRIAL_COLUMNS = (
     field_column("ID", "id"),
     field_column("Number", "number"),
@@ -159,9 +185,10 @@ TRIAL_DETAILS = (
     time_column("End time", "ended_ms"),
     field_column("Message", "message"),
 )
-# Few trials start from another's checkpoint, or lose their machine.
+# Few trials start from another's checkpoint, lose their machine or find a checkpoint damaged.
 TRIAL_WARM_START = field_column("Warm start", "warm_start")
 TRIAL_LOSSES = Column("Losses", _losses_text)
+TRIAL_DAMAGES = Column("Damaged checkpoints", _damages_text)
 METRIC_SUMMARY_COLUMNS = (
     field_column("Group", "group"),
     field_column("Name", "name"),
@@ -182,9 +209,12 @@ CHECKPOINT_COLUMNS = (
     Column("Size", lambda item: bytes_text(item.get("size_bytes") or 0)),
     field_column("Files", "files", drop_rank=1),
     time_column("Created", "created_ms", drop_rank=3),
+    Column("Pinned by", lambda item: holders_text(item.get("pinned_by") or {})),
 )
 CHECKPOINT_DETAILS = (
     *CHECKPOINT_COLUMNS,
     field_column("Experiment", "experiment_id"),
+    field_column("Uploaded by", "uploaded_by"),
     field_column("Metadata", "metadata"),
 )
+CHECKPOINT_DAMAGE = field_column("Damage", "damage")

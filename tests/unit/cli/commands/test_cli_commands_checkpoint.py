@@ -8,6 +8,7 @@ import pytest
 
 from tests.unit.cli.conftest import Detcloud
 from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.client.fake_refusal import Refusal
 
 UUID = "12345678-aaaa"
 CONTENTS = {"a.pth": b"weights", "code/b.py": b"x = 1", "code/deep/c.py": b"y = 2", "d.txt": b"d"}
@@ -45,6 +46,45 @@ def test_each_damaged_and_missing_file_is_named(fake: FakeCluster, detcloud: Det
     assert "code/deep/c.py" not in detcloud("checkpoint", "verify", "1234").out
 
 
+def test_a_store_that_does_not_say_whether_a_file_is_there_ends_nothing(
+    fake: FakeCluster, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = fake.answer
+
+    def refuse_one(method: str, target: str, headers: dict[str, str], body: bytes) -> object:
+        if target.endswith(f"{UUID}-3"):
+            raise Refusal(403, "AccessDenied", "Access Denied")
+        return answer(method, target, headers, body)
+
+    monkeypatch.setattr(fake, "answer", refuse_one)
+    # The cluster's own refusal says nothing of the store.
+    code, _, err = detcloud("checkpoint", "verify", "1234", "--json")
+    assert (code != 0, "Access Denied" in err) == (True, True)
+    for file in fake.files[UUID]:
+        file["url"] = file["url"].replace("127.0.0.1", "localhost")
+    code, out, err = detcloud("checkpoint", "verify", "1234", "--json")
+    found = {item["path"]: (item["state"], item["problem"]) for item in json.loads(out)}
+    assert (code, found["a.pth"]) == (1, ("OK", ""))
+    assert found["d.txt"][0] == "DENIED"
+    assert found["d.txt"][1].startswith("missing or not allowed")
+    assert "1 of 4 files" in err
+
+
+def test_lists_and_descriptions_name_what_keeps_a_checkpoint(
+    fake: FakeCluster, detcloud: Detcloud
+) -> None:
+    holders = {"users": ["ada", "bob"], "versions": ["m/1"], "experiments": [7]}
+    fake.checkpoints[0] |= {"pinned": True, "pinned_by": holders}
+    fake.add_checkpoint("87654321-bbbb", {"a": b"a"})
+    rows = detcloud("checkpoint", "list", "1", "--csv").out.splitlines()
+    assert rows[0].endswith(",Pinned by")
+    assert rows[1].endswith(',"ada, bob, model version m/1, experiment 7"')
+    assert rows[2].endswith(",N/A")
+    described = json.loads(detcloud("checkpoint", "describe", "1234", "--json").out)
+    assert (described["pinned"], described["pinned_by"]) == (True, holders)
+    assert "ada, bob, model version m/1" in detcloud("checkpoint", "describe", "1234").out
+
+
 def test_patterns_choose_what_is_downloaded(detcloud: Detcloud) -> None:
     def downloaded_paths(*options: str) -> list[str]:
         assert detcloud("c", "download", "1234", "-o", "part", *options).code == 0
@@ -56,6 +96,65 @@ def test_patterns_choose_what_is_downloaded(detcloud: Detcloud) -> None:
     assert downloaded_paths("--glob", "a.*", "--glob", "d.*") == ["a.pth", "d.txt"]
     assert downloaded_paths("--glob", "code/*", "--exclude", "*/deep/*") == ["code/b.py"]
     assert downloaded_paths("--exclude", "code/*") == ["a.pth", "d.txt"]
+
+
+def place_in_folder(fake: FakeCluster, root: Path) -> None:
+    """Makes a folder of this machine the checkpoint's store, with contents that tell."""
+    for path, content in CONTENTS.items():
+        (root / "1/1/1" / UUID / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / "1/1/1" / UUID / path).write_bytes(content)
+    storage = {"type": "shared_fs", "path": str(root)}
+    fake.places[UUID] = {"uuid": UUID, "path": f"1/1/1/{UUID}", "storage": storage}
+
+
+@pytest.mark.parametrize("mode", ["direct", "auto"])
+def test_files_come_from_the_store_itself(
+    fake: FakeCluster, detcloud: Detcloud, tmp_path: Path, mode: str
+) -> None:
+    place_in_folder(fake, tmp_path / "store")
+    # The cluster could give out none of them.
+    fake.objects.clear()
+    options = ("--mode", mode, "--exclude", "d.txt")
+    assert detcloud("c", "download", "1234", "-o", "part", *options).code == 0
+    assert Path("part/code/deep/c.py").read_bytes() == b"y = 2"
+    assert not Path("part/d.txt").exists()
+
+
+def test_a_store_that_is_not_open_is_left_by_auto_and_an_error_for_direct(
+    fake: FakeCluster, detcloud: Detcloud, tmp_path: Path
+) -> None:
+    place_in_folder(fake, tmp_path / "elsewhere")
+    fake.places[UUID]["storage"]["path"] = str(tmp_path / "not-mounted")
+    code, _, err = detcloud("c", "download", "1234", "-o", "part", "--mode", "direct")
+    assert code == 1
+    assert "not-mounted" in err
+    assert "--mode master needs none" in err
+    assert not Path("part").exists()
+    assert detcloud("c", "download", "1234", "-o", "part", "--mode", "auto").code == 0
+    assert Path("part/a.pth").read_bytes() == b"weights"
+
+
+def test_auto_shows_no_credentials_to_a_host_that_an_experiment_names(
+    fake: FakeCluster, detcloud: Detcloud, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = {"type": "s3", "bucket": "b", "endpoint_url": fake.url}
+    fake.places[UUID] = {"uuid": UUID, "path": f"1/1/1/{UUID}", "storage": storage}
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "own")
+    assert detcloud("c", "download", "1234", "-o", "part", "--mode", "auto").code == 0
+    assert not [path for _, path in fake.requests if path.startswith("/b")]
+
+
+def test_what_was_changed_in_the_store_is_refused_by_every_mode(
+    fake: FakeCluster, detcloud: Detcloud, tmp_path: Path
+) -> None:
+    place_in_folder(fake, tmp_path / "store")
+    (tmp_path / "store/1/1/1" / UUID / "a.pth").write_bytes(b"weightz")
+    fake.objects[f"{UUID}-0"] = b"weightz"
+    for mode in ("direct", "auto", "master"):
+        code, _, err = detcloud("c", "download", "1234", "-o", "part", "--mode", mode)
+        assert (code, "it was changed" in err) == (1, True)
+    assert detcloud("c", "download", "1234", "--mode", "proxy").code == 2
 
 
 def test_patterns_that_match_nothing_are_refused(detcloud: Detcloud) -> None:

@@ -287,6 +287,32 @@ def test_a_gang_shows_all_its_places_and_losses_their_causes(
     assert third.strip() == f"1970-01-01 00:00:00+0000: {cause}"
 
 
+def test_damaged_checkpoints_are_shown_with_what_came_instead(
+    fake: FakeCluster, detcloud: Detcloud
+) -> None:
+    fake.add_experiment({}, {})
+    damage = {
+        "time_ms": 0,
+        "uuid": "u-2",
+        "steps_completed": 70,
+        "cause": "the store has no weights",
+        "instead": "u-1",
+        "instead_steps": 30,
+    }
+    last = damage | {"uuid": "u-1", "steps_completed": 30, "instead": None, "instead_steps": 0}
+    fake.trials[0]["recent_damages"] = [damage, last]
+    shown = detcloud("trial", "describe", "1").out
+    first, second = shown.partition("Damaged checkpoints")[2].splitlines()
+    at = "1970-01-01 00:00:00+0000"
+    assert first.strip() == (
+        f"{at} u-2 at batch 70: the store has no weights; gone on from u-1 at batch 30,"
+        " batches lost: 40"
+    )
+    assert second.strip() == (
+        f"{at} u-1 at batch 30: the store has no weights; this trial had no other"
+    )
+
+
 def test_a_trial_of_another_experiment_is_refused(fake: FakeCluster, detcloud: Detcloud) -> None:
     fake.add_experiment({}, {})
     fake.add_experiment({}, {})

@@ -4,8 +4,8 @@ from argparse import ArgumentTypeError
 
 import pytest
 
-from detcloud.cli.commands.experiment_settings import merge_metadata, parse_metadata_value
 from detcloud.cli.commands.project import parse_move
+from detcloud.cli.framework.metadata_values import merge_metadata, parse_metadata_value
 from detcloud.client.experiment_list import metadata_filters, tell_of_left_out
 from detcloud.shared.errors import DetcloudError
 

@@ -65,17 +65,17 @@ function checkpointColumns(
     { key: "uuid", title: "Checkpoint", show: ({ uuid }) => <code title={uuid}>{uuid.slice(0, 8)}</code> },
     { key: "trial", title: "Trial", isNumber: true, show: (one) => <a href={href("trials", one.trial_id)}>{one.trial_id}</a>, value: (one) => one.trial_id },
     { key: "steps", title: "Steps", isNumber: true, show: (one) => one.steps_completed, value: (one) => one.steps_completed },
-    { key: "state", title: "State", show: ({ state }) => <Badge state={state} />, value: ({ state }) => state },
+    { key: "state", title: "State", show: ({ state, damage }) => <span title={damage || undefined}><Badge state={state} /></span>, value: ({ state }) => state },
     { key: "metric", title: "Metric", isNumber: true, show: ({ metric }) => numberText(metric), value: ({ metric }) => metric },
     { key: "size", title: "Size", isNumber: true, show: (one) => bytesText(one.size_bytes), value: (one) => one.size_bytes },
     { key: "created", title: "Created", show: (one) => <Moment ms={one.created_ms} />, value: (one) => one.created_ms },
     {
       key: "actions",
       title: "Actions",
-      show: ({ uuid, state }) => state === "COMPLETED" && (
+      show: ({ uuid, state }) => (state === "COMPLETED" || state === "DAMAGED") && (
         <>
           <button onClick={() => open(uuid)}>Files</button>{" "}
-          <button onClick={() => register(uuid)}>Register</button>{" "}
+          {state === "COMPLETED" && <button onClick={() => register(uuid)}>Register</button>}{" "}
           <Action label="Delete" question={`Delete checkpoint ${uuid}? This cannot be undone.`} run={() => remove(uuid)} />
         </>
       ),

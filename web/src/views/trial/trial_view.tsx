@@ -83,6 +83,15 @@ function Facts({ trial }: { trial: TrialWhole }) {
       {trial.recent_losses.map((loss) => (
         <div class="pair" key={loss.time_ms}><dt>Lost</dt><dd><Moment ms={loss.time_ms} /> {loss.agent_id}: {loss.cause}</dd></div>
       ))}
+      {trial.recent_damages.map((damage) => (
+        <div class="pair" key={damage.uuid}>
+          <dt>Damaged</dt>
+          <dd>
+            <Moment ms={damage.time_ms} /> checkpoint <code title={damage.uuid}>{damage.uuid.slice(0, 8)}</code> at step {damage.steps_completed}: {damage.cause};{" "}
+            {damage.instead ? <>gone on from <code title={damage.instead}>{damage.instead.slice(0, 8)}</code> at step {damage.instead_steps}</> : "this trial had no other"}
+          </dd>
+        </div>
+      ))}
       <dt>When</dt>
       <dd><Moment ms={trial.created_ms} /> – <Moment ms={trial.ended_ms} /></dd>
       <dt>Cost</dt>

@@ -1,0 +1,224 @@
+"""Routes of uploads: a user's files become a checkpoint of a trial."""
+
+import hashlib
+import tempfile
+from pathlib import Path
+from typing import Annotated
+from urllib.parse import urlencode
+
+from anyio import to_thread
+from fastapi import Path as PathParameter
+from fastapi import Query, Request, Response
+from pydantic import Field
+from starlette.requests import ClientDisconnect
+
+from control_plane.access.principals import USER_ROLES
+from control_plane.api.dependencies import PageParameters, ServicesParameter
+from control_plane.api.request_body import RequestBody
+from control_plane.api.route_guards import API_PATH, Caller, guarded_router, require_role
+from control_plane.api.routes.trials import TrialId
+from control_plane.checkpoint_stores.checkpoint_files import FileDigests, SignedUpload
+from control_plane.errors import invalid
+from control_plane.objects.store import SHA256_PATTERN
+from control_plane.queries.answer import Answer
+from control_plane.queries.checkpoint import Checkpoint
+from control_plane.queries.pages import Page, page_from_rows
+from control_plane.usecases.checkpoint_uploads import (
+    FILE_BYTES_MAX,
+    Upload,
+    begin_upload,
+    complete_upload,
+    find_upload,
+    sign_files,
+    store_upload_file,
+    stored_files,
+)
+
+router = guarded_router("checkpoint-uploads")
+
+_LIST = "checkpoint-upload-files"
+_PATH = "/checkpoint-uploads"
+_UUID_PATTERN = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+FILES_MAX = 100
+
+UploadUuid = Annotated[str, PathParameter(pattern=_UUID_PATTERN)]
+FilePath = Annotated[str, Field(min_length=1, max_length=1024)]
+
+
+class UploadBody(RequestBody):
+    """The trial, and the UUID of the checkpoint to be."""
+
+    trial_id: Annotated[int, Field(ge=1, le=10**12 - 1)]
+    uuid: Annotated[str, Field(pattern=_UUID_PATTERN)]
+
+
+class UploadAnswer(Answer):
+    """An upload. `state` is UPLOADING, or that of the checkpoint where it is recorded already."""
+
+    uuid: str
+    trial_id: int
+    path: str
+    state: str
+    cluster_id: str
+
+
+class UploadedFile(Answer):
+    """A file of an upload that is in the store."""
+
+    path: str
+    size: int
+
+
+class FileBody(RequestBody):
+    """A file that the caller has."""
+
+    path: FilePath
+    size: Annotated[int, Field(ge=0)]
+    sha256: Annotated[str, Field(pattern=SHA256_PATTERN)]
+    md5: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+
+
+class FilesBody(RequestBody):
+    """Files to be uploaded."""
+
+    files: Annotated[list[FileBody], Field(min_length=1, max_length=FILES_MAX)]
+
+
+class FileUpload(Answer):
+    """The request that uploads a file, to be sent as it is within 15 minutes; `url` may be a path
+    here, for which the token is needed, or a whole URL.
+    """
+
+    path: str
+    method: str
+    url: str
+    headers: dict[str, str]
+
+
+class FileUploads(Answer):
+    """The requests that upload files, in the order of the files."""
+
+    uploads: list[FileUpload]
+
+
+class CompletionBody(RequestBody):
+    """The digest of the manifest that was uploaded."""
+
+    manifest_sha256: Annotated[str, Field(pattern=SHA256_PATTERN)]
+
+
+@router.post(_PATH)
+@require_role(*USER_ROLES)
+def begin(body: UploadBody, caller: Caller, services: ServicesParameter) -> UploadAnswer:
+    """Begin an upload or go on with it, which changes nothing else."""
+    upload = begin_upload(services, body.trial_id, body.uuid, caller)
+    state = "UPLOADING" if upload.state is None else str(upload.state)
+    return UploadAnswer(
+        uuid=upload.uuid,
+        trial_id=body.trial_id,
+        path=upload.path,
+        state=state,
+        cluster_id=services.cluster_id,
+    )
+
+
+@router.get(f"{_PATH}/{{trial_id}}/{{uuid}}/files")
+@require_role(*USER_ROLES)
+def list_uploaded(
+    trial_id: TrialId,
+    uuid: UploadUuid,
+    caller: Caller,
+    services: ServicesParameter,
+    page: PageParameters,
+) -> Page[UploadedFile]:
+    """List what of the upload is in the store, by path."""
+    after = page.start_after(_LIST, (int,))
+    first = 0 if after is None else max(int(after[0]) + 1, 0)
+    files = stored_files(services, find_upload(services, trial_id, uuid, caller))
+    places = list(enumerate(files))[first : first + page.limit + 1]
+    return page_from_rows(
+        places,
+        page,
+        _LIST,
+        item=lambda place: UploadedFile(path=place[1][0], size=place[1][1]),
+        position=lambda place: (place[0],),
+    )
+
+
+@router.post(f"{_PATH}/{{trial_id}}/{{uuid}}/files")
+@require_role(*USER_ROLES)
+def offer_files(
+    trial_id: TrialId,
+    uuid: UploadUuid,
+    body: FilesBody,
+    caller: Caller,
+    services: ServicesParameter,
+) -> FileUploads:
+    """Say how to upload files, at most 100 at a time."""
+    upload = find_upload(services, trial_id, uuid, caller)
+    files = [(it.path, FileDigests(it.size, it.sha256, it.md5)) for it in body.files]
+    signed = sign_files(services, upload, files)
+    own = f"{API_PATH}{_PATH}/{trial_id}/{uuid}/content"
+    uploads = [
+        _signed_request(path, it) if it else _own_request(path, digests, own)
+        for (path, digests), it in zip(files, signed, strict=True)
+    ]
+    return FileUploads(uploads=uploads)
+
+
+@router.put(f"{_PATH}/{{trial_id}}/{{uuid}}/content", status_code=204)
+@require_role(*USER_ROLES, body_bytes_max=FILE_BYTES_MAX)
+async def store_content(
+    trial_id: TrialId,
+    uuid: UploadUuid,
+    path: Annotated[str, Query(min_length=1, max_length=1024)],
+    sha256: Annotated[str, Query(pattern=SHA256_PATTERN)],
+    request: Request,
+    caller: Caller,
+    services: ServicesParameter,
+) -> Response:
+    """Store a file for which the store signs no upload, if nothing is wrong with it."""
+    upload: Upload = await to_thread.run_sync(find_upload, services, trial_id, uuid, caller)
+    with tempfile.TemporaryDirectory(prefix="detcloud-put-") as folder:
+        source = Path(folder) / "content"
+        if await _receive(request, source) != sha256:
+            raise invalid("", "the body's SHA-256 is not the one that was named; send it again")
+        await to_thread.run_sync(store_upload_file, services, upload, path, source)
+    return Response(status_code=204)
+
+
+@router.post(f"{_PATH}/{{trial_id}}/{{uuid}}/complete")
+@require_role(*USER_ROLES)
+def complete(
+    trial_id: TrialId,
+    uuid: UploadUuid,
+    body: CompletionBody,
+    caller: Caller,
+    services: ServicesParameter,
+) -> Checkpoint:
+    """Record the checkpoint, whose files are all there."""
+    upload = find_upload(services, trial_id, uuid, caller)
+    return complete_upload(services, upload, body.manifest_sha256, caller)
+
+
+async def _receive(request: Request, path: Path) -> str:
+    """Write the body to `path`, and return its SHA-256."""
+    digest, size = hashlib.sha256(), 0
+    with path.open("wb") as file:
+        try:
+            async for block in request.stream():
+                digest.update(block)
+                size += len(block)
+                file.write(block)
+        except ClientDisconnect:
+            raise invalid("", f"the connection ended after {size} bytes") from None
+    return digest.hexdigest()
+
+
+def _signed_request(path: str, signed: SignedUpload) -> FileUpload:
+    return FileUpload(path=path, method="PUT", url=signed.url, headers=dict(signed.headers))
+
+
+def _own_request(path: str, digests: FileDigests, own: str) -> FileUpload:
+    url = f"{own}?{urlencode({'path': path, 'sha256': digests.sha256})}"
+    return FileUpload(path=path, method="PUT", url=url, headers={})

@@ -1,0 +1,270 @@
+"""Uploads of checkpoints by users: begun, filled file by file, and recorded once all is there.
+
+Nothing is listed before the last step, which looks for every file of the manifest in the store. An
+upload is named by a UUID that its client derives from the content, so that one that was cut short
+goes on where it was, and one that came to its end is the same checkpoint again.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import to_json
+
+from control_plane.access.principals import Principal
+from control_plane.actors import addresses
+from control_plane.actors.messages.trial import CheckpointUploaded
+from control_plane.actors.records import CheckpointRef, Status
+from control_plane.actors.trial.checkpoints import (
+    CHECKPOINT_PARTS,
+    CheckpointRecord,
+    CheckpointState,
+)
+from control_plane.agents.reports import METADATA_BYTES_MAX
+from control_plane.agents.sessions import INTENTS
+from control_plane.checkpoint_stores.checkpoint_files import (
+    CheckpointFiles,
+    FileDigests,
+    NoSuchFile,
+    SignedUpload,
+)
+from control_plane.checkpoint_stores.manifests import ManifestInvalid, StoredFile, parse_manifest
+from control_plane.checkpoint_stores.trial_storage import open_checkpoint_files
+from control_plane.collection.removal import UPLOADS_EPOCH
+from control_plane.engine.head import HEAD
+from control_plane.errors import Code, RequestError, invalid
+from control_plane.objects.signing import VALIDITY_MS_MAX
+from control_plane.queries import experiment as experiments
+from control_plane.queries import trial as trials
+from control_plane.queries.checkpoint import Checkpoint, describe_checkpoint
+from control_plane.queries.checkpoint_files import experiment_storage
+from control_plane.services import Services
+from control_plane.state.table import Check, Conflict, Expect, Key, Put
+from control_plane.usecases.experiment_deletion import check_is_owner
+from detcloud.shared.archive_limits import ArchiveInvalid
+from detcloud.shared.archive_names import check_name
+from detcloud.shared.checkpoint_limits import MANIFEST, MANIFEST_BYTES_MAX
+
+# What one PUT of S3 takes.
+FILE_BYTES_MAX = 5 << 30
+
+_STEPS_MAX = 2**53
+_DELETED = (Status.DELETING, Status.DELETE_FAILED)
+
+
+@dataclass(frozen=True)
+class Upload:
+    """An upload of a caller who may make it: the experiment, the trial and the checkpoint's UUID.
+    `state`: that of the checkpoint where it is recorded already.
+    """
+
+    experiment_id: int
+    trial_id: int
+    uuid: str
+    state: CheckpointState | None
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The folders that lead to its files."""
+        return str(self.experiment_id), str(self.trial_id), str(UPLOADS_EPOCH), self.uuid
+
+    @property
+    def path(self) -> str:
+        """The folder of its files in the store."""
+        return "/".join(self.parts)
+
+
+def begin_upload(services: Services, trial_id: int, uuid: str, caller: Principal) -> Upload:
+    """Begin an upload, or go on with it; what is never completed is removed by a later collection.
+
+    Raises:
+        RequestError: not_found; forbidden, for another's; conflict, where nothing may be stored.
+    """
+    upload = find_upload(services, trial_id, uuid, caller)
+    if upload.state is None:
+        open_store(services, upload)
+        sort = f"{INTENTS}{UPLOADS_EPOCH:08d}#upload#{uuid}"
+        body = to_json({"uuid": uuid, "begun_ms": services.now_ms()})
+        services.table.commit(
+            (Put(Key(addresses.trial(trial_id), sort), 1, body, Expect.ANYTHING),)
+        )
+    return upload
+
+
+def find_upload(services: Services, trial_id: int, uuid: str, caller: Principal) -> Upload:
+    """Find where an upload of the caller belongs; RequestError not_found, forbidden or conflict."""
+    experiment_id = trials.get_trial(services, trial_id).experiment_id
+    check_is_owner(services, experiment_id, caller, "upload checkpoints to it")
+    state, _ = experiments.get_experiment(services, experiment_id)
+    if state.status in _DELETED:
+        raise RequestError(Code.CONFLICT, f"experiment {experiment_id} is being deleted")
+    record = services.engine.read_part(addresses.trial(trial_id), CHECKPOINT_PARTS + uuid)
+    known = record.state if isinstance(record, CheckpointRecord) else None
+    return Upload(experiment_id, trial_id, uuid, known)
+
+
+def open_store(services: Services, upload: Upload) -> CheckpointFiles:
+    """Open the store of an upload that is not recorded yet; RequestError conflict."""
+    if upload.state is not None:
+        text = f"checkpoint {upload.uuid} is {upload.state} already"
+        raise RequestError(Code.CONFLICT, text)
+    try:
+        return open_checkpoint_files(experiment_storage(services, upload.experiment_id))
+    except OSError as error:
+        raise RequestError(Code.CONFLICT, str(error)) from None
+
+
+def stored_files(services: Services, upload: Upload) -> list[tuple[str, int]]:
+    """The path and size of each file of an upload that is there, by path."""
+    try:
+        return sorted(open_store(services, upload).list_files(upload.parts))
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _store_error(error) from None
+
+
+def sign_files(
+    services: Services, upload: Upload, files: Iterable[tuple[str, FileDigests]]
+) -> list[SignedUpload | None]:
+    """Sign the upload of each file; None for one that the API takes. RequestError invalid."""
+    store = open_store(services, upload)
+    signed = []
+    for path, digests in files:
+        _check_file(path, digests.size)
+        try:
+            place = f"{upload.path}/{path}"
+            signed.append(store.sign_upload(place, VALIDITY_MS_MAX // 1000, digests))
+        except OSError as error:
+            raise _store_error(error) from None
+    return signed
+
+
+def store_upload_file(services: Services, upload: Upload, path: str, source: Path) -> None:
+    """Store a file that the API took; one that is there already is no error. RequestError."""
+    _check_file(path, source.stat().st_size)
+    try:
+        open_store(services, upload).store_file(f"{upload.path}/{path}", str(source))
+    except OSError as error:
+        raise _store_error(error) from None
+
+
+def complete_upload(
+    services: Services, upload: Upload, manifest_sha256: str, caller: Principal
+) -> Checkpoint:
+    """Record the checkpoint whose files are all there; again is no error.
+
+    Raises:
+        RequestError: invalid, for a manifest that is not one of this upload; conflict, if a file is
+            missing, or the checkpoint was deleted.
+    """
+    if upload.state is not CheckpointState.COMPLETED:
+        _record_upload(services, upload, manifest_sha256, caller)
+    return describe_checkpoint(services, upload.uuid)
+
+
+def _record_upload(
+    services: Services, upload: Upload, manifest_sha256: str, caller: Principal
+) -> None:
+    checks = _deletion_checks(services, upload.experiment_id)
+    store = open_store(services, upload)
+    content = _read_manifest(store, f"{upload.path}/{MANIFEST}")
+    try:
+        files = parse_manifest(content, manifest_sha256)
+    except ManifestInvalid as error:
+        raise invalid("manifest_sha256", str(error)) from None
+    steps, metadata = _checked_fields(services, upload, json.loads(content))
+    _check_stored(files, dict(stored_files(services, upload)))
+    message = CheckpointUploaded(
+        CheckpointRef(upload.uuid, upload.trial_id, steps, upload.path, manifest_sha256),
+        size_bytes=sum(file.size for file in files),
+        files=len(files),
+        user=caller.user,
+        metadata=metadata,
+    )
+    address = addresses.trial(upload.trial_id)
+    try:
+        state = services.engine.execute_command(
+            address, message, by=caller.user, extra_writes=lambda reply: checks
+        )
+    except Conflict:
+        text = f"experiment {upload.experiment_id} was changed meanwhile; try again"
+        raise RequestError(Code.CONFLICT, text) from None
+    if state != CheckpointState.COMPLETED:
+        text = f"is {state} already" if state else "is one of another trial"
+        raise RequestError(Code.CONFLICT, f"checkpoint {upload.uuid} {text}")
+
+
+def _deletion_checks(services: Services, experiment_id: int) -> tuple[Check, ...]:
+    """Conditions under which the experiment is not being deleted, which begins with one that has
+    ended. RequestError conflict.
+    """
+    head = services.table.get(Key(addresses.experiment(experiment_id), HEAD))
+    # After the head's row, so that its revision is no later one than the state's.
+    state, _ = experiments.get_experiment(services, experiment_id)
+    if head is None or state.status in _DELETED:
+        raise RequestError(Code.CONFLICT, f"experiment {experiment_id} is being deleted")
+    return (Check(head.key, head.revision),) if state.status.is_final else ()
+
+
+def _read_manifest(store: CheckpointFiles, path: str) -> bytes:
+    content = bytearray()
+    try:
+        for block in store.open_file(path).blocks:
+            content += block
+            if len(content) > MANIFEST_BYTES_MAX:
+                break
+    except NoSuchFile:
+        raise RequestError(Code.CONFLICT, f"{MANIFEST} is not there: upload it last") from None
+    except OSError as error:
+        raise _store_error(error) from None
+    return bytes(content)
+
+
+def _checked_fields(
+    services: Services, upload: Upload, manifest: dict[str, Any]
+) -> tuple[int, dict[str, object]]:
+    """The steps and the metadata that a manifest tells, which must be this upload's own."""
+    own = {
+        "version": 1,
+        "uuid": upload.uuid,
+        "cluster_id": services.cluster_id,
+        "trial_id": upload.trial_id,
+    }
+    for name, value in own.items():
+        if manifest.get(name) != value:
+            raise invalid(f"{MANIFEST}: {name}", f"must be {value!r}")
+    steps, metadata = manifest.get("steps_completed"), manifest.get("metadata")
+    if type(steps) is not int or not 0 <= steps < _STEPS_MAX:
+        raise invalid(f"{MANIFEST}: steps_completed", "must be a number of batches")
+    if not isinstance(metadata, dict) or len(to_json(metadata)) > METADATA_BYTES_MAX:
+        text = f"must be an object of at most {METADATA_BYTES_MAX} bytes as JSON"
+        raise invalid(f"{MANIFEST}: metadata", text, "write what is large into a file")
+    return steps, metadata
+
+
+def _check_stored(files: Sequence[StoredFile], stored: dict[str, int]) -> None:
+    """Raise RequestError conflict unless each file is there with its size."""
+    for file in files:
+        size = stored.get(file.path)
+        if size != file.size:
+            found = "is not there" if size is None else f"has {size} bytes there"
+            text = f"{file.path} {found}, {file.size} bytes are listed; upload it again"
+            raise RequestError(Code.CONFLICT, text)
+
+
+def _check_file(path: str, size: int) -> None:
+    try:
+        check_name(path)
+    except ArchiveInvalid as error:
+        raise invalid("path", error.reason) from None
+    if size > FILE_BYTES_MAX:
+        text = f"{path} has {size} bytes, the limit of an upload is {FILE_BYTES_MAX} a file"
+        raise RequestError(Code.TOO_LARGE, text)
+
+
+def _store_error(error: OSError) -> RequestError:
+    text = f"the store of checkpoints does not answer: {error.strerror or error}"
+    return RequestError(Code.UNAVAILABLE, text)

@@ -1,0 +1,246 @@
+"""Uploads of a folder's files as a checkpoint of a trial, several files at once.
+
+The checkpoint's UUID comes of its content. So an upload that was cut short goes on where it was,
+with what the cluster says is there, and a file that changed since is part of another checkpoint.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import tempfile
+import threading
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from detcloud.client.upload import OnProgress, ProgressReader
+from detcloud.core.checkpoint_writer import (
+    METADATA,
+    files_to_store,
+    manifest_content,
+    write_document,
+)
+from detcloud.shared.checkpoint_limits import MANIFEST
+from detcloud.shared.errors import DetcloudError
+from detcloud.shared.http import ApiError
+from detcloud.shared.transfers import call_at_once
+from detcloud.shared.trial_directory import to_json_value
+
+if TYPE_CHECKING:
+    from detcloud.client.client import Client
+
+FILES_AT_ONCE = 6
+# Addresses are good for 15 minutes, and what is asked for together has to begin within them.
+BATCH_FILES_MAX = 100
+BATCH_BYTES_MAX = 256 << 20
+
+_NAMESPACE = uuid.UUID("6f1d7c1e-5f0b-4b7e-9a53-0c1f8f6a2d11")
+# Checkpoints of one content that were uploaded and deleted again, one after the other.
+_DELETED_MAX = 100
+_BLOCK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file to upload: its path in the checkpoint, where it lies, its size and its digests."""
+
+    path: str
+    source: Path
+    size: int
+    sha256: str
+    md5: str
+
+    @property
+    def offer(self) -> dict[str, Any]:
+        """The file as the API wants it to be announced."""
+        return {"path": self.path, "size": self.size, "sha256": self.sha256, "md5": self.md5}
+
+
+def upload_checkpoint(
+    client: Client,
+    trial_id: int,
+    directory: Path,
+    *,
+    steps_completed: int | None,
+    metadata: Mapping[str, Any],
+    on_progress: OnProgress | None = None,
+) -> dict[str, Any]:
+    """Upload the files of a folder as a checkpoint of a trial; the API's description of it.
+
+    A `metadata.json` in the folder, as downloads have one, gives the metadata and the steps that
+    are not given here.
+
+    Raises:
+        DetcloudError: the folder is none, or holds what no checkpoint may; the cluster refuses it.
+    """
+    if not directory.is_dir():
+        raise DetcloudError(f"{directory} is no directory: nothing can be uploaded from it")
+    with tempfile.TemporaryDirectory(prefix="detcloud-upload-") as folder:
+        merged = _merged_metadata(directory, metadata, steps_completed)
+        sources = files_to_store(directory, None)
+        if not sources:
+            raise DetcloudError(f"{directory} has no files: there is nothing to upload")
+        sources[METADATA] = write_document(folder, METADATA, merged)
+        files = call_at_once(_describe_source, sorted(sources.items()), FILES_AT_ONCE)
+        begun = _begin(client, trial_id, files)
+        if begun["state"] == "UPLOADING":
+            entries = {file.path: {"size": file.size, "sha256": file.sha256} for file in files}
+            steps = merged["steps_completed"]
+            content = manifest_content(
+                begun["uuid"], begun["cluster_id"], trial_id, steps, entries, merged
+            )
+            manifest = write_document(folder, MANIFEST, content)
+            _Sender(client, trial_id, begun["uuid"], on_progress).send_all(
+                files, _describe_source((MANIFEST, manifest))
+            )
+        described: dict[str, Any] = client.get(f"/checkpoints/{begun['uuid']}")
+        return described
+
+
+def _merged_metadata(
+    directory: Path, given: Mapping[str, Any], steps: int | None
+) -> dict[str, Any]:
+    """The checkpoint's metadata: those of the folder, those that are given, and the steps."""
+    metadata: dict[str, Any] = {}
+    path = directory / METADATA
+    if path.is_file():
+        try:
+            metadata = json.loads(path.read_bytes())
+        except ValueError as error:
+            raise DetcloudError(f"{path} is no JSON: {error}") from None
+        if not isinstance(metadata, dict):
+            raise DetcloudError(f"{path} must hold an object: the checkpoint's metadata")
+    metadata = {**metadata, **to_json_value(dict(given), "metadata")}
+    if steps is not None:
+        metadata["steps_completed"] = steps
+    completed = metadata.setdefault("steps_completed", 0)
+    if type(completed) is not int or completed < 0:
+        raise DetcloudError(
+            f"steps_completed is {completed!r}: a number of batches was expected; --steps gives it"
+        )
+    return metadata
+
+
+def _describe_source(item: tuple[str, Path]) -> SourceFile:
+    path, source = item
+    sha256, md5, size = hashlib.sha256(), hashlib.md5(usedforsecurity=False), 0
+    with source.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            sha256.update(block)
+            md5.update(block)
+            size += len(block)
+    return SourceFile(path, source, size, sha256.hexdigest(), md5.hexdigest())
+
+
+def _begin(client: Client, trial_id: int, files: Sequence[SourceFile]) -> dict[str, Any]:
+    """Begin the upload of this content, or find where one of it was; the API's answer."""
+    cluster_id = client.overview()["cluster_id"]
+    content = json.dumps([cluster_id, trial_id, [file.offer for file in files]])
+    for attempt in range(_DELETED_MAX):
+        name = uuid.uuid5(_NAMESPACE, f"{attempt} {content}")
+        body = {"trial_id": trial_id, "uuid": str(name)}
+        begun: dict[str, Any] = client.post("/checkpoint-uploads", body)
+        if begun["state"] in ("UPLOADING", "COMPLETED"):
+            return begun
+    raise DetcloudError(
+        f"these files were uploaded to trial {trial_id} and deleted {_DELETED_MAX} times; add "
+        "metadata that tell them apart"
+    )
+
+
+class _Sender:
+    """Sends the files of one upload."""
+
+    def __init__(
+        self, client: Client, trial_id: int, name: str, on_progress: OnProgress | None
+    ) -> None:
+        self._client = client
+        self._path = f"/checkpoint-uploads/{trial_id}/{name}"
+        self._tell = on_progress or (lambda done, total: None)
+        self._lock = threading.Lock()
+        self._sent: dict[str, int] = {}
+        self._total = 0
+
+    def send_all(self, files: Sequence[SourceFile], manifest: SourceFile) -> None:
+        """Send what is not there yet, the manifest last, and have the checkpoint recorded."""
+        there = {it["path"]: it["size"] for it in self._client.items(f"{self._path}/files")}
+        missing = [file for file in files if there.get(file.path) != file.size]
+        self._total = sum(file.size for file in files)
+        for file in files:
+            if file not in missing:
+                self._count(file.path, file.size)
+        call_at_once(self._send, self._offers(missing), FILES_AT_ONCE)
+        for offered in self._offers([manifest]):
+            self._send(offered)
+        self._client.post(f"{self._path}/complete", {"manifest_sha256": manifest.sha256})
+
+    def _offers(self, files: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, dict[str, Any]]]:
+        """Each file with the request that uploads it, asked for when its turn is near."""
+        for batch in _batches(files):
+            yield from zip(batch, self._offer(batch), strict=True)
+
+    def _offer(self, files: Sequence[SourceFile]) -> list[dict[str, Any]]:
+        body = {"files": [file.offer for file in files]}
+        # No idempotency: addresses of a repeat have to be fresh.
+        answer = self._client.http.request("POST", f"/api/v1{self._path}/files", body)
+        uploads: list[dict[str, Any]] = answer["uploads"]
+        return uploads
+
+    def _send(self, offered: tuple[SourceFile, dict[str, Any]]) -> None:
+        file, request = offered
+        try:
+            self._put(file, request)
+        except ApiError as error:
+            # What was asked for long before its turn has expired.
+            if error.status != 403:
+                raise
+            self._put_again(file)
+
+    def _put_again(self, file: SourceFile) -> None:
+        with self._lock:
+            [request] = self._offer([file])
+        self._put(file, request)
+
+    def _put(self, file: SourceFile, request: Mapping[str, Any]) -> None:
+        # A transport serves one thread; a copy has a connection of its own.
+        transport = copy.copy(self._client.http)
+
+        def tell(done: int, total: int) -> None:
+            self._count(file.path, done)
+
+        try:
+            with ProgressReader(file.source, file.size, tell) as reader:
+                transport.upload(
+                    request["url"],
+                    reader,
+                    file.size,
+                    method=request["method"],
+                    headers=request["headers"],
+                )
+        finally:
+            transport.close()
+
+    def _count(self, path: str, done: int) -> None:
+        """Tell how much has been sent; what is repeated counts anew."""
+        if path == MANIFEST:
+            return
+        with self._lock:
+            self._sent[path] = done
+            self._tell(sum(self._sent.values()), self._total)
+
+
+def _batches(files: Sequence[SourceFile]) -> Iterator[list[SourceFile]]:
+    batch: list[SourceFile] = []
+    size = 0
+    for file in files:
+        if batch and (len(batch) == BATCH_FILES_MAX or size + file.size > BATCH_BYTES_MAX):
+            yield batch
+            batch, size = [], 0
+        batch.append(file)
+        size += file.size
+    if batch:
+        yield batch

@@ -1,0 +1,182 @@
+"""A real cluster whose trials find the checkpoint damaged that they begin from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud.client import Checkpoint, Client, Experiment, Trial
+from tests.integration.embedded_cluster import EmbeddedCluster
+from tests.patience import wait_until
+
+pytestmark = pytest.mark.end_to_end
+
+# Its weight after each batch follows from the one before, so that what is trained again must come
+# to the same. It saves every other batch, and waits for the file `go` before batch WAIT + 1.
+TRAIN = """
+import json, pathlib, sys, time
+from detcloud import core
+
+wait, go = int(sys.argv[1]), pathlib.Path(sys.argv[2])
+
+with core.init() as context:
+    steps, weight = context.info.steps_completed, 1
+    if context.info.latest_checkpoint:
+        with context.checkpoint.restore_path(context.info.latest_checkpoint) as folder:
+            weight = json.loads((folder / "weight.json").read_text())
+
+    def save():
+        with context.checkpoint.store_path({"steps_completed": steps}) as (folder, uuid):
+            (folder / "weight.json").write_text(json.dumps(weight))
+
+    print("begins at", steps, "with", weight, flush=True)
+    for operation in context.searcher.operations():
+        while steps < operation.length and not context.preempt.should_preempt():
+            if steps == wait and not go.exists():
+                time.sleep(0.02)
+                continue
+            steps, weight = steps + 1, weight * 48271 % 2147483647
+            if steps % 2 == 0 and steps < operation.length:
+                context.train.report_validation_metrics(steps, {"loss": weight})
+                save()
+        if steps < operation.length:
+            break
+        context.train.report_validation_metrics(steps, {"loss": weight})
+        operation.complete(weight)
+"""
+BATCHES = 8
+WAIT = 6
+
+
+def weight_after(batches: int) -> int:
+    """The weight after so many batches, computed as the script does."""
+    weight = 1
+    for _ in range(batches):
+        weight = weight * 48271 % 2147483647
+    return weight
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
+    one = EmbeddedCluster(tmp_path_factory.mktemp("damage") / "home")
+    one.start()
+    yield one
+    one.end()
+
+
+@pytest.fixture
+def client(cluster: EmbeddedCluster) -> Client:
+    return cluster.client()
+
+
+def submit(client: Client, folder: Path, **searcher: Any) -> Experiment:
+    """A trial of 8 batches that waits after the 6th."""
+    model = folder / "model"
+    model.mkdir(exist_ok=True)
+    (model / "train.py").write_text(TRAIN)
+    fields = {"name": "single", "metric": "loss", "max_length": {"batches": BATCHES}, **searcher}
+    return client.create_experiment(
+        {
+            "name": "damage",
+            "entrypoint": ["python", "train.py", str(WAIT), str(folder / "go")],
+            "searcher": fields,
+            "max_restarts": 0,
+        },
+        model,
+    )
+
+
+def has_ended(experiment: Experiment) -> bool:
+    experiment.refresh()
+    return experiment.has_ended
+
+
+def pause_at_wait(experiment: Experiment) -> tuple[Trial, list[Checkpoint]]:
+    """Pause the trial after batch 6, when it has checkpoints at 2, 4 and 6."""
+    [trial] = wait_until(lambda: list(experiment.trials()))
+    wait_until(lambda: len(list(trial.checkpoints())) == 3)
+    experiment.pause()
+
+    def has_left() -> bool:
+        trial.refresh()
+        return trial.data["allocation"] is None
+
+    wait_until(has_left)
+    return trial, sorted(trial.checkpoints(), key=lambda one: int(one.data["steps_completed"]))
+
+
+def file_of(cluster: EmbeddedCluster, checkpoint: Checkpoint, name: str) -> Path:
+    [path] = cluster.home.rglob(f"{checkpoint.uuid}/{name}")
+    return path
+
+
+def finish(experiment: Experiment, folder: Path) -> Trial:
+    (folder / "go").touch()
+    experiment.activate()
+    wait_until(lambda: has_ended(experiment))
+    [trial] = experiment.trials()
+    return trial
+
+
+def test_a_trial_whose_newest_checkpoint_was_cut_short_goes_on_from_the_one_before(
+    cluster: EmbeddedCluster, client: Client, tmp_path: Path
+) -> None:
+    experiment = submit(client, tmp_path)
+    _, (first, second, third) = pause_at_wait(experiment)
+    os.truncate(file_of(cluster, third, "weight.json"), 2)
+    trial = finish(experiment, tmp_path)
+    assert (experiment.state, trial.data["restarts"]) == ("COMPLETED", 0)
+    assert trial.data["metric"] == weight_after(BATCHES)
+    # Batches 5 and 6 were trained again, and each validation is shown once.
+    reports = [(it["steps_completed"], it["metrics"]) for it in trial.metrics("validation")]
+    assert reports == [(steps, {"loss": weight_after(steps)}) for steps in (2, 4, 6, 8)]
+    [damage] = trial.recent_damages
+    assert (damage["uuid"], damage["instead"], damage["instead_steps"]) == (
+        third.uuid,
+        second.uuid,
+        4,
+    )
+    states = {one.uuid: one.state for one in trial.checkpoints()}
+    assert (states[first.uuid], states[third.uuid]) == ("COMPLETED", "DAMAGED")
+    log = str(trial.log_chunk()["text"])
+    assert f"[detcloud] checkpoint {third.uuid} is damaged: weight.json is not the file" in log
+    assert f"from checkpoint {second.uuid} at batch 4, since checkpoint {third.uuid}" in log
+    assert f"begins at 4 with {weight_after(4)}" in log
+    history = [entry["text"] for entry in experiment.history()]
+    assert any("which allocation" in text and "is damaged" in text for text in history)
+
+
+def test_a_trial_that_has_none_left_begins_anew(
+    cluster: EmbeddedCluster, client: Client, tmp_path: Path
+) -> None:
+    experiment = submit(client, tmp_path)
+    _, checkpoints = pause_at_wait(experiment)
+    for checkpoint in checkpoints:
+        file_of(cluster, checkpoint, "manifest.json").unlink()
+    trial = finish(experiment, tmp_path)
+    assert (experiment.state, trial.data["restarts"]) == ("COMPLETED", 0)
+    assert trial.data["metric"] == weight_after(BATCHES)
+    lost = [(it["steps_completed"], it["instead_steps"]) for it in trial.recent_damages]
+    assert lost == [(6, 4), (4, 2), (2, 0)]
+    assert str(trial.log_chunk()["text"]).count("begins at 0 with 1\n") == 2
+
+
+def test_a_damaged_checkpoint_of_another_trial_is_never_replaced_by_nothing(
+    cluster: EmbeddedCluster, client: Client, tmp_path: Path
+) -> None:
+    source = submit(client, tmp_path)
+    trial, checkpoints = pause_at_wait(source)
+    source.kill()
+    wait_until(lambda: has_ended(source))
+    newest = checkpoints[-1]
+    file_of(cluster, newest, "weight.json").write_text("1")
+    experiment = submit(client, tmp_path, source_trial_id=trial.id)
+    wait_until(lambda: has_ended(experiment))
+    [started] = experiment.trials()
+    assert (experiment.state, started.state, started.data["restarts"]) == ("ERROR", "ERROR", 0)
+    assert f"checkpoint {newest.uuid}, from which it begins, is damaged" in started.data["message"]
+    assert client.checkpoint(newest.uuid).state == "COMPLETED"

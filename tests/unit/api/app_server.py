@@ -1,0 +1,26 @@
+"""An application of the API as a server on a port of its own, for clients that speak HTTP."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from fastapi import FastAPI
+
+from tests.patience import wait_until
+
+
+@contextmanager
+def serve_app(app: FastAPI) -> Iterator[str]:
+    """Serve the application and yield its address."""
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error", lifespan="off")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        wait_until(lambda: server.started, what="the server starts")
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join()

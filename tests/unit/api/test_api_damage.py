@@ -1,0 +1,156 @@
+"""A damaged checkpoint, from its trial's report to what users see and what a collection keeps."""
+
+import shutil
+from typing import Any
+
+import pytest
+
+from control_plane.access.principals import Role
+from tests.unit.api.agent_side import CONFIG, Agent, metrics
+from tests.unit.api.cluster import TOKENS, V1, Cluster
+from tests.unit.api.exchange import call
+from tests.unit.api.test_api_collection import UUIDS, collect, delete, states
+from tests.unit.queries.test_queries_trials import checkpoint
+
+FIRST, SECOND, THIRD, OTHERS = UUIDS
+CAUSE = "weights.bin is not the file that was stored"
+
+
+@pytest.fixture
+def agent(cluster: Cluster) -> Agent:
+    """Trial 1, whose second run begins from the last of its checkpoints at 2, 4 and 6, with losses
+    0.1, 0.3 and 0.05; trial 2 has one at 2.
+    """
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
+    agent.take_work()
+    for uuid, steps, loss in zip(UUIDS[:3], (2, 4, 6), (0.1, 0.3, 0.05), strict=True):
+        checkpoint(cluster, agent, 1, uuid, steps)
+        agent.report("1.1", metrics(steps, "validation", loss=loss))
+    checkpoint(cluster, agent, 2, OTHERS, 2)
+    end(agent, "1.1", "preempted")
+    return agent
+
+
+def end(agent: Agent, allocation: str, reason: str) -> dict[str, Any]:
+    """End an allocation; the specification of the one that comes after it."""
+    agent.report(allocation, {"kind": "exited", "reason": reason, "code": 1}, writer="agent")
+    agent.known = [known for known in agent.known if known != allocation]
+    entries = agent.sync().json["desired"]
+    [spec] = [entry["spec"] for entry in entries if "spec" in entry]
+    agent.known.append(spec["allocation_id"])
+    return dict(spec)
+
+
+def report_damage(agent: Agent, allocation: str, uuid: str) -> None:
+    line = {"kind": "checkpoint_damage", "uuid": uuid, "message": CAUSE}
+    assert agent.report(allocation, line).status == 200
+
+
+def test_the_next_run_begins_from_the_checkpoint_before_and_everybody_is_told(
+    cluster: Cluster, agent: Agent
+) -> None:
+    report_damage(agent, "1.2", THIRD)
+    spec = end(agent, "1.2", "errored")
+    assert (spec["allocation_id"], spec["latest_checkpoint"]["uuid"]) == ("1.3", SECOND)
+    assert (spec["steps_completed"], spec["validated_steps"]) == (4, 6)
+    damaged = {"uuid": THIRD, "steps_completed": 6, "cause": CAUSE}
+    assert spec["damaged_checkpoint"] == damaged
+    trial = cluster.get("/trials/1").json
+    assert (trial["restarts"], trial["latest_checkpoint"], trial["message"]) == (0, SECOND, "")
+    [damage] = trial["recent_damages"]
+    assert {**damage, "time_ms": 0} == {
+        **damaged,
+        "time_ms": 0,
+        "instead": SECOND,
+        "instead_steps": 4,
+    }
+    shown = cluster.get(f"/checkpoints/{THIRD}").json
+    assert (shown["state"], shown["damage"]) == ("DAMAGED", CAUSE)
+    assert cluster.get(f"/checkpoints/{SECOND}").json["damage"] == ""
+    history = cluster.get("/experiments/1/history").json["items"]
+    [said] = [item for item in history if "is damaged" in item["text"]]
+    assert said["text"] == (
+        f"checkpoint {THIRD[:8]}, which allocation 1.2 began from, is damaged: {CAUSE}"
+    )
+    # Once the trial has a checkpoint of its own again, there is nothing to say about the older one.
+    path = f"1/1/3/{FIRST[:-1]}9"
+    line = {"kind": "checkpoint", "uuid": f"{FIRST[:-1]}9", "path": path, "steps_completed": 6}
+    line |= {"manifest_sha256": "0" * 64, "size_bytes": 1, "files": 1}
+    agent.report("1.3", line)
+    assert end(agent, "1.3", "preempted")["damaged_checkpoint"] is None
+
+
+def test_a_damaged_one_counts_for_no_rule_and_no_collection_takes_it(
+    cluster: Cluster, agent: Agent
+) -> None:
+    report_damage(agent, "1.2", THIRD)
+    end(agent, "1.2", "errored")
+    # Of what is whole, 2 has the best loss and 4 is the latest; 6 would have been both.
+    preview = cluster.get("/experiments/1/checkpoint-gc").json
+    assert (preview["delete_count"], preview["keep_count"]) == (0, 3)
+    limits = {"save_trial_best": 0, "save_trial_latest": 0}
+    call(cluster.app, "PATCH", f"{V1}/experiments/1", token=TOKENS[Role.USER], content=limits)
+    collect(cluster)
+    # What the trials go on from stays, and nothing is deleted because it is said to be damaged.
+    assert states(cluster) == [(2, "DELETED"), (4, "COMPLETED"), (6, "DAMAGED"), (2, "COMPLETED")]
+    # There is none left before this one.
+    report_damage(agent, "1.3", SECOND)
+    spec = end(agent, "1.3", "errored")
+    assert (spec["latest_checkpoint"], spec["steps_completed"]) == (None, 0)
+
+
+def test_a_damaged_one_can_be_looked_at_pinned_and_deleted_by_hand(
+    cluster: Cluster, agent: Agent
+) -> None:
+    report_damage(agent, "1.2", THIRD)
+    assert cluster.get(f"/checkpoints/{THIRD}/files").json["items"][0]["path"] == "weights.bin"
+    cluster.post(f"/checkpoints/{THIRD}/pin", {})
+    assert delete(cluster, f"/checkpoints/{THIRD}").status == 409
+    delete(cluster, f"/checkpoints/{THIRD}/pin")
+    assert delete(cluster, f"/checkpoints/{THIRD}").json["state"] == "DELETING"
+    collect(cluster)
+    assert states(cluster)[2] == (6, "DELETED")
+    assert not (cluster.checkpoints / f"1/1/1/{THIRD}").exists()
+
+
+def test_nothing_new_is_made_of_a_damaged_one(cluster: Cluster, agent: Agent) -> None:
+    report_damage(agent, "1.2", THIRD)
+    cluster.post("/models", {"name": "digits"})
+    refused = cluster.post("/models/digits/versions", {"checkpoint_uuid": THIRD})
+    assert refused.status == 409
+    assert f"is damaged, and cannot be a version: {CAUSE}" in refused.body.decode()
+    named = f"source_checkpoint_uuid: {THIRD}"
+    refused = cluster.create(CONFIG.replace("metric: loss", f"metric: loss, {named}"))
+    assert refused.status == 422
+    assert f"checkpoint {THIRD} is damaged: {CAUSE}" in refused.body.decode()
+    # A trial's latest one is the latest that is whole.
+    started = cluster.create(CONFIG.replace("metric: loss", "metric: loss, source_trial_id: 1"))
+    assert started.status == 201
+    number = started.json["id"]
+    trials = cluster.get(f"/experiments/{number}/trials").json["items"]
+    assert {trial["warm_start"] for trial in trials} == {SECOND}
+
+
+def test_a_deleted_experiment_leaves_no_file_of_a_damaged_one(
+    cluster: Cluster, agent: Agent
+) -> None:
+    report_damage(agent, "1.2", THIRD)
+    shutil.rmtree(cluster.checkpoints / f"1/1/1/{THIRD}")
+    (cluster.checkpoints / f"1/1/1/{THIRD}").mkdir()
+    (cluster.checkpoints / f"1/1/1/{THIRD}" / "weights.bin").write_bytes(b"we")
+    cluster.post("/experiments/1/kill", {})
+    for allocation in ("1.2", "2.1"):
+        agent.report(allocation, {"kind": "exited", "reason": "killed"}, writer="agent")
+    assert delete(cluster, "/experiments/1").status in (200, 202)
+    collect(cluster)
+    assert cluster.get("/experiments/1").status == 404
+    assert [path for path in cluster.checkpoints.rglob("*") if path.is_file()] == []
+
+
+def test_a_report_about_another_trials_checkpoint_marks_nothing(
+    cluster: Cluster, agent: Agent
+) -> None:
+    report_damage(agent, "1.2", OTHERS)
+    report_damage(agent, "2.1", THIRD)
+    assert [state for _, state in states(cluster)] == ["COMPLETED"] * 4

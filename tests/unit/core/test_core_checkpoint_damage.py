@@ -1,0 +1,234 @@
+"""Damage of a stored checkpoint: what it is, what it is not, and who hears of it."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud import DetcloudError, core
+from detcloud.core import CheckpointContext, CheckpointDamaged, CheckpointReference
+from detcloud.core.distributed_context import DistributedContext
+from detcloud.shared.bucket_errors import AccessDenied, BucketError
+from detcloud.shared.trial_directory import TrialSpec
+from detcloud.storage import CheckpointStore, StorageError
+from detcloud.storage.bucket_store import BucketStore
+from detcloud.storage.types.directory import DirectoryStore
+from tests.unit.core.trial_files import enter, make_trial, reports
+
+CONTENT = b"0123456789"
+
+
+class Run:
+    """The run of a trial that begins from a checkpoint stored in a folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.reports: list[dict[str, Any]] = []
+        (root / "trained").mkdir(parents=True)
+        (root / "trained" / "weights.pth").write_bytes(CONTENT)
+        writer = self._context(TrialSpec(experiment_id=3, trial_id=4, epoch=1))
+        writer.upload(root / "trained", {"steps_completed": 7})
+        line = self.reports[-1]
+        self.reference = CheckpointReference(
+            line["uuid"], 4, line["path"], 7, line["manifest_sha256"]
+        )
+        self.reports.clear()
+
+    @property
+    def folder(self) -> Path:
+        return self.root / "store" / self.reference.path
+
+    def restore(self, store: CheckpointStore | None = None, **options: Any) -> None:
+        """Restore it as the second run of its trial, unless `spec` says otherwise."""
+        spec = options.pop("spec", None) or TrialSpec(
+            experiment_id=3, trial_id=4, epoch=2, latest_checkpoint=self.reference
+        )
+        context = self._context(spec, store, **options)
+        with context.restore_path(self.reference) as folder:
+            assert (folder / "weights.pth").read_bytes() == CONTENT
+
+    def _context(
+        self, spec: TrialSpec, store: CheckpointStore | None = None, **options: Any
+    ) -> CheckpointContext:
+        options = {"on_cluster": True, **options}
+        opened = store or DirectoryStore(self.root / "store")
+        return CheckpointContext(spec, opened, self._report, **options)
+
+    def _report(self, kind: str, **fields: object) -> None:
+        self.reports.append({"kind": kind, **fields})
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+def cut_short(folder: Path) -> None:
+    os.truncate(folder / "weights.pth", 4)
+
+
+def flip_a_bit(folder: Path) -> None:
+    (folder / "weights.pth").write_bytes(b"1" + CONTENT[1:])
+
+
+def lose_a_file(folder: Path) -> None:
+    (folder / "weights.pth").unlink()
+
+
+def lose_the_manifest(folder: Path) -> None:
+    (folder / "manifest.json").unlink()
+
+
+def change_the_manifest(folder: Path) -> None:
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"]["weights.pth"]["size"] = 4
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+
+
+def lose_everything(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+
+
+@pytest.mark.parametrize(
+    ("harm", "cause"),
+    [
+        (cut_short, "weights.pth is not the file that was stored: 4 bytes"),
+        (flip_a_bit, "weights.pth is not the file that was stored: 10 bytes"),
+        (lose_a_file, "the store has no weights.pth"),
+        (lose_the_manifest, "the store has no manifest.json"),
+        (change_the_manifest, "but the cluster recorded"),
+        (lose_everything, "the store has no manifest.json"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_damage_of_the_checkpoint_that_a_run_begins_from_is_reported(
+    run: Run, harm: Callable[[Path], None], cause: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    harm(run.folder)
+    with pytest.raises(CheckpointDamaged, match=f"{run.reference.uuid} is damaged"):
+        run.restore()
+    (line,) = run.reports
+    assert (line["kind"], line["uuid"]) == ("checkpoint_damage", run.reference.uuid)
+    assert cause in line["message"]
+    assert len(line["message"]) <= 500
+    assert f"[detcloud] checkpoint {run.reference.uuid} is damaged: " in capsys.readouterr().err
+
+
+def test_whole_files_are_restored_and_nothing_is_reported(run: Run) -> None:
+    run.restore()
+    assert run.reports == []
+
+
+def test_a_mount_that_is_missing_is_no_damage(run: Run) -> None:
+    (run.root / "store").rename(run.root / "elsewhere")
+    (run.root / "store").mkdir()
+    with pytest.raises(StorageError, match=r"manifest.json cannot be read"):
+        run.restore()
+    assert run.reports == []
+
+
+def test_what_is_there_and_cannot_be_read_is_no_damage(run: Run) -> None:
+    (run.folder / "weights.pth").unlink()
+    (run.folder / "weights.pth").mkdir()
+    with pytest.raises(StorageError, match=r"weights.pth cannot be read"):
+        run.restore()
+    assert run.reports == []
+
+
+class Bucket:
+    """A bucket over the files of a folder store, whose answers may be another's."""
+
+    place = "s3://bucket"
+
+    def __init__(self, root: Path) -> None:
+        self._store = DirectoryStore(root)
+        self.refusal: BucketError | None = None
+        self.garbled = 0
+
+    def send(self, key: str, source: Path) -> bool:
+        self._store.put(key, source)
+        return True
+
+    def delete(self, key: str) -> None:
+        self._store.delete(key)
+
+    def object_size(self, key: str) -> int | None:
+        raise AccessDenied("403")
+
+    def fetch(self, key: str, destination: Path) -> None:
+        if self.refusal is not None or key not in self._store.list(key):
+            raise self.refusal or AccessDenied("403")
+        self._store.get(key, destination)
+        if self.garbled:
+            self.garbled -= 1
+            destination.write_bytes(b"garbled on its way")
+
+    def list_objects(self, prefix: str) -> Any:
+        if self.refusal is not None:
+            raise self.refusal
+        return iter(self._store.list(prefix.rstrip("/")).items())
+
+
+def test_a_bucket_that_hides_what_is_missing_is_asked_for_a_list(run: Run) -> None:
+    lose_a_file(run.folder)
+    with pytest.raises(CheckpointDamaged, match=r"the store has no weights.pth"):
+        run.restore(BucketStore(Bucket(run.root / "store")))
+    assert [line["kind"] for line in run.reports] == ["checkpoint_damage"]
+
+
+def test_a_bucket_that_refuses_or_does_not_answer_is_no_damage(run: Run) -> None:
+    bucket = Bucket(run.root / "store")
+    for refusal in (AccessDenied("403"), BucketError("503")):
+        bucket.refusal = refusal
+        with pytest.raises(StorageError, match=r"manifest.json cannot be read"):
+            run.restore(BucketStore(bucket))
+    assert run.reports == []
+
+
+def test_what_one_transfer_did_to_a_file_is_no_damage(run: Run) -> None:
+    bucket = Bucket(run.root / "store")
+    bucket.garbled = 1
+    run.restore(BucketStore(bucket))
+    assert run.reports == []
+
+
+def test_the_chief_alone_reports_and_only_what_its_run_began_from(run: Run) -> None:
+    cut_short(run.folder)
+    spec = TrialSpec(experiment_id=3, trial_id=4, epoch=2, latest_checkpoint=run.reference)
+    others: list[dict[str, Any]] = [
+        {"spec": TrialSpec(experiment_id=3, trial_id=4, epoch=2)},
+        {"spec": spec, "distributed": DistributedContext(rank=1, size=2)},
+        {"spec": spec, "on_cluster": False},
+    ]
+    for options in others:
+        with pytest.raises(CheckpointDamaged):
+            run.restore(**options)
+    assert run.reports == []
+
+
+def test_a_script_that_fails_of_it_reports_the_damage_before_its_end(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut_short(run.folder)
+    reference = {
+        name: getattr(run.reference, name)
+        for name in ("uuid", "trial_id", "path", "steps_completed", "manifest_sha256")
+    }
+    trial = make_trial(run.root, epoch=2, latest_checkpoint=reference, steps_completed=7)
+    enter(trial, monkeypatch)
+
+    def restore() -> None:
+        with core.init() as context, context.checkpoint.restore_path(run.reference):
+            raise AssertionError("the block is not entered")
+
+    with pytest.raises(DetcloudError, match="is damaged"):
+        restore()
+    damage, end = reports(trial)
+    assert (damage["kind"], damage["uuid"]) == ("checkpoint_damage", run.reference.uuid)
+    assert (end["kind"], end["reason"]) == ("exit", "errored")
+    assert end["message"].startswith("CheckpointDamaged: checkpoint ")
