@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from detcloud.client import Client
 from tests.end_to_end.browser import Browser, open_window, start_chromium
 from tests.end_to_end.laptop import Laptop
 from tests.end_to_end.tiny_model import write_model
@@ -41,7 +42,7 @@ def write_loud_model(folder: Path) -> tuple[Path, Path]:
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
     """A cluster with a search that has ended."""
     folder = tmp_path_factory.mktemp("lists")
-    one = Laptop(folder / "home")
+    one = Laptop(folder / "home", LOGNAME="ada")
     try:
         one.run("up", "--slots", 1)
         one.run("create", *write_loud_model(folder), "--follow")
@@ -209,4 +210,35 @@ def test_experiments_of_a_project_are_found_and_moved(laptop: Laptop, browser: B
     window.get_by_label("Name has").press("Enter")
     wait_until(lambda: names_in(browser) == ["delta"])
     assert window.evaluate("window.canary") is None
+    assert browser.faults == []
+
+
+def test_a_checkpoint_is_pinned_and_an_admin_unpins_for_others_after_a_question(
+    laptop: Laptop, browser: Browser
+) -> None:
+    window = browser.window
+    with laptop.cluster() as cluster:
+        checkpoint = next(iter(cluster.experiment(1).checkpoints()))
+        token = cluster.create_token("bob", role="user").token
+    row = window.get_by_role("row").filter(has_text=checkpoint.uuid[:8])
+    browser.go("experiments/1/checkpoints", LOUD)
+    row.get_by_role("button", name="Pin", exact=True).click()
+    row.get_by_role("cell", name="ada", exact=True).wait_for()
+    assert row.get_by_role("button", name="Delete").is_disabled()
+    row.get_by_role("button", name="Unpin").click()
+    row.get_by_role("button", name="Pin", exact=True).wait_for()
+    assert row.get_by_role("button", name="Delete").is_enabled()
+
+    with Client(str(laptop.record()["url"]), token) as bobs:
+        bobs.checkpoint(checkpoint.uuid).pin()
+    window.reload()
+    row.get_by_role("button", name="Pin", exact=True).click()
+    row.get_by_role("cell", name="bob, ada", exact=True).wait_for()
+    row.get_by_role("button", name="Unpin").click()
+    window.get_by_role("dialog").get_by_text("This takes the pins of bob, too.").wait_for()
+    assert browser.serious_findings() == []
+    browser.press("Unpin")
+    row.get_by_role("button", name="Pin", exact=True).wait_for()
+    with laptop.cluster() as cluster:
+        assert not cluster.checkpoint(checkpoint.uuid).data["pinned"]
     assert browser.faults == []

@@ -1,4 +1,4 @@
-/** Checkpoints of an experiment or trial, with their files to download, to register and to delete. */
+/** Checkpoints of an experiment or trial, with their files to download, to pin, to register and to delete. */
 
 import { useState } from "preact/hooks";
 import { collect, get, send, type Schemas } from "../../api/client";
@@ -11,6 +11,7 @@ import { href } from "../../shell/router";
 import { motionOfParts } from "../experiment/experiment_view";
 import { RegisterDialog } from "../models/register_dialog";
 import { FilesDialog } from "./files_dialog";
+import { holdersText, othersUnpinned, pinActions, type Holders } from "./pins";
 
 type Checkpoint = Schemas["Checkpoint"];
 
@@ -20,6 +21,8 @@ interface Props {
   /** The experiment or trial. */
   owner: { state: string };
 }
+
+type ChangeAction = "Pin" | "Unpin" | "Delete";
 
 const CHECKPOINTS_MAX = 1000;
 
@@ -38,15 +41,17 @@ export function CheckpointTable({ of, id, owner }: Props) {
     ({ items }) => (items.some(({ state }) => state === "DELETING") ? "moving" : motionOfParts(owner)),
     owner.state,
   );
-  const remove = async (uuid: string) => {
-    await send("delete", "/api/v1/checkpoints/{uuid}", { path: { uuid } });
+  const who = useLive("who", (signal) => get("/api/v1/whoami", { signal }), () => "still");
+  const change = async (action: ChangeAction, uuid: string) => {
+    if (action === "Delete") await send("delete", "/api/v1/checkpoints/{uuid}", { path: { uuid } });
+    else await send(action === "Pin" ? "post" : "delete", "/api/v1/checkpoints/{uuid}/pin", { path: { uuid } });
     await live.refresh();
   };
   return (
     <Shown live={live}>
       {({ items, next }) => items.length === 0 ? <Empty>No checkpoints yet.</Empty> : (
         <>
-          <Table label="checkpoints" rows={items} rowKey={({ uuid }) => uuid} columns={checkpointColumns(setOpened, setRegistered, remove)} />
+          <Table label="checkpoints" rows={items} rowKey={({ uuid }) => uuid} columns={checkpointColumns(who.value, setOpened, setRegistered, change)} />
           {next && <p class="quiet">The first {items.length} are shown; sorting is among these.</p>}
           {opened && <FilesDialog uuid={opened} onClose={() => setOpened(null)} />}
           {registered && <RegisterDialog uuid={registered} onClose={() => setRegistered(null)} />}
@@ -57,9 +62,10 @@ export function CheckpointTable({ of, id, owner }: Props) {
 }
 
 function checkpointColumns(
+  who: Schemas["Who"] | undefined,
   open: (uuid: string) => void,
   register: (uuid: string) => void,
-  remove: (uuid: string) => Promise<void>,
+  change: (action: ChangeAction, uuid: string) => Promise<void>,
 ): Column<Checkpoint>[] {
   return [
     { key: "uuid", title: "Checkpoint", show: ({ uuid }) => <code title={uuid}>{uuid.slice(0, 8)}</code> },
@@ -69,16 +75,31 @@ function checkpointColumns(
     { key: "metric", title: "Metric", isNumber: true, show: ({ metric }) => numberText(metric), value: ({ metric }) => metric },
     { key: "size", title: "Size", isNumber: true, show: (one) => bytesText(one.size_bytes), value: (one) => one.size_bytes },
     { key: "created", title: "Created", show: (one) => <Moment ms={one.created_ms} />, value: (one) => one.created_ms },
+    { key: "kept", title: "Kept by", show: ({ pinned_by: by }) => holdersText(by), value: ({ pinned }) => pinned },
     {
       key: "actions",
       title: "Actions",
-      show: ({ uuid, state }) => (state === "COMPLETED" || state === "DAMAGED") && (
+      show: ({ uuid, state, pinned, pinned_by: by }) => (state === "COMPLETED" || state === "DAMAGED") && (
         <>
           <button onClick={() => open(uuid)}>Files</button>{" "}
           {state === "COMPLETED" && <button onClick={() => register(uuid)}>Register</button>}{" "}
-          <Action label="Delete" question={`Delete checkpoint ${uuid}? This cannot be undone.`} run={() => remove(uuid)} />
+          {pinActions(by, who).map((action) => <PinAction key={action} action={action} by={by} who={who} run={() => change(action, uuid)} />)}
+          <Action label="Delete" disabled={pinned} question={`Delete checkpoint ${uuid}? This cannot be undone.`} run={() => change("Delete", uuid)} />
         </>
       ),
     },
   ];
+}
+
+interface PinProps {
+  action: "Pin" | "Unpin";
+  by: Holders;
+  who: Schemas["Who"] | undefined;
+  run: () => Promise<void>;
+}
+
+function PinAction({ action, by, who, run }: PinProps) {
+  const others = action === "Unpin" ? othersUnpinned(by, who) : [];
+  const question = `This takes the pins of ${others.join(", ")}, too. What nothing keeps may be deleted by the next collection.`;
+  return <><Action label={action} run={run} {...(others.length > 0 && { question })} />{" "}</>;
 }
