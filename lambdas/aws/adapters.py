@@ -16,9 +16,11 @@ from lambdas.adapters import Adapters
 from lambdas.aws.clients import lazy_client
 from lambdas.builder import Cluster
 from lambdas.lazy_client import LazyClient
+from lambdas.other_clouds import OTHER_SIDE_REMEDY, VARIABLE, HostParts, OtherClouds
 
 if TYPE_CHECKING:
     from control_plane.access.tokens import StaticTokens
+    from control_plane.agents.identity import IdentityVerifier
     from control_plane.agents.storage_credentials import StorageCredentials
     from control_plane.aws.instance_identity import AwsIdentityVerifier
     from control_plane.aws.object_store import S3ObjectStore
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from provisioner.clouds.provider import CloudProvider
     from provisioner.model import ProvisionerSettings
 
+# Of the pools whose instances are of the cloud that the functions run in.
+OWN_TYPE = "aws"
 # Whoever deploys; the first token is theirs.
 ADMINISTRATOR = "administrator"
 # The settings that name the functions which others start.
@@ -43,9 +47,13 @@ _FUNCTIONS = {"checkpoint_gc": "GC_FUNCTION", "suggest": "SUGGEST_FUNCTION"}
 class AwsAdapters(Adapters):
     """DynamoDB, S3, STS, EC2 and Lambda, in the environment's region and with its credentials."""
 
-    provider_types = frozenset({"aws"})
+    provider_remedy = OTHER_SIDE_REMEDY
     checks_endpoints = True
     has_suggest_function = True
+
+    @cached_property
+    def provider_types(self) -> frozenset[str]:
+        return frozenset({OWN_TYPE}) | self._other_clouds.types
 
     @cached_property
     def cluster_id(self) -> str:
@@ -93,8 +101,15 @@ class AwsAdapters(Adapters):
         # Objects are signed for by their bucket; nothing is by us.
         return HmacUrlSigner(secrets.token_bytes(32))
 
+    def find_verifier(self, provider_type: str) -> IdentityVerifier | None:
+        """Return the verifier of instances of EC2, or of another cloud's."""
+        if provider_type == OWN_TYPE:
+            return self._own_verifier
+        other = self._other_clouds.find_cloud(provider_type)
+        return None if other is None else other.identity_verifier
+
     @cached_property
-    def identity_verifier(self) -> AwsIdentityVerifier:
+    def _own_verifier(self) -> AwsIdentityVerifier:
         from control_plane.aws.instance_identity import AwsIdentityVerifier
 
         return AwsIdentityVerifier(self.cluster_id, _setting("INSTANCE_ROLE"), _token_service_url())
@@ -126,9 +141,10 @@ class AwsAdapters(Adapters):
         return StaticTokens({_setting("ADMIN_SHA256"): Principal(ADMINISTRATOR, Role.ADMIN)})
 
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
-        """Return the EC2 of a pool. Raises CloudError."""
+        """Return the EC2 of a pool, or what another cloud has for it. Raises CloudError."""
         self._check_provider_type(settings)
-        return self._ec2_clouds.cloud(settings)
+        other = self._other_clouds.find_cloud(settings.kind)
+        return self._ec2_clouds.cloud(settings) if other is None else other.cloud_provider(settings)
 
     def instance_notices(self) -> Iterable[InstanceNotice]:
         """Return what agents and EC2's events announced of instances."""
@@ -147,22 +163,31 @@ class AwsAdapters(Adapters):
         return ApiProbe(_setting("API_URL"), self.clock)
 
     @cached_property
-    def _ec2_clouds(self) -> Ec2Clouds:
+    def _other_clouds(self) -> OtherClouds:
+        return OtherClouds(os.environ.get(VARIABLE, ""), lambda: self._host_parts)
+
+    @cached_property
+    def _host_parts(self) -> HostParts:
         from lambdas.agent_code_keeper import AgentCodeKeeper
+
+        keeper = AgentCodeKeeper(lambda: self.object_store)
+        return HostParts(self.cluster_id, _setting("API_URL"), self.clock, keeper.keep)
+
+    @cached_property
+    def _ec2_clouds(self) -> Ec2Clouds:
         from lambdas.aws.boot import user_data
         from provisioner.clouds.aws.price_list import PriceList
         from provisioner.clouds.aws.provider import Ec2Clouds
 
         network: Mapping[str, Any] = json.loads(_setting("NETWORK"))
         sessions = bool(network.get("session_manager"))
+        parts = self._host_parts
         script = user_data(
-            _setting("API_URL"), self.cluster_id, _agent_code_place(), session_manager=sessions
+            parts.api_url, parts.cluster_id, _agent_code_place(), session_manager=sessions
         )
 
-        keeper = AgentCodeKeeper(lambda: self.object_store)
-
         def render_script(request: IntentRow) -> bytes:
-            keeper.keep()
+            parts.keep_agent_code()
             return script(request)
 
         return Ec2Clouds(

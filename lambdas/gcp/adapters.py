@@ -17,9 +17,9 @@ from lambdas.builder import Cluster
 
 if TYPE_CHECKING:
     from control_plane.access.tokens import StaticTokens
+    from control_plane.agents.identity import IdentityVerifier
     from control_plane.checkpoint_stores.types.gcs import Gcs
     from control_plane.fleet.notices import InstanceNotice
-    from control_plane.fleet.records import IntentRow
     from control_plane.gcp.instance_identity import GoogleIdentityVerifier
     from control_plane.gcp.object_store import GcsObjectStore
     from control_plane.gcp.storage_credentials import DownscopedTokenIssuer
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from provisioner.clouds.provider import CloudProvider
     from provisioner.model import ProvisionerSettings
 
+# Of the pools whose instances are of the cloud that the functions run in.
+OWN_TYPE = "gcp"
 # Whoever deploys; the first token is theirs.
 ADMINISTRATOR = "administrator"
 STORAGE_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
@@ -39,7 +41,7 @@ _FUNCTIONS = {"checkpoint_gc": "GC_URL", "suggest": "SUGGEST_URL"}
 class GcpAdapters(Adapters):
     """Firestore, Cloud Storage, Compute Engine and Cloud Run, by the environment's credentials."""
 
-    provider_types = frozenset({"gcp"})
+    provider_types = frozenset({OWN_TYPE})
     checks_endpoints = True
     has_suggest_function = True
 
@@ -93,19 +95,15 @@ class GcpAdapters(Adapters):
         # Objects are signed for by their bucket; nothing is by us.
         return HmacUrlSigner(secrets.token_bytes(32))
 
-    @cached_property
-    def identity_verifier(self) -> GoogleIdentityVerifier:
-        from control_plane.gcp.google_certificates import CERTIFICATES_URL, GoogleCertificates
-        from control_plane.gcp.instance_identity import GoogleIdentityVerifier
+    def find_verifier(self, provider_type: str) -> IdentityVerifier | None:
+        """Return the verifier of instances of Compute Engine."""
+        return self._own_verifier if provider_type == OWN_TYPE else None
 
-        # Another place than Google's is for emulators: who answers there says who is an instance.
-        place = os.environ.get("DETCLOUD_CERTIFICATES_URL") or CERTIFICATES_URL
-        return GoogleIdentityVerifier(
-            self.cluster_id,
-            _setting("PROJECT"),
-            _setting("INSTANCE_ACCOUNT"),
-            GoogleCertificates(place),
-        )
+    @cached_property
+    def _own_verifier(self) -> GoogleIdentityVerifier:
+        from lambdas.gcp.verifier import open_verifier
+
+        return open_verifier(self.cluster_id, _setting("PROJECT"), _setting("INSTANCE_ACCOUNT"))
 
     @cached_property
     def credential_issuer(self) -> DownscopedTokenIssuer:
@@ -144,28 +142,14 @@ class GcpAdapters(Adapters):
     @cached_property
     def _gce_clouds(self) -> GceClouds:
         from lambdas.agent_code_keeper import AgentCodeKeeper
-        from lambdas.gcp.boot import startup_script
-        from provisioner.clouds.gcp.billing_catalog import BillingCatalog
-        from provisioner.clouds.gcp.deployment import add_deployment
-        from provisioner.clouds.gcp.google_api import create_billing_api
-        from provisioner.clouds.gcp.provider import GceClouds
+        from lambdas.gcp.gce_clouds import DeployedPlace, open_clouds
+        from lambdas.other_clouds import HostParts
 
-        deployed: Mapping[str, Any] = json.loads(_setting("NETWORK"))
-        script = startup_script(_setting("API_URL"), self.cluster_id, _agent_code_place())
+        network: Mapping[str, Any] = json.loads(_setting("NETWORK"))
         keeper = AgentCodeKeeper(lambda: self.object_store)
-
-        def render_script(request: IntentRow) -> bytes:
-            keeper.keep()
-            return script(request)
-
-        return GceClouds(
-            render_script,
-            self.clock,
-            complete_settings=lambda settings: add_deployment(
-                settings, deployed, _setting("PROJECT"), _setting("REGION")
-            ),
-            prices=BillingCatalog(create_billing_api, self.clock),
-        )
+        parts = HostParts(self.cluster_id, _setting("API_URL"), self.clock, keeper.keep)
+        place = DeployedPlace(_setting("PROJECT"), _setting("REGION"), network)
+        return open_clouds(parts, place, _agent_code_place())
 
     def invoke_function(self, name: str) -> None:
         """Start a function of the cluster, and wait for nothing but that it begins."""

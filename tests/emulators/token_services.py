@@ -15,8 +15,9 @@ _ROLE_ANSWER = """<AssumeRoleWithWebIdentityResponse
 xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleWithWebIdentityResult><Credentials>
 <AccessKeyId>ASIATESTS{number:011d}</AccessKeyId><SecretAccessKey>secret</SecretAccessKey>
 <SessionToken>session</SessionToken><Expiration>{end}</Expiration></Credentials><AssumedRoleUser>
-<Arn>arn:aws:sts::123456789012:assumed-role/other/{name}</Arn><AssumedRoleId>A:{name}</AssumedRoleId>
-</AssumedRoleUser></AssumeRoleWithWebIdentityResult></AssumeRoleWithWebIdentityResponse>"""
+<Arn>arn:aws:sts::123456789012:assumed-role/other/{name}</Arn>
+<AssumedRoleId>A:{name}</AssumedRoleId></AssumedRoleUser></AssumeRoleWithWebIdentityResult>
+</AssumeRoleWithWebIdentityResponse>"""
 _REFUSAL = """<ErrorResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><Error>
 <Type>Sender</Type><Code>AccessDenied</Code><Message>not trusted</Message></Error>
 </ErrorResponse>"""
@@ -24,7 +25,9 @@ _REFUSAL = """<ErrorResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><
 
 @dataclass
 class TokenServices:
-    """What they trust, and what they gave. `lifetime_seconds` is that of what they give next."""
+    """Both services: what they trust, and what they gave. `lifetime_seconds` is that of what they
+    give next.
+    """
 
     provider: str = ""
     key_id: str = ""

@@ -25,8 +25,10 @@ ROLE = "arn:aws:iam::123456789012:role/detcloud-vision-other"
 
 
 @pytest.fixture
-def services() -> Iterator[TokenServices]:
+def services(monkeypatch: pytest.MonkeyPatch) -> Iterator[TokenServices]:
     with token_services() as made:
+        monkeypatch.setenv("DETCLOUD_STS_ENDPOINT", made.url)
+        monkeypatch.setenv("DETCLOUD_IAM_ENDPOINT", made.url)
         made.provider, made.key_id, made.account, made.role = POOL, "ASIAFUNCTION", ACCOUNT, ROLE
         yield made
 
@@ -40,12 +42,6 @@ def function_of_aws(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_REGION", "us-east-1")
 
 
-def google(services: TokenServices, provider: str = POOL) -> Any:
-    return federated_credentials(
-        provider, ACCOUNT, token_url=f"{services.url}/v1/token", iam_url=services.url
-    )
-
-
 def send_headers(credentials: Any) -> dict[str, str]:
     """The headers that a request to Compute Engine would have."""
     headers: dict[str, str] = {}
@@ -55,7 +51,7 @@ def send_headers(credentials: Any) -> dict[str, str]:
 
 
 def test_a_function_of_aws_acts_as_the_service_account(services: TokenServices) -> None:
-    credentials = google(services)
+    credentials = federated_credentials(POOL, ACCOUNT)
     for _ in range(3):
         assert send_headers(credentials)["authorization"] == "Bearer account-1"
     # Both are asked for once, while what they gave is good.
@@ -67,13 +63,13 @@ def test_another_role_than_the_trusted_one_gets_nothing(
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "ASIASTRANGER")
     with pytest.raises(GoogleAuthError, match="not trusted"):
-        send_headers(google(services))
+        send_headers(federated_credentials(POOL, ACCOUNT))
     assert services.given == []
 
 
 def test_a_signature_for_another_provider_gets_nothing(services: TokenServices) -> None:
     with pytest.raises(GoogleAuthError, match="not trusted"):
-        send_headers(google(services, POOL.replace("/p/", "/q/")))
+        send_headers(federated_credentials(POOL.replace("/p/", "/q/"), ACCOUNT))
 
 
 def session_of(services: TokenServices, asked: list[str], role: str = ROLE) -> Any:
