@@ -9,7 +9,12 @@ from control_plane.config.pools import ClusterConfig
 from control_plane.config.providers import OfferingConfig
 from infra.aws.default_image import why_not_by_name
 from infra.aws.settings import Settings
+from infra.pool_types import find_other_types
 
+OTHER_TYPE_REMEDY = (
+    "detcloud:otherClouds says what the cluster has in another cloud: docs/resource-pools.md, "
+    "Pools in another cloud"
+)
 # As of the tick's policy.
 PUBLIC_PARAMETERS = "/aws/service/"
 EC2_TAGS_MAX = 50
@@ -53,8 +58,14 @@ def find_pool_problems(settings: Settings, cluster: ClusterConfig) -> list[str]:
         for name in settings.task_roles
         if name not in names
     ]
+    others = find_other_types(cluster, {"aws", *settings.other_clouds}, OTHER_TYPE_REMEDY)
+    elsewhere = [
+        it for side in settings.other_sides.values() for it in side.find_pool_problems(cluster)
+    ]
     return [
         *strangers,
+        *(f"{settings.cluster_config}: pool {name}: {problem}" for name, problem in others),
+        *(f"{settings.cluster_config}: {it}" for it in elsewhere),
         *(
             f"{settings.cluster_config}: pool {name}: {problem}"
             for name, provider in aws_pools(cluster)

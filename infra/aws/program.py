@@ -134,7 +134,9 @@ def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding
     cluster = check_cluster(_read_cluster_config(Path(settings.cluster_config)))
     if problems := find_pool_problems(settings, cluster):
         raise SettingsInvalid(problems)
-    return judge(settings, cluster, read_account(settings, cluster, aws_clients(settings.region)))
+    facts = read_account(settings, cluster, aws_clients(settings.region))
+    elsewhere = [it for side in settings.other_sides.values() for it in side.find_findings(cluster)]
+    return [*judge(settings, cluster, facts), *elsewhere]
 
 
 def deployer_policy(team: str, stack_config: Mapping[str, object], of_key: bool) -> str:
@@ -150,7 +152,17 @@ def deployer_policy(team: str, stack_config: Mapping[str, object], of_key: bool)
 def drain(team: str, stack_config: Mapping[str, object], progress: Progress) -> DrainReport:
     """End the instances of a team's cluster. Raises DrainFailed, SettingsInvalid."""
     settings = _read_settings(team, stack_config)
-    return draining.drain(settings.names, aws_clients(settings.region), progress)
+    report = draining.drain(settings.names, aws_clients(settings.region), progress)
+    # Whoever launches there is stopped by now.
+    elsewhere = sum(side.end_instances(progress) for side in settings.other_sides.values())
+    return DrainReport(report.instances + elsewhere, report.templates)
+
+
+def trust_commands(team: str, stack_config: Mapping[str, object]) -> str:
+    """Return the scripts that make the cluster's sides in other clouds. Raises SettingsInvalid."""
+    settings = _read_settings(team, stack_config)
+    cluster = check_cluster(_read_cluster_config(Path(settings.cluster_config)))
+    return "\n".join(side.commands(cluster) for side in settings.other_sides.values())
 
 
 def find_leftovers(team: str, stack_config: Mapping[str, object]) -> list[str]:
@@ -238,6 +250,7 @@ PROGRAM = StackProgram(
     find_leftovers=find_leftovers,
     rollback=rollback,
     prune=prune,
+    trust_commands=trust_commands,
     stores=STORES,
     archives=ARCHIVES,
     terraform=PROVIDER,

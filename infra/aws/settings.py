@@ -12,7 +12,9 @@ from typing import Any, Final
 from infra.aws import company_settings as company
 from infra.aws import trial_settings
 from infra.aws.names import Names
+from infra.aws.sides import find_side_problems, open_sides, parse_other_clouds
 from infra.aws.trial_settings import DataBucket
+from infra.other_sides import OtherSide
 from infra.stack_program import SettingsInvalid
 
 ARCHITECTURES: Final = ("arm64", "x86_64")
@@ -103,10 +105,17 @@ class Settings:
     """By pool, the ARN of the role of its trials' code, in place of `data_buckets`."""
     image_repositories: tuple[str, ...] = ()
     """Private repositories of ECR that images of trials are pulled from."""
+    other_clouds: Mapping[str, Any] = field(default_factory=dict)
+    """What the cluster has for pools in other clouds, by their names."""
 
     @property
     def names(self) -> Names:
         return Names(self.team, self.account, self.region, self.iam_path, self.iam_prefix)
+
+    @property
+    def other_sides(self) -> dict[str, OtherSide]:
+        """The sides of the cluster in other clouds."""
+        return open_sides(self.names, self.other_clouds)
 
 
 def parse_settings(team: str, texts: Mapping[str, str]) -> Settings:
@@ -135,7 +144,9 @@ def parse_settings(team: str, texts: Mapping[str, str]) -> Settings:
         raise SettingsInvalid(problems)
     region = values["region"]
     settings = Settings(**{"zones": (f"{region}a", f"{region}b"), **values})
-    if problems := trial_settings.find_inconsistencies(values, settings.names):
+    problems += trial_settings.find_inconsistencies(values, settings.names)
+    problems += find_side_problems(settings.names, settings.other_clouds)
+    if problems:
         raise SettingsInvalid(problems)
     return settings
 
@@ -280,6 +291,7 @@ _FIELDS: Final[dict[str, Callable[[str], object]]] = {
     "privateSubnets": _parse_bool,
     **company.PARSERS,
     **trial_settings.PARSERS,
+    "otherClouds": parse_other_clouds,
 }
 _KNOWN: Final = ", ".join(_FIELDS)
 _REQUIRED: Final = tuple(

@@ -41,11 +41,14 @@ _KEY: Final = r"^projects/[a-z0-9.:-]+/locations/[a-z0-9-]+/keyRings/[\w-]+/cryp
 _IMAGE: Final = r"^[a-z0-9][a-z0-9./_-]+@sha256:[0-9a-f]{64}$"
 _LABEL_KEY: Final = r"^[a-z][a-z0-9_-]{0,62}$"
 
+ProjectId = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{4,28}[a-z0-9]$")]
+ProjectNumber = Annotated[str, StringConstraints(pattern=r"^[0-9]{5,15}$")]
 Region = Annotated[str, StringConstraints(pattern=_REGION)]
 Path = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]+$")]
 
 
-def _check_different(values: tuple[str, ...]) -> tuple[str, ...]:
+def check_different(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the values. Raises ValueError where two are the same."""
     if len(set(values)) != len(values):
         raise ValueError("they are not different")
     return values
@@ -80,11 +83,11 @@ class Settings(BaseModel):
     )
 
     team: str
-    project: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{4,28}[a-z0-9]$")] = Field(
+    project: ProjectId = Field(
         description="the id of a project: 6 to 30 small letters, digits and hyphens"
     )
     """Another project is not touched, whosever the credentials are."""
-    project_number: Annotated[str, StringConstraints(pattern=r"^[0-9]{5,15}$")] = Field(
+    project_number: ProjectNumber = Field(
         description="the project's number, which `gcloud projects describe PROJECT` shows"
     )
     """Addresses of functions and names of buckets are made of it."""
@@ -99,7 +102,7 @@ class Settings(BaseModel):
     regions: Annotated[
         tuple[Region, ...],
         Field(min_length=1, max_length=REGIONS_MAX),
-        AfterValidator(_check_different),
+        AfterValidator(check_different),
     ] = Field(default=(), description=f"a list of 1 to {REGIONS_MAX} different regions")
     """The regions in which the stack makes subnetworks; its own unless it is said."""
     network: Network | None = Field(

@@ -190,6 +190,18 @@ def print_policy(cloud: DeployableCloud, arguments: Namespace) -> int:
     return 0
 
 
+def print_trust_commands(cloud: DeployableCloud, arguments: Namespace) -> int:
+    """Print the scripts for whoever manages the other clouds."""
+    _, answer = _run_deployment("trust", cloud, arguments)
+    if not answer["commands"]:
+        raise DetcloudError(
+            "there is nothing to make: detcloud:otherClouds in the stack's settings says what it "
+            "has in other clouds; docs/resource-pools.md shows it"
+        )
+    sys.stdout.write(answer["commands"])
+    return 0
+
+
 def add_export_arguments(parser: ArgumentParser) -> None:
     _add_stack_options(parser)
     parser.add_argument(
@@ -300,6 +312,13 @@ HANDLERS: Handlers = {
             ("policy", add_policy_arguments, print_policy),
             ("destroy", add_destroy_arguments, destroy_cluster),
         )
+    },
+    **{
+        f"deploy trust {cloud.name}": Handler(
+            _add_stack_options, partial(print_trust_commands, cloud)
+        )
+        for cloud in CLOUDS
+        if cloud.has_sides
     },
     "deploy export": Handler(add_export_arguments, export_to_terraform),
 }

@@ -336,6 +336,17 @@ _CLUSTER = (
             ("destroy", f"end a team's cluster on {cloud.title}, and leave nothing"),
         )
     ),
+    *(
+        Command(
+            "deploy",
+            f"trust {cloud.name}",
+            f"print what makes the side in other clouds of a cluster on {cloud.title}",
+            "deploy",
+            is_local=True,
+        )
+        for cloud in CLOUDS
+        if cloud.has_sides
+    ),
     Command(
         "deploy",
         "export",
