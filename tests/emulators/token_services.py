@@ -5,7 +5,7 @@ against what they were told to trust, and note what they gave. No emulator has t
 import json
 import threading
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -27,16 +27,25 @@ _REFUSAL = """<ErrorResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><
 class TokenServices:
     """Both services: what they trust, and what they gave. `lifetime_seconds` is that of what they
     give next.
+
+    Google's trusts one caller of AWS, by the beginning of its ARN, `trusted`, at one `provider`, to
+    act as `account`; `find_caller` asks AWS who signed a request, whose headers it gets.
     """
 
     provider: str = ""
-    key_id: str = ""
+    trusted: str = ""
     account: str = ""
     role: str = ""
     tokens: set[str] = field(default_factory=set)
     lifetime_seconds: int = 3600
     url: str = ""
     given: list[str] = field(default_factory=list)
+    find_caller: Callable[[Mapping[str, str]], str] = lambda headers: ""
+
+    def holds(self, authorization: str) -> bool:
+        """Whether a request has a token that was given for the account."""
+        token = authorization.removeprefix("Bearer account-")
+        return token.isdecimal() and 0 < int(token) <= self.given.count("account")
 
     def answer(self, path: str, authorization: str, body: str) -> tuple[int, str]:
         """Return the status and the content of the answer to a POST."""
@@ -54,8 +63,9 @@ class TokenServices:
         is_trusted = (
             asked["audience"] == self.provider
             and headers["x-goog-cloud-target-resource"] == self.provider
-            and f"Credential={self.key_id}/" in headers["authorization"]
             and "Action=GetCallerIdentity" in signed["url"]
+            and bool(self.trusted)
+            and self.find_caller(headers).startswith(self.trusted)
         )
         if not is_trusted:
             return 400, json.dumps({"error": "invalid_grant", "error_description": "not trusted"})

@@ -1,6 +1,6 @@
 """Access to one cloud from the other, without keys, at token services of the tests' own."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -24,12 +24,18 @@ ACCOUNT = "dc-vision-other@tests-1.iam.gserviceaccount.com"
 ROLE = "arn:aws:iam::123456789012:role/detcloud-vision-other"
 
 
+def key_of(headers: Mapping[str, str]) -> str:
+    """The key that signed a request, which AWS knows a caller by."""
+    return headers["authorization"].partition("Credential=")[2]
+
+
 @pytest.fixture
 def services(monkeypatch: pytest.MonkeyPatch) -> Iterator[TokenServices]:
     with token_services() as made:
         monkeypatch.setenv("DETCLOUD_STS_ENDPOINT", made.url)
         monkeypatch.setenv("DETCLOUD_IAM_ENDPOINT", made.url)
-        made.provider, made.key_id, made.account, made.role = POOL, "ASIAFUNCTION", ACCOUNT, ROLE
+        made.provider, made.account, made.role = POOL, ACCOUNT, ROLE
+        made.trusted, made.find_caller = "ASIAFUNCTION/", key_of
         yield made
 
 
