@@ -11,7 +11,7 @@ from infra.other_sides import Launcher, OtherSide
 from infra.stack_program import StackProgram
 
 PROGRAMS: Final = {"aws": "infra.aws.program", "gcp": "infra.gcp.program"}
-OTHER_SIDES: Final = {"gcp": "infra.gcp.other_side"}
+OTHER_SIDES: Final = {"aws": "infra.aws.other_side", "gcp": "infra.gcp.other_side"}
 # Whose stack is exported where nobody says.
 DEFAULT_CLOUD: Final = "aws"
 

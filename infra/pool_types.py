@@ -4,6 +4,11 @@ from collections.abc import Iterator, Set
 
 from control_plane.config.pools import ClusterConfig
 
+OTHER_TYPE_REMEDY = (
+    "detcloud:otherClouds says what the cluster has in another cloud: docs/resource-pools.md, "
+    "Pools in another cloud"
+)
+
 
 def find_other_types(
     cluster: ClusterConfig, types: Set[str], remedy: str

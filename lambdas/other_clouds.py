@@ -29,16 +29,23 @@ OTHER_SIDE_REMEDY: Final = (
 )
 
 
+def _refuse_tokens(audience: str) -> str:
+    raise OSError(f"functions of this cloud have no identity token for {audience}")
+
+
 @dataclass(frozen=True)
 class HostParts:
     """The parts of a host that its pools' clouds use. `keep_agent_code` writes the code that
     instances are launched with to the bucket, unless it is there; raises CloudError.
+    `identity_token` makes a token that says to an audience which function it is, where the host has
+    such; raises OSError.
     """
 
     cluster_id: str
     api_url: str
     clock: Callable[[], int]
     keep_agent_code: Callable[[], None]
+    identity_token: Callable[[str], str] = _refuse_tokens
 
 
 class OtherCloud(Protocol):

@@ -11,7 +11,7 @@ from typing import Final
 from infra.aws import policies, trial_policies
 from infra.aws.policies import Document
 from infra.aws.settings import Settings
-from infra.aws.sides import describe_sides
+from infra.side_settings import describe_sides
 
 POLICY_CHARACTERS_MAX: Final = 10_240
 ENVIRONMENT_BYTES_MAX: Final = 4_096

@@ -9,12 +9,8 @@ from control_plane.config.pools import ClusterConfig
 from control_plane.config.providers import OfferingConfig
 from infra.aws.default_image import why_not_by_name
 from infra.aws.settings import Settings
-from infra.pool_types import find_other_types
+from infra.pool_types import OTHER_TYPE_REMEDY, find_other_types
 
-OTHER_TYPE_REMEDY = (
-    "detcloud:otherClouds says what the cluster has in another cloud: docs/resource-pools.md, "
-    "Pools in another cloud"
-)
 # As of the tick's policy.
 PUBLIC_PARAMETERS = "/aws/service/"
 EC2_TAGS_MAX = 50
@@ -69,13 +65,18 @@ def find_pool_problems(settings: Settings, cluster: ClusterConfig) -> list[str]:
         *(
             f"{settings.cluster_config}: pool {name}: {problem}"
             for name, provider in aws_pools(cluster)
-            for problem in (
-                *_place_problems(settings, provider),
-                *_type_problems(settings, provider),
-                *_image_problems(provider),
-                *_tag_problems(settings, provider),
-            )
+            for problem in find_place_problems(settings, provider)
         ),
+    ]
+
+
+def find_place_problems(settings: Settings, provider: AwsProvider) -> list[str]:
+    """Return what a pool says that cannot run in the network and account of the settings."""
+    return [
+        *_place_problems(settings, provider),
+        *_type_problems(settings, provider),
+        *_image_problems(provider),
+        *_tag_problems(settings, provider),
     ]
 
 

@@ -29,6 +29,7 @@ from infra.aws.stack import TeamStack
 from infra.aws.terraform import PROVIDER
 from infra.aws.zones import default_zones
 from infra.findings import Finding
+from infra.side_settings import check_sides, drain_sides, render_commands
 from infra.sources import REPOSITORY
 from infra.stack_program import (
     PROJECT,
@@ -135,8 +136,7 @@ def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding
     if problems := find_pool_problems(settings, cluster):
         raise SettingsInvalid(problems)
     facts = read_account(settings, cluster, aws_clients(settings.region))
-    elsewhere = [it for side in settings.other_sides.values() for it in side.find_findings(cluster)]
-    return [*judge(settings, cluster, facts), *elsewhere]
+    return [*judge(settings, cluster, facts), *check_sides(settings.other_sides, cluster)]
 
 
 def deployer_policy(team: str, stack_config: Mapping[str, object], of_key: bool) -> str:
@@ -153,16 +153,14 @@ def drain(team: str, stack_config: Mapping[str, object], progress: Progress) -> 
     """End the instances of a team's cluster. Raises DrainFailed, SettingsInvalid."""
     settings = _read_settings(team, stack_config)
     report = draining.drain(settings.names, aws_clients(settings.region), progress)
-    # Whoever launches there is stopped by now.
-    elsewhere = sum(side.end_instances(progress) for side in settings.other_sides.values())
-    return DrainReport(report.instances + elsewhere, report.templates)
+    return drain_sides(settings.other_sides, report, progress)
 
 
 def trust_commands(team: str, stack_config: Mapping[str, object]) -> str:
     """Return the scripts that make the cluster's sides in other clouds. Raises SettingsInvalid."""
     settings = _read_settings(team, stack_config)
     cluster = check_cluster(_read_cluster_config(Path(settings.cluster_config)))
-    return "\n".join(side.commands(cluster) for side in settings.other_sides.values())
+    return render_commands(settings.other_sides, cluster)
 
 
 def find_leftovers(team: str, stack_config: Mapping[str, object]) -> list[str]:

@@ -16,13 +16,13 @@ from infra.aws.network import make_network
 from infra.aws.roles import Roles, make_roles
 from infra.aws.scope import Scope
 from infra.aws.settings import Settings
-from infra.aws.sides import describe_sides
 from infra.aws.storage import (
     grant_key_to_spot_market,
     make_buckets,
     make_table,
     put_configuration,
 )
+from infra.side_settings import describe_sides
 from lambdas.other_clouds import VARIABLE
 
 

@@ -10,9 +10,7 @@ from control_plane.gcp.pool_provider import GcpProvider
 from control_plane.gcp.zones import region_of
 from infra.gcp.names import Names
 from infra.gcp.settings import Settings
-from infra.pool_types import find_other_types
-
-REMEDY = "a stack on Google Cloud has pools of no other cloud"
+from infra.pool_types import OTHER_TYPE_REMEDY, find_other_types
 
 
 def gcp_pools(cluster: ClusterConfig) -> Iterator[tuple[str, GcpProvider]]:
@@ -38,9 +36,11 @@ def find_pool_problems(settings: Settings, cluster: ClusterConfig) -> list[str]:
     """Return what pools say that cannot run in the stack, a line each."""
     where = "detcloud:network" if settings.network else "detcloud:regions"
     place = PoolPlace(settings.names, settings.subnetwork_regions, "detcloud:project", where)
-    others = find_other_types(cluster, frozenset({"gcp"}), REMEDY)
-    return [
-        f"{settings.cluster_config}: pool {name}: {problem}"
+    others = find_other_types(cluster, {"gcp", *settings.other_clouds}, OTHER_TYPE_REMEDY)
+    sides = settings.other_sides.values()
+    elsewhere = [it for side in sides for it in side.find_pool_problems(cluster)]
+    found = [
+        f"pool {name}: {problem}"
         for name, problem in (
             *others,
             *(
@@ -50,6 +50,7 @@ def find_pool_problems(settings: Settings, cluster: ClusterConfig) -> list[str]:
             ),
         )
     ]
+    return [f"{settings.cluster_config}: {it}" for it in (*found, *elsewhere)]
 
 
 def pool_region(settings: Settings, provider: GcpProvider) -> str:

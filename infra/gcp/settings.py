@@ -22,6 +22,8 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from infra.gcp.names import Names
+from infra.other_sides import Launcher, OtherSide
+from infra.side_settings import find_side_problems, open_sides, parse_other_clouds
 from infra.stack_program import SettingsInvalid
 
 REGIONS_MAX: Final = 16
@@ -52,6 +54,10 @@ def check_different(values: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(values)) != len(values):
         raise ValueError("they are not different")
     return values
+
+
+def _check_clouds(given: dict[str, Any]) -> dict[str, Any]:
+    return parse_other_clouds(json.dumps(given), "gcp")
 
 
 def _check_keys(labels: dict[str, str]) -> dict[str, str]:
@@ -172,10 +178,19 @@ class Settings(BaseModel):
     """Whether instances of the stack's own network have no public address, and go out by Cloud
     NAT.
     """
+    other_clouds: Annotated[dict[str, Any], AfterValidator(_check_clouds)] = Field(
+        default={}, description="a map of what there is in aws"
+    )
+    """What the cluster has for pools in other clouds, by their names."""
 
     @property
     def names(self) -> Names:
         return Names(self.team, self.project, self.project_number, self.region)
+
+    @property
+    def other_sides(self) -> dict[str, OtherSide]:
+        """The sides of the cluster in other clouds."""
+        return open_sides(self.other_clouds, launcher_of(self.names))
 
     @property
     def host_subnetworks(self) -> tuple[str, ...]:
@@ -187,6 +202,11 @@ class Settings(BaseModel):
     def subnetwork_regions(self) -> tuple[str, ...]:
         """The regions in which instances can be."""
         return tuple(self.network.subnetworks) if self.network else self.regions or (self.region,)
+
+
+def launcher_of(names: Names) -> Launcher:
+    """Return the tick, which launches in other clouds too, by its service account."""
+    return Launcher("gcp", names.project, names.team, names.email("tick"))
 
 
 def subnetwork_project(path: str, project: str) -> str:
@@ -236,7 +256,7 @@ def _describe(error: ErrorDetails, texts: Mapping[str, str]) -> str:
 
 def _find_inconsistencies(settings: Settings) -> list[str]:
     """Return the problems of settings that are right by themselves and wrong together."""
-    found = []
+    found = find_side_problems(settings.other_clouds, launcher_of(settings.names))
     if settings.network is not None and settings.regions:
         found.append("detcloud:regions is for the stack's own network: leave out it or network")
     if settings.network is not None and settings.private_subnets:

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from control_plane.gcp.firestore_client import create_client
 from control_plane.gcp.state_table import FirestoreTable
-from lambdas.adapters import Adapters
 from lambdas.builder import Cluster
+from lambdas.deployed_adapters import DeployedAdapters
 
 if TYPE_CHECKING:
     from control_plane.access.tokens import StaticTokens
-    from control_plane.agents.identity import IdentityVerifier
     from control_plane.checkpoint_stores.types.gcs import Gcs
     from control_plane.fleet.notices import InstanceNotice
     from control_plane.gcp.instance_identity import GoogleIdentityVerifier
@@ -25,12 +24,11 @@ if TYPE_CHECKING:
     from control_plane.gcp.storage_credentials import DownscopedTokenIssuer
     from control_plane.objects.signing import HmacUrlSigner
     from lambdas.api_probe import ApiProbe
+    from lambdas.other_clouds import HostParts
     from provisioner.clouds.gcp.provider import GceClouds
     from provisioner.clouds.provider import CloudProvider
     from provisioner.model import ProvisionerSettings
 
-# Of the pools whose instances are of the cloud that the functions run in.
-OWN_TYPE = "gcp"
 # Whoever deploys; the first token is theirs.
 ADMINISTRATOR = "administrator"
 STORAGE_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
@@ -38,12 +36,10 @@ STORAGE_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 _FUNCTIONS = {"checkpoint_gc": "GC_URL", "suggest": "SUGGEST_URL"}
 
 
-class GcpAdapters(Adapters):
+class GcpAdapters(DeployedAdapters):
     """Firestore, Cloud Storage, Compute Engine and Cloud Run, by the environment's credentials."""
 
-    provider_types = frozenset({OWN_TYPE})
-    checks_endpoints = True
-    has_suggest_function = True
+    own_type = "gcp"
 
     @cached_property
     def cluster_id(self) -> str:
@@ -95,12 +91,8 @@ class GcpAdapters(Adapters):
         # Objects are signed for by their bucket; nothing is by us.
         return HmacUrlSigner(secrets.token_bytes(32))
 
-    def find_verifier(self, provider_type: str) -> IdentityVerifier | None:
-        """Return the verifier of instances of Compute Engine."""
-        return self._own_verifier if provider_type == OWN_TYPE else None
-
     @cached_property
-    def _own_verifier(self) -> GoogleIdentityVerifier:
+    def own_verifier(self) -> GoogleIdentityVerifier:
         from lambdas.gcp.verifier import open_verifier
 
         return open_verifier(self.cluster_id, _setting("PROJECT"), _setting("INSTANCE_ACCOUNT"))
@@ -118,9 +110,8 @@ class GcpAdapters(Adapters):
 
         return StaticTokens({_setting("ADMIN_SHA256"): Principal(ADMINISTRATOR, Role.ADMIN)})
 
-    def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
+    def own_cloud(self, settings: ProvisionerSettings) -> CloudProvider:
         """Return the Compute Engine of a pool. Raises CloudError."""
-        self._check_provider_type(settings)
         return self._gce_clouds.cloud(settings)
 
     def instance_notices(self) -> Iterable[InstanceNotice]:
@@ -140,16 +131,26 @@ class GcpAdapters(Adapters):
         return ApiProbe(_setting("API_URL"), self.clock)
 
     @cached_property
-    def _gce_clouds(self) -> GceClouds:
+    def host_parts(self) -> HostParts:
         from lambdas.agent_code_keeper import AgentCodeKeeper
-        from lambdas.gcp.gce_clouds import DeployedPlace, open_clouds
+        from lambdas.gcp.identity_tokens import fetch_identity_token
         from lambdas.other_clouds import HostParts
 
+        return HostParts(
+            self.cluster_id,
+            _setting("API_URL"),
+            self.clock,
+            AgentCodeKeeper(lambda: self.object_store).keep,
+            fetch_identity_token,
+        )
+
+    @cached_property
+    def _gce_clouds(self) -> GceClouds:
+        from lambdas.gcp.gce_clouds import DeployedPlace, open_clouds
+
         network: Mapping[str, Any] = json.loads(_setting("NETWORK"))
-        keeper = AgentCodeKeeper(lambda: self.object_store)
-        parts = HostParts(self.cluster_id, _setting("API_URL"), self.clock, keeper.keep)
         place = DeployedPlace(_setting("PROJECT"), _setting("REGION"), network)
-        return open_clouds(parts, place, _agent_code_place())
+        return open_clouds(self.host_parts, place, _agent_code_place())
 
     def invoke_function(self, name: str) -> None:
         """Start a function of the cluster, and wait for nothing but that it begins."""

@@ -19,8 +19,7 @@ from control_plane.config.pools import ClusterConfig, check_cluster  # noqa: E40
 from infra.aws import draining, program  # noqa: E402
 from infra.aws.limits import find_limit_problems  # noqa: E402
 from infra.aws.pool_checks import find_pool_problems  # noqa: E402
-from infra.aws.settings import Settings, parse_settings  # noqa: E402
-from infra.aws.sides import launcher_of  # noqa: E402
+from infra.aws.settings import Settings, launcher_of, parse_settings  # noqa: E402
 from infra.findings import Level  # noqa: E402
 from infra.gcp.google_api import GoogleError  # noqa: E402
 from infra.gcp.instance_ends import end_instances  # noqa: E402

@@ -12,7 +12,7 @@ import pytest
 
 from control_plane.fleet.records import IntentRow, Market, Offering
 from lambdas.other_clouds import VARIABLE, HostParts, OtherClouds
-from provisioner.clouds.provider import ConfigurationError
+from provisioner.clouds.provider import CloudError, ConfigurationError
 from provisioner.model import ProvisionerSettings
 from tests.conftest import require
 from tests.emulators.gce.metadata import MachineMetadata
@@ -129,6 +129,91 @@ def test_a_launch_in_the_other_cloud_has_its_side_and_a_script_without_a_bucket(
     script = machine.metadata["startup-script"].splitlines()
     assert "code_place=''" in script
     assert "url='https://api.example'" in script
+
+
+PROFILE = "arn:aws:iam::123456789012:instance-profile/detcloud-vision-instance"
+AWS_SIDE = {
+    "region": "us-east-1",
+    "launcher": "arn:aws:iam::123456789012:role/detcloud-vision-launcher",
+    "instance": "arn:aws:iam::123456789012:role/detcloud-vision-instance",
+    "network": {
+        "subnets": {"us-east-1a": f"subnet-{0:017x}"},
+        "security_group": "sg-5",
+        "instance_profile": PROFILE,
+    },
+}
+
+
+@pytest.fixture
+def function_of_google(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """The environment of a function of a stack on Google Cloud that was given the side on AWS."""
+    for package in ("botocore", "google.auth", "moto"):
+        require(package)
+    environment = {
+        "DETCLOUD_CLUSTER": CLUSTER,
+        "DETCLOUD_API_URL": "https://api.example",
+        "DETCLOUD_PROJECT": "tests-1",
+        "DETCLOUD_INSTANCE_ACCOUNT": "vm@tests-1.iam.gserviceaccount.com",
+        VARIABLE: json.dumps({"aws": AWS_SIDE}),
+    }
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    return monkeypatch
+
+
+def test_a_stack_on_google_cloud_has_its_pools_on_aws(
+    function_of_google: pytest.MonkeyPatch,
+) -> None:
+    from lambdas.gcp.adapters import GcpAdapters
+
+    made = GcpAdapters()
+    assert made.provider_types == {"aws", "gcp"}
+    verifiers = [made.find_verifier(it) for it in ("aws", "gcp")]
+    assert [it and it.cloud for it in verifiers] == ["AWS", "Google Cloud"]
+
+
+def test_a_launch_on_aws_is_by_a_role_that_an_identity_token_opens(
+    function_of_google: pytest.MonkeyPatch,
+) -> None:
+    from tests.emulators.ec2.region import Region
+    from tests.emulators.ec2.serving import ec2_server
+    from tests.emulators.token_services import token_services
+
+    asked: list[str] = []
+
+    def make_token(audience: str) -> str:
+        asked.append(audience)
+        return f"signed for {audience}"
+
+    now_ms = 1_700_000_000_000
+    region = Region(lambda: now_ms, lets_in=lambda it: "Credential=ASIATESTS" in it)
+    with ec2_server(region) as ec2, token_services() as services:
+        services.role = AWS_SIDE["launcher"]  # type: ignore[assignment]
+        services.tokens = {f"signed for detcloud-aws:{CLUSTER}"}
+        function_of_google.setenv("AWS_ENDPOINT_URL_EC2", ec2.url)
+        function_of_google.setenv("AWS_ENDPOINT_URL_STS", services.url)
+        parts = HostParts(CLUSTER, "https://api.example", lambda: now_ms, lambda: None, make_token)
+        text = json.dumps({"aws": AWS_SIDE})
+        other = OtherClouds(text, lambda: parts).find_cloud("aws")
+        assert other is not None
+        offering = Offering("g5/spot", "g5.xlarge", "", Market.SPOT, 1)
+        section = '{"cpu_slots_allowed": true, "image_id": "ami-0123456789abcdef0"}'
+        cloud = other.cloud_provider(ProvisionerSettings("aws", section=section))
+        request = IntentRow("i-1", CLUSTER, "gpus", offering, 1, "t" * 40, now_ms, section)
+        [launched] = cloud.launch(request)
+        # A host that has no such tokens launches nothing.
+        without = HostParts(CLUSTER, "https://api.example", lambda: now_ms, lambda: None)
+        stranger = OtherClouds(text, lambda: without).find_cloud("aws")
+        assert stranger is not None
+        with pytest.raises(CloudError, match="there are no credentials for AWS"):
+            stranger.cloud_provider(ProvisionerSettings("aws", section=section)).launch(request)
+    assert asked == [f"detcloud-aws:{CLUSTER}"]
+    assert services.given == ["role"]
+    machine = region.machines[launched.id]
+    assert machine.data["IamInstanceProfile"]["Arn"] == PROFILE
+    script = machine.user_data.decode().splitlines()
+    assert "code_place=''" in script
+    assert any('"$url/api/v1/instances/$name/agent-code"' in line for line in script)
 
 
 def test_the_other_cloud_is_imported_when_a_pool_of_it_is_looked_at(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ def services(monkeypatch: pytest.MonkeyPatch) -> Iterator[TokenServices]:
     with token_services() as made:
         monkeypatch.setenv("DETCLOUD_STS_ENDPOINT", made.url)
         monkeypatch.setenv("DETCLOUD_IAM_ENDPOINT", made.url)
+        monkeypatch.setenv("AWS_ENDPOINT_URL_STS", made.url)
         made.provider, made.account, made.role = POOL, ACCOUNT, ROLE
         made.trusted, made.find_caller = "ASIAFUNCTION/", key_of
         yield made
@@ -84,7 +85,7 @@ def session_of(services: TokenServices, asked: list[str], role: str = ROLE) -> A
         return f"signed for {audience}"
 
     services.tokens = {"signed for detcloud-aws:vision"}
-    return federated_session(role, "vision", "us-east-1", load_token, url=services.url)
+    return federated_session(role, "vision", "us-east-1", load_token)
 
 
 def test_a_service_of_google_cloud_assumes_the_role_once(services: TokenServices) -> None:

@@ -310,15 +310,9 @@ HANDLERS: Handlers = {
             ("rollback", add_rollback_arguments, roll_back_cluster),
             ("prune", _add_stack_options, prune_versions),
             ("policy", add_policy_arguments, print_policy),
+            ("trust", _add_stack_options, print_trust_commands),
             ("destroy", add_destroy_arguments, destroy_cluster),
         )
-    },
-    **{
-        f"deploy trust {cloud.name}": Handler(
-            _add_stack_options, partial(print_trust_commands, cloud)
-        )
-        for cloud in CLOUDS
-        if cloud.has_sides
     },
     "deploy export": Handler(add_export_arguments, export_to_terraform),
 }

@@ -17,12 +17,10 @@ class DeployableCloud(NamedTuple):
     """How texts call it."""
     packages: tuple[str, ...]
     """What its deployment imports, of the extra `infra`."""
-    has_sides: bool = False
-    """Whether its clusters can have pools in other clouds."""
 
 
 CLOUDS: Final = (
-    DeployableCloud("aws", "AWS", ("pulumi", "pulumi_aws", "botocore"), has_sides=True),
+    DeployableCloud("aws", "AWS", ("pulumi", "pulumi_aws", "botocore")),
     DeployableCloud("gcp", "Google Cloud", ("pulumi", "pulumi_gcp", "urllib3")),
 )
 
