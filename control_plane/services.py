@@ -47,11 +47,13 @@ class Services:
         checkpoints: the store of checkpoints whose configuration names none.
         long_polls: where calls are held, on a host where waiting is cheap.
         providers: where instances can come from; `provider.type` of a pool's configuration.
+        provider_remedy: what to do for others.
         endpoints: which checkpoint stores of users the cluster may call.
         credential_issuer: who issues keys for the storage of trials; None where they bring theirs.
         trial_grants: who gives trials access to data and registries; None where nobody does.
         suggests: whether another process asks searches' models; else this one must be able to.
-        identity_verifier: tells which instance signed a proof of its identity; None where none can.
+        find_verifier: finds who verifies the proofs of instances, by the type of the provider that
+            launched them; None where they can prove nothing.
     """
 
     tokens: TokenStore
@@ -66,9 +68,10 @@ class Services:
     checkpoints: CheckpointStorage
     long_polls: LongPollRegistry | None = None
     providers: frozenset[str] = frozenset()
+    provider_remedy: str = ""
     suggests: bool = False
     endpoints: EndpointRule = allow_any
-    identity_verifier: IdentityVerifier | None = None
+    find_verifier: Callable[[str], IdentityVerifier | None] = lambda provider_type: None
     credential_issuer: CredentialIssuer | None = None
     trial_grants: TrialGrants | None = None
 

@@ -4,6 +4,7 @@
     preview  what a deployment would change, resource by resource
     check    whether the stack can run in the account
     policy   what whoever deploys may have to do
+    trust    the commands that make the stack's sides in other clouds
     drain    the end of what the cluster made by itself, such as instances
     rollback the functions of the deployment before, or with --forward of the newest
     prune    the end of functions' versions that no rollback needs
@@ -134,6 +135,11 @@ def _check(program: StackProgram, options: argparse.Namespace) -> Answer:
 def _policy(program: StackProgram, options: argparse.Namespace) -> Answer:
     config = _given_config(program, options)
     return {"policy": program.deployer_policy(options.team, config, options.key)}
+
+
+def _trust(program: StackProgram, options: argparse.Namespace) -> Answer:
+    config = _given_config(program, options)
+    return {"commands": program.trust_commands(options.team, config)}
 
 
 def _drain(program: StackProgram, options: argparse.Namespace) -> Answer:
@@ -274,6 +280,7 @@ HOWS: Final[Mapping[str, Callable[[StackProgram, argparse.Namespace], Answer]]] 
     "preview": _preview,
     "check": _check,
     "policy": _policy,
+    "trust": _trust,
     "drain": _drain,
     "rollback": _rollback,
     "prune": _prune,

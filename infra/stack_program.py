@@ -105,6 +105,8 @@ class StackProgram:
         run_export: the program as it is exported to Terraform, where it is not `run`.
         finish: does what no resource does once the stack is deployed, and lets begin again what
             `drain` stopped; raises DrainFailed, SettingsInvalid.
+        trust_commands: returns the scripts that make the stack's sides in other clouds, "" where it
+            has none; raises SettingsInvalid.
         complete_config: adds to a configuration that is right what the cloud has to be asked for,
             and returns lines for the one who deploys. It is not asked where it may not be.
     """
@@ -121,5 +123,6 @@ class StackProgram:
     archives: FunctionArchives
     terraform: TerraformProvider
     run_export: Callable[[], None] | None = None
+    trust_commands: Callable[[str, Mapping[str, object]], str] = lambda team, config: ""
     finish: Callable[[str, Mapping[str, object], Progress], None] = lambda team, config, say: None
     complete_config: Callable[[str, dict[str, str]], list[str]] = lambda team, config: []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from functools import cached_property
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING
 
@@ -36,17 +37,22 @@ class Adapters(ABC):
     there what the part needs: a function pays for the parts it uses.
 
     Attributes:
-        provider_types: what `provider.type` of a pool may be.
+        provider_remedy: what to do where a pool's type is not among `provider_types`.
         suggestion_model: what suggests points to Bayesian searches; None: Optuna's.
         checks_endpoints: the server calls those checkpoint stores alone that the cluster's
             configuration names, for it stands in a network that its users do not.
         has_suggest_function: suggestions are made by another process than the API's.
     """
 
-    provider_types: frozenset[str] = frozenset()
+    provider_remedy: str = ""
     suggestion_model: SuggestionModel | None = None
     checks_endpoints: bool = False
     has_suggest_function: bool = False
+
+    @cached_property
+    def provider_types(self) -> frozenset[str]:
+        """The types of provider that pools may have."""
+        return frozenset()
 
     @property
     @abstractmethod
@@ -78,9 +84,10 @@ class Adapters(ABC):
     def url_signer(self) -> HmacUrlSigner:
         """The keys of the API's own signed URLs."""
 
-    @property
-    def identity_verifier(self) -> IdentityVerifier | None:
-        """The verifier of instances' proofs of their identity; None where no cloud has one."""
+    def find_verifier(self, provider_type: str) -> IdentityVerifier | None:
+        """Return the verifier of proofs of instances whose pool's provider is of a type; None where
+        they prove nothing.
+        """
         return None
 
     @property
@@ -134,10 +141,9 @@ class Adapters(ABC):
 
         types = self.provider_types
         if settings.kind not in types:
-            text = (
-                f"this cluster has no provider {settings.kind}; it has {', '.join(sorted(types))}"
-            )
-            raise ConfigurationError(text)
+            known = ", ".join(sorted(types))
+            text = f"this cluster has no provider {settings.kind}; it has {known}"
+            raise ConfigurationError("; ".join(filter(None, (text, self.provider_remedy))))
 
     def instance_notices(self) -> Iterable[InstanceNotice]:
         """Return what was announced of instances; nothing where their cloud's list says it."""

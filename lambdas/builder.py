@@ -141,6 +141,7 @@ class Cluster:
             checkpoints=adapters.checkpoint_storage,
             long_polls=adapters.long_polls,
             providers=adapters.provider_types,
+            provider_remedy=adapters.provider_remedy,
             suggests=adapters.has_suggest_function,
             endpoints=self.endpoints,
         )
@@ -155,7 +156,7 @@ class Cluster:
             replace(
                 self.services,
                 tokens=TableTokens(self.engine.table, tokens, adapters.clock),
-                identity_verifier=adapters.identity_verifier,
+                find_verifier=adapters.find_verifier,
                 credential_issuer=adapters.credential_issuer,
                 trial_grants=adapters.trial_grants,
             )

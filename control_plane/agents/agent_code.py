@@ -1,8 +1,8 @@
 """The archive of the agent's code that instances fetch: the code this cluster was deployed with.
 
 Before instances are launched with it, it is kept in the object store under its digest, from which
-they fetch it themselves. So what was launched before a deploy, or after a rollback of one function
-alone, gets the code that it asks for.
+they fetch it themselves, those of another cloud by way of the API. So what was launched before a
+deploy, or after a rollback of one function alone, gets the code that it asks for.
 """
 
 import gzip

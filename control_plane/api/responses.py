@@ -25,10 +25,10 @@ def answer_response(answer: StoredAnswer) -> Response:
 
 
 def download_or_redirect(
-    objects: ObjectStore, key: ObjectKey, media_type: str, now_ms: int
+    objects: ObjectStore, key: ObjectKey, media_type: str, now_ms: int, redirect_status: int = 307
 ) -> Response:
     """The object, or a redirect to the store's own host where it has one: answers are limited
-    there.
+    there. A `redirect_status` of 303 is for requests that are no GET, and are one there.
 
     Raises:
         RequestError: not_found.
@@ -39,7 +39,7 @@ def download_or_redirect(
     if signed.url.startswith("/"):
         return object_download(objects, key, media_type)
     # The URL is good for a while only, and for this caller only.
-    return RedirectResponse(signed.url, 307, {"Cache-Control": "no-store"})
+    return RedirectResponse(signed.url, redirect_status, {"Cache-Control": "no-store"})
 
 
 def object_download(objects: ObjectStore, key: ObjectKey, media_type: str) -> StreamingResponse:

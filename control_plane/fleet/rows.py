@@ -7,6 +7,7 @@ instances#POOL    its instances, by id; those that have ended are in `past-insta
 intents#POOL      launches whose answer is not known yet
 """
 
+import json
 from collections.abc import Iterator
 from typing import TypeVar
 
@@ -77,6 +78,14 @@ def read_fleet(table: StateTable, pool: str) -> FleetRow | None:
     """Return a pool's fleet, None where there never was one."""
     row = table.get(Key(FLEETS, pool))
     return None if row is None else decode_fleet(row)
+
+
+def launched_provider_type(table: StateTable, pool: str) -> str:
+    """Return the type of the provider that launches a pool's instances, as the provisioner has
+    recorded it before the first of them; "" for a pool that never had any.
+    """
+    fleet = read_fleet(table, pool)
+    return str(json.loads(fleet.provider)["kind"]) if fleet and fleet.provider else ""
 
 
 def read_fleets(table: StateTable) -> list[FleetRow]:

@@ -106,10 +106,11 @@ def check_providers(services: Services, pools_by_place: Mapping[str, ResourcePoo
     by their places in the configuration.
     """
     known = ", ".join(sorted(services.providers)) or "none"
+    remedy = f"; {services.provider_remedy}" if services.provider_remedy else ""
     details = [
         Detail(
             f"{place}provider.type",
-            f"{pool.provider.type} is not available on this cluster; available: {known}",
+            f"{pool.provider.type} is not available on this cluster; available: {known}{remedy}",
         )
         for place, pool in pools_by_place.items()
         if pool.provider is not None and pool.provider.type not in services.providers

@@ -59,10 +59,13 @@ region="$(read_metadata placement/region)"
 # First what reports failures of the rest.
 mkdir -p "$code" "$work"
 # The cluster's bucket has it, for the instances' role alone: nobody else can have it sent.
+cat > "$code/role_signature.py" <<'SIGNATURE'
+@ROLE_SIGNATURE@
+SIGNATURE
 cat > "$code/fetch_code.py" <<'FETCH'
 @FETCH_CODE@
 FETCH
-python3 "$code/fetch_code.py" "$code_place/$code_sha256" "$region" "$code/agent.tar.gz"
+python3 "$code/fetch_code.py" @FETCH_FROM@ "$region" "$code/agent.tar.gz"
 echo "$code_sha256  $code/agent.tar.gz" | sha256sum --check --quiet
 tar -xzf "$code/agent.tar.gz" -C "$code"
 

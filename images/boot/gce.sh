@@ -11,6 +11,7 @@ cluster='@CLUSTER@'
 pool='@POOL@'
 code_place='@CODE_PLACE@'
 code_sha256='@CODE_SHA256@'
+code_audience='@CODE_AUDIENCE@'
 mounts='@ALLOWED_MOUNTS@'
 mount_points=
 cpu_slots='@CPU_SLOTS@'
@@ -59,11 +60,27 @@ read_metadata() {
 }
 name="$(read_metadata instance/name)"
 
-# First what reports failures of the rest. The cluster's bucket has it, for the instances' account
-# alone. The token is no argument, which everybody on the machine could read.
+# The cluster's bucket has the agent's code, for the instances' account alone. The token is no argument,
+# which everybody on the machine could read.
+fetch_from_bucket() {
+  local token
+  token="$(read_metadata instance/service-accounts/default/token | sed -E 's/.*"access_token": *"([^"]+)".*/\1/')"
+  curl -fsS --retry 10 --retry-all-errors -H @- -o "$code/agent.tar.gz" "$code_place/$code_sha256" <<< "Authorization: Bearer $token"
+}
+
+# A bucket in another cloud knows no account of this one: the cluster, which a proof convinces, signs
+# for it. It may hear of this machine no earlier than by the next minute's tick.
+fetch_from_cluster() {
+  local proof
+  proof="$(read_metadata "instance/service-accounts/default/identity?audience=$code_audience&format=full")"
+  curl -fsSL --retry 24 --retry-delay 5 --retry-all-errors -H 'Content-Type: application/json' -d @- \
+    -o "$code/agent.tar.gz" "$url/api/v1/instances/$name/agent-code" \
+    <<< "{\"resource_pool\": \"$pool\", \"sha256\": \"$code_sha256\", \"identity_token\": \"$proof\"}"
+}
+
+# First what reports failures of the rest.
 mkdir -p "$code" "$work"
-token="$(read_metadata instance/service-accounts/default/token | sed -E 's/.*"access_token": *"([^"]+)".*/\1/')"
-curl -fsS --retry 10 --retry-all-errors -H @- -o "$code/agent.tar.gz" "$code_place/$code_sha256" <<< "Authorization: Bearer $token"
+if [ -n "$code_place" ]; then fetch_from_bucket; else fetch_from_cluster; fi
 echo "$code_sha256  $code/agent.tar.gz" | sha256sum --check --quiet
 tar -xzf "$code/agent.tar.gz" -C "$code"
 

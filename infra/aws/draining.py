@@ -2,34 +2,18 @@
 so that nothing begins anew, and what was made at run time goes with them.
 """
 
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
 
 import botocore.exceptions as sdk
 
 from infra.aws.account_facts import Clients
 from infra.aws.functions import SIZES
+from infra.aws.instance_ends import VISIBLE_SECONDS, Clock, end_until_quiet, list_instances
 from infra.aws.names import Names
 from infra.stack_program import DrainFailed, DrainReport, Progress
 from provisioner.clouds.provider import CLUSTER_TAG
 
-# EC2 may show an instance later than it answers with its id.
-VISIBLE_SECONDS = 15
-LOOK_SECONDS = 5
-END_SECONDS_MAX = 900
-_LIVE = ("pending", "running", "stopping", "stopped")
-_ENDING = "shutting-down"
 _MISSING = frozenset({"ResourceNotFoundException"})
-
-
-@dataclass(frozen=True)
-class Clock:
-    """Seconds that pass, and a wait for them."""
-
-    seconds: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
 
 
 def drain(
@@ -44,7 +28,7 @@ def drain(
     clock = clock or Clock()
     _refuse_protected(names, clients)
     quiet_at = clock.seconds() + _stop_tick(names, clients, progress)
-    instances = _end_instances(names, clients, progress, clock, quiet_at)
+    instances = end_until_quiet(names, clients, progress, clock, quiet_at)
     templates = _delete_templates(names, clients)
     progress(f"{instances} instances ended, {templates} launch templates deleted")
     return DrainReport(instances, templates)
@@ -61,7 +45,7 @@ def find_leftovers(names: Names, clients: Clients) -> list[str]:
         for page in pages.paginate(TagFilters=asked)
         for it in page["ResourceTagMappingList"]
     ]
-    living = {it["InstanceId"] for it in _instances(names, clients, (*_LIVE, _ENDING))}
+    living = {it["InstanceId"] for it in list_instances(names, clients)}
     return sorted(
         arn for arn in found if ":instance/" not in arn or arn.rpartition("/")[2] in living
     )
@@ -93,40 +77,6 @@ def _stop_tick(names: Names, clients: Clients, progress: Progress) -> float:
         raise
     progress(f"the function {tick} is stopped: nothing is launched from now on")
     return SIZES["tick"].seconds_max + VISIBLE_SECONDS
-
-
-def _end_instances(
-    names: Names, clients: Clients, progress: Progress, clock: Clock, quiet_at: float
-) -> int:
-    """End all instances, and those of a launch that was under way; return how many there were."""
-    ended: set[str] = set()
-    give_up_at = clock.seconds() + END_SECONDS_MAX
-    while True:
-        living = _instances(names, clients, (*_LIVE, _ENDING))
-        fresh = [it["InstanceId"] for it in living if it["State"]["Name"] != _ENDING]
-        if fresh:
-            progress(f"ending {', '.join(sorted(fresh))}")
-            clients("ec2").terminate_instances(InstanceIds=sorted(fresh))
-            ended |= set(fresh)
-        now = clock.seconds()
-        if not living and now >= quiet_at:
-            return len(ended)
-        if now >= give_up_at:
-            names_left = ", ".join(sorted(it["InstanceId"] for it in living))
-            raise DrainFailed(
-                f"{names_left} did not end in {END_SECONDS_MAX} s; look at them in EC2's console, "
-                "and try again"
-            )
-        clock.sleep(LOOK_SECONDS)
-
-
-def _instances(names: Names, clients: Clients, states: tuple[str, ...]) -> list[dict[str, Any]]:
-    filters = [
-        {"Name": f"tag:{CLUSTER_TAG}", "Values": [names.cluster]},
-        {"Name": "instance-state-name", "Values": list(states)},
-    ]
-    pages = clients("ec2").get_paginator("describe_instances").paginate(Filters=filters)
-    return [it for page in pages for group in page["Reservations"] for it in group["Instances"]]
 
 
 def _delete_templates(names: Names, clients: Clients) -> int:

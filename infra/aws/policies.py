@@ -111,6 +111,29 @@ def tick(names: Names, network: Network | None) -> Document:
     )
 
 
+def launcher(names: Names, network: Network) -> Document:
+    """Return the permissions of what launches from another cloud: instances of this cluster."""
+    return _document(*_instances(names, network))
+
+
+def google_trust(subject: str, audience: str) -> Document:
+    """Return the trust of a role in one service account of Google's, by its number, with identity
+    tokens that were made for an audience. What AWS calls `aud` is the account, where Google says
+    who asked for a token; `oaud` is the audience.
+    """
+    google = "accounts.google.com"
+    condition = {
+        "StringEquals": {
+            f"{google}:aud": subject,
+            f"{google}:oaud": audience,
+            f"{google}:sub": subject,
+        }
+    }
+    who = {"Federated": google}
+    action = ["sts:AssumeRoleWithWebIdentity"]
+    return _document(make_statement("Trust", action, condition=condition, Principal=who))
+
+
 def spot_notice(names: Names) -> Document:
     """Return the permissions of `spot_notice`: to write notices, and look for rows."""
     table = [names.table_arn]
@@ -189,6 +212,11 @@ def journal(names: Names, groups: Sequence[str]) -> Statement:
     arns = [names.any_log_group_arn(group) for group in groups]
     actions = ["logs:CreateLogStream", "logs:PutLogEvents"]
     return make_statement("Journal", actions, [f"{arn}:*" for arn in arns])
+
+
+def journals(names: Names, groups: Sequence[str]) -> Document:
+    """Return what instances that fetch their code elsewhere may do: write journals."""
+    return _document(journal(names, groups))
 
 
 def key_use(names: Names, key: str) -> list[Statement]:

@@ -9,6 +9,7 @@ from control_plane.config.pools import ClusterConfig
 from control_plane.config.providers import OfferingConfig
 from infra.aws.default_image import why_not_by_name
 from infra.aws.settings import Settings
+from infra.pool_types import OTHER_TYPE_REMEDY, find_other_types
 
 # As of the tick's policy.
 PUBLIC_PARAMETERS = "/aws/service/"
@@ -53,18 +54,29 @@ def find_pool_problems(settings: Settings, cluster: ClusterConfig) -> list[str]:
         for name in settings.task_roles
         if name not in names
     ]
+    others = find_other_types(cluster, {"aws", *settings.other_clouds}, OTHER_TYPE_REMEDY)
+    elsewhere = [
+        it for side in settings.other_sides.values() for it in side.find_pool_problems(cluster)
+    ]
     return [
         *strangers,
+        *(f"{settings.cluster_config}: pool {name}: {problem}" for name, problem in others),
+        *(f"{settings.cluster_config}: {it}" for it in elsewhere),
         *(
             f"{settings.cluster_config}: pool {name}: {problem}"
             for name, provider in aws_pools(cluster)
-            for problem in (
-                *_place_problems(settings, provider),
-                *_type_problems(settings, provider),
-                *_image_problems(provider),
-                *_tag_problems(settings, provider),
-            )
+            for problem in find_place_problems(settings, provider)
         ),
+    ]
+
+
+def find_place_problems(settings: Settings, provider: AwsProvider) -> list[str]:
+    """Return what a pool says that cannot run in the network and account of the settings."""
+    return [
+        *_place_problems(settings, provider),
+        *_type_problems(settings, provider),
+        *_image_problems(provider),
+        *_tag_problems(settings, provider),
     ]
 
 

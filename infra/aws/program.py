@@ -29,6 +29,7 @@ from infra.aws.stack import TeamStack
 from infra.aws.terraform import PROVIDER
 from infra.aws.zones import default_zones
 from infra.findings import Finding
+from infra.side_settings import check_sides, drain_sides, render_commands
 from infra.sources import REPOSITORY
 from infra.stack_program import (
     PROJECT,
@@ -134,7 +135,8 @@ def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding
     cluster = check_cluster(_read_cluster_config(Path(settings.cluster_config)))
     if problems := find_pool_problems(settings, cluster):
         raise SettingsInvalid(problems)
-    return judge(settings, cluster, read_account(settings, cluster, aws_clients(settings.region)))
+    facts = read_account(settings, cluster, aws_clients(settings.region))
+    return [*judge(settings, cluster, facts), *check_sides(settings.other_sides, cluster)]
 
 
 def deployer_policy(team: str, stack_config: Mapping[str, object], of_key: bool) -> str:
@@ -150,7 +152,15 @@ def deployer_policy(team: str, stack_config: Mapping[str, object], of_key: bool)
 def drain(team: str, stack_config: Mapping[str, object], progress: Progress) -> DrainReport:
     """End the instances of a team's cluster. Raises DrainFailed, SettingsInvalid."""
     settings = _read_settings(team, stack_config)
-    return draining.drain(settings.names, aws_clients(settings.region), progress)
+    report = draining.drain(settings.names, aws_clients(settings.region), progress)
+    return drain_sides(settings.other_sides, report, progress)
+
+
+def trust_commands(team: str, stack_config: Mapping[str, object]) -> str:
+    """Return the scripts that make the cluster's sides in other clouds. Raises SettingsInvalid."""
+    settings = _read_settings(team, stack_config)
+    cluster = check_cluster(_read_cluster_config(Path(settings.cluster_config)))
+    return render_commands(settings.other_sides, cluster)
 
 
 def find_leftovers(team: str, stack_config: Mapping[str, object]) -> list[str]:
@@ -238,6 +248,7 @@ PROGRAM = StackProgram(
     find_leftovers=find_leftovers,
     rollback=rollback,
     prune=prune,
+    trust_commands=trust_commands,
     stores=STORES,
     archives=ARCHIVES,
     terraform=PROVIDER,

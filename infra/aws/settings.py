@@ -13,6 +13,8 @@ from infra.aws import company_settings as company
 from infra.aws import trial_settings
 from infra.aws.names import Names
 from infra.aws.trial_settings import DataBucket
+from infra.other_sides import Launcher, OtherSide
+from infra.side_settings import find_side_problems, open_sides, parse_other_clouds
 from infra.stack_program import SettingsInvalid
 
 ARCHITECTURES: Final = ("arm64", "x86_64")
@@ -103,10 +105,22 @@ class Settings:
     """By pool, the ARN of the role of its trials' code, in place of `data_buckets`."""
     image_repositories: tuple[str, ...] = ()
     """Private repositories of ECR that images of trials are pulled from."""
+    other_clouds: Mapping[str, Any] = field(default_factory=dict)
+    """What the cluster has for pools in other clouds, by their names."""
 
     @property
     def names(self) -> Names:
         return Names(self.team, self.account, self.region, self.iam_path, self.iam_prefix)
+
+    @property
+    def other_sides(self) -> dict[str, OtherSide]:
+        """The sides of the cluster in other clouds."""
+        return open_sides(self.other_clouds, launcher_of(self.names))
+
+
+def launcher_of(names: Names) -> Launcher:
+    """Return the tick, which launches in other clouds too, by its role."""
+    return Launcher("aws", names.account, names.team, names.role("tick"))
 
 
 def parse_settings(team: str, texts: Mapping[str, str]) -> Settings:
@@ -135,7 +149,9 @@ def parse_settings(team: str, texts: Mapping[str, str]) -> Settings:
         raise SettingsInvalid(problems)
     region = values["region"]
     settings = Settings(**{"zones": (f"{region}a", f"{region}b"), **values})
-    if problems := trial_settings.find_inconsistencies(values, settings.names):
+    problems += trial_settings.find_inconsistencies(values, settings.names)
+    problems += find_side_problems(settings.other_clouds, launcher_of(settings.names))
+    if problems:
         raise SettingsInvalid(problems)
     return settings
 
@@ -169,7 +185,8 @@ def _text_parser(pattern: str, expected: str) -> Callable[[str], str]:
     return parse
 
 
-def _parse_region(text: str) -> str:
+def parse_region(text: str) -> str:
+    """Return the name of a region. Raises ValueError for what is none, or of another partition."""
     # Every ARN begins with `arn:aws:`, and whoever proves an identity asks at amazonaws.com.
     if _OTHER_PARTITION.match(text):
         raise ValueError(
@@ -258,7 +275,7 @@ _TEAM_EXPECTED: Final = (
 _parse_path: Final = _text_parser(r"[^\x00-\x1f]+", "the path of a file")
 _FIELDS: Final[dict[str, Callable[[str], object]]] = {
     "account": _text_parser(r"[0-9]{12}", "the 12 digits of an AWS account, in quotes"),
-    "region": _parse_region,
+    "region": parse_region,
     "clusterConfig": _parse_path,
     "adminSha256": _text_parser("[0-9a-f]{64}", "64 hexadecimal digits, the SHA-256 of a token"),
     "zones": _parse_zones,
@@ -280,6 +297,7 @@ _FIELDS: Final[dict[str, Callable[[str], object]]] = {
     "privateSubnets": _parse_bool,
     **company.PARSERS,
     **trial_settings.PARSERS,
+    "otherClouds": lambda text: parse_other_clouds(text, "aws"),
 }
 _KNOWN: Final = ", ".join(_FIELDS)
 _REQUIRED: Final = tuple(

@@ -22,6 +22,8 @@ from infra.aws.storage import (
     make_table,
     put_configuration,
 )
+from infra.side_settings import describe_sides
+from lambdas.other_clouds import VARIABLE
 
 
 class TeamStack(pulumi.ComponentResource):
@@ -102,13 +104,21 @@ def _function_settings(
             **({"DETCLOUD_KMS_KEY": key} if (key := scope.settings.kms_key) else {}),
             **({"DETCLOUD_ORIGIN_SHA256": _sha256(secret)} if secret else {}),
             **_trial_grants(scope.settings, roles),
+            **_other_clouds(scope.settings),
         },
         "tick": {
             "DETCLOUD_GC_FUNCTION": scope.names.live_function("checkpoint_gc"),
             "DETCLOUD_SUGGEST_FUNCTION": scope.names.live_function("suggest"),
             "DETCLOUD_NETWORK": network,
+            **_other_clouds(scope.settings),
         },
     }
+
+
+def _other_clouds(settings: Settings) -> dict[str, str]:
+    """Return the variable of what the cluster has in other clouds."""
+    described = describe_sides(settings.other_sides)
+    return {VARIABLE: described} if described else {}
 
 
 def _trial_grants(settings: Settings, roles: Roles) -> dict[str, Any]:

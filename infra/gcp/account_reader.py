@@ -10,8 +10,8 @@ from control_plane.config.pools import ClusterConfig
 from control_plane.gcp.zones import region_of
 from infra.gcp.account_facts import Policy, Project, ProjectFacts, TypeFacts, Unknown
 from infra.gcp.deployer import HOST_PERMISSIONS, permissions_needed
-from infra.gcp.draining import COMPUTE
 from infra.gcp.google_api import NOT_FOUND, GoogleApi, GoogleError, read_pages
+from infra.gcp.instance_ends import COMPUTE
 from infra.gcp.purchases import list_purchases
 from infra.gcp.settings import Settings
 

@@ -2,32 +2,12 @@
 so that nothing begins anew.
 """
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
-
 from infra.gcp.functions import SIZES
-from infra.gcp.google_api import NOT_FOUND, GoogleApi, GoogleError, read_or_none, read_pages
+from infra.gcp.google_api import NOT_FOUND, GoogleApi, GoogleError, read_or_none
+from infra.gcp.instance_ends import VISIBLE_SECONDS, Clock, end_until_quiet, list_parts
 from infra.gcp.names import OTHER_ACCOUNTS, Names
 from infra.stack_program import DrainFailed, DrainReport, Progress
 from lambdas.gcp.function_names import FUNCTIONS
-from provisioner.clouds.provider import CLUSTER_TAG
-
-# Compute Engine may show an instance later than it answers with its operation.
-VISIBLE_SECONDS: Final = 15.0
-LOOK_SECONDS: Final = 5.0
-END_SECONDS_MAX: Final = 900.0
-COMPUTE: Final = "https://compute.googleapis.com/compute/v1"
-_ENDED: Final = frozenset({"TERMINATED", "STOPPED"})
-
-
-@dataclass(frozen=True)
-class Clock:
-    """Seconds that pass, and a wait for them."""
-
-    seconds: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
 
 
 def drain(
@@ -43,7 +23,7 @@ def drain(
     try:
         _refuse_protected(names, api)
         quiet_at = clock.seconds() + _stop_tick(names, api, progress)
-        instances = _end_instances(names, api, progress, clock, quiet_at)
+        instances = end_until_quiet(names, api, progress, clock, quiet_at)
     except GoogleError as error:
         raise DrainFailed(f"Google did not take it, try again: {error}") from None
     progress(f"{instances} instances ended")
@@ -92,7 +72,7 @@ def find_leftovers(names: Names, api: GoogleApi) -> list[str]:
     found = [name for name, url in places.items() if read_or_none(api, url) is not None]
     return [
         *found,
-        *(f"{kind} {it}" for kind in ("instance", "disk") for it in _list(names, api, kind)),
+        *(f"{kind} {it}" for kind in ("instance", "disk") for it in list_parts(names, api, kind)),
     ]
 
 
@@ -129,54 +109,3 @@ def _stop_tick(names: Names, api: GoogleApi, progress: Progress) -> float:
         return 0.0
     progress(f"the function {tick} is stopped: nothing is launched from now on")
     return SIZES["tick"].seconds_max + VISIBLE_SECONDS
-
-
-def _end_instances(
-    names: Names, api: GoogleApi, progress: Progress, clock: Clock, quiet_at: float
-) -> int:
-    """End all instances, and those of a launch that was under way; return how many there were."""
-    ended: set[str] = set()
-    give_up_at = clock.seconds() + END_SECONDS_MAX
-    while True:
-        living = _list(names, api, "instance")
-        fresh = {place: status for place, status in living.items() if status != "STOPPING"}
-        # A deletion that is under way is not asked for again.
-        fresh = {place: it for place, it in fresh.items() if place not in ended or it in _ENDED}
-        if fresh:
-            progress(f"ending {', '.join(sorted(it.rpartition('/')[2] for it in fresh))}")
-            for place in sorted(fresh):
-                _delete(api, place)
-            ended |= set(fresh)
-        now = clock.seconds()
-        if not living and now >= quiet_at:
-            return len(ended)
-        if now >= give_up_at:
-            left = ", ".join(sorted(it.rpartition("/")[2] for it in living))
-            raise DrainFailed(
-                f"{left} did not end in {END_SECONDS_MAX:g} s; look at them in the console, and "
-                "try again"
-            )
-        clock.sleep(LOOK_SECONDS)
-
-
-def _list(names: Names, api: GoogleApi, kind: str) -> dict[str, str]:
-    """Return the status of the cluster's instances or disks by their paths: those with its label,
-    in all zones.
-    """
-    url = f"{COMPUTE}/projects/{names.project}/aggregated/{kind}s"
-    url += f"?filter=labels.{CLUSTER_TAG}%3D{names.cluster}"
-    found = {}
-    for page in read_pages(api, url):
-        for scope, it in page.get("items", {}).items():
-            for item in it.get(f"{kind}s", ()):
-                place = f"projects/{names.project}/{scope}/{kind}s/{item['name']}"
-                found[place] = str(item.get("status", ""))
-    return found
-
-
-def _delete(api: GoogleApi, place: str) -> None:
-    try:
-        api.call("DELETE", f"{COMPUTE}/{place}")
-    except GoogleError as error:
-        if error.status != NOT_FOUND:
-            raise

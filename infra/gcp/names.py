@@ -22,6 +22,8 @@ _ACCOUNT_ENDINGS: Final = {
     "storage": "store",
     "events": "events",
     "build": "build",
+    # Of a cluster whose functions run in another cloud: the account that launches here.
+    "launcher": "launch",
 }
 
 
@@ -69,6 +71,15 @@ class Names:
     def part(self, name: str) -> str:
         """Return the name of a part: a service, a trigger, a network."""
         return f"{self.cluster}-{name.replace('_', '-')}"
+
+    @property
+    def network_path(self) -> str:
+        """The path of the network, where one is made for the cluster."""
+        return f"projects/{self.project}/global/networks/{self.part('network')}"
+
+    def subnetwork_path(self, region: str) -> str:
+        """Return the path of the subnetwork in a region, where one is made for the cluster."""
+        return f"projects/{self.project}/regions/{region}/subnetworks/{self.part(region)}"
 
     def url(self, function: str) -> str:
         """Return the address of a function, which Cloud Run makes of its name."""

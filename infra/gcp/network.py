@@ -3,17 +3,14 @@ outside open a connection. With private subnetworks instances have no public add
 Cloud NAT, which costs something as long as it is there.
 """
 
-import ipaddress
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import pulumi
 from pulumi_gcp import compute
 
+from infra.gcp.ranges import subnetwork_ranges
 from infra.gcp.scope import Scope
-
-RANGE: Final = ipaddress.ip_network("10.64.0.0/12")
-SUBNETWORK_BITS: Final = 16
 
 
 def make_subnetworks(scope: Scope) -> tuple[Any, Mapping[str, Any]]:
@@ -32,10 +29,10 @@ def make_subnetworks(scope: Scope) -> tuple[Any, Mapping[str, Any]]:
         mtu=8896,
         opts=scope.options(),
     )
-    blocks = list(RANGE.subnets(new_prefix=SUBNETWORK_BITS))
     subnetworks = {}
-    for region, block in zip(scope.settings.subnetwork_regions, blocks, strict=False):
-        subnetworks[region] = _make_subnetwork(scope, network, region, str(block))
+    regions = scope.settings.subnetwork_regions
+    for region, block in zip(regions, subnetwork_ranges(), strict=False):
+        subnetworks[region] = _make_subnetwork(scope, network, region, block)
         if scope.settings.private_subnets:
             _make_way_out(scope, network, region)
     _make_firewall(scope, network)

@@ -144,12 +144,21 @@ def _tick(names: Names, regions: tuple[str, ...]) -> list[Grant]:
     agents' code, and the functions that it starts.
     """
     return [
-        Grant("tick", "instances", Place(PROJECT), instance_condition(names)),
-        Grant("tick", "give_account", Place("account", "instance")),
-        *(Grant("tick", "use_subnetworks", Place("subnetwork", it)) for it in regions),
+        *list_launch_grants("tick", names, regions),
         Grant("tick", "read_objects", OBJECTS, _folder_condition(names, CONFIGURATION)),
         Grant("tick", "keep_objects", OBJECTS, _folder_condition(names, AGENT_CODE)),
         *(Grant("tick", "start_functions", Place("service", it)) for it in STARTED_BY_TICK),
+    ]
+
+
+def list_launch_grants(account: str, names: Names, regions: tuple[str, ...]) -> list[Grant]:
+    """Return the grants of an account that launches: instances of this cluster, with their account
+    and subnetworks.
+    """
+    return [
+        Grant(account, "instances", Place(PROJECT), instance_condition(names)),
+        Grant(account, "give_account", Place("account", "instance")),
+        *(Grant(account, "use_subnetworks", Place("subnetwork", it)) for it in regions),
     ]
 
 

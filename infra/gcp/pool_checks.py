@@ -3,11 +3,14 @@ nobody's answer.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from control_plane.config.pools import ClusterConfig
 from control_plane.gcp.pool_provider import GcpProvider
 from control_plane.gcp.zones import region_of
+from infra.gcp.names import Names
 from infra.gcp.settings import Settings
+from infra.pool_types import OTHER_TYPE_REMEDY, find_other_types
 
 
 def gcp_pools(cluster: ClusterConfig) -> Iterator[tuple[str, GcpProvider]]:
@@ -17,13 +20,37 @@ def gcp_pools(cluster: ClusterConfig) -> Iterator[tuple[str, GcpProvider]]:
             yield pool.pool_name, pool.provider
 
 
+@dataclass(frozen=True)
+class PoolPlace:
+    """The place of pools: the `names` of the cluster in its project, the `regions` that have
+    subnetworks, the setting that says the project, and the one that adds a region.
+    """
+
+    names: Names
+    regions: tuple[str, ...]
+    project_setting: str
+    region_setting: str
+
+
 def find_pool_problems(settings: Settings, cluster: ClusterConfig) -> list[str]:
     """Return what pools say that cannot run in the stack, a line each."""
-    return [
-        f"{settings.cluster_config}: pool {name}: {problem}"
-        for name, provider in gcp_pools(cluster)
-        for problem in _problems(settings, provider)
+    where = "detcloud:network" if settings.network else "detcloud:regions"
+    place = PoolPlace(settings.names, settings.subnetwork_regions, "detcloud:project", where)
+    others = find_other_types(cluster, {"gcp", *settings.other_clouds}, OTHER_TYPE_REMEDY)
+    sides = settings.other_sides.values()
+    elsewhere = [it for side in sides for it in side.find_pool_problems(cluster)]
+    found = [
+        f"pool {name}: {problem}"
+        for name, problem in (
+            *others,
+            *(
+                (name, problem)
+                for name, provider in gcp_pools(cluster)
+                for problem in find_place_problems(place, provider)
+            ),
+        )
     ]
+    return [f"{settings.cluster_config}: {it}" for it in (*found, *elsewhere)]
 
 
 def pool_region(settings: Settings, provider: GcpProvider) -> str:
@@ -31,30 +58,31 @@ def pool_region(settings: Settings, provider: GcpProvider) -> str:
     return provider.region or region_of(provider.zone) or settings.region
 
 
-def _problems(settings: Settings, provider: GcpProvider) -> Iterator[str]:
-    if provider.project not in ("", settings.project):
+def find_place_problems(place: PoolPlace, provider: GcpProvider) -> Iterator[str]:
+    """Yield what a pool says that cannot be at its place."""
+    names = place.names
+    if provider.project not in ("", names.project):
         yield (
-            f"provider.project is {provider.project}: expected {settings.project}, where the stack "
-            "is; leave it out"
+            f"provider.project is {provider.project}: expected {names.project}, as "
+            f"{place.project_setting} says; leave it out"
         )
     if provider.name_prefix:
         yield (
             f"provider.name_prefix is {provider.name_prefix}: expected none, for the tick may end "
-            f"instances alone whose names begin with {settings.names.instance_prefix}; leave it out"
+            f"instances alone whose names begin with {names.instance_prefix}; leave it out"
         )
     email = provider.service_account.email
-    if email not in ("", settings.names.email("instance")):
+    if email not in ("", names.email("instance")):
         yield (
             f"provider.service_account.email is {email}: expected none, for instances prove who "
-            "they are by the stack's own account, and the tick may give them no other; leave it out"
+            "they are by the cluster's own account, and it may give them no other; leave it out"
         )
-    region = pool_region(settings, provider)
-    if region not in settings.subnetwork_regions:
-        known = ", ".join(settings.subnetwork_regions)
-        where = "detcloud:network" if settings.network else "detcloud:regions"
+    region = provider.region or region_of(provider.zone) or names.region
+    if region not in place.regions:
+        known = ", ".join(place.regions)
         yield (
-            f"its instances are to be in {region}: expected one of {known}, where the stack has "
-            f"subnetworks; add it to {where}"
+            f"its instances are to be in {region}: expected one of {known}, where there are "
+            f"subnetworks for them; add it to {place.region_setting}"
         )
     for offering in provider.offerings:
         if offering.zone and region_of(offering.zone) != region:

@@ -26,6 +26,7 @@ from infra.gcp.rollback import move_functions
 from infra.gcp.settings import Settings, parse_settings
 from infra.gcp.stack import TeamStack
 from infra.gcp.terraform import PROVIDER
+from infra.side_settings import check_sides, drain_sides, render_commands
 from infra.sources import REPOSITORY
 from infra.stack_program import (
     PROJECT,
@@ -131,7 +132,8 @@ def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding
     cluster = check_cluster(_read_cluster_config(Path(settings.cluster_config)))
     if problems := find_pool_problems(settings, cluster):
         raise SettingsInvalid(problems)
-    return judge(settings, cluster, read_project(settings, cluster, RestApi(settings.project)))
+    facts = read_project(settings, cluster, RestApi(settings.project))
+    return [*judge(settings, cluster, facts), *check_sides(settings.other_sides, cluster)]
 
 
 def deployer_policy(team: str, stack_config: Mapping[str, object], of_key: bool) -> str:
@@ -144,8 +146,16 @@ def deployer_policy(team: str, stack_config: Mapping[str, object], of_key: bool)
 
 def drain(team: str, stack_config: Mapping[str, object], progress: Progress) -> DrainReport:
     """End the instances of a team's cluster. Raises DrainFailed, SettingsInvalid."""
-    names = _read_settings(team, stack_config).names
-    return draining.drain(names, RestApi(names.project), progress)
+    settings = _read_settings(team, stack_config)
+    report = draining.drain(settings.names, RestApi(settings.project), progress)
+    return drain_sides(settings.other_sides, report, progress)
+
+
+def trust_commands(team: str, stack_config: Mapping[str, object]) -> str:
+    """Return the scripts that make the cluster's sides in other clouds. Raises SettingsInvalid."""
+    settings = _read_settings(team, stack_config)
+    cluster = check_cluster(_read_cluster_config(Path(settings.cluster_config)))
+    return render_commands(settings.other_sides, cluster)
 
 
 def finish(team: str, stack_config: Mapping[str, object], progress: Progress) -> None:
@@ -251,4 +261,5 @@ PROGRAM: Final = StackProgram(
     terraform=PROVIDER,
     run_export=run_export,
     finish=finish,
+    trust_commands=trust_commands,
 )

@@ -22,6 +22,8 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from infra.gcp.names import Names
+from infra.other_sides import Launcher, OtherSide
+from infra.side_settings import find_side_problems, open_sides, parse_other_clouds
 from infra.stack_program import SettingsInvalid
 
 REGIONS_MAX: Final = 16
@@ -41,14 +43,21 @@ _KEY: Final = r"^projects/[a-z0-9.:-]+/locations/[a-z0-9-]+/keyRings/[\w-]+/cryp
 _IMAGE: Final = r"^[a-z0-9][a-z0-9./_-]+@sha256:[0-9a-f]{64}$"
 _LABEL_KEY: Final = r"^[a-z][a-z0-9_-]{0,62}$"
 
+ProjectId = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{4,28}[a-z0-9]$")]
+ProjectNumber = Annotated[str, StringConstraints(pattern=r"^[0-9]{5,15}$")]
 Region = Annotated[str, StringConstraints(pattern=_REGION)]
 Path = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f]+$")]
 
 
-def _check_different(values: tuple[str, ...]) -> tuple[str, ...]:
+def check_different(values: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the values. Raises ValueError where two are the same."""
     if len(set(values)) != len(values):
         raise ValueError("they are not different")
     return values
+
+
+def _check_clouds(given: dict[str, Any]) -> dict[str, Any]:
+    return parse_other_clouds(json.dumps(given), "gcp")
 
 
 def _check_keys(labels: dict[str, str]) -> dict[str, str]:
@@ -80,11 +89,11 @@ class Settings(BaseModel):
     )
 
     team: str
-    project: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{4,28}[a-z0-9]$")] = Field(
+    project: ProjectId = Field(
         description="the id of a project: 6 to 30 small letters, digits and hyphens"
     )
     """Another project is not touched, whosever the credentials are."""
-    project_number: Annotated[str, StringConstraints(pattern=r"^[0-9]{5,15}$")] = Field(
+    project_number: ProjectNumber = Field(
         description="the project's number, which `gcloud projects describe PROJECT` shows"
     )
     """Addresses of functions and names of buckets are made of it."""
@@ -99,7 +108,7 @@ class Settings(BaseModel):
     regions: Annotated[
         tuple[Region, ...],
         Field(min_length=1, max_length=REGIONS_MAX),
-        AfterValidator(_check_different),
+        AfterValidator(check_different),
     ] = Field(default=(), description=f"a list of 1 to {REGIONS_MAX} different regions")
     """The regions in which the stack makes subnetworks; its own unless it is said."""
     network: Network | None = Field(
@@ -169,10 +178,19 @@ class Settings(BaseModel):
     """Whether instances of the stack's own network have no public address, and go out by Cloud
     NAT.
     """
+    other_clouds: Annotated[dict[str, Any], AfterValidator(_check_clouds)] = Field(
+        default={}, description="a map of what there is in aws"
+    )
+    """What the cluster has for pools in other clouds, by their names."""
 
     @property
     def names(self) -> Names:
         return Names(self.team, self.project, self.project_number, self.region)
+
+    @property
+    def other_sides(self) -> dict[str, OtherSide]:
+        """The sides of the cluster in other clouds."""
+        return open_sides(self.other_clouds, launcher_of(self.names))
 
     @property
     def host_subnetworks(self) -> tuple[str, ...]:
@@ -184,6 +202,11 @@ class Settings(BaseModel):
     def subnetwork_regions(self) -> tuple[str, ...]:
         """The regions in which instances can be."""
         return tuple(self.network.subnetworks) if self.network else self.regions or (self.region,)
+
+
+def launcher_of(names: Names) -> Launcher:
+    """Return the tick, which launches in other clouds too, by its service account."""
+    return Launcher("gcp", names.project, names.team, names.email("tick"))
 
 
 def subnetwork_project(path: str, project: str) -> str:
@@ -233,7 +256,7 @@ def _describe(error: ErrorDetails, texts: Mapping[str, str]) -> str:
 
 def _find_inconsistencies(settings: Settings) -> list[str]:
     """Return the problems of settings that are right by themselves and wrong together."""
-    found = []
+    found = find_side_problems(settings.other_clouds, launcher_of(settings.names))
     if settings.network is not None and settings.regions:
         found.append("detcloud:regions is for the stack's own network: leave out it or network")
     if settings.network is not None and settings.private_subnets:

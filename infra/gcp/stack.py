@@ -17,6 +17,8 @@ from infra.gcp.policies import list_grants
 from infra.gcp.scope import Scope
 from infra.gcp.settings import Settings
 from infra.gcp.storage import make_buckets, make_database, put_configuration
+from infra.side_settings import describe_sides
+from lambdas.other_clouds import VARIABLE
 
 
 class TeamStack(pulumi.ComponentResource):
@@ -105,15 +107,18 @@ def _function_settings(
     scope: Scope, accounts: Accounts, network: pulumi.Output[str]
 ) -> dict[str, dict[str, Any]]:
     """Return the environment variables of single functions, besides those of all."""
-    names = scope.names
+    names, described = scope.names, describe_sides(scope.settings.other_sides)
+    others = {VARIABLE: described} if described else {}
     return {
         "api": {
             "DETCLOUD_INSTANCE_ACCOUNT": accounts.email("instance"),
             "DETCLOUD_STORAGE_ACCOUNT": accounts.email("storage"),
+            **others,
         },
         "tick": {
             "DETCLOUD_GC_URL": names.url("checkpoint_gc"),
             "DETCLOUD_SUGGEST_URL": names.url("suggest"),
             "DETCLOUD_NETWORK": network,
+            **others,
         },
     }

@@ -7,14 +7,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from control_plane.aws import state_table as dynamodb
-from lambdas.adapters import Adapters
 from lambdas.aws.clients import lazy_client
 from lambdas.builder import Cluster
+from lambdas.deployed_adapters import DeployedAdapters
 from lambdas.lazy_client import LazyClient
 
 if TYPE_CHECKING:
@@ -26,10 +25,9 @@ if TYPE_CHECKING:
     from control_plane.aws.trial_grants import StsTrialGrants
     from control_plane.checkpoint_stores.types.s3 import S3
     from control_plane.fleet.notices import InstanceNotice
-    from control_plane.fleet.records import IntentRow
     from control_plane.objects.signing import HmacUrlSigner
     from lambdas.api_probe import ApiProbe
-    from provisioner.clouds.aws.launch_request import Ec2Settings
+    from lambdas.other_clouds import HostParts
     from provisioner.clouds.aws.provider import Ec2Clouds
     from provisioner.clouds.provider import CloudProvider
     from provisioner.model import ProvisionerSettings
@@ -40,12 +38,10 @@ ADMINISTRATOR = "administrator"
 _FUNCTIONS = {"checkpoint_gc": "GC_FUNCTION", "suggest": "SUGGEST_FUNCTION"}
 
 
-class AwsAdapters(Adapters):
+class AwsAdapters(DeployedAdapters):
     """DynamoDB, S3, STS, EC2 and Lambda, in the environment's region and with its credentials."""
 
-    provider_types = frozenset({"aws"})
-    checks_endpoints = True
-    has_suggest_function = True
+    own_type = "aws"
 
     @cached_property
     def cluster_id(self) -> str:
@@ -94,7 +90,7 @@ class AwsAdapters(Adapters):
         return HmacUrlSigner(secrets.token_bytes(32))
 
     @cached_property
-    def identity_verifier(self) -> AwsIdentityVerifier:
+    def own_verifier(self) -> AwsIdentityVerifier:
         from control_plane.aws.instance_identity import AwsIdentityVerifier
 
         return AwsIdentityVerifier(self.cluster_id, _setting("INSTANCE_ROLE"), _token_service_url())
@@ -125,9 +121,8 @@ class AwsAdapters(Adapters):
 
         return StaticTokens({_setting("ADMIN_SHA256"): Principal(ADMINISTRATOR, Role.ADMIN)})
 
-    def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
+    def own_cloud(self, settings: ProvisionerSettings) -> CloudProvider:
         """Return the EC2 of a pool. Raises CloudError."""
-        self._check_provider_type(settings)
         return self._ec2_clouds.cloud(settings)
 
     def instance_notices(self) -> Iterable[InstanceNotice]:
@@ -147,73 +142,26 @@ class AwsAdapters(Adapters):
         return ApiProbe(_setting("API_URL"), self.clock)
 
     @cached_property
-    def _ec2_clouds(self) -> Ec2Clouds:
+    def host_parts(self) -> HostParts:
         from lambdas.agent_code_keeper import AgentCodeKeeper
-        from lambdas.aws.boot import user_data
-        from provisioner.clouds.aws.price_list import PriceList
-        from provisioner.clouds.aws.provider import Ec2Clouds
-
-        network: Mapping[str, Any] = json.loads(_setting("NETWORK"))
-        sessions = bool(network.get("session_manager"))
-        script = user_data(
-            _setting("API_URL"), self.cluster_id, _agent_code_place(), session_manager=sessions
-        )
+        from lambdas.other_clouds import HostParts
 
         keeper = AgentCodeKeeper(lambda: self.object_store)
+        return HostParts(self.cluster_id, _setting("API_URL"), self.clock, keeper.keep)
 
-        def render_script(request: IntentRow) -> bytes:
-            keeper.keep()
-            return script(request)
+    @cached_property
+    def _ec2_clouds(self) -> Ec2Clouds:
+        from detcloud.shared.aws import new_session
+        from lambdas.aws.ec2_clouds import DeployedPlace, open_clouds
 
-        return Ec2Clouds(
-            render_script,
-            self.clock,
-            complete_settings=lambda settings: complete_network(settings, network),
-            prices=PriceList(_create_price_client, self.clock),
-        )
+        network: Mapping[str, Any] = json.loads(_setting("NETWORK"))
+        place = DeployedPlace(os.environ.get("AWS_REGION", ""), network)
+        return open_clouds(self.host_parts, place, _agent_code_place(), new_session)
 
     def invoke_function(self, name: str) -> None:
         """Start a function of the cluster, and wait for nothing."""
         function = _setting(_FUNCTIONS[name])
         lazy_client("lambda").invoke(FunctionName=function, InvocationType="Event", Payload=b"{}")
-
-
-def complete_network(settings: Ec2Settings, deployed: Mapping[str, Any]) -> Ec2Settings:
-    """Return the settings with the network that was deployed, as far as the pool names none, and
-    with the tags and the key of the stack.
-    """
-    from provisioner.clouds.aws.launch_request import Network, Tag
-
-    pool = settings.network_interface
-    network = Network(
-        # In private subnets a public address would lead nowhere.
-        public_ip=pool.public_ip and deployed.get("public_ip", True),
-        subnet_ids=pool.subnets or tuple(deployed["subnets"].values()),
-        security_group_id=pool.security_group_id or deployed["security_group"],
-    )
-    profile = settings.iam_instance_profile_arn or deployed["instance_profile"]
-    tags = tuple(Tag(key, value) for key, value in deployed.get("tags", {}).items())
-    return replace(
-        settings,
-        region=settings.region or os.environ.get("AWS_REGION", ""),
-        network_interface=network,
-        iam_instance_profile_arn=profile,
-        placement_groups=deployed.get("placement_groups", {}),
-        # A pool's own come later, and so take precedence.
-        custom_tags=(*tags, *settings.custom_tags),
-        kms_key=deployed.get("kms_key", ""),
-    )
-
-
-def _create_price_client() -> Any:
-    """Make a client of the Price List API that holds up no tick for long."""
-    from botocore.config import Config
-
-    from detcloud.shared.aws import new_session
-    from provisioner.clouds.aws.price_list import PRICE_LIST_REGION
-
-    config = Config(retries={"total_max_attempts": 1}, connect_timeout=2, read_timeout=4)
-    return new_session().create_client("pricing", PRICE_LIST_REGION, config=config)
 
 
 def _create_registry_client(region: str, keys: StorageCredentials) -> Any:

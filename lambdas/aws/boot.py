@@ -15,13 +15,22 @@ from lambdas.boot_script import (
 )
 from provisioner.clouds.aws.launch_request import USER_DATA_BYTES_MAX
 
+# Who fetches the agent's code and from where. A bucket in another cloud knows no role of this one:
+# the cluster, which a proof convinces, signs for it.
+OWN_BUCKET = ("fetch_code.py", '"$code_place/$code_sha256"')
+OTHER_BUCKET = (
+    "ask_for_code.py",
+    '"$url/api/v1/instances/$name/agent-code" "$cluster" "$pool" "$code_sha256"',
+)
+
 
 def user_data(
     url: str, cluster: str, code_place: str, *, session_manager: bool = False
 ) -> Callable[[IntentRow], bytes]:
     """Return a function that renders the script of a launch; `url` is the cluster's API, and
-    `code_place` the URL in its bucket below which the agent's code is, by its digest. With
-    `session_manager` Systems Manager may open sessions.
+    `code_place` the URL in its bucket below which the agent's code is, by its digest; without one
+    the instance asks the cluster for it, and proves who it is. With `session_manager` Systems
+    Manager may open sessions.
 
     A script holds no secret but what a pool's `startup_script` itself contains.
     """
@@ -42,7 +51,9 @@ def user_data(
         values["ALLOWED_MOUNTS"] = " ".join(mounts)
         values["FILE_SYSTEM_FOLDERS"] = " ".join(folders)
         values["FILE_SYSTEMS"] = _mount_commands(file_systems)
-        values["FETCH_CODE"] = boot_part("fetch_code.py")
+        values["ROLE_SIGNATURE"] = boot_part("role_signature.py")
+        fetcher, place = OWN_BUCKET if code_place else OTHER_BUCKET
+        values |= {"FETCH_CODE": boot_part(fetcher), "FETCH_FROM": place}
         values["STARTUP_SCRIPT"] = isolated_command(section.get("startup_script") or "")
         script = fill_script("ec2.sh", values)
         # cloud-init unpacks what is compressed; nobody needs that while it fits as it is.

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 from control_plane.gcp.firestore_client import create_client
 from control_plane.gcp.state_table import FirestoreTable
-from lambdas.adapters import Adapters
 from lambdas.builder import Cluster
+from lambdas.deployed_adapters import DeployedAdapters
 
 if TYPE_CHECKING:
     from control_plane.access.tokens import StaticTokens
     from control_plane.checkpoint_stores.types.gcs import Gcs
     from control_plane.fleet.notices import InstanceNotice
-    from control_plane.fleet.records import IntentRow
     from control_plane.gcp.instance_identity import GoogleIdentityVerifier
     from control_plane.gcp.object_store import GcsObjectStore
     from control_plane.gcp.storage_credentials import DownscopedTokenIssuer
     from control_plane.objects.signing import HmacUrlSigner
     from lambdas.api_probe import ApiProbe
+    from lambdas.other_clouds import HostParts
     from provisioner.clouds.gcp.provider import GceClouds
     from provisioner.clouds.provider import CloudProvider
     from provisioner.model import ProvisionerSettings
@@ -36,12 +36,10 @@ STORAGE_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 _FUNCTIONS = {"checkpoint_gc": "GC_URL", "suggest": "SUGGEST_URL"}
 
 
-class GcpAdapters(Adapters):
+class GcpAdapters(DeployedAdapters):
     """Firestore, Cloud Storage, Compute Engine and Cloud Run, by the environment's credentials."""
 
-    provider_types = frozenset({"gcp"})
-    checks_endpoints = True
-    has_suggest_function = True
+    own_type = "gcp"
 
     @cached_property
     def cluster_id(self) -> str:
@@ -94,18 +92,10 @@ class GcpAdapters(Adapters):
         return HmacUrlSigner(secrets.token_bytes(32))
 
     @cached_property
-    def identity_verifier(self) -> GoogleIdentityVerifier:
-        from control_plane.gcp.google_certificates import CERTIFICATES_URL, GoogleCertificates
-        from control_plane.gcp.instance_identity import GoogleIdentityVerifier
+    def own_verifier(self) -> GoogleIdentityVerifier:
+        from lambdas.gcp.verifier import open_verifier
 
-        # Another place than Google's is for emulators: who answers there says who is an instance.
-        place = os.environ.get("DETCLOUD_CERTIFICATES_URL") or CERTIFICATES_URL
-        return GoogleIdentityVerifier(
-            self.cluster_id,
-            _setting("PROJECT"),
-            _setting("INSTANCE_ACCOUNT"),
-            GoogleCertificates(place),
-        )
+        return open_verifier(self.cluster_id, _setting("PROJECT"), _setting("INSTANCE_ACCOUNT"))
 
     @cached_property
     def credential_issuer(self) -> DownscopedTokenIssuer:
@@ -120,9 +110,8 @@ class GcpAdapters(Adapters):
 
         return StaticTokens({_setting("ADMIN_SHA256"): Principal(ADMINISTRATOR, Role.ADMIN)})
 
-    def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
+    def own_cloud(self, settings: ProvisionerSettings) -> CloudProvider:
         """Return the Compute Engine of a pool. Raises CloudError."""
-        self._check_provider_type(settings)
         return self._gce_clouds.cloud(settings)
 
     def instance_notices(self) -> Iterable[InstanceNotice]:
@@ -142,30 +131,26 @@ class GcpAdapters(Adapters):
         return ApiProbe(_setting("API_URL"), self.clock)
 
     @cached_property
-    def _gce_clouds(self) -> GceClouds:
+    def host_parts(self) -> HostParts:
         from lambdas.agent_code_keeper import AgentCodeKeeper
-        from lambdas.gcp.boot import startup_script
-        from provisioner.clouds.gcp.billing_catalog import BillingCatalog
-        from provisioner.clouds.gcp.deployment import add_deployment
-        from provisioner.clouds.gcp.google_api import create_billing_api
-        from provisioner.clouds.gcp.provider import GceClouds
+        from lambdas.gcp.identity_tokens import fetch_identity_token
+        from lambdas.other_clouds import HostParts
 
-        deployed: Mapping[str, Any] = json.loads(_setting("NETWORK"))
-        script = startup_script(_setting("API_URL"), self.cluster_id, _agent_code_place())
-        keeper = AgentCodeKeeper(lambda: self.object_store)
-
-        def render_script(request: IntentRow) -> bytes:
-            keeper.keep()
-            return script(request)
-
-        return GceClouds(
-            render_script,
+        return HostParts(
+            self.cluster_id,
+            _setting("API_URL"),
             self.clock,
-            complete_settings=lambda settings: add_deployment(
-                settings, deployed, _setting("PROJECT"), _setting("REGION")
-            ),
-            prices=BillingCatalog(create_billing_api, self.clock),
+            AgentCodeKeeper(lambda: self.object_store).keep,
+            fetch_identity_token,
         )
+
+    @cached_property
+    def _gce_clouds(self) -> GceClouds:
+        from lambdas.gcp.gce_clouds import DeployedPlace, open_clouds
+
+        network: Mapping[str, Any] = json.loads(_setting("NETWORK"))
+        place = DeployedPlace(_setting("PROJECT"), _setting("REGION"), network)
+        return open_clouds(self.host_parts, place, _agent_code_place())
 
     def invoke_function(self, name: str) -> None:
         """Start a function of the cluster, and wait for nothing but that it begins."""

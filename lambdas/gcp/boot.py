@@ -5,7 +5,10 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from control_plane.agents.agent_code import agent_code
 from control_plane.fleet.records import IntentRow
+from detcloud.shared.gcp_identity import token_audience
+from detcloud.shared.identity_purposes import AGENT_CODE, proven_cluster
 from lambdas.boot_script import (
     check_plain,
     common_values,
@@ -21,7 +24,8 @@ from provisioner.clouds.gcp.launch_request import (
 
 def startup_script(url: str, cluster: str, code_place: str) -> Callable[[IntentRow], bytes]:
     """Return a function that renders the script of a launch; `url` is the cluster's API, and
-    `code_place` the URL in its bucket below which the agent's code is, by its digest.
+    `code_place` the URL in its bucket below which the agent's code is, by its digest. Without one
+    the instance asks the cluster for it, and proves who it is.
 
     A script holds no secret but what a pool's `startup_script` itself contains. The function raises
     ConfigurationError for a section that no script can be made of.
@@ -29,8 +33,10 @@ def startup_script(url: str, cluster: str, code_place: str) -> Callable[[IntentR
 
     def render_script(request: IntentRow) -> bytes:
         section = provider_section(request)
+        asking = proven_cluster(cluster, AGENT_CODE)
         values = {
             **common_values(request, url, cluster, code_place),
+            "CODE_AUDIENCE": token_audience(asking, agent_code().sha256),
             "PREEMPTION_SECONDS": str(preemption_seconds(section)),
             "CLOUD_LOGGING": "1" if section.get("use_cloud_logging") is True else "",
         }

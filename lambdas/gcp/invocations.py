@@ -4,6 +4,8 @@ who calls, which the metadata server makes and Cloud Run checks.
 
 import urllib3
 
+from lambdas.gcp.identity_tokens import fetch_identity_token
+
 # Longer than a function takes to start, and no tick waits for more: whoever is invoked goes on when
 # nobody waits any more.
 ANSWER_SECONDS_MAX = 5.0
@@ -35,14 +37,8 @@ def _identity_headers(url: str, pool: urllib3.PoolManager) -> dict[str, str]:
     """
     if not url.startswith("https://"):
         return {}
-    from google.auth.compute_engine import IDTokenCredentials
-    from google.auth.exceptions import GoogleAuthError
-    from google.auth.transport.urllib3 import Request
-
-    request = Request(pool)
     try:
-        made = IDTokenCredentials(request, url, use_metadata_identity_endpoint=True)
-        made.refresh(request)
-    except GoogleAuthError as error:
-        raise OSError(f"{url} was not invoked: no identity token: {error}") from error
-    return {"Authorization": f"Bearer {made.token}"}
+        token = fetch_identity_token(url, pool)
+    except OSError as error:
+        raise OSError(f"{url} was not invoked: {error}") from error
+    return {"Authorization": f"Bearer {token}"}

@@ -25,19 +25,21 @@ _ID = "#!/bin/sh\nexit 1\n"
 _CURL = """#!{python}
 import argparse, os, sys, time, urllib.error, urllib.request
 parser = argparse.ArgumentParser()
-for flag in ("-f", "-s", "-S", "--retry-all-errors", "--retry-connrefused"):
+for flag in ("-f", "-s", "-S", "-L", "--retry-all-errors", "--retry-connrefused"):
     parser.add_argument(flag, action="store_true")
 for name in ("--retry", "--retry-delay"):
     parser.add_argument(name, type=int, default=0)
 parser.add_argument("-X", default="GET")
 parser.add_argument("-H", action="append", default=[])
 parser.add_argument("-o")
+parser.add_argument("-d", choices=["@-"])
 parser.add_argument("url")
 asked = parser.parse_args()
 url = asked.url.replace("{metadata}", os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", ""))
 lines = [sys.stdin.readline().strip() if line == "@-" else line for line in asked.H]
 headers = dict(line.split(": ", 1) for line in lines)
-request = urllib.request.Request(url, headers=headers, method=asked.X)
+body = sys.stdin.buffer.read().strip() if asked.d else None
+request = urllib.request.Request(url, body, headers, method="POST" if asked.d else asked.X)
 for left in range(asked.retry, -1, -1):
     try:
         content = urllib.request.urlopen(request, timeout=30).read()

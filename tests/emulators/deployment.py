@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from control_plane.aws.state_table import DynamoDbTable
@@ -147,8 +148,16 @@ def account(aws: Ministack, archives: Mapping[str, Path], folder: Path) -> Itera
             machines.end_all()
 
 
-def stack(into: Account, team: str, pools: str) -> Stack:
-    """Make a team's stack, with a configuration of its resource pools."""
+def stack(
+    into: Account,
+    team: str,
+    pools: str,
+    settings: Mapping[str, str] = MappingProxyType({}),
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Stack:
+    """Make a team's stack, with a configuration of its resource pools, and more settings and
+    variables of its functions.
+    """
     config_file = into.folder / f"{team}.yaml"
     config_file.write_text(pools)
     token = f"dct_of-the-administrator-of-{team}"
@@ -159,11 +168,13 @@ def stack(into: Account, team: str, pools: str) -> Stack:
         "detcloud:adminSha256": hashlib.sha256(token.encode()).hexdigest(),
         "detcloud:archive": str(into.archives["functions"]),
         "detcloud:suggestArchive": str(into.archives["suggest"]),
+        **settings,
     }
     urls = {
         "AWS_ENDPOINT_URL": into.aws.url,
         "AWS_ENDPOINT_URL_DYNAMODB": into.tables.url,
         "AWS_ENDPOINT_URL_EC2": into.ec2.url,
+        **environment,
     }
     made = EmulatorMaker(into.aws, environment=urls, streams=False)
     outputs = materialise(run, team, config, made)

@@ -23,6 +23,7 @@ OPEN = {
     # Code that everybody may have, and proofs that stand for a token.
     ("put", f"{V1}/instances/{{instance_id}}/identity"),
     ("put", f"{V1}/instances/{{instance_id}}/boot-report"),
+    ("post", f"{V1}/instances/{{instance_id}}/agent-code"),
     # What a sign-in code or a token in its body stands for.
     ("post", f"{V1}/sessions"),
 }

@@ -191,6 +191,7 @@ def test_a_second_server_on_the_folder_is_refused_in_one_line(quiet: EmbeddedClu
 WITHOUT_TOKEN = {
     "/api/v1/health": 200,
     "/api/v1/objects/{key}": 422,
+    "/api/v1/instances/{instance_id}/agent-code": 422,
     "/api/v1/instances/{instance_id}/boot-report": 422,
     "/api/v1/instances/{instance_id}/identity": 422,
     # A code or a token in the body opens one.

@@ -15,17 +15,15 @@ from control_plane.access.principals import Role
 from control_plane.agents.agent_code import agent_code
 from control_plane.fleet.notices import read_notices
 from control_plane.fleet.records import InstanceRow, InstanceState, IntentRow, Market, Offering
-from control_plane.fleet.rows import encode_row, instance_key
 from control_plane.gcp.google_certificates import GoogleCertificates
 from control_plane.gcp.instance_identity import GoogleIdentityVerifier
-from control_plane.state.table import Expect, Put
 from lambdas.gcp.boot import startup_script
 from tests.emulators.booted_disks import Disks
 from tests.emulators.gce.metadata import MachineMetadata, metadata_server
 from tests.emulators.google_keys import GoogleKeys, certificate_server
 from tests.hostile.live_server import Live
 from tests.patience import wait_until
-from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster, build_cluster
+from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster, build_cluster, put_instance
 from tests.unit.api.exchange import call
 
 pytestmark = pytest.mark.end_to_end
@@ -45,10 +43,9 @@ def cluster(machine: MachineMetadata, tmp_path: Path) -> Iterator[Cluster]:
         verifier = GoogleIdentityVerifier(
             "cluster-1", machine.project, machine.account, GoogleCertificates(certificates)
         )
-        made = build_cluster(tmp_path / "cluster", identity_verifier=verifier)
+        made = build_cluster(tmp_path / "cluster", verifiers={"gcp": verifier})
         row = InstanceRow(machine.name, "default", OFFERING, InstanceState.STARTING, NOW_MS, "i-1")
-        put = Put(instance_key(row), 1, encode_row(row), Expect.ANYTHING)
-        made.services.table.commit((put,))
+        put_instance(made, row, "gcp")
         yield made
 
 

@@ -1,15 +1,18 @@
-"""The routes where an instance of a cloud proves its identity, and tells why its boot failed."""
+"""The routes where an instance of a cloud proves its identity, is given the code of its agent where
+that is in another cloud, and tells why its boot failed.
+"""
 
 import hashlib
 from typing import Annotated
 
-from fastapi import Path
+from fastapi import Path, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
 from control_plane.access.principals import Principal, Role
 from control_plane.access.tokens import token_put
+from control_plane.agents.agent_code import agent_code_key
 from control_plane.agents.identity import (
     InvalidProof,
     Proof,
@@ -18,13 +21,16 @@ from control_plane.agents.identity import (
 )
 from control_plane.api.dependencies import ServicesParameter
 from control_plane.api.request_body import RequestBody
+from control_plane.api.responses import download_or_redirect
 from control_plane.api.route_guards import allow_anyone, guarded_router
 from control_plane.errors import Code, RequestError
 from control_plane.fleet.notices import InstanceNotice, record_notice
+from control_plane.fleet.rows import launched_provider_type
+from control_plane.objects.store import SHA256_PATTERN
 from control_plane.queries.answer import Answer
 from control_plane.services import Services
 from detcloud.shared.boot_log import BOOT_LOG_CHARACTERS_MAX, clean_boot_log
-from detcloud.shared.identity_purposes import BOOT_REPORT
+from detcloud.shared.identity_purposes import AGENT_CODE, BOOT_REPORT
 
 router = guarded_router("instances")
 
@@ -66,6 +72,12 @@ class BootReport(CloudProof):
     report: Annotated[str, Field(min_length=1, max_length=BOOT_LOG_CHARACTERS_MAX)]
 
 
+class CodeRequest(CloudProof):
+    """A request for the agent's code, with a proof that covers its digest."""
+
+    sha256: Annotated[str, Field(pattern=SHA256_PATTERN)]
+
+
 class BootReportAnswer(Answer):
     """The instance whose report was taken."""
 
@@ -88,8 +100,8 @@ def prove(
 ) -> IdentityAnswer:
     """Prove an instance's identity. The proof stands for a token: the instance has none before."""
     proof = Proof(body.token_sha256, body.model_extra or {})
-    _check_signer(services, instance_id, proof)
     pool = body.resource_pool
+    _check_signer(services, instance_id, pool, proof)
     holder = Principal(f"instance {instance_id}", Role.JOIN, pool, agent=instance_id)
     token = token_put(body.token_sha256, holder)
     register_instance_token(services.table, instance_id, pool, proof, token, services.now_ms())
@@ -105,10 +117,8 @@ def report_boot(
     purpose alone: it lets nobody in. The first report counts, of an instance without an agent.
     """
     digest = hashlib.sha256(body.report.encode()).hexdigest()
-    _check_signer(services, instance_id, Proof(digest, body.model_extra or {}, BOOT_REPORT))
-    if not is_booting_instance(services.table, body.resource_pool, instance_id):
-        text = f"pool {body.resource_pool} has no instance {instance_id} that boots"
-        raise RequestError(Code.NOT_FOUND, text)
+    proof = Proof(digest, body.model_extra or {}, BOOT_REPORT)
+    _check_booting(services, instance_id, body.resource_pool, proof)
     # Lines of nothing but what is masked or left out are a report all the same.
     report = clean_boot_log(body.report) or "it wrote nothing"
     notice = InstanceNotice(instance_id, boot_report=report)
@@ -116,11 +126,36 @@ def report_boot(
     return BootReportAnswer(instance_id=instance_id)
 
 
-def _check_signer(services: Services, instance_id: str, proof: Proof) -> None:
-    """Check that the proof is one of the instance."""
-    verifier = services.identity_verifier
+@router.post("/instances/{instance_id}/agent-code")
+@allow_anyone
+def get_code(instance_id: InstanceId, body: CodeRequest, services: ServicesParameter) -> Response:
+    """Redirect an instance that boots to the code of its agent, under a signature that is good for
+    a few minutes. The proof covers the code's digest, for this purpose alone: it lets nobody in.
+    """
+    proof = Proof(body.sha256, body.model_extra or {}, AGENT_CODE)
+    _check_booting(services, instance_id, body.resource_pool, proof)
+    key, now_ms = agent_code_key(body.sha256), services.now_ms()
+    return download_or_redirect(services.objects, key, "application/gzip", now_ms, 303)
+
+
+def _check_booting(services: Services, instance_id: str, pool: str, proof: Proof) -> None:
+    """Check that the proof is one of the instance, which the pool has and whose agent has not
+    connected yet.
+    """
+    _check_signer(services, instance_id, pool, proof)
+    if not is_booting_instance(services.table, pool, instance_id):
+        text = f"pool {pool} has no instance {instance_id} that boots"
+        raise RequestError(Code.NOT_FOUND, text)
+
+
+def _check_signer(services: Services, instance_id: str, pool: str, proof: Proof) -> None:
+    """Check that the proof is one of the instance, by the cloud that the cluster launches the
+    pool's instances in: whoever proves something does not choose who vouches for it.
+    """
+    verifier = services.find_verifier(launched_provider_type(services.table, pool))
     if verifier is None:
-        raise RequestError(Code.NOT_FOUND, "this cluster has no instances that prove who they are")
+        text = f"pool {pool} has no instances that prove who they are"
+        raise RequestError(Code.NOT_FOUND, text)
     try:
         signer = verifier.verify_proof(proof)
     except ValidationError as error:

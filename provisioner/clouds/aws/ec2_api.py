@@ -44,15 +44,18 @@ class Ec2Api(Protocol):
     def terminate_instances(self, **request: Any) -> dict[str, Any]: ...
 
 
-def create_ec2_client(region: str) -> Ec2Api:
-    """Create a client that never retries a call. Raises NotAllowed, ConfigurationError."""
+def create_ec2_client(region: str, session: Any = None) -> Ec2Api:
+    """Create a client that never retries a call, of a session of botocore or else with the
+    environment's credentials. Raises NotAllowed, ConfigurationError.
+    """
     config = Config(
         retries={"total_max_attempts": 1},
         connect_timeout=CONNECT_SECONDS,
         read_timeout=ANSWER_SECONDS,
     )
     with translate_errors():
-        client: Ec2Api = new_session().create_client("ec2", region or None, config=config)
+        made = session or new_session()
+        client: Ec2Api = made.create_client("ec2", region or None, config=config)
         return client
 
 

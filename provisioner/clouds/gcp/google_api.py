@@ -3,7 +3,8 @@ Google's errors translated to ours.
 
 Google's client of Compute Engine takes 1.5 s to import, which would be most of a function's start.
 `DETCLOUD_COMPUTE_ENDPOINT` and `DETCLOUD_BILLING_ENDPOINT` name other addresses than Google's,
-which get no credentials of ours.
+which get no credentials of Google's: none, or those of another token service, where
+`DETCLOUD_STS_ENDPOINT` names one.
 """
 
 import json
@@ -43,24 +44,27 @@ Authorize = Callable[[str, str], Mapping[str, str]]
 """Makes the headers that let a request, of a method and a URL, do what it asks for."""
 
 
-def create_compute_api() -> "GoogleApi":
-    """Create an API of Compute Engine's calls below `projects`, with the environment's credentials,
-    which are looked for at the first call.
+def create_compute_api(credentials: Any = None) -> "GoogleApi":
+    """Create an API of Compute Engine's calls below `projects`, with the credentials, or else those
+    of the environment, which are looked for at the first call.
     """
     pool = _connection_pool(ANSWER_SECONDS_MAX)
     other = os.environ.get("DETCLOUD_COMPUTE_ENDPOINT")
     if other:
-        return GoogleApi(pool, lambda method, url: {}, other.rstrip("/") + COMPUTE_PATH)
-    return GoogleApi(pool, _CredentialHeaders(pool), COMPUTE)
+        root = other.rstrip("/") + COMPUTE_PATH
+        return GoogleApi(pool, _headers_elsewhere(pool, credentials), root)
+    return GoogleApi(pool, _CredentialHeaders(pool, credentials), COMPUTE)
 
 
-def create_billing_api() -> "GoogleApi":
-    """Create an API of the catalogue of prices that holds up no tick for long."""
+def create_billing_api(credentials: Any = None) -> "GoogleApi":
+    """Create an API of the catalogue of prices that holds up no tick for long, with credentials as
+    `create_compute_api` has them.
+    """
     pool = _connection_pool(CATALOGUE_SECONDS_MAX)
     other = os.environ.get("DETCLOUD_BILLING_ENDPOINT")
     if other:
-        return GoogleApi(pool, lambda method, url: {}, other.rstrip("/"))
-    return GoogleApi(pool, _CredentialHeaders(pool), BILLING)
+        return GoogleApi(pool, _headers_elsewhere(pool, credentials), other.rstrip("/"))
+    return GoogleApi(pool, _CredentialHeaders(pool, credentials), BILLING)
 
 
 def _connection_pool(answer_seconds: float) -> urllib3.PoolManager:
@@ -71,12 +75,19 @@ def _connection_pool(answer_seconds: float) -> urllib3.PoolManager:
     )
 
 
-class _CredentialHeaders:
-    """The headers of the environment's credentials."""
+def _headers_elsewhere(pool: urllib3.PoolManager, credentials: Any) -> Authorize:
+    """Return what authorizes requests to an address that is not Google's."""
+    if credentials is not None and os.environ.get("DETCLOUD_STS_ENDPOINT"):
+        return _CredentialHeaders(pool, credentials)
+    return lambda method, url: {}
 
-    def __init__(self, pool: urllib3.PoolManager) -> None:
+
+class _CredentialHeaders:
+    """The headers of the credentials, or of the environment's."""
+
+    def __init__(self, pool: urllib3.PoolManager, credentials: Any) -> None:
         self._request = Request(pool)
-        self._credentials: Any = None
+        self._credentials = credentials
 
     def __call__(self, method: str, url: str) -> Mapping[str, str]:
         if self._credentials is None:

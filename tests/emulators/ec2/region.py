@@ -61,7 +61,8 @@ class Region:
     have; `placement_groups`: their names, None where any is taken; `reservations`: of capacity, as
     they are described, by their ids; launches look at none. `keys`: those of a machine's role, as
     its metadata names them. `sleepers`: so many of the next machines never boot. Of each other one
-    `on_running` and `on_terminated` hear once; see `tend`.
+    `on_running` and `on_terminated` hear once; see `tend`. `lets_in` says whether a call with an
+    Authorization header, "" for none, is answered at all.
     """
 
     clock: Callable[[], int]
@@ -79,6 +80,7 @@ class Region:
     reservations: dict[str, Result] = field(default_factory=dict)
     sleepers: int = 0
     keys: Callable[[Machine], Mapping[str, str]] = made_up_keys
+    lets_in: Callable[[str], bool] = lambda authorization: True
     on_running: Callable[[Machine], None] = lambda machine: None
     on_terminated: Callable[[Machine], None] = lambda machine: None
     machines: dict[str, Machine] = field(default_factory=dict)

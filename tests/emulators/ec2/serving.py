@@ -150,6 +150,8 @@ class _Handler(BaseHTTPRequestHandler):
         parsed = PROTOCOL_PARSERS["ec2"](operation).parse(request)
         serializer = SERIALIZERS["ec2"](operation)
         try:
+            if not self.account.region.lets_in(self.headers.get("Authorization", "")):
+                raise Ec2Error("AuthFailure", "AWS was not able to validate the credentials")
             status, found = 200, serializer.serialize(call(self.account.region, action, parsed))
         except Ec2Error as error:
             status, found = error.status, serializer.serialize(error)

@@ -79,7 +79,8 @@ class Project:
     market, which is "spot" or "on-demand"; `not_offered`: types that a zone does not have. `late`:
     what cannot be had is told by the operation and not by the call. `sleepers`: so many of the next
     machines never boot. Of each other one `on_running` and `on_terminated` hear once, and
-    `on_notice`, with the seconds that are left; see `tend`.
+    `on_notice`, with the seconds that are left; see `tend`. `lets_in` says whether a call with an
+    Authorization header, "" for none, is answered at all.
     """
 
     clock: Callable[[], int]
@@ -101,6 +102,7 @@ class Project:
     late: bool = False
     bulk_operations_max: int = 10
     sleepers: int = 0
+    lets_in: Callable[[str], bool] = lambda authorization: True
     on_running: Callable[[Machine], None] = lambda machine: None
     on_notice: Callable[[Machine, int], None] = lambda machine, seconds: None
     on_terminated: Callable[[Machine], None] = lambda machine: None

@@ -157,12 +157,14 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         url = urlsplit(self.path)
         content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        query = dict(parse_qsl(url.query))
+        query, project = dict(parse_qsl(url.query)), self.account.project
         try:
+            if not project.lets_in(self.headers.get("Authorization", "")):
+                raise GceError(401, "authError", "Invalid Credentials")
             status, found = (
                 200,
                 call(
-                    self.account.project,
+                    project,
                     self.command,
                     unquote(url.path),
                     query,

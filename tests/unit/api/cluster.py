@@ -3,10 +3,13 @@
 import gzip
 import hashlib
 import io
+import json
 import tarfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from fastapi import FastAPI
@@ -29,11 +32,14 @@ from control_plane.api.route_guards import Caller, allow_anyone, guarded_router,
 from control_plane.checkpoint_stores.types.directory import Directory
 from control_plane.config.storage import CheckpointStorage
 from control_plane.engine.engine import Engine
+from control_plane.fleet.records import FleetRow, InstanceRow
+from control_plane.fleet.rows import FLEETS, encode_row, instance_key
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
 from control_plane.objects.store import model_code_key
 from control_plane.services import Services
 from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import Expect, Key, Put
 from tests.engine_timing import UNHURRIED
 from tests.unit.api.exchange import HOST, Answer, call
 
@@ -93,7 +99,7 @@ class Cluster:
 def build_cluster(
     root: Path,
     providers: frozenset[str] = frozenset(),
-    identity_verifier: IdentityVerifier | None = None,
+    verifiers: Mapping[str, IdentityVerifier] = MappingProxyType({}),
     credential_issuer: CredentialIssuer | None = None,
     checkpoints: CheckpointStorage | None = None,
     trial_grants: TrialGrants | None = None,
@@ -130,12 +136,20 @@ def build_cluster(
         checkpoints=checkpoints,
         long_polls=long_polls,
         providers=providers,
-        identity_verifier=identity_verifier,
+        find_verifier=verifiers.get,
         credential_issuer=credential_issuer,
         trial_grants=trial_grants,
     )
     engine.execute_command(addresses.pool("default"), PoolConfigured("default"))
     return Cluster(create_app(services), objects, signer, services, long_polls, clock)
+
+
+def put_instance(cluster: Cluster, row: InstanceRow, provider_type: str) -> None:
+    """Have an instance in the books, and its pool's fleet, which a type of provider launched."""
+    fleet = FleetRow(row.pool, json.dumps({"kind": provider_type}))
+    bodies = {Key(FLEETS, row.pool): encode_row(fleet), instance_key(row): encode_row(row)}
+    puts = [Put(key, 1, body, Expect.ANYTHING) for key, body in bodies.items()]
+    cluster.services.table.commit(puts)
 
 
 @cache

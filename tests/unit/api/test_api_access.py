@@ -26,6 +26,7 @@ OPEN = {
     ("GET", "/ui"),
     ("GET", "/ui/{path:path}"),
     # The proof in its body stands for a token.
+    ("POST", "/api/v1/instances/{instance_id}/agent-code"),
     ("PUT", "/api/v1/instances/{instance_id}/boot-report"),
     ("PUT", "/api/v1/instances/{instance_id}/identity"),
 }

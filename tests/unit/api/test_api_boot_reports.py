@@ -12,14 +12,13 @@ from control_plane.fleet.notices import InstanceNotice, read_notices
 from control_plane.fleet.records import InstanceState
 from detcloud.shared.boot_log import BOOT_LOG_CHARACTERS_MAX
 from detcloud.shared.identity_purposes import BOOT_REPORT
-from tests.unit.api.cluster import NOW_MS, V1, Cluster, build_cluster
+from tests.unit.api.cluster import NOW_MS, V1, Cluster, build_cluster, put_instance
 from tests.unit.api.exchange import Answer, call
 from tests.unit.api.test_api_instances import (
     INSTANCE,
     ROW,
     FakeIdentityVerifier,
     enrol,
-    put_instance_row,
 )
 
 REPORT = "E: no route to host, password=hunter2\ndetcloud: the boot failed"
@@ -32,8 +31,8 @@ def verifier() -> FakeIdentityVerifier:
 
 @pytest.fixture
 def cluster(tmp_path: Path, verifier: FakeIdentityVerifier) -> Cluster:
-    cluster = build_cluster(tmp_path, identity_verifier=verifier)
-    put_instance_row(cluster, ROW)
+    cluster = build_cluster(tmp_path, verifiers={"aws": verifier})
+    put_instance(cluster, ROW, "aws")
     return cluster
 
 
@@ -88,7 +87,7 @@ def test_who_knows_a_report_cannot_join_with_it(cluster: Cluster) -> None:
 def test_an_instance_that_does_not_boot_any_more_has_nothing_to_report(
     cluster: Cluster, row: Any
 ) -> None:
-    put_instance_row(cluster, row)
+    put_instance(cluster, row, "aws")
     answer = report(cluster)
     assert (answer.status, answer.code) == (404, "not_found")
     assert notices(cluster) == []

@@ -10,9 +10,7 @@ import pytest
 from control_plane.agents.identity import IDENTITIES, InvalidProof, Proof
 from control_plane.aws.instance_identity import AwsProof
 from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offering
-from control_plane.fleet.rows import encode_row, instance_key
-from control_plane.state.table import Expect, Put
-from tests.unit.api.cluster import NOW_MS, V1, Cluster, build_cluster
+from tests.unit.api.cluster import NOW_MS, V1, Cluster, build_cluster, put_instance
 from tests.unit.api.exchange import Answer, call
 
 INSTANCE = "i-0123456789abcdef0"
@@ -58,13 +56,9 @@ def verifier() -> FakeIdentityVerifier:
 
 @pytest.fixture
 def cluster(tmp_path: Path, verifier: FakeIdentityVerifier) -> Cluster:
-    cluster = build_cluster(tmp_path, identity_verifier=verifier)
-    put_instance_row(cluster, ROW)
+    cluster = build_cluster(tmp_path, verifiers={"aws": verifier})
+    put_instance(cluster, ROW, "aws")
     return cluster
-
-
-def put_instance_row(cluster: Cluster, row: InstanceRow) -> None:
-    cluster.services.table.commit((Put(instance_key(row), 1, encode_row(row), Expect.ANYTHING),))
 
 
 def proof_body(token: str = TOKEN) -> dict[str, Any]:
@@ -197,8 +191,8 @@ def test_a_body_that_is_no_object_is_refused(cluster: Cluster, content: Any) -> 
 
 
 def test_the_fields_of_a_proof_are_those_of_the_verifiers_cloud(tmp_path: Path) -> None:
-    cluster = build_cluster(tmp_path, identity_verifier=OtherIdentityVerifier())
-    put_instance_row(cluster, ROW)
+    cluster = build_cluster(tmp_path, verifiers={"aws": OtherIdentityVerifier()})
+    put_instance(cluster, ROW, "aws")
     content = {
         "resource_pool": "default",
         "token_sha256": hashlib.sha256(TOKEN.encode()).hexdigest(),
@@ -212,16 +206,16 @@ def test_the_fields_of_a_proof_are_those_of_the_verifiers_cloud(tmp_path: Path) 
 
 def test_an_instance_that_is_not_wanted_is_not_let_in(cluster: Cluster) -> None:
     prove(cluster)
-    put_instance_row(cluster, replace(ROW, state=InstanceState.TERMINATING))
+    put_instance(cluster, replace(ROW, state=InstanceState.TERMINATING), "aws")
     assert enrol(cluster).status == 403
 
 
 def test_an_instance_whose_row_is_not_written_yet_asks_again(
     tmp_path: Path, verifier: FakeIdentityVerifier
 ) -> None:
-    cluster = build_cluster(tmp_path, identity_verifier=verifier)
+    cluster = build_cluster(tmp_path, verifiers={"aws": verifier})
     assert prove(cluster).code == "not_found"
-    put_instance_row(cluster, ROW)
+    put_instance(cluster, ROW, "aws")
     assert prove(cluster).status == 200
 
 

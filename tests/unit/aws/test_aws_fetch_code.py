@@ -12,12 +12,17 @@ from pathlib import Path
 
 import pytest
 
+from control_plane.agents.agent_code import agent_code, keep_agent_code
+from control_plane.aws.instance_identity import AwsIdentityVerifier
+from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offering
 from infra.aws import policies
 from infra.aws.names import Names
 from tests.emulators.ministack import ACCOUNT, REGION, Ministack
+from tests.hostile.live_server import Live
 from tests.patience import PROCESS_SECONDS_MAX
+from tests.unit.api.cluster import NOW_MS, build_cluster, put_instance
 
-SCRIPT = Path(__file__).parents[3] / "images/boot/fetch_code.py"
+BOOT = Path(__file__).parents[3] / "images/boot"
 NAMES = Names("fetching", ACCOUNT, REGION)
 ROLE = "metadata-role"
 
@@ -69,13 +74,23 @@ def metadata(strict_aws: Ministack) -> Iterator[str]:
 
 
 def fetch(aws: Ministack, metadata: str, key: str, path: Path) -> subprocess.CompletedProcess[str]:
-    # The first refusal ends it: a real boot asks for half a minute.
-    code = f"import runpy; runpy.run_path({str(SCRIPT)!r}, run_name='__main__')"
     url = f"{aws.url}/{NAMES.objects}/{key}"
-    sleepless = "import time; time.sleep = lambda _: None\n"
+    return run_script("fetch_code.py", aws, metadata, url, REGION, str(path))
+
+
+def run_script(
+    name: str, aws: Ministack, metadata: str, *words: str
+) -> subprocess.CompletedProcess[str]:
+    # The first refusal ends it: a real boot asks for half a minute.
+    code = f"import runpy; runpy.run_path({str(BOOT / name)!r}, run_name='__main__')"
+    sleepless = "import sys, time; time.sleep = lambda _: None\n"
+    sleepless += f"sys.path.insert(0, {str(BOOT)!r})\n"
     return subprocess.run(
-        [sys.executable, "-I", "-S", "-c", sleepless + code, url, REGION, str(path)],
-        env={"AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata},
+        [sys.executable, "-I", "-S", "-c", sleepless + code, *words],
+        env={
+            "AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata,
+            "AWS_ENDPOINT_URL_STS": aws.url,
+        },
         capture_output=True,
         text=True,
         timeout=PROCESS_SECONDS_MAX,
@@ -95,3 +110,32 @@ def test_its_role_opens_nothing_else(strict_aws: Ministack, metadata: str, tmp_p
     assert not (tmp_path / "code").exists()
     with pytest.raises(urllib.error.HTTPError, match="HTTP Error 403"):
         urllib.request.urlopen(f"{strict_aws.url}/{NAMES.objects}/agent-code/abc")
+
+
+def test_an_instance_of_another_clouds_cluster_proves_itself_for_its_code(
+    strict_aws: Ministack, metadata: str, tmp_path: Path
+) -> None:
+    role = f"arn:aws:iam::{ACCOUNT}:role/{NAMES.role('instance')}"
+    verifier = AwsIdentityVerifier("cluster-1", role, strict_aws.url)
+    cluster = build_cluster(tmp_path / "cluster", verifiers={"aws": verifier})
+    offering = Offering("g5/a/spot", "g5.xlarge", "a", Market.SPOT, 1)
+    row = InstanceRow("i-1", "on-aws", offering, InstanceState.STARTING, NOW_MS, "intent-1")
+    put_instance(cluster, row, "aws")
+    keep_agent_code(cluster.objects)
+    digest, live = agent_code().sha256, Live(cluster)
+    live.start()
+    try:
+
+        def ask(name: str, pool: str) -> subprocess.CompletedProcess[str]:
+            url = f"http://127.0.0.1:{live.port}/api/v1/instances/{name}/agent-code"
+            asked = (url, "cluster-1", pool, digest, REGION, str(tmp_path / name))
+            return run_script("ask_for_code.py", strict_aws, metadata, *asked)
+
+        done = ask("i-1", "on-aws")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert (tmp_path / "i-1").read_bytes() == agent_code().content
+        # It asks for its own, in the pool that launched it.
+        assert "HTTP Error 403" in ask("i-2", "on-aws").stdout
+        assert "HTTP Error 404" in ask("i-1", "default").stdout
+    finally:
+        live.stop()

@@ -13,10 +13,8 @@ from pydantic import ValidationError
 
 from control_plane.agents.identity import InvalidProof, Proof
 from control_plane.fleet.records import InstanceRow, InstanceState, Market, Offering
-from control_plane.fleet.rows import encode_row, instance_key
 from control_plane.gcp.google_certificates import ASK_SECONDS_MIN, GoogleCertificates
 from control_plane.gcp.instance_identity import GoogleIdentityVerifier
-from control_plane.state.table import Expect, Put
 from detcloud.agent.gcp.instance_identity import request_identity
 from detcloud.agent.gcp.metadata import GceMetadata
 from detcloud.shared.identity_purposes import BOOT_REPORT, proven_cluster
@@ -27,7 +25,7 @@ from tests.emulators.google_keys import (
     encode_part,
     token_part,
 )
-from tests.unit.api.cluster import NOW_MS, V1, build_cluster
+from tests.unit.api.cluster import NOW_MS, V1, build_cluster, put_instance
 from tests.unit.api.exchange import call
 
 CLUSTER, DIGEST = "detcloud-vision", "d" * 64
@@ -263,12 +261,11 @@ def test_an_instance_joins_by_its_own_token_and_by_no_other_ones(
     tmp_path: Path,
 ) -> None:
     """The way of a proof through the API, to the agent's enrolment."""
-    cluster = build_cluster(tmp_path, identity_verifier=verifier)
+    cluster = build_cluster(tmp_path, verifiers={"gcp": verifier})
     offering = Offering("n1/a/spot", "n1-standard-4", "us-central1-a", Market.SPOT, 1)
     for name in (machine.name, "detcloud-vision-other"):
         row = InstanceRow(name, "default", offering, InstanceState.STARTING, NOW_MS, "intent-1")
-        put = Put(instance_key(row), 1, encode_row(row), Expect.ANYTHING)
-        cluster.services.table.commit((put,))
+        put_instance(cluster, row, "gcp")
     join_token = "dct_of-the-instance"
     digest = sha256(join_token.encode()).hexdigest()
     identity = keys.sign(machine.claims(f"detcloud/{cluster.services.cluster_id}/{digest}"))

@@ -137,6 +137,7 @@ ACCEPTED: list[tuple[Rule, str, str]] = [
     (each_sdk_has_one_home, "bench/states.py", "import sqlite3"),
     (each_cloud_stays_in_its_folders, "lambdas/aws/tick.py", "import control_plane.aws"),
     (each_cloud_stays_in_its_folders, "infra/aws/stack.py", "import pulumi_aws as aws"),
+    (each_cloud_stays_in_its_folders, "lambdas/gcp/tick.py", "from google.auth import aws"),
     (each_cloud_stays_in_its_folders, "infra/clouds.py", "PROGRAMS = {'aws': 'infra.aws.x'}"),
     (each_cloud_stays_in_its_folders, AGENT, "import_module(f'detcloud.agent.{cloud}.x')"),
     (each_cloud_stays_in_its_folders, API, "CLOUD = 'aws'\nFILE = 'docs/aws.md'"),

@@ -18,7 +18,8 @@ from infra.aws.settings import parse_settings
 from infra.aws.terraform import PROVIDER
 from infra.stack_program import SettingsInvalid
 from infra.terraform.export import export
-from lambdas.aws.adapters import AwsAdapters, complete_network
+from lambdas.aws.adapters import AwsAdapters
+from lambdas.aws.ec2_clouds import DeployedPlace, complete_network
 from provisioner.clouds.aws.launch_request import (
     Ec2Settings,
     Tag,
@@ -134,7 +135,8 @@ def test_everything_has_the_companys_tags(bank: Graph) -> None:
 def test_instances_are_private_encrypted_and_tagged(bank: Graph) -> None:
     environment = bank.inputs_of("Function")["tick"]["environment"]["variables"]
     pool = Ec2Settings(custom_tags=(Tag("cost-center", "43"), Tag("ours", "yes")))
-    settings = complete_network(pool, json.loads(environment["DETCLOUD_NETWORK"]))
+    place = DeployedPlace("us-east-1", json.loads(environment["DETCLOUD_NETWORK"]))
+    settings = complete_network(pool, place)
     offering = Offering("g5.xlarge/spot", "g5.xlarge", "", Market.SPOT, 1)
     intent = IntentRow("1", "detcloud-bank", "gpus", offering, 1, "t", 0)
     data = launch_template_data(intent, settings, b"", "/dev/sda1")

@@ -250,7 +250,7 @@ def test_pools_whose_images_nobody_has_are_told_of_once(
         f"{AWS}]\n{IMAGE}",
         AWS.replace("aws}", "aws}, " + IMAGE) + "]",
         AWS.replace("aws}", "aws, image_id: ami-0123456789abcdef0}") + "]",
-        "resource_pools: [{pool_name: default, provider: {type: local}}]",
+        "resource_pools: [{pool_name: default}]",
     ],
 )
 def test_a_pool_that_says_where_its_image_is_needs_no_warning(
@@ -460,6 +460,15 @@ def test_the_policy_is_that_of_the_settings(run: Run) -> None:
     assert table["Resource"] == ["arn:aws:dynamodb:us-east-1:111111111111:table/detcloud-vision"]
     statement = json.loads(run("policy", "--key")[1]["policy"])
     assert statement["Principal"] == {"Service": "logs.us-east-1.amazonaws.com"}
+
+
+def test_the_commands_for_another_cloud_are_those_of_the_settings(run: Run, settings: Path) -> None:
+    assert run("trust") == (0, {"commands": ""})
+    side = '{"project": "acme-ml", "projectNumber": "12345", "region": "us-central1"}'
+    settings.write_text(f"{SETTINGS}  detcloud:otherClouds: {{gcp: {side}}}\n")
+    code, found = run("trust")
+    assert (code, found["commands"].splitlines()[0]) == (0, "#!/bin/bash")
+    assert "gcloud iam workload-identity-pools create detcloud-vision " in found["commands"]
 
 
 def test_a_pool_that_cannot_run_is_refused_wherever_it_goes(run: Run, settings: Path) -> None:

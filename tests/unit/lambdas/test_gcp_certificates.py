@@ -23,6 +23,7 @@ def test_certificates_of_another_place_than_googles_are_taken_where_a_function_h
     token = machine.keys.sign(machine.claims(f"detcloud/{CLUSTER}/{DIGEST}"))
     with certificate_server(machine.keys) as url:
         monkeypatch.setenv("DETCLOUD_CERTIFICATES_URL", url)
-        verifier = GcpAdapters().identity_verifier
+        verifier = GcpAdapters().find_verifier("gcp")
+        assert verifier is not None
         assert verifier.verify_proof(Proof(DIGEST, {"identity_token": token}, "")) == machine.name
     assert machine.keys.requests == 1

@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 
 from control_plane.agents.agent_code import agent_code
-from control_plane.agents.identity import Proof
+from control_plane.agents.identity import InvalidProof, Proof
 from control_plane.fleet.records import IntentRow, Market, Offering
 from control_plane.gcp.google_certificates import GoogleCertificates
 from control_plane.gcp.instance_identity import GoogleIdentityVerifier
-from detcloud.shared.identity_purposes import BOOT_REPORT
+from detcloud.shared.identity_purposes import AGENT_CODE, BOOT_REPORT
 from lambdas.gcp.boot import startup_script
 from provisioner.clouds.gcp.launch_request import STARTUP_SCRIPT_BYTES_MAX
 from provisioner.clouds.provider import ConfigurationError
@@ -82,11 +82,15 @@ def test_a_startup_script_may_be_anything_and_mounts_plain_paths_alone() -> None
 
 @dataclass
 class Cloud:
-    """A bucket that takes the machine's tokens alone, and an API that is told of failed boots."""
+    """A bucket that takes the machine's tokens alone, or a signature of the API's, and an API that
+    is told of failed boots and asked for code. `signed` is what the signature leads to.
+    """
 
     machine: MachineMetadata
     url: str = ""
     reports: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    signed: bytes = agent_code().content
 
 
 @pytest.fixture
@@ -95,6 +99,9 @@ def cloud() -> Iterator[Cloud]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            if self.path == "/objects/signed":
+                self._answer(200, found.signed)
+                return
             bearer = self.headers.get("Authorization", "").removeprefix("Bearer ")
             is_known = bearer in found.machine.access_tokens
             is_there = self.path == f"/objects/agent-code/{agent_code().sha256}"
@@ -106,8 +113,15 @@ def cloud() -> Iterator[Cloud]:
             found.reports.append((self.path, body))
             self._answer(200, b"{}")
 
-        def _answer(self, status: int, content: bytes) -> None:
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            found.requests.append((self.path, body))
+            self._answer(303, b"", f"{found.url}/objects/signed")
+
+        def _answer(self, status: int, content: bytes, place: str = "") -> None:
             self.send_response(status)
+            if place:
+                self.send_header("Location", place)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
@@ -136,9 +150,11 @@ STUBS = {
 }
 
 
-def boot(cloud: Cloud, root: Path, fails: str = "") -> tuple[int, list[str]]:
+def boot(
+    cloud: Cloud, root: Path, fails: str = "", *, elsewhere: bool = False
+) -> tuple[int, list[str]]:
     """Run the script on a machine whose disk is `root`; its status, and the commands that a test
-    does not let run here.
+    does not let run here. `elsewhere`: the cluster's bucket is in another cloud.
     """
     programs = root / "bin"
     programs.mkdir(exist_ok=True)
@@ -148,7 +164,8 @@ def boot(cloud: Cloud, root: Path, fails: str = "") -> tuple[int, list[str]]:
         path.write_text(f'#!/bin/bash\necho "{name} $*" >> "$DETCLOUD_ROOT/said"\n{ends}\n')
         path.chmod(0o755)
     (root / "said").unlink(missing_ok=True)
-    text = script(url=cloud.url, place=f"{cloud.url}/objects/agent-code")
+    place = "" if elsewhere else f"{cloud.url}/objects/agent-code"
+    text = script(url=cloud.url, place=place)
     with metadata_server(cloud.machine) as host:
         done = subprocess.run(
             ["bash"],
@@ -216,3 +233,34 @@ def test_a_bucket_that_is_closed_to_the_machine_ends_it(cloud: Cloud, tmp_path: 
     status, said = boot(cloud, tmp_path)
     assert status != 0
     assert said[-1] == "systemctl poweroff"
+
+
+def test_a_machine_of_another_clouds_cluster_proves_itself_for_its_code(
+    cloud: Cloud, tmp_path: Path
+) -> None:
+    status, said = boot(cloud, tmp_path, elsewhere=True)
+    assert status == 0, (tmp_path / "var/log/detcloud-boot.log").read_text()
+    assert said[-1] == "systemctl enable --now detcloud-agent.service"
+    assert (tmp_path / "opt/detcloud/detcloud/agent/gcp/instance.py").is_file()
+    [(path, body)] = cloud.requests
+    assert path == f"/api/v1/instances/{cloud.machine.name}/agent-code"
+    digest = agent_code().sha256
+    assert (body.pop("resource_pool"), body.pop("sha256")) == ("gpus", digest)
+    with certificate_server(cloud.machine.keys) as url:
+        verifier = GoogleIdentityVerifier(
+            CLUSTER, cloud.machine.project, cloud.machine.account, GoogleCertificates(url)
+        )
+        assert verifier.verify_proof(Proof(digest, body, AGENT_CODE)) == cloud.machine.name
+        # For nothing else: it lets nobody in.
+        with pytest.raises(InvalidProof, match="was made for something else"):
+            verifier.verify_proof(Proof(digest, body))
+    # No token that opens anything was asked for.
+    assert cloud.machine.access_tokens == []
+
+
+def test_code_that_is_not_what_was_launched_is_not_run(cloud: Cloud, tmp_path: Path) -> None:
+    cloud.signed = b"something else"
+    status, said = boot(cloud, tmp_path, elsewhere=True)
+    assert status != 0
+    assert said[-1] == "systemctl poweroff"
+    assert not (tmp_path / "opt/detcloud/detcloud").exists()

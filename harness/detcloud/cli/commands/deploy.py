@@ -190,6 +190,18 @@ def print_policy(cloud: DeployableCloud, arguments: Namespace) -> int:
     return 0
 
 
+def print_trust_commands(cloud: DeployableCloud, arguments: Namespace) -> int:
+    """Print the scripts for whoever manages the other clouds."""
+    _, answer = _run_deployment("trust", cloud, arguments)
+    if not answer["commands"]:
+        raise DetcloudError(
+            "there is nothing to make: detcloud:otherClouds in the stack's settings says what it "
+            "has in other clouds; docs/resource-pools.md shows it"
+        )
+    sys.stdout.write(answer["commands"])
+    return 0
+
+
 def add_export_arguments(parser: ArgumentParser) -> None:
     _add_stack_options(parser)
     parser.add_argument(
@@ -298,6 +310,7 @@ HANDLERS: Handlers = {
             ("rollback", add_rollback_arguments, roll_back_cluster),
             ("prune", _add_stack_options, prune_versions),
             ("policy", add_policy_arguments, print_policy),
+            ("trust", _add_stack_options, print_trust_commands),
             ("destroy", add_destroy_arguments, destroy_cluster),
         )
     },

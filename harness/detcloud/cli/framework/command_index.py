@@ -334,6 +334,7 @@ _CLUSTER = (
             ("rollback", f"let a cluster on {cloud.title} run as the deployment before"),
             ("prune", f"remove what no rollback of a cluster on {cloud.title} needs any more"),
             ("policy", f"print what whoever deploys to {cloud.title} may have to do"),
+            ("trust", f"print what makes the side in other clouds of a cluster on {cloud.title}"),
             ("destroy", f"end a team's cluster on {cloud.title}, and leave nothing"),
         )
     ),

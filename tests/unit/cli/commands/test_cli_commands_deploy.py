@@ -258,6 +258,18 @@ def test_the_deployers_policy_is_printed_as_it_is(detcloud: Detcloud, child: Chi
     assert "--key" in child.words
 
 
+def test_the_commands_for_another_cloud_are_printed_as_they_are(
+    detcloud: Detcloud, child: Child
+) -> None:
+    child.answer = {"commands": "#!/bin/bash\ngcloud services enable sts.googleapis.com\n"}
+    done = detcloud("deploy", "trust", "aws", "--team", "vision")
+    assert (done.code, done.out, child.hows) == (0, child.answer["commands"], ["trust"])
+    child.answer = {"commands": ""}
+    done = detcloud("deploy", "trust", "aws", "--team", "vision")
+    assert done.code == 1
+    assert "there is nothing to make: detcloud:otherClouds" in done.err
+
+
 # A second cloud is one line of the registry, as the modules find it when they are imported.
 SECOND = """
 import sys

@@ -1,0 +1,131 @@
+"""The side on Google Cloud of a cluster whose functions run in another cloud."""
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from control_plane.config.pools import ClusterConfig
+from infra.findings import Finding
+from infra.gcp.google_api import GoogleApi, GoogleError, RestApi
+from infra.gcp.instance_ends import end_instances
+from infra.gcp.names import Names
+from infra.gcp.pool_checks import PoolPlace, find_place_problems, gcp_pools
+from infra.gcp.settings import (
+    REGIONS_MAX,
+    ProjectId,
+    ProjectNumber,
+    Region,
+    check_different,
+)
+from infra.gcp.side_checks import find_side_findings
+from infra.gcp.side_policies import Trust
+from infra.gcp.side_script import render_script
+from infra.other_sides import Launcher
+from infra.stack_program import DrainFailed, Progress
+from provisioner.clouds.provider import CLUSTER_TAG
+
+EXPECTED: Final = (
+    '{"project": ID, "projectNumber": "NUMBER", "region": REGION} of a project of Google Cloud, '
+    f'and for pools in more of its regions "regions": [REGION] with at most {REGIONS_MAX}'
+)
+
+
+class SideSettings(BaseModel):
+    """The setting that describes a side."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True
+    )
+
+    project: ProjectId
+    project_number: ProjectNumber
+    region: Region
+    """That of pools that name none."""
+    regions: Annotated[
+        tuple[Region, ...],
+        Field(max_length=REGIONS_MAX),
+        AfterValidator(check_different),
+    ] = ()
+    """The regions in which it has subnetworks, besides."""
+
+
+class GoogleSide:
+    """A cluster's side on Google Cloud. `api` makes the calls of whoever deploys."""
+
+    def __init__(
+        self, settings: SideSettings, launcher: Launcher, api: GoogleApi | None = None
+    ) -> None:
+        project, number = settings.project, settings.project_number
+        self._names = Names(launcher.team, project, number, settings.region)
+        self._trust = Trust(self._names, launcher)
+        self._regions = tuple(dict.fromkeys((settings.region, *settings.regions)))
+        self._api = api or RestApi(project)
+
+    def variables(self) -> Mapping[str, Any]:
+        """Return what `lambdas.gcp.other_pools` opens the side by."""
+        names = self._names
+        subnetworks = {it: names.subnetwork_path(it) for it in self._regions}
+        return {
+            "project": names.project,
+            "region": names.region,
+            "provider": self._trust.provider,
+            "launcher": names.email("launcher"),
+            "instance": names.email("instance"),
+            "network": {
+                "network": names.network_path,
+                "subnetworks": subnetworks,
+                "tags": [names.cluster],
+                "public_ip": True,
+                "labels": {CLUSTER_TAG: names.cluster},
+                # What the launcher may do goes by names of instances.
+                "name_prefix": names.instance_prefix,
+            },
+        }
+
+    def commands(self, cluster: ClusterConfig) -> str:
+        """Return the script of gcloud's commands that make the side."""
+        return render_script(self._trust, self._regions, logs_instances=_has_logging_pools(cluster))
+
+    def find_pool_problems(self, cluster: ClusterConfig) -> list[str]:
+        """Return what pools on Google Cloud say that cannot run in the side."""
+        place = PoolPlace(
+            self._names, self._regions, "detcloud:otherClouds", "`regions` of gcp there"
+        )
+        return [
+            f"pool {name}: {problem}"
+            for name, provider in gcp_pools(cluster)
+            for problem in find_place_problems(place, provider)
+        ]
+
+    def find_findings(self, cluster: ClusterConfig) -> list[Finding]:
+        """Check whether the side is there."""
+        logs = _has_logging_pools(cluster)
+        return find_side_findings(self._trust, self._regions, self._api, logs_instances=logs)
+
+    def end_instances(self, progress: Progress) -> int:
+        """End the cluster's instances there; return how many. Raises DrainFailed."""
+        try:
+            return end_instances(self._names, self._api, progress)
+        except GoogleError as error:
+            raise DrainFailed(
+                f"instances in {self._names.project} may be left: Google did not take it: {error}; "
+                "`gcloud auth application-default login` makes credentials; then try again"
+            ) from None
+
+
+def open_side(value: object, launcher: Launcher) -> GoogleSide:
+    """Return the side that a setting's value describes. Raises ValueError with what was
+    expected.
+    """
+    try:
+        settings = SideSettings.model_validate_json(json.dumps(value))
+    except ValidationError:
+        raise ValueError(EXPECTED) from None
+    return GoogleSide(settings, launcher)
+
+
+def _has_logging_pools(cluster: ClusterConfig) -> bool:
+    return any(provider.use_cloud_logging for _, provider in gcp_pools(cluster))

@@ -1,0 +1,64 @@
+"""The adapters of hosts that are clouds: their pools are their own, or in another cloud."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from lambdas.adapters import Adapters
+from lambdas.other_clouds import OTHER_SIDE_REMEDY, VARIABLE, HostParts, OtherClouds
+
+if TYPE_CHECKING:
+    from control_plane.agents.identity import IdentityVerifier
+    from provisioner.clouds.provider import CloudProvider
+    from provisioner.model import ProvisionerSettings
+
+
+class DeployedAdapters(Adapters):
+    """The parts that a cloud has for pools, by the type of their provider.
+
+    Attributes:
+        own_type: that of pools whose instances are of the cloud that the functions run in.
+    """
+
+    own_type: str
+    provider_remedy = OTHER_SIDE_REMEDY
+    checks_endpoints = True
+    has_suggest_function = True
+
+    @cached_property
+    def provider_types(self) -> frozenset[str]:
+        return frozenset({self.own_type}) | self._other_clouds.types
+
+    def find_verifier(self, provider_type: str) -> IdentityVerifier | None:
+        """Return the verifier of the cloud's own instances, or of another cloud's."""
+        if provider_type == self.own_type:
+            return self.own_verifier
+        other = self._other_clouds.find_cloud(provider_type)
+        return None if other is None else other.identity_verifier
+
+    def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
+        """Return the provider of a pool, of the cloud's own or of another's. Raises CloudError."""
+        self._check_provider_type(settings)
+        other = self._other_clouds.find_cloud(settings.kind)
+        return self.own_cloud(settings) if other is None else other.cloud_provider(settings)
+
+    @property
+    @abstractmethod
+    def own_verifier(self) -> IdentityVerifier:
+        """The verifier of the cloud's own instances."""
+
+    @abstractmethod
+    def own_cloud(self, settings: ProvisionerSettings) -> CloudProvider:
+        """Return the provider of a pool of the cloud's own. Raises CloudError."""
+
+    @property
+    @abstractmethod
+    def host_parts(self) -> HostParts:
+        """The parts that pools' clouds use."""
+
+    @cached_property
+    def _other_clouds(self) -> OtherClouds:
+        return OtherClouds(os.environ.get(VARIABLE, ""), lambda: self.host_parts)

@@ -1,0 +1,126 @@
+"""The token services of both clouds, as far as federation asks them: they check what they are sent
+against what they were told to trust, and note what they gave. No emulator has them.
+"""
+
+import json
+import threading
+import urllib.parse
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+_ROLE_ANSWER = """<AssumeRoleWithWebIdentityResponse
+xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleWithWebIdentityResult><Credentials>
+<AccessKeyId>ASIATESTS{number:011d}</AccessKeyId><SecretAccessKey>secret</SecretAccessKey>
+<SessionToken>session</SessionToken><Expiration>{end}</Expiration></Credentials><AssumedRoleUser>
+<Arn>arn:aws:sts::123456789012:assumed-role/other/{name}</Arn>
+<AssumedRoleId>A:{name}</AssumedRoleId></AssumedRoleUser></AssumeRoleWithWebIdentityResult>
+</AssumeRoleWithWebIdentityResponse>"""
+_REFUSAL = """<ErrorResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><Error>
+<Type>Sender</Type><Code>AccessDenied</Code><Message>not trusted</Message></Error>
+</ErrorResponse>"""
+
+
+@dataclass
+class TokenServices:
+    """Both services: what they trust, and what they gave. `lifetime_seconds` is that of what they
+    give next.
+
+    Google's trusts one caller of AWS, by the beginning of its ARN, `trusted`, at one `provider`, to
+    act as `account`; `find_caller` asks AWS who signed a request, whose headers it gets.
+    """
+
+    provider: str = ""
+    trusted: str = ""
+    account: str = ""
+    role: str = ""
+    tokens: set[str] = field(default_factory=set)
+    lifetime_seconds: int = 3600
+    url: str = ""
+    given: list[str] = field(default_factory=list)
+    find_caller: Callable[[Mapping[str, str]], str] = lambda headers: ""
+
+    def holds(self, authorization: str) -> bool:
+        """Whether a request has a token that was given for the account."""
+        token = authorization.removeprefix("Bearer account-")
+        return token.isdecimal() and 0 < int(token) <= self.given.count("account")
+
+    def answer(self, path: str, authorization: str, body: str) -> tuple[int, str]:
+        """Return the status and the content of the answer to a POST."""
+        if path == "/v1/token":
+            return self._exchange(dict(urllib.parse.parse_qsl(body)))
+        if path == f"/v1/projects/-/serviceAccounts/{self.account}:generateAccessToken":
+            return self._impersonate(authorization)
+        if path == "/":
+            return self._assume(dict(urllib.parse.parse_qsl(body)))
+        return 404, "{}"
+
+    def _exchange(self, asked: Mapping[str, str]) -> tuple[int, str]:
+        signed = json.loads(urllib.parse.unquote(asked["subject_token"]))
+        headers = {it["key"].lower(): it["value"] for it in signed["headers"]}
+        is_trusted = (
+            asked["audience"] == self.provider
+            and headers["x-goog-cloud-target-resource"] == self.provider
+            and "Action=GetCallerIdentity" in signed["url"]
+            and bool(self.trusted)
+            and self.find_caller(headers).startswith(self.trusted)
+        )
+        if not is_trusted:
+            return 400, json.dumps({"error": "invalid_grant", "error_description": "not trusted"})
+        self.given.append("exchange")
+        token = {"access_token": "federated", "token_type": "Bearer", "expires_in": 3600}
+        issued = "urn:ietf:params:oauth:token-type:access_token"
+        return 200, json.dumps({**token, "issued_token_type": issued})
+
+    def _impersonate(self, authorization: str) -> tuple[int, str]:
+        if authorization != "Bearer federated":
+            return 403, json.dumps({"error": {"code": 403, "message": "not trusted"}})
+        self.given.append("account")
+        number = self.given.count("account")
+        return 200, json.dumps({"accessToken": f"account-{number}", "expireTime": self._end()})
+
+    def _assume(self, asked: Mapping[str, str]) -> tuple[int, str]:
+        known = asked.get("Action") == "AssumeRoleWithWebIdentity"
+        if (
+            not known
+            or asked["RoleArn"] != self.role
+            or asked["WebIdentityToken"] not in self.tokens
+        ):
+            return 403, _REFUSAL
+        self.given.append("role")
+        number, name = self.given.count("role"), asked["RoleSessionName"]
+        return 200, _ROLE_ANSWER.format(number=number, end=self._end(), name=name)
+
+    def _end(self) -> str:
+        end = datetime.now(UTC) + timedelta(seconds=self.lifetime_seconds)
+        return end.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@contextmanager
+def token_services() -> Iterator[TokenServices]:
+    """Serve both token services at one address."""
+    services = TokenServices()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+            sender = self.headers.get("Authorization", "")
+            status, content = services.answer(self.path, sender, body)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content.encode())))
+            self.end_headers()
+            self.wfile.write(content.encode())
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    services.url = f"http://127.0.0.1:{server.server_port}"
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    try:
+        yield services
+    finally:
+        server.shutdown()
+        server.server_close()

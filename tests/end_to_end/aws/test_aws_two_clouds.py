@@ -1,0 +1,176 @@
+"""One cluster on AWS with a pool there and one on Google Cloud: a job goes where it prefers to be,
+and on to the other cloud where that has nothing to give.
+
+Machines of both are processes that boot from the scripts of their launches. At Google's nothing
+has a key of Google's: the token service has the emulator of AWS say whose signature it is shown,
+Compute Engine takes the tokens that follow from that and no others, and a machine gets the agent's
+code from the cluster's bucket by the proof of who it is. The cluster checks Google's signatures.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from control_plane.agents.agent_code import agent_code
+from infra.gcp.names import Names
+from infra.gcp.side_policies import Trust
+from infra.other_sides import Launcher
+from tests.conftest import require
+from tests.emulators.deployment import Account, Deployment, running, stack
+from tests.emulators.ministack import ACCOUNT
+from tests.end_to_end.cluster_steps import (
+    SHORT,
+    checkpoints,
+    create,
+    wait_for,
+    wait_until,
+)
+from tests.end_to_end.laptop import Laptop
+
+for package in ("cryptography", "google.auth"):
+    require(package)
+
+import urllib3  # noqa: E402
+from google.auth.exceptions import GoogleAuthError  # noqa: E402
+from google.auth.transport.urllib3 import Request  # noqa: E402
+
+from provisioner.clouds.gcp.federation import federated_credentials  # noqa: E402
+from tests.emulators.google_side import SimulatedSide, google_side  # noqa: E402
+
+# As dear as a deployment and two jobs.
+pytestmark = pytest.mark.nightly
+
+TEAM, TYPE, REGION = "duo", "g2-standard-4", "us-central1"
+ON_AWS, ON_GCP = "on-aws", "on-gcp"
+POOLS = f"""
+resource_manager:
+  default_compute_resource_pool: {ON_AWS}
+  default_aux_resource_pool: {ON_AWS}
+resource_pools:
+  - pool_name: {ON_AWS}
+    provider:
+      type: aws
+      cpu_slots_allowed: true
+      max_idle_agent_period: 5s
+      offerings: [{{instance_type: g5.xlarge, market: spot, slots: 1}}]
+  - pool_name: {ON_GCP}
+    provider:
+      type: gcp
+      cpu_slots_allowed: true
+      max_idle_agent_period: 5s
+      offerings: [{{instance_type: {TYPE}, market: spot, slots: 1}}]
+"""
+PREFERRED = f"[{ON_GCP}, {ON_AWS}]"
+SIDE = {"project": "tests-1", "projectNumber": "123456789012", "region": REGION}
+
+
+@dataclass
+class Duo:
+    """A cluster with its side on Google Cloud."""
+
+    cluster: Deployment
+    side: SimulatedSide
+
+    def machines_on_aws(self) -> set[str]:
+        """The machines of EC2 that its cluster ever had."""
+        region = self.cluster.account.ec2.region
+        return {it.id for it in region.machines.values() if it.tags.get("detcloud-pool") == ON_AWS}
+
+
+@pytest.fixture(scope="module")
+def duo(company: Account, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Duo]:
+    names = Names(TEAM, SIDE["project"], SIDE["projectNumber"], REGION)
+    trust = Trust(names, Launcher("aws", ACCOUNT, TEAM, f"detcloud-{TEAM}-tick"))
+    settings = {"detcloud:otherClouds": json.dumps({"gcp": SIDE})}
+    with google_side(tmp_path_factory.mktemp("gce"), company.aws, trust) as side:
+        made = stack(company, TEAM, POOLS, settings, side.environment)
+        with running(made) as cluster:
+            wait_until(lambda: ("pools", ON_GCP) in cluster.rows(), 60, "the configuration")
+            yield Duo(cluster, side)
+
+
+@pytest.fixture
+def owner(duo: Duo, tmp_path: Path) -> Laptop:
+    """Somebody with the `detcloud` command and the token of that cluster's administrator."""
+    variables = {"DETCLOUD_URL": duo.cluster.url, "DETCLOUD_TOKEN": duo.cluster.token}
+    return Laptop(tmp_path / "home", **variables)
+
+
+def wait_for_job(duo: Duo, owner: Laptop, experiment: int) -> dict[str, Any]:
+    try:
+        return wait_for(duo.cluster, owner, experiment)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{duo.side.machines.all_logs()[-6000:]}") from error
+
+
+def test_a_job_that_prefers_the_other_cloud_runs_there_and_leaves_an_empty_pool(
+    duo: Duo, owner: Laptop, tmp_path: Path
+) -> None:
+    project = duo.side.project
+    trial = wait_for_job(duo, owner, create(owner, SHORT, tmp_path, PREFERRED))
+    assert trial["best_metric"] > 0.8
+    assert (trial["restarts"], trial["losses"]) == (0, 0)
+    [machine] = project.machines.values()
+    assert machine.name.startswith(f"detcloud-{TEAM}--vm-")
+    assert duo.machines_on_aws() == set()
+    # Its checkpoints lie with the cluster, by keys that came from there.
+    assert checkpoints(duo.cluster, trial["id"])
+    assert "validation at batch" in owner.run("trial", "logs", trial["id"]).stdout
+    # No bucket is in its script and nothing of Google's in the cluster: two exchanges, at least,
+    # for the process of each function that launched, and a machine that asked for no token.
+    script = machine.metadata["startup-script"]
+    assert "code_place=''" in script
+    assert agent_code().sha256 in script
+    assert {"exchange", "account"} == set(duo.side.tokens.given)
+    assert duo.side.machines.metadata[machine.name].access_tokens == []
+    wait_until(lambda: not project.billed_machines(), 60, "an empty pool")
+    assert duo.cluster.failures == []
+
+
+def test_where_the_other_cloud_has_nothing_the_job_goes_on_at_home(
+    duo: Duo, owner: Laptop, tmp_path: Path
+) -> None:
+    project = duo.side.project
+    before = set(project.machines)
+    for zone in project.zones[REGION]:
+        project.capacity[TYPE, zone, "spot"] = 0
+    trial = wait_for_job(duo, owner, create(owner, SHORT, tmp_path, PREFERRED))
+    assert trial["best_metric"] > 0.8
+    assert set(project.machines) == before
+    assert len(duo.machines_on_aws()) == 1
+    # What both cost is one list.
+    pools = {it["name"]: it for it in owner.json("resource-pool", "list")}
+    prices = {name: pools[name]["offerings"][0]["price_per_hour"] for name in (ON_AWS, ON_GCP)}
+    assert all(price > 0 for price in prices.values()), prices
+    wait_until(lambda: not duo.cluster.billed_instances(), 60, "an empty pool")
+
+
+def test_google_lets_the_tick_act_and_no_other_function(
+    duo: Duo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in duo.side.environment.items():
+        monkeypatch.setenv(name, value)
+    sts, tokens = duo.cluster.aws.client("sts"), duo.side.tokens
+
+    def headers_of(function: str) -> dict[str, str]:
+        role = f"arn:aws:iam::{ACCOUNT}:role/{duo.cluster.function_name(function)}"
+        keys = sts.assume_role(RoleArn=role, RoleSessionName=function)["Credentials"]
+        monkeypatch.setenv("AWS_REGION", "us-east-1")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", keys["AccessKeyId"])
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", keys["SecretAccessKey"])
+        monkeypatch.setenv("AWS_SESSION_TOKEN", keys["SessionToken"])
+        headers: dict[str, str] = {}
+        request = Request(urllib3.PoolManager(retries=False))
+        made = federated_credentials(tokens.provider, tokens.account)
+        made.before_request(request, "GET", "https://compute.googleapis.com/", headers)
+        return headers
+
+    assert tokens.holds(headers_of("tick")["authorization"])
+    with pytest.raises(GoogleAuthError, match="not trusted"):
+        headers_of("api")

@@ -1,0 +1,149 @@
+"""A stand-in for gcloud that notes what it is told to make, and what is there by then as Google's
+interfaces show it. It takes no command that it does not know.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from infra.gcp.google_api import GoogleError
+from infra.gcp.instance_ends import COMPUTE
+from infra.gcp.side_checks import IAM, MANAGER
+from tests.patience import PROCESS_SECONDS_MAX
+
+_PROGRAM = """#!{python}
+import json, sys
+words = sys.argv[1:]
+with open({log!r}) as log:
+    there = [json.loads(line) for line in log]
+made = [it for it in there if "create" in it or "create-aws" in it]
+if "describe" in words:
+    place = words.index("describe")
+    kind, name = words[:place], words[place + 1].partition("@")[0]
+    flags = [it for it in words if it.startswith(("--database=", "--region="))]
+    found = [
+        it for it in made
+        if it[:place] == kind and it[place + 1] == name and all(flag in it for flag in flags)
+    ]
+    sys.exit(0 if found else 1)
+with open({log!r}, "a") as log:
+    log.write(json.dumps(words) + "\\n")
+"""
+
+
+@dataclass
+class Gcloud:
+    """A gcloud in `folder`, and the `commands` that changed something."""
+
+    folder: Path
+    commands: list[list[str]] = field(default_factory=list)
+
+    def run(self, script: str) -> subprocess.CompletedProcess[str]:
+        """Run a script; its commands are those that it alone ran."""
+        log, program = self.folder / "log", self.folder / "gcloud"
+        log.touch()
+        before = len(log.read_text().splitlines())
+        program.write_text(_PROGRAM.format(python=sys.executable, log=str(log)))
+        program.chmod(0o755)
+        done = subprocess.run(
+            ["bash"],
+            input=script,
+            env={"PATH": f"{self.folder}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            timeout=PROCESS_SECONDS_MAX,
+            check=False,
+        )
+        self.commands = [json.loads(line) for line in log.read_text().splitlines()[before:]]
+        return done
+
+    def seed(self, *words: str) -> None:
+        """Have something be there that was made before."""
+        with (self.folder / "log").open("a") as log:
+            log.write(json.dumps(words) + "\n")
+
+
+def flags_of(words: Iterable[str]) -> dict[str, str]:
+    """Return the flags of a command with their values."""
+    pairs = (it.removeprefix("--").partition("=") for it in words if it.startswith("--"))
+    return {name: value for name, _, value in pairs}
+
+
+def bindings_of(commands: Iterable[list[str]]) -> list[tuple[str, str, str, str]]:
+    """Return (place, member, role, condition) of all bindings that commands add."""
+    found = []
+    for words in commands:
+        if "add-iam-policy-binding" in words:
+            place, flags = words[words.index("add-iam-policy-binding") + 1], flags_of(words)
+            _, _, condition = flags.get("condition", "").partition("expression=")
+            found.append((place, flags["member"], flags["role"], condition))
+    return found
+
+
+class Project:
+    """A project with what `commands` of gcloud made in it, as Google's interfaces show it."""
+
+    def __init__(self, project: str, number: str, commands: Iterable[list[str]]) -> None:
+        self._bindings: dict[str, list[dict[str, Any]]] = {}
+        self.there: dict[str, dict[str, Any]] = {}
+        commands = list(commands)
+        for place, member, role, condition in bindings_of(commands):
+            binding: dict[str, Any] = {"role": role, "members": [member]}
+            if condition:
+                binding["condition"] = {"expression": condition}
+            self._bindings.setdefault(place, []).append(binding)
+        for words in commands:
+            self._make(f"projects/{project}", f"projects/{number}", words)
+
+    def _make(self, project: str, numbered: str, words: list[str]) -> None:
+        verb = next((it for it in ("create", "create-aws") if it in words), "")
+        if not verb:
+            return
+        name, flags = words[words.index(verb) + 1], flags_of(words)
+        pools = f"{IAM}/{numbered}/locations/global/workloadIdentityPools"
+        match words[: words.index(verb)]:
+            case ["iam", "workload-identity-pools", "providers"]:
+                key, _, value = flags["attribute-mapping"].partition("=")
+                self.there[f"{pools}/{flags['workload-identity-pool']}/providers/{name}"] = {
+                    "state": "ACTIVE",
+                    "aws": {"accountId": flags["account-id"]},
+                    "attributeCondition": flags["attribute-condition"],
+                    "attributeMapping": {key: value},
+                }
+            case ["iam", "service-accounts"]:
+                email = f"{name}@{project.partition('/')[2]}.iam.gserviceaccount.com"
+                self.there[f"{IAM}/{project}/serviceAccounts/{email}"] = {"email": email}
+            case ["iam", "roles"]:
+                permissions = flags["permissions"].split(",")
+                self.there[f"{IAM}/{project}/roles/{name}"] = {"includedPermissions": permissions}
+            case ["compute", "networks"]:
+                self.there[f"{COMPUTE}/{project}/global/networks/{name}"] = {}
+            case ["compute", "networks", "subnets"]:
+                place = f"{project}/regions/{flags['region']}/subnetworks/{name}"
+                self.there[f"{COMPUTE}/{place}"] = {}
+
+    def call(self, method: str, url: str, body: object = None) -> dict[str, Any]:
+        """Answer a call, as GoogleApi has it."""
+        resource, mark, _ = url.replace("/getIamPolicy", ":getIamPolicy").partition(":getIamPolicy")
+        if mark:
+            assert method == ("GET" if resource.startswith(COMPUTE) else "POST")
+            if not resource.startswith(MANAGER):
+                self._find(resource)
+            return {"bindings": self._bindings.get(resource.rpartition("/")[2], [])}
+        assert method == "GET"
+        return self._find(resource)
+
+    def _find(self, url: str) -> dict[str, Any]:
+        if url not in self.there:
+            raise GoogleError(404, f"there is nothing at {url}")
+        return self.there[url]
+
+    def lose_binding(self, role: str) -> None:
+        """Take a role away from everybody."""
+        for place, bindings in self._bindings.items():
+            self._bindings[place] = [it for it in bindings if not it["role"].endswith(role)]
