@@ -34,6 +34,10 @@ CONFIGURED = {
 POOL = {"pool registry": "canary-pool-2f9b", "pool script": "canary-script-6e11"}
 TEMPLATE = {"template key": "canary-template-77e1", "template variable": "canary-template-0b0b"}
 
+# Routes that refuse to tell what is not here: searches with a method of somebody's own, and an
+# upload that is not over.
+REFUSED_HERE = ("/searcher-events", "/checkpoint-uploads/{trial_id}/{uuid}/files")
+
 # It has received the real values, and prints its configuration as people do.
 TRAIN = f"""
 import json, os, sys, time
@@ -229,7 +233,10 @@ def _every_answer(client: Client, token: str, who: str, transcript: Transcript) 
         "sha256": [found.data["code_sha256"] for found in client.experiments()],
     }
     paths = transport.request("GET", "/api/v1/openapi.json")["paths"]
-    queries = {"/trials/{trial_id}/metrics/series": "?group=validation"}
+    queries = {
+        "/trials/{trial_id}/metrics/series": "?group=validation",
+        "/experiments/{experiment_id}/code/file": "?path=train.py",
+    }
     for path, methods in paths.items():
         # Objects need a signature, and the agent's code is everybody's.
         if "get" not in methods or "{key}" in path:
@@ -237,14 +244,16 @@ def _every_answer(client: Client, token: str, who: str, transcript: Transcript) 
         for target in _fill_path(path.removeprefix("/api/v1"), named):
             content = io.BytesIO()
             query = queries.get(path.removeprefix("/api/v1"), "")
-            if path.endswith("/searcher-events"):
-                # None of these searches has a method of somebody's own.
-                with pytest.raises(ApiError) as refused:
-                    transport.download(f"/api/v1{target}", content)
-                transcript.note(f"{who}: {target}", str(refused.value).encode())
+            try:
+                transport.download(f"/api/v1{target}{query}", content)
+            except ApiError as refused:
+                if not path.endswith(REFUSED_HERE):
+                    raise
+                transcript.note(f"{who}: {target}", str(refused).encode())
                 continue
-            transport.download(f"/api/v1{target}{query}", content)
-            transcript.note(f"{who}: {target}", _unpack_answer(content.getvalue()))
+            # The text of our program has the canaries in it, to compare.
+            if not path.endswith("/code/file"):
+                transcript.note(f"{who}: {target}", _unpack_answer(content.getvalue()))
     transport.close()
 
 
