@@ -6,7 +6,8 @@ pool's leases lapse together, no agent is marked as lost for one lease length (t
 outage of the server never kills healthy work. Leases that lapse together in the pause for a gap
 get a pause of their own. While the API answers nobody, no lease is judged; once it answers again,
 each agent has a full lease to come back. An agent that was silent for OUTAGE_MS_MAX is lost even
-so. Nothing is asked and nothing more is written while agents are heard: their leases tell it.
+so, once two passes in a row have found the API down. Nothing is asked and nothing more is written
+while agents are heard: their leases tell it.
 
 An agent is marked in one commit with the message to its pool, on the condition that its lease and
 the brake are as they were read. Calls of a session that was marked are refused until the agent
@@ -143,8 +144,12 @@ def decide_marking(
     if is_paused and not brake.outage:
         return Marking(replace(brake, passed_ms=now_ms))
     if lapsed and is_api_down(len(lapsed) == len(live)):
-        # Nobody can tell whether agents live that were silent for so long.
-        gone = [it for it in lapsed if abs(now_ms - live[it].renewed_ms) > OUTAGE_MS_MAX]
+        # Nobody can tell whether agents live that were silent for so long. Where the pass before did
+        # not find the API down, a clock that has jumped may make it seem so.
+        was_down = brake.outage == "down"
+        gone = [
+            it for it in lapsed if was_down and abs(now_ms - live[it].renewed_ms) > OUTAGE_MS_MAX
+        ]
         return Marking(replace(paused, for_lapses=True, outage="down"), tuple(gone))
     if lapsed and brake.outage == "down":
         return Marking(replace(paused, for_lapses=True, outage="over"))

@@ -234,7 +234,19 @@ def test_an_outage_that_begins_again_holds_again() -> None:
 def test_who_was_silent_for_six_hours_is_lost_whatever_the_api_does() -> None:
     for more_ms, lost in ((0, ()), (1, ("old",))):
         leases = {"old": Lease(1, NOW_MS - OUTAGE_MS_MAX - more_ms), "b": LAPSED}
-        assert decide_marking(leases, STEADY, NOW_MS, is_api_down=api_is_down).lost == lost
+        first = decide_marking(leases, STEADY, NOW_MS, is_api_down=api_is_down)
+        assert first.lost == ()
+        again = decide_marking(leases, first.brake, NOW_MS, is_api_down=api_is_down)
+        assert again.lost == lost
+
+
+def test_two_passes_of_a_clock_that_is_ahead_lose_nobody_in_an_outage() -> None:
+    """The first one sees a gap; the second is no proof of a silence of a day."""
+    leases, brake = pool(3, 0), Brake(NOW_MS - PASS_INTERVAL_MS, NOW_MS, True, "down")
+    for clock_ms in (NOW_MS + 86_400_000, NOW_MS + 86_400_000 + PASS_INTERVAL_MS, NOW_MS):
+        marking = decide_marking(leases, brake, clock_ms, is_api_down=api_is_down)
+        assert marking.lost == ()
+        brake = marking.brake
 
 
 def test_an_outage_that_is_over_for_everybody_holds_nothing() -> None:
