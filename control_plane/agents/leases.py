@@ -144,8 +144,8 @@ def decide_marking(
     if is_paused and not brake.outage:
         return Marking(replace(brake, passed_ms=now_ms))
     if lapsed and is_api_down(len(lapsed) == len(live)):
-        # Nobody can tell whether agents live that were silent for so long. Where the pass before did
-        # not find the API down, a clock that has jumped may make it seem so.
+        # Nobody can tell whether agents live that were silent for so long. Where the pass before
+        # did not find the API down, a clock that has jumped may make it seem so.
         was_down = brake.outage == "down"
         gone = [
             it for it in lapsed if was_down and abs(now_ms - live[it].renewed_ms) > OUTAGE_MS_MAX
