@@ -1,6 +1,5 @@
 """Routes of uploads: a user's files become a checkpoint of a trial."""
 
-import hashlib
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -10,10 +9,10 @@ from anyio import to_thread
 from fastapi import Path as PathParameter
 from fastapi import Query, Request, Response
 from pydantic import Field
-from starlette.requests import ClientDisconnect
 
 from control_plane.access.principals import USER_ROLES
 from control_plane.api.dependencies import PageParameters, ServicesParameter
+from control_plane.api.received_files import receive_file
 from control_plane.api.request_body import RequestBody
 from control_plane.api.route_guards import API_PATH, Caller, guarded_router, require_role
 from control_plane.api.routes.trials import TrialId
@@ -181,7 +180,8 @@ async def store_content(
     upload: Upload = await to_thread.run_sync(find_upload, services, trial_id, uuid, caller)
     with tempfile.TemporaryDirectory(prefix="detcloud-put-") as folder:
         source = Path(folder) / "content"
-        if await _receive(request, source) != sha256:
+        received, _ = await receive_file(request, source)
+        if received != sha256:
             raise invalid("", "the body's SHA-256 is not the one that was named; send it again")
         await to_thread.run_sync(store_upload_file, services, upload, path, source)
     return Response(status_code=204)
@@ -199,20 +199,6 @@ def complete(
     """Record the checkpoint, whose files are all there."""
     upload = find_upload(services, trial_id, uuid, caller)
     return complete_upload(services, upload, body.manifest_sha256, caller)
-
-
-async def _receive(request: Request, path: Path) -> str:
-    """Write the body to `path`, and return its SHA-256."""
-    digest, size = hashlib.sha256(), 0
-    with path.open("wb") as file:
-        try:
-            async for block in request.stream():
-                digest.update(block)
-                size += len(block)
-                file.write(block)
-        except ClientDisconnect:
-            raise invalid("", f"the connection ended after {size} bytes") from None
-    return digest.hexdigest()
 
 
 def _signed_request(path: str, signed: SignedUpload) -> FileUpload:

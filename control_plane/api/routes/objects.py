@@ -8,10 +8,10 @@ from pathlib import Path
 from anyio import to_thread
 from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
-from starlette.requests import ClientDisconnect
 
 from control_plane.api.dependencies import ServicesParameter
 from control_plane.api.loop_limiter import LoopLimiter
+from control_plane.api.received_files import receive_file
 from control_plane.api.responses import download, object_download
 from control_plane.api.route_guards import GrantParameter, guarded_router, require_signature
 from control_plane.errors import Code, RequestError, invalid
@@ -62,20 +62,11 @@ def get_object(grant: GrantParameter, services: ServicesParameter) -> StreamingR
 
 
 async def _receive(request: Request, grant: Grant, path: Path) -> None:
-    """Write the body to `path`; the guard has bounded it by the signed size."""
-    digest = hashlib.sha256()
-    size = 0
-    with path.open("wb") as file:
-        try:
-            async for block in request.stream():
-                digest.update(block)
-                size += len(block)
-                file.write(block)
-        except ClientDisconnect:
-            raise invalid("", f"the connection ended after {size} bytes") from None
+    """Write the body to `path`, and check that it is the one that was signed."""
+    digest, size = await receive_file(request, path)
     if size != grant.size:
         raise invalid("", f"the body has {size} bytes, {grant.size} were signed")
-    if digest.hexdigest() != grant.sha256:
+    if digest != grant.sha256:
         raise invalid("", "the body's SHA-256 is not the one that was signed; send it again")
 
 
