@@ -175,15 +175,20 @@ class AgentService:
         )
 
     def _spec_builder(self, trial_ids: Sequence[int]) -> SpecBuilder:
-        """The builder of these trials' specs, with the metadata that earlier runs have set."""
-        found = read_metadata_of(self._engine.table, trial_ids)
-        metadata = dict(zip(trial_ids, found, strict=True))
+        """The builder of these trials' specs, with the metadata that earlier runs have set, which
+        are read for all of them with the first: those that wait for others get no spec.
+        """
+
+        @cache
+        def read_metadata() -> dict[int, dict[str, Any]]:
+            found = read_metadata_of(self._engine.table, trial_ids)
+            return dict(zip(trial_ids, found, strict=True))
 
         def build_spec(
             experiment: ExperimentState, definition: Definition, trial: TrialState
         ) -> dict[str, Any]:
             spec = self._build_spec(experiment, definition, trial)
-            return {**spec, "metadata": metadata[trial.trial_id]}
+            return {**spec, "metadata": read_metadata()[trial.trial_id]}
 
         return build_spec
 
