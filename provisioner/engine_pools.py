@@ -21,7 +21,7 @@ from control_plane.agents.draining import drain_agent
 from control_plane.agents.leases import BRAKE_SORT, holds_for_outage, mark_ended_agent
 from control_plane.engine.engine import Engine
 from control_plane.fleet.rows import read_rows
-from control_plane.scheduling.reservations import overdue_sizes
+from control_plane.scheduling.reservations import OverdueSize, overdue_sizes
 from control_plane.state.table import Conflict
 from provisioner.model import ConnectedAgent, DeadlineProgress, Demand, JobDemand
 from provisioner.pools import PoolSnapshot
@@ -127,11 +127,11 @@ def pool_demand(
         zero_slot_requests=sum(it.pending.get(0, 0) for _, it in groups if not it.row.label),
         aux_per_agent=settings.aux_per_agent,
         hold_reason=hold_reason,
-        overdue_sizes=_overdue_sizes(queue, settings, now_ms) if has_pending else (),
+        overdue=_overdue_sizes(queue, settings, now_ms) if has_pending else (),
     )
 
 
-def _overdue_sizes(queue: JobQueue, settings: PoolSettings, now_ms: int) -> tuple[int, ...]:
+def _overdue_sizes(queue: JobQueue, settings: PoolSettings, now_ms: int) -> tuple[OverdueSize, ...]:
     if settings.reserve_after_ms is None:
         return ()
     jobs = queue.jobs(settings.default_priority, lambda group: iter(()))

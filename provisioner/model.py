@@ -10,6 +10,7 @@ from enum import StrEnum
 from math import ceil
 
 from control_plane.fleet.records import ErrorKind, FleetRow, InstanceRow, Market, Offering
+from control_plane.scheduling.reservations import OverdueSize
 
 MINUTE_MS = 60_000
 
@@ -85,15 +86,14 @@ class JobDemand:
 class Demand:
     """The pending work of a pool. `zero_slot_requests`: requests without slots, of which an
     instance takes `aux_per_agent`. `hold_reason`: why pending work gets no instances, "" if it may.
-    `overdue_sizes`: the slots of the requests that may have several instances and have waited too
-    long, the next one first.
+    `overdue`: the requests for several slots that have waited too long, the next one first.
     """
 
     jobs: tuple[JobDemand, ...] = ()
     zero_slot_requests: int = 0
     aux_per_agent: int = 100
     hold_reason: str = ""
-    overdue_sizes: tuple[int, ...] = ()
+    overdue: tuple[OverdueSize, ...] = ()
 
     @property
     def has_pending(self) -> bool:

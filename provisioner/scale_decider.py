@@ -31,6 +31,8 @@ from provisioner.model import (
     ScalePlan,
 )
 from provisioner.observations import apply_observation, record_boot_failure
+from provisioner.overdue_requests import OverdueRequest, find_overdue, room_to_make
+from provisioner.request_shapes import InstanceBounds
 
 SILENT_MS_MAX = 10 * MINUTE_MS
 
@@ -85,7 +87,9 @@ def _disrupt_instances(draft: DraftPlan) -> None:
     for row in draft.rows_in(*_ACTIVE):
         if draft.observation(row).rebalance and row.notice_ms is None:
             draft.disrupt(row, InstanceState.DRAINING, "the cloud advised to leave it")
-    _drain_idle(draft)
+    need = _assess_need(draft)
+    _drain_for_overdue(draft, need.overdue)
+    _drain_idle(draft, need)
     _disrupt_excess(draft)
 
 
@@ -106,12 +110,51 @@ def _terminate_silent(draft: DraftPlan) -> None:
             record_boot_failure(draft, row, f"instance {row.id}: {reason}")
 
 
-def _drain_idle(draft: DraftPlan) -> None:
+def _drain_for_overdue(draft: DraftPlan, request: OverdueRequest | None) -> None:
+    """Drain as many instances of other sizes, those with least work first, as the request that has
+    waited too long needs room for.
+    """
+    size, count = _room_to_make(draft, request)
+    if request is None or not count:
+        return
+    others = [row for row in _connected_capacity_rows(draft) if row.offering.slots != size]
+    for row in sorted(others, key=lambda it: _drain_order(draft, it))[:count]:
+        reason = f"a request for {request.slots} slots has waited too long and needs its place"
+        draft.disrupt(row, InstanceState.DRAINING, reason)
+
+
+def _drain_order(draft: DraftPlan, row: InstanceRow) -> tuple[int, float, int, str]:
+    """The key that sorts those with the least work first, then the dearest, then the oldest."""
+    agent = draft.observation(row).agent
+    used = agent.used_slots + (not agent.idle) if agent is not None else 0
+    return used, -row.offering.price_per_hour, row.launched_ms, row.id
+
+
+def _room_to_make(draft: DraftPlan, request: OverdueRequest | None) -> tuple[int, int]:
+    """The size of instances to make room for, and how many of other sizes are to drain for that."""
+    if request is None or draft.snapshot.api_down:
+        return 0, 0
+    there = Counter(it.slots for it, count in draft.snapshot.pending for _ in range(count))
+    removable = Counter(row.offering.slots for row in _connected_capacity_rows(draft))
+    there += removable
+    there.update(row.offering.slots for row in _capacity_rows(draft) if _is_starting(row))
+    return room_to_make(request, there, removable, _instance_bounds(draft))
+
+
+def _instance_bounds(draft: DraftPlan) -> InstanceBounds:
+    """How many more instances the pool may have, now and once those that drain have ended."""
+    settings, rows = draft.snapshot.settings, draft.rows.values()
+    there = sum(map(_counts_against_max, rows))
+    room = settings.max_instances - there - sum(count for _, count in draft.snapshot.pending)
+    leaving = sum(_counts_against_max(row) and _is_leaving(row) for row in rows)
+    return InstanceBounds(settings.max_instances, max(0, room), leaving)
+
+
+def _drain_idle(draft: DraftPlan, need: "_Need") -> None:
     """Drain agents without work: those that were idle for too long, and as many others as the
     pool could have done without for as long.
     """
     idle_ms_max = draft.snapshot.settings.idle_ms_max
-    need = _assess_need(draft)
     unneeded, in_the_way = _count_unneeded_idle(draft, need), _sizes_in_the_way(draft, need)
     _mark_spare(draft)
     idle = (row for row in draft.rows_in(*_ACTIVE) if row.idle_ms is not None)
@@ -146,13 +189,11 @@ def _count_unneeded_idle(draft: DraftPlan, need: "_Need") -> Counter[int]:
     )
     pending = sum(count for _, count in snapshot.pending)
     most = snapshot.settings.max_instances
-    bounds = sizing.InstanceBounds(most, max(0, most - there - pending))
+    bounds = InstanceBounds(most, max(0, most - there - pending))
+    if _room_to_make(draft, need.overdue)[1]:
+        # Those of its size stay, which are too few as long as others are in the way.
+        return Counter()
     demand = snapshot.demand
-    sizes = {offering.slots for offering in (*need.order, *need.on_demand)}
-    leaving = sizing.instances_in_the_way(demand, sizes, idle + busy + starting, idle, bounds)
-    if leaving:
-        # All others stay, also those of its size that are too few without these.
-        return Counter(leaving)
     return Counter(
         {
             size: count
@@ -240,24 +281,29 @@ def _capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
 
 def _idle_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
     """The instances whose agents are there and have no work."""
-    return _connected_capacity_rows(draft, is_idle=True)
+    return [row for row in _connected_capacity_rows(draft) if not _is_busy(draft, row)]
 
 
 def _busy_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
     """The instances whose agents are there and have work."""
-    return _connected_capacity_rows(draft, is_idle=False)
+    return [row for row in _connected_capacity_rows(draft) if _is_busy(draft, row)]
 
 
-def _connected_capacity_rows(draft: DraftPlan, *, is_idle: bool) -> list[InstanceRow]:
-    agents = ((row, draft.observation(row).agent) for row in _capacity_rows(draft))
-    return [row for row, agent in agents if agent is not None and agent.idle is is_idle]
+def _connected_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
+    return [row for row in _capacity_rows(draft) if draft.observation(row).agent is not None]
+
+
+def _is_busy(draft: DraftPlan, row: InstanceRow) -> bool:
+    agent = draft.observation(row).agent
+    return agent is not None and not agent.idle
 
 
 @dataclass(frozen=True)
 class _Need:
     """The need of the waiting requests. `waiting`: all of them; `demand`: those that may have an
     instance now; `most`: the instances that may be launched; `is_short`: that is too few, and
-    `lacks_gang` if a request over several gets none for it.
+    `lacks_gang` if a request over several gets none for it. `overdue`: the one that has waited too
+    long.
     """
 
     waiting: Demand
@@ -268,6 +314,7 @@ class _Need:
     most: int = 0
     is_short: bool = False
     lacks_gang: bool = False
+    overdue: OverdueRequest | None = None
 
 
 def _assess_need(draft: DraftPlan) -> _Need:
@@ -290,10 +337,15 @@ def _assess_need(draft: DraftPlan) -> _Need:
     ]
     there = sum(map(_counts_against_max, draft.rows.values()))
     most = settings.max_instances - there - len(pending)
-    room = sizing.InstanceBounds(settings.max_instances, max(0, most))
-    launches, lacks_gang = sizing.launches_for_demand(demand, order, capacity, room, on_demand)
+    overdue = find_overdue(demand, order, on_demand, settings.max_instances)
+    bounds = _instance_bounds(draft)
+    still_to_drain = _room_to_make(draft, overdue)[1]
+    bounds = replace(bounds, draining=bounds.draining + still_to_drain)
+    launches, lacks_gang = sizing.launches_for_demand(
+        demand, order, capacity, bounds, on_demand, overdue
+    )
     is_short = lacks_gang or sum(launch.count for launch in launches) > max(0, most)
-    return _Need(waiting, demand, order, on_demand, launches, most, is_short, lacks_gang)
+    return _Need(waiting, demand, order, on_demand, launches, most, is_short, lacks_gang, overdue)
 
 
 def _plan_launches(draft: DraftPlan) -> tuple[tuple[Launch, ...], str]:
@@ -332,7 +384,7 @@ def _is_minimum_in_the_way(draft: DraftPlan, need: _Need, least: int) -> bool:
     """
     most = draft.snapshot.settings.max_instances
     sizes = {it.slots for it in draft.snapshot.offerings}
-    bounds = sizing.InstanceBounds(most, most - least)
+    bounds = InstanceBounds(most, most - least)
     return least > 0 and sizing.needs_more_room(need.waiting, sizes, need.order[0].slots, bounds)
 
 
@@ -345,6 +397,11 @@ def _counts_against_max(row: InstanceRow) -> bool:
     """Whether an instance counts against the maximum."""
     lives = row.state in _ACTIVE or row.state is InstanceState.DRAINING
     return lives and row.notice_ms is None
+
+
+def _is_leaving(row: InstanceRow) -> bool:
+    """Whether an instance that counts against the maximum drains, or is silent and may be lost."""
+    return row.state is InstanceState.DRAINING or row.silent_ms is not None
 
 
 def _is_starting(row: InstanceRow) -> bool:

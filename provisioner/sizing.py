@@ -15,14 +15,21 @@ of the scheduler).
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import NamedTuple
 
 from control_plane.fleet.records import Market, Offering
-from control_plane.scheduling.sizes import AGENTS_MAX
-from provisioner.model import Demand, JobDemand, Launch, ProvisionerSettings
+from provisioner.model import Demand, Launch, ProvisionerSettings
+from provisioner.overdue_requests import OverdueRequest, servable_needs, waits_for_room
+from provisioner.request_shapes import (
+    InstanceBounds,
+    RequestShape,
+    can_serve,
+    count_requests,
+    request_shapes,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +38,6 @@ class LaunchBounds:
 
     least: int
     most: int
-
-
-@dataclass(frozen=True, slots=True)
-class InstanceBounds:
-    """The most instances of the pool, and how many more than are there it may have."""
-
-    instances_max: int
-    room: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,79 +83,81 @@ class SizedLaunches(NamedTuple):
     is_short: bool
 
 
-class RequestShape(NamedTuple):
-    """A request's slots, whether it must fit on one agent, and the market it is restricted to."""
-
-    slots: int
-    single_agent: bool
-    market: Market | None = None
-
-
-def can_serve(slots: int, need: RequestShape, instances_max: int) -> bool:
-    """Whether a request fits into one instance of so many slots, or into several that it fills,
-    not more than agents can work together.
-    """
-    if need.slots <= slots:
-        return True
-    whole = slots > 0 and need.slots % slots == 0 and not need.single_agent
-    return whole and need.slots // slots <= min(instances_max, AGENTS_MAX)
-
-
 def launches_for_demand(
     demand: Demand,
     order: Sequence[Offering],
     capacity: Sequence[FreeCapacity],
     bounds: InstanceBounds,
     on_demand: Sequence[Offering] = (),
+    overdue: OverdueRequest | None = None,
 ) -> SizedLaunches:
     """The launches that serve all pending requests, beside the instances in `capacity`, whose free
     slots are used up.
 
     `order`: the offerings that may be launched, the best first; `on_demand`: those that requests
-    restricted to that market may use, even if they are not in `order`.
+    restricted to that market may use, even if they are not in `order`; `overdue`: the request that
+    has waited too long.
     """
     launches: list[Launch] = []
-    left, served = _request_shapes(demand), Counter[RequestShape]()
+    left, served = request_shapes(demand), Counter[RequestShape]()
     room, short = bounds.room, set[RequestShape]()
-    sizes = {offering.slots for offering in (*order, *on_demand)}
-    overdue = overdue_size(demand, sizes, bounds.instances_max)
     able = (*order, *(it for it in on_demand if it not in order))
-    first = {need for need in left if need.slots == overdue and not need.single_agent}
-    for offering in able:
+    starting = sum(not it.is_connected for it in capacity)
+    if overdue is not None:
         # Before the others: these would take the room below the maximum.
-        needs = _servable_needs(first, offering, order, bounds)
-        gangs, _ = _launches_for_spanning(demand, needs, offering, capacity, room, served, first)
-        room -= sum(it.count for it in gangs)
-        launches += gangs
+        launches, fresh = _launches_for_overdue(
+            demand, overdue, able, order, capacity, bounds, served
+        )
+        there = Counter(it.size for it in capacity)
+        if not any(served.values()) and waits_for_room(overdue, there, bounds):
+            return SizedLaunches((), True)
+        capacity = [*capacity, *fresh]
+        room -= sum(it.count for it in launches)
     for offering in able:
-        needs = _servable_needs(left, offering, order, bounds)
+        needs = servable_needs(left, offering, order, bounds.instances_max)
         gangs, lacking = _launches_for_spanning(demand, needs, offering, capacity, room, served)
         left -= needs - lacking
         short = (short - needs) | lacking
-        fresh = _instances_for_single(
+        singles = _instances_for_single(
             demand, needs, offering.slots, offering.market, capacity, served
         )
-        room = max(0, room - fresh - sum(it.count for it in gangs))
+        room = max(0, room - singles - sum(it.count for it in gangs))
         launches += gangs
-        if fresh:
-            launches.append(Launch(offering, fresh))
-    starting = sum(not it.is_connected for it in capacity)
+        if singles:
+            launches.append(Launch(offering, singles))
     return SizedLaunches(_add_zero_slot_launches(launches, demand, order, starting), bool(short))
 
 
-def _servable_needs(
-    needs: set[RequestShape],
-    offering: Offering,
+def _launches_for_overdue(
+    demand: Demand,
+    overdue: OverdueRequest,
+    able: Sequence[Offering],
     order: Sequence[Offering],
+    capacity: Sequence[FreeCapacity],
     bounds: InstanceBounds,
-) -> set[RequestShape]:
-    """The needs, of these, that instances of the offering can serve on their market."""
-    return {
-        need
-        for need in needs
-        if can_serve(offering.slots, need, bounds.instances_max)
-        and (need.market is offering.market or (need.market is None and offering in order))
-    }
+    served: Counter[RequestShape],
+) -> tuple[list[Launch], list[FreeCapacity]]:
+    """The launches for the request that has waited too long, and what of them it leaves to others;
+    none where an instance that is there can hold it alone.
+    """
+    launches, fresh, room = list[Launch](), list[FreeCapacity](), bounds.room
+    if any(it.size >= overdue.slots for it in capacity):
+        return launches, fresh
+    for offering in able:
+        needs = servable_needs(overdue.shapes, offering, order, bounds.instances_max)
+        if overdue.slots > offering.slots:
+            gangs, _ = _launches_for_spanning(
+                demand, needs, offering, capacity, room, served, overdue.shapes
+            )
+            room -= sum(it.count for it in gangs)
+            launches += gangs
+        elif needs and room > 0 and not any(served[need] for need in overdue.shapes):
+            served[min(needs, key=str)] += 1
+            room -= 1
+            launches.append(Launch(offering, 1))
+            left = offering.slots - overdue.slots
+            fresh.append(FreeCapacity(offering.slots, left, offering.market, zone=offering.zone))
+    return launches, fresh
 
 
 def count_kept_idle(
@@ -171,11 +172,18 @@ def count_kept_idle(
     if demand.hold_reason:
         return 0
     demand = replace(demand, jobs=tuple(replace(job, market=None) for job in demand.jobs))
-    kept = min(idle, _instances_for_single(demand, _request_shapes(demand), size, Market.SPOT))
-    overdue = overdue_size(demand, (size,), bounds.instances_max)
+    kept = min(idle, _instances_for_single(demand, request_shapes(demand), size, Market.SPOT))
+    overdue = next(
+        (
+            slots
+            for slots, single_agent in demand.overdue
+            if can_serve(size, RequestShape(slots, single_agent), bounds.instances_max)
+        ),
+        0,
+    )
     if overdue > size and overdue // size <= idle + busy + starting + bounds.room:
         kept = max(kept, min(idle, overdue // size))
-    for need, count in _ordered_requests(demand, _request_shapes(demand)):
+    for need, count in _ordered_requests(demand, request_shapes(demand)):
         if need.slots <= size or not can_serve(size, need, bounds.instances_max):
             continue
         for _ in range(count):
@@ -186,51 +194,14 @@ def count_kept_idle(
     return kept
 
 
-def overdue_size(demand: Demand, sizes: Collection[int], instances_max: int) -> int:
-    """The slots of the first request that has waited too long and that several instances of one of
-    these sizes, or one, can serve; 0 if there is none.
-    """
-    for slots in demand.overdue_sizes:
-        if any(can_serve(size, RequestShape(slots, False), instances_max) for size in sizes):
-            return slots
-    return 0
-
-
-def instances_in_the_way(
-    demand: Demand,
-    sizes: Collection[int],
-    there: Mapping[int, int],
-    idle: Mapping[int, int],
-    bounds: InstanceBounds,
-) -> dict[int, int]:
-    """How many of the idle instances of each size are to leave the room to the request that has
-    waited too long: as few as it needs, where those of a size that serves it, of these `sizes` that
-    may be launched, lack them below the maximum. `there` counts all that work can be placed on.
-    """
-    slots = overdue_size(demand, sizes, bounds.instances_max)
-    shape = RequestShape(slots, False)
-    able = [size for size in sizes if slots and can_serve(size, shape, bounds.instances_max)]
-    lacking = {size: max(0, ceil(slots / size) - there.get(size, 0) - bounds.room) for size in able}
-    if not lacking or min(lacking.values()) == 0:
-        return {}
-    chosen = min(lacking, key=lambda size: (lacking[size], size))
-    left, leaving = lacking[chosen], dict[int, int]()
-    for size in sorted(idle):
-        if size != chosen and left:
-            leaving[size] = min(idle[size], left)
-            left -= leaving[size]
-    # Where they are not enough, those that have work would have to go too.
-    return {} if left else leaving
-
-
 def needs_instances(demand: Demand, sizes: Collection[int], instances_max: int) -> bool:
     """Whether any pending request may have slots, and instances of one of these sizes serve it."""
     needs = {
         need
-        for need in _request_shapes(demand)
+        for need in request_shapes(demand)
         if any(can_serve(size, need, instances_max) for size in sizes)
     }
-    return bool(demand.zero_slot_requests) or any(_requests(demand, needs).values())
+    return bool(demand.zero_slot_requests) or any(count_requests(demand, needs).values())
 
 
 def needs_more_room(
@@ -239,7 +210,7 @@ def needs_more_room(
     """Whether a pending request that instances of `other` slots do not serve needs more of those
     that do, of any of these sizes, than there is room for.
     """
-    for need in _request_shapes(demand):
+    for need in request_shapes(demand):
         if not can_serve(other, need, bounds.instances_max):
             able = [size for size in sizes if can_serve(size, need, bounds.instances_max)]
             if able and min(ceil(need.slots / size) for size in able) > bounds.room:
@@ -299,34 +270,10 @@ def unservable_sizes(
     """The pending sizes, in slots, that no offering can serve."""
     large = {
         need.slots
-        for need in _request_shapes(demand)
+        for need in request_shapes(demand)
         if not any(can_serve(it.slots, need, instances_max) for it in offerings)
     }
     return sorted(large)
-
-
-def _request_shapes(demand: Demand) -> set[RequestShape]:
-    return {_request_shape(size, job) for job in demand.jobs for size in job.pending_slots}
-
-
-def _request_shape(size: int, job: JobDemand) -> RequestShape:
-    return RequestShape(size, job.single_agent, job.market)
-
-
-def _requests(demand: Demand, needs: set[RequestShape]) -> Counter[RequestShape]:
-    """The requests of these shapes that their jobs may have at once, a job's small ones first."""
-    requests = Counter[RequestShape]()
-    for job in demand.jobs:
-        room = job.remaining_slots
-        for size, count in sorted(job.pending_slots.items()):
-            shape = _request_shape(size, job)
-            if shape not in needs:
-                continue
-            if room is not None:
-                count = min(count, max(0, room) // size) if size else count
-                room -= count * size
-            requests[shape] += count
-    return requests
 
 
 def _ordered_requests(
@@ -335,7 +282,7 @@ def _ordered_requests(
     """The requests of these shapes that their jobs may have at once, the smallest first, without
     those that are `served` already.
     """
-    requests = _requests(demand, needs) - (served or Counter())
+    requests = count_requests(demand, needs) - (served or Counter())
     return sorted(
         requests.items(), key=lambda it: (it[0].slots, it[0].single_agent, str(it[0].market))
     )

@@ -11,6 +11,7 @@ nothing is held; without, nothing of its priority passes a trial of one slot.
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from control_plane.scheduling.model import AgentCapacity, Job, SchedulerRules
 from control_plane.scheduling.sizes import gang_shape
@@ -75,12 +76,25 @@ def renew_reservation(
     return None
 
 
-def overdue_sizes(jobs: Iterable[Job], rules: SchedulerRules, since_ms: int) -> tuple[int, ...]:
-    """The slots of the requests that may have several agents, of jobs that hold nothing and have
-    waited since then at least, in the order in which the pool holds agents for them.
+class OverdueSize(NamedTuple):
+    """The slots of a request that has waited too long; `single_agent`: all on one agent."""
+
+    slots: int
+    single_agent: bool = False
+
+
+def overdue_sizes(
+    jobs: Iterable[Job], rules: SchedulerRules, since_ms: int
+) -> tuple[OverdueSize, ...]:
+    """The sizes of the requests for several slots, of jobs that hold nothing and have waited since
+    then at least, in the order in which the pool holds agents for them.
     """
-    due = (job for job in _jobs_due(jobs, rules, since_ms) if not job.single_agent)
-    sizes = (slots for job in due for slots in sorted(_reservable_sizes(job, rules)) if slots > 1)
+    sizes = (
+        OverdueSize(slots, job.single_agent)
+        for job in _jobs_due(jobs, rules, since_ms)
+        for slots in sorted(_reservable_sizes(job, rules))
+        if slots > 1
+    )
     return tuple(dict.fromkeys(sizes))
 
 

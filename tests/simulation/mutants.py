@@ -30,6 +30,7 @@ from provisioner import (
 from provisioner.clouds.provider import CloudProvider
 from provisioner.consolidation import SpareMarks
 from provisioner.model import ConnectedAgent, Launch
+from provisioner.request_shapes import RequestShape
 from tests.simulation.conditions import Family, WithoutCondition
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -123,7 +124,7 @@ def launch_for_gangs_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def size_without_agents(
         demand: Any, needs: Any, offering: Any, capacity: Any, *more: Any
-    ) -> tuple[list[Launch], set[sizing.RequestShape]]:
+    ) -> tuple[list[Launch], set[RequestShape]]:
         starting = [it for it in capacity if not it.is_connected]
         return size_gangs(demand, needs, offering, starting, *more)
 

@@ -62,6 +62,8 @@ PURE_FILES = (
     "provisioner/markets.py",
     "provisioner/model.py",
     "provisioner/offerings.py",
+    "provisioner/overdue_requests.py",
+    "provisioner/request_shapes.py",
     "provisioner/sizing.py",
 )
 # Each cloud's section of the configuration, and the catalogue of instance types that it checks.

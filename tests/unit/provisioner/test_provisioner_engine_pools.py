@@ -18,6 +18,7 @@ from control_plane.actors.messages.pool import (
 from control_plane.agents.leases import read_leases
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import HEAD
+from control_plane.scheduling.reservations import OverdueSize
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put
 from provisioner.engine_pools import EnginePools
@@ -72,17 +73,17 @@ def test_jobs_that_wait_are_demand_up_to_what_they_may_have() -> None:
     assert cluster.demand == Demand((JobDemand({2: 2}, 3), JobDemand({4: 1}, None, True)))
 
 
-def test_what_has_waited_too_long_for_several_agents_is_named_in_its_order() -> None:
+def test_what_has_waited_too_long_for_several_slots_is_named_in_its_order() -> None:
     cluster = Cluster(provider=LOCAL, reserve_after_ms=60_000)
     cluster.job(1)
     cluster.job(2, single_agent=True)
     cluster.job(3, label="other")
     for trial_id, slots, group in ((1, 8, 1), (2, 6, 2), (3, 4, 3), (4, 1, 4)):
         cluster.ask(trial_id, slots, group)
-    assert not cluster.demand.overdue_sizes
+    assert not cluster.demand.overdue
     cluster.engine.clock = lambda: NOW_MS + 60_000
     cluster.ask(5, 12, 5)
-    assert cluster.demand.overdue_sizes == (8,)
+    assert cluster.demand.overdue == (OverdueSize(8), OverdueSize(6, single_agent=True))
 
 
 def test_work_without_slots_is_counted_where_no_agent_is() -> None:

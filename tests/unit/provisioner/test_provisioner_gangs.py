@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from control_plane.fleet.records import ErrorKind, OfferingHealth
+from control_plane.scheduling.reservations import OverdueSize
 from provisioner.model import Demand, InstanceStatus, Launch
 from tests.unit.provisioner.fleet_table import (
     BIG,
@@ -77,7 +78,7 @@ def test_an_offering_that_is_given_up_is_tried_with_one_instance_that_is_no_gang
     assert plan.launches == (Launch(SMALL, 1),)
 
 
-OVERDUE = Demand((job_demand(8, 8), job_demand(12)), overdue_sizes=(12,))
+OVERDUE = Demand((job_demand(8, 8), job_demand(12)), overdue=(OverdueSize(12),))
 
 
 def test_what_has_waited_too_long_is_served_before_smaller_requests() -> None:
@@ -88,7 +89,7 @@ def test_what_has_waited_too_long_is_served_before_smaller_requests() -> None:
 
 def test_what_has_waited_too_long_counts_on_instances_that_have_work() -> None:
     fleet = [(instance(name), running_with(BUSY)) for name in ("a", "b")]
-    in_time = replace(OVERDUE, overdue_sizes=())
+    in_time = replace(OVERDUE, overdue=())
     assert scale_plan(fleet, demand=in_time, max_instances=3).launches == ()
     assert launch_counts(scale_plan(fleet, demand=OVERDUE, max_instances=3)) == {SMALL.name: 1}
     # The other requests count on none of them.
@@ -99,7 +100,7 @@ def test_what_has_waited_too_long_counts_on_instances_that_have_work() -> None:
 def test_an_idle_one_stays_until_the_rest_has_no_work_for_what_has_waited_too_long() -> None:
     fleet = [(instance(name), running_with(BUSY)) for name in ("a", "b")]
     fleet.append((idle_instance("c", 60), running_with(IDLE)))
-    in_time = replace(OVERDUE, overdue_sizes=())
+    in_time = replace(OVERDUE, overdue=())
     assert state_changes(scale_plan(fleet, demand=in_time, max_instances=3)) == {"c": "DRAINING"}
     plan = scale_plan(fleet, demand=OVERDUE, max_instances=3)
     assert (state_changes(plan), plan.launches) == ({}, ())
@@ -107,7 +108,7 @@ def test_an_idle_one_stays_until_the_rest_has_no_work_for_what_has_waited_too_lo
 
 def test_what_no_number_of_instances_can_serve_is_not_waited_for() -> None:
     fleet = [(idle_instance(name, 1), running_with(IDLE)) for name in ("a", "b")]
-    demand = replace(OVERDUE, overdue_sizes=(20, 12))
+    demand = replace(OVERDUE, overdue=(OverdueSize(20), OverdueSize(12)))
     assert launch_counts(scale_plan(fleet, demand=demand, max_instances=3)) == {SMALL.name: 1}
 
 
@@ -127,7 +128,7 @@ def test_idle_ones_of_another_size_make_room_for_what_has_waited_too_long() -> N
     jobs = (job_demand(12), job_demand(3))
     settings = {"offerings": (small, SMALL), "max_instances": 4}
     assert state_changes(scale_plan(fleet, *jobs, **settings)) == {}
-    demand = Demand(jobs, overdue_sizes=(12,))
+    demand = Demand(jobs, overdue=(OverdueSize(12),))
     leaving = state_changes(scale_plan(fleet, demand=demand, **settings))
     assert leaving == {"a": "DRAINING", "b": "DRAINING"}
     assert launch_counts(scale_plan(fleet[2:], demand=demand, **settings)) == {SMALL.name: 2}
