@@ -48,6 +48,7 @@ NOUNS = {
     "user": "see who you are to the cluster",
     "config": "check experiment configurations",
     "cluster": "start, stop and back up the local cluster",
+    "page": "serve the web page from elsewhere",
     "master": "look at the cluster's server",
     "debug": "look into a cluster that misbehaves",
     "deploy": "put a team's cluster into a cloud",
@@ -289,6 +290,7 @@ _CLUSTER = (
     Command("cluster", "up", "start the local cluster", "cluster", ("up",), is_local=True),
     Command("cluster", "down", "stop the local cluster", "cluster", ("down",), is_local=True),
     Command("cluster", "open", "open the web page, signed in", "page", ("open",)),
+    Command("page", "export", "write the web page's files for another server", "page"),
     Command("cluster", "status", "show where the cluster is and its load", "cluster", ("status",)),
     Command(
         "cluster",
