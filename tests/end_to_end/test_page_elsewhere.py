@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import http.server
+import io
+import tarfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 
 from tests.end_to_end.browser import Browser, open_window, start_chromium
 from tests.end_to_end.laptop import Laptop
+from tests.end_to_end.tiny_model import write_model
 
 pytestmark = pytest.mark.end_to_end
 
@@ -181,3 +184,79 @@ def test_a_copy_goes_nowhere_else(laptop: Laptop) -> None:
     ):
         assert told in laptop.run("page", "export", *words, code=1).stderr
     assert [entry.name for entry in folder.iterdir()] == ["thesis.tex"]
+
+
+HOSTILE = "<img src=x onerror=\"window.canary='hit'\">.py"
+LONG = "deep/" * 30 + "file.py"
+DROP = """(section, [name, bytes]) => {
+  const data = new DataTransfer();
+  data.items.add(new File([new Uint8Array(bytes)], name));
+  const init = {dataTransfer: data, bubbles: true, cancelable: true};
+  section.dispatchEvent(new DragEvent("drop", init));
+}"""
+
+
+def write_folder(folder: Path) -> Path:
+    """Model code with its configuration, names that are hostile, and files that stay here."""
+    folder.mkdir()
+    config, model = write_model(folder, 0, name="from the page")
+    config.rename(model / "config.yaml")
+    (model / "__pycache__").mkdir()
+    (model / ".git").mkdir()
+    for name in (HOSTILE, "__pycache__/a.pyc", ".git/config", "data.bin", "ü.txt", LONG):
+        (model / name).parent.mkdir(parents=True, exist_ok=True)
+        (model / name).write_text("x")
+    (model / ".detignore").write_text("*.bin\n")
+    return model
+
+
+def test_an_experiment_is_made_of_a_folder(laptop: Laptop, chromium: Any, origin: str) -> None:
+    allow(laptop, origin)
+    model = write_folder(laptop.home.parent / "new")
+    with open_window(chromium, laptop, f"{origin}/") as browser:
+        browser.sign_in()
+        browser.go("create", "New experiment")
+        window = browser.window
+        window.get_by_label("Folder").set_input_files(model)
+        # Left out are .detignore, data.bin and what of __pycache__ and .git there is.
+        browser.wait_for_text("4 are left out")
+        browser.press("Send the code")
+        editor = window.get_by_label("Configuration (YAML)")
+        editor.wait_for()
+        assert '"name": "from the page"' in editor.input_value()
+        browser.wait_for_text("The configuration is valid.")
+        editor.fill(editor.input_value().replace('"metric"', '"metrik"'))
+        browser.wait_for_text("metrik")
+        window.get_by_role("button", name="line ").first.wait_for()
+        assert window.get_by_role("button", name="Create", exact=True).is_disabled()
+        editor.fill(editor.input_value().replace('"metrik"', '"metric"'))
+        browser.wait_for_text("The configuration is valid.")
+        assert browser.serious_findings() == []
+        browser.press("Create")
+        browser.see("from the page")
+        number = int(window.url.rpartition("/")[2])
+        assert window.evaluate("window.canary") is None
+        assert browser.faults == []
+    laptop.run("wait", number)
+    with laptop.cluster() as cluster:
+        listed = cluster.get(f"/experiments/{number}/code", limit=500)["items"]
+    assert {one["path"] for one in listed} >= {"train.py", "config.yaml", HOSTILE, "ü.txt", LONG}
+    assert not {one["path"] for one in listed} & {"data.bin", ".detignore", ".git/config"}
+
+
+def test_an_archive_that_is_dropped_is_checked_by_the_cluster(
+    laptop: Laptop, chromium: Any
+) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        tar.addfile(tarfile.TarInfo("../up.py"))
+    with open_window(chromium, laptop) as browser:
+        browser.sign_in()
+        browser.go("create", "New experiment")
+        section = browser.window.get_by_role("region", name="code from this machine")
+        section.evaluate(DROP, ["code.zip", [1]])
+        browser.wait_for_text("code.zip is no .tar.gz")
+        section.evaluate(DROP, ["code.tar.gz", [*packed.getvalue()]])
+        browser.press("Send the code")
+        browser.wait_for_text("the name must not hold")
+        assert browser.faults == []

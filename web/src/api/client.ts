@@ -73,7 +73,8 @@ async function request<T>(method: string, route: string, where: Where, body?: un
   throw await readError(answer, key);
 }
 
-function unreachableText(): string {
+/** Why there may be no answer. */
+export function unreachableText(): string {
   if (!isElsewhere()) return "the cluster does not answer; is it running?";
   // A browser keeps from scripts why it did not let them ask.
   return (
@@ -97,11 +98,16 @@ function address(route: string, where: Where): string {
 async function readError(answer: Response, key: string | null): Promise<ApiError> {
   // Another tab may have signed in again meanwhile.
   if (answer.status === 401 && key !== null && key === sessionKey()) forgetSession();
+  return readFailure(answer.status, await answer.text().catch(() => ""));
+}
+
+/** The error of an answer that is no success. */
+export function readFailure(status: number, text: string): ApiError {
   try {
-    const { error } = (await answer.json()) as Schemas["ErrorAnswer"];
-    return new ApiError(answer.status, error.code, error.message, error.details);
+    const { error } = JSON.parse(text) as Schemas["ErrorAnswer"];
+    return new ApiError(status, error.code, error.message, error.details);
   } catch {
-    return new ApiError(answer.status, "internal", `the cluster answered ${answer.status}`);
+    return new ApiError(status, "internal", `the cluster answered ${status}`);
   }
 }
 
