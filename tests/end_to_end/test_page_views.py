@@ -234,3 +234,19 @@ def test_they_are_as_good_in_the_dark_and_on_a_narrow_screen(chromium: Any, lapt
             width = phone.window.evaluate("document.documentElement.scrollWidth")
             assert width <= narrow["width"], path
         assert phone.faults == []
+
+
+def test_the_command_line_shows_rungs_and_ranks_too(laptop: Laptop) -> None:
+    [bracket] = laptop.json("experiment", "rungs", 1)["brackets"]
+    assert [rung["length"] for rung in bracket["rungs"]] == [2, 4]
+    assert len(bracket["rungs"][0]["trials"]) == 4
+    rows = laptop.run("experiment", "rungs", 1, "--csv", "--trials", 1).stdout.splitlines()
+    # A head, and a rung at 2 batches and one at 4.
+    assert [row.split(",")[:5] for row in rows[1:]] == [
+        ["1", "1", "2", "batches", "4"],
+        ["1", "2", "4", "batches", str(bracket["rungs"][1]["reached"])],
+    ]
+    assert laptop.json("trial", "ranks", 1) == [{"trial_id": 1, "rank": 3}]
+    with laptop.cluster() as cluster:
+        assert cluster.trial(1).metric_ranks() == [3]
+        assert cluster.experiment(1).rungs(0)["brackets"][0]["rungs"][0]["trials"] == []

@@ -90,6 +90,7 @@ _EXPERIMENT = (
         "print its trials' validations, to be simulated again",
         "experiment",
     ),
+    Command("experiment", "rungs", "show who is where in its halving or population", "rungs"),
     Command("experiment", "config", "print its configuration", "experiment"),
     Command(
         "experiment",
@@ -197,6 +198,7 @@ _TRIAL = (
     Command("trial", "describe", "show a trial", "trial"),
     Command("trial", "logs", "print the log of a trial", "logs"),
     Command("trial", "metrics", "show its metrics or draw them", "metrics"),
+    Command("trial", "ranks", "list the ranks whose metrics are kept apart", "metrics"),
     Command("trial", "kill", "end it at once; the search goes on", "trial"),
     Command("trial", "download", "fetch one of its checkpoints", "download"),
     Command(
