@@ -245,11 +245,15 @@ def test_a_checkpoint_is_registered_described_and_kept(laptop: Laptop, browser: 
         window.reload()
         version.get_by_text("theirs").wait_for()
         browser.press("Edit version")
-        _fill_and_save(browser, "Save", {"Notes": CANARY, "Labels": f"{CANARY}\nbest"})
-        version.get_by_text("<b>accuracy</b>").wait_for()
+        window.get_by_label("Metadata (JSON)").fill("{accuracy: 1}")
+        browser.press("Save")
+        window.get_by_role("alert").get_by_text("not JSON").wait_for()
+        said = {"Notes": CANARY, "Labels": f"{CANARY}\nbest"}
+        _fill_and_save(browser, "Save", said | {"Metadata": '{"<b>accuracy</b>": 0.75}'})
+        version.get_by_text("0.75").wait_for()
         changed = cluster.model(name).version(1).data
     assert (changed["notes"], changed["labels"]) == (CANARY, [CANARY, "best"])
-    assert (changed["comment"], changed["metadata"]) == ("good enough", {"<b>accuracy</b>": 0.5})
+    assert (changed["comment"], changed["metadata"]) == ("good enough", {"<b>accuracy</b>": 0.75})
     version.get_by_role("button", name="Files").click()
     window.get_by_role("dialog").get_by_role("link", name="state.json").wait_for()
     assert browser.serious_findings() == []
@@ -367,11 +371,15 @@ def test_a_fork_is_checked_as_it_is_written(laptop: Laptop, browser: Browser) ->
     browser.see(re.compile("^forked"))
     forked = laptop.json("list")[0]
     assert (forked["name"], forked["searcher"], forked["state"]) == ("forked", "single", "PAUSED")
-    browser.press("Edit name, notes and labels")
+    browser.press("Edit name, notes, labels and metadata")
     browser.window.get_by_label("Labels, one a line").fill("one\ntwo")
+    browser.window.get_by_label("Metadata (JSON)").fill('{"data": {"version": 3}}')
     browser.press("Save")
     browser.window.get_by_role("dialog").wait_for(state="detached")
-    assert laptop.json("describe", forked["id"])["labels"] == ["one", "two"]
+    browser.wait_for_text('"version": 3')
+    changed = laptop.json("describe", forked["id"])
+    assert changed["labels"] == ["one", "two"]
+    assert changed["metadata"] == {"data": {"version": 3}}
     assert browser.faults == []
 
 

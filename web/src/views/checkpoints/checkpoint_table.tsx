@@ -74,7 +74,7 @@ function checkpointColumns(
     { key: "state", title: "State", show: ({ state, damage }) => <span title={damage || undefined}><Badge state={state} /></span>, value: ({ state }) => state },
     { key: "metric", title: "Metric", isNumber: true, show: ({ metric }) => numberText(metric), value: ({ metric }) => metric },
     { key: "size", title: "Size", isNumber: true, show: (one) => bytesText(one.size_bytes), value: (one) => one.size_bytes },
-    { key: "created", title: "Created", show: (one) => <Moment ms={one.created_ms} />, value: (one) => one.created_ms },
+    { key: "created", title: "Created", show: (one) => <><Moment ms={one.created_ms} />{one.uploaded_by && ` uploaded by ${one.uploaded_by}`}</>, value: (one) => one.created_ms },
     { key: "kept", title: "Kept by", show: ({ pinned_by: by }) => holdersText(by), value: ({ pinned }) => pinned },
     {
       key: "actions",

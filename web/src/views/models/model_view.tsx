@@ -72,7 +72,7 @@ interface ModelProps {
   onDone: () => Promise<void>;
 }
 
-type Said = Pick<Model, "workspace" | "description" | "notes" | "labels">;
+type Said = Pick<Model, "workspace" | "description" | "notes" | "labels" | "metadata">;
 
 function ModelTools({ model, onDone }: ModelProps) {
   const [opened, setOpened] = useState<{ edits: Model } | "registers" | null>(null);
@@ -107,13 +107,13 @@ function ModelTools({ model, onDone }: ModelProps) {
 
 /** Changes the model that was read when it opened, and not one that somebody changed since. */
 function ModelDialog({ model, onDone, onClose }: ModelProps & { onClose: () => void }) {
-  const { name, workspace, description, notes, labels, revision } = model;
+  const { name, workspace, description, notes, labels, metadata, revision } = model;
   const save = async (changes: Partial<Said>) => {
     await send("patch", "/api/v1/models/{name}", { path: { name }, body: { ...changes, revision } });
     await onDone();
   };
   return (
-    <EditDialog<Said> title={`Model ${name}`} action="Save" former={{ workspace, description, notes, labels }} save={save} onClose={onClose}
+    <EditDialog<Said> title={`Model ${name}`} action="Save" former={{ workspace, description, notes, labels, metadata }} save={save} onClose={onClose}
       fields={[
         { key: "workspace", title: "Workspace", isRequired: true },
         { key: "description", title: "Description", rows: 2 },

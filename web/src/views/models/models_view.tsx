@@ -72,9 +72,9 @@ const COLUMNS: Column<Model>[] = [
   { key: "updated", title: "Changed", show: (one) => <Moment ms={one.updated_ms} />, value: (one) => one.updated_ms },
 ];
 
-type Said = Pick<Model, "name" | "workspace" | "description" | "notes" | "labels">;
+type Said = Pick<Model, "name" | "workspace" | "description" | "notes" | "labels" | "metadata">;
 
-const NOTHING: Said = { name: "", workspace: "Uncategorized", description: "", notes: "", labels: [] };
+const NOTHING: Said = { name: "", workspace: "Uncategorized", description: "", notes: "", labels: [], metadata: {} };
 const FIELDS: EditedField<Said>[] = [
   {
     key: "name",

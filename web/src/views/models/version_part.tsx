@@ -12,7 +12,7 @@ import { FilesDialog } from "../checkpoints/files_dialog";
 import { Remarks } from "./remarks";
 
 type Version = Schemas["ModelVersion"];
-type Said = Pick<Version, "name" | "comment" | "notes" | "labels">;
+type Said = Pick<Version, "name" | "comment" | "notes" | "labels" | "metadata">;
 
 interface Props {
   model: Schemas["Model"];
@@ -86,14 +86,14 @@ interface DialogProps {
 
 /** Changes the version that was read when it opened, and not one that somebody changed since. */
 function VersionDialog({ version, onDone, onClose }: DialogProps) {
-  const { number, name, comment, notes, labels, revision } = version;
+  const { number, name, comment, notes, labels, metadata, revision } = version;
   const save = async (changes: Partial<Said>) => {
     const path = { name: version.model, number };
     await send("patch", "/api/v1/models/{name}/versions/{number}", { path, body: { ...changes, revision } });
     await onDone();
   };
   return (
-    <EditDialog<Said> title={`Version ${number}`} action="Save" former={{ name, comment, notes, labels }} save={save} onClose={onClose}
+    <EditDialog<Said> title={`Version ${number}`} action="Save" former={{ name, comment, notes, labels, metadata }} save={save} onClose={onClose}
       fields={[
         { key: "name", title: "Name" },
         { key: "comment", title: "Comment", rows: 2 },
