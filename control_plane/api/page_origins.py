@@ -13,8 +13,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from control_plane.api.errors import error_response
+from control_plane.api.errors import answer_unavailable_table, error_response
 from control_plane.errors import Code, RequestError
+from control_plane.state.table import Unavailable
 
 _METHODS = "GET, POST, PUT, PATCH, DELETE"
 # No X-Session-Key among them: a session is of the page that the API serves.
@@ -45,9 +46,13 @@ class PageOrigins:
         if origin is None or _is_own(origin, headers):
             await self._app(scope, receive, send)
             return
-        if len(headers.getlist("origin")) == 1 and origin in await run_in_threadpool(
-            self._read_allowed
-        ):
+        try:
+            allowed = await run_in_threadpool(self._read_allowed)
+        except Unavailable as error:
+            refusal = await answer_unavailable_table(Request(scope), error)
+            await refusal(scope, receive, send)
+            return
+        if len(headers.getlist("origin")) == 1 and origin in allowed:
             scope.setdefault("state", {})["page_origin"] = origin
         is_preflight = scope["method"] == "OPTIONS" and "access-control-request-method" in headers
         answer: ASGIApp = _preflight_answer(scope) if is_preflight else self._app

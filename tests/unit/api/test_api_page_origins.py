@@ -1,8 +1,11 @@
 """Pages of other origins: which may ask the API, and that no session of ours helps them."""
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from control_plane.access.principals import Role
+from control_plane.api.page_origins import PageOrigins
+from control_plane.state.table import Unavailable
 from control_plane.usecases.browser_sessions import SESSION_ELSEWHERE_MS
 from tests.unit.api.cluster import NOW_MS, TOKENS, Cluster
 from tests.unit.api.exchange import HOST, Answer, call
@@ -211,3 +214,14 @@ def test_a_session_of_the_own_page_is_of_no_use_to_a_page_elsewhere(cluster: Clu
         assert whoami(cluster, *both, ("sec-fetch-site", site)).status == 401
     # Of a browser that says nothing of sites, the origin is enough.
     assert whoami(cluster, *both, ORIGIN).status == 401
+
+
+def test_a_page_elsewhere_is_told_to_try_again_while_the_table_is_away() -> None:
+    def read_allowed() -> frozenset[str]:
+        raise Unavailable("throttled")
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("nobody knows whether it may")
+
+    refused = call(PageOrigins(answer, read_allowed), "GET", "/api/v1/health", headers=[ORIGIN])
+    assert (refused.status, refused.code) == (503, "unavailable")
