@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.browser import Browser, open_window, start_chromium
+from tests.end_to_end.browser import Browser, open_window
 from tests.end_to_end.laptop import Laptop
 from tests.end_to_end.tiny_model import write_model
 from tests.patience import wait_until
@@ -116,20 +116,6 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
         yield one
     finally:
         assert one.end() == []
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with start_chromium() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: Any, laptop: Laptop) -> Iterator[Browser]:
-    """A window that is signed in."""
-    with open_window(chromium, laptop, viewport={"width": 1280, "height": 900}) as opened:
-        opened.sign_in()
-        yield opened
 
 
 def test_a_link_signs_in_once_and_a_session_outlives_a_reload(

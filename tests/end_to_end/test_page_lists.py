@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from detcloud.client import Client
-from tests.end_to_end.browser import Browser, open_window, start_chromium
+from tests.end_to_end.browser import Browser
 from tests.end_to_end.laptop import Laptop
 from tests.end_to_end.tiny_model import write_model
 from tests.patience import wait_until
@@ -21,7 +21,6 @@ CANARY = "<img src=x onerror=\"window.canary='hit'\"><script>window.canary='hit'
 # A name with a "/" in it: a folder, and a file there.
 LOUD_FILE = f"{CANARY}.py"
 LOUD_TEXT = f"{CANARY}\n\n    # third\n"
-CLIPBOARD = ["clipboard-read", "clipboard-write"]
 LOUD = re.compile("onerror")
 # A name of a project has no "/".
 LOUD_PROJECT = CANARY.partition("<script>")[0]
@@ -53,18 +52,6 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
         yield one
     finally:
         assert one.end() == []
-
-
-@pytest.fixture(scope="module")
-def browser(laptop: Laptop) -> Iterator[Browser]:
-    """A window that is signed in."""
-    size = {"width": 1280, "height": 900}
-    with (
-        start_chromium() as chromium,
-        open_window(chromium, laptop, viewport=size, permissions=CLIPBOARD) as opened,
-    ):
-        opened.sign_in()
-        yield opened
 
 
 def test_code_is_found_by_the_keyboard_read_copied_and_linked_to(browser: Browser) -> None:
