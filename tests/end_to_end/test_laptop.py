@@ -1,4 +1,4 @@
-"""What the tests themselves leave behind: nothing, even where they are killed."""
+"""Tests leave nothing behind that runs, even where they are killed."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ VIEWS: dict[str, tuple[str | re.Pattern[str], str]] = {
     "experiments/1/hyperparameters": (LOUD, "Importance"),
     "experiments/1/checkpoints": (LOUD, "Files"),
     "experiments/1/configuration": (LOUD, "searcher:"),
-    "experiments/1/history": (LOUD, "experiment#1"),
+    "experiments/1/history": (LOUD, "submitted by"),
     "trials/1": (TRIAL, "All metrics"),
     "trials/1/logs": (TRIAL, "stops at 20"),
     "trials/1/checkpoints": (TRIAL, "Files"),
@@ -164,7 +164,7 @@ def test_curves_and_logs_come_while_one_looks(browser: Browser) -> None:
     log.get_by_text("stops at 20").wait_for()
     browser.window.get_by_label("Text").fill("STARTS AT")
     browser.window.get_by_label("Text").press("Enter")
-    browser.wait_for_text(re.compile("^1 lines, complete"))
+    browser.wait_for_text(re.compile("^1 line, complete"))
     assert "search=STARTS" in browser.window.url
     log.get_by_role("link").first.click()
     browser.window.reload()

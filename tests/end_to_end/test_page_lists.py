@@ -188,15 +188,29 @@ def test_experiments_of_a_project_are_found_and_moved(laptop: Laptop, browser: B
     window.get_by_role("link", name="Vision / Digits").click()
     browser.see("Experiments")
     wait_until(lambda: names_in(browser) == ["gamma", "alpha", "beta"])
-    # What is being typed stays, whatever comes meanwhile.
-    window.get_by_label("Name has").fill("del")
+    assert window.evaluate("window.canary") is None
+    assert browser.faults == []
+
+
+def test_what_is_typed_stays_and_a_part_of_a_name_finds_at_once(
+    laptop: Laptop, browser: Browser
+) -> None:
+    window = browser.window
+    browser.go("experiments?project=Digits", "Experiments")
+    wait_until(lambda: names_in(browser) == ["gamma", "alpha", "beta"])
+    # Nobody has entered it yet: it stays, whatever comes meanwhile.
+    user = window.get_by_role("searchbox", name="User")
+    user.fill("ad")
     laptop.run("experiment", "set", "name", 4, "delta")
     window.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     wait_until(lambda: names_in(browser) == ["delta", "alpha", "beta"])
-    assert window.get_by_label("Name has").input_value() == "del"
-    window.get_by_label("Name has").press("Enter")
+    assert user.input_value() == "ad"
+    user.fill("ada")
+    window.get_by_label("Name has").press_sequentially("del")
     wait_until(lambda: names_in(browser) == ["delta"])
-    assert window.evaluate("window.canary") is None
+    assert "name=del" in window.url
+    browser.press("Clear filters")
+    wait_until(lambda: len(names_in(browser)) == 4)
     assert browser.faults == []
 
 

@@ -30,9 +30,10 @@ export function EditDialog<T extends { labels: string[] }>({ title, action, form
   const [first] = useState(former);
   const [edited, setEdited] = useState(former);
   const [labels, setLabels] = useState(former.labels.join("\n"));
-  const submit = () => save(findChanges(first, { ...edited, labels: splitLabels(labels) }));
+  const changes = findChanges(first, { ...edited, labels: splitLabels(labels) });
   return (
-    <FormDialog title={title} action={action} submit={submit} onClose={onClose}>
+    <FormDialog title={title} action={action} submit={() => save(changes)} onClose={onClose}
+      isChanged={Object.keys(changes).length > 0}>
       {fields.map((field) => (
         <label key={field.key}>{field.title}{" "}
           <Text field={field} value={String(edited[field.key])} onInput={(text) => setEdited({ ...edited, [field.key]: text })} />

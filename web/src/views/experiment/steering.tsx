@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import { send } from "../../api/client";
 import { Action, FormDialog } from "../../parts/dialog";
 import { href } from "../../shell/router";
+import { mayDelete, useWho } from "../../shell/who";
 import type { ExperimentWhole } from "./experiment_view";
 
 interface Props {
@@ -16,6 +17,7 @@ type Verb = "pause" | "activate" | "cancel" | "kill" | "archive" | "unarchive";
 export function Steering({ experiment, onDone }: Props) {
   const [continues, setContinues] = useState(false);
   const { state, archived } = experiment;
+  const who = useWho();
   const path = { experiment_id: experiment.id! };
   const hasEnded = ["COMPLETED", "CANCELED", "ERROR", "DELETE_FAILED"].includes(state);
   const run = (verb: Verb) => async () => {
@@ -40,7 +42,9 @@ export function Steering({ experiment, onDone }: Props) {
         <>
           {!archived && state !== "DELETE_FAILED" && <button onClick={() => setContinues(true)}>Continue</button>}
           <Action label={archived ? "Unarchive" : "Archive"} run={run(archived ? "unarchive" : "archive")} />
-          <Action label="Delete" run={remove} question="Delete the experiment with its checkpoints, metrics and logs? This cannot be undone." />
+          {mayDelete(who, experiment.user)
+            ? <Action label="Delete" run={remove} question="Delete the experiment with its checkpoints, metrics and logs? This cannot be undone." />
+            : <span class="quiet">Only {experiment.user} and admins delete it.</span>}
         </>
       )}
       <a href={`${href("create")}?experiment=${experiment.id}`}>Fork</a>
@@ -64,7 +68,7 @@ function ContinueDialog({ path, onDone, onClose }: ContinueProps) {
     await onDone();
   };
   return (
-    <FormDialog title="Continue the experiment" action="Continue" submit={submit} onClose={onClose}>
+    <FormDialog title="Continue the experiment" action="Continue" submit={submit} onClose={onClose} isChanged={text !== ""}>
       <p>Trials that did not complete go on from their latest checkpoints.</p>
       <label>What changes, a line each, such as <code>max_restarts=5</code> or <code>searcher.max_length.batches=2000</code>
         <textarea class="wide" rows={4} value={text} onInput={(event) => setText(event.currentTarget.value)} />

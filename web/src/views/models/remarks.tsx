@@ -9,7 +9,7 @@ interface Props {
 export function Remarks({ of: { labels, notes, metadata } }: Props) {
   return (
     <>
-      <Labels labels={labels} />
+      <Labels labels={labels} of="models" />
       {notes && <p class="notes">{notes}</p>}
       {Object.keys(metadata).length > 0 && (
         <details open>

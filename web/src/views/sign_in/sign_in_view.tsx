@@ -4,6 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { send } from "../../api/client";
 import { keepSession } from "../../api/session";
 import { messageOf } from "../../parts/format";
+import { Heading } from "../../parts/heading";
 
 export function SignInView({ code }: { code: string }) {
   const [token, setToken] = useState("");
@@ -35,7 +36,7 @@ export function SignInView({ code }: { code: string }) {
 
   return (
     <main id="main">
-      <h1>Sign in to detcloud</h1>
+      <Heading title="Sign in to detcloud" />
       {error && <p class="failure" role="alert">{error}</p>}
       {code && busy ? <p role="status">Signing in …</p> : (
         <form class="form" onSubmit={submit}>
