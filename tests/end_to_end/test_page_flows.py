@@ -179,6 +179,23 @@ def test_what_one_writes_is_kept_over_other_views_and_a_reload(browser: Browser)
     dialog.wait_for(state="detached")
 
 
+def test_a_continuation_is_checked_as_it_is_written(laptop: Laptop, browser: Browser) -> None:
+    window = browser.window
+    browser.go("experiments/2", "second sweep")
+    browser.press("Continue")
+    dialog = window.get_by_role("dialog")
+    changes = dialog.get_by_label("What changes")
+    changes.fill("searcher.max_length.batches=3")
+    dialog.get_by_text("must be at least 5").wait_for()
+    changes.fill("searcher.max_length.batches=8")
+    dialog.get_by_text("These changes are valid.").wait_for()
+    assert laptop.json("describe", 2)["state"] == "COMPLETED"
+    dialog.get_by_role("button", name="Continue").click()
+    dialog.wait_for(state="detached")
+    window.locator("h1 .badge", has_text="COMPLETED").wait_for()
+    wait_until(lambda: laptop.trials(2)[0]["steps_completed"] == 8)
+
+
 def test_a_question_has_two_answers_that_differ(laptop: Laptop, browser: Browser) -> None:
     window = browser.window
     forked = json.loads(laptop.run("list", "--json").stdout)[-1]["id"]

@@ -110,7 +110,7 @@ function Editor({ origin }: { origin: Origin }) {
         <label><input type="checkbox" checked={paused} onChange={(event) => setPaused(event.currentTarget.checked)} /> Begin paused</label>
         <button class="primary" disabled={busy || check.state !== "valid"} onClick={() => void create()}>Create</button>
       </div>
-      <PreviewPart config={text} pool={check.state === "valid" ? check.experiment.resource_pool : null} />
+      <PreviewPart config={text} pool={check.state === "valid" ? check.answer.resource_pool : null} />
     </>
   );
 }
