@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.browser import Browser, open_window, start_chromium
+from tests.end_to_end.browser import Browser, open_window
 from tests.end_to_end.laptop import Laptop
 from tests.end_to_end.tiny_model import write_model
 
@@ -71,20 +71,6 @@ def write_halving(folder: Path) -> tuple[Path, Path]:
     text = text.replace(reported, f"{{{METRIC!r}: loss}}").replace(INIT, MEASURE + INIT + PROFILE)
     script.write_text(text)
     return config, model
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with start_chromium() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: Any, laptop: Laptop) -> Iterator[Browser]:
-    """A window that is signed in."""
-    with open_window(chromium, laptop, viewport={"width": 1280, "height": 900}) as opened:
-        opened.sign_in()
-        yield opened
 
 
 @pytest.fixture(autouse=True)

@@ -32,14 +32,14 @@ export function EditDialog<T extends { labels: string[]; metadata: object }>({ t
   const [edited, setEdited] = useState(former);
   const [labels, setLabels] = useState(former.labels.join("\n"));
   const [metadata, setMetadata] = useState(metadataText(former.metadata));
-  const submit = async () => {
-    const changes = findChanges(first, { ...edited, labels: splitLabels(labels) });
-    // By its text: a number that the page cannot carry stays as it is as long as nobody edits.
-    if (metadata !== metadataText(first.metadata)) changes.metadata = parseMetadata(metadata);
-    return save(changes);
-  };
+  // By its text: a number that the page cannot carry stays as it is as long as nobody edits.
+  const editsMetadata = metadata !== metadataText(first.metadata);
+  const changes = findChanges(first, { ...edited, labels: splitLabels(labels) });
+  const submit = async () =>
+    save(editsMetadata ? { ...changes, metadata: parseMetadata(metadata) } : changes);
   return (
-    <FormDialog title={title} action={action} submit={submit} onClose={onClose}>
+    <FormDialog title={title} action={action} submit={submit} onClose={onClose}
+      isChanged={editsMetadata || Object.keys(changes).length > 0}>
       {fields.map((field) => (
         <label key={field.key}>{field.title}{" "}
           <Text field={field} value={String(edited[field.key])} onInput={(text) => setEdited({ ...edited, [field.key]: text })} />

@@ -1,9 +1,11 @@
 /** A new experiment from an existing one or a trial, checked by the cluster as it is written. */
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { get, send } from "../../api/client";
 import { useLive } from "../../live/use_live";
 import { messageOf } from "../../parts/format";
+import { Heading } from "../../parts/heading";
+import { useKeptDraft } from "../../parts/kept_draft";
 import { Shown } from "../../parts/status";
 import { href, setQuery, useRoute } from "../../shell/router";
 import { Findings } from "./findings";
@@ -21,7 +23,7 @@ export function CreateView() {
   const live = useLive(`origin ${experiment} ${trial}`, (signal) => loadOrigin(experiment, trial, signal), () => "still");
   return (
     <>
-      <h1>New experiment</h1>
+      <Heading title="New experiment" />
       {experiment || trial
         ? <Shown live={live}>{(origin) => origin && <Editor key={origin.about} origin={origin} />}</Shown>
         : sent ? <Editor key={sent.code} origin={sent} /> : <><NewCode onSent={setSent} /><Chooser /></>}
@@ -53,19 +55,19 @@ async function loadOrigin(experiment: number | null, trial: number | null, signa
 }
 
 function Editor({ origin }: { origin: SentCode }) {
-  const [text, setText] = useState(origin.config);
+  const { text, wasKept, keep, drop } = useKeptDraft(origin.about, origin.config);
   const [paused, setPaused] = useState(false);
   const [error, setError] = useState("");
   const [busy, setBusy] = useState(false);
   const area = useRef<HTMLTextAreaElement>(null);
   const check = useCheck(text, origin.code);
-  useUnsaved(text !== origin.config);
 
   async function create(): Promise<void> {
     setBusy(true);
     setError("");
     try {
       const made = await send("post", "/api/v1/experiments", { body: { config: text, model_code: origin.code, paused } });
+      drop();
       location.hash = href("experiments", made.id!);
     } catch (failure) {
       setError(messageOf(failure));
@@ -83,12 +85,17 @@ function Editor({ origin }: { origin: SentCode }) {
   return (
     <>
       <p>Of {origin.about}.</p>
+      {wasKept && (
+        <p class="tools" role="note">
+          This is what you wrote before. <button onClick={() => keep(origin.config)}>Begin again</button>
+        </p>
+      )}
       {origin.config.includes("********") && (
         <p class="failure" role="note">Secrets are shown as ********: write them again, or name a template that has them.</p>
       )}
       <div class="split">
         <label>Configuration (YAML)
-          <textarea ref={area} class="code" spellcheck={false} value={text} onInput={(event) => setText(event.currentTarget.value)} />
+          <textarea ref={area} class="code" spellcheck={false} value={text} onInput={(event) => keep(event.currentTarget.value)} />
         </label>
         <Findings check={check} goToLine={goToLine} />
       </div>
@@ -97,17 +104,7 @@ function Editor({ origin }: { origin: SentCode }) {
         <label><input type="checkbox" checked={paused} onChange={(event) => setPaused(event.currentTarget.checked)} /> Begin paused</label>
         <button class="primary" disabled={busy || check.state !== "valid"} onClick={() => void create()}>Create</button>
       </div>
-      <PreviewPart config={text} pool={check.state === "valid" ? check.experiment.resource_pool : null} />
+      <PreviewPart config={text} pool={check.state === "valid" ? check.answer.resource_pool : null} />
     </>
   );
-}
-
-/** Ask before a page is left on which something was written. */
-function useUnsaved(isChanged: boolean): void {
-  useEffect(() => {
-    if (!isChanged) return undefined;
-    const ask = (event: Event) => event.preventDefault();
-    window.addEventListener("beforeunload", ask);
-    return () => window.removeEventListener("beforeunload", ask);
-  }, [isChanged]);
 }

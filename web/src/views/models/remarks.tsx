@@ -10,7 +10,7 @@ interface Props {
 export function Remarks({ of: { labels, notes, metadata } }: Props) {
   return (
     <>
-      <Labels labels={labels} />
+      <Labels labels={labels} of="models" />
       {notes && <p class="notes">{notes}</p>}
       <Metadata of={metadata} />
     </>

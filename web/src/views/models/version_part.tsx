@@ -5,7 +5,7 @@ import { get, send, type Schemas } from "../../api/client";
 import { useLive } from "../../live/use_live";
 import { Action } from "../../parts/dialog";
 import { EditDialog } from "../../parts/edit_dialog";
-import { bytesText, numberText } from "../../parts/format";
+import { bytesText, countText, numberText } from "../../parts/format";
 import { Badge, Moment, Shown } from "../../parts/status";
 import { href } from "../../shell/router";
 import { FilesDialog } from "../checkpoints/files_dialog";
@@ -121,7 +121,7 @@ function VersionFacts({ version }: { version: Version }) {
       </dl>
       <Shown live={checkpoint}>
         {({ state, metric, size_bytes: size, files }) => (
-          <p><Badge state={state} /> metric {numberText(metric)}, {bytesText(size)} in {files} files</p>
+          <p><Badge state={state} /> metric {numberText(metric)}, {bytesText(size)} in {countText(files, "file")}</p>
         )}
       </Shown>
     </>

@@ -5,6 +5,7 @@ import { send } from "../../api/client";
 import { isElsewhere } from "../../api/place";
 import { keepSession } from "../../api/session";
 import { messageOf } from "../../parts/format";
+import { Heading } from "../../parts/heading";
 
 export function SignInView({ code }: { code: string }) {
   const [token, setToken] = useState("");
@@ -40,7 +41,7 @@ export function SignInView({ code }: { code: string }) {
 
   return (
     <main id="main">
-      <h1>Sign in to detcloud</h1>
+      <Heading title="Sign in to detcloud" />
       {error && <p class="failure" role="alert">{error}</p>}
       {code && busy ? <p role="status">Signing in …</p> : (
         <form class="form" onSubmit={submit}>
