@@ -31,6 +31,7 @@ from control_plane.usecases.submission import (
     check_submission,
     submit_experiment,
 )
+from detcloud.shared.archive import pack
 from lambdas.local.embedded_cluster import POOL, build_embedded_cluster
 from lambdas.local.home import HomeFolder
 
@@ -41,12 +42,20 @@ NAMES = 10
 SLOTS = 64
 # Reports in a call of the long trial: what some minutes of training bring.
 REPORTS_PER_CALL = 100
-CODE = "0" * 64
+# Of the model code, whose tree and texts the page shows.
+CODE_FILES = 2_000
+CODE_FILE_BYTES = 4_000
+# What another process of the long trial measures beside it, once in so many reports.
+PROFILED_RANK = 3
+PROFILED_EVERY = 10
+# Trials that a request of the page's plane of hyperparameters asks for.
+PLANE_PAGE = 500
+# A halving of one rung trains each trial once, as a random search does, and has rungs to show.
 CONFIG = """
 name: reading
 entrypoint: python train.py
-searcher: {name: random, metric: loss, max_length: {batches: 1000}, max_trials: TRIALS,
-  max_concurrent_trials: 64}
+searcher: {name: async_halving, num_rungs: 1, metric: loss, max_length: {batches: 1000},
+  max_trials: TRIALS, max_concurrent_trials: 64}
 hyperparameters:
   lr: {type: log, minval: -5, maxval: -1, base: 10}
   width: {type: int, minval: 8, maxval: 512}
@@ -81,11 +90,11 @@ def fill(home: HomeFolder, trials: int, values: int) -> FilledTable:
     """
     cluster = build_embedded_cluster(home, USER)
     services: Services = cluster.app.state.services
-    services.objects.put(model_code_key(CODE), b"")
+    code = _store_code(services)
     agent = _Agent(services.agents)
-    many = _submit_experiment(services, trials)
+    many = _submit_experiment(services, trials, code)
     ran = agent.work(values // trials)
-    one = _submit_experiment(services, 1)
+    one = _submit_experiment(services, 1, code)
     [long_trial] = agent.work(values)
     cluster.table.close()
     assert one == many + 1
@@ -154,16 +163,39 @@ def _lines(trial_id: int, directives: Mapping[str, Any], values: int) -> Iterato
             "time_ms": 1_700_000_000_000 + 100 * n,
         }
         yield Report(trial_id, 1, "0", 200 * n, line)
+        # Where each trial has few values of its own, none is measured.
+        if reports > length and n % PROFILED_EVERY == 0:
+            yield Report(trial_id, 1, str(PROFILED_RANK), 200 * n, _measured_line(n, chance))
     done_line = {"kind": "completed", "length": length, "metric": loss}
     yield Report(trial_id, 1, "0", 200 * reports + 100, done_line)
     reason = "completed" if directives["closed"] else "idle"
     yield Report(trial_id, 1, "agent", 2, {"kind": "exited", "reason": reason})
 
 
-def _submit_experiment(services: Services, trials: int) -> int:
+def _measured_line(n: int, chance: random.Random) -> dict[str, Any]:
+    metrics = {f"gpu{k}_util": 100 * chance.random() for k in range(NAMES)}
+    time_ms = 1_700_000_000_000 + 100 * n
+    fields = {"group": "gpu", "steps_completed": n, "metrics": metrics, "time_ms": time_ms}
+    return {"kind": "rank_metrics", **fields}
+
+
+def _store_code(services: Services) -> str:
+    """Store model code of many files; returns its digest."""
+    with TemporaryDirectory(prefix="detcloud-bench-") as name:
+        for n in range(CODE_FILES):
+            file = Path(name) / f"package{n % 20}" / f"module{n}.py"
+            file.parent.mkdir(exist_ok=True)
+            line = f"value_{n} = {n}\n"
+            file.write_text(line * (CODE_FILE_BYTES // len(line)))
+        with pack(Path(name)) as archive:
+            services.objects.put(model_code_key(archive.sha256), archive.path.read_bytes())
+            return archive.sha256
+
+
+def _submit_experiment(services: Services, trials: int, code: str) -> int:
     config = CONFIG.replace("TRIALS", str(trials))
     caller = Principal(USER, Role.ADMIN)
-    asked = check_submission(services, Submission(config=config, model_code=CODE), caller)
+    asked = check_submission(services, Submission(config=config, model_code=code), caller)
     created = submit_experiment(services, asked, USER, lambda reply: ())
     assert isinstance(created, int)
     return created
@@ -186,6 +218,10 @@ def _many(filled: FilledTable) -> Paths:
         "names": lambda chance: f"/trials/{trial(chance)}/metrics/names",
         "chart trial": lambda chance: f"/trials/{trial(chance)}/metrics/series?group=training",
         "chart experiment": lambda chance: f"{experiment}/metrics",
+        "rungs": lambda chance: f"{experiment}/rungs",
+        "plane of hyperparameters": lambda chance: f"{experiment}/trials?limit={PLANE_PAGE}",
+        "code tree": lambda chance: f"{experiment}/code?limit=500",
+        "code text": lambda chance: f"{experiment}/code/file?path={_code_path(chance)}",
     }
 
 
@@ -197,7 +233,14 @@ def _long(filled: FilledTable) -> Paths:
         "describe trial": lambda chance: trial,
         "list metrics": lambda chance: f"{trial}/metrics",
         "names": lambda chance: f"{trial}/metrics/names",
+        "ranks": lambda chance: f"{trial}/metrics/ranks",
+        "profiler": lambda chance: f"{trial}/metrics/series?group=gpu&rank={PROFILED_RANK}",
     }
+
+
+def _code_path(chance: random.Random) -> str:
+    n = chance.randrange(CODE_FILES)
+    return f"package{n % 20}/module{n}.py"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,12 @@
 """The application: the routes of all nouns behind one boundary."""
 
+from functools import partial
+
 from fastapi import FastAPI
 
 from control_plane.api import errors
 from control_plane.api.boundary import RequestBoundary
+from control_plane.api.page_origins import PageOrigins
 from control_plane.api.request_bounds import RequestBounds
 from control_plane.api.routes import RouteLoader
 from control_plane.services import Services
@@ -27,5 +30,14 @@ def create_app(services: Services) -> FastAPI:
     app.state.request_bounds = RequestBounds()
     errors.install_handlers(app)
     app.add_middleware(RouteLoader, router=app.router)
+    app.add_middleware(PageOrigins, read_allowed=partial(_read_page_origins, services))
     app.add_middleware(RequestBoundary, hosts=services.hosts)
     return app
+
+
+def _read_page_origins(services: Services) -> frozenset[str]:
+    # Imported by the first page elsewhere that asks: with it come the models of configurations
+    # (bench/cold_starts.py).
+    from control_plane.queries.cluster_configuration import page_origins
+
+    return page_origins(services.table)

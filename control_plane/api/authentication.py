@@ -4,6 +4,7 @@ from fastapi import Request
 
 from control_plane.access.principals import Principal
 from control_plane.access.tokens import TokenStore, join_halves, token_digest
+from control_plane.api.page_origins import is_of_another_site
 from control_plane.api.session_cookie import read_cookie
 from control_plane.errors import Code, RequestError
 
@@ -43,8 +44,11 @@ def request_token(request: Request, cluster_id: str) -> str:
 
 def session_token(request: Request, cluster_id: str) -> str:
     """The token of a request's session. Raises RequestError: unauthenticated, without both halves
-    of one.
+    of one, or with them from a page of another origin.
     """
+    if is_of_another_site(request):
+        text = "a session is of the cluster's own page; a page elsewhere sends a token"
+        raise RequestError(Code.UNAUTHENTICATED, text)
     cookie, key = read_cookie(request, cluster_id), request.headers.get(SESSION_KEY_HEADER)
     if not cookie or not key or len(cookie) + len(key) >= _TOKEN_CHARACTERS_MAX:
         raise RequestError(Code.UNAUTHENTICATED, "sign in: this request is of no session")

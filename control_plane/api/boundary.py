@@ -9,6 +9,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from control_plane.api.errors import error_response
+from control_plane.api.page_origins import add_origin_headers
 from control_plane.api.request_limits import has_ambiguous_length, is_host_allowed
 from control_plane.errors import Code, RequestError
 
@@ -80,6 +81,7 @@ class _Exchange:
             for name, value in _HEADERS.items():
                 headers.setdefault(name, value)
             headers["X-Request-Id"] = self.request_id
+            add_origin_headers(self._scope, headers)
         await self._send(message)
 
     def fields(self) -> dict[str, Any]:

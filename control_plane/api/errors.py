@@ -95,7 +95,7 @@ def install_handlers(app: FastAPI) -> None:
     app.add_exception_handler(HTTPException, _answer_http_exception)
     app.add_exception_handler(RequestValidationError, _answer_validation_error)
     app.add_exception_handler(RequestError, _answer_request_error)
-    app.add_exception_handler(Unavailable, _answer_unavailable_table)
+    app.add_exception_handler(Unavailable, answer_unavailable_table)
     app.add_exception_handler(OSError, _answer_os_error)
 
 
@@ -128,7 +128,8 @@ async def _answer_validation_error(request: Request, error: Exception) -> JSONRe
     return error_response(RequestError(Code.INVALID, text, details))
 
 
-async def _answer_unavailable_table(request: Request, error: Exception) -> JSONResponse:
+async def answer_unavailable_table(request: Request, error: Exception) -> JSONResponse:
+    """Answer a fault of the state table as one to try again."""
     log.warning("the state table is not available: %s", error)
     text = f"the state table cannot be used now: {error}"
     return error_response(RequestError(Code.UNAVAILABLE, text))

@@ -21,6 +21,7 @@ from control_plane.config.endpoints import endpoint_origin
 from control_plane.config.environment import ImagesField, RegistryAuth, VariablesField
 from control_plane.config.eras import Tree
 from control_plane.config.merge import apply_override
+from control_plane.config.page_origins import PAGE_ORIGINS_MAX, page_origin_fault
 from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.config.provider_types import AnyProvider
 from control_plane.config.resources import BindMounts, DeviceField
@@ -193,6 +194,12 @@ def _check_endpoint(url: str) -> str:
     return url
 
 
+def _check_page_origin(origin: str) -> str:
+    if fault := page_origin_fault(origin):
+        refuse(fault, "scheme, host and port alone, without a path or a / at the end")
+    return origin
+
+
 class ClusterConfig(Section):
     """A cluster configuration file; `check_cluster` reads them."""
 
@@ -218,6 +225,14 @@ class ClusterConfig(Section):
     `account_url` of experiments' `checkpoint_storage` may name, as `https://host:port`; where they
     redirect to, HDFS's datanodes, is called too. A cluster in a cloud calls no others; one on a
     machine calls any.
+    """
+    page_origins: Annotated[
+        tuple[Annotated[str, AfterValidator(_check_page_origin)], ...],
+        Field(strict=False, max_length=PAGE_ORIGINS_MAX),
+    ] = ()
+    """Where the web page is served beside the cluster itself, such as
+    `https://page.example.com`: pages of these origins alone may ask the API. See
+    [the page elsewhere](web-page.md#the-page-elsewhere).
     """
 
     @field_validator("resource_pools")

@@ -55,6 +55,10 @@ class PageFiles:
         encoding = next((name for name in _ENCODINGS if self._offers(path, name, accepted)), "")
         return self._read(path, encoding, media_type)
 
+    def paths(self) -> list[str]:
+        """The paths of all files, without their compressed forms; none before the build."""
+        return sorted(name for name in self._names() if Path(name).suffix in _MEDIA_TYPES)
+
     def _names(self) -> frozenset[str]:
         files = (file for file in self._folder.rglob("*") if file.is_file())
         return frozenset(file.relative_to(self._folder).as_posix() for file in files)

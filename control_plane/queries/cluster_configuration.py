@@ -41,6 +41,12 @@ def allowed_endpoints(table: StateTable) -> tuple[str, ...]:
     return (*named, *(url.strip() for urls in own for url in urls.split(";")))
 
 
+def page_origins(table: StateTable) -> frozenset[str]:
+    """The origins of pages elsewhere that the configuration in force names."""
+    shared = table.get(SHARED_CONFIG)
+    return frozenset(() if shared is None else json.loads(shared.body).get("page_origins", ()))
+
+
 def _pool_fields(name: str, row: Row | None) -> dict[str, Any]:
     fields: dict[str, Any] = {"pool_name": name} if row is None else json.loads(row.body)
     return fields

@@ -5,6 +5,7 @@ and the other in the storage of the page's own origin. Neither is anything witho
 """
 
 import json
+import re
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -15,11 +16,15 @@ from control_plane.errors import Code, RequestError
 from control_plane.services import Services
 from control_plane.state.table import Conflict, Delete, Expect, Key, Put, StateTable, Write
 from control_plane.usecases.user_tokens import extend_makers
-from detcloud.shared.tokens import mint_token
+from detcloud.shared.tokens import TOKEN_PREFIX, mint_token
 
 CODES = "sign-in-codes"
 CODE_MS = 5 * 60 * 1000
 SESSION_MS = 7 * 24 * 3600 * 1000
+SESSION_ELSEWHERE_MS = 12 * 3600 * 1000
+"""Of a page elsewhere, whose scripts have the whole token."""
+
+_SESSION_TOKEN = re.compile(rf"{TOKEN_PREFIX}[\w-]+\.{TOKEN_PREFIX}[\w-]+", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,11 @@ class BrowserSession:
     key: str
     expires_ms: int
 
+    @property
+    def token(self) -> str:
+        """Both halves."""
+        return join_halves(self.cookie, self.key)
+
 
 def create_sign_in_code(services: Services, caller: Principal, bearer: str) -> SignInCode:
     """Make a code for the caller, whose token is `bearer`. Only its digest is stored.
@@ -55,8 +65,10 @@ def create_sign_in_code(services: Services, caller: Principal, bearer: str) -> S
     return SignInCode(code, expires_ms)
 
 
-def open_session_by_code(services: Services, code: str) -> BrowserSession:
-    """Open a session with a code, which is used up by it.
+def open_session_by_code(
+    services: Services, code: str, last_ms: int = SESSION_MS
+) -> BrowserSession:
+    """Open a session of `last_ms` with a code, which is used up by it.
 
     Raises:
         RequestError: unauthenticated, in the same words whether the code is unknown, used or
@@ -69,14 +81,16 @@ def open_session_by_code(services: Services, code: str) -> BrowserSession:
     if find_revoked(services.table, holder.makers):
         raise _refused_code_error()
     try:
-        return _open_session(services, holder, Delete(row.key, row.revision))
+        return _open_session(services, holder, last_ms, Delete(row.key, row.revision))
     except Conflict:
         # Another request has used it meanwhile.
         raise _refused_code_error() from None
 
 
-def open_session_by_token(services: Services, token: str) -> BrowserSession:
-    """Open a session with a user's token, with which it ends.
+def open_session_by_token(
+    services: Services, token: str, last_ms: int = SESSION_MS
+) -> BrowserSession:
+    """Open a session of `last_ms` with a user's token, with which it ends.
 
     Raises:
         RequestError: unauthenticated, for a token that is not known or has ended; forbidden, for
@@ -89,7 +103,12 @@ def open_session_by_token(services: Services, token: str) -> BrowserSession:
     if principal.role not in USER_ROLES:
         raise RequestError(Code.FORBIDDEN, f"a token of the role {principal.role} opens no session")
     makers = extend_makers(services.table, principal.makers, token)
-    return _open_session(services, replace(principal, makers=makers))
+    return _open_session(services, replace(principal, makers=makers), last_ms)
+
+
+def is_session_token(token: str) -> bool:
+    """Whether a token is one of a session, by its form."""
+    return _SESSION_TOKEN.fullmatch(token) is not None
 
 
 def end_session(table: StateTable, token: str) -> None:
@@ -97,12 +116,14 @@ def end_session(table: StateTable, token: str) -> None:
     table.commit((Delete(Key(TOKENS, token_digest(token)), Expect.ANYTHING),))
 
 
-def _open_session(services: Services, holder: Principal, *writes: Write) -> BrowserSession:
-    ends_ms = services.now_ms() + SESSION_MS
+def _open_session(
+    services: Services, holder: Principal, last_ms: int, *writes: Write
+) -> BrowserSession:
+    ends_ms = services.now_ms() + last_ms
     expires_ms = ends_ms if holder.expires_ms is None else min(ends_ms, holder.expires_ms)
     principal = replace(holder, expires_ms=expires_ms)
     session = BrowserSession(principal, mint_token(), mint_token(), expires_ms)
-    digest = token_digest(join_halves(session.cookie, session.key))
+    digest = token_digest(session.token)
     put = replace(token_put(digest, principal), due_ms=expires_ms, expires=True)
     services.table.commit((put, *writes))
     return session

@@ -24,10 +24,11 @@ class Browser:
     requests to anybody else.
     """
 
-    def __init__(self, window: Any, laptop: Laptop) -> None:
+    def __init__(self, window: Any, laptop: Laptop, page: str | None = None) -> None:
         self.window = window
         self.laptop = laptop
         self.url = str(laptop.record()["url"])
+        self.page = page or f"{self.url}/ui/"
         self.faults: list[str] = []
         window.set_default_timeout(ANSWER_MS_MAX)
         window.on("pageerror", lambda error: self.faults.append(str(error)))
@@ -36,14 +37,14 @@ class Browser:
 
     def sign_in(self) -> str:
         """Follow the link of `detcloud open`; returns the link."""
-        link = self.laptop.run("open", "--no-browser").stdout.strip()
+        link = self.laptop.run("open", "--no-browser", "--page", self.page).stdout.strip()
         self.window.goto(link)
         self.see("Experiments")
         return link
 
     def go(self, path: str, title: str | re.Pattern[str]) -> None:
         """Go to a view by its address, and wait until its heading has the text."""
-        self.window.goto(f"{self.url}/ui/#/{path}")
+        self.window.goto(f"{self.page}#/{path}")
         self.see(title)
 
     def see(self, title: str | re.Pattern[str]) -> None:
@@ -80,7 +81,7 @@ class Browser:
             self.faults.append(message.text)
 
     def _note_request(self, request: Any) -> None:
-        if not request.url.startswith((f"{self.url}/", "data:", "blob:")):
+        if not request.url.startswith((f"{self.url}/", self.page, "data:", "blob:")):
             self.faults.append(f"a request to {request.url}")
 
 
@@ -105,10 +106,14 @@ def start_chromium() -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def open_window(chromium: Any, laptop: Laptop, **options: Any) -> Iterator[Browser]:
-    """A window without a past. `options` are of Playwright's context."""
+def open_window(
+    chromium: Any, laptop: Laptop, page: str | None = None, **options: Any
+) -> Iterator[Browser]:
+    """A window without a past. `page`: where the page is, at the cluster by default. `options` are
+    of Playwright's context.
+    """
     context = chromium.new_context(**options)
     try:
-        yield Browser(context.new_page(), laptop)
+        yield Browser(context.new_page(), laptop, page)
     finally:
         context.close()

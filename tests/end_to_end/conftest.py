@@ -2,10 +2,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.end_to_end.browser import Browser, open_window, start_chromium
 from tests.end_to_end.laptop import Laptop
+
+CLIPBOARD = ["clipboard-read", "clipboard-write"]
 
 
 @pytest.fixture
@@ -14,3 +18,18 @@ def laptop(tmp_path: Path) -> Iterator[Laptop]:
     one = Laptop(tmp_path / "home")
     yield one
     assert one.end() == [], "something outlived `detcloud down`"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with start_chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: Any, laptop: Laptop) -> Iterator[Browser]:
+    """A window that is signed in, for a module whose `laptop` is one for all of its tests."""
+    size = {"width": 1280, "height": 900}
+    with open_window(chromium, laptop, viewport=size, permissions=CLIPBOARD) as opened:
+        opened.sign_in()
+        yield opened

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from detcloud.client import Client
-from detcloud.shared.processes import PROC, Process, is_alive, read_process
+from detcloud.shared.processes import Process, is_alive, read_process
+from tests.end_to_end.home_guard import mentions, pids
 from tests.patience import PATIENCE, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -21,6 +22,7 @@ DIGITS = ROOT / "examples" / "digits"
 # -P as the installed command has it: the folder we are in is no place to import from.
 DETCLOUD = (sys.executable, "-P", "-m", "detcloud.cli.main")
 COMMAND_SECONDS_MAX = 120.0 * PATIENCE
+GUARD = (sys.executable, "-I", "-S", str(Path(__file__).with_name("home_guard.py")))
 
 
 class Running(NamedTuple):
@@ -32,11 +34,14 @@ class Running(NamedTuple):
 
 
 class Laptop:
-    """One home folder. Nothing of it runs before the first command, and nothing after `end`."""
+    """One home folder. Nothing of it runs before the first command, and nothing after `end` or the
+    end of this process, even where that was killed.
+    """
 
     def __init__(self, home: Path, **variables: str) -> None:
         self.home = home
         self.environment = environment(home) | variables
+        self._guard: subprocess.Popen[bytes] | None = None
 
     def run(
         self, *words: object, code: int = 0, seconds: float = COMMAND_SECONDS_MAX
@@ -50,6 +55,7 @@ class Laptop:
         self, command: Sequence[str], seconds: float = COMMAND_SECONDS_MAX
     ) -> subprocess.CompletedProcess[str]:
         """Any command in the newcomer's environment."""
+        self._begin_guard()
         return subprocess.run(
             command,
             env=self.environment,
@@ -66,6 +72,7 @@ class Laptop:
 
     def spawn(self, *words: object) -> subprocess.Popen[str]:
         """`detcloud WORDS` in the background, its output in a pipe."""
+        self._begin_guard()
         return subprocess.Popen(
             [*DETCLOUD, *map(str, words)],
             env=self.environment,
@@ -117,10 +124,8 @@ class Laptop:
 
     def processes(self) -> list[Process]:
         """All that run for this home: it is in their command, environment or working directory."""
-        pids = [int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit()]
-        found = (
-            read_process(pid) for pid in pids if pid != os.getpid() and self._mentions_home(pid)
-        )
+        home = os.fsencode(self.home)
+        found = (read_process(pid) for pid in pids() if pid != os.getpid() and mentions(pid, home))
         return [process for process in found if process is not None]
 
     def end(self) -> list[Process]:
@@ -131,15 +136,23 @@ class Laptop:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
         wait_until(lambda: not any(map(is_alive, left)), what=f"the end of {left}")
+        self._end_guard()
         return left
 
-    def _mentions_home(self, pid: int) -> bool:
-        folder = PROC / str(pid)
-        home = str(self.home).encode()
-        with contextlib.suppress(OSError):
-            words = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
-            return home in words or os.fsencode((folder / "cwd").readlink()).startswith(home)
-        return False
+    def _begin_guard(self) -> None:
+        """Start what ends the cluster if this process ends without having done so."""
+        if self._guard is not None:
+            return
+        self._guard = subprocess.Popen(GUARD, stdin=subprocess.PIPE, env={}, start_new_session=True)
+        assert self._guard.stdin is not None
+        self._guard.stdin.write(os.fsencode(self.home) + b"\n")
+        self._guard.stdin.flush()
+
+    def _end_guard(self) -> None:
+        """Let the guard look once more, which finds nothing, and end."""
+        if self._guard is not None:
+            self._guard.communicate()
+            self._guard = None
 
 
 def environment(home: Path) -> dict[str, str]:

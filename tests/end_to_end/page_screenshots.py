@@ -27,6 +27,7 @@ PICTURES = (
     ("models", "models", "Models", "1 shown"),
     ("model", "models/digits/2", "digits", "Beats the linear baseline"),
     ("projects", "projects", "Projects", "experiments are moved"),
+    ("new-code", "create", "New experiment", "Code from this machine"),
     ("new-experiment", "create?experiment=1", "New experiment", "is valid"),
 )
 SIZE = {"width": 1200, "height": 750}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.browser import Browser, open_window, start_chromium
+from tests.end_to_end.browser import Browser, open_window
 from tests.end_to_end.laptop import Laptop
 from tests.end_to_end.tiny_model import write_model
 from tests.patience import wait_until
@@ -37,7 +37,7 @@ VIEWS: dict[str, tuple[str | re.Pattern[str], str]] = {
     "experiments/1/hyperparameters": (LOUD, "Importance"),
     "experiments/1/checkpoints": (LOUD, "Files"),
     "experiments/1/configuration": (LOUD, "searcher:"),
-    "experiments/1/history": (LOUD, "experiment#1"),
+    "experiments/1/history": (LOUD, "submitted by"),
     "trials/1": (TRIAL, "All metrics"),
     "trials/1/logs": (TRIAL, "stops at 20"),
     "trials/1/checkpoints": (TRIAL, "Files"),
@@ -118,20 +118,6 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
         assert one.end() == []
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with start_chromium() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: Any, laptop: Laptop) -> Iterator[Browser]:
-    """A window that is signed in."""
-    with open_window(chromium, laptop, viewport={"width": 1280, "height": 900}) as opened:
-        opened.sign_in()
-        yield opened
-
-
 def test_a_link_signs_in_once_and_a_session_outlives_a_reload(
     chromium: Any, laptop: Laptop
 ) -> None:
@@ -178,7 +164,7 @@ def test_curves_and_logs_come_while_one_looks(browser: Browser) -> None:
     log.get_by_text("stops at 20").wait_for()
     browser.window.get_by_label("Text").fill("STARTS AT")
     browser.window.get_by_label("Text").press("Enter")
-    browser.wait_for_text(re.compile("^1 lines, complete"))
+    browser.wait_for_text(re.compile("^1 line, complete"))
     assert "search=STARTS" in browser.window.url
     log.get_by_role("link").first.click()
     browser.window.reload()
@@ -245,11 +231,15 @@ def test_a_checkpoint_is_registered_described_and_kept(laptop: Laptop, browser: 
         window.reload()
         version.get_by_text("theirs").wait_for()
         browser.press("Edit version")
-        _fill_and_save(browser, "Save", {"Notes": CANARY, "Labels": f"{CANARY}\nbest"})
-        version.get_by_text("<b>accuracy</b>").wait_for()
+        window.get_by_label("Metadata (JSON)").fill("{accuracy: 1}")
+        browser.press("Save")
+        window.get_by_role("alert").get_by_text("not JSON").wait_for()
+        said = {"Notes": CANARY, "Labels": f"{CANARY}\nbest"}
+        _fill_and_save(browser, "Save", said | {"Metadata": '{"<b>accuracy</b>": 0.75}'})
+        version.get_by_text("0.75").wait_for()
         changed = cluster.model(name).version(1).data
     assert (changed["notes"], changed["labels"]) == (CANARY, [CANARY, "best"])
-    assert (changed["comment"], changed["metadata"]) == ("good enough", {"<b>accuracy</b>": 0.5})
+    assert (changed["comment"], changed["metadata"]) == ("good enough", {"<b>accuracy</b>": 0.75})
     version.get_by_role("button", name="Files").click()
     window.get_by_role("dialog").get_by_role("link", name="state.json").wait_for()
     assert browser.serious_findings() == []
@@ -367,11 +357,15 @@ def test_a_fork_is_checked_as_it_is_written(laptop: Laptop, browser: Browser) ->
     browser.see(re.compile("^forked"))
     forked = laptop.json("list")[0]
     assert (forked["name"], forked["searcher"], forked["state"]) == ("forked", "single", "PAUSED")
-    browser.press("Edit name, notes and labels")
+    browser.press("Edit name, notes, labels and metadata")
     browser.window.get_by_label("Labels, one a line").fill("one\ntwo")
+    browser.window.get_by_label("Metadata (JSON)").fill('{"data": {"version": 3}}')
     browser.press("Save")
     browser.window.get_by_role("dialog").wait_for(state="detached")
-    assert laptop.json("describe", forked["id"])["labels"] == ["one", "two"]
+    browser.wait_for_text('"version": 3')
+    changed = laptop.json("describe", forked["id"])
+    assert changed["labels"] == ["one", "two"]
+    assert changed["metadata"] == {"data": {"version": 3}}
     assert browser.faults == []
 
 

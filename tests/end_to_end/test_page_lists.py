@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from detcloud.client import Client
-from tests.end_to_end.browser import Browser, open_window, start_chromium
+from tests.end_to_end.browser import Browser
 from tests.end_to_end.laptop import Laptop
 from tests.end_to_end.tiny_model import write_model
 from tests.patience import wait_until
@@ -21,7 +21,6 @@ CANARY = "<img src=x onerror=\"window.canary='hit'\"><script>window.canary='hit'
 # A name with a "/" in it: a folder, and a file there.
 LOUD_FILE = f"{CANARY}.py"
 LOUD_TEXT = f"{CANARY}\n\n    # third\n"
-CLIPBOARD = ["clipboard-read", "clipboard-write"]
 LOUD = re.compile("onerror")
 # A name of a project has no "/".
 LOUD_PROJECT = CANARY.partition("<script>")[0]
@@ -53,18 +52,6 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
         yield one
     finally:
         assert one.end() == []
-
-
-@pytest.fixture(scope="module")
-def browser(laptop: Laptop) -> Iterator[Browser]:
-    """A window that is signed in."""
-    size = {"width": 1280, "height": 900}
-    with (
-        start_chromium() as chromium,
-        open_window(chromium, laptop, viewport=size, permissions=CLIPBOARD) as opened,
-    ):
-        opened.sign_in()
-        yield opened
 
 
 def test_code_is_found_by_the_keyboard_read_copied_and_linked_to(browser: Browser) -> None:
@@ -201,15 +188,29 @@ def test_experiments_of_a_project_are_found_and_moved(laptop: Laptop, browser: B
     window.get_by_role("link", name="Vision / Digits").click()
     browser.see("Experiments")
     wait_until(lambda: names_in(browser) == ["gamma", "alpha", "beta"])
-    # What is being typed stays, whatever comes meanwhile.
-    window.get_by_label("Name has").fill("del")
+    assert window.evaluate("window.canary") is None
+    assert browser.faults == []
+
+
+def test_what_is_typed_stays_and_a_part_of_a_name_finds_at_once(
+    laptop: Laptop, browser: Browser
+) -> None:
+    window = browser.window
+    browser.go("experiments?project=Digits", "Experiments")
+    wait_until(lambda: names_in(browser) == ["gamma", "alpha", "beta"])
+    # Nobody has entered it yet: it stays, whatever comes meanwhile.
+    user = window.get_by_role("searchbox", name="User")
+    user.fill("ad")
     laptop.run("experiment", "set", "name", 4, "delta")
     window.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     wait_until(lambda: names_in(browser) == ["delta", "alpha", "beta"])
-    assert window.get_by_label("Name has").input_value() == "del"
-    window.get_by_label("Name has").press("Enter")
+    assert user.input_value() == "ad"
+    user.fill("ada")
+    window.get_by_label("Name has").press_sequentially("del")
     wait_until(lambda: names_in(browser) == ["delta"])
-    assert window.evaluate("window.canary") is None
+    assert "name=del" in window.url
+    browser.press("Clear filters")
+    wait_until(lambda: len(names_in(browser)) == 4)
     assert browser.faults == []
 
 

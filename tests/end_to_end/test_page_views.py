@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.browser import Browser, open_window, start_chromium
+from tests.end_to_end.browser import Browser, open_window
 from tests.end_to_end.laptop import Laptop
 from tests.end_to_end.tiny_model import write_model
 
@@ -71,20 +71,6 @@ def write_halving(folder: Path) -> tuple[Path, Path]:
     text = text.replace(reported, f"{{{METRIC!r}: loss}}").replace(INIT, MEASURE + INIT + PROFILE)
     script.write_text(text)
     return config, model
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    with start_chromium() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def browser(chromium: Any, laptop: Laptop) -> Iterator[Browser]:
-    """A window that is signed in."""
-    with open_window(chromium, laptop, viewport={"width": 1280, "height": 900}) as opened:
-        opened.sign_in()
-        yield opened
 
 
 @pytest.fixture(autouse=True)
@@ -234,3 +220,19 @@ def test_they_are_as_good_in_the_dark_and_on_a_narrow_screen(chromium: Any, lapt
             width = phone.window.evaluate("document.documentElement.scrollWidth")
             assert width <= narrow["width"], path
         assert phone.faults == []
+
+
+def test_the_command_line_shows_rungs_and_ranks_too(laptop: Laptop) -> None:
+    [bracket] = laptop.json("experiment", "rungs", 1)["brackets"]
+    assert [rung["length"] for rung in bracket["rungs"]] == [2, 4]
+    assert len(bracket["rungs"][0]["trials"]) == 4
+    rows = laptop.run("experiment", "rungs", 1, "--csv", "--trials", 1).stdout.splitlines()
+    # A head, and a rung at 2 batches and one at 4.
+    assert [row.split(",")[:5] for row in rows[1:]] == [
+        ["1", "1", "2", "batches", "4"],
+        ["1", "2", "4", "batches", str(bracket["rungs"][1]["reached"])],
+    ]
+    assert laptop.json("trial", "ranks", 1) == [{"trial_id": 1, "rank": 3}]
+    with laptop.cluster() as cluster:
+        assert cluster.trial(1).metric_ranks() == [3]
+        assert cluster.experiment(1).rungs(0)["brackets"][0]["rungs"][0]["trials"] == []

@@ -1,7 +1,14 @@
 import { render } from "preact";
+import { isElsewhere } from "./api/place";
 import { App } from "./shell/app";
 import { applyTheme, chosenTheme } from "./shell/theme";
 import "./style.css";
 
 applyTheme(chosenTheme());
-render(<App />, document.getElementById("page")!);
+const page = document.getElementById("page")!;
+// The API forbids frames by a header, which another server of the page may not send.
+if (isElsewhere() && window.top !== window.self) {
+  page.textContent = "This page is not shown in a frame of another one.";
+} else {
+  render(<App />, page);
+}

@@ -76,6 +76,7 @@ class ContinueBody(RequestBody):
     """The body of `POST /experiments/{id}/continue`."""
 
     overrides: Annotated[list[Annotated[str, Field(max_length=4096)]], Field(max_length=20)] = []
+    validate_only: bool = False
 
 
 class ExperimentChangeBody(RequestBody):
@@ -226,12 +227,18 @@ def resume(
     request: IdempotencyParameter,
     services: ServicesParameter,
 ) -> Response:
-    """Continue an experiment: trials that did not complete go on from their latest checkpoints."""
+    """Continue an experiment: trials that did not complete go on from their latest checkpoints.
+    With `validate_only` the overrides alone are checked, and nothing is continued.
+    """
 
     def message() -> ContinueRequested:
         _, definition = experiments.get_experiment(services, experiment_id)
         return continue_command(definition, body.overrides)
 
+    if body.validate_only:
+        message()
+        unchanged = experiments.describe_experiment(services, experiment_id)
+        return JSONResponse(unchanged.model_dump(mode="json"))
     return _execute(services, experiment_id, message, request)
 
 

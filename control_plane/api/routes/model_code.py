@@ -1,17 +1,23 @@
 """Routes of model code: offered by its digest, uploaded once through a signed request."""
 
+import tempfile
+from pathlib import Path
 from typing import Annotated
 
-from fastapi import Path, Response
+from anyio import to_thread
+from fastapi import Path as PathParameter
+from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
 from control_plane.access.principals import USER_ROLES, Role
 from control_plane.api.dependencies import ServicesParameter
+from control_plane.api.received_files import receive_file
 from control_plane.api.request_body import RequestBody
 from control_plane.api.responses import download_or_redirect
 from control_plane.api.route_guards import Caller, guarded_router, require_role
-from control_plane.errors import Code, RequestError
+from control_plane.api.stored_objects import archive_checks, check_and_store
+from control_plane.errors import Code, RequestError, invalid
 from control_plane.objects.signing import VALIDITY_MS_MAX
 from control_plane.objects.store import MODEL_CODE_NAMESPACE, SHA256_PATTERN, model_code_key
 from control_plane.queries import agent as agents
@@ -19,6 +25,11 @@ from control_plane.queries.answer import Answer
 
 # An archive of 95 MiB that do not compress at all, with the headers of a hundred thousand files.
 ARCHIVE_BYTES_MAX = 120 * 1024 * 1024
+
+# In base64, as functions get it, it is within the 6 MB of one call of a function.
+SENT_BYTES_MAX = 4 * 1024 * 1024
+
+Sha256 = Annotated[str, PathParameter(pattern=SHA256_PATTERN)]
 
 router = guarded_router(MODEL_CODE_NAMESPACE)
 
@@ -76,10 +87,34 @@ def offer_model_code(offer: OfferBody, services: ServicesParameter) -> OfferAnsw
     return OfferAnswer(needed=True, upload=upload)
 
 
+@router.put("/model-code/{sha256}", status_code=204)
+@require_role(*USER_ROLES, body_bytes_max=SENT_BYTES_MAX)
+async def put_model_code(
+    sha256: Sha256, request: Request, caller: Caller, services: ServicesParameter
+) -> Response:
+    """Store a small archive for a caller who cannot send it where an offer says, such as the page:
+    it may not ask a bucket. Sending it twice is no error.
+    """
+    with tempfile.TemporaryDirectory(prefix="detcloud-code-") as folder:
+        path = Path(folder) / "code"
+        digest, _ = await receive_file(request, path)
+        if digest != sha256:
+            raise invalid("", "the body's SHA-256 is not the one in the path; send it again")
+        await to_thread.run_sync(
+            check_and_store,
+            path,
+            model_code_key(sha256),
+            sha256,
+            services.objects,
+            limiter=archive_checks.limiter(),
+        )
+    return Response(status_code=204)
+
+
 @router.get("/model-code/{sha256}", response_class=StreamingResponse)
 @require_role(*USER_ROLES, Role.AGENT)
 def get_model_code(
-    sha256: Annotated[str, Path(pattern=SHA256_PATTERN)],
+    sha256: Sha256,
     caller: Caller,
     services: ServicesParameter,
 ) -> Response:

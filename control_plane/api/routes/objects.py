@@ -1,8 +1,6 @@
 """Routes of objects, by signed requests, for a store that has no signatures of its own."""
 
-import hashlib
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from anyio import to_thread
@@ -10,21 +8,14 @@ from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 
 from control_plane.api.dependencies import ServicesParameter
-from control_plane.api.loop_limiter import LoopLimiter
 from control_plane.api.received_files import receive_file
 from control_plane.api.responses import download, object_download
 from control_plane.api.route_guards import GrantParameter, guarded_router, require_signature
-from control_plane.errors import Code, RequestError, invalid
+from control_plane.api.stored_objects import archive_checks, check_and_store
+from control_plane.errors import invalid
 from control_plane.objects.signing import Grant
-from control_plane.objects.store import MODEL_CODE_NAMESPACE, ObjectConflict, ObjectStore
+from control_plane.objects.store import MODEL_CODE_NAMESPACE
 from control_plane.queries.checkpoint_files import CHECKPOINT_FILES, open_checkpoint_file
-from detcloud.shared.archive import inspect
-from detcloud.shared.archive_limits import ArchiveInvalid
-
-_BLOCK_BYTES = 256 * 1024
-# Archives are checked one at a time and beside the threads that answer: a check takes seconds where
-# an archive was made to be dear, and no other request waits for it.
-_checks = LoopLimiter("archive checks", 1)
 
 router = guarded_router("objects")
 
@@ -43,11 +34,12 @@ async def put_object(
         await _receive(request, grant, path)
         is_checked = grant.key.namespace == MODEL_CODE_NAMESPACE
         await to_thread.run_sync(
-            _check_and_store,
+            check_and_store,
             path,
-            grant,
+            grant.key,
+            grant.sha256 or "",
             services.objects,
-            limiter=_checks.limiter() if is_checked else None,
+            limiter=archive_checks.limiter() if is_checked else None,
         )
     return Response(status_code=204)
 
@@ -68,32 +60,3 @@ async def _receive(request: Request, grant: Grant, path: Path) -> None:
         raise invalid("", f"the body has {size} bytes, {grant.size} were signed")
     if digest != grant.sha256:
         raise invalid("", "the body's SHA-256 is not the one that was signed; send it again")
-
-
-def _check_and_store(path: Path, grant: Grant, objects: ObjectStore) -> None:
-    if grant.key.namespace == MODEL_CODE_NAMESPACE:
-        try:
-            inspect(path)
-        except ArchiveInvalid as error:
-            raise invalid(error.name, error.reason) from None
-    try:
-        is_new = objects.put(grant.key, _blocks(path), if_absent=True)
-    except ObjectConflict as error:
-        raise RequestError(Code.CONFLICT, str(error)) from None
-    if not is_new and not _has_same_content(grant, objects):
-        raise RequestError(Code.CONFLICT, f"object {grant.key} exists with another content")
-
-
-def _blocks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            yield block
-
-
-def _has_same_content(grant: Grant, objects: ObjectStore) -> bool:
-    if grant.key.name == grant.sha256:
-        return True
-    digest = hashlib.sha256()
-    for block in objects.get(grant.key):
-        digest.update(block)
-    return digest.hexdigest() == grant.sha256

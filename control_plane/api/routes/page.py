@@ -1,18 +1,21 @@
 """Routes of the web page's files: the same for all, with nothing of the cluster in them."""
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import RedirectResponse
+from fastapi.responses import JSONResponse, RedirectResponse
 
 from control_plane.api.route_guards import GuardedRoute, allow_anyone
 from control_plane.errors import Code, RequestError
 from control_plane.page.page_files import ENTRY, PageFiles
 
 # Scripts and styles are files of ours. The charts' and the icon's images are made by them.
+# `{api}` is where requests may go, which is another origin for a page elsewhere.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "connect-src {api}; base-uri 'none'; form-action 'none'; "
     "require-trusted-types-for 'script'; trusted-types 'none'"
 )
+# A document's own policy cannot say this, so that it is in the header alone.
+_OWN_POLICY = _POLICY.format(api="'self'") + "; frame-ancestors 'none'"
 
 router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
 
@@ -26,6 +29,13 @@ async def redirect_to_page() -> RedirectResponse:
     return RedirectResponse("/ui/", 307)
 
 
+@router.get("/ui/files.json")
+@allow_anyone
+def list_files() -> JSONResponse:
+    """The files of the page and its policy, for whoever copies it to another server."""
+    return JSONResponse({"files": _files.paths(), "policy": _POLICY})
+
+
 @router.get("/ui/{path:path}")
 @allow_anyone
 def get_file(path: str, request: Request) -> Response:
@@ -34,7 +44,7 @@ def get_file(path: str, request: Request) -> Response:
         raise RequestError(Code.NOT_FOUND, "the page has no such file")
     headers = {
         "Cache-Control": file.cache_control,
-        "Content-Security-Policy": _POLICY,
+        "Content-Security-Policy": _OWN_POLICY,
         "ETag": file.etag,
         "Vary": "Accept-Encoding",
     }

@@ -6,16 +6,20 @@ from fastapi import Request, Response
 from pydantic import Field, model_validator
 
 from control_plane.access.principals import USER_ROLES, Role
-from control_plane.api.authentication import request_token, session_token
+from control_plane.api.authentication import request_token
 from control_plane.api.dependencies import ServicesParameter
+from control_plane.api.page_origins import is_of_another_site, page_origin
 from control_plane.api.request_body import RequestBody
 from control_plane.api.route_guards import Caller, allow_anyone, guarded_router, require_role
 from control_plane.api.session_cookie import set_cookie
 from control_plane.errors import Code, RequestError
 from control_plane.queries.answer import Answer
 from control_plane.usecases.browser_sessions import (
+    SESSION_ELSEWHERE_MS,
+    SESSION_MS,
     create_sign_in_code,
     end_session,
+    is_session_token,
     open_session_by_code,
     open_session_by_token,
 )
@@ -47,7 +51,9 @@ class NewCode(Answer):
 
 
 class OpenedSession(Answer):
-    """A session that was opened: the half that the page keeps, and whose it is."""
+    """A session that was opened: the half that the page keeps, or for a page elsewhere the whole
+    token, and whose it is.
+    """
 
     key: str
     user: str
@@ -69,16 +75,26 @@ def create_code(caller: Caller, services: ServicesParameter, request: Request) -
 def open_session(
     body: SessionBody, services: ServicesParameter, request: Request, response: Response
 ) -> OpenedSession:
-    """Open a session; the other half of it is set as a cookie."""
+    """Open a session. The other half of it is set as a cookie, but for a page elsewhere, which gets
+    a token for half a day.
+    """
+    is_elsewhere = page_origin(request) is not None
+    if is_of_another_site(request) and not is_elsewhere:
+        text = (
+            "page_origins in the cluster configuration names the pages elsewhere that may sign in"
+        )
+        raise RequestError(Code.FORBIDDEN, f"this page may not: {text}")
+    last_ms = SESSION_ELSEWHERE_MS if is_elsewhere else SESSION_MS
     if body.code is not None:
-        session = open_session_by_code(services, body.code)
+        session = open_session_by_code(services, body.code, last_ms)
     else:
-        session = open_session_by_token(services, body.token or "")
-    seconds = (session.expires_ms - services.now_ms()) // 1000
-    set_cookie(response, request, services.cluster_id, session.cookie, seconds)
+        session = open_session_by_token(services, body.token or "", last_ms)
+    if not is_elsewhere:
+        seconds = (session.expires_ms - services.now_ms()) // 1000
+        set_cookie(response, request, services.cluster_id, session.cookie, seconds)
     principal = session.principal
     return OpenedSession(
-        key=session.key,
+        key=session.token if is_elsewhere else session.key,
         user=principal.user,
         role=principal.role,
         expires_ms=session.expires_ms,
@@ -89,11 +105,10 @@ def open_session(
 @require_role(*USER_ROLES)
 def end(services: ServicesParameter, request: Request) -> Response:
     """End the session that the request is of; a token is revoked instead."""
-    try:
-        token = session_token(request, services.cluster_id)
-    except RequestError as error:
+    token = request_token(request, services.cluster_id)
+    if not is_session_token(token):
         text = "this request is of no session; DELETE /tokens/{id} revokes a token"
-        raise RequestError(Code.NOT_FOUND, text) from error
+        raise RequestError(Code.NOT_FOUND, text)
     end_session(services.table, token)
     response = Response(status_code=204)
     set_cookie(response, request, services.cluster_id, "", 0)

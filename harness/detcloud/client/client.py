@@ -383,11 +383,12 @@ class Client:
         identity: Identity = self.get("/whoami")
         return identity
 
-    def sign_in_link(self) -> str:
-        """An address of the web page that signs a browser in as the token's user: once, within
-        five minutes.
+    def sign_in_link(self, page: str | None = None) -> str:
+        """An address of the web page, or of the copy of it at `page`, that signs a browser in as
+        the token's user: once, within five minutes.
         """
-        return f"{self.url}{self.post('/sign-in-codes')['path']}"
+        path: str = self.post("/sign-in-codes")["path"]
+        return self.url + path if page is None else page.partition("#")[0] + path[path.index("#") :]
 
     def overview(self) -> Overview:
         """The cluster's version and its resource pools."""

@@ -17,6 +17,7 @@ from detcloud.client.records import (
     HistoryEntry,
     NoticeCounts,
     ReplayedActor,
+    Rungs,
     UnrecordedCheckpoint,
 )
 from detcloud.client.resource import Field, Resource
@@ -262,6 +263,15 @@ class Experiment(Resource):
             self._path("metrics"), group=group, name=name, points=points_max, trials=trials_max
         )
         return metrics
+
+    def rungs(self, trials_max: int | None = None) -> Rungs:
+        """The brackets of its search with their rungs, or the rounds of population-based training.
+
+        Args:
+            trials_max: trials that are listed of each rung, 0 to 200; 50 by default.
+        """
+        rungs: Rungs = self._client.get(self._path("rungs"), trials=trials_max)
+        return rungs
 
     def history(self, actor: str | None = None) -> Iterator[HistoryEntry]:
         """Events, oldest first; those of one `actor` such as `trial#7`, or of all."""

@@ -56,6 +56,47 @@ class Identity(TypedDict):
     role: str
 
 
+class RungTrial(TypedDict):
+    """A trial in a rung, with its metric there, None where it has none; `outcome` is what came of
+    it, such as `promoted`.
+    """
+
+    id: int
+    number: int
+    metric: float | None
+    outcome: str
+
+
+class Rung(TypedDict):
+    """A rung at `length`: how many trials have `reached` it, how many of each outcome there are,
+    and the best of them.
+    """
+
+    number: int
+    length: int
+    reached: int
+    outcomes: dict[str, int]
+    best_metric: float | None
+    trials: list[RungTrial]
+
+
+class Bracket(TypedDict):
+    """Trials that are compared with each other; the rungs go up."""
+
+    rungs: list[Rung]
+
+
+class Rungs(TypedDict):
+    """The brackets of a search; none where its trials are not compared at rungs. Lengths are in
+    `unit`.
+    """
+
+    unit: str
+    metric: str
+    smaller_is_better: bool
+    brackets: list[Bracket]
+
+
 class NoticeCounts(TypedDict):
     """The numbers of notices that a trial's machine ends, by how they went: in a checkpoint begun
     after it, in one begun before it, in neither, or in an end before the trial left.

@@ -113,6 +113,11 @@ class Trial(Resource):
         items: list[MetricSummary] = answer["items"]
         return items
 
+    def metric_ranks(self) -> list[int]:
+        """The ranks whose metrics are kept apart from the trial's own, for `metrics`."""
+        ranks: list[int] = self._client.get(f"/trials/{self.id}/metrics/ranks")["items"]
+        return ranks
+
     def series(
         self,
         names: Sequence[str] = (),

@@ -24,6 +24,7 @@ OPEN = {
     # Code that everybody may have.
     ("GET", "/"),
     ("GET", "/ui"),
+    ("GET", "/ui/files.json"),
     ("GET", "/ui/{path:path}"),
     # The proof in its body stands for a token.
     ("POST", "/api/v1/instances/{instance_id}/agent-code"),

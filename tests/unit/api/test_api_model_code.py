@@ -2,12 +2,13 @@ import asyncio
 import hashlib
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from anyio import to_thread
 
 from control_plane.access.principals import Role
-from control_plane.api.routes import objects as object_routes
+from control_plane.api import stored_objects
 from control_plane.api.routes.model_code import ARCHIVE_BYTES_MAX
 from control_plane.objects.store import ObjectKey
 from tests.patience import ANSWER_SECONDS_MAX
@@ -123,7 +124,7 @@ def test_an_archive_that_is_dear_to_check_keeps_nobody_else_waiting(
         assert len(at_once) == 1, "another one is checked beside it"
         at_once.pop()
 
-    monkeypatch.setattr(object_routes, "inspect", check_slowly)
+    monkeypatch.setattr(stored_objects, "inspect", check_slowly)
     contents = [archive(f"{n}.py") for n in range(3)]
     paths = [offer(cluster, content).json["upload"]["path"] for content in contents]
     host, token = ("host", HOST), ("authorization", f"Bearer {USER}")
@@ -148,3 +149,29 @@ def test_an_archive_that_is_dear_to_check_keeps_nobody_else_waiting(
     answer, uploads = asyncio.run(ask())
     assert answer.status == 200
     assert [each.status for each in uploads] == [204, 204, 204]
+
+
+def send_code(cluster: Cluster, content: bytes, digest: str = "", **options: Any) -> Answer:
+    """Send an archive to the API itself."""
+    path = f"/api/v1/model-code/{digest or hashlib.sha256(content).hexdigest()}"
+    return call(cluster.app, "PUT", path, body=content, **({"token": USER} | options))
+
+
+def test_a_small_archive_may_come_through_the_api(cluster: Cluster) -> None:
+    content = archive("mine.py")
+    assert send_code(cluster, content).status == 204
+    assert send_code(cluster, content).status == 204
+    assert offer(cluster, content).json["needed"] is False
+
+
+def test_what_comes_through_the_api_is_checked(cluster: Cluster) -> None:
+    content = archive("mine.py")
+    assert send_code(cluster, content, "0" * 64).code == "invalid"
+    for hostile in (archive("../up.py"), archive("a/../../b.py"), b"no archive"):
+        assert send_code(cluster, hostile).code == "invalid"
+        assert offer(cluster, hostile).json["needed"] is True
+    assert send_code(cluster, content, token=TOKENS[Role.AGENT]).status == 403
+    assert send_code(cluster, content, token=None).status == 401
+    large = [("content-length", str(4 * 1024 * 1024 + 1))]
+    refused = send_code(cluster, content, headers=large)
+    assert (refused.status, refused.bytes_taken) == (413, 0)

@@ -259,12 +259,25 @@ def test_what_cannot_be_overridden_is_refused_by_name(
     cluster: Cluster, override: str, path: str, word: str
 ) -> None:
     run_failing_experiment(cluster, SINGLE.replace("  x:", "  global_batch_size: 8\n  x:"))
-    answer = cluster.post("/experiments/1/continue", {"overrides": [override]})
-    assert answer.status == 422, answer.body
-    [detail] = answer.json["error"]["details"]
-    assert detail["path"] == path
-    assert word in f"{detail['message']} {detail.get('hint')}"
+    for validate_only in (True, False):
+        body = {"overrides": [override], "validate_only": validate_only}
+        answer = cluster.post("/experiments/1/continue", body)
+        assert answer.status == 422, answer.body
+        [detail] = answer.json["error"]["details"]
+        assert detail["path"] == path
+        assert word in f"{detail['message']} {detail.get('hint')}"
     assert cluster.get("/experiments/1").json["state"] == "ERROR"
+
+
+def test_overrides_are_validated_without_continuing_anything(cluster: Cluster) -> None:
+    run_failing_experiment(cluster)
+    before = cluster.get("/experiments/1").json
+    body = {"overrides": ["max_restarts=3"], "validate_only": True}
+    answer = cluster.post("/experiments/1/continue", body)
+    assert (answer.status, answer.json["state"]) == (200, "ERROR"), answer.body
+    assert cluster.get("/experiments/1").json == before
+    absent = cluster.post("/experiments/9/continue", {"validate_only": True})
+    assert problem(absent)[:2] == (404, "not_found")
 
 
 def test_a_search_of_many_trials_is_not_lengthened(cluster: Cluster) -> None:

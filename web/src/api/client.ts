@@ -1,7 +1,8 @@
 /** Requests to the API, with the routes and types of its OpenAPI document. */
 
 import type { components, paths } from "./schema";
-import { forgetSession, sessionKey } from "./session";
+import { apiUrl, isElsewhere } from "./place";
+import { forgetSession, sessionHeaders, sessionKey } from "./session";
 
 export type Schemas = components["schemas"];
 
@@ -53,26 +54,37 @@ export function send<V extends "post" | "patch" | "put" | "delete", P extends Pa
 }
 
 async function request<T>(method: string, route: string, where: Where, body?: unknown): Promise<T> {
-  const headers: Record<string, string> = {};
   const key = sessionKey();
-  if (key) headers["X-Session-Key"] = key;
+  const headers: Record<string, string> = key ? sessionHeaders(key) : {};
   if (method !== "GET") headers["Idempotency-Key"] = crypto.randomUUID();
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  const options: RequestInit = { method, headers, signal: where.signal ?? null };
+  // To an API elsewhere nothing goes along but what is written here.
+  const credentials = isElsewhere() ? "omit" : "same-origin";
+  const options: RequestInit = { method, headers, credentials, signal: where.signal ?? null };
   if (body !== undefined) options.body = JSON.stringify(body);
   let answer: Response;
   try {
     answer = await fetch(address(route, where), options);
   } catch (error) {
     if (error instanceof DOMException && error.name === "AbortError") throw error;
-    throw new ApiError(0, "unreachable", "the cluster does not answer; is it running?");
+    throw new ApiError(0, "unreachable", unreachableText());
   }
   if (answer.ok) return (answer.status === 204 ? undefined : await answer.json()) as T;
   throw await readError(answer, key);
 }
 
+/** Why there may be no answer. */
+export function unreachableText(): string {
+  if (!isElsewhere()) return "the cluster does not answer; is it running?";
+  // A browser keeps from scripts why it did not let them ask.
+  return (
+    `the cluster at ${apiUrl()} does not answer: it is not running, or page_origins in its ` +
+    `configuration does not name ${location.origin}`
+  );
+}
+
 function address(route: string, where: Where): string {
-  const path = route.replace(/\{(\w+)\}/g, (_, name: string) =>
+  const path = apiUrl() + route.replace(/\{(\w+)\}/g, (_, name: string) =>
     encodeURIComponent(String(where.path?.[name] ?? "")),
   );
   const query = new URLSearchParams();
@@ -86,11 +98,16 @@ function address(route: string, where: Where): string {
 async function readError(answer: Response, key: string | null): Promise<ApiError> {
   // Another tab may have signed in again meanwhile.
   if (answer.status === 401 && key !== null && key === sessionKey()) forgetSession();
+  return readFailure(answer.status, await answer.text().catch(() => ""));
+}
+
+/** The error of an answer that is no success. */
+export function readFailure(status: number, text: string): ApiError {
   try {
-    const { error } = (await answer.json()) as Schemas["ErrorAnswer"];
-    return new ApiError(answer.status, error.code, error.message, error.details);
+    const { error } = JSON.parse(text) as Schemas["ErrorAnswer"];
+    return new ApiError(status, error.code, error.message, error.details);
   } catch {
-    return new ApiError(answer.status, "internal", `the cluster answered ${answer.status}`);
+    return new ApiError(status, "internal", `the cluster answered ${status}`);
   }
 }
 

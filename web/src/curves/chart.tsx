@@ -5,7 +5,8 @@ import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { numberText } from "../parts/format";
 import { joinCurves, type Columns } from "./joining";
-import { curveColour } from "./palette";
+import { useThemeChanges } from "../shell/theme";
+import { curveColour, curveDashes } from "./palette";
 import type { Point } from "./smoothing";
 
 export interface Curve {
@@ -21,15 +22,21 @@ interface Props {
   yLabel: string;
   /** Whether steps are seconds since 1970. */
   isTime?: boolean;
+  /** In pixels. */
+  height?: number;
 }
 
 const HEIGHT = 300;
+// How near a curve the pointer has to be for the others to step back, in pixels.
+const NEAR = 24;
 
-export function Chart({ label, curves, isLog, yLabel, isTime = false }: Props) {
+export function Chart({ label, curves, isLog, yLabel, isTime = false, height = HEIGHT }: Props) {
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const [hidden, setHidden] = useState<ReadonlySet<string>>(new Set());
   const [pointed, setPointed] = useState<number | null>(null);
+  const [isZoomed, setZoomed] = useState(false);
+  const theme = useThemeChanges();
   // Not with every move of the pointer.
   const columns = useMemo(() => joinCurves(curves.map((curve) => curve.points)), [curves]);
   const data = useMemo(() => (isLog ? withoutNegatives(columns) : columns), [columns, isLog]);
@@ -37,22 +44,23 @@ export function Chart({ label, curves, isLog, yLabel, isTime = false }: Props) {
 
   useEffect(() => {
     const element = place.current!;
-    const made = new uPlot(options({ label, curves, isLog, yLabel, isTime }, element, setPointed), data as uPlot.AlignedData, element);
+    const heard = { onPoint: setPointed, onZoom: setZoomed };
+    const made = new uPlot(options({ label, curves, isLog, yLabel, isTime, height }, element, heard), data as uPlot.AlignedData, element);
     plot.current = made;
-    const observer = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height: HEIGHT }));
+    const observer = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height }));
     observer.observe(element);
     return () => {
       observer.disconnect();
       made.destroy();
       plot.current = null;
     };
-  }, [names, isLog, yLabel]);
+  }, [names, isLog, yLabel, theme]);
   useEffect(() => {
     if (plot.current) showData(plot.current, data);
   }, [data]);
   useEffect(() => {
     curves.forEach((curve, n) => plot.current?.setSeries(n + 1, { show: !hidden.has(curve.label) }));
-  }, [hidden, names, isLog, yLabel]);
+  }, [hidden, names, isLog, yLabel, theme]);
 
   function toggle(name: string): void {
     const next = new Set(hidden);
@@ -63,14 +71,22 @@ export function Chart({ label, curves, isLog, yLabel, isTime = false }: Props) {
   return (
     <figure class="chart">
       <div ref={place} role="img" aria-label={`${label}: ${curves.length} curves of ${yLabel}`} />
+      {isZoomed && (
+        <div class="tools">
+          <button onClick={() => plot.current && showData(plot.current, data, false)}>Show all of it</button>
+        </div>
+      )}
       <ul class="legend" aria-label="curves">
         {curves.map((curve, n) => (
-          <li key={curve.label}>
-            <button aria-pressed={!hidden.has(curve.label)} onClick={() => toggle(curve.label)}>
-              <svg width="10" height="10" aria-hidden="true"><circle cx="5" cy="5" r="5" fill={curveColour(n)} /></svg>
+          <li key={curve.label} onMouseEnter={() => plot.current?.setSeries(n + 1, { focus: true })}
+            onMouseLeave={() => plot.current?.setSeries(null, { focus: true })}>
+            <button aria-pressed={!hidden.has(curve.label)} title={hidden.has(curve.label) ? "show it" : "hide it"} onClick={() => toggle(curve.label)}>
+              <svg width="18" height="8" aria-hidden="true">
+                <line x1="0" x2="18" y1="4" y2="4" stroke={curveColour(n)} stroke-width="3" stroke-dasharray={curveDashes(n).join(" ")} />
+              </svg>{" "}
               {curve.label}
             </button>{" "}
-            <span class="value">{numberText(valueAt(columns, n, pointed))}</span>
+            <span class="value">{numberText(valueAt(columns, n, pointed))}</span>{" "}
             {curve.href && <a href={curve.href} aria-label={`open ${curve.label}`}>→</a>}
           </li>
         ))}
@@ -79,15 +95,20 @@ export function Chart({ label, curves, isLog, yLabel, isTime = false }: Props) {
   );
 }
 
-/** Show other data, at the part of it that was zoomed to. */
-function showData(plot: uPlot, data: Columns): void {
+/** Show other data, at the part of it that was zoomed to unless that is not to be kept. */
+function showData(plot: uPlot, data: Columns, keepsZoom = true): void {
+  const isZoomed = keepsZoom && isPart(plot);
+  plot.setData(data as uPlot.AlignedData, !isZoomed);
+  if (isZoomed) plot.redraw();
+}
+
+/** Whether it shows a part of its steps. */
+function isPart(plot: uPlot): boolean {
   const steps = plot.data[0];
   const { min, max } = plot.scales["x"]!;
   // Before it was drawn for the first time a scale has no ends.
   const isDrawn = typeof min === "number" && typeof max === "number" && steps.length > 1;
-  const isZoomed = isDrawn && (min > steps[0]! || max < steps.at(-1)!);
-  plot.setData(data as uPlot.AlignedData, !isZoomed);
-  if (isZoomed) plot.redraw();
+  return isDrawn && (min > steps[0]! || max < steps.at(-1)!);
 }
 
 /** The value below the pointer, or a curve's last one. */
@@ -102,10 +123,15 @@ function withoutNegatives([steps, ...curves]: Columns): Columns {
   return [steps, ...kept];
 }
 
+interface Heard {
+  onPoint: (place: number | null) => void;
+  onZoom: (isZoomed: boolean) => void;
+}
+
 function options(
-  { curves, isLog, yLabel, isTime = false }: Props,
+  { curves, isLog, yLabel, isTime = false, height = HEIGHT }: Props,
   element: HTMLElement,
-  onPoint: (place: number | null) => void,
+  { onPoint, onZoom }: Heard,
 ): uPlot.Options {
   const style = getComputedStyle(document.documentElement);
   const stroke = style.getPropertyValue("--quiet");
@@ -115,17 +141,22 @@ function options(
     label: curve.label,
     stroke: curveColour(n),
     width: 1.5,
+    dash: [...curveDashes(n)],
     spanGaps: true,
     points: { show: curve.points.length < 30 },
   }));
   return {
     width: element.clientWidth || 600,
-    height: HEIGHT,
+    height,
     legend: { show: false },
-    cursor: { drag: { x: true, y: false } },
+    cursor: { drag: { x: true, y: false }, focus: { prox: NEAR } },
+    focus: { alpha: 0.25 },
     scales: { x: { time: isTime }, y: { distr: isLog ? 3 : 1 } },
     axes: [{ ...axis, label: isTime ? "time" : "steps" }, { ...axis, label: yLabel, size: 70 }],
     series: [{}, ...drawn],
-    hooks: { setCursor: [(made) => onPoint(made.cursor.idx ?? null)] },
+    hooks: {
+      setCursor: [(made) => onPoint(made.cursor.idx ?? null)],
+      setScale: [(made, key) => key === "x" && onZoom(isPart(made))],
+    },
   };
 }

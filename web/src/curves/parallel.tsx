@@ -18,7 +18,7 @@ interface Props {
   rows: Row[];
 }
 
-const [GAP, HEIGHT, TOP, BOTTOM, SIDE] = [150, 280, 30, 20, 60];
+const [GAP, HEIGHT, TOP, BOTTOM, SIDE] = [190, 280, 30, 20, 95];
 
 export function Parallel({ label, names, rows }: Props) {
   const axes = names.map((_, n) => axisPlaces(rows.map(({ values }) => values[n])));

@@ -8,16 +8,26 @@ interface Props {
   title: string;
   onClose: () => void;
   children: ComponentChildren;
+  /** Whether something was written that is lost when it closes: Escape asks for a second one first. */
+  isChanged?: boolean;
 }
 
-export function Dialog({ title, onClose, children }: Props) {
+export function Dialog({ title, onClose, children, isChanged = false }: Props) {
   const element = useRef<HTMLDialogElement>(null);
+  const [warned, setWarned] = useState(false);
   // At once: a key that is pressed next is already for this window.
   useLayoutEffect(() => element.current?.showModal(), []);
+  function onCancel(event: Event): void {
+    // Of a list that is open in the window, say, and not of the window.
+    if (event.target !== element.current || !isChanged || warned) return;
+    event.preventDefault();
+    setWarned(true);
+  }
   return (
-    <dialog ref={element} aria-label={title} onClose={onClose}>
+    <dialog ref={element} aria-label={title} onClose={onClose} onCancel={onCancel}>
       <h2>{title}</h2>
       {children}
+      {warned && isChanged && <p class="wait" role="status">This is not saved yet. Escape once more closes the window without saving.</p>}
     </dialog>
   );
 }
@@ -29,7 +39,7 @@ interface FormProps extends Props {
 }
 
 /** A window that does something: it ends when that was done, and says why if it was refused. */
-export function FormDialog({ title, onClose, children, action, danger, submit }: FormProps) {
+export function FormDialog({ title, onClose, children, action, danger, submit, isChanged = false }: FormProps) {
   const [error, setError] = useState("");
   const [busy, setBusy] = useState(false);
   async function run(event: Event): Promise<void> {
@@ -45,12 +55,12 @@ export function FormDialog({ title, onClose, children, action, danger, submit }:
     }
   }
   return (
-    <Dialog title={title} onClose={onClose}>
+    <Dialog title={title} onClose={onClose} isChanged={isChanged}>
       <form onSubmit={run}>
         {children}
         {error && <p class="failure" role="alert">{error}</p>}
         <div class="actions">
-          <button type="button" onClick={onClose}>Cancel</button>
+          <button type="button" onClick={onClose}>Back</button>
           <button class={danger ? "danger" : "primary"} disabled={busy}>{action}</button>
         </div>
       </form>

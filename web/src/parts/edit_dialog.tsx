@@ -1,8 +1,9 @@
-/** A window that changes what is said of something: texts and, one a line, labels. */
+/** A window that changes what is said of something: texts, labels, one a line, and metadata. */
 
 import { useState } from "preact/hooks";
 import { FormDialog } from "./dialog";
 import { splitLabels } from "./labels";
+import { metadataText, parseMetadata } from "./metadata";
 
 export interface EditedField<T> {
   key: keyof T & string;
@@ -18,27 +19,34 @@ export interface EditedField<T> {
 interface Props<T> {
   title: string;
   action: string;
-  /** What is said now: texts, and `labels`. */
+  /** What is said now: texts, `labels` and `metadata`. */
   former: T;
   fields: EditedField<T>[];
   save: (changes: Partial<T>) => Promise<unknown>;
   onClose: () => void;
 }
 
-export function EditDialog<T extends { labels: string[] }>({ title, action, former, fields, save, onClose }: Props<T>) {
+export function EditDialog<T extends { labels: string[]; metadata: object }>({ title, action, former, fields, save, onClose }: Props<T>) {
   // What was read when the window opened: the view behind it may read again meanwhile.
   const [first] = useState(former);
   const [edited, setEdited] = useState(former);
   const [labels, setLabels] = useState(former.labels.join("\n"));
-  const submit = () => save(findChanges(first, { ...edited, labels: splitLabels(labels) }));
+  const [metadata, setMetadata] = useState(metadataText(former.metadata));
+  // By its text: a number that the page cannot carry stays as it is as long as nobody edits.
+  const editsMetadata = metadata !== metadataText(first.metadata);
+  const changes = findChanges(first, { ...edited, labels: splitLabels(labels) });
+  const submit = async () =>
+    save(editsMetadata ? { ...changes, metadata: parseMetadata(metadata) } : changes);
   return (
-    <FormDialog title={title} action={action} submit={submit} onClose={onClose}>
+    <FormDialog title={title} action={action} submit={submit} onClose={onClose}
+      isChanged={editsMetadata || Object.keys(changes).length > 0}>
       {fields.map((field) => (
         <label key={field.key}>{field.title}{" "}
           <Text field={field} value={String(edited[field.key])} onInput={(text) => setEdited({ ...edited, [field.key]: text })} />
         </label>
       ))}
       <label>Labels, one a line <textarea class="wide" rows={4} value={labels} onInput={(event) => setLabels(event.currentTarget.value)} /></label>
+      <label>Metadata (JSON) <textarea class="code wide" rows={4} spellcheck={false} value={metadata} onInput={(event) => setMetadata(event.currentTarget.value)} /></label>
     </FormDialog>
   );
 }

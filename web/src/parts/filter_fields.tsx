@@ -3,8 +3,15 @@
 import { setQuery, useRoute } from "../shell/router";
 import { useDraft } from "./draft";
 
-export function SearchField({ name, title }: { name: string; title: string }) {
-  return <label>{title} <input type="search" size={14} {...useQueryDraft(name)} /></label>;
+interface SearchProps {
+  name: string;
+  title: string;
+  /** Search while one types, where that costs little and any part of the text finds something. */
+  eager?: boolean;
+}
+
+export function SearchField({ name, title, eager = false }: SearchProps) {
+  return <label>{title} <input type="search" size={14} {...useQueryDraft(name, eager)} /></label>;
 }
 
 interface NumberProps {
@@ -18,8 +25,16 @@ export function NumberField({ name, title, min, max }: NumberProps) {
   return <label>{title} <input type="number" min={min} max={max} {...useQueryDraft(name)} /></label>;
 }
 
-function useQueryDraft(name: string) {
-  return useDraft(useRoute().query.get(name) ?? "", (text) => setQuery({ [name]: text }));
+/** A button that takes all of these out of the address, where there are any. */
+export function ClearButton({ names }: { names: readonly string[] }) {
+  const { query } = useRoute();
+  if (!names.some((name) => query.get(name))) return null;
+  const none = Object.fromEntries(names.map((name) => [name, null]));
+  return <button type="button" onClick={() => setQuery(none)}>Clear filters</button>;
+}
+
+function useQueryDraft(name: string, eager = false) {
+  return useDraft(useRoute().query.get(name) ?? "", (text) => setQuery({ [name]: text }), eager);
 }
 
 export function ArchivedField() {

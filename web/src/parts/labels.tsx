@@ -1,7 +1,15 @@
-/** Labels as marks, and as the lines of a field that they are written in. */
+/** Labels as marks that lead to all that has them, and as the lines of a field that they are written in. */
 
-export function Labels({ labels }: { labels: string[] }) {
-  return <>{labels.map((label) => <span key={label} class="label">{label}</span>)}</>;
+import { href } from "../shell/router";
+
+export function Labels({ labels, of = "experiments" }: { labels: string[]; of?: "experiments" | "models" }) {
+  return (
+    <>
+      {labels.map((label) => (
+        <a key={label} class="label" href={`${href(of)}?${new URLSearchParams({ label })}`} aria-label={`label ${label.slice(0, 200)}`}>{label}</a>
+      ))}
+    </>
+  );
 }
 
 /** The labels of a text that has one a line. */

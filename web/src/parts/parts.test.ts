@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 import { findChanges } from "./edit_dialog";
 import { bytesText, dollarsText, durationText, numberText } from "./format";
 import { splitLabels } from "./labels";
+import { parseMetadata } from "./metadata";
 import { sortRows } from "./sorting";
 
 test.each([
@@ -36,4 +37,11 @@ test("only what is other than it was is a change, an emptied field too", () => {
   const former = { name: "a", notes: "long", labels: ["x", "y"] };
   expect(findChanges(former, { name: "a", notes: "", labels: ["x", "y"] })).toEqual({ notes: "" });
   expect(findChanges(former, { ...former, labels: ["y", "x"] })).toEqual({ labels: ["y", "x"] });
+});
+
+test("metadata is an object of JSON, or says why it is none", () => {
+  expect(parseMetadata(' {"a": {"b": [1]}} ')).toEqual({ a: { b: [1] } });
+  expect(parseMetadata("  ")).toEqual({});
+  expect(() => parseMetadata("{a: 1}")).toThrow("is not JSON");
+  for (const text of ["[1]", "null", "3", '"text"']) expect(() => parseMetadata(text)).toThrow("must be an object");
 });

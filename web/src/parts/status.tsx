@@ -2,6 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import type { Live } from "../live/use_live";
+import { durationText } from "./format";
 
 export function Loading() {
   return <p class="quiet" role="status">Loading …</p>;
@@ -38,7 +39,7 @@ const KINDS: Record<string, string> = {
 };
 
 export function Badge({ state }: { state: string }) {
-  return <span class={`badge ${KINDS[state] ?? "other"}`}>{state.replace("STATE_", "")}</span>;
+  return <span class={`badge ${KINDS[state] ?? "other"}`}>{state.replace("STATE_", "").replaceAll("_", " ")}</span>;
 }
 
 export function Progress({ value }: { value: number | null }) {
@@ -51,10 +52,16 @@ export function Progress({ value }: { value: number | null }) {
   );
 }
 
+/** From when until when, and how long that is. */
+export function Period({ from, until }: { from: number; until: number | null | undefined }) {
+  if (until === null || until === undefined) return <>since <Moment ms={from} /></>;
+  return <><Moment ms={from} /> – <Moment ms={until} /> <span class="quiet">({durationText(until - from)})</span></>;
+}
+
 /** A moment in the reader's time zone; the whole of it, and UTC, when pointed at. */
 export function Moment({ ms }: { ms: number | null | undefined }) {
   if (ms === null || ms === undefined) return <span class="quiet">–</span>;
   const time = new Date(ms);
   const text = time.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
-  return <time dateTime={time.toISOString()} title={time.toISOString()}>{text}</time>;
+  return <time dateTime={time.toISOString()} title={`${time.toISOString()} (UTC)`}>{text}</time>;
 }

@@ -1,7 +1,7 @@
 /** The page: who is signed in, the bar, and the view of the address. */
 
 import { Component, type ComponentChildren } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { get } from "../api/client";
 import { onSessionChange, sessionKey } from "../api/session";
 import { useLive } from "../live/use_live";
@@ -21,6 +21,7 @@ import { TokensView } from "../views/tokens/tokens_view";
 import { TrialView } from "../views/trial/trial_view";
 import { Navigation } from "./navigation";
 import { useRoute, type Route } from "./router";
+import { WhoContext } from "./who";
 
 export function App() {
   const route = useRoute();
@@ -35,15 +36,26 @@ function SignedIn({ route }: { route: Route }) {
   const [first = "experiments"] = route.parts;
   // A view without a trace of the one before.
   const identity = route.parts.slice(0, 2).join("/");
+  useFocusOnChange(identity);
   return (
-    <>
+    <WhoContext.Provider value={who.value}>
       {who.error && <Failure error={who.error} retry={() => void who.refresh()} />}
       <Navigation who={who.value} current={first} />
       <main id="main" tabIndex={-1}>
         <Fence key={identity}>{chooseView(first, route.parts[1] ?? "")}</Fence>
       </main>
-    </>
+    </WhoContext.Provider>
   );
+}
+
+/** Whoever uses a keyboard or hears the page goes on in the view that came, not behind the bar. */
+function useFocusOnChange(identity: string): void {
+  const before = useRef(identity);
+  useEffect(() => {
+    if (before.current === identity) return;
+    before.current = identity;
+    document.getElementById("main")?.focus({ preventScroll: true });
+  }, [identity]);
 }
 
 function chooseView(first: string, second: string): ComponentChildren {

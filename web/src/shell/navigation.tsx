@@ -3,7 +3,9 @@
 import { useEffect, useState } from "preact/hooks";
 import { send, type Schemas } from "../api/client";
 import { forgetSession } from "../api/session";
+import { forgetDrafts } from "../parts/kept_draft";
 import { Palette } from "./palette";
+import { Shortcuts } from "./shortcuts";
 import { href } from "./router";
 import { applyTheme, chosenTheme, followingTheme } from "./theme";
 
@@ -25,14 +27,15 @@ interface Props {
 }
 
 export function Navigation({ who, current }: Props) {
-  const [isOpen, setOpen] = useState(false);
+  const [opened, setOpened] = useState<"palette" | "shortcuts" | null>(null);
   const [theme, setTheme] = useState(chosenTheme());
-  useShortcuts(() => setOpen(true));
+  useShortcuts(setOpened);
 
   async function signOut(): Promise<void> {
     try {
       await send("delete", "/api/v1/sessions/current");
     } finally {
+      forgetDrafts();
       forgetSession();
     }
   }
@@ -57,29 +60,43 @@ export function Navigation({ who, current }: Props) {
         ))}
       </nav>
       <div class="who">
-        <button onClick={() => setOpen(true)} title="Ctrl K">Go to …</button>
+        <button onClick={() => setOpened("palette")} title="Ctrl K">Go to …</button>
         <button onClick={changeTheme} aria-label={`colours: ${theme}`}>◐ {theme}</button>
         {who && <span>{who.user} ({who.role})</span>}
+        <button onClick={() => setOpened("shortcuts")} aria-label="keyboard shortcuts" title="keyboard shortcuts">?</button>
         <button onClick={() => void signOut()}>Sign out</button>
       </div>
-      {isOpen && <Palette onClose={() => setOpen(false)} />}
+      {opened === "palette" && (
+        <Palette onClose={() => setOpened(null)} others={[
+          { title: `Colours: ${followingTheme(theme)}`, run: changeTheme },
+          { title: "Keyboard shortcuts", run: () => setOpened("shortcuts") },
+          { title: "Sign out", run: () => void signOut() },
+        ]} />
+      )}
+      {opened === "shortcuts" && <Shortcuts onClose={() => setOpened(null)} />}
     </header>
   );
 }
 
-/** Ctrl K opens the palette; g and a view's letter go there, but not from where one types. */
-function useShortcuts(openPalette: () => void): void {
+/** Ctrl K opens the palette; the others are no shortcuts where one types. */
+function useShortcuts(open: (window: "palette" | "shortcuts") => void): void {
   useEffect(() => {
     let isGoing = false;
     function onKey(event: KeyboardEvent): void {
       const target = event.target as HTMLElement;
       if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
         event.preventDefault();
-        openPalette();
+        open("palette");
         return;
       }
       if (event.ctrlKey || event.metaKey || event.altKey) return;
       if (target.closest("input, textarea, select, dialog")) return;
+      if (event.key === "?") open("shortcuts");
+      const field = event.key === "/" ? document.querySelector<HTMLElement>("main input[type=search]") : null;
+      if (field) {
+        event.preventDefault();
+        field.focus();
+      }
       const view = isGoing ? VIEWS.find(({ key }) => key === event.key) : undefined;
       isGoing = event.key === "g";
       if (view) location.hash = href(...view.path);

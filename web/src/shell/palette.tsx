@@ -1,17 +1,28 @@
-/** The command palette: every view, and the experiment or trial of a number. */
+/** The command palette: every view, what has a number or a name, and what the bar does. */
 
 import { useState } from "preact/hooks";
+import { get } from "../api/client";
+import { useLive } from "../live/use_live";
 import { Dialog } from "../parts/dialog";
+import { shortText } from "../parts/format";
 import { href } from "./router";
 import { VIEWS } from "./navigation";
 
-interface Command {
+export interface Command {
   title: string;
-  href: string;
+  /** Where it leads, or what it does. */
+  href?: string;
+  run?: () => void;
 }
 
+// A name is searched for once so many characters of it are there.
+const NAME_MIN = 2;
+const FOUND_MAX = 6;
+// Of the typing, before the cluster is asked.
+const PAUSE_MS = 250;
+
 /** The commands that a text means: those with all of its words, and what has its number. */
-export function findCommands(text: string): Command[] {
+export function findCommands(text: string, others: Command[] = []): Command[] {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   const number = words.find((word) => /^\d{1,12}$/.test(word));
   const numbered = number
@@ -21,21 +32,24 @@ export function findCommands(text: string): Command[] {
       ]
     : [];
   const named = words.filter((word) => word !== number);
-  const views = number ? [] : VIEWS.map(({ title, path }) => ({ title, href: href(...path) }));
+  const views = number ? [] : [...VIEWS.map(({ title, path }) => ({ title, href: href(...path) })), ...others];
   return [...numbered, ...views].filter(({ title }) =>
     named.every((word) => title.toLowerCase().includes(word)),
   );
 }
 
-export function Palette({ onClose }: { onClose: () => void }) {
+export function Palette({ others, onClose }: { others: Command[]; onClose: () => void }) {
   const [text, setText] = useState("");
   const [place, setPlace] = useState(0);
-  const commands = findCommands(text);
+  const { found, isSearching } = useFound(text.trim());
+  // What is found by name comes behind what is there at once, so that nothing moves below a finger.
+  const commands = [...findCommands(text, others), ...found];
 
   function open(command: Command | undefined): void {
     if (!command) return;
-    location.hash = command.href;
     onClose();
+    if (command.href) location.hash = command.href;
+    command.run?.();
   }
 
   function onKey(event: KeyboardEvent): void {
@@ -48,18 +62,39 @@ export function Palette({ onClose }: { onClose: () => void }) {
 
   return (
     <Dialog title="Go to" onClose={onClose}>
-      <input autofocus class="wide" role="combobox" aria-label="view, or number of an experiment or trial"
-        aria-expanded="true" aria-controls="commands" aria-activedescendant={`command-${place}`}
+      <input autofocus class="wide" role="combobox" aria-label="view, number, or name of an experiment or model"
+        placeholder="a view, a number, or a name" aria-expanded="true" aria-controls="commands" aria-activedescendant={`command-${place}`}
         value={text} onKeyDown={onKey}
         onInput={(event) => { setText(event.currentTarget.value); setPlace(0); }} />
       <ul id="commands" role="listbox" aria-label="commands" class="commands">
         {commands.map((command, n) => (
-          <li key={command.title} id={`command-${n}`} role="option" aria-selected={n === place}
+          <li key={`${command.title} ${command.href}`} id={`command-${n}`} role="option" aria-selected={n === place}
             onClick={() => open(command)}>
             {command.title}
           </li>
         ))}
       </ul>
+      <p class="quiet" role="status">{isSearching ? "Searching …" : commands.length === 0 && "Nothing has this name or number."}</p>
     </Dialog>
   );
+}
+
+/** The experiments and models whose names have the text. */
+function useFound(text: string): { found: Command[]; isSearching: boolean } {
+  const isName = text.length >= NAME_MIN && !/^\d+$/.test(text);
+  const live = useLive(`found ${text}`, async (signal): Promise<Command[]> => {
+    if (!isName) return [];
+    await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
+    signal.throwIfAborted();
+    const query = { name: text, limit: FOUND_MAX };
+    const [experiments, models] = await Promise.all([
+      get("/api/v1/experiments", { query: { ...query, archived: "all" }, signal }),
+      get("/api/v1/models", { query, signal }),
+    ]);
+    return [
+      ...experiments.items.map(({ id, name }) => ({ title: `Experiment ${id}: ${shortText(name, 80)}`, href: href("experiments", id!) })),
+      ...models.items.map(({ name }) => ({ title: `Model ${name}`, href: href("models", name) })),
+    ];
+  }, () => "still");
+  return { found: live.value ?? [], isSearching: isName && !live.value && !live.error };
 }

@@ -32,6 +32,7 @@ POINT_COLUMNS = (
     field_column("Steps", "steps"),
     field_column("Value", "value"),
 )
+RANK_COLUMNS = (field_column("Trial", "trial_id"), field_column("Rank", "rank"))
 CURVE_COLUMNS = (
     field_column("Trial", "trial_id"),
     Column("Last steps", lambda item: item["points"][-1][0] if item["points"] else None),
@@ -89,6 +90,19 @@ def show_trial_metrics(arguments: Namespace) -> int:
         print_items(POINT_COLUMNS, points, arguments)
         return 0
     _print_metrics(plots, points, {"trial_id": trial.id, "series": series}, arguments)
+    return 0
+
+
+def add_ranks_arguments(parser: ArgumentParser) -> None:
+    add_trial_argument(parser)
+    add_output_options(parser)
+
+
+def list_metric_ranks(arguments: Namespace) -> int:
+    """Print the ranks that `--rank` of `trial metrics` takes."""
+    trial = load_trial(arguments)
+    items = [{"trial_id": trial.id, "rank": rank} for rank in trial.metric_ranks()]
+    print_items(RANK_COLUMNS, items, arguments)
     return 0
 
 
@@ -200,5 +214,6 @@ def _point_item(trial_id: int, group: str, name: str, point: tuple[int, float]) 
 
 HANDLERS: Handlers = {
     "trial metrics": Handler(add_trial_metrics_arguments, show_trial_metrics),
+    "trial ranks": Handler(add_ranks_arguments, list_metric_ranks),
     "experiment metrics": Handler(add_experiment_metrics_arguments, show_experiment_metrics),
 }

@@ -1,9 +1,12 @@
-"""`detcloud open`: the web page in a browser, signed in by a code that is good once."""
+"""`detcloud open`: the web page in a browser, signed in by a code that is good once; and
+`detcloud page export`: its files for another server.
+"""
 
 from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser, Namespace
+from pathlib import Path
 
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.session import connect
@@ -13,11 +16,17 @@ def add_open_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-browser", action="store_true", help="only print the link, for another machine"
     )
+    parser.add_argument(
+        "--page",
+        metavar="URL",
+        type=parse_page_url,
+        help="the page that `detcloud page export` wrote, at this address",
+    )
 
 
 def open_page(arguments: Namespace) -> int:
     """Print the page's link, and open it in a browser where there is one."""
-    link = connect(arguments).sign_in_link()
+    link = connect(arguments).sign_in_link(arguments.page)
     print(link)
     if not arguments.no_browser:
         # Imported here, since no other command needs it.
@@ -31,6 +40,43 @@ def open_page(arguments: Namespace) -> int:
     return 0
 
 
+def parse_page_url(text: str) -> str:
+    """The address of a page, for argparse. Raises ArgumentTypeError."""
+    from argparse import ArgumentTypeError
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ArgumentTypeError(f"expected an address like https://page.example.com/, not {text!r}")
+    return text
+
+
+def add_export_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "folder", type=Path, metavar="DIR", help="a new or empty folder, or one with such a copy"
+    )
+    parser.add_argument(
+        "--api",
+        metavar="URL",
+        help="the address at which the page finds the API (default: the cluster's)",
+    )
+
+
+def write_page_copy(arguments: Namespace) -> int:
+    """Write the page's files, and print the folder."""
+    # Imported here, since no other command needs it.
+    from detcloud.client.page_export import export_page
+
+    export_page(connect(arguments), arguments.folder, arguments.api)
+    print(arguments.folder)
+    print(
+        "page_origins in the cluster configuration names the origins that may serve it",
+        file=sys.stderr,
+    )
+    return 0
+
+
 HANDLERS: Handlers = {
     "cluster open": Handler(add_open_arguments, open_page),
+    "page export": Handler(add_export_arguments, write_page_copy),
 }

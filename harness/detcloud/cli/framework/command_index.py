@@ -48,6 +48,7 @@ NOUNS = {
     "user": "see who you are to the cluster",
     "config": "check experiment configurations",
     "cluster": "start, stop and back up the local cluster",
+    "page": "serve the web page from elsewhere",
     "master": "look at the cluster's server",
     "debug": "look into a cluster that misbehaves",
     "deploy": "put a team's cluster into a cloud",
@@ -89,6 +90,7 @@ _EXPERIMENT = (
         "print its trials' validations, to be simulated again",
         "experiment",
     ),
+    Command("experiment", "rungs", "show who is where in its halving or population", "rungs"),
     Command("experiment", "config", "print its configuration", "experiment"),
     Command(
         "experiment",
@@ -196,6 +198,7 @@ _TRIAL = (
     Command("trial", "describe", "show a trial", "trial"),
     Command("trial", "logs", "print the log of a trial", "logs"),
     Command("trial", "metrics", "show its metrics or draw them", "metrics"),
+    Command("trial", "ranks", "list the ranks whose metrics are kept apart", "metrics"),
     Command("trial", "kill", "end it at once; the search goes on", "trial"),
     Command("trial", "download", "fetch one of its checkpoints", "download"),
     Command(
@@ -289,6 +292,7 @@ _CLUSTER = (
     Command("cluster", "up", "start the local cluster", "cluster", ("up",), is_local=True),
     Command("cluster", "down", "stop the local cluster", "cluster", ("down",), is_local=True),
     Command("cluster", "open", "open the web page, signed in", "page", ("open",)),
+    Command("page", "export", "write the web page's files for another server", "page"),
     Command("cluster", "status", "show where the cluster is and its load", "cluster", ("status",)),
     Command(
         "cluster",

@@ -8,6 +8,7 @@ import { bytesText, numberText } from "../../parts/format";
 import { Badge, Empty, Moment, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href } from "../../shell/router";
+import { useWho } from "../../shell/who";
 import { motionOfParts } from "../experiment/experiment_view";
 import { RegisterDialog } from "../models/register_dialog";
 import { FilesDialog } from "./files_dialog";
@@ -41,7 +42,7 @@ export function CheckpointTable({ of, id, owner }: Props) {
     ({ items }) => (items.some(({ state }) => state === "DELETING") ? "moving" : motionOfParts(owner)),
     owner.state,
   );
-  const who = useLive("who", (signal) => get("/api/v1/whoami", { signal }), () => "still");
+  const who = useWho();
   const change = async (action: ChangeAction, uuid: string) => {
     if (action === "Delete") await send("delete", "/api/v1/checkpoints/{uuid}", { path: { uuid } });
     else await send(action === "Pin" ? "post" : "delete", "/api/v1/checkpoints/{uuid}/pin", { path: { uuid } });
@@ -51,7 +52,7 @@ export function CheckpointTable({ of, id, owner }: Props) {
     <Shown live={live}>
       {({ items, next }) => items.length === 0 ? <Empty>No checkpoints yet.</Empty> : (
         <>
-          <Table label="checkpoints" rows={items} rowKey={({ uuid }) => uuid} columns={checkpointColumns(who.value, setOpened, setRegistered, change)} />
+          <Table label="checkpoints" rows={items} rowKey={({ uuid }) => uuid} columns={checkpointColumns(who, setOpened, setRegistered, change)} />
           {next && <p class="quiet">The first {items.length} are shown; sorting is among these.</p>}
           {opened && <FilesDialog uuid={opened} onClose={() => setOpened(null)} />}
           {registered && <RegisterDialog uuid={registered} onClose={() => setRegistered(null)} />}
@@ -74,7 +75,7 @@ function checkpointColumns(
     { key: "state", title: "State", show: ({ state, damage }) => <span title={damage || undefined}><Badge state={state} /></span>, value: ({ state }) => state },
     { key: "metric", title: "Metric", isNumber: true, show: ({ metric }) => numberText(metric), value: ({ metric }) => metric },
     { key: "size", title: "Size", isNumber: true, show: (one) => bytesText(one.size_bytes), value: (one) => one.size_bytes },
-    { key: "created", title: "Created", show: (one) => <Moment ms={one.created_ms} />, value: (one) => one.created_ms },
+    { key: "created", title: "Created", show: (one) => <><Moment ms={one.created_ms} />{one.uploaded_by && ` uploaded by ${one.uploaded_by}`}</>, value: (one) => one.created_ms },
     { key: "kept", title: "Kept by", show: ({ pinned_by: by }) => holdersText(by), value: ({ pinned }) => pinned },
     {
       key: "actions",

@@ -1,6 +1,7 @@
 /** The files of a checkpoint, to download. */
 
 import { collect, get } from "../../api/client";
+import { apiUrl } from "../../api/place";
 import { useLive } from "../../live/use_live";
 import { Dialog } from "../../parts/dialog";
 import { bytesText } from "../../parts/format";
@@ -34,6 +35,6 @@ export function FilesDialog({ uuid, onClose }: { uuid: string; onClose: () => vo
 
 /** An address that a link may lead to: never a script. */
 function safeUrl(url: string): string | undefined {
-  const { protocol } = new URL(url, location.href);
-  return protocol === "https:" || protocol === "http:" ? url : undefined;
+  const { protocol, href } = new URL(url, apiUrl() || location.href);
+  return protocol === "https:" || protocol === "http:" ? href : undefined;
 }

@@ -50,7 +50,7 @@ function Files({ id, files, chosen }: FilesProps) {
   return (
     <nav class="tree" aria-label="files of the model code">
       <form role="search" onSubmit={(event) => event.preventDefault()}>
-        <SearchField name="find" title="Path has" />
+        <SearchField name="find" title="Path has" eager />
       </form>
       {!wanted && <FolderList id={id} folder={tree} chosen={chosen} />}
       {found.length > 0 && (

@@ -1,34 +1,32 @@
 /** A new experiment from an existing one or a trial, checked by the cluster as it is written. */
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { get, send } from "../../api/client";
 import { useLive } from "../../live/use_live";
 import { messageOf } from "../../parts/format";
+import { Heading } from "../../parts/heading";
+import { useKeptDraft } from "../../parts/kept_draft";
 import { Shown } from "../../parts/status";
 import { href, setQuery, useRoute } from "../../shell/router";
 import { Findings } from "./findings";
 import { forkConfig, forkTrialConfig } from "./fork";
+import { NewCode, type SentCode } from "./new_code";
 import { PreviewPart } from "./preview_part";
 import { useCheck } from "./use_check";
 import { toYaml } from "./yaml";
-
-interface Origin {
-  title: string;
-  code: string;
-  config: string;
-}
 
 export function CreateView() {
   const { query } = useRoute();
   const experiment = Number(query.get("experiment")) || null;
   const trial = Number(query.get("trial")) || null;
+  const [sent, setSent] = useState<SentCode | null>(null);
   const live = useLive(`origin ${experiment} ${trial}`, (signal) => loadOrigin(experiment, trial, signal), () => "still");
   return (
     <>
-      <h1>New experiment</h1>
-      {!experiment && !trial
-        ? <Chooser />
-        : <Shown live={live}>{(origin) => origin && <Editor key={origin.title} origin={origin} />}</Shown>}
+      <Heading title="New experiment" />
+      {experiment || trial
+        ? <Shown live={live}>{(origin) => origin && <Editor key={origin.about} origin={origin} />}</Shown>
+        : sent ? <Editor key={sent.code} origin={sent} /> : <><NewCode onSent={setSent} /><Chooser /></>}
     </>
   );
 }
@@ -37,41 +35,39 @@ function Chooser() {
   const [id, setId] = useState("");
   return (
     <form class="form" onSubmit={(event) => { event.preventDefault(); setQuery({ experiment: id }); }}>
-      <p>
-        The page begins with the code and the configuration of an experiment that exists. New code comes
-        from the command line: <code>detcloud create config.yaml model_dir</code>
-      </p>
+      <h2>Code of an experiment</h2>
+      <p class="quiet">Begin with the code and the configuration of an experiment that exists.</p>
       <label>Experiment <input type="number" min="1" required value={id} onInput={(event) => setId(event.currentTarget.value)} /></label>
       <button class="primary">Begin with it</button>
     </form>
   );
 }
 
-async function loadOrigin(experiment: number | null, trial: number | null, signal: AbortSignal): Promise<Origin | null> {
+async function loadOrigin(experiment: number | null, trial: number | null, signal: AbortSignal): Promise<SentCode | null> {
   if (trial) {
     const one = await get("/api/v1/trials/{trial_id}", { path: { trial_id: trial }, signal });
     const { config, code_sha256: code } = await get("/api/v1/experiments/{experiment_id}", { path: { experiment_id: one.experiment_id }, signal });
-    return { title: `trial ${trial} of experiment ${one.experiment_id}`, code, config: toYaml(forkTrialConfig(config, one.hparams)) };
+    return { about: `trial ${trial} of experiment ${one.experiment_id}`, code, config: toYaml(forkTrialConfig(config, one.hparams)) };
   }
   if (!experiment) return null;
   const { config, code_sha256: code } = await get("/api/v1/experiments/{experiment_id}", { path: { experiment_id: experiment }, signal });
-  return { title: `experiment ${experiment}`, code, config: toYaml(forkConfig(config)) };
+  return { about: `experiment ${experiment}`, code, config: toYaml(forkConfig(config)) };
 }
 
-function Editor({ origin }: { origin: Origin }) {
-  const [text, setText] = useState(origin.config);
+function Editor({ origin }: { origin: SentCode }) {
+  const { text, wasKept, keep, drop } = useKeptDraft(origin.about, origin.config);
   const [paused, setPaused] = useState(false);
   const [error, setError] = useState("");
   const [busy, setBusy] = useState(false);
   const area = useRef<HTMLTextAreaElement>(null);
   const check = useCheck(text, origin.code);
-  useUnsaved(text !== origin.config);
 
   async function create(): Promise<void> {
     setBusy(true);
     setError("");
     try {
       const made = await send("post", "/api/v1/experiments", { body: { config: text, model_code: origin.code, paused } });
+      drop();
       location.hash = href("experiments", made.id!);
     } catch (failure) {
       setError(messageOf(failure));
@@ -88,13 +84,18 @@ function Editor({ origin }: { origin: Origin }) {
 
   return (
     <>
-      <p>With the code and the configuration of {origin.title}.</p>
+      <p>Of {origin.about}.</p>
+      {wasKept && (
+        <p class="tools" role="note">
+          This is what you wrote before. <button onClick={() => keep(origin.config)}>Begin again</button>
+        </p>
+      )}
       {origin.config.includes("********") && (
         <p class="failure" role="note">Secrets are shown as ********: write them again, or name a template that has them.</p>
       )}
       <div class="split">
         <label>Configuration (YAML)
-          <textarea ref={area} class="code" spellcheck={false} value={text} onInput={(event) => setText(event.currentTarget.value)} />
+          <textarea ref={area} class="code" spellcheck={false} value={text} onInput={(event) => keep(event.currentTarget.value)} />
         </label>
         <Findings check={check} goToLine={goToLine} />
       </div>
@@ -103,17 +104,7 @@ function Editor({ origin }: { origin: Origin }) {
         <label><input type="checkbox" checked={paused} onChange={(event) => setPaused(event.currentTarget.checked)} /> Begin paused</label>
         <button class="primary" disabled={busy || check.state !== "valid"} onClick={() => void create()}>Create</button>
       </div>
-      <PreviewPart config={text} pool={check.state === "valid" ? check.experiment.resource_pool : null} />
+      <PreviewPart config={text} pool={check.state === "valid" ? check.answer.resource_pool : null} />
     </>
   );
-}
-
-/** Ask before a page is left on which something was written. */
-function useUnsaved(isChanged: boolean): void {
-  useEffect(() => {
-    if (!isChanged) return undefined;
-    const ask = (event: Event) => event.preventDefault();
-    window.addEventListener("beforeunload", ask);
-    return () => window.removeEventListener("beforeunload", ask);
-  }, [isChanged]);
 }

@@ -32,7 +32,7 @@ export function Findings({ check, goToLine }: Props) {
 }
 
 function Preview({ check }: { check: Extract<Check, { state: "valid" }> }) {
-  const { experiment } = check;
+  const { answer: experiment } = check;
   return (
     <>
       <p>The configuration is valid.</p>

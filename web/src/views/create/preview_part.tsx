@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { get, send, type Schemas } from "../../api/client";
-import { dollarsText, durationText, messageOf, numberText } from "../../parts/format";
+import { countText, dollarsText, durationText, messageOf, numberText } from "../../parts/format";
 import { Table, type Column } from "../../parts/table";
 import { slotCost } from "./estimate_cost";
 
@@ -74,7 +74,7 @@ function Training({ preview }: { preview: Found["preview"] }) {
   return (
     <>
       <p>
-        {preview.searcher}: {trials} trials{brackets.length > 1 && ` in ${brackets.length} brackets`}, {numberText(units)} {unit} in
+        {preview.searcher}: {countText(trials, "trial")}{brackets.length > 1 && ` in ${brackets.length} brackets`}, {numberText(units)} {unit} in
         all{batches !== null && unit !== "batches" && ` (${numberText(batches)} batches)`}.
       </p>
       {preview.is_example && (
@@ -82,7 +82,7 @@ function Training({ preview }: { preview: Found["preview"] }) {
       )}
       {isExpected && (
         <p class="quiet">
-          Expected is where trials end if one in `divisor` goes on:{" "}
+          Expected is where trials end if as many go on as the search's divisor says:{" "}
           {numberText(rows.reduce((sum, { expected, length }) => sum + (expected ?? 0) * length, 0))} {unit} in all.
         </p>
       )}
@@ -113,7 +113,7 @@ function Estimate({ preview, pool }: { preview: Found["preview"]; pool: Found["p
     <>
       <dl class="facts">
         <dt>Takes</dt>
-        <dd>{durationText(estimate.makespan_seconds * 1000)} on {estimate.slots} slots, {Math.round(estimate.slot_use * 100)} % used</dd>
+        <dd>{durationText(estimate.makespan_seconds * 1000)} on {countText(estimate.slots, "slot")}, {Math.round(estimate.slot_use * 100)} % used</dd>
         <dt>Slot-hours</dt><dd>{numberText(estimate.slot_seconds / 3600)}</dd>
         {cost !== null && <><dt>Costs</dt><dd>{dollarsText(cost)} at the cheapest slots of {pool.name}, which are never idle</dd></>}
       </dl>

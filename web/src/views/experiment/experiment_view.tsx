@@ -3,8 +3,9 @@
 import { get, type Schemas } from "../../api/client";
 import type { Motion } from "../../live/pace";
 import { useLive } from "../../live/use_live";
-import { Badge, Moment, Progress, Shown } from "../../parts/status";
-import { dollarsText, numberText } from "../../parts/format";
+import { Badge, Moment, Period, Progress, Shown } from "../../parts/status";
+import { countText, dollarsText, numberText } from "../../parts/format";
+import { Heading } from "../../parts/heading";
 import { Tabs, useTab } from "../../parts/tabs";
 import { href } from "../../shell/router";
 import { CheckpointTable } from "../checkpoints/checkpoint_table";
@@ -53,7 +54,7 @@ export function ExperimentView({ id }: { id: number }) {
     <Shown live={live}>
       {(experiment) => (
         <>
-          <h1>{experiment.name || `Experiment ${id}`} <Badge state={experiment.state} /></h1>
+          <Heading title={experiment.name || `Experiment ${id}`}><Badge state={experiment.state} /></Heading>
           <Steering experiment={experiment} onDone={live.refresh} />
           <Facts experiment={experiment} />
           <Notes experiment={experiment} onDone={live.refresh} />
@@ -71,8 +72,8 @@ function Facts({ experiment }: { experiment: ExperimentWhole }) {
     <dl class="facts">
       <dt>Progress</dt>
       <dd>
-        <Progress value={experiment.progress} /> {trials.completed} of {trials.requested} trials completed,{" "}
-        {trials.running} running, {trials.errored} failed
+        <Progress value={experiment.progress} /> {trials.completed} of {countText(trials.requested, "trial")} completed,{" "}
+        {trials.running} running or waiting, {trials.errored} failed
       </dd>
       <dt>Best {experiment.metric}</dt>
       <dd>
@@ -87,12 +88,34 @@ function Facts({ experiment }: { experiment: ExperimentWhole }) {
         pool <a href={href("pools", experiment.resource_pool)}>{experiment.resource_pool}</a>, project{" "}
         <a href={experimentsLink(experiment.workspace, experiment.project)}>{experiment.workspace} / {experiment.project}</a>, by {experiment.user}
       </dd>
+      {experiment.state === "ACTIVE" && <Waiting experiment={experiment} />}
       <dt>When</dt>
-      <dd><Moment ms={experiment.created_ms} /> – <Moment ms={experiment.ended_ms} /></dd>
+      <dd><Period from={experiment.created_ms} until={experiment.ended_ms} /></dd>
       <dt>Cost</dt>
       <dd>{dollarsText(experiment.cost)}{experiment.max_cost !== null && ` of ${dollarsText(experiment.max_cost)} at most`}</dd>
       {experiment.message && <><dt>Message</dt><dd>{experiment.message}</dd></>}
     </dl>
+  );
+}
+
+/** Why it does not have all the slots that it needs, as the queue of its pool says. */
+function Waiting({ experiment }: { experiment: ExperimentWhole }) {
+  const { id, resource_pool: pool, trials } = experiment;
+  const { value: job } = useLive(
+    `job of ${id}`,
+    (signal) => get("/api/v1/jobs/{job_id}", { path: { job_id: String(id) }, signal }),
+    () => "moving",
+    String(trials.running),
+  );
+  if (!job?.waits) return null;
+  return (
+    <>
+      <dt>Waits</dt>
+      <dd>
+        {job.waits}{job.waits_since_ms !== null && <>, since <Moment ms={job.waits_since_ms} /></>};{" "}
+        <a href={`${href("jobs")}?pool=${encodeURIComponent(pool)}`}>job queue</a>
+      </dd>
+    </>
   );
 }
 
@@ -104,6 +127,6 @@ function Part({ experiment }: { experiment: ExperimentWhole }) {
   if (tab === "checkpoints") return <CheckpointTable of="experiments" id={experiment.id!} owner={experiment} />;
   if (tab === "configuration") return <ConfigPart config={experiment.config} />;
   if (tab === "code") return <CodePart id={experiment.id!} />;
-  if (tab === "history") return <HistoryPart experiment={experiment} />;
+  if (tab === "history") return <HistoryPart experiment={experiment.id!} owner={experiment} />;
   return <CurvesPart experiment={experiment} />;
 }

@@ -3,7 +3,7 @@
 import "./heat_map.css";
 import { heatCells, type Bins, type HeatCell } from "../../curves/heat_cells";
 import { metricScale } from "../../curves/rung_places";
-import { numberText, valueText } from "../../parts/format";
+import { countText, numberText, shortText, valueText } from "../../parts/format";
 import { Table, type Column } from "../../parts/table";
 import { href, setQuery, useRoute } from "../../shell/router";
 import type { Measured } from "./hyperparameters_part";
@@ -41,7 +41,7 @@ function NameChoice(props: { label: string; names: string[]; value: string; onCh
   return (
     <label>{props.label}{" "}
       <select value={props.value} onChange={(event) => props.onChoose(event.currentTarget.value)}>
-        {props.names.map((name) => <option key={name} value={name}>{name}</option>)}
+        {props.names.map((name) => <option key={name} value={name}>{shortText(name, 60)}</option>)}
       </select>
     </label>
   );
@@ -60,8 +60,8 @@ function Plane(props: { x: string; y: string; measured: Measured[]; metric: stri
   return (
     <>
       <p class="quiet">
-        The darker a cell, the better is the mean {metric} of its trials; where no trial was there is nothing.{" "}
-        {cells.length} of {columns.count * rows.count} cells have some of the {points.length} trials
+        The stronger the colour of a cell, the better is the mean {metric} of its trials; where no trial was there is nothing.{" "}
+        {cells.length} of {columns.count * rows.count} cells have some of the {countText(points.length, "trial")}
         {single > 0 && `, ${single} of them one alone (dashed)`}.{" "}
         {points.length < POINTS_MIN && <strong>These are few trials: what is seen may be chance.</strong>}
       </p>
@@ -97,7 +97,7 @@ function Picture({ label, cells, x, y, metric, columns, rows, smallerIsBetter }:
         const best = bestOf(cell, smallerIsBetter);
         const [left, top] = [LEFT + cell.column * CELL_WIDTH, toY(cell.row)];
         const text = `${x} ${columns.label(cell.column)}, ${y} ${rows.label(cell.row)}: mean ${metric} ${numberText(cell.mean)} `
-          + `of ${cell.points.length} trials, the best is trial ${best.key}`;
+          + `of ${countText(cell.points.length, "trial")}, the best is trial ${best.key}`;
         return (
           <a key={`${cell.column} ${cell.row}`} href={href("trials", best.key)} aria-label={text}>
             <rect x={left + 1} y={top + 1} width={CELL_WIDTH - 2} height={CELL_HEIGHT - 2}

@@ -1,36 +1,63 @@
-/** What happened to an experiment and its trials, in sentences with their reasons. */
+/** What happened to an experiment and its trials, or to one of them, in sentences with their reasons. */
 
 import { collect, get } from "../../api/client";
 import { useLive } from "../../live/use_live";
 import { Empty, Moment, Shown } from "../../parts/status";
-import { motionOfParts, type ExperimentWhole } from "./experiment_view";
+import { setQuery, useRoute } from "../../shell/router";
+import { motionOfParts } from "./experiment_view";
 
-const EVENTS_MAX = 500;
+const PAGE = 500;
 
-export function HistoryPart({ experiment }: { experiment: ExperimentWhole }) {
-  const id = experiment.id!;
+interface Props {
+  experiment: number;
+  /** The experiment or trial whose state says whether more may happen. */
+  owner: { state: string };
+  /** The trial whose history alone it is. */
+  trial?: number;
+}
+
+export function HistoryPart({ experiment, owner, trial }: Props) {
+  const { query } = useRoute();
+  const most = Math.max(PAGE, Number(query.get("most")) || PAGE);
+  const isOwn = query.get("trials") === "without";
+  const wanted = { limit: PAGE, actor: trial ? `trial#${trial}` : null, trials: isOwn ? false : null };
   const live = useLive(
-    `history ${id}`,
+    `history ${experiment} ${most} ${JSON.stringify(wanted)}`,
     (signal) =>
-      collect((cursor) => get("/api/v1/experiments/{experiment_id}/history", { path: { experiment_id: id }, query: { limit: 500, cursor }, signal }), EVENTS_MAX),
-    () => motionOfParts(experiment),
-    experiment.state,
+      collect((cursor) => get("/api/v1/experiments/{experiment_id}/history", { path: { experiment_id: experiment }, query: { ...wanted, cursor }, signal }), most),
+    () => motionOfParts(owner),
+    owner.state,
   );
   return (
-    <Shown live={live}>
-      {({ items, next }) => items.length === 0 ? <Empty>Nothing happened yet.</Empty> : (
-        <>
-          <ol class="history">
-            {items.map((event) => (
-              <li key={`${event.actor} ${event.revision} ${event.text}`}>
-                <Moment ms={event.time_ms} /> <span class="quiet">{event.actor}</span> {event.text}
-                {event.reasons.length > 0 && <ul>{event.reasons.map((reason) => <li key={reason}>{reason}</li>)}</ul>}
-              </li>
-            ))}
-          </ol>
-          {next && <p class="quiet">The first {items.length}; <code>detcloud experiment history {id}</code> has all.</p>}
-        </>
+    <>
+      {!trial && (
+        <div class="tools">
+          <label>
+            <input type="checkbox" checked={isOwn}
+              onChange={(event) => setQuery({ trials: event.currentTarget.checked ? "without" : null })} /> Without its trials
+          </label>
+        </div>
       )}
-    </Shown>
+      <Shown live={live}>
+        {({ items, next }) => items.length === 0 ? <Empty>Nothing happened yet.</Empty> : (
+          <>
+            <ol class="history">
+              {items.map((event) => (
+                <li key={`${event.actor} ${event.revision} ${event.text}`}>
+                  <Moment ms={event.time_ms} /> {!trial && <span class="quiet">{event.actor.replace("#", " ")}</span>} {event.text}
+                  {event.reasons.length > 0 && <ul>{event.reasons.map((reason) => <li key={reason}>{reason}</li>)}</ul>}
+                </li>
+              ))}
+            </ol>
+            {next && (
+              <div class="tools">
+                <span class="quiet">The first {items.length} are shown.</span>
+                <button onClick={() => setQuery({ most: String(most * 2) })}>Show more</button>
+              </div>
+            )}
+          </>
+        )}
+      </Shown>
+    </>
   );
 }

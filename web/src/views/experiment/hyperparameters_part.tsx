@@ -34,7 +34,7 @@ export function HyperparametersPart({ experiment }: { experiment: ExperimentWhol
             {next && <p class="quiet">Of the first {items.length} trials.</p>}
             <ImportanceList important={important} count={measured.length} />
             <h2>Together</h2>
-            <p class="quiet">A line for each trial; the darker it is, the better is {experiment.metric}.</p>
+            <p class="quiet">A line for each trial; the stronger its colour, the better is {experiment.metric}.</p>
             <Parallel label="hyperparameters of each trial" names={[...ordered, experiment.metric]}
               rows={parallelRows(measured, ordered, experiment)} />
             <HeatMapPart names={ordered} measured={measured} metric={experiment.metric}

@@ -2,7 +2,7 @@
 
 import type { Schemas } from "../../api/client";
 import { barShares, metricScale } from "../../curves/rung_places";
-import { numberText } from "../../parts/format";
+import { countText, numberText } from "../../parts/format";
 import { href } from "../../shell/router";
 
 export type Rung = Schemas["Rung"];
@@ -43,7 +43,7 @@ export function RungPicture({ label, metric, smallerIsBetter, rungs, title }: Pr
           <g key={rung.number}>
             <line x1={LEFT - 8} x2={WIDTH} y1={toY(place)} y2={toY(place)} class="axis" />
             <text x={4} y={toY(place) - 4}>{title(rung)}</text>
-            <text x={4} y={toY(place) + 10}>{rung.reached} trials</text>
+            <text x={4} y={toY(place) + 10}>{countText(rung.reached, "trial")}</text>
             <Bar rung={rung} y={toY(place) + 16} />
             <Dots rung={rung} metric={metric} y={toY(place)}
               xOf={(value, n) => (value === null || !scale ? WIDTH - RIGHT + 8 + (n % 12) * 8 : toX(scale.place(value)))} />
@@ -78,7 +78,7 @@ function Bar({ rung, y }: { rung: Rung; y: number }) {
   const shares = barShares(OUTCOMES.map(([outcome]) => rung.outcomes[outcome] ?? 0));
   const texts = OUTCOMES.filter(([outcome]) => rung.outcomes[outcome]).map(([outcome, text]) => `${rung.outcomes[outcome]} ${text}`);
   return (
-    <g role="img" aria-label={`of ${rung.reached} trials ${texts.join(", ") || "none"}`}>
+    <g role="img" aria-label={`of ${countText(rung.reached, "trial")} ${texts.join(", ") || "none"}`}>
       <title>{texts.join(", ")}</title>
       {shares.map(({ start, size }, n) => size > 0 && (
         <rect key={n} class={OUTCOMES[n]![0]} x={4 + start * (LEFT - 24)} width={size * (LEFT - 24)} y={y} height={6} />

@@ -3,7 +3,9 @@
 import { useState } from "preact/hooks";
 import { send } from "../../api/client";
 import { Action, FormDialog } from "../../parts/dialog";
+import { useChecked } from "../../parts/use_checked";
 import { href } from "../../shell/router";
+import { mayDelete, useWho } from "../../shell/who";
 import type { ExperimentWhole } from "./experiment_view";
 
 interface Props {
@@ -16,6 +18,7 @@ type Verb = "pause" | "activate" | "cancel" | "kill" | "archive" | "unarchive";
 export function Steering({ experiment, onDone }: Props) {
   const [continues, setContinues] = useState(false);
   const { state, archived } = experiment;
+  const who = useWho();
   const path = { experiment_id: experiment.id! };
   const hasEnded = ["COMPLETED", "CANCELED", "ERROR", "DELETE_FAILED"].includes(state);
   const run = (verb: Verb) => async () => {
@@ -40,35 +43,52 @@ export function Steering({ experiment, onDone }: Props) {
         <>
           {!archived && state !== "DELETE_FAILED" && <button onClick={() => setContinues(true)}>Continue</button>}
           <Action label={archived ? "Unarchive" : "Archive"} run={run(archived ? "unarchive" : "archive")} />
-          <Action label="Delete" run={remove} question="Delete the experiment with its checkpoints, metrics and logs? This cannot be undone." />
+          {mayDelete(who, experiment.user)
+            ? <Action label="Delete" run={remove} question="Delete the experiment with its checkpoints, metrics and logs? This cannot be undone." />
+            : <span class="quiet">Only {experiment.user} and admins delete it.</span>}
         </>
       )}
       <a href={`${href("create")}?experiment=${experiment.id}`}>Fork</a>
       <a href={`${href("compare")}?experiments=${experiment.id}`}>Compare</a>
-      {continues && <ContinueDialog path={path} onDone={onDone} onClose={() => setContinues(false)} />}
+      {continues && <ContinueDialog experiment={experiment} onDone={onDone} onClose={() => setContinues(false)} />}
     </div>
   );
 }
 
 interface ContinueProps {
-  path: { experiment_id: number };
+  experiment: ExperimentWhole;
   onDone: () => Promise<void>;
   onClose: () => void;
 }
 
-function ContinueDialog({ path, onDone, onClose }: ContinueProps) {
+function ContinueDialog({ experiment, onDone, onClose }: ContinueProps) {
   const [text, setText] = useState("");
+  const path = { experiment_id: experiment.id! };
+  const overrides = text.split("\n").map((line) => line.trim()).filter(Boolean);
+  const check = useChecked(JSON.stringify(overrides), (signal) =>
+    send("post", "/api/v1/experiments/{experiment_id}/continue", { path, body: { overrides, validate_only: true }, signal }));
   const submit = async () => {
-    const overrides = text.split("\n").map((line) => line.trim()).filter(Boolean);
     await send("post", "/api/v1/experiments/{experiment_id}/continue", { path, body: { overrides } });
     await onDone();
   };
   return (
-    <FormDialog title="Continue the experiment" action="Continue" submit={submit} onClose={onClose}>
+    <FormDialog title="Continue the experiment" action="Continue" submit={submit} onClose={onClose} isChanged={text !== ""}>
       <p>Trials that did not complete go on from their latest checkpoints.</p>
       <label>What changes, a line each, such as <code>max_restarts=5</code> or <code>searcher.max_length.batches=2000</code>
         <textarea class="wide" rows={4} value={text} onInput={(event) => setText(event.currentTarget.value)} />
       </label>
+      <div aria-live="polite">
+        {check.state === "checking" && <p class="quiet">Checking …</p>}
+        {check.state === "valid" && <p class="quiet">{overrides.length ? "These changes are valid." : "Nothing changes."}</p>}
+        {check.state === "invalid" && (
+          <ul>
+            {check.details.length === 0 && <li>{check.error.message}</li>}
+            {check.details.map(({ path: field, message, hint }) => (
+              <li key={`${field} ${message}`}><code>{field}</code> {message}{hint && <span class="quiet"> – {hint}</span>}</li>
+            ))}
+          </ul>
+        )}
+      </div>
     </FormDialog>
   );
 }

@@ -1,7 +1,7 @@
 /** The trials of an experiment in one table, with what they differ in. */
 
 import { useState } from "preact/hooks";
-import { numberText, valueText } from "../../parts/format";
+import { countText, numberText, valueText } from "../../parts/format";
 import { Badge, Empty, Moment, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href } from "../../shell/router";
@@ -25,7 +25,7 @@ export function TrialsPart({ experiment }: { experiment: ExperimentWhole }) {
               {chosen.size > 0 && <a href={`${href("compare")}?trials=${[...chosen].join(",")}`}>Compare</a>}
             </div>
             <Table label="trials" chosen={chosen} onChoose={setChosen} rows={rows} rowKey={({ id }) => id} columns={trialColumns(rows, experiment.metric)} />
-            <p class="quiet">{items.length} trials{next ? ", the first of more: sorting is among these" : ""}</p>
+            <p class="quiet">{countText(items.length, "trial")}{next ? ", the first of more: sorting is among these" : ""}</p>
           </>
         );
       }}

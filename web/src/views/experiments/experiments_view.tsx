@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 import { collect, get, type Query } from "../../api/client";
 import { useLive } from "../../live/use_live";
+import { Heading } from "../../parts/heading";
 import { Empty, Shown } from "../../parts/status";
 import { Table, type Order } from "../../parts/table";
 import { setQuery, useRoute } from "../../shell/router";
@@ -42,7 +43,7 @@ export function ExperimentsView() {
 
   return (
     <>
-      <h1>Experiments</h1>
+      <Heading title="Experiments" />
       <Filters />
       <Shown live={live}>
         {({ items, next, leftOutBefore }) => {

@@ -1,6 +1,6 @@
 /** What the list is narrowed to; it stays in the address. */
 
-import { ArchivedField, SearchField } from "../../parts/filter_fields";
+import { ArchivedField, ClearButton, SearchField } from "../../parts/filter_fields";
 import { setQuery, useRoute } from "../../shell/router";
 import { GroupField } from "../projects/group_field";
 
@@ -12,7 +12,7 @@ export function Filters() {
   const { query } = useRoute();
   return (
     <form class="tools" role="search" onSubmit={(event) => event.preventDefault()}>
-      <SearchField name="name" title="Name has" />
+      <SearchField name="name" title="Name has" eager />
       <SearchField name="label" title="Label" />
       <SearchField name="user" title="User" />
       <GroupField kind="workspace" title="Workspace" value={query.get("workspace") ?? ""} onChange={(workspace) => setQuery({ workspace })} />
@@ -27,6 +27,7 @@ export function Filters() {
         </select>
       </label>
       <ArchivedField />
+      <ClearButton names={FILTERS} />
     </form>
   );
 }

@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import { collect, get, send, type Schemas } from "../../api/client";
 import { useLive } from "../../live/use_live";
 import { Action } from "../../parts/dialog";
+import { Heading } from "../../parts/heading";
 import { Badge, Empty, Moment, Progress, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href, setQuery, useRoute } from "../../shell/router";
@@ -30,7 +31,7 @@ export function JobsView() {
 
   return (
     <>
-      <h1>Job queue</h1>
+      <Heading title="Job queue" />
       <div class="tools">
         <label>Pool{" "}
           <select value={current} onChange={(event) => setQuery({ pool: event.currentTarget.value })}>
@@ -45,7 +46,7 @@ export function JobsView() {
             <>
               <Table label="jobs" rows={items} rowKey={({ job_id: id }) => id}
                 columns={jobColumns(items, setManaged, moveToTop)} />
-              {next && <p class="quiet">The first {items.length} jobs.</p>}
+              {next && <p class="quiet">The first {items.length} jobs are shown.</p>}
               {job && (
                 <ManageJob job={job} jobs={items} pools={names.map(({ name }) => name)}
                   onDone={live.refresh} onClose={() => setManaged(null)} />
@@ -68,12 +69,18 @@ function jobColumns(
   const priority: Column<Job> = { key: "priority", title: "Priority", isNumber: true, show: (job) => job.priority };
   const weight: Column<Job> = { key: "weight", title: "Weight", isNumber: true, show: (job) => job.weight };
   return [
-    { key: "place", title: "#", isNumber: true, show: ({ job_id: id }) => places.get(id)! },
+    { key: "place", title: "#", isNumber: true, show: ({ job_id: id }) => places.get(id)! + 1 },
     { key: "name", title: "Job", show: (job) => <a href={href("experiments", job.experiment_id)}>{job.experiment_id}: {job.name}</a> },
     { key: "state", title: "State", show: ({ state }) => <Badge state={state} /> },
-    { key: "slots", title: "Slots (acquired/needed)", isNumber: true, show: (job) => `${job.allocated_slots}/${job.requested_slots}` },
+    { key: "slots", title: "Slots (has/needs)", isNumber: true, show: (job) => `${job.allocated_slots}/${job.requested_slots}` },
     ...(scheduler === "priority" ? [priority] : scheduler === "fair_share" ? [weight] : []),
-    { key: "waits", title: "Why it waits", show: ({ waits }) => waits || "–" },
+    {
+      key: "waits",
+      title: "Why it waits",
+      show: ({ waits, waits_since_ms: since }) => waits
+        ? <><span title={waits}>{waits}</span>{since !== null && <><br /><span class="quiet">since <Moment ms={since} /></span></>}</>
+        : "–",
+    },
     { key: "start", title: "Expected start", show: (job) => <Moment ms={job.expected_start_ms} /> },
     { key: "submitted", title: "Submitted", show: (job) => <Moment ms={job.submitted_ms} /> },
     { key: "progress", title: "Progress", show: ({ progress }) => <Progress value={progress} /> },

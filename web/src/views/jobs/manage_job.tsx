@@ -19,7 +19,7 @@ const TITLES: Record<Kind, string> = {
   priority: "Priority (smaller goes first)",
   weight: "Weight (its share of the slots)",
   ahead_of: "Ahead of",
-  behind_of: "Behind of",
+  behind_of: "Behind",
   resource_pool: "Pool",
 };
 

@@ -5,10 +5,12 @@ import { collect, get, send, type Schemas } from "../../api/client";
 import { useLive } from "../../live/use_live";
 import { Action } from "../../parts/dialog";
 import { EditDialog } from "../../parts/edit_dialog";
+import { Heading } from "../../parts/heading";
 import { Labels } from "../../parts/labels";
 import { Badge, Empty, Moment, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href, setQuery, useRoute } from "../../shell/router";
+import { mayDelete, useWho } from "../../shell/who";
 import { RegisterDialog } from "./register_dialog";
 import { Remarks } from "./remarks";
 import { VersionPart } from "./version_part";
@@ -37,7 +39,7 @@ export function ModelView({ name }: { name: string }) {
     <Shown live={live}>
       {(model) => (
         <>
-          <h1>{name} {model.archived && <Badge state="ARCHIVED" />}</h1>
+          <Heading title={name}>{model.archived && <Badge state="ARCHIVED" />}</Heading>
           <ModelTools model={model} onDone={refresh} />
           <ModelFacts model={model} />
           <Remarks of={model} />
@@ -72,12 +74,13 @@ interface ModelProps {
   onDone: () => Promise<void>;
 }
 
-type Said = Pick<Model, "workspace" | "description" | "notes" | "labels">;
+type Said = Pick<Model, "workspace" | "description" | "notes" | "labels" | "metadata">;
 
 function ModelTools({ model, onDone }: ModelProps) {
   const [opened, setOpened] = useState<{ edits: Model } | "registers" | null>(null);
   const { name, archived, versions } = model;
   const path = { name };
+  const isOurs = mayDelete(useWho(), model.user);
   const archive = async () => {
     await send("patch", "/api/v1/models/{name}", { path, body: { archived: !archived } });
     await onDone();
@@ -92,11 +95,15 @@ function ModelTools({ model, onDone }: ModelProps) {
       {!archived && (
         <>
           <button onClick={() => setOpened("registers")}>Register a checkpoint</button>
-          <button onClick={() => setOpened({ edits: model })}>Edit model</button>
+          {isOurs && <button onClick={() => setOpened({ edits: model })}>Edit model</button>}
         </>
       )}
-      <Action label={archived ? "Unarchive" : "Archive"} run={archive} />
-      <Action label="Delete model" question={question} run={remove} />
+      {isOurs ? (
+        <>
+          <Action label={archived ? "Unarchive" : "Archive"} run={archive} />
+          <Action label="Delete model" question={question} run={remove} />
+        </>
+      ) : <span class="quiet">Only {model.user} and admins change or delete it.</span>}
       {opened === "registers" && <RegisterDialog model={name} onDone={onDone} onClose={() => setOpened(null)} />}
       {opened !== null && typeof opened === "object" && (
         <ModelDialog model={opened.edits} onDone={onDone} onClose={() => setOpened(null)} />
@@ -107,13 +114,13 @@ function ModelTools({ model, onDone }: ModelProps) {
 
 /** Changes the model that was read when it opened, and not one that somebody changed since. */
 function ModelDialog({ model, onDone, onClose }: ModelProps & { onClose: () => void }) {
-  const { name, workspace, description, notes, labels, revision } = model;
+  const { name, workspace, description, notes, labels, metadata, revision } = model;
   const save = async (changes: Partial<Said>) => {
     await send("patch", "/api/v1/models/{name}", { path: { name }, body: { ...changes, revision } });
     await onDone();
   };
   return (
-    <EditDialog<Said> title={`Model ${name}`} action="Save" former={{ workspace, description, notes, labels }} save={save} onClose={onClose}
+    <EditDialog<Said> title={`Model ${name}`} action="Save" former={{ workspace, description, notes, labels, metadata }} save={save} onClose={onClose}
       fields={[
         { key: "workspace", title: "Workspace", isRequired: true },
         { key: "description", title: "Description", rows: 2 },
@@ -155,7 +162,7 @@ const COLUMNS: Column<Version>[] = [
   { key: "trial", title: "Trial", isNumber: true, show: (one) => <a href={href("trials", one.trial_id)}>{one.trial_id}</a>, value: (one) => one.trial_id },
   { key: "steps", title: "Steps", isNumber: true, show: (one) => one.steps_completed, value: (one) => one.steps_completed },
   { key: "comment", title: "Comment", show: ({ comment }) => comment || "–" },
-  { key: "labels", title: "Labels", show: ({ labels }) => <Labels labels={labels} /> },
+  { key: "labels", title: "Labels", show: ({ labels }) => <Labels labels={labels} of="models" /> },
   { key: "user", title: "By", show: ({ user }) => user, value: ({ user }) => user },
   { key: "created", title: "Registered", show: (one) => <Moment ms={one.created_ms} />, value: (one) => one.created_ms },
 ];

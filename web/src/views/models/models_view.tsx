@@ -4,7 +4,8 @@ import { useState } from "preact/hooks";
 import { collect, get, send, type Schemas } from "../../api/client";
 import { useLive } from "../../live/use_live";
 import { EditDialog, type EditedField } from "../../parts/edit_dialog";
-import { ArchivedField, SearchField } from "../../parts/filter_fields";
+import { ArchivedField, ClearButton, SearchField } from "../../parts/filter_fields";
+import { Heading } from "../../parts/heading";
 import { Labels } from "../../parts/labels";
 import { Badge, Empty, Moment, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
@@ -28,13 +29,14 @@ export function ModelsView() {
   );
   return (
     <>
-      <h1>Models</h1>
+      <Heading title="Models" />
       <form class="tools" role="search" onSubmit={(event) => event.preventDefault()}>
-        <SearchField name="name" title="Name has" />
+        <SearchField name="name" title="Name has" eager />
         <SearchField name="workspace" title="Workspace" />
         <SearchField name="label" title="Label" />
         <SearchField name="user" title="User" />
         <ArchivedField />
+        <ClearButton names={FILTERS} />
         <button type="button" onClick={() => setCreates(true)}>New model</button>
       </form>
       <Shown live={live}>
@@ -66,15 +68,15 @@ const COLUMNS: Column<Model>[] = [
   },
   { key: "versions", title: "Versions", isNumber: true, show: ({ versions }) => versions, value: ({ versions }) => versions },
   { key: "description", title: "Description", show: ({ description }) => description || "–" },
-  { key: "labels", title: "Labels", show: ({ labels }) => <Labels labels={labels} /> },
+  { key: "labels", title: "Labels", show: ({ labels }) => <Labels labels={labels} of="models" /> },
   { key: "workspace", title: "Workspace", show: ({ workspace }) => workspace, value: ({ workspace }) => workspace },
   { key: "user", title: "Of", show: ({ user }) => user, value: ({ user }) => user },
   { key: "updated", title: "Changed", show: (one) => <Moment ms={one.updated_ms} />, value: (one) => one.updated_ms },
 ];
 
-type Said = Pick<Model, "name" | "workspace" | "description" | "notes" | "labels">;
+type Said = Pick<Model, "name" | "workspace" | "description" | "notes" | "labels" | "metadata">;
 
-const NOTHING: Said = { name: "", workspace: "Uncategorized", description: "", notes: "", labels: [] };
+const NOTHING: Said = { name: "", workspace: "Uncategorized", description: "", notes: "", labels: [], metadata: {} };
 const FIELDS: EditedField<Said>[] = [
   {
     key: "name",

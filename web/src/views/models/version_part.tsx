@@ -5,14 +5,14 @@ import { get, send, type Schemas } from "../../api/client";
 import { useLive } from "../../live/use_live";
 import { Action } from "../../parts/dialog";
 import { EditDialog } from "../../parts/edit_dialog";
-import { bytesText, numberText } from "../../parts/format";
+import { bytesText, countText, numberText } from "../../parts/format";
 import { Badge, Moment, Shown } from "../../parts/status";
 import { href } from "../../shell/router";
 import { FilesDialog } from "../checkpoints/files_dialog";
 import { Remarks } from "./remarks";
 
 type Version = Schemas["ModelVersion"];
-type Said = Pick<Version, "name" | "comment" | "notes" | "labels">;
+type Said = Pick<Version, "name" | "comment" | "notes" | "labels" | "metadata">;
 
 interface Props {
   model: Schemas["Model"];
@@ -86,14 +86,14 @@ interface DialogProps {
 
 /** Changes the version that was read when it opened, and not one that somebody changed since. */
 function VersionDialog({ version, onDone, onClose }: DialogProps) {
-  const { number, name, comment, notes, labels, revision } = version;
+  const { number, name, comment, notes, labels, metadata, revision } = version;
   const save = async (changes: Partial<Said>) => {
     const path = { name: version.model, number };
     await send("patch", "/api/v1/models/{name}/versions/{number}", { path, body: { ...changes, revision } });
     await onDone();
   };
   return (
-    <EditDialog<Said> title={`Version ${number}`} action="Save" former={{ name, comment, notes, labels }} save={save} onClose={onClose}
+    <EditDialog<Said> title={`Version ${number}`} action="Save" former={{ name, comment, notes, labels, metadata }} save={save} onClose={onClose}
       fields={[
         { key: "name", title: "Name" },
         { key: "comment", title: "Comment", rows: 2 },
@@ -121,7 +121,7 @@ function VersionFacts({ version }: { version: Version }) {
       </dl>
       <Shown live={checkpoint}>
         {({ state, metric, size_bytes: size, files }) => (
-          <p><Badge state={state} /> metric {numberText(metric)}, {bytesText(size)} in {files} files</p>
+          <p><Badge state={state} /> metric {numberText(metric)}, {bytesText(size)} in {countText(files, "file")}</p>
         )}
       </Shown>
     </>

@@ -6,6 +6,7 @@ import { Action } from "../../parts/dialog";
 import { Badge, Empty, Moment, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href } from "../../shell/router";
+import { useIsAdmin } from "../../shell/who";
 
 type Agent = Schemas["Agent"];
 
@@ -14,6 +15,7 @@ export function AgentList({ pool, mark }: { pool: string; mark: string }) {
   const live = useLive("agents", (signal) =>
     collect((cursor) => get("/api/v1/agents", { query: { limit: 500, cursor }, signal }), 2000),
     () => "still", mark);
+  const isAdmin = useIsAdmin();
   const disable = async ({ id }: Agent, drain: boolean) => {
     await send("post", "/api/v1/agents/{agent_id}/disable", { path: { agent_id: id }, body: { drain } });
     await live.refresh();
@@ -27,36 +29,37 @@ export function AgentList({ pool, mark }: { pool: string; mark: string }) {
       {({ items }) => {
         const agents = items.filter(({ resource_pool: own }) => !pool || own === pool);
         return agents.length === 0 ? <Empty>No agent has enrolled.</Empty> : (
-          <Table label="agents" rows={agents} rowKey={({ id }) => id} columns={agentColumns(enable, disable)} />
+          <Table label="agents" rows={agents} rowKey={({ id }) => id} columns={isAdmin ? [...COLUMNS, actionsColumn(enable, disable)] : COLUMNS} />
         );
       }}
     </Shown>
   );
 }
 
-function agentColumns(
+const COLUMNS: Column<Agent>[] = [
+  { key: "name", title: "Agent", show: ({ name, id }) => <span title={id}>{name}</span>, value: ({ name }) => name },
+  { key: "pool", title: "Pool", show: (agent) => <a href={href("pools", agent.resource_pool)}>{agent.resource_pool}</a>, value: (agent) => agent.resource_pool },
+  { key: "state", title: "State", show: (agent) => <><Badge state={agent.state} /> {!agent.enabled && (agent.draining ? "draining" : "out of use")}</> },
+  { key: "slots", title: "Slots", show: ({ slots }) => <Slots slots={slots} /> },
+  { key: "type", title: "Devices", show: ({ slots }) => [...new Set(slots.map(({ name, type }) => name || type))].join(", ") || "–" },
+  { key: "version", title: "Version", show: ({ version }) => version },
+  { key: "enrolled", title: "Enrolled", show: (agent) => <Moment ms={agent.enrolled_ms} /> },
+];
+
+function actionsColumn(
   enable: (agent: Agent) => Promise<void>,
   disable: (agent: Agent, drain: boolean) => Promise<void>,
-): Column<Agent>[] {
-  return [
-    { key: "name", title: "Agent", show: ({ name, id }) => <span title={id}>{name}</span>, value: ({ name }) => name },
-    { key: "pool", title: "Pool", show: (agent) => <a href={href("pools", agent.resource_pool)}>{agent.resource_pool}</a>, value: (agent) => agent.resource_pool },
-    { key: "state", title: "State", show: (agent) => <><Badge state={agent.state} /> {!agent.enabled && (agent.draining ? "draining" : "out of use")}</> },
-    { key: "slots", title: "Slots", show: ({ slots }) => <Slots slots={slots} /> },
-    { key: "type", title: "Devices", show: ({ slots }) => [...new Set(slots.map(({ name, type }) => name || type))].join(", ") || "–" },
-    { key: "version", title: "Version", show: ({ version }) => version },
-    { key: "enrolled", title: "Enrolled", show: (agent) => <Moment ms={agent.enrolled_ms} /> },
-    {
-      key: "actions",
-      title: "Actions",
-      show: (agent) => agent.state === "LOST" ? "–" : agent.enabled ? (
-        <>
-          <Action label="Drain" run={() => disable(agent, true)} />{" "}
-          <Action label="Disable" question={`Stop what runs on ${agent.name}? It gets 15 s to save its work.`} run={() => disable(agent, false)} />
-        </>
-      ) : <Action label="Enable" run={() => enable(agent)} />,
-    },
-  ];
+): Column<Agent> {
+  return {
+    key: "actions",
+    title: "Actions",
+    show: (agent) => agent.state === "LOST" ? "–" : agent.enabled ? (
+      <>
+        <Action label="Drain" run={() => disable(agent, true)} />{" "}
+        <Action label="Disable" question={`Stop what runs on ${agent.name}? It gets 15 s to save its work.`} run={() => disable(agent, false)} />
+      </>
+    ) : <Action label="Enable" run={() => enable(agent)} />,
+  };
 }
 
 function Slots({ slots }: { slots: Agent["slots"] }) {

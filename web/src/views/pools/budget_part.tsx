@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import { send, type Schemas } from "../../api/client";
 import { FormDialog } from "../../parts/dialog";
 import { dollarsText } from "../../parts/format";
+import { useIsAdmin } from "../../shell/who";
 import { budgetShare } from "./months";
 
 interface Props {
@@ -13,17 +14,18 @@ interface Props {
 
 export function BudgetPart({ pool, onDone }: Props) {
   const [edits, setEdits] = useState(false);
+  const isAdmin = useIsAdmin();
   const { budget, instance_cost: spent, idle_cost: idle } = pool.costs;
   const share = budgetShare(spent, budget);
   return (
     <>
       <dt>This month</dt>
       <dd>
-        instances {dollarsText(spent)}, of it idle {dollarsText(idle)}; budget {budget === null ? "none" : dollarsText(budget)}{" "}
+        instances cost {dollarsText(spent)}, {dollarsText(idle)} of it idle; budget {budget === null ? "none" : dollarsText(budget)}{" "}
         {share !== null && (
           <><meter min={0} max={1} high={0.9} value={Math.min(1, share)} aria-label="spent of the budget" /> {Math.round(share * 100)} %{" "}</>
         )}
-        <button onClick={() => setEdits(true)}>Change budget</button>
+        {isAdmin && <button onClick={() => setEdits(true)}>Change budget</button>}
       </dd>
       {edits && <BudgetDialog pool={pool} onDone={onDone} onClose={() => setEdits(false)} />}
     </>

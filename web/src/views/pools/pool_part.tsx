@@ -3,9 +3,10 @@
 import { get, send, type Schemas } from "../../api/client";
 import { useLive } from "../../live/use_live";
 import { Action } from "../../parts/dialog";
-import { dollarsText } from "../../parts/format";
+import { countText, dollarsText } from "../../parts/format";
 import { Badge, Moment, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
+import { useIsAdmin } from "../../shell/who";
 import { ConfigPart } from "../experiment/config_part";
 import { BudgetPart } from "./budget_part";
 
@@ -26,6 +27,7 @@ const INSTANCES: Column<Schemas["InstanceView"]>[] = [
 
 export function PoolPart({ name, mark }: { name: string; mark: string }) {
   const path = { resource_pool: name };
+  const isAdmin = useIsAdmin();
   const live = useLive(
     `pool ${name}`,
     (signal) => get("/api/v1/resource-pools/{resource_pool}", { path, signal }),
@@ -42,11 +44,13 @@ export function PoolPart({ name, mark }: { name: string; mark: string }) {
         <section aria-label={`pool ${name}`}>
           <h2>Pool {pool.name} <Badge state={pool.state} /></h2>
           {pool.description && <p>{pool.description}</p>}
-          <div class="tools">
-            {pool.state === "DRAINING"
-              ? <Action label="Undrain" run={run("undrain")} />
-              : <Action label="Drain" question={`Drain ${pool.name}? It takes no new jobs and starts nothing more until it is undrained.`} run={run("drain")} />}
-          </div>
+          {isAdmin && (
+            <div class="tools">
+              {pool.state === "DRAINING"
+                ? <Action label="Undrain" run={run("undrain")} />
+                : <Action label="Drain" question={`Drain ${pool.name}? It takes no new jobs and starts nothing more until it is undrained.`} run={run("drain")} />}
+            </div>
+          )}
           <Facts pool={pool} onDone={live.refresh} />
           {pool.instance_list.length > 0 && (
             <Table label="instances" rows={pool.instance_list} rowKey={({ id }) => id} columns={INSTANCES} />
@@ -62,7 +66,7 @@ export function PoolPart({ name, mark }: { name: string; mark: string }) {
 function Facts({ pool, onDone }: { pool: Pool; onDone: () => Promise<void> }) {
   return (
     <dl class="facts">
-      <dt>Jobs</dt><dd>{pool.jobs}; {pool.running} allocations run, {pool.queued} wait</dd>
+      <dt>Jobs</dt><dd>{countText(pool.jobs, "job")}; of their trials {pool.running} run, {pool.queued} wait</dd>
       <BudgetPart pool={pool} onDone={onDone} />
       {pool.waits && <><dt>Waits</dt><dd>{pool.waits}</dd></>}
     </dl>
@@ -79,7 +83,7 @@ function Trouble({ fleet }: { fleet: Pool["fleet"] }) {
       {fleet.trouble && <p class="failure">{fleet.trouble}</p>}
       <ul>
         {offerings.map((one) => (
-          <li key={one.offering}>{one.offering}: {one.errors} errors{one.given_up ? ", given up" : ""}. {one.message} Next try <Moment ms={one.retry_ms} /></li>
+          <li key={one.offering}>{one.offering}: {countText(one.errors, "error")}{one.given_up ? ", given up" : ""}. {one.message} Next try <Moment ms={one.retry_ms} /></li>
         ))}
         {boots.map((boot) => (
           <li key={boot.id}>

@@ -2,9 +2,11 @@
 
 import { collect, get, type Schemas } from "../../api/client";
 import { useLive } from "../../live/use_live";
+import { Heading } from "../../parts/heading";
 import { Badge, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href } from "../../shell/router";
+import { useWho } from "../../shell/who";
 import { AgentList } from "./agent_list";
 import { Bills } from "./bills";
 import { PoolPart } from "./pool_part";
@@ -29,12 +31,14 @@ export function PoolsView({ chosen }: { chosen: string }) {
     collect((cursor) => get("/api/v1/resource-pools", { query: { limit: 500, cursor }, signal })));
   // Whatever happens to a pool's agents and instances shows in its numbers.
   const mark = JSON.stringify(live.value);
+  const who = useWho();
   return (
     <>
-      <h1>Pools and agents</h1>
+      <Heading title="Pools and agents" />
       <Shown live={live}>
         {({ items }) => <Table label="pools" rows={items} rowKey={({ name }) => name} columns={COLUMNS} />}
       </Shown>
+      {who && who.role !== "admin" && <p class="quiet">Only admins drain pools, change budgets and take agents out of use.</p>}
       {chosen && <PoolPart name={chosen} mark={mark} />}
       <h2>{chosen ? `Agents of ${chosen}` : "Agents"}</h2>
       <AgentList pool={chosen} mark={mark} />

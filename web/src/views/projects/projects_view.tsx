@@ -2,6 +2,7 @@
 
 import { get, type Schemas } from "../../api/client";
 import { useLive } from "../../live/use_live";
+import { Heading } from "../../parts/heading";
 import { Empty, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href } from "../../shell/router";
@@ -18,7 +19,7 @@ export function ProjectsView() {
   const live = useLive("projects", (signal) => get("/api/v1/projects", { signal }), () => "resting");
   return (
     <>
-      <h1>Projects</h1>
+      <Heading title="Projects" />
       <Shown live={live}>
         {({ items, left_out_before: before }) => items.length === 0 ? <Empty>No projects: there are no experiments yet.</Empty> : (
           <>

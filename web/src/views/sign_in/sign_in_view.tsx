@@ -2,8 +2,10 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { send } from "../../api/client";
+import { isElsewhere } from "../../api/place";
 import { keepSession } from "../../api/session";
 import { messageOf } from "../../parts/format";
+import { Heading } from "../../parts/heading";
 
 export function SignInView({ code }: { code: string }) {
   const [token, setToken] = useState("");
@@ -28,6 +30,10 @@ export function SignInView({ code }: { code: string }) {
     void open({ code }).finally(() => window.dispatchEvent(new HashChangeEvent("hashchange")));
   }, [code]);
 
+  const command = isElsewhere()
+    ? `detcloud open --page ${location.origin}${location.pathname}`
+    : "detcloud open";
+
   function submit(event: Event): void {
     event.preventDefault();
     void open({ token: token.trim() });
@@ -35,12 +41,12 @@ export function SignInView({ code }: { code: string }) {
 
   return (
     <main id="main">
-      <h1>Sign in to detcloud</h1>
+      <Heading title="Sign in to detcloud" />
       {error && <p class="failure" role="alert">{error}</p>}
       {code && busy ? <p role="status">Signing in …</p> : (
         <form class="form" onSubmit={submit}>
           <p>
-            On the machine where you use the command line, <code>detcloud open</code> signs you in.
+            On the machine where you use the command line, <code>{command}</code> signs you in.
             Or give a token, as <code>detcloud token create</code> prints it:
           </p>
           <label>Token{" "}

@@ -3,14 +3,17 @@
 import { useState } from "preact/hooks";
 import { collect, get, send, type Schemas } from "../../api/client";
 import { useLive } from "../../live/use_live";
-import { Action, FormDialog } from "../../parts/dialog";
+import { Action, Dialog, FormDialog } from "../../parts/dialog";
+import { Heading } from "../../parts/heading";
 import { Empty, Moment, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
+import { mayDelete, useWho, type Who } from "../../shell/who";
 
 type Template = Schemas["Template"];
 
 export function TemplatesView() {
   const [edited, setEdited] = useState<Template | "new" | null>(null);
+  const who = useWho();
   const live = useLive("templates", (signal) =>
     collect((cursor) => get("/api/v1/templates", { query: { limit: 50, cursor }, signal }), 1000), () => "still");
   const remove = async ({ name }: Template) => {
@@ -19,21 +22,21 @@ export function TemplatesView() {
   };
   return (
     <>
-      <h1>Templates</h1>
+      <Heading title="Templates" />
       <div class="tools"><button onClick={() => setEdited("new")}>New template</button></div>
       <Shown live={live}>
         {({ items }) => items.length === 0
           ? <Empty>No templates. An experiment's <code>template</code> completes its configuration.</Empty>
-          : <Table label="templates" rows={items} rowKey={({ name }) => name} columns={templateColumns(setEdited, remove)} />}
+          : <Table label="templates" rows={items} rowKey={({ name }) => name} columns={templateColumns(who, setEdited, remove)} />}
       </Shown>
       {edited && (
-        <TemplateDialog template={edited === "new" ? null : edited} onDone={live.refresh} onClose={() => setEdited(null)} />
+        <TemplateDialog mayChange={edited === "new" || mayDelete(who, edited.user)} template={edited === "new" ? null : edited} onDone={live.refresh} onClose={() => setEdited(null)} />
       )}
     </>
   );
 }
 
-function templateColumns(edit: (template: Template) => void, remove: (template: Template) => Promise<void>): Column<Template>[] {
+function templateColumns(who: Who | undefined, edit: (template: Template) => void, remove: (template: Template) => Promise<void>): Column<Template>[] {
   return [
     { key: "name", title: "Name", show: ({ name }) => name, value: ({ name }) => name },
     { key: "user", title: "Of", show: ({ user }) => user, value: ({ user }) => user },
@@ -44,7 +47,9 @@ function templateColumns(edit: (template: Template) => void, remove: (template: 
       show: (template) => (
         <>
           <button aria-label={`open ${template.name}`} onClick={() => edit(template)}>Open</button>{" "}
-          <Action label="Delete" question={`Delete the template ${template.name}? This cannot be undone.`} run={() => remove(template)} />
+          {mayDelete(who, template.user) && (
+            <Action label="Delete" question={`Delete the template ${template.name}? This cannot be undone.`} run={() => remove(template)} />
+          )}
         </>
       ),
     },
@@ -53,19 +58,22 @@ function templateColumns(edit: (template: Template) => void, remove: (template: 
 
 interface DialogProps {
   template: Template | null;
+  mayChange: boolean;
   onDone: () => Promise<void>;
   onClose: () => void;
 }
 
-function TemplateDialog({ template, onDone, onClose }: DialogProps) {
+function TemplateDialog({ template, mayChange, onDone, onClose }: DialogProps) {
   const [name, setName] = useState(template?.name ?? "");
   const [config, setConfig] = useState(template?.config ?? "");
+  if (template && !mayChange) return <TemplateText template={template} onClose={onClose} />;
   const submit = async () => {
     await send("put", "/api/v1/templates/{name}", { path: { name }, body: { config } });
     await onDone();
   };
   return (
-    <FormDialog title={template ? `Template ${template.name}` : "New template"} action="Save" submit={submit} onClose={onClose}>
+    <FormDialog title={template ? `Template ${template.name}` : "New template"} action="Save" submit={submit} onClose={onClose}
+      isChanged={config !== (template?.config ?? "")}>
       {!template && (
         <label>Name <input required pattern="[A-Za-z0-9._\-]{1,64}" value={name} onInput={(event) => setName(event.currentTarget.value)} /></label>
       )}
@@ -73,5 +81,16 @@ function TemplateDialog({ template, onDone, onClose }: DialogProps) {
         <textarea class="code" spellcheck={false} required value={config} onInput={(event) => setConfig(event.currentTarget.value)} />
       </label>
     </FormDialog>
+  );
+}
+
+/** Somebody else's template, which others may use and read. */
+function TemplateText({ template, onClose }: { template: Template; onClose: () => void }) {
+  return (
+    <Dialog title={`Template ${template.name}`} onClose={onClose}>
+      <p class="quiet">Only {template.user} and admins change or delete it.</p>
+      <pre tabIndex={0}>{template.config}</pre>
+      <div class="actions"><button onClick={onClose}>Close</button></div>
+    </Dialog>
   );
 }

@@ -3,6 +3,7 @@
 import { collect, get, send, type Schemas } from "../../api/client";
 import { useLive } from "../../live/use_live";
 import { Action } from "../../parts/dialog";
+import { Heading } from "../../parts/heading";
 import { Badge, Empty, Moment, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 
@@ -19,7 +20,7 @@ export function TokensView() {
   };
   return (
     <>
-      <h1>Tokens</h1>
+      <Heading title="Tokens" />
       <Shown live={who}>{({ user, role }) => <p>You are {user}, with the role {role}.</p>}</Shown>
       <Shown live={cluster}>{(one) => <p class="quiet">Cluster {one.cluster_id}, version {one.version}</p>}</Shown>
       <p class="quiet">

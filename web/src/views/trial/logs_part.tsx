@@ -4,9 +4,11 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import { get } from "../../api/client";
 import { useLive } from "../../live/use_live";
 import { NumberField, SearchField } from "../../parts/filter_fields";
+import { countText } from "../../parts/format";
 import { Empty, Shown } from "../../parts/status";
 import { href, setQuery, useRoute } from "../../shell/router";
 import { LINES_MAX, LogReader, type Line } from "./log_reader";
+import { toAddressTime, toFieldTime, toMs } from "./log_times";
 
 const LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"];
 const KINDS: Record<string, string> = { WARNING: "wait", ERROR: "bad", CRITICAL: "bad" };
@@ -40,7 +42,7 @@ export function LogsPart({ id }: { id: number }) {
               ? <Empty>{Object.values(wanted).some(Boolean) ? "No line is like that." : "No lines yet."}</Empty>
               : <LogLines id={id} lines={lines} />}
             <p class="quiet" role="status">
-              {lines.length} lines{isFull ? `; the page reads ${LINES_MAX} at most: narrow them, or use detcloud trial logs ${id}` : isOpen ? ", more may come" : ", complete"}
+              {countText(lines.length, "line")}{isFull ? `; the page reads ${LINES_MAX} at most: narrow them, or use detcloud trial logs ${id}` : isOpen ? ", more may come" : ", complete"}
             </p>
           </>
         )}
@@ -52,6 +54,7 @@ export function LogsPart({ id }: { id: number }) {
 function LogFilters() {
   const { query } = useRoute();
   const set = (name: string) => (event: Event) => setQuery({ [name]: (event.currentTarget as HTMLInputElement).value });
+  const setTime = (name: string) => (event: Event) => setQuery({ [name]: toAddressTime((event.currentTarget as HTMLInputElement).value) });
   return (
     <form class="tools" role="search" onSubmit={(event) => event.preventDefault()}>
       <SearchField name="search" title="Text" />
@@ -62,8 +65,8 @@ function LogFilters() {
           {LEVELS.map((level) => <option key={level}>{level}</option>)}
         </select>
       </label>
-      <label>From <input type="datetime-local" step="1" value={query.get("since") ?? ""} onChange={set("since")} /></label>
-      <label>Until <input type="datetime-local" step="1" value={query.get("until") ?? ""} onChange={set("until")} /></label>
+      <label>From <input type="datetime-local" step="1" value={toFieldTime(query.get("since"))} onChange={setTime("since")} /></label>
+      <label>Until <input type="datetime-local" step="1" value={toFieldTime(query.get("until"))} onChange={setTime("until")} /></label>
     </form>
   );
 }
@@ -91,7 +94,7 @@ function LogLines({ id, lines }: { id: number; lines: readonly Line[] }) {
         onScroll={({ currentTarget: log }) => { follows.current = log.scrollHeight - log.scrollTop - log.clientHeight < 40; }}>
         {shown.map((line) => (
           <div key={line.offset} class={`line ${KINDS[line.level ?? ""] ?? ""} ${String(line.offset) === marked ? "marked" : ""}`}>
-            <a href={lineLink(id, line, query)} title="link to this line">{timeText(line.time_ms)} [{line.rank}]</a> {line.text}
+            <a href={lineLink(id, line, query)} title={line.time_ms === null ? "link to this line" : new Date(line.time_ms).toISOString()}>{timeText(line.time_ms)} [{line.rank}]</a> {line.text}
           </div>
         ))}
       </div>
@@ -107,9 +110,4 @@ function lineLink(id: number, line: Line, query: URLSearchParams): string {
 
 function timeText(ms: number | null): string {
   return ms === null ? "--:--:--" : new Date(ms).toLocaleTimeString(undefined, { hour12: false });
-}
-
-function toMs(text: string | null): number | null {
-  const ms = text ? new Date(text).getTime() : NaN;
-  return Number.isFinite(ms) ? ms : null;
 }

@@ -1,7 +1,7 @@
 /** A trial's metrics: a group's curves, and the bounds of every name. */
 
 import { get, type Schemas } from "../../api/client";
-import { CurvePanel } from "../../curves/curve_panel";
+import { CurveChart, CurveTools } from "../../curves/curve_panel";
 import { toPoints } from "../../curves/joining";
 import { useLive } from "../../live/use_live";
 import { numberText } from "../../parts/format";
@@ -21,6 +21,8 @@ const COLUMNS: Column<Schemas["MetricName"]>[] = [
   { key: "steps", title: "At step", isNumber: true, show: (one) => one.last_steps, value: (one) => one.last_steps },
   { key: "count", title: "Values", isNumber: true, show: (one) => one.count, value: (one) => one.count },
 ];
+
+const CHARTS_MAX = 20;
 
 export function MetricsPart({ trial }: { trial: TrialWhole }) {
   const path = { trial_id: trial.id };
@@ -53,10 +55,12 @@ function Curves({ trial, groups, names }: CurvesProps) {
   const { query } = useRoute();
   const group = groups.find((one) => one === query.get("group")) ?? (groups.includes("validation") ? "validation" : groups[0]!);
   const own = names.filter((one) => one.group === group).map(({ name }) => name);
-  const chosen = own.includes(query.get("metric") ?? "") ? query.get("metric")! : own[0]!;
+  const chosen = own.find((name) => name === query.get("metric"));
+  // As many as the cluster draws in one answer.
+  const shown = chosen === undefined ? own.slice(0, CHARTS_MAX) : [chosen];
   const live = useLive(
-    `series ${trial.id} ${group} ${chosen}`,
-    (signal) => get("/api/v1/trials/{trial_id}/metrics/series", { path: { trial_id: trial.id }, query: { group, name: [chosen], points: 2000 }, signal }),
+    `series ${trial.id} ${group} ${JSON.stringify(shown)}`,
+    (signal) => get("/api/v1/trials/{trial_id}/metrics/series", { path: { trial_id: trial.id }, query: { group, name: shown, points: shown.length > 1 ? 500 : 2000 }, signal }),
     () => motionOfParts(trial),
     trial.state,
   );
@@ -69,15 +73,21 @@ function Curves({ trial, groups, names }: CurvesProps) {
           </select>
         </label>
         <label>Metric{" "}
-          <select value={chosen} onChange={(event) => setQuery({ group, metric: event.currentTarget.value })}>
+          <select value={chosen ?? ""} onChange={(event) => setQuery({ group, metric: event.currentTarget.value })}>
+            {own.length > 1 && <option value="">{own.length > CHARTS_MAX ? `the first ${CHARTS_MAX} of ${own.length}` : "all"}</option>}
             {own.map((one) => <option key={one}>{one}</option>)}
           </select>
         </label>
       </div>
+      <CurveTools hasBest={false} />
       <Shown live={live}>
         {({ series }) => (
-          <CurvePanel label={`trial ${trial.id}`} yLabel={chosen}
-            curves={series.map(({ name, points }) => ({ label: name, points: toPoints(points) }))} />
+          <div class={series.length > 1 ? "split" : ""}>
+            {series.map(({ name, points }) => (
+              <CurveChart key={name} label={`trial ${trial.id}`} yLabel={name} height={series.length > 1 ? 240 : 300}
+                curves={[{ label: name, points: toPoints(points) }]} />
+            ))}
+          </div>
         )}
       </Shown>
     </>

@@ -3,13 +3,15 @@
 import { get, send, type Schemas } from "../../api/client";
 import { useLive } from "../../live/use_live";
 import { Action } from "../../parts/dialog";
-import { dollarsText, numberText, valueText } from "../../parts/format";
-import { Badge, Moment, Shown } from "../../parts/status";
+import { countText, dollarsText, numberText, valueText } from "../../parts/format";
+import { Heading } from "../../parts/heading";
+import { Badge, Moment, Period, Shown } from "../../parts/status";
 import { Tabs, useTab } from "../../parts/tabs";
 import { href } from "../../shell/router";
 import { CheckpointTable } from "../checkpoints/checkpoint_table";
 import { flatten } from "../experiment/all_trials";
 import { motionOf } from "../experiment/experiment_view";
+import { HistoryPart } from "../experiment/history_part";
 import { LogsPart } from "./logs_part";
 import { MetricsPart } from "./metrics_part";
 import { ProfilerPart } from "./profiler_part";
@@ -21,6 +23,7 @@ const TABS = [
   ["profiler", "Profiler"],
   ["logs", "Logs"],
   ["checkpoints", "Checkpoints"],
+  ["history", "History"],
   ["environment", "Environment"],
 ] as const;
 
@@ -41,7 +44,7 @@ export function TrialView({ id }: { id: number }) {
           <p>
             <a href={href("experiments", trial.experiment_id)}>Experiment {trial.experiment_id}</a>
           </p>
-          <h1>Trial {id} <Badge state={trial.state} /></h1>
+          <Heading title={`Trial ${id}`}><Badge state={trial.state} /></Heading>
           <div class="tools">
             {trial.ended_ms === null && <Action label="Kill" question="End the trial at once? The search goes on without it." run={kill} />}
             <a href={`${href("create")}?trial=${id}`}>Fork with these hyperparameters</a>
@@ -64,6 +67,7 @@ function Part({ trial }: { trial: TrialWhole }) {
   if (tab === "profiler") return <ProfilerPart trial={trial} />;
   if (tab === "logs") return <LogsPart id={trial.id} />;
   if (tab === "checkpoints") return <CheckpointTable of="trials" id={trial.id} owner={trial} />;
+  if (tab === "history") return <HistoryPart experiment={trial.experiment_id} owner={trial} trial={trial.id} />;
   if (tab === "environment") return <Environment trial={trial} />;
   return <MetricsPart trial={trial} />;
 }
@@ -79,7 +83,7 @@ function Facts({ trial }: { trial: TrialWhole }) {
       <dt>Runs on</dt>
       <dd>{trial.allocation ? <>{places?.join(", ") || "no agent yet"} <Badge state={trial.allocation.state} /></> : "nothing now"}</dd>
       <dt>Restarts</dt>
-      <dd>{trial.restarts}{trial.losses > 0 && `, and ${trial.losses} machines lost`}</dd>
+      <dd>{trial.restarts}{trial.losses > 0 && `, and ${countText(trial.losses, "machine")} lost`}</dd>
       {trial.recent_losses.map((loss) => (
         <div class="pair" key={loss.time_ms}><dt>Lost</dt><dd><Moment ms={loss.time_ms} /> {loss.agent_id}: {loss.cause}</dd></div>
       ))}
@@ -93,7 +97,7 @@ function Facts({ trial }: { trial: TrialWhole }) {
         </div>
       ))}
       <dt>When</dt>
-      <dd><Moment ms={trial.created_ms} /> – <Moment ms={trial.ended_ms} /></dd>
+      <dd><Period from={trial.created_ms} until={trial.ended_ms} /></dd>
       <dt>Cost</dt>
       <dd>{dollarsText(trial.cost)}</dd>
       <dt>Seed</dt>

@@ -1,0 +1,262 @@
+"""The web page served by a server that knows nothing of the cluster, in a real browser."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import http.server
+import io
+import tarfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.browser import Browser, open_window, start_chromium
+from tests.end_to_end.laptop import Laptop
+from tests.end_to_end.tiny_model import write_model
+
+pytestmark = pytest.mark.end_to_end
+
+# Files of another server, which it does not matter what they are.
+FILES = Path(__file__).parent
+
+# What the script of a page does that got hold of the half of a session which scripts can read.
+ASK = """async ([url, headers, credentials]) => {
+  try {
+    const answer = await fetch(url, {headers, credentials});
+    return answer.status;
+  } catch (error) {
+    return String(error);
+  }
+}"""
+
+
+@contextlib.contextmanager
+def serve_folder(folder: Path) -> Iterator[str]:
+    """Serve a folder's files as they are; yields the origin."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    handler = functools.partial(Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
+    one = Laptop(tmp_path_factory.mktemp("elsewhere") / "home")
+    try:
+        one.run("up", "--slots", 1)
+        yield one
+    finally:
+        assert one.end() == []
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    with start_chromium() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def origin(laptop: Laptop, chromium: Any) -> Iterator[str]:
+    """The origin that serves a copy of the page."""
+    folder = laptop.home.parent / "copy"
+    exported = laptop.run("page", "export", folder)
+    assert exported.stdout.strip() == str(folder)
+    # Once more: what is there is a copy.
+    laptop.run("page", "export", folder)
+    with serve_folder(folder) as served:
+        yield served
+
+
+def allow(laptop: Laptop, *origins: str) -> None:
+    config = laptop.home.parent / "cluster.yaml"
+    config.write_text(f"page_origins: {list(origins)}\n")
+    laptop.run("cluster", "apply", config)
+
+
+def ask(
+    browser: Browser, url: str, headers: dict[str, str], credentials: str = "include"
+) -> object:
+    """The status of an answer, or why there is none."""
+    return browser.window.evaluate(ASK, [url, headers, credentials])
+
+
+def test_a_page_that_no_one_named_gets_no_answer(
+    laptop: Laptop, chromium: Any, origin: str
+) -> None:
+    allow(laptop)
+    with open_window(chromium, laptop, f"{origin}/") as browser:
+        link = laptop.run("open", "--no-browser", "--page", browser.page).stdout.strip()
+        assert link.startswith(f"{origin}/#/sign-in/")
+        browser.window.goto(link)
+        browser.wait_for_text(f"does not name {origin}")
+        assert browser.window.evaluate("sessionStorage.length") == 0
+
+
+def test_a_page_that_is_named_is_the_same_page(laptop: Laptop, chromium: Any, origin: str) -> None:
+    allow(laptop, origin)
+    with open_window(chromium, laptop, f"{origin}/") as browser:
+        # A link to a view asks for a sign-in first, and the link of the command line is one.
+        browser.go("pools/default", "Sign in to detcloud")
+        browser.wait_for_text(f"detcloud open --page {origin}/")
+        browser.sign_in()
+        browser.go("pools/default", "Pools and agents")
+        browser.wait_for_text("ALIVE")
+        window = browser.window
+        assert window.context.cookies() == []
+        assert window.evaluate("localStorage.getItem('detcloud.session-key')") is None
+        assert browser.serious_findings() == []
+        # A tab of its own starts without the token.
+        other = window.context.new_page()
+        other.goto(f"{origin}/#/pools/default")
+        other.get_by_role("heading", name="Sign in to detcloud").wait_for()
+        token = window.evaluate("sessionStorage.getItem('detcloud.session-key')")
+        assert token.count("dct_") == 2
+        browser.press("Sign out")
+        browser.see("Sign in to detcloud")
+        headers = {"Authorization": f"Bearer {token}"}
+        assert ask(browser, f"{browser.url}/api/v1/whoami", headers, "omit") == 401
+        assert browser.faults == []
+
+
+def test_its_policy_keeps_scripts_from_others_and_the_page_from_frames(
+    laptop: Laptop, chromium: Any, origin: str
+) -> None:
+    with open_window(chromium, laptop, f"{origin}/") as browser, serve_folder(FILES) as other:
+        browser.go("", "Sign in to detcloud")
+        assert "Failed to fetch" in str(ask(browser, f"{other}/", {}))
+        assert any("Content Security Policy" in fault for fault in browser.faults)
+        with pytest.raises(Exception, match="TrustedHTML"):
+            browser.window.evaluate("document.body.innerHTML = '<b>markup</b>'")
+        browser.window.goto(f"{other}/__init__.py")
+        browser.window.evaluate(
+            """(url) => {
+              const frame = document.createElement("iframe");
+              frame.src = url;
+              document.body.append(frame);
+            }""",
+            f"{origin}/",
+        )
+        frame = browser.window.frame_locator("iframe")
+        frame.get_by_text("not shown in a frame").wait_for()
+
+
+def test_a_session_of_the_clusters_page_is_of_no_use_elsewhere(
+    laptop: Laptop, chromium: Any, origin: str
+) -> None:
+    allow(laptop, origin)
+    with open_window(chromium, laptop) as browser:
+        browser.sign_in()
+        window, url = browser.window, f"{browser.url}/api/v1/whoami"
+        # Both halves: browsers share cookies among the ports of a machine.
+        assert len(window.context.cookies()) == 1
+        key = window.evaluate("localStorage.getItem('detcloud.session-key')")
+        assert ask(browser, url, {"X-Session-Key": key}) == 200
+        window.goto(f"{origin}/")
+        browser.see("Sign in to detcloud")
+        # Its header is not allowed, and without it the cookie is no session.
+        assert "Failed to fetch" in str(ask(browser, url, {"X-Session-Key": key}))
+        assert "Failed to fetch" in str(ask(browser, url, {}))
+
+
+def test_a_copy_goes_nowhere_else(laptop: Laptop) -> None:
+    folder = laptop.home.parent / "mine"
+    folder.mkdir()
+    (folder / "thesis.tex").write_text("years")
+    for words, told in (
+        ((folder,), "holds something else than a page"),
+        ((folder / "thesis.tex",), "is no folder"),
+        ((folder / "new", "--api", "http://api.test"), "would send tokens in the clear"),
+        ((folder / "new", "--api", "https://me:x@api.test"), "is no address of an API"),
+    ):
+        assert told in laptop.run("page", "export", *words, code=1).stderr
+    assert [entry.name for entry in folder.iterdir()] == ["thesis.tex"]
+
+
+HOSTILE = "<img src=x onerror=\"window.canary='hit'\">.py"
+LONG = "deep/" * 30 + "file.py"
+DROP = """(section, [name, bytes]) => {
+  const data = new DataTransfer();
+  data.items.add(new File([new Uint8Array(bytes)], name));
+  const init = {dataTransfer: data, bubbles: true, cancelable: true};
+  section.dispatchEvent(new DragEvent("drop", init));
+}"""
+
+
+def write_folder(folder: Path) -> Path:
+    """Model code with its configuration, names that are hostile, and files that stay here."""
+    folder.mkdir()
+    config, model = write_model(folder, 0, name="from the page")
+    config.rename(model / "config.yaml")
+    (model / "__pycache__").mkdir()
+    (model / ".git").mkdir()
+    for name in (HOSTILE, "__pycache__/a.pyc", ".git/config", "data.bin", "ü.txt", LONG):
+        (model / name).parent.mkdir(parents=True, exist_ok=True)
+        (model / name).write_text("x")
+    (model / ".detignore").write_text("*.bin\n")
+    return model
+
+
+def test_an_experiment_is_made_of_a_folder(laptop: Laptop, chromium: Any, origin: str) -> None:
+    allow(laptop, origin)
+    model = write_folder(laptop.home.parent / "new")
+    with open_window(chromium, laptop, f"{origin}/") as browser:
+        browser.sign_in()
+        browser.go("create", "New experiment")
+        window = browser.window
+        window.get_by_label("Folder").set_input_files(model)
+        # Left out are .detignore, data.bin and what of __pycache__ and .git there is.
+        browser.wait_for_text("4 are left out")
+        browser.press("Send the code")
+        editor = window.get_by_label("Configuration (YAML)")
+        editor.wait_for()
+        assert '"name": "from the page"' in editor.input_value()
+        browser.wait_for_text("The configuration is valid.")
+        editor.fill(editor.input_value().replace('"metric"', '"metrik"'))
+        browser.wait_for_text("metrik")
+        window.get_by_role("button", name="line ").first.wait_for()
+        assert window.get_by_role("button", name="Create", exact=True).is_disabled()
+        editor.fill(editor.input_value().replace('"metrik"', '"metric"'))
+        browser.wait_for_text("The configuration is valid.")
+        assert browser.serious_findings() == []
+        browser.press("Create")
+        browser.see("from the page")
+        number = int(window.url.rpartition("/")[2])
+        assert window.evaluate("window.canary") is None
+        assert browser.faults == []
+    laptop.run("wait", number)
+    with laptop.cluster() as cluster:
+        listed = cluster.get(f"/experiments/{number}/code", limit=500)["items"]
+    assert {one["path"] for one in listed} >= {"train.py", "config.yaml", HOSTILE, "ü.txt", LONG}
+    assert not {one["path"] for one in listed} & {"data.bin", ".detignore", ".git/config"}
+
+
+def test_an_archive_that_is_dropped_is_checked_by_the_cluster(
+    laptop: Laptop, chromium: Any
+) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        tar.addfile(tarfile.TarInfo("../up.py"))
+    with open_window(chromium, laptop) as browser:
+        browser.sign_in()
+        browser.go("create", "New experiment")
+        section = browser.window.get_by_role("region", name="code from this machine")
+        section.evaluate(DROP, ["code.zip", [1]])
+        browser.wait_for_text("code.zip is no .tar.gz")
+        section.evaluate(DROP, ["code.tar.gz", [*packed.getvalue()]])
+        browser.press("Send the code")
+        browser.wait_for_text("the name must not hold")
+        assert browser.faults == []

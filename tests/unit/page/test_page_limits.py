@@ -1,0 +1,35 @@
+"""Limits and lists that the page says again: the same as those of whoever decides them."""
+
+import re
+from pathlib import Path
+
+from control_plane.api.routes.model_code import SENT_BYTES_MAX
+from detcloud.client.upload_filter import ALWAYS_IGNORED
+from detcloud.shared.archive_limits import FILE_BYTES_MAX, FILES_MAX
+
+CREATE = Path(__file__).parents[3] / "web" / "src" / "views" / "create"
+
+
+def constant(file: str, name: str) -> str:
+    """The value of a constant of the page, as it is written."""
+    found = re.search(rf"const {name} = (.*?);\n", (CREATE / file).read_text(), re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def number(file: str, name: str) -> int:
+    product = 1
+    for factor in constant(file, name).replace("_", "").split("*"):
+        product *= int(factor)
+    return product
+
+
+def test_the_page_leaves_out_what_the_command_line_does() -> None:
+    listed = re.findall(r'"(.*?)"', constant("chosen_files.ts", "ALWAYS_IGNORED"))
+    assert tuple(listed) == ALWAYS_IGNORED
+
+
+def test_the_page_tells_the_limits_of_archives() -> None:
+    assert number("chosen_files.ts", "FILE_BYTES_MAX") == FILE_BYTES_MAX
+    assert number("chosen_files.ts", "FILES_MAX") == FILES_MAX
+    assert number("upload_code.ts", "THROUGH_API_BYTES_MAX") == SENT_BYTES_MAX

@@ -1,0 +1,27 @@
+/** What one writes at length, kept in the tab until it was used: over a reload and other views. */
+
+import { useState } from "preact/hooks";
+
+const PREFIX = "detcloud.draft ";
+
+/** The text that was kept under a name, else `first`; whether it was kept; and what keeps another. */
+export function useKeptDraft(name: string, first: string) {
+  const key = PREFIX + name;
+  const [text, setText] = useState(() => sessionStorage.getItem(key) ?? first);
+  const [wasKept, setWasKept] = useState(text !== first);
+  function keep(next: string): void {
+    setText(next);
+    if (next === first) drop();
+    else sessionStorage.setItem(key, next);
+  }
+  function drop(): void {
+    sessionStorage.removeItem(key);
+    setWasKept(false);
+  }
+  return { text, wasKept, keep, drop };
+}
+
+/** Forget all of them, as whoever signs out wants: there may be secrets in them. */
+export function forgetDrafts(): void {
+  for (const key of Object.keys(sessionStorage)) if (key.startsWith(PREFIX)) sessionStorage.removeItem(key);
+}

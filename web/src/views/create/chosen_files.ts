@@ -1,0 +1,106 @@
+/** The files of a folder that somebody chose or dropped, without those that stay where they are. */
+
+import ignore from "ignore";
+
+export interface CodeFile {
+  /** Below the folder, with `/` between its parts. */
+  path: string;
+  file: File;
+}
+
+export interface ChosenCode {
+  /** The name of the folder or archive. */
+  name: string;
+  files: CodeFile[];
+  /** How many files are left out. */
+  leftOut: number;
+}
+
+export const FILE_BYTES_MAX = 95 * 1024 * 1024;
+export const FILES_MAX = 100_000;
+const IGNORE_FILE = ".detignore";
+/** What the command line leaves out, too: harness/detcloud/client/upload_filter.py. */
+export const ALWAYS_IGNORED = [
+  "/.detignore",
+  "__pycache__/",
+  "*.py[co]",
+  "*$py.class",
+  "terraform*",
+  ".git/",
+  ".vscode/",
+  ".idea/",
+  ".mypy_cache/",
+  "/shared_fs",
+];
+
+/** The files of a folder, which an input with `webkitdirectory` has. */
+export async function readInput(list: FileList): Promise<ChosenCode> {
+  const all = Array.from(list, (file) => {
+    const [folder = "", ...rest] = file.webkitRelativePath.split("/");
+    return { folder, path: rest.join("/"), file };
+  });
+  return { name: all[0]?.folder ?? "", ...(await leaveOut(all)) };
+}
+
+/** The files of the folder that was dropped; null where something else was. */
+export async function readDrop(items: DataTransferItemList): Promise<ChosenCode | null> {
+  const [root, ...others] = Array.from(items, (item) => item.webkitGetAsEntry());
+  if (!root?.isDirectory || others.length > 0) return null;
+  const files: CodeFile[] = [];
+  await walk(root as FileSystemDirectoryEntry, "", files);
+  return { name: root.name, ...(await leaveOut(files)) };
+}
+
+/** Those of a folder's files that its `.detignore` and the fixed list keep in. */
+export async function leaveOut(files: CodeFile[]): Promise<Omit<ChosenCode, "name">> {
+  const chosen = files.find(({ path }) => path === IGNORE_FILE);
+  const own = chosen ? (await chosen.file.text()).split(/\r?\n/) : [];
+  const [always, mine] = [ALWAYS_IGNORED, own].map((lines) => ignore({ allowRelativePaths: true }).add(lines));
+  const kept = files
+    .filter(({ path }) => !always!.ignores(path) && !mine!.ignores(path))
+    .map(({ path, file }) => ({ path, file }));
+  return { files: kept, leftOut: files.length - kept.length };
+}
+
+/** Why these files cannot be sent, in words; "" where they can. */
+export function findFault(files: CodeFile[]): string {
+  if (files.length === 0) return "There is no file to send.";
+  if (files.length > FILES_MAX) return `These are ${files.length} files; at most ${FILES_MAX} can be sent. A .detignore leaves files out.`;
+  const broken = files.find(({ path }) => /[\p{Cc}\p{Cs}\\]/u.test(path));
+  if (broken) return `The name ${JSON.stringify(broken.path)} holds a backslash, a control character or broken text; rename the file, or leave it out.`;
+  const total = totalBytes(files);
+  if (total <= FILE_BYTES_MAX) return "";
+  const biggest = [...files].sort((one, other) => other.file.size - one.file.size).slice(0, 5);
+  const names = biggest.map(({ path, file }) => `${path} (${mebibytes(file.size)})`).join(", ");
+  return `The files hold ${mebibytes(total)}, the limit is ${mebibytes(FILE_BYTES_MAX)}; the biggest are ${names}. A .detignore leaves files out.`;
+}
+
+export function totalBytes(files: CodeFile[]): number {
+  return files.reduce((sum, { file }) => sum + file.size, 0);
+}
+
+/** The files at the top that may be configurations, the likeliest first. */
+export function configCandidates(files: CodeFile[]): CodeFile[] {
+  const named = files.filter(({ path }) => /^[^/]+\.ya?ml$/.test(path));
+  const rank = ({ path }: CodeFile) => (/^(config|const|experiment)/.test(path) ? 0 : 1);
+  return named.sort((one, other) => rank(one) - rank(other) || (one.path < other.path ? -1 : 1));
+}
+
+function mebibytes(bytes: number): string {
+  return `${(bytes / 2 ** 20).toFixed(1)} MiB`;
+}
+
+async function walk(folder: FileSystemDirectoryEntry, prefix: string, found: CodeFile[]): Promise<void> {
+  const reader = folder.createReader();
+  for (;;) {
+    // A call gives a part of the entries, and none at the end.
+    const entries = await new Promise<FileSystemEntry[]>((resolve, reject) => reader.readEntries(resolve, reject));
+    if (entries.length === 0) return;
+    for (const entry of entries) {
+      const path = prefix + entry.name;
+      if (found.length > FILES_MAX) return;
+      if (entry.isDirectory) await walk(entry as FileSystemDirectoryEntry, `${path}/`, found);
+      else found.push({ path, file: await new Promise((resolve, reject) => (entry as FileSystemFileEntry).file(resolve, reject)) });
+    }
+  }
+}
