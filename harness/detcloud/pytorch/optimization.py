@@ -38,8 +38,10 @@ class LRScheduler:
 
     StepMode = StepMode
 
-    def __init__(self, scheduler: TorchLRScheduler, step_mode: _StepMode) -> None:
-        self._scheduler, self.step_mode = scheduler, step_mode
+    def __init__(
+        self, scheduler: TorchLRScheduler, step_mode: _StepMode, frequency: int = 1
+    ) -> None:
+        self._scheduler, self.step_mode, self.frequency = scheduler, step_mode, frequency
 
     def get_scheduler(self) -> TorchLRScheduler:
         return self._scheduler
