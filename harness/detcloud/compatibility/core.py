@@ -7,6 +7,7 @@ A script for Determined compares `op.length` with the epochs, records or batches
 from __future__ import annotations
 
 import atexit
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import fields
@@ -112,6 +113,10 @@ class Context(core.Context):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool:
+        if kind is None and getattr(sys, "last_value", None) is not None:
+            # Ended by what a script runs at its exit, after the exception that ends it.
+            self.abandon()
+            return False
         block = self._block
         object.__setattr__(self, "_block", None)
         return block is not None and bool(block.__exit__(kind, error, traceback))

@@ -82,9 +82,15 @@ _BATCH_PROCESS = {
     "get_default_device": "detcloud.pytorch.batch_process:default_device",
 }
 
+_DSAT = _same_names(
+    "detcloud.compatibility.dsat",
+    "dsat_reporting_context get_ds_config_from_hparams get_hf_args_with_overwrites",
+)
 _TRANSFORMERS = Module(
-    offered={"DetCallback": "detcloud.transformers:DetCallback"},
-    missing={"get_hf_args_with_overwrites": _NO_DSAT},
+    offered={
+        "DetCallback": "detcloud.transformers:DetCallback",
+        "get_hf_args_with_overwrites": _DSAT["get_hf_args_with_overwrites"],
+    }
 )
 _EXPERIMENTAL = Module(
     offered=_same_names(
@@ -245,16 +251,17 @@ _MODULES: dict[str, Module] = {
         missing={"DeepSpeedTrialController": _CONTROLLER},
     ),
     "pytorch.dsat": Module(
+        offered=_DSAT,
         missing=_all_missing(
             "ASHADSATSearchData ASHADSATSearchMethod BaseDSATSearchMethod"
             " BinarySearchDSATSearchMethod DSATModelProfileInfoTrial DSATSearchData DSATTrial"
-            " DSATTrialTracker RandomDSATSearchMethod TestDSATSearchMethod dsat_reporting_context"
+            " DSATTrialTracker RandomDSATSearchMethod TestDSATSearchMethod"
             " get_batch_config_from_mbs_gas_and_slots get_custom_dsat_exp_conf_from_args"
-            " get_dict_from_yaml_or_json_path get_ds_config_from_hparams get_full_parser"
-            " get_hf_args_with_overwrites get_random_zero_optim_config get_search_method_class"
+            " get_dict_from_yaml_or_json_path get_full_parser"
+            " get_random_zero_optim_config get_search_method_class"
             " get_search_runner_config_from_args smaller_is_better",
             _NO_DSAT,
-        )
+        ),
     ),
     "pytorch.experimental": Module(offered=_BATCH_PROCESS),
     "experimental.inference": Module(offered=_BATCH_PROCESS),
