@@ -32,7 +32,7 @@ class SizedSchedule(schedulers.LRScheduler):
         return [self.change(lr) * self.settings.size for lr in self.base_lrs]
 
 
-def stored(state: dict[str, Any], folder: Path) -> dict[str, Any]:
+def store_and_load(state: dict[str, Any], folder: Path) -> dict[str, Any]:
     snapshot.save_state(to_plain(state), folder)
     return snapshot.load_state(folder)
 
@@ -56,7 +56,7 @@ def test_a_users_scheduler_goes_on_with_its_own_types(
     before.optimizers[0].step()
     scheduler.step()
     before.state_dict()
-    state = stored(before.state_dict(), tmp_path)
+    state = store_and_load(before.state_dict(), tmp_path)
     assert capsys.readouterr().out.count("checkpoints leave out SizedSchedule.change") == 1
     after = make_optimization(
         0.1, lambda optimizer: SizedSchedule(optimizer, AttributeDict(size=3))
@@ -97,7 +97,7 @@ def test_every_scheduler_of_torch_goes_on_from_a_checkpoint(name: str, tmp_path:
     for _ in range(3):
         before.optimizers[0].step()
         scheduler.step(*metric)
-    after.load_state_dict(stored(before.state_dict(), tmp_path))
+    after.load_state_dict(store_and_load(before.state_dict(), tmp_path))
     restored: Any = after.schedulers[0][0]
     for one, optimization in ((scheduler, before), (restored, after)):
         optimization.optimizers[0].step()
