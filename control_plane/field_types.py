@@ -6,7 +6,7 @@ and other annotations have the method that it asks for a schema, which is a plai
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal, get_args
 
 from annotated_types import Ge, Le, MinLen
@@ -44,10 +44,14 @@ class ValueRefused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """`count` of `unit`; 0 switches a period off."""
+    """`count` of `unit`; 0 switches a period off.
+
+    `is_plain`: it was written as a number, which code that reads its configuration may expect.
+    """
 
     unit: Unit
     count: int
+    is_plain: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +138,7 @@ def parse_length(value: object) -> Length:
     if isinstance(value, int) and not isinstance(value, bool):
         if not is_count(value, 1):
             raise ValueRefused(f"must be {_missed_bound(value, 1)}, not {value}")
-        return Length("batches", value)
+        return Length("batches", value, is_plain=True)
     return parse_length_map(value, least=1)
 
 
@@ -158,9 +162,9 @@ def parse_length_map(value: object, least: int) -> Length:
     return Length(unit, count)
 
 
-def render_length(length: Length) -> dict[str, int]:
-    """Render a length as `parse_length_map` reads it."""
-    return {length.unit: length.count}
+def render_length(length: Length) -> dict[str, int] | int:
+    """Render a length as it was written: `{batches: 100}` and the like, or a number of batches."""
+    return length.count if length.is_plain else {length.unit: length.count}
 
 
 def _missed_bound(value: object, least: int) -> str:

@@ -7,13 +7,22 @@ from collections.abc import Callable
 from typing import Any
 
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.parameter_names import accept_names
 
 Check = Callable[..., None]
+CheckFailedError = DetcloudError
 
 
-def _comparison(name: str, holds: Callable[[Any, Any], bool]) -> Check:
-    """A check of two values, which raises with both of them and the caller's reason."""
+def _comparison(
+    name: str, holds: Callable[[Any, Any], bool], first: str = "val", second: str = "expected"
+) -> Check:
+    """A check of two values, which raises with both of them and the caller's reason.
 
+    `first` and `second` are their names, for calls that give them by name.
+    """
+    renamed = ((first, "val"), (second, "expected"))
+
+    @accept_names(**{theirs: ours for theirs, ours in renamed if theirs != ours})
     def check(val: Any, expected: Any, reason: str | None = None) -> None:
         if not holds(val, expected):
             text = f"check {name} failed: {val!r:.200} and {expected!r:.200}"
@@ -37,13 +46,15 @@ false = check_false = _condition("false", operator.not_)
 is_none = check_none = _condition("is_none", lambda val: val is None)
 is_not_none = check_not_none = _condition("is_not_none", lambda val: val is not None)
 eq = check_eq = _comparison("eq", operator.eq)
-not_eq = check_not_eq = _comparison("not_eq", operator.ne)
-gt = check_gt = _comparison("gt", operator.gt)
-gt_eq = check_gt_eq = _comparison("gt_eq", operator.ge)
-lt = check_lt = _comparison("lt", operator.lt)
-lt_eq = check_lt_eq = _comparison("lt_eq", operator.le)
-len_eq = check_len = _comparison("len_eq", lambda val, length: len(val) == length)
-equal_lengths = check_eq_len = _comparison("equal_lengths", lambda x, y: len(x) == len(y))
+not_eq = check_not_eq = _comparison("not_eq", operator.ne, "x", "y")
+gt = check_gt = _comparison("gt", operator.gt, "x", "y")
+gt_eq = check_gt_eq = _comparison("gt_eq", operator.ge, "x", "y")
+lt = check_lt = _comparison("lt", operator.lt, "x", "y")
+lt_eq = check_lt_eq = _comparison("lt_eq", operator.le, "x", "y")
+len_eq = check_len = _comparison(
+    "len_eq", lambda val, length: len(val) == length, second="expected_len"
+)
+equal_lengths = check_eq_len = _comparison("equal_lengths", lambda x, y: len(x) == len(y), "x", "y")
 is_in = check_in = _comparison("is_in", lambda val, among: val in among)
 not_in = check_not_in = _comparison("not_in", lambda val, among: val not in among)
 is_type = check_type = _comparison("is_type", lambda val, kind: type(val) is kind)

@@ -45,6 +45,12 @@ class ExperimentState(Enum):
     ERROR = "ERROR"
     DELETING = "DELETING"
     DELETED = "DELETED"
+    # An ACTIVE experiment is in one of these too in Determined.
+    QUEUED = "QUEUED"
+    PULLING = "PULLING"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    DELETE_FAILED = "DELETE_FAILED"
 
 
 @dataclass(frozen=True)

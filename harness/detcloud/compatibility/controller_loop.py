@@ -121,7 +121,7 @@ class Trainer:
         metrics = self._answer(self._controller.train_for_step(step_id, end - steps))
         self._position = self._position.after_training(end, end)
         averages = dict(metrics.get("avg_metrics", metrics))
-        self._core.train.report_training_metrics(end, averages, end - steps)
+        self._core.train.report_training_metrics(end, averages, batches=end - steps)
 
     def _validate(self) -> None:
         steps, name = self._position.steps, self._core.info.metric

@@ -6,11 +6,14 @@ A script for Determined compares `op.length` with the epochs, records or batches
 
 from __future__ import annotations
 
+import atexit
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import fields
 from enum import Enum
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from detcloud import core
@@ -88,15 +91,59 @@ class ContextInfo:
         return getattr(self._spec if hasattr(self._spec, name) else self._info, name)
 
 
-@contextmanager
+class Context(core.Context):
+    """The parts of the Core API, which are open from `init` on.
+
+    Scripts may leave its `with` block, call `close`, or do neither: then the process's exit code
+    says how the trial ended.
+    """
+
+    # What `close` ends; without it here its generator would end with the call of `init`.
+    _block: ExitStack | None = None
+
+    def start(self) -> None:
+        """Do nothing: a context is open from the beginning."""
+
+    def __enter__(self) -> Context:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool:
+        if kind is None and getattr(sys, "last_value", None) is not None:
+            # Ended by what a script runs at its exit, after the exception that ends it.
+            self.abandon()
+            return False
+        block = self._block
+        object.__setattr__(self, "_block", None)
+        return block is not None and bool(block.__exit__(kind, error, traceback))
+
+    def close(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_val: BaseException | None = None,
+        exc_tb: TracebackType | None = None,
+    ) -> None:
+        """End the context; the trial has ended well unless an exception is given."""
+        self.__exit__(exc_type, exc_val, exc_tb)
+
+    def abandon(self) -> None:
+        """Close the files of a process that ends without `close`."""
+        if self._block is not None:
+            core.Context.close(self)
+
+
 def init(
     *,
     distributed: core.DistributedContext | None = None,
     checkpoint_storage: str | Mapping[str, Any] | None = None,
     preempt_mode: core.PreemptMode = core.PreemptMode.WorkersAskChief,
     tensorboard_mode: core.TensorboardMode = core.TensorboardMode.AUTO,
-) -> Iterator[core.Context]:
-    """The Core API as Determined's scripts know it.
+) -> Context:
+    """The Core API as Determined's scripts know it, for a `with` block or without one.
 
     Without a cluster checkpoints go to the folder `checkpoint_storage`; on one, where the
     configuration says. Raises DetcloudError for a storage that is none of them, and for a trial of
@@ -112,20 +159,28 @@ def init(
             " configuration's checkpoint_storage",
             flush=True,
         )
-    with core.init(
-        checkpoint_dir=folder,
-        distributed=distributed,
-        preempt_mode=preempt_mode,
-        tensorboard_mode=tensorboard_mode,
-    ) as context:
-        yield to_determined_form(context, info)
+    block = ExitStack()
+    opened = block.enter_context(
+        core.init(
+            checkpoint_dir=folder,
+            distributed=distributed,
+            preempt_mode=preempt_mode,
+            tensorboard_mode=tensorboard_mode,
+        )
+    )
+    context = to_determined_form(opened, info)
+    object.__setattr__(context, "_block", block)
+    atexit.register(context.abandon)
+    return context
 
 
-def to_determined_form(context: core.Context, info: ClusterInfo | None) -> core.Context:
+def to_determined_form(context: core.Context, info: ClusterInfo | None) -> Context:
     """The context with Determined's searcher and, on a cluster, with Determined's facts too."""
-    searcher: Any = SearcherContext(context.searcher, context.info.config)
-    spec: Any = context.info if info is None else ContextInfo(context.info, info)
-    return replace(context, searcher=searcher, info=spec)
+    parts: dict[str, Any] = {one.name: getattr(context, one.name) for one in fields(core.Context)}
+    parts["searcher"] = SearcherContext(context.searcher, context.info.config)
+    if info is not None:
+        parts["info"] = ContextInfo(context.info, info)
+    return Context(**parts)
 
 
 def _check_processes(info: ClusterInfo | None, distributed: core.DistributedContext | None) -> None:

@@ -133,4 +133,4 @@ def close() -> None:
 def _abandon() -> None:
     """Close the files of a process that ends without `close`: its exit code says how it ended."""
     if _session is not None:
-        _session.context.close()
+        core.Context.close(_session.context)

@@ -1,13 +1,12 @@
-"""Small functions and classes of Determined that training code uses and that have no home else."""
+"""Small functions of Determined that training code uses and that have no home else."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 LOG_FORMAT = "%(levelname)s: [%(process)s] %(name)s: %(message)s"
 VERSION = "0.38.1"
@@ -37,26 +36,3 @@ def import_from_path(path: str | Path) -> Iterator[None]:
             place = getattr(sys.modules[name], "__file__", None)
             if place and Path(place).is_relative_to(folder):
                 del sys.modules[name]
-
-
-class ExperimentConfig(dict[str, Any]):
-    """An experiment's configuration with Determined's getters."""
-
-    def __init__(self, config: Mapping[str, Any]) -> None:
-        super().__init__(config)
-
-    def get_data_layer_type(self) -> str:
-        """The type of `data_layer`, `shared_fs` where there is none."""
-        return str((self.get("data_layer") or {}).get("type", "shared_fs"))
-
-    def get_searcher_metric(self) -> str:
-        """The metric that the search goes by."""
-        return str(self["searcher"]["metric"])
-
-    def experiment_seed(self) -> int:
-        """The seed of the experiment, 0 where none is given."""
-        return int((self.get("reproducibility") or {}).get("experiment_seed") or 0)
-
-    def slots_per_trial(self) -> int:
-        """The slots of a trial, 1 where nothing is said."""
-        return int((self.get("resources") or {}).get("slots_per_trial", 1))

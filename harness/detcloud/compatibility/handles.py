@@ -12,8 +12,16 @@ from detcloud.client import Checkpoint as ClusterCheckpoint
 class OrderBy(Enum):
     """The order of a list."""
 
-    ASC = "asc"
-    DESC = "desc"
+    ASC = ASCENDING = "asc"
+    DESC = DESCENDING = "desc"
+
+
+class DownloadMode(Enum):
+    """Determined's ways to a checkpoint's files, which here all come from the storage."""
+
+    DIRECT = "direct"
+    MASTER = "master"
+    AUTO = "auto"
 
 
 class Handle:

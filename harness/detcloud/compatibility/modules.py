@@ -77,10 +77,11 @@ def _name_finder(module: str) -> Callable[[str], Any]:
             place, _, attribute = names.offered[name].partition(":")
             found = importlib.import_module(place)
             return getattr(found, attribute) if attribute else found
-        if name in names.missing:
-            raise UnsupportedName(
-                f"{module}.{name} is not supported by detcloud: {names.missing[name]}"
-            )
+        # Tools look for names with an underscore in any module.
+        otherwise = None if name.startswith("_") else names.otherwise
+        sentence = names.missing.get(name, otherwise)
+        if sentence is not None:
+            raise UnsupportedName(f"{module}.{name} is not supported by detcloud: {sentence}")
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
     return find_name

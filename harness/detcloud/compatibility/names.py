@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from detcloud.compatibility.places import CLIENT_MODULES, INTERNAL_MODULES, PRIVATE_MODULES
+
 ROOT = "determined"
 FORMER_ROOT = "determined_common"
 
@@ -14,13 +16,14 @@ class Module:
     """The names of one of Determined's modules.
 
     `offered` maps a name to `module:attribute` of detcloud, or to a module; `missing` maps a name
-    to the sentence that says what to write instead. `program` is detcloud's module that is run for
-    `python -m`.
+    to the sentence that says what to write instead, and `otherwise` is that of any other name.
+    `program` is detcloud's module that is run for `python -m`.
     """
 
     offered: Mapping[str, str] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
     program: str | None = None
+    otherwise: str | None = None
 
 
 def _same_names(place: str, names: str) -> dict[str, str]:
@@ -65,11 +68,11 @@ _NO_UNMANAGED = (
 
 _CHECKS = _same_names(
     "detcloud.compatibility.checks",
-    "check_eq check_eq_len check_false check_gt check_gt_eq check_in check_isinstance"
-    " check_issubclass check_len check_lt check_lt_eq check_none check_not_eq check_not_in"
-    " check_not_isinstance check_not_none check_true check_type eq equal_lengths false gt gt_eq"
-    " is_in is_instance is_none is_not_instance is_not_none is_subclass is_type len_eq lt lt_eq"
-    " not_eq not_in true",
+    "CheckFailedError check_eq check_eq_len check_false check_gt check_gt_eq check_in"
+    " check_isinstance check_issubclass check_len check_lt check_lt_eq check_none"
+    " check_not_eq check_not_in check_not_isinstance check_not_none check_true check_type"
+    " eq equal_lengths false gt gt_eq is_in is_instance is_none is_not_instance is_not_none"
+    " is_subclass is_type len_eq lt lt_eq not_eq not_in true",
 )
 _BATCH_PROCESS = {
     **_same_names(
@@ -79,6 +82,16 @@ _BATCH_PROCESS = {
     "get_default_device": "detcloud.pytorch.batch_process:default_device",
 }
 
+_DSAT = _same_names(
+    "detcloud.compatibility.dsat",
+    "dsat_reporting_context get_ds_config_from_hparams get_hf_args_with_overwrites",
+)
+_TRANSFORMERS = Module(
+    offered={
+        "DetCallback": "detcloud.transformers:DetCallback",
+        "get_hf_args_with_overwrites": _DSAT["get_hf_args_with_overwrites"],
+    }
+)
 _EXPERIMENTAL = Module(
     offered=_same_names(
         "detcloud.compatibility.client",
@@ -97,7 +110,9 @@ _EXPERIMENTAL = Module(
 )
 # The modules of `common.experimental`, from which it took the same classes.
 _CLIENT_PARTS = {
-    "checkpoint": Module(offered=_same_names("detcloud.compatibility.client", "Checkpoint")),
+    "checkpoint": Module(
+        offered=_same_names("detcloud.compatibility.handles", "Checkpoint DownloadMode")
+    ),
     "determined": Module(offered={"Determined": "detcloud.compatibility.client:Cluster"}),
     "experiment": Module(
         offered=_same_names(
@@ -112,23 +127,22 @@ _CLIENT_PARTS = {
     "trial": Module(offered=_same_names("detcloud.compatibility.client", "Trial TrialReference")),
 }
 
-_MODULES = {
+_MODULES: dict[str, Module] = {
     "": Module(
         offered={
             **_same_names(
                 "detcloud.compatibility.cluster_info",
                 "ClusterInfo RendezvousInfo ResourcesInfo TrialInfo get_cluster_info",
             ),
-            **_same_names(
-                "detcloud.compatibility.functions", "ExperimentConfig LOG_FORMAT import_from_path"
-            ),
+            **_same_names("detcloud.compatibility.functions", "LOG_FORMAT import_from_path"),
+            "ExperimentConfig": "detcloud.shared.experiment_config:ExperimentConfig",
             "InvalidHP": "detcloud.shared.errors:InvalidHP",
             **_same_names(
                 "detcloud.compatibility.trial_controller", "Trial TrialContext TrialController"
             ),
             "LegacyTrial": "detcloud.compatibility.trial_controller:Trial",
             "CallbackTrialController": "detcloud.compatibility.trial_controller:TrialController",
-            "EnvContext": "detcloud.compatibility.trial_controller:Environment",
+            "EnvContext": "detcloud.pytorch.former_environment:Environment",
             "_DistributedBackend": "detcloud.compatibility.controller_types:DistributedBackend",
             "__version__": "detcloud.compatibility.functions:VERSION",
         },
@@ -137,7 +151,6 @@ _MODULES = {
             **_all_missing("NativeContext", _NATIVE),
             **_all_missing("Categorical Constant Double Integer Log", _NATIVE_SPACE),
             **_all_missing("LoopTrialController load", _CONTROLLER),
-            **_all_missing("constants gpu ipc", _INTERNAL),
         },
     ),
     "workload": Module(
@@ -145,22 +158,25 @@ _MODULES = {
             "detcloud.compatibility.controller_types",
             "Metrics Response ResponseFunc Stream Workload",
         )
-        | {"Skipped": "detcloud.compatibility.controller_types:SkipAnswer"}
+        | {"Skipped": "detcloud.compatibility.controller_types:SkipAnswer"},
+        otherwise=_CONTROLLER,
     ),
-    "layers": Module(missing={"make_compatibility_workloads": _CONTROLLER}),
+    "layers": Module(missing={"make_compatibility_workloads": _CONTROLLER}, otherwise=_CONTROLLER),
     "profiler": Module(
-        offered={"ProfilerAgent": "detcloud.compatibility.controller_types:ProfilerAgent"}
+        offered={"ProfilerAgent": "detcloud.compatibility.controller_types:ProfilerAgent"},
+        otherwise=_INTERNAL,
     ),
     "core": Module(
         offered={
             **_same_names(
                 "detcloud.core",
-                "CheckpointContext Context DistributedContext DownloadMode EarlyExitReason"
+                "CheckpointContext DistributedContext DownloadMode EarlyExitReason"
                 " PreemptContext PreemptMode ProfilerContext SearcherMode TensorboardMode"
                 " TrainContext",
             ),
             **_same_names(
-                "detcloud.compatibility.core", "SearcherContext SearcherOperation Unit init"
+                "detcloud.compatibility.core",
+                "Context SearcherContext SearcherOperation Unit init",
             ),
             "DummyCheckpointContext": "detcloud.core:CheckpointContext",
             "DummyDistributedContext": "detcloud.core:DistributedContext",
@@ -211,7 +227,8 @@ _MODULES = {
     "tensorboard": Module(
         offered=_same_names(
             "detcloud.compatibility.controller_types", "BatchMetricWriter get_metric_writer"
-        )
+        ),
+        otherwise=_INTERNAL,
     ),
     "tensorboard.metric_writers": Module(),
     "tensorboard.metric_writers.pytorch": Module(
@@ -234,16 +251,17 @@ _MODULES = {
         missing={"DeepSpeedTrialController": _CONTROLLER},
     ),
     "pytorch.dsat": Module(
+        offered=_DSAT,
         missing=_all_missing(
             "ASHADSATSearchData ASHADSATSearchMethod BaseDSATSearchMethod"
             " BinarySearchDSATSearchMethod DSATModelProfileInfoTrial DSATSearchData DSATTrial"
-            " DSATTrialTracker RandomDSATSearchMethod TestDSATSearchMethod dsat_reporting_context"
+            " DSATTrialTracker RandomDSATSearchMethod TestDSATSearchMethod"
             " get_batch_config_from_mbs_gas_and_slots get_custom_dsat_exp_conf_from_args"
-            " get_dict_from_yaml_or_json_path get_ds_config_from_hparams get_full_parser"
-            " get_hf_args_with_overwrites get_random_zero_optim_config get_search_method_class"
+            " get_dict_from_yaml_or_json_path get_full_parser"
+            " get_random_zero_optim_config get_search_method_class"
             " get_search_runner_config_from_args smaller_is_better",
             _NO_DSAT,
-        )
+        ),
     ),
     "pytorch.experimental": Module(offered=_BATCH_PROCESS),
     "experimental.inference": Module(offered=_BATCH_PROCESS),
@@ -267,11 +285,17 @@ _MODULES = {
             "TensorBoard": _NO_KERAS_EVENTS,
         }
     ),
-    "transformers": Module(offered={"DetCallback": "detcloud.transformers:DetCallback"}),
+    "transformers": _TRANSFORMERS,
+    # Its place in the releases around 0.23.
+    "integrations": Module(),
+    "integrations.huggingface": _TRANSFORMERS,
     "lightning": Module(),
     "lightning.experimental": Module(offered={"DetLogger": "detcloud.lightning:DetLogger"}),
     "estimator": Module(
-        missing=_all_missing("EstimatorContext EstimatorTrial EstimatorTrialContext", _NO_ESTIMATOR)
+        missing=_all_missing(
+            "EstimatorContext EstimatorTrial EstimatorTrialContext", _NO_ESTIMATOR
+        ),
+        otherwise=_NO_ESTIMATOR,
     ),
     "searcher": Module(
         offered=_same_names(
@@ -286,13 +310,17 @@ _MODULES = {
         offered=_same_names(
             "detcloud.compatibility.client",
             "Checkpoint Experiment ExperimentReference ExperimentState OrderBy Trial"
+            " TrialMetrics"
             " TrialReference create_experiment get_checkpoint get_experiment get_session_username"
             " get_trial list_experiments login create_model get_model get_models list_models"
             " get_workspace list_workspaces",
         )
         | _same_names("detcloud.compatibility.models", "Model ModelSortBy ModelVersion")
         | _same_names("detcloud.compatibility.projects", "ExperimentSortBy Project Workspace")
-        | {"Determined": "detcloud.compatibility.client:Cluster"},
+        | {
+            "Determined": "detcloud.compatibility.client:Cluster",
+            "DownloadMode": "detcloud.compatibility.handles:DownloadMode",
+        },
         missing={
             "get_model_by_id": _NO_MODEL_IDS,
             **_all_missing("CheckpointSortBy TrialSortBy", _SORTED),
@@ -303,6 +331,7 @@ _MODULES = {
                 _NO_CLIENT,
             ),
         },
+        otherwise=_NO_CLIENT,
     ),
     "experimental.core_v2": Module(
         offered={
@@ -325,7 +354,6 @@ _MODULES = {
     "experimental.keras": Module(missing=_all_missing("init", _NATIVE)),
     "common": Module(
         offered={"set_logger": "detcloud.compatibility.functions:set_logger"},
-        missing=_all_missing("constants context requests storage", _INTERNAL),
     ),
     "common.check": Module(offered=_CHECKS),
     "common.experimental": _EXPERIMENTAL,
@@ -351,9 +379,11 @@ _MODULES = {
         ),
     ),
     "common.api": Module(
-        missing=_all_missing("authentication bindings request Session UnauthSession", _NO_CLIENT)
+        missing=_all_missing("Session UnauthSession", _NO_CLIENT), otherwise=_NO_CLIENT
     ),
-    "common.api.certs": Module(missing=_all_missing("Cert cli_cert", _NO_CLIENT)),
+    "common.api.certs": Module(
+        missing=_all_missing("Cert cli_cert", _NO_CLIENT), otherwise=_NO_CLIENT
+    ),
     "util": Module(
         offered=_same_names(
             "detcloud.compatibility.util_functions",
@@ -393,6 +423,14 @@ _MODULES = {
         )
     },
 }
+
+for _parent, _names in PRIVATE_MODULES.items():
+    for _name in _names.split():
+        _MODULES.setdefault(f"{_parent}.{_name}".lstrip("."), _MODULES[_parent])
+for _name in INTERNAL_MODULES.split():
+    _MODULES.setdefault(_name, Module(otherwise=_INTERNAL))
+for _name in CLIENT_MODULES.split():
+    _MODULES.setdefault(_name, Module(otherwise=_NO_CLIENT))
 
 MODULES: Mapping[str, Module] = {
     **{f"{ROOT}.{name}" if name else ROOT: module for name, module in _MODULES.items()},

@@ -10,30 +10,13 @@ from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 from detcloud import core, pytorch
-from detcloud.compatibility.functions import ExperimentConfig
-
-
-class Environment:
-    """The facts about a trial, as controllers read them; a checkpoint is loaded for them."""
-
-    latest_checkpoint = None
-    debug = False
-    training = True
-
-    def __init__(self, spec: Any) -> None:
-        self.hparams = spec.hparams
-        self.experiment_config = ExperimentConfig(spec.config)
-        self.trial_seed, self.steps_completed = spec.trial_seed, spec.steps_completed
-        self.det_trial_id, self.det_experiment_id = str(spec.trial_id), str(spec.experiment_id)
-        self.det_cluster_id, self.slot_ids = spec.cluster_id, spec.slots
 
 
 class TrialContext(pytorch.PyTorchTrialContext):
-    """A trial's context, with `env`."""
+    """A trial's context."""
 
     def __init__(self, core_context: core.Context) -> None:
         super().__init__(core_context)
-        self.env = Environment(core_context.info)
         self._core = core_context
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.parameter_names import accept_names
 
 TRAINING_GROUP = "training"
 VALIDATION_GROUP = "validation"
@@ -73,11 +74,19 @@ def filter_duplicates(
     return {after for before, after in itertools.pairwise(items) if before == after}
 
 
-def rmtree_nfs_safe(path: str | os.PathLike[str], ignore_errors: bool = False) -> None:
-    """Remove a folder; one that network storage still shows as filled is tried again."""
+def rmtree_nfs_safe(
+    path: str | os.PathLike[str],
+    ignore_errors: bool = False,
+    onerror: Callable[..., Any] | None = None,
+) -> None:
+    """Remove a folder; one that network storage still shows as filled is tried again.
+
+    `onerror(function, path, error)` is called for what cannot be removed.
+    """
+    handler: dict[str, Any] = {} if onerror is None else {"onerror": onerror}
     for attempt in range(4):
         try:
-            shutil.rmtree(path, ignore_errors=ignore_errors)
+            shutil.rmtree(path, ignore_errors=ignore_errors, **handler)
         except OSError:
             if attempt == 3:
                 raise
@@ -167,6 +176,7 @@ def strtobool(val: str) -> bool:
     return val.lower() not in _FALSE_WORDS
 
 
+@accept_names(f="yaml_file")
 def safe_load_yaml_with_exceptions(yaml_file: IO[Any] | str) -> Any:
     """The document of a YAML text or open file, plain values only; `1e-3` is a number."""
     yaml = _yaml()
@@ -175,9 +185,13 @@ def safe_load_yaml_with_exceptions(yaml_file: IO[Any] | str) -> Any:
     return yaml.load(yaml_file, loader)
 
 
-def yaml_safe_dump(data: Any, stream: IO[Any] | None = None) -> str | None:
+def yaml_safe_dump(
+    data: Any, stream: IO[Any] | None = None, default_flow_style: bool | None = None
+) -> str | None:
     """The YAML text of plain values, or None where it is written to `stream`."""
-    text: str | None = _yaml().safe_dump(data, stream, sort_keys=False)
+    text: str | None = _yaml().safe_dump(
+        data, stream, sort_keys=False, default_flow_style=bool(default_flow_style)
+    )
     return text
 
 

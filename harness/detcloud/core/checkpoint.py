@@ -33,6 +33,7 @@ from detcloud.core.distributed_context import DistributedContext
 from detcloud.core.shards import Shard, assign_files, manifest_entries, merge_metadata
 from detcloud.shared.checkpoint_limits import MANIFEST
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.parameter_names import accept_names
 from detcloud.shared.trial_directory import (
     CheckpointReference,
     Reporter,
@@ -141,6 +142,7 @@ class CheckpointContext:
             return error
         return None
 
+    @accept_names(ckpt_dir="directory")
     def upload(
         self,
         directory: str | Path | None,
@@ -185,6 +187,7 @@ class CheckpointContext:
         run(save, lambda: self._store_sources(sources, save, checked))
         return save.uuid
 
+    @accept_names(storage_id="checkpoint")
     @contextmanager
     def restore_path(
         self,
@@ -214,6 +217,7 @@ class CheckpointContext:
         finally:
             ranks.allgather_local(None)
 
+    @accept_names(storage_id="checkpoint", ckpt_dir="directory")
     def download(
         self,
         checkpoint: str | CheckpointReference,
@@ -269,6 +273,7 @@ class CheckpointContext:
         with self._open_reader(checkpoint) as reader:
             reader.copy_files(root, selector)
 
+    @accept_names(storage_id="checkpoint")
     def delete(self, checkpoint: str | CheckpointReference) -> None:
         """Delete a checkpoint's files, without a cluster.
 
@@ -314,6 +319,7 @@ class CheckpointContext:
         root = self._store.root
         return f"{key} of the checkpoint storage" if root is None else str(root / key)
 
+    @accept_names(storage_id="checkpoint")
     def get_metadata(self, checkpoint: str | CheckpointReference) -> dict[str, Any]:
         """The metadata a checkpoint was stored with."""
         with self._open_reader(checkpoint) as reader:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 from detcloud.core.channel import Address, Star, channel_key, connect_stars, local_address
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.parameter_names import accept_names
 
 Value = TypeVar("Value")
 
@@ -31,9 +32,12 @@ class DistributedContext:
     With `chief_ip`, the address of the first node, values are exchanged over sockets, and the
     constructor returns once every process has made its own. A process alone needs none. Without it
     several processes exchange nothing: `gather` and its like raise DetcloudError.
+
+    `pub_port` and those after it are Determined's and not needed: the processes of an allocation
+    meet at a place that no other has.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last four are Determined's.
         self,
         rank: int = 0,
         size: int = 1,
@@ -42,6 +46,10 @@ class DistributedContext:
         cross_rank: int | None = None,
         cross_size: int | None = None,
         chief_ip: str | None = None,
+        pub_port: int | None = None,
+        pull_port: int | None = None,
+        port_offset: int = 0,
+        force_tcp: bool = False,
     ) -> None:
         self.rank, self.size = rank, size
         self.local_rank, self.local_size = local_rank, local_size
@@ -59,7 +67,7 @@ class DistributedContext:
         """The context of a worker that torch's launcher, or ours over it, has started."""
         rank, size, local_rank, local_size = _numbers(_TORCH_VARIABLES, "torch_distributed")
         chief = chief_ip or os.environ.get("MASTER_ADDR") or "127.0.0.1"
-        cross = {
+        cross: dict[str, Any] = {
             name: int(os.environ[variable])
             for name, variable in (("cross_rank", "GROUP_RANK"), ("cross_size", "GROUP_WORLD_SIZE"))
             if os.environ.get(variable, "").isdigit()
@@ -118,28 +126,34 @@ class DistributedContext:
         """Whether values can be exchanged: always for a process alone."""
         return self.size == 1 or self._star is not None
 
+    @accept_names(stuff="value")
     def gather(self, value: Value) -> list[Value] | None:
         """The values of all ranks in their order, on rank 0; None on the others."""
         return self._check_star().gather(value)
 
+    @accept_names(stuff="value")
     def allgather(self, value: Value) -> list[Value]:
         """The values of all ranks in their order, on every rank."""
         star = self._check_star()
         return cast("list[Value]", star.broadcast(star.gather(value)))
 
+    @accept_names(stuff="value")
     def broadcast(self, value: Value) -> Value:
         """Rank 0's value, on every rank."""
         return cast("Value", self._check_star().broadcast(value))
 
+    @accept_names(stuff="value")
     def gather_local(self, value: Value) -> list[Value] | None:
         """The values of this node's ranks, on its first; None on the others."""
         return self._check_local_star().gather(value)
 
+    @accept_names(stuff="value")
     def allgather_local(self, value: Value) -> list[Value]:
         """The values of this node's ranks, on each of them."""
         star = self._check_local_star()
         return cast("list[Value]", star.broadcast(star.gather(value)))
 
+    @accept_names(stuff="value")
     def broadcast_local(self, value: Value) -> Value:
         """The value of this node's first rank, on all of its ranks."""
         return cast("Value", self._check_local_star().broadcast(value))

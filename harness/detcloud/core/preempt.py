@@ -66,6 +66,9 @@ class PreemptContext:
             return self._see(self._agreement.should_stop(urgent=False))
         return self._see(self.is_requested())
 
+    def acknowledge_preemption_signal(self) -> None:
+        """Do nothing: the exit of the code is the acknowledgement."""
+
     def must_stop_at_next_batch(self) -> bool:
         """Whether there is a deadline: an interruption notice or SIGTERM."""
         self._check_may_ask()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -59,9 +59,20 @@ class TrainContext:
         self._metadata = dict(metadata or {})
 
     def report_training_metrics(
-        self, steps_completed: int, metrics: dict[str, Any], batches: int | None = None
+        self,
+        steps_completed: int,
+        metrics: dict[str, Any],
+        batch_metrics: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        batches: int | None = None,
     ) -> None:
-        """Report metrics of group `training`: averages over the last `batches` batches."""
+        """Report metrics of group `training`: averages over the last `batches` batches.
+
+        `batch_metrics`, each batch's own, which Determined did not show either, only say how many
+        they are.
+        """
+        if batches is None and batch_metrics is not None:
+            batches = len(batch_metrics)
         extra = {} if batches is None else {"batches": batches}
         self._report_group("training", steps_completed, metrics, **extra)
 

@@ -112,6 +112,18 @@ class DeepSpeedTrialContext(pytorch.PyTorchTrialContext):
         """The micro-batches that a process trains for one batch."""
         return int(self._first_engine().gradient_accumulation_steps())
 
+    # The other names that Determined's context had for the two.
+
+    @property
+    def _train_micro_batch_size_per_gpu(self) -> int:
+        return self.train_micro_batch_size_per_gpu
+
+    def get_train_micro_batch_size_per_gpu(self) -> int:
+        return self.train_micro_batch_size_per_gpu
+
+    def get_num_micro_batches_per_slot(self) -> int:
+        return self.num_micro_batches_per_slot
+
     def _first_engine(self) -> Any:
         if not self.models:
             raise DetcloudError("the trial has no engine yet: give one to wrap_model_engine")

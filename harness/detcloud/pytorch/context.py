@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -18,6 +19,11 @@ from detcloud.core import TensorboardMode
 from detcloud.pytorch.batch_data import move_to_device
 from detcloud.pytorch.event_files import TRIAL_FOLDER, open_summary_writer
 from detcloud.pytorch.experimental import PyTorchExperimentalContext
+from detcloud.pytorch.former_environment import (
+    Environment,
+    first_hparams,
+    read_horovod_settings,
+)
 from detcloud.pytorch.former_names import FORMER_NAMES
 from detcloud.pytorch.gang import compress_gradients, distribute_model, join_process_group
 from detcloud.pytorch.generators import seed_all
@@ -25,6 +31,7 @@ from detcloud.pytorch.mixed_precision import LEVELS, MixedPrecision
 from detcloud.pytorch.optimization import ClipGrads, Optimization, StepMode
 from detcloud.pytorch.reducers import MetricReducer, Reducers
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.parameter_names import accept_names
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
@@ -108,8 +115,26 @@ class PyTorchTrialContext:
         if level != LEVELS[0]:
             self.use_amp(f"optimizations.mixed_precision {level}")
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> PyTorchTrialContext:
+        """A context without a cluster, to try a trial's methods in a script or a notebook.
+
+        Of a hyperparameter's range it has the first value.
+        """
+        hparams = first_hparams(config.get("hyperparameters") or {})
+        block = init(hparams=hparams, exp_conf=config)
+        context = block.__enter__()
+        atexit.register(block.__exit__, None, None, None)
+        return context if cls is PyTorchTrialContext else cls(context.core)
+
     def __getattr__(self, name: str) -> Any:
-        """A method under its former name."""
+        """A method under its former name, and what Determined's contexts had besides."""
+        if name in ("env", "hvd_config"):
+            info = self.core.info
+            made = Environment(info) if name == "env" else read_horovod_settings(info.config)
+            # The same at every look, since code may change it.
+            setattr(self, name, made)
+            return made
         if name not in FORMER_NAMES:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         return getattr(self, FORMER_NAMES[name])
@@ -176,6 +201,7 @@ class PyTorchTrialContext:
             self._tensorboard_writer = open_summary_writer(self.get_tensorboard_path())
         return self._tensorboard_writer
 
+    @accept_names(enable_tensorboard_logging="enable")
     def set_enable_tensorboard_logging(self, enable: bool) -> None:
         """Write reported numbers as event files, or do not."""
         mode = TensorboardMode.AUTO if enable else TensorboardMode.MANUAL
@@ -273,6 +299,7 @@ class PyTorchTrialContext:
             on_gpu = self.device.type == "cuda"
             self.wrap_scaler(GradScaler(self.device.type, enabled=on_gpu))
 
+    @accept_names(to_wrap="model")
     def autocast_forward_pass(self, model: Model) -> Model:
         """The model, whose forward pass runs in autocast from now on, on a GPU."""
         self.precision.wrap_forward(model)

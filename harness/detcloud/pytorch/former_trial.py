@@ -62,7 +62,9 @@ class FormerTrial(PyTorchTrial):
                 f"create_lr_scheduler returned a {type(scheduler).__name__}: an "
                 "LRScheduler(scheduler, step_mode=...) or None was expected"
             )
-        self._context.wrap_lr_scheduler(scheduler.get_scheduler(), scheduler.step_mode)
+        self._context.wrap_lr_scheduler(
+            scheduler.get_scheduler(), scheduler.step_mode, scheduler.frequency
+        )
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
         context = self._context

@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LRScheduler as TorchLRScheduler
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
+from detcloud.pytorch.plain_state import leave_out_objects, restore_types
 from detcloud.shared.errors import DetcloudError
 
 ClipGrads = Callable[[Iterable[torch.nn.Parameter]], Any]
@@ -38,8 +39,10 @@ class LRScheduler:
 
     StepMode = StepMode
 
-    def __init__(self, scheduler: TorchLRScheduler, step_mode: _StepMode) -> None:
-        self._scheduler, self.step_mode = scheduler, step_mode
+    def __init__(
+        self, scheduler: TorchLRScheduler, step_mode: _StepMode, frequency: int = 1
+    ) -> None:
+        self._scheduler, self.step_mode, self.frequency = scheduler, step_mode, frequency
 
     def get_scheduler(self) -> TorchLRScheduler:
         return self._scheduler
@@ -100,6 +103,8 @@ class Optimization:
     before_step: list[Callable[[list[torch.nn.Parameter]], None]] = field(default_factory=list)
     schedulers: list[tuple[TorchLRScheduler, StepMode, int]] = field(default_factory=list)
     scaler: GradScaler | None = None
+    # The attributes of schedulers that the log says are left out of checkpoints.
+    _told: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         frequency = self.aggregation_frequency
@@ -220,7 +225,7 @@ class Optimization:
         return {
             MODELS: [model.state_dict() for model in self.models],
             OPTIMIZERS: [optimizer.state_dict() for optimizer in self.optimizers],
-            SCHEDULERS: [scheduler.state_dict() for scheduler, _, _ in self.schedulers],
+            SCHEDULERS: [self._scheduler_state(scheduler) for scheduler, _, _ in self.schedulers],
             "gradients": self.gradients(),
             SCALER: self.scaler.state_dict() if self.scaler is not None else {},
         }
@@ -244,10 +249,24 @@ class Optimization:
         for optimizer, saved_state in zip(self.optimizers, state[OPTIMIZERS], strict=True):
             optimizer.load_state_dict(saved_state)
         for (scheduler, _, _), saved_state in zip(self.schedulers, state[SCHEDULERS], strict=True):
-            scheduler.load_state_dict(saved_state)
+            scheduler.load_state_dict(restore_types(scheduler.state_dict(), saved_state))
         if self.scaler is not None and state.get(SCALER):
             self.scaler.load_state_dict(state[SCALER])
         self.load_gradients(state["gradients"])
+
+    def _scheduler_state(self, scheduler: TorchLRScheduler) -> dict[str, Any]:
+        def tell(name: str, value: Any) -> None:
+            place = f"{type(scheduler).__name__}.{name}"
+            if place not in self._told:
+                self._told.add(place)
+                print(
+                    f"[detcloud] checkpoints leave out {place}, a {type(value).__name__}: a run"
+                    " that goes on from one has what the code makes anew",
+                    flush=True,
+                )
+
+        state: dict[str, Any] = leave_out_objects(scheduler.state_dict(), tell)
+        return state
 
     def _averages(self, optimizer: torch.optim.Optimizer) -> bool:
         return self.averages.get(id(optimizer), self.average_aggregated_gradients)

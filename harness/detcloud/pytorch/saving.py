@@ -10,6 +10,7 @@ from typing import Any
 from detcloud.core import Context
 from detcloud.core.available_memory import available_bytes
 from detcloud.pytorch import snapshot
+from detcloud.pytorch.plain_state import to_plain
 from detcloud.pytorch.state_copy import StateCopier, state_bytes
 
 # A copy may take half of what is free: the training needs more at times, such as its data loaders.
@@ -52,6 +53,7 @@ class StateStore:
         whether it is stored already. After the last one nothing is left to go on with meanwhile.
         """
         self._core.checkpoint.wait()
+        state = to_plain(state)
         snapshot.check_plain(state)
         size = state_bytes(state)
         mode, why = self._choose_mode(size)

@@ -214,7 +214,7 @@ class Training:
         if steps < end:
             return
         metrics = self._training_metrics()
-        self._core.train.report_training_metrics(steps, self._add_counts(metrics), batches)
+        self._core.train.report_training_metrics(steps, self._add_counts(metrics), batches=batches)
         if self._is_chief:
             operation.report_progress(steps)
         self._average = MetricAverage()

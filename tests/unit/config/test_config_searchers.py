@@ -304,6 +304,14 @@ def test_a_random_search_runs_16_trials_at_a_time_in_the_length_era(
     assert config.trials == 5
 
 
+def test_a_length_without_a_unit_stays_a_number_for_the_trials_code() -> None:
+    config = check_changed(LENGTH, searcher_changes({"name": "single", "max_length": 7}))
+    assert config.trial_values()["searcher"]["max_length"] == 7
+    stored = type(config).from_json(config.to_json())
+    assert stored == config
+    assert stored.trial_values()["searcher"]["max_length"] == 7
+
+
 def test_a_grid_search_plans_all_of_its_points() -> None:
     grid = {
         "lr": {"type": "double", "minval": 0, "maxval": 1, "count": 3},

@@ -30,6 +30,7 @@ def add_list_arguments(parser: ArgumentParser) -> None:
     )
     add_paging_options(parser, LIST_LIMIT)
     parser.add_argument("--reverse", action="store_true", help="the last of the queue first")
+    parser.add_argument("--table", action="store_true", help="a table, which it is without this")
     add_output_options(parser)
 
 

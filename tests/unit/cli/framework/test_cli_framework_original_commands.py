@@ -67,7 +67,7 @@ ORIGINAL = {
     "tpl create": "--workspace-name -w",
     "tpl set": "",
     "tpl rm": "",
-    "j list": f"--resource-pool -p --reverse --json --yaml --csv {PAGES}",
+    "j list": f"--resource-pool -p --reverse --json --yaml --csv --table {PAGES}",
     "j ls": "",
     "j update": "--priority -p --weight -w --resource-pool --ahead-of --behind-of",
     "j u": "",

@@ -1,0 +1,71 @@
+"""The facts about a trial that Determined's contexts and controllers had as `env`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from detcloud.core import TrialSpec
+from detcloud.shared.experiment_config import ExperimentConfig
+
+
+class Environment:
+    """The facts about a trial; its latest checkpoint, which is loaded for it, is none of them."""
+
+    latest_checkpoint = None
+    training = on_cluster = managed_training = True
+
+    def __init__(self, spec: TrialSpec) -> None:
+        self.hparams = spec.hparams
+        self.experiment_config = ExperimentConfig(spec.config)
+        self.debug, self.test_mode = self.experiment_config.debug_enabled(), spec.test_mode
+        self.trial_seed, self.steps_completed = spec.trial_seed, spec.steps_completed
+        self.trial_run_id, self.allocation_id = spec.epoch, spec.allocation_id
+        self.det_trial_id, self.det_experiment_id = str(spec.trial_id), str(spec.experiment_id)
+        self.det_cluster_id, self.det_agent_id = spec.cluster_id, spec.agent_id
+        self.slot_ids, self.use_gpu = list(spec.slots), torch.cuda.is_available()
+
+
+@dataclass
+class HorovodSettings:
+    """Determined's settings of Horovod, which never runs a PyTorchTrial here: `use` is False."""
+
+    aggregation_frequency: int = 1
+    average_aggregated_gradients: bool = True
+    fp16_compression: bool = False
+    average_training_metrics: bool = True
+    use: bool = False
+
+
+def read_horovod_settings(config: Mapping[str, Any]) -> HorovodSettings:
+    """The settings that the section `optimizations` of a configuration makes."""
+    options = config.get("optimizations") or {}
+    return HorovodSettings(
+        aggregation_frequency=options.get("aggregation_frequency", 1),
+        average_aggregated_gradients=options.get("average_aggregated_gradients", True),
+        fp16_compression=bool(options.get("gradient_compression")),
+        average_training_metrics=options.get("average_training_metrics", True),
+    )
+
+
+def first_hparams(space: Mapping[str, Any]) -> dict[str, Any]:
+    """Hyperparameters to try a trial's methods with: of each range its first value."""
+    return {name: _first_value(value) for name, value in space.items()}
+
+
+def _first_value(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    match value.get("type"):
+        case "const":
+            return value["val"]
+        case "categorical":
+            return value["vals"][0]
+        case "int" | "double":
+            return value["minval"]
+        case "log":
+            return float(value.get("base", 10)) ** value["minval"]
+    return first_hparams(value)

@@ -1,0 +1,133 @@
+"""Calls that give arguments by the names that they have in Determined."""
+
+import gc
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud import core, pytorch
+from detcloud.compatibility import checks, util_functions
+from detcloud.compatibility.core import init
+from detcloud.pytorch.former_environment import first_hparams
+from detcloud.shared.errors import DetcloudError
+from detcloud.shared.parameter_names import accept_names
+
+
+@accept_names(theirs="ours")
+def double(ours: int) -> int:
+    return 2 * ours
+
+
+def test_a_parameter_may_be_given_by_both_names_but_not_at_once() -> None:
+    call: Any = double
+    assert (call(theirs=2), call(ours=3), call(4)) == (4, 6, 8)
+    with pytest.raises(TypeError, match=r"double\(\) got both 'theirs' and 'ours'"):
+        call(theirs=1, ours=1)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'other'"):
+        call(other=1)
+
+
+def test_checkpoints_are_stored_and_read_by_the_names_of_determined(tmp_path: Path) -> None:
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    source.mkdir()
+    (source / "state").write_text("7")
+    with init(checkpoint_storage=str(tmp_path / "store")) as context:
+        checkpoint: Any = context.checkpoint
+        uuid = checkpoint.upload(ckpt_dir=source, metadata={"steps_completed": 7})
+        assert checkpoint.get_metadata(storage_id=uuid) == {"steps_completed": 7}
+        checkpoint.download(storage_id=uuid, ckpt_dir=copy)
+        assert (copy / "state").read_text() == "7"
+        with checkpoint.restore_path(storage_id=uuid) as path:
+            assert (path / "state").read_text() == "7"
+        checkpoint.delete(storage_id=uuid)
+        with pytest.raises(DetcloudError):
+            checkpoint.get_metadata(storage_id=uuid)
+
+
+def test_a_script_acknowledges_a_stop_and_reports_each_batchs_metrics(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with init() as context:
+        context.train.report_training_metrics(
+            steps_completed=2, metrics={"loss": 1.5}, batch_metrics=[{"loss": 1.0}, {"loss": 2.0}]
+        )
+        assert context.preempt.should_preempt(auto_ack=False) is False
+        context.preempt.acknowledge_preemption_signal()
+    assert "loss=1.5" in capsys.readouterr().out
+
+
+def test_a_context_is_open_without_its_block(tmp_path: Path) -> None:
+    context: Any = init(checkpoint_storage=str(tmp_path)).__enter__()
+    gc.collect()
+    # The generator that opened it has not ended.
+    assert context.checkpoint.upload(tmp_path, {"steps_completed": 1})
+    context.__exit__(None, None, None)
+    context.close()
+    with pytest.raises(ValueError, match="mine"):
+        fail_in_block(init())
+
+
+def fail_in_block(context: Any) -> None:
+    with context as opened:
+        assert opened is context
+        raise ValueError("mine")
+
+
+def test_processes_exchange_what_is_called_stuff() -> None:
+    alone: Any = core.DistributedContext(
+        rank=0, size=1, local_rank=0, local_size=1, cross_rank=0, cross_size=1, port_offset=3
+    )
+    for name in ("gather", "allgather", "gather_local", "allgather_local"):
+        assert getattr(alone, name)(stuff=5) == [5]
+    assert alone.broadcast(stuff=5) == alone.broadcast_local(stuff=5) == 5
+
+
+def test_checks_take_their_values_by_name() -> None:
+    check: Any = checks
+    check.gt(x=2, y=1)
+    check.len_eq(val=[1], expected_len=1)
+    check.equal_lengths(x=[1], y=[2])
+    check.eq(val=1, expected=1, reason="equal")
+    with pytest.raises(checks.CheckFailedError, match="check lt_eq failed: 2 and 1: order"):
+        check.check_lt_eq(x=2, y=1, reason="order")
+
+
+def test_yaml_is_written_in_lines_or_in_one() -> None:
+    assert util_functions.yaml_safe_dump({"a": [1, 2]}) == "a:\n- 1\n- 2\n"
+    assert util_functions.yaml_safe_dump({"a": [1]}, default_flow_style=True) == "{a: [1]}\n"
+    load: Any = util_functions.safe_load_yaml_with_exceptions
+    assert load(f="rate: 1e-3") == {"rate": 0.001}
+
+
+def test_a_context_is_made_of_a_configuration_to_try_a_trial_with() -> None:
+    config = {
+        "hyperparameters": {
+            "global_batch_size": 4,
+            "rate": {"type": "log", "minval": -2, "maxval": -1, "base": 10},
+        },
+        "optimizations": {"aggregation_frequency": 2},
+        "records_per_epoch": 8,
+        "debug": True,
+    }
+    context = pytorch.PyTorchTrialContext.from_config(config)
+    # Of a range from 10**-2 on, the first value.
+    assert context.get_hparams() == {"global_batch_size": 4, "rate": 0.01}
+    assert context.env.hparams is context.get_hparams()
+    assert context.env.experiment_config.get_records_per_epoch() == 8
+    assert context.env.experiment_config.debug_enabled()
+    assert (context.hvd_config.use, context.hvd_config.aggregation_frequency) == (False, 2)
+    context.hvd_config.use = True
+    assert context.hvd_config.use
+    context.set_enable_tensorboard_logging(**{"enable_tensorboard_logging": False})
+    assert not context.get_enable_tensorboard_logging()
+
+
+def test_the_first_hyperparameters_of_a_space_are_those_of_its_ranges() -> None:
+    space = {
+        "a": {"type": "categorical", "vals": ["x", "y"]},
+        "b": {"type": "int", "minval": 3, "maxval": 5},
+        "c": {"type": "const", "val": 9},
+        "d": {"inner": {"type": "double", "minval": 0.5, "maxval": 1}},
+    }
+    assert first_hparams(space) == {"a": "x", "b": 3, "c": 9, "d": {"inner": 0.5}}
