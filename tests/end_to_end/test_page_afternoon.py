@@ -1,0 +1,119 @@
+"""The web page while a search lives its life: two windows that nobody touches or loads again."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.end_to_end.browser import Browser, open_window
+from tests.end_to_end.laptop import Laptop
+from tests.end_to_end.tiny_model import write_model
+from tests.patience import wait_until
+
+pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
+
+TRIALS = 9
+# Rungs at 20, 60 and 180 batches: of 9 trials, 3 go on and then 1. In all 9 x 20 + 3 x 40 + 120 =
+# 420 batches or more, since trials that go on before all have come may be others in the end.
+SEARCHER = {
+    "name": "async_halving",
+    "metric": "loss",
+    "max_length": {"batches": 180},
+    "num_rungs": 3,
+    "divisor": 3,
+    "max_trials": TRIALS,
+    "max_concurrent_trials": 2,
+}
+BATCH_SECONDS = 0.2
+SIZE = {"width": 1280, "height": 900}
+# Each window asks for a handful of things, each of them every 2 s at most.
+REQUESTS_PER_SECOND_MAX = 8.0
+
+
+@pytest.fixture(scope="module")
+def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
+    """A cluster with two slots and a search that takes minutes."""
+    folder = tmp_path_factory.mktemp("afternoon")
+    one = Laptop(folder / "home", LOGNAME="ada")
+    try:
+        one.run("up", "--slots", 2)
+        one.run("create", *write_model(folder, BATCH_SECONDS, name="afternoon", searcher=SEARCHER))
+        yield one
+    finally:
+        assert one.end() == []
+
+
+def wait_in(browser: Browser, look: Callable[[], Any]) -> None:
+    """Wait until `look` finds something in a window, which goes on meanwhile."""
+    wait_until(lambda: look() or browser.window.wait_for_timeout(100), seconds=60)
+
+
+def count_curves(browser: Browser) -> int:
+    legend = browser.window.get_by_role("list", name="curves").get_by_role("listitem")
+    return int(legend.count())
+
+
+def test_a_search_is_followed_from_its_first_trial_to_its_end(
+    chromium: Any, laptop: Laptop, browser: Browser, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+    browser.window.on("request", lambda request: asked.append(request.url))
+    badge = browser.window.locator("h1 .badge")
+    with open_window(chromium, laptop, viewport=SIZE) as queue:
+        queue.sign_in()
+        queue.go("jobs", "Job queue")
+        queue.window.get_by_text("1: afternoon").wait_for()
+        browser.go("experiments/1", "afternoon")
+        began = time.monotonic()
+        wait_in(browser, lambda: count_curves(browser) >= 2)
+
+        # A colleague pauses it, and lets it go on.
+        laptop.run("pause", 1)
+        wait_in(browser, lambda: badge.inner_text() == "PAUSED")
+        queue.wait_for_text("No jobs in this pool")
+        laptop.run("activate", 1)
+        wait_in(browser, lambda: badge.inner_text() == "ACTIVE")
+        queue.wait_for_text("1: afternoon")
+
+        # Somebody else's job comes, and the queue says why it waits.
+        second = tmp_path / "second"
+        second.mkdir()
+        laptop.run("create", *write_model(second, 0.0, name="errand"))
+        queue.window.get_by_text("2: errand").wait_for()
+
+        # The server dies; both windows say so, and go on by themselves once it is back.
+        url = laptop.record()["url"]
+        os.kill(laptop.record()["pid"], signal.SIGKILL)
+        for window in (browser, queue):
+            window.wait_for_text("the cluster does not answer")
+        laptop.run("up")
+        assert laptop.record()["url"] == url
+        for window in (browser, queue):
+            gone = window.window.get_by_text("the cluster does not answer").first
+            gone.wait_for(state="detached")
+
+        wait_in(browser, lambda: count_curves(browser) >= 5)
+        wait_in(browser, lambda: badge.inner_text() == "COMPLETED")
+        assert len(asked) / (time.monotonic() - began) < REQUESTS_PER_SECOND_MAX
+        wait_in(browser, lambda: count_curves(browser) == TRIALS)
+        described = laptop.json("describe", 1)
+        best = described["best_trial_id"]
+        browser.window.get_by_role("link", name=f"trial {best}", exact=True).wait_for()
+        browser.wait_for_text(re.compile(f"{TRIALS} of {TRIALS} trials completed"))
+        queue.window.get_by_text("No jobs in this pool").wait_for()
+        assert queue.faults == []
+    # Its story has all of it, in the order in which it happened.
+    browser.go("experiments/1/history", "afternoon")
+    browser.window.get_by_label("Without its trials").check()
+    story = browser.window.locator("ol.history")
+    story.get_by_text("paused").first.wait_for()
+    texts = story.inner_text()
+    assert texts.index("submitted by") < texts.index("paused") < texts.index("activated")
+    assert browser.faults == []
