@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from control_plane.checkpoint_stores.registry import store_type
+from control_plane.config.deletion_limit import DELETIONS_PER_SECOND
 from control_plane.config.pools import ClusterConfig
 from control_plane.config.storage import parse_storage
 from control_plane.queries import pool as pools
@@ -39,6 +40,14 @@ def allowed_endpoints(table: StateTable) -> tuple[str, ...]:
     options = parse_storage(fields["checkpoint_storage"])
     own = store_type(str(options.type)).endpoints(options).values()
     return (*named, *(url.strip() for urls in own for url in urls.split(";")))
+
+
+def deletion_limit(table: StateTable) -> float:
+    """How many files of checkpoints the configuration in force lets be deleted in a second."""
+    shared = table.get(SHARED_CONFIG)
+    fields = {} if shared is None else json.loads(shared.body)
+    limit: float = fields.get("checkpoint_deletions_per_second", DELETIONS_PER_SECOND)
+    return limit
 
 
 def _pool_fields(name: str, row: Row | None) -> dict[str, Any]:

@@ -23,7 +23,12 @@ from control_plane.queries.checkpoint_files import (
     file_url,
     locate_checkpoint,
 )
-from control_plane.queries.collection import CollectionPreview, preview_collection
+from control_plane.queries.collection import (
+    CollectionPreview,
+    DeletionPreview,
+    preview_collection,
+    preview_deletion,
+)
 from control_plane.queries.pages import Page, page_from_sequence
 from control_plane.queries.unrecorded_checkpoints import (
     UnrecordedCheckpointAnswer,
@@ -82,6 +87,13 @@ def delete(
     return answer_response(answer)
 
 
+@router.get("/checkpoints/{uuid}/deletion")
+@require_role(*USER_ROLES)
+def preview_one(uuid: Prefix, services: ServicesParameter) -> DeletionPreview:
+    """Preview the checkpoint's deletion, which changes nothing."""
+    return preview_deletion(services, uuid)
+
+
 @router.post("/checkpoints/{uuid}/pin", response_model=CheckpointPin)
 @require_role(*USER_ROLES)
 def pin(
@@ -138,10 +150,15 @@ def preview(
     save_experiment_best: Count = None,
     save_trial_best: Count = None,
     save_trial_latest: Count = None,
+    delete_experiment: bool = False,
 ) -> CollectionPreview:
-    """Preview a collection, which changes nothing. Absent numbers are the experiment's."""
+    """Preview a collection, or the experiment's deletion, which changes nothing. Absent numbers are
+    the experiment's.
+    """
     numbers = (save_experiment_best, save_trial_best, save_trial_latest)
-    return preview_collection(services, experiment_id, *numbers)
+    return preview_collection(
+        services, experiment_id, *numbers, delete_experiment=delete_experiment
+    )
 
 
 @router.get("/experiments/{experiment_id}/unrecorded-checkpoints")

@@ -6,7 +6,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from detcloud.client.records import CheckpointFile, CheckpointHolders, CheckpointPin, FileFinding
+from detcloud.client.records import (
+    CheckpointFile,
+    CheckpointHolders,
+    CheckpointPin,
+    DeletionPreview,
+    FileFinding,
+)
 from detcloud.client.resource import Field, Resource
 
 
@@ -44,6 +50,11 @@ class Checkpoint(Resource):
                 something keeps it: another experiment, a model version or a pin.
         """
         self.data = self._client.delete(f"/checkpoints/{self.uuid}")
+
+    def preview_deletion(self) -> DeletionPreview:
+        """The files and bytes that `delete` would delete, and why it would be refused if so."""
+        preview: DeletionPreview = self._client.get(f"/checkpoints/{self.uuid}/deletion")
+        return preview
 
     def pin(self) -> CheckpointPin:
         """Keeps the checkpoint until `unpin`, whatever is collected; returns what keeps it."""
