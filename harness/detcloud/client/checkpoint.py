@@ -105,6 +105,8 @@ class Checkpoint(Resource):
 
         `on_progress` gets the bytes that were read and the bytes in all.
 
+        It changes nothing: where a checkpoint is DAMAGED and every file OK, `clear_damage` says so.
+
         Raises:
             DetcloudError: the checkpoint is deleted, its list of files is damaged, or its store
                 does not answer.
@@ -113,3 +115,12 @@ class Checkpoint(Resource):
 
         tell = on_progress or (lambda done, total: None)
         return verify_files(self._client.http, self.files(), tell, self.files)
+
+    def clear_damage(self) -> None:
+        """Takes back that the checkpoint is damaged, once `verify` has found every file OK.
+
+        Raises:
+            detcloud.shared.http.ApiError: the experiment is another user's, or the cluster finds a
+                file missing or of another size.
+        """
+        self.data = self._client.delete(f"/checkpoints/{self.uuid}/damage")

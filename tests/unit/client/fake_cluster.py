@@ -125,9 +125,11 @@ class FakeCluster:
             if not found[2]:
                 experiment["state"] = "DELETING"
             return dict(experiment)
-        if found := re.fullmatch(r"/checkpoints/([^/]+)", path):
+        if found := re.fullmatch(r"/checkpoints/([^/]+)(/damage)?", path):
             checkpoint = self._checkpoint(found[1])
-            checkpoint["state"] = "DELETING"
+            if found[2] and checkpoint.get("owner", "ada") != "ada":
+                raise Refusal(403, "forbidden", f"experiment 1 is {checkpoint['owner']}'s")
+            checkpoint["state"] = "COMPLETED" if found[2] else "DELETING"
             return dict(checkpoint)
         return self.machines.delete(path)
 

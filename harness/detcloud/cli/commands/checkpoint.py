@@ -36,6 +36,7 @@ from detcloud.cli.rendering.quantities import bytes_text, count_text, deletion_t
 from detcloud.cli.rendering.table import Column, field_column
 from detcloud.client import Checkpoint, Experiment
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.http import ApiError
 
 # As `detcloud.client.direct_download`, which opens stores and is imported by who downloads.
 DOWNLOAD_MODES = ("direct", "master", "auto")
@@ -264,7 +265,22 @@ def verify_checkpoint(arguments: Namespace) -> int:
         print(
             f"checkpoint {checkpoint.uuid} is whole: {count}, {bytes_text(checkpoint.size_bytes)}"
         )
+    if checkpoint.state == "DAMAGED":
+        text = _clear_damage(checkpoint)
+        if arguments.form == "text":
+            print(text)
     return 0
+
+
+def _clear_damage(checkpoint: Checkpoint) -> str:
+    """Take back that a checkpoint is damaged which is whole, and say what came of it."""
+    try:
+        checkpoint.clear_damage()
+    except ApiError as error:
+        if error.code != "forbidden":
+            raise
+        return f"it stays marked as damaged: {error.message}"
+    return f"it was marked as damaged, and is {checkpoint.state} again"
 
 
 def add_uuids_argument(parser: ArgumentParser) -> None:
