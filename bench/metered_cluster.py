@@ -260,9 +260,10 @@ class MeteredCluster:
             self._function = before
 
     def collect(self) -> None:
-        """Run the function that removes checkpoints."""
+        """Run the function that removes checkpoints until it is to pause; a later tick goes on."""
         with self._running("checkpoint_gc"):
-            while self._functions["checkpoint_gc"].collector.collect():
+            collector = self._functions["checkpoint_gc"].collector
+            while not collector.pause_seconds and collector.collect():
                 pass
 
     def _configure(self, config: str) -> None:

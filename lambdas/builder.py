@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from control_plane.agents.service import AgentService
     from control_plane.checkpoint_stores.endpoints import EndpointRule
     from control_plane.collection.collector import Collector
+    from control_plane.collection.pace import DeletionPace
     from control_plane.collection.stores import Stores
     from control_plane.services import Services
     from control_plane.suggestions.suggester import Suggester
@@ -79,7 +80,20 @@ class Cluster:
         """The collector, which removes checkpoints."""
         from control_plane.collection.collector import Collector
 
-        return Collector(self.stores, self.adapters.timing.monotonic_seconds)
+        return Collector(self.stores, self.adapters.timing.monotonic_seconds, self.deletion_pace)
+
+    @cached_property
+    def deletion_pace(self) -> DeletionPace:
+        """The pace of the collector, by the limit of the cluster's configuration in force."""
+        from control_plane.collection.pace import DeletionPace
+        from control_plane.queries.cluster_configuration import deletion_limit
+
+        adapters = self.adapters
+        return DeletionPace(
+            lambda: deletion_limit(self.engine.table),
+            adapters.timing.monotonic_seconds,
+            adapters.random,
+        )
 
     @cached_property
     def suggester(self) -> Suggester:

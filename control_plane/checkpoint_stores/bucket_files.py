@@ -93,15 +93,15 @@ class BucketFiles:
         self._bucket = bucket
         self._sign_upload = sign_upload
 
-    def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[None]:
+    def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[int]:
         check_parts(parts)
         prefix = "/".join((*parts, ""))
         # First, so that nothing that was cut short appears in the end.
         self._bucket.abort_uploads(prefix)
-        yield
+        yield 0
         for key, _ in self._bucket.list_objects(prefix):
             self._bucket.delete(key)
-            yield
+            yield 1
 
     def sync_folder(self, parts: tuple[str, ...]) -> None:
         pass

@@ -41,11 +41,11 @@ class CheckpointFiles(Protocol):
     the store itself is missing, and ValueError for parts that are no plain names.
     """
 
-    def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[None]:
+    def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[int]:
         """Remove a folder with all it holds and, to `prune`, those above it that are left empty.
 
-        Yields after every few entries, and may be abandoned there. What is gone already is no
-        error.
+        Yields after every short step how many files it removed, and may be abandoned there. What
+        is gone already is no error. Raises StoreBusy where the store asks for fewer requests.
         """
 
     def sync_folder(self, parts: tuple[str, ...]) -> None:

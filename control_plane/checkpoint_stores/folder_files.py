@@ -26,7 +26,7 @@ from control_plane.checkpoint_stores.folder_uploads import folder_files, store_f
 from control_plane.checkpoint_stores.store_type import StorageFields
 from detcloud.shared.checkpoint_limits import STAGING_FOLDER
 
-# Entries removed, or looked at, between two yields.
+# Entries looked at between two yields.
 ENTRIES_PER_STEP = 64
 # Nested folders; each holds a descriptor open while its content is removed.
 DEPTH_MAX = 100
@@ -53,7 +53,7 @@ class FolderFiles:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[None]:
+    def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[int]:
         yield from remove_folder(self._root, parts, prune=prune)
         remove_unfinished_writes(self._root, parts[-1])
 
@@ -102,12 +102,12 @@ def _folder_names(root: Path, parts: tuple[str, ...]) -> list[str]:
     return []
 
 
-def remove_folder(root: Path, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[None]:
+def remove_folder(root: Path, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[int]:
     """Remove the folder ROOT/part/part/... and, to `prune`, those above it that are left empty,
     never the root. While others still write, a folder may be empty because it was just made.
 
-    Yields after every few entries; it may be abandoned there and begun again. The removal is
-    durable only after `sync_folder`.
+    Yields 1 after every file, and 0 after every few other entries; it may be abandoned there and
+    begun again. The removal is durable only after `sync_folder`.
 
     Raises:
         OSError: the root is missing, or something cannot be removed.
@@ -184,15 +184,14 @@ def _open_folders(root: Path, parts: tuple[str, ...]) -> Iterator[list[int]]:
         yield folders
 
 
-def _remove_entry(parent: int, name: str, depth: int) -> Iterator[None]:
+def _remove_entry(parent: int, name: str, depth: int) -> Iterator[int]:
     """Remove the entry `name` of an open folder: a folder with all it holds, a link itself."""
     try:
         folder = os.open(name, _FOLDER, dir_fd=parent)
     except OSError as error:
         if not _means_absent(error):
             raise
-        with suppress(FileNotFoundError):
-            os.unlink(name, dir_fd=parent)
+        yield _remove_file(name, parent)
         return
     try:
         if depth > DEPTH_MAX:
@@ -200,19 +199,27 @@ def _remove_entry(parent: int, name: str, depth: int) -> Iterator[None]:
         while entries := _next_entries(folder):
             for entry, is_folder in entries:
                 yield from _remove_known_entry(folder, entry, is_folder, depth)
-            yield
+            yield 0
     finally:
         os.close(folder)
     with suppress(FileNotFoundError):
         os.rmdir(name, dir_fd=parent)
 
 
-def _remove_known_entry(folder: int, entry: str, is_folder: bool, depth: int) -> Iterator[None]:
+def _remove_known_entry(folder: int, entry: str, is_folder: bool, depth: int) -> Iterator[int]:
     if is_folder:
         yield from _remove_entry(folder, entry, depth + 1)
-        return
-    with suppress(FileNotFoundError):
-        os.unlink(entry, dir_fd=folder)
+    else:
+        yield _remove_file(entry, folder)
+
+
+def _remove_file(name: str, folder: int) -> int:
+    """Remove an entry of an open folder that is no folder; how many files that were."""
+    try:
+        os.unlink(name, dir_fd=folder)
+    except FileNotFoundError:
+        return 0
+    return 1
 
 
 def _next_entries(folder: int) -> list[tuple[str, bool]]:

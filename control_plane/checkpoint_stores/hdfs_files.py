@@ -34,12 +34,15 @@ class HdfsFiles:
     def __init__(self, folder: HdfsFolder) -> None:
         self._folder = folder
 
-    def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[None]:
+    def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[int]:
         check_parts(parts)
-        yield
-        self._folder.remove_folder("/".join(parts))
+        folder = "/".join(parts)
+        # A namenode removes a folder in one request, but each file of it is work for a datanode.
+        count = sum(1 for _ in self._folder.list_objects(f"{folder}/"))
+        yield 0
+        self._folder.remove_folder(folder)
+        yield count
         if prune:
-            yield
             self._folder.remove_empty_folders("/".join(parts[:-1]))
 
     def sync_folder(self, parts: tuple[str, ...]) -> None:

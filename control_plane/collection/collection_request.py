@@ -4,7 +4,7 @@ Progress is in the table alone: a checkpoint is condemned by its trial, which le
 names it; its files are removed; its trial deletes the row. A repeated step does nothing.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -14,6 +14,7 @@ from control_plane.actors.messages.experiment import CollectionEnded
 from control_plane.actors.messages.trial import COLLECTED_MAX, CheckpointDeletionRequested
 from control_plane.actors.records import Retention
 from control_plane.collection.erasure import erase_experiment
+from control_plane.collection.pace import NO_FILES, CollectionStep, Steps
 from control_plane.collection.pins import is_pinned
 from control_plane.collection.ranking import CheckpointCandidate, unwanted_checkpoints
 from control_plane.collection.removal import remove_condemned_files, remove_incomplete_uploads
@@ -55,8 +56,8 @@ def decode_request(row: Row) -> CollectionRequest:
 
 def execute_request(
     stores: Stores, experiment: ExperimentState, request: CollectionRequest
-) -> Iterator[None]:
-    """Execute a request and report its end, yielding after every short step.
+) -> Steps:
+    """Execute a request and report its end, in short steps.
 
     Raises:
         CollectionFailed: something cannot be removed.
@@ -88,7 +89,7 @@ def survey_unwanted(
     retention: Retention,
     *,
     delete_experiment: bool = False,
-) -> Generator[None, None, tuple[CheckpointSurvey, list[CheckpointCandidate]]]:
+) -> Generator[CollectionStep, None, tuple[CheckpointSurvey, list[CheckpointCandidate]]]:
     """Survey an experiment's checkpoints and those that a collection with that retention would
     delete, by trial. With `delete_experiment`, its own trials pin nothing, and damaged checkpoints
     go as well, which otherwise count for nothing and stay.
@@ -106,7 +107,7 @@ def survey_unwanted(
 
 def _condemn_unwanted(
     engine: Engine, experiment: ExperimentState, request: CollectionRequest
-) -> Iterator[None]:
+) -> Steps:
     """Make the trials condemn what the retention does not keep."""
     for _ in range(SURVEYS_MAX):
         survey, unwanted = yield from survey_unwanted(
@@ -123,7 +124,7 @@ def _condemn_unwanted(
                 yield from _condemn_of_trial(engine, request, trial_id, before, list(group))
             else:
                 changed = True
-            yield
+            yield NO_FILES
         if not changed:
             return
 
@@ -143,7 +144,7 @@ def _condemn_of_trial(
     trial_id: int,
     known: tuple[CheckpointCandidate, ...],
     unwanted: list[CheckpointCandidate],
-) -> Iterator[None]:
+) -> Steps:
     unwanted_uuids = {one.uuid for one in unwanted}
     newest = newest_checkpoint(one for one in known if one.uuid not in unwanted_uuids)
     # A request that was replaced meanwhile, by one that keeps more, must not go on.
@@ -157,4 +158,4 @@ def _condemn_of_trial(
         if request.delete and reply != uuids:
             # Somebody was faster; the next try sees who.
             raise CollectionFailed(f"checkpoints of trial {trial_id} are needed")
-        yield
+        yield NO_FILES

@@ -2,12 +2,12 @@
 
 A row is either an experiment's request or a condemned checkpoint. Work under way for an experiment
 is kept in memory between passes; if it is lost, it begins again and finds done what was done. Two
-collectors at once are a waste and no harm.
+collectors at once are a waste and no harm. All jobs of a collector share its pace (pace.py).
 """
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from control_plane.actors import addresses
@@ -20,6 +20,7 @@ from control_plane.collection.collection_request import (
     execute_request,
     report_end,
 )
+from control_plane.collection.pace import DeletionPace, Steps
 from control_plane.collection.removal import remove_condemned_files
 from control_plane.collection.stores import CollectionFailed, Stores
 from control_plane.state.table import Conflict, Row, StateTable, TableError
@@ -42,36 +43,69 @@ class _CollectionJob:
 
     experiment_id: int
     request: CollectionRequest | None
-    work: Iterator[None] | None = None
+    work: Steps | None = None
     tries: int = 0
     due_ms: int = 0
 
 
 class Collector:
-    """Works off collection requests. `seconds` is a monotonic clock."""
+    """Works off collection requests. `seconds` is a monotonic clock, which `pace` has too."""
 
-    def __init__(self, stores: Stores, seconds: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        stores: Stores,
+        seconds: Callable[[], float] = time.monotonic,
+        pace: DeletionPace | None = None,
+    ) -> None:
+        """Without a `pace` it is that of a cluster whose configuration names no limit."""
         self._stores = stores
         self._seconds = seconds
+        self._pace = pace or DeletionPace(seconds=seconds)
         self._jobs: dict[int, _CollectionJob] = {}
 
+    @property
+    def pause_seconds(self) -> float:
+        """How long the pace makes the next pass wait, before which it does nothing."""
+        return self._pace.pause_seconds()
+
+    def collect_while(
+        self,
+        left_ms: Callable[[], int],
+        reserve_ms: int,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> int:
+        """Make passes, with pauses as the pace wants them, until nothing is due or the time that is
+        left is needed for other things; return how many there were. Raises TableError.
+        """
+        passes = 0
+        while left_ms() - self.pause_seconds * 1000 > reserve_ms:
+            sleep(self.pause_seconds)
+            if not self.collect():
+                break
+            passes += 1
+        return passes
+
     def collect(self, budget_seconds: float = BUDGET_SECONDS) -> bool:
-        """Run one pass of about that length, one step at least; return whether anything was due.
+        """Run one pass of about that length, one step at least unless the pace makes it wait;
+        return whether anything was due.
 
         Raises:
             TableError: the table does not answer; the next pass goes on.
         """
         if not self._refresh_jobs():
             return False
+        self._pace.refresh_limit()
         until = self._seconds() + budget_seconds
         now_ms = self._stores.engine.clock()
         # One that is due later than any pause lasts was put off by a clock that was ahead.
         due = [job for job in self._jobs.values() if not 0 < job.due_ms - now_ms <= PAUSE_MS_MAX]
+        if due and self.pause_seconds:
+            return True
         for job in due:
             # To the end of the line: whoever was not served in this pass is first in the next.
             self._jobs[job.experiment_id] = self._jobs.pop(job.experiment_id)
             self._advance_job(job, until)
-            if self._seconds() >= until:
+            if self._has_to_rest(until):
                 break
         return bool(due)
 
@@ -89,8 +123,9 @@ class Collector:
     def _advance_job(self, job: _CollectionJob, until: float) -> None:
         try:
             job.work = job.work or self._start_work(job)
-            for _ in job.work:
-                if self._seconds() >= until:
+            for step in job.work:
+                self._pace.count_step(step)
+                if self._has_to_rest(until):
                     return
         except Conflict:
             # Replaced by a later request, which the next pass finds.
@@ -106,7 +141,10 @@ class Collector:
             return
         del self._jobs[job.experiment_id]
 
-    def _start_work(self, job: _CollectionJob) -> Iterator[None]:
+    def _has_to_rest(self, until: float) -> bool:
+        return self._seconds() >= until or self.pause_seconds > 0
+
+    def _start_work(self, job: _CollectionJob) -> Steps:
         address = addresses.experiment(job.experiment_id)
         experiment = self._stores.engine.read_state(address)
         if not isinstance(experiment, ExperimentState):

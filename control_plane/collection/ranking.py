@@ -23,6 +23,7 @@ class CheckpointCandidate:
     metric: float | None
     created_ms: int
     size_bytes: int = 0
+    files: int = 0
 
     @property
     def age(self) -> tuple[int, int, int, str]:

@@ -6,7 +6,7 @@ that a trial reported.
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Mapping
 from itertools import groupby, islice
 
 from control_plane.actors import addresses
@@ -21,12 +21,14 @@ from control_plane.actors.trial.checkpoints import (
 from control_plane.actors.trial.state import TrialState
 from control_plane.agents.sessions import INTENTS
 from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles
+from control_plane.collection.pace import NO_FILES, Steps, remove_checkpoint_folder
 from control_plane.collection.pins import expire_pins
 from control_plane.collection.stores import CollectionFailed, Stores
 from control_plane.collection.survey import checkpoint_records, read_rows, trial_ids
 from control_plane.engine.actor_types import parse_json
 from control_plane.engine.engine import Engine
 from control_plane.state.table import Delete, Expect, Row, StateTable
+from detcloud.shared.bucket_errors import StoreBusy
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +40,7 @@ UPLOAD_MS_MAX = 24 * 3600 * 1000
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-def remove_condemned_files(stores: Stores, experiment_id: int, *, ended: bool) -> Iterator[None]:
+def remove_condemned_files(stores: Stores, experiment_id: int, *, ended: bool) -> Steps:
     """Remove the files of the experiment's condemned checkpoints and report it to their trials.
 
     Of an experiment that has `ended`, folders that are left empty go too. A failure holds up
@@ -64,7 +66,7 @@ def remove_condemned_files(stores: Stores, experiment_id: int, *, ended: bool) -
 
 def remove_incomplete_uploads(
     stores: Stores, experiment: ExperimentState, *, delete: bool = False
-) -> Iterator[None]:
+) -> Steps:
     """Remove the files of uploads that trials which have ended began and never completed, and of
     those that users began a day ago or, to `delete`, ever. Raises CollectionFailed.
     """
@@ -73,13 +75,13 @@ def remove_incomplete_uploads(
             files = stores.checkpoint_files(experiment.experiment_id)
             parts = (str(experiment.experiment_id), str(trial_id), str(epoch), uuid)
             try:
-                yield from files.remove_folder(parts, prune=True)
+                yield from remove_checkpoint_folder(files, parts, prune=True)
             except FileNotFoundError:
                 # Nothing can lie in a store that is not there.
                 return
             except OSError as error:
                 raise CollectionFailed(_failure_text(files, parts, error)) from None
-        yield
+        yield NO_FILES
 
 
 def _remove_trial_files(
@@ -89,43 +91,53 @@ def _remove_trial_files(
     rows: list[Row],
     ended: bool,
     failures: list[str],
-) -> Iterator[None]:
+) -> Steps:
     """Remove the files of one trial's condemned checkpoints; adds to `failures`."""
     files = stores.checkpoint_files(experiment_id)
-    address = addresses.trial(trial_id)
-    done: list[str] = []
-    parents: set[tuple[str, ...]] = set()
+    done: dict[str, tuple[str, ...]] = {}
     for row in rows:
         uuid = row.key.sort.rpartition("/")[2]
-        record = stores.engine.read_part(address, CHECKPOINT_PARTS + uuid)
+        record = stores.engine.read_part(addresses.trial(trial_id), CHECKPOINT_PARTS + uuid)
         if not isinstance(record, CheckpointRecord) or record.state is CheckpointState.DELETED:
             _delete_row(stores.engine.table, row)
             continue
         parts = _folder_parts(experiment_id, record)
         try:
             if parts:
-                yield from files.remove_folder(parts, prune=ended)
-                parents.add(parts[:-1])
-            done.append(uuid)
+                yield from remove_checkpoint_folder(files, parts, prune=ended)
+            done[uuid] = parts
+        except StoreBusy as error:
+            # The next ones would be refused as well.
+            raise CollectionFailed(_failure_text(files, parts, error)) from None
         except OSError as error:
             failures.append(_failure_text(files, parts, error))
-        yield
+        yield NO_FILES
+        # Soon, so that whoever goes on after a crash has little to look at again.
+        if len(done) == COLLECTED_MAX:
+            yield from _report_removed(stores.engine, trial_id, files, done, failures)
+            done = {}
+    if done:
+        yield from _report_removed(stores.engine, trial_id, files, done, failures)
+
+
+def _report_removed(
+    engine: Engine,
+    trial_id: int,
+    files: CheckpointFiles,
+    done: Mapping[str, tuple[str, ...]],
+    failures: list[str],
+) -> Steps:
+    """Tell a trial whose files are gone, by UUID, once that outlasts a loss of power."""
     try:
-        for parent in parents:
+        for parent in {parts[:-1] for parts in done.values() if parts}:
             files.sync_folder(parent)
     except OSError as error:
         failures.append(_failure_text(files, (), error))
         return
-    yield from _report_deleted(stores.engine, address, done)
-
-
-def _report_deleted(engine: Engine, address: str, uuids: list[str]) -> Iterator[None]:
-    """Tell a trial which checkpoints' files are gone."""
-    for start in range(0, len(uuids), COLLECTED_MAX):
-        some = tuple(uuids[start : start + COLLECTED_MAX])
-        engine.execute_command(address, CheckpointFilesDeleted(some))
-        expire_pins(engine.table, some, engine.clock())
-        yield
+    uuids = tuple(done)
+    engine.execute_command(addresses.trial(trial_id), CheckpointFilesDeleted(uuids))
+    expire_pins(engine.table, uuids, engine.clock())
+    yield NO_FILES
 
 
 def _folder_parts(experiment_id: int, record: CheckpointRecord) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from control_plane.actors.trial.checkpoints import (
     CheckpointState,
 )
 from control_plane.actors.trial.state import TrialState
+from control_plane.collection.pace import NO_FILES, CollectionStep
 from control_plane.collection.ranking import CheckpointCandidate
 from control_plane.engine.actor_types import actor_type_at
 from control_plane.engine.engine import Engine
@@ -40,7 +41,7 @@ class CheckpointSurvey:
 
 def survey_checkpoints(
     engine: Engine, experiment: ExperimentState, *, everything: bool = False
-) -> Generator[None, None, CheckpointSurvey]:
+) -> Generator[CollectionStep, None, CheckpointSurvey]:
     """Read everything, yielding after each trial, and return the survey; `everything` as in
     `completed_checkpoints`.
     """
@@ -50,7 +51,7 @@ def survey_checkpoints(
         if candidates:
             found.by_trial[trial_id] = candidates
             found.newest.update(_newest_uuids(engine, experiment, trial_id))
-        yield
+        yield NO_FILES
     return found
 
 
@@ -80,6 +81,7 @@ def completed_checkpoints(
             metric=record.metric,
             created_ms=record.created_ms,
             size_bytes=record.size_bytes,
+            files=record.files,
         )
         for record in checkpoint_records(table, trial_id)
         if record.state in states and (everything or not record.uploaded_by)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from control_plane.actors.experiment.state import ExperimentState
 from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles, NoSuchFile
 from control_plane.checkpoint_stores.manifests import manifest_cluster
+from control_plane.collection.pace import NO_FILES, Steps, remove_checkpoint_folder
 from control_plane.collection.removal import EPOCH, UUID
 from control_plane.collection.stores import CollectionFailed, Stores
 from control_plane.collection.survey import checkpoint_records, trial_ids
@@ -68,9 +69,9 @@ def find_unrecorded(
         raise CollectionFailed(f"{text}: {error.strerror or error}") from None
 
 
-def remove_unrecorded(stores: Stores, experiment: ExperimentState) -> Iterator[None]:
+def remove_unrecorded(stores: Stores, experiment: ExperimentState) -> Steps:
     """Remove the complete checkpoints that trials of this cluster stored for a deleted experiment
-    and that are not recorded, yielding after every step. Raises CollectionFailed.
+    and that are not recorded. Raises CollectionFailed.
     """
     files = stores.checkpoint_files(experiment.experiment_id)
     for trial_id in trial_ids(stores.engine, experiment):
@@ -78,11 +79,11 @@ def remove_unrecorded(stores: Stores, experiment: ExperimentState) -> Iterator[N
             if not one.is_own:
                 continue
             try:
-                yield from files.remove_folder(one.parts, prune=True)
+                yield from remove_checkpoint_folder(files, one.parts, prune=True)
             except OSError as error:
                 text = f"{files.location_text(one.parts)}: {error.strerror or error}"
                 raise CollectionFailed(text) from None
-        yield
+        yield NO_FILES
 
 
 def _read_cluster(files: CheckpointFiles, path: str) -> str | None:

@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from control_plane.config.deletion_limit import DELETIONS_PER_SECOND, DELETIONS_PER_SECOND_MAX
 from control_plane.config.durations import Duration
 from control_plane.config.endpoints import endpoint_origin
 from control_plane.config.environment import ImagesField, RegistryAuth, VariablesField
@@ -233,6 +234,12 @@ class ClusterConfig(Section):
     """Where the web page is served beside the cluster itself, such as
     `https://page.example.com`: pages of these origins alone may ask the API. See
     [the page elsewhere](web-page.md#the-page-elsewhere).
+    """
+    checkpoint_deletions_per_second: Annotated[int, Field(ge=1, le=DELETIONS_PER_SECOND_MAX)] = (
+        DELETIONS_PER_SECOND
+    )
+    """How many files of checkpoints, logs and TensorBoard a collection deletes in a second at most,
+    however many experiments it is for. A store that asks for fewer requests gets fewer.
     """
 
     @field_validator("resource_pools")

@@ -168,6 +168,7 @@ SPELLED_OUT: Final[Mapping[tuple[str, str], str]] = {
     ("ClusterConfig", "resource_pools"): "list of maps",
     ("ClusterConfig", "checkpoint_endpoints"): "list of URLs",
     ("ClusterConfig", "page_origins"): "list of origins",
+    ("ClusterConfig", "checkpoint_deletions_per_second"): "integer 1 to 10000",
     ("PoolFields", "budget"): "number > 0",
     ("Scheduler", "default_priority"): "integer 1 to 99",
     ("TaskContainerDefaults", "devices"): "list of maps or strings",

@@ -6,6 +6,7 @@ itself, by URLs that its credentials sign; those of other stores are read here.
 """
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from control_plane.actors.trial.checkpoints import CheckpointRecord
@@ -66,6 +67,31 @@ def checkpoint_folder(services: Services, prefix: str) -> CheckpointFolder:
     store = open_checkpoint_files(experiment_storage(services, experiment_id))
     files = _read_manifest(services, store, record)
     return CheckpointFolder(reference.uuid, store, reference.path, files)
+
+
+def check_stored(folder: CheckpointFolder) -> None:
+    """Check that each file of the manifest is in the store with its size.
+
+    Raises:
+        RequestError: conflict, naming the first that is not.
+        OSError: the store does not answer.
+    """
+    stored = dict(folder.store.list_files(tuple(folder.path.split("/"))))
+    if problem := find_missing_file(folder.files, stored):
+        text = f"checkpoint {folder.uuid} is damaged: {problem}"
+        raise RequestError(Code.CONFLICT, text)
+
+
+def find_missing_file(files: Iterable[StoredFile], stored: Mapping[str, int]) -> str:
+    """Find a file that is not among the `stored` ones, sizes by path, or has another size there;
+    "" for none.
+    """
+    for file in files:
+        size = stored.get(file.path)
+        if size != file.size:
+            found = "is not there" if size is None else f"has {size} bytes there"
+            return f"{file.path} {found}, {file.size} bytes are listed"
+    return ""
 
 
 def locate_checkpoint(services: Services, prefix: str) -> CheckpointPlace:

@@ -8,6 +8,7 @@ import json
 from typing import Any
 
 from control_plane.checkpoint_stores.registry import store_type
+from control_plane.config.deletion_limit import DELETIONS_PER_SECOND
 from control_plane.config.pools import ClusterConfig
 from control_plane.config.storage import parse_storage
 from control_plane.queries import pool as pools
@@ -31,8 +32,7 @@ def allowed_endpoints(table: StateTable) -> tuple[str, ...]:
     """The endpoints of checkpoint stores that the configuration in force names, its own default's
     among them.
     """
-    shared = table.get(SHARED_CONFIG)
-    fields = {} if shared is None else json.loads(shared.body)
+    fields = _shared_fields(table)
     named = tuple(fields.get("checkpoint_endpoints", ()))
     if not fields.get("checkpoint_storage"):
         return named
@@ -43,8 +43,22 @@ def allowed_endpoints(table: StateTable) -> tuple[str, ...]:
 
 def page_origins(table: StateTable) -> frozenset[str]:
     """The origins of pages elsewhere that the configuration in force names."""
+    return frozenset(_shared_fields(table).get("page_origins", ()))
+
+
+def deletion_limit(table: StateTable) -> float:
+    """How many files of checkpoints the configuration in force lets be deleted in a second."""
+    limit: float = _shared_fields(table).get(
+        "checkpoint_deletions_per_second", DELETIONS_PER_SECOND
+    )
+    return limit
+
+
+def _shared_fields(table: StateTable) -> dict[str, Any]:
+    """What the configuration in force says beside its pools."""
     shared = table.get(SHARED_CONFIG)
-    return frozenset(() if shared is None else json.loads(shared.body).get("page_origins", ()))
+    fields: dict[str, Any] = {} if shared is None else json.loads(shared.body)
+    return fields
 
 
 def _pool_fields(name: str, row: Row | None) -> dict[str, Any]:

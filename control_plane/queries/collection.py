@@ -1,16 +1,20 @@
-"""A preview of the collection of an experiment's checkpoints: which it would delete."""
+"""Previews of collections and deletions of checkpoints: what would go, and how long it takes."""
 
+import math
 from collections.abc import Generator, Sequence
 from typing import TypeVar
 
 from control_plane.actors import addresses
 from control_plane.actors.records import Retention
 from control_plane.actors.trial.checkpoints import CHECKPOINT_PARTS, CheckpointRecord
+from control_plane.actors.trial.state import TrialState
 from control_plane.collection.collection_request import survey_unwanted
+from control_plane.collection.pins import read_pins
 from control_plane.collection.ranking import CheckpointCandidate
 from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import experiment as experiments
 from control_plane.queries.answer import Answer
+from control_plane.queries.cluster_configuration import deletion_limit
 from control_plane.services import Services
 
 SHOWN_MAX = 500
@@ -19,11 +23,16 @@ T = TypeVar("T")
 
 
 class CollectionPreview(Answer):
-    """The effect that a collection would have now; `delete` holds the first of `delete_count`."""
+    """The effect that a collection would have now; `delete` holds the first of `delete_count`.
+    `delete_files` counts manifests as well, and `delete_seconds` is how long so many take at the
+    cluster's limit, others' collections left aside.
+    """
 
     delete: list[checkpoints.Checkpoint]
     delete_count: int
+    delete_files: int
     delete_bytes: int
+    delete_seconds: int
     keep_count: int
     keep_bytes: int
 
@@ -34,8 +43,12 @@ def preview_collection(
     save_experiment_best: int | None,
     save_trial_best: int | None,
     save_trial_latest: int | None,
+    *,
+    delete_experiment: bool = False,
 ) -> CollectionPreview:
-    """Preview a collection with these numbers; None: as configured. RequestError not_found."""
+    """Preview a collection with these numbers; None: as configured. With `delete_experiment` it is
+    that of its deletion, whatever the numbers. RequestError not_found.
+    """
     state, definition = experiments.get_experiment(services, experiment_id)
     now = experiments.current_settings(services, state, definition).retention
     retention = Retention(
@@ -43,16 +56,71 @@ def preview_collection(
         now.save_trial_best if save_trial_best is None else save_trial_best,
         now.save_trial_latest if save_trial_latest is None else save_trial_latest,
     )
-    survey, doomed = _finish(survey_unwanted(services.engine, state, retention))
+    if delete_experiment:
+        retention = Retention(0, 0, 0)
+    work = survey_unwanted(services.engine, state, retention, delete_experiment=delete_experiment)
+    survey, doomed = _finish(work)
     candidates = list(survey.candidates())
     delete_bytes = sum(one.size_bytes for one in doomed)
+    delete_files = sum(_stored_files(one.files) for one in doomed)
     return CollectionPreview(
         delete=_describe_candidates(services, experiment_id, doomed[:SHOWN_MAX]),
         delete_count=len(doomed),
+        delete_files=delete_files,
         delete_bytes=delete_bytes,
+        delete_seconds=_seconds_at_limit(services, delete_files),
         keep_count=len(candidates) - len(doomed),
         keep_bytes=sum(one.size_bytes for one in candidates) - delete_bytes,
     )
+
+
+class DeletionPreview(Answer):
+    """The effect that the deletion of a checkpoint would have, the numbers as in a
+    `CollectionPreview`; `problem` says why it would be refused, "" if it would not.
+    """
+
+    uuid: str
+    delete_files: int
+    delete_bytes: int
+    delete_seconds: int
+    problem: str
+
+
+def preview_deletion(services: Services, prefix: str) -> DeletionPreview:
+    """Preview the deletion of the checkpoint whose UUID begins with `prefix`; RequestError
+    not_found or invalid.
+    """
+    record, _ = checkpoints.get_checkpoint(services, prefix)
+    is_there = record.state.has_files
+    files = _stored_files(record.files) if is_there else 0
+    return DeletionPreview(
+        uuid=record.checkpoint.uuid,
+        delete_files=files,
+        delete_bytes=record.size_bytes if is_there else 0,
+        delete_seconds=_seconds_at_limit(services, files),
+        problem=_find_need(services, record) if is_there else "",
+    )
+
+
+def _find_need(services: Services, record: CheckpointRecord) -> str:
+    """The reason why a checkpoint cannot be deleted now, "" if it can."""
+    reference = record.checkpoint
+    if holders := read_pins(services.table, [reference.uuid])[0].holders_text():
+        return holders
+    trial = services.engine.read_state(addresses.trial(reference.trial_id))
+    if not isinstance(trial, TrialState) or trial.status.is_final:
+        return ""
+    is_latest = trial.checkpoint is not None and trial.checkpoint.uuid == reference.uuid
+    return "its trial has not ended and needs it" if is_latest else ""
+
+
+def _stored_files(files: int) -> int:
+    """How many files lie in the folder of a checkpoint of so many: its manifest is one more."""
+    return files + 1
+
+
+def _seconds_at_limit(services: Services, files: int) -> int:
+    return math.ceil(files / deletion_limit(services.table))
 
 
 def _describe_candidates(
@@ -65,7 +133,7 @@ def _describe_candidates(
     return checkpoints.checkpoint_answers(services, records, experiment_id)
 
 
-def _finish(work: Generator[None, None, T]) -> T:
+def _finish(work: Generator[object, None, T]) -> T:
     """Run work that pauses to its end, and return its result."""
     while True:
         try:

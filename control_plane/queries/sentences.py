@@ -355,6 +355,9 @@ OF_TRIALS: Mapping[type, Sentence] = {
         f"checkpoint {m.uuid[:8]}, which {context.allocation(m.epoch)} began from, is damaged:"
         f" {_last_line(m.cause)}"
     ),
+    to_trial.CheckpointVerified: lambda m, context: (
+        f"checkpoint {m.uuid[:8]} is not damaged: all its files were read{context.user}"
+    ),
     to_trial.EarlyExitReported: lambda m, context: f"{context.name} asks to end: {m.reason}",
     to_trial.AllocationExited: _exit_sentence,
 }

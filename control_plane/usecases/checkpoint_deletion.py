@@ -1,5 +1,7 @@
 """Deletion of one checkpoint by hand, and of an experiment's files for TensorBoard."""
 
+import time
+
 from control_plane.access.principals import Principal
 from control_plane.actors import addresses
 from control_plane.actors.messages.trial import CheckpointDeletionRequested
@@ -10,15 +12,20 @@ from control_plane.actors.trial.checkpoints import (
     CheckpointState,
 )
 from control_plane.collection.erasure import remove_tensorboard_files
+from control_plane.collection.pace import DeletionPace, make_steps
 from control_plane.collection.stores import CollectionFailed, stores_of
 from control_plane.collection.survey import completed_checkpoints, newest_checkpoint
 from control_plane.errors import Code, RequestError
 from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import experiment as experiments
+from control_plane.queries.cluster_configuration import deletion_limit
 from control_plane.services import Services
 from control_plane.state.table import Key, Write
 from control_plane.usecases.experiment_deletion import check_may_delete
 from control_plane.usecases.idempotency import ExtraWrites
+
+# A gateway gives up a request after 30 seconds.
+REQUEST_SECONDS_MAX = 20.0
 
 
 def delete_checkpoint(
@@ -52,22 +59,29 @@ def delete_tensorboard_files(
 ) -> int:
     """Delete the files for TensorBoard of an ended experiment and return its id.
 
+    It obeys the cluster's limit of deletions. What is left after REQUEST_SECONDS_MAX is deleted by
+    the next requests.
+
     Raises:
         RequestError: not_found; forbidden, for another's; conflict, while it has not ended;
-            unavailable, if it cannot be done.
+            unavailable, if it cannot be done, or not in one request.
     """
     check_may_delete(services, experiment_id, caller)
     state, _ = experiments.get_experiment(services, experiment_id)
     if not state.status.is_final:
         text = f"experiment {experiment_id} is {state.status}: its trials may still write there"
         raise RequestError(Code.CONFLICT, text)
-    stores = stores_of(services)
+    work = remove_tensorboard_files(stores_of(services), experiment_id)
+    pace = DeletionPace(lambda: deletion_limit(services.table))
+    until = time.monotonic() + REQUEST_SECONDS_MAX
     try:
-        for _ in remove_tensorboard_files(stores, experiment_id):
-            pass
+        is_done = make_steps(work, pace, lambda: until - time.monotonic())
     except (OSError, CollectionFailed) as error:
         text = f"the files cannot be removed: {error}"
         raise RequestError(Code.UNAVAILABLE, text) from None
+    if not is_done:
+        text = "some of the files are deleted, the rest has to wait for the cluster's limit"
+        raise RequestError(Code.UNAVAILABLE, f"{text} of deletions; ask again")
     writes = extra_writes(experiment_id)
     if writes:
         services.table.commit(writes)

@@ -39,7 +39,7 @@ from control_plane.objects.signing import VALIDITY_MS_MAX
 from control_plane.queries import experiment as experiments
 from control_plane.queries import trial as trials
 from control_plane.queries.checkpoint import Checkpoint, describe_checkpoint
-from control_plane.queries.checkpoint_files import experiment_storage
+from control_plane.queries.checkpoint_files import experiment_storage, find_missing_file
 from control_plane.services import Services
 from control_plane.state.table import Check, Conflict, Expect, Key, Put
 from control_plane.usecases.experiment_deletion import check_is_owner
@@ -247,12 +247,8 @@ def _checked_fields(
 
 def _check_stored(files: Sequence[StoredFile], stored: dict[str, int]) -> None:
     """Raise RequestError conflict unless each file is there with its size."""
-    for file in files:
-        size = stored.get(file.path)
-        if size != file.size:
-            found = "is not there" if size is None else f"has {size} bytes there"
-            text = f"{file.path} {found}, {file.size} bytes are listed; upload it again"
-            raise RequestError(Code.CONFLICT, text)
+    if problem := find_missing_file(files, stored):
+        raise RequestError(Code.CONFLICT, f"{problem}; upload it again")
 
 
 def _check_file(path: str, size: int) -> None:

@@ -14,7 +14,5 @@ telemetry = Telemetry("checkpoint_gc")
 @telemetry.wrap_handler
 def handler(event: Any, context: Any) -> Any:
     """Make passes until nothing is left to do, or the time is used up; the tick asks again."""
-    passes = 0
-    while context.get_remaining_time_in_millis() > RESERVE_MS and cluster.collector.collect():
-        passes += 1
+    passes = cluster.collector.collect_while(context.get_remaining_time_in_millis, RESERVE_MS)
     telemetry.log_line("collected", passes=passes)

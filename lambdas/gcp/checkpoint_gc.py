@@ -12,9 +12,7 @@ telemetry = Telemetry("checkpoint_gc")
 
 def handle(call: Call) -> int:
     """Make passes until nothing is left to do, or the time is used up; the tick asks again."""
-    passes = 0
-    while call.left_ms() > RESERVE_MS and cluster.collector.collect():
-        passes += 1
+    passes = cluster.collector.collect_while(call.left_ms, RESERVE_MS)
     telemetry.log_line("collected", passes=passes)
     return DONE
 

@@ -275,6 +275,7 @@ def collect(begin: Callable[[], None], folder: Path, environment: Mapping[str, s
     begin()
     while pending_requests(table):
         assert time.monotonic() < until, f"left to collect: {pending_requests(table)}"
+        time.sleep(collector.pause_seconds)
         collector.collect()
 
 

@@ -13,7 +13,7 @@ from control_plane.checkpoint_stores.trial_storage import display_storage
 from detcloud.shared import transfers
 from detcloud.shared.azure import RETRIES_MAX, AzureContainer
 from detcloud.shared.azure_place import AzurePlace, is_azures_own
-from detcloud.shared.bucket_errors import BucketError, NoSuchBucket, NoSuchKey
+from detcloud.shared.bucket_errors import BucketError, NoSuchBucket, NoSuchKey, StoreBusy
 from detcloud.storage import StorageError, build_store
 from tests.conftest import require
 from tests.emulators.azurite import ACCOUNT, KEY, Azurite
@@ -184,6 +184,26 @@ def test_what_may_pass_by_itself_is_tried_again_after_pauses_that_grow(
     with pytest.raises(BucketError, match="lost"):
         container.object_size("k")
     assert len(pauses) == 3 + RETRIES_MAX
+
+
+def test_a_store_that_stays_busy_is_said_to_be(
+    container: AzureContainer, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from azure.core.pipeline.transport import RequestsTransport
+
+    send = RequestsTransport.send
+
+    def refuse(transport: Any, request: Any, **options: Any) -> Any:
+        request.method = "HEAD"
+        answer = send(transport, request, **options)
+        answer.status_code, answer.headers["x-ms-error-code"] = 503, "ServerBusy"
+        return answer
+
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    assert container.send("k", source)
+    monkeypatch.setattr(RequestsTransport, "send", refuse)
+    with pytest.raises(StoreBusy, match="503 ServerBusy"):
+        container.delete("k")
 
 
 def test_what_is_missing_is_named(

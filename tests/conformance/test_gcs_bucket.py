@@ -9,7 +9,7 @@ import pytest
 
 from control_plane.checkpoint_stores.bucket_files import SigningFiles
 from detcloud.shared import gcs as gcs_module
-from detcloud.shared.bucket_errors import BucketError, NoSuchBucket, NoSuchKey
+from detcloud.shared.bucket_errors import BucketError, NoSuchBucket, NoSuchKey, StoreBusy
 from detcloud.shared.gcs import GcsBucket
 from tests.emulators.fake_gcs import FakeGcs
 from tests.emulators.gcs_signatures import MachineCredentials, SigningService
@@ -115,6 +115,30 @@ def test_a_busy_store_is_asked_again_and_a_refusal_is_not(
     with pytest.raises(BucketError, match="may not do that"):
         bucket.read(KEY)
     assert len(pauses) == 2
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_store_that_stays_busy_is_said_to_be(
+    bucket: GcsBucket, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    from requests import Request, Response
+
+    asked: list[str] = []
+
+    def refuse(method: str, url: str, **_: Any) -> Response:
+        asked.append(method)
+        answer = Response()
+        answer.status_code, answer.request = status, Request(method, url).prepare()
+        return answer
+
+    # Google's client measures the time in which it repeats, and no pause takes any here.
+    monkeypatch.setattr(gcs_module, "REPEATED_SECONDS_MAX", 0.1)
+    with monkeypatch.context() as patch:
+        patch.setattr(bucket._client._http, "request", refuse)
+        with pytest.raises(StoreBusy, match=f"{status}"):
+            bucket.delete(KEY)
+    assert set(asked) == {"DELETE"}
+    assert bucket.object_size(KEY) == len(CONTENT)
 
 
 def test_what_is_missing_is_named(gcs: FakeGcs, bucket: GcsBucket) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from detcloud.shared import webhdfs as webhdfs_module
-from detcloud.shared.bucket_errors import BucketError, NoSuchKey
+from detcloud.shared.bucket_errors import BucketError, NoSuchKey, StoreBusy
 from detcloud.shared.webhdfs import HdfsFolder
 from detcloud.storage import StorageError, build_store
 from tests.emulators.hadoop import Hadoop
@@ -71,6 +71,17 @@ def test_where_no_namenode_is_active_all_are_asked_again_and_named(
     assert all(f"{url}: 403 StandbyException" in str(refused.value) for url in hdfs.namenodes)
     # Six rounds, and a pause between each two.
     assert len(pauses) == 5
+
+
+def test_a_namenode_that_stays_busy_is_said_to_be(
+    hdfs: WebHdfs, folder: HdfsFolder, pauses: list[float]
+) -> None:
+    hdfs.busy_answers = 2
+    folder.remove_folder("3")
+    hdfs.busy_answers = 100
+    with pytest.raises(StoreBusy, match="503 RetriableException Server too busy"):
+        folder.remove_folder("3")
+    assert len(pauses) == 2 + 5
 
 
 def test_a_datanode_that_is_gone_is_replaced_by_another(

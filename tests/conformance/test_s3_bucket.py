@@ -19,7 +19,13 @@ from botocore.response import StreamingBody
 from control_plane.aws.object_store import S3ObjectStore
 from control_plane.objects.store import ObjectKey, SignedUrl
 from detcloud.shared import s3 as s3_module
-from detcloud.shared.bucket_errors import BucketError, NoSuchBucket, NoSuchKey, WriteConflict
+from detcloud.shared.bucket_errors import (
+    BucketError,
+    NoSuchBucket,
+    NoSuchKey,
+    StoreBusy,
+    WriteConflict,
+)
 from detcloud.shared.bucket_place import BucketPlace
 from detcloud.shared.s3 import ATTEMPTS_MAX, Bucket, new_client
 from tests.emulators.seaweedfs import ACCESS_KEY, SECRET_KEY, SeaweedFs
@@ -240,6 +246,19 @@ def test_what_does_not_pass_is_an_error_of_the_protocol_without_secrets(
     assert bucket.place.name in str(caught.value)
     assert SECRET_KEY not in f"{caught.value} {caught.value.__cause__} {bucket.place!r}"
     assert ACCESS_KEY not in f"{caught.value} {caught.value.__cause__} {bucket.place!r}"
+
+
+@pytest.mark.parametrize(("status", "code"), [(503, "SlowDown"), (429, "TooManyRequests")])
+@pytest.mark.usefixtures("fast")
+def test_a_store_that_stays_busy_is_said_to_be(
+    s3: SeaweedFs, client: Any, status: int, code: str
+) -> None:
+    bucket = Bucket(s3.place(), client)
+    with (
+        faults(client, "DeleteObject", *[error_response(status, code)] * ATTEMPTS_MAX),
+        pytest.raises(StoreBusy, match=code),
+    ):
+        bucket.delete("k")
 
 
 @pytest.mark.parametrize(("size", "operation"), [(9, "PutObject"), (12, "CompleteMultipartUpload")])

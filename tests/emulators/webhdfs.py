@@ -106,6 +106,8 @@ class WebHdfs:
     """Operations whose next answer is lost once it is done."""
     cut_answers: int = 0
     """So many contents end after their first half."""
+    busy_answers: int = 0
+    """So many requests at the active namenode are refused, for it has too many."""
     garbled_files: int = 0
     """So many files are stored otherwise than they were sent."""
     asked: list[tuple[str, str]] = field(default_factory=list)
@@ -175,6 +177,9 @@ class _NameNode(_Node):
         hdfs = self.hdfs
         if self.number != hdfs.active:
             raise Refusal(403, "StandbyException", "Operation category READ is not supported")
+        if hdfs.busy_answers:
+            hdfs.busy_answers -= 1
+            raise Refusal(503, "RetriableException", "Server too busy")
         hdfs.asked.append((operation, path))
         answered = self._result(path, operation, query)
         if operation in hdfs.lost_answers:

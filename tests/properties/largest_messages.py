@@ -244,6 +244,9 @@ TRIAL_MESSAGES: Mapping[type, Largest] = {
             1, CHECKPOINTS[0], text(DAMAGE_CHARACTERS_MAX), CHECKPOINTS[: to_trial.FALLBACKS_MAX]
         ),
     ),
+    to_trial.CheckpointVerified: Largest(
+        TRIAL, lambda: to_trial.CheckpointVerified(CHECKPOINTS[0])
+    ),
     to_trial.EarlyExitReported: Largest(
         TRIAL, lambda: to_trial.EarlyExitReported(1, ExitReason.INVALID_HP)
     ),

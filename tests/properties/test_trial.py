@@ -9,6 +9,7 @@ from control_plane.actors.messages.trial import (
     AllocationExited,
     AllocationLost,
     CheckpointDamageReported,
+    CheckpointVerified,
     ContainerStateReported,
     EarlyExitReported,
     ExperimentStatusChanged,
@@ -74,6 +75,9 @@ MESSAGES = st.one_of(
     st.builds(AllocationExited, EPOCHS, st.sampled_from(EXITS)),
 )
 HISTORIES = st.lists(MESSAGES, max_size=40)
+VERIFIED = st.builds(
+    lambda steps, writer: CheckpointVerified(uuid_of(steps, writer)), STEPS, EPOCHS
+)
 FORCED = st.builds(ExperimentStatusChanged, st.sampled_from(STOPPING), st.just(True))
 KILLS = st.just(TrialKillRequested())
 CONTINUATIONS = st.builds(
@@ -140,6 +144,32 @@ def test_slots_balance_and_an_end_is_an_end(first: object, history: list[object]
         if before is not None and before.status.is_final:
             assert actor.state == before
             assert actor.sent == []
+
+
+@FEW
+@given(CREATED, st.lists(st.one_of(MESSAGES, VERIFIED), max_size=40))
+def test_a_mark_that_is_taken_back_changes_nothing_under_a_run(
+    first: object, history: list[object]
+) -> None:
+    actor = ActorHarness("trial#4")
+    for message in (first, *history):
+        before = actor.state
+        actor.deliver(message)
+        check_slots(actor)
+        check_wants_slots(actor)
+        check_end(actor)
+        if not isinstance(message, CheckpointVerified):
+            continue
+        assert actor.sent == []
+        after = actor.state
+        runs = before.allocation is not None and bool(before.allocation.places)
+        if runs or before.checkpoint == after.checkpoint:
+            assert after == before
+        else:
+            assert after.checkpoint.uuid == message.uuid
+            steps = before.checkpoint.steps_completed if before.checkpoint else 0
+            assert after.checkpoint.steps_completed >= steps
+            assert after.steps >= after.checkpoint.steps_completed
 
 
 @FEW

@@ -238,6 +238,16 @@ class CheckpointDamageReported:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointVerified:
+    """Command: the owner or an admin read all stored files of checkpoint `uuid`, and they are those
+    that were written, so that it is not damaged. The reply is the state of its record, "" if it has
+    none.
+    """
+
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointUploaded:
     """Command: record a complete checkpoint that `user` uploaded for this trial. The reply is the
     state of its record, "" if another trial has its UUID.
@@ -307,6 +317,7 @@ TrialMessage = (
     | CheckpointDeletionRequested
     | CheckpointFilesDeleted
     | CheckpointUploaded
+    | CheckpointVerified
     | TrialDeleted
     | WorkAssigned
     | ExperimentStatusChanged

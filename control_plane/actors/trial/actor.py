@@ -23,6 +23,7 @@ from control_plane.actors.messages.trial import (
     CheckpointReported,
     CheckpointRequested,
     CheckpointUploaded,
+    CheckpointVerified,
     ContainerStateReported,
     EarlyExitReported,
     ExperimentStatusChanged,
@@ -54,7 +55,7 @@ from control_plane.actors.trial.allocation import (
     refuses_hparams,
 )
 from control_plane.actors.trial.checkpoints import apply_checkpoint_message
-from control_plane.actors.trial.damage import can_excuse_failure, record_damage
+from control_plane.actors.trial.damage import can_excuse_failure, clear_damage, record_damage
 from control_plane.actors.trial.lifecycle import (
     end_stopped_trial,
     end_trial,
@@ -106,6 +107,8 @@ def step(
             | CheckpointRequested()
         ):
             return apply_checkpoint_message(state, message, context)
+        case CheckpointVerified():
+            return clear_damage(state, message, context)
         case TrialKillRequested():
             return _kill_trial(state, context)
         case TrialContinued():

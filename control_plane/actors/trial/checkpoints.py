@@ -33,8 +33,8 @@ CHECKPOINTS = "checkpoints"
 
 
 class CheckpointState(StrEnum):
-    """The state of a checkpoint, which never goes back. DAMAGED: its files are not those that were
-    written. DELETING: its files are being removed.
+    """The state of a checkpoint, which never goes back but from DAMAGED to COMPLETED. DAMAGED: its
+    files are said not to be those that were written. DELETING: its files are being removed.
     """
 
     COMPLETED = "COMPLETED"
@@ -52,7 +52,7 @@ class CheckpointState(StrEnum):
 class CheckpointRecord:
     """The record of a complete checkpoint: part `checkpoint/UUID` of its trial. `uploaded_by`: the
     user who uploaded it, "" for one that the trial stored itself. `damage`: what was found, of one
-    that is DAMAGED or was.
+    that is DAMAGED or was deleted so.
     """
 
     checkpoint: CheckpointRef

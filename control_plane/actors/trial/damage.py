@@ -6,7 +6,11 @@ its own trial alone, deletes nothing, and excuses a failure only of a run that t
 
 import dataclasses
 
-from control_plane.actors.messages.trial import FALLBACKS_MAX, CheckpointDamageReported
+from control_plane.actors.messages.trial import (
+    FALLBACKS_MAX,
+    CheckpointDamageReported,
+    CheckpointVerified,
+)
 from control_plane.actors.records import CheckpointRef
 from control_plane.actors.step import StepContext
 from control_plane.actors.trial.checkpoints import (
@@ -59,6 +63,39 @@ def record_damage(
         steps=min(state.steps, steps),
         allocation=evolve(allocation, from_steps=min(allocation.from_steps, steps)),
     )
+
+
+def clear_damage(
+    state: TrialState, message: CheckpointVerified, context: StepContext
+) -> TrialState:
+    """Make a damaged checkpoint complete again, whether its trial has ended or not.
+
+    The trial goes on from it if it is the one of the most batches and no run has begun from
+    another: what a run begins from never changes under it. It is no way back from a deletion.
+    """
+    name = CHECKPOINT_PARTS + message.uuid
+    record = context.part(name, CheckpointRecord)
+    if record is None or record.state is not CheckpointState.DAMAGED:
+        context.reply = "" if record is None else record.state.value
+        return state
+    record = dataclasses.replace(record, state=CheckpointState.COMPLETED, damage="")
+    context.write_part(name, record)
+    context.reply = record.state.value
+    return _with_latest(state, record.checkpoint, context)
+
+
+def _with_latest(state: TrialState, whole: CheckpointRef, context: StepContext) -> TrialState:
+    """The state in which the trial goes on from `whole`, if it may."""
+    latest, allocation = state.checkpoint, state.allocation
+    steps = whole.steps_completed
+    if latest is not None and latest.steps_completed > steps:
+        return state
+    if allocation is not None and allocation.places:
+        return state
+    context.add_reason(f"the next run begins from checkpoint {whole.uuid} at batch {steps}")
+    if allocation is not None:
+        allocation = evolve(allocation, from_steps=max(allocation.from_steps, steps))
+    return evolve(state, checkpoint=whole, steps=max(state.steps, steps), allocation=allocation)
 
 
 def can_excuse_failure(state: TrialState, allocation: Allocation) -> bool:

@@ -1,5 +1,6 @@
 """Routes of checkpoints, named by any unique prefix of their UUID: describe, delete, pin, files."""
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import Path, Query, Response
@@ -23,12 +24,19 @@ from control_plane.queries.checkpoint_files import (
     file_url,
     locate_checkpoint,
 )
-from control_plane.queries.collection import CollectionPreview, preview_collection
+from control_plane.queries.collection import (
+    CollectionPreview,
+    DeletionPreview,
+    preview_collection,
+    preview_deletion,
+)
 from control_plane.queries.pages import Page, page_from_sequence
 from control_plane.queries.unrecorded_checkpoints import (
     UnrecordedCheckpointAnswer,
     list_unrecorded,
 )
+from control_plane.services import Services
+from control_plane.usecases.checkpoint_damage import clear_damage
 from control_plane.usecases.checkpoint_deletion import delete_checkpoint, delete_tensorboard_files
 from control_plane.usecases.checkpoint_pins import (
     PinChange,
@@ -36,7 +44,7 @@ from control_plane.usecases.checkpoint_pins import (
     pin_checkpoint,
     unpin_checkpoint,
 )
-from control_plane.usecases.idempotency import ExtraWrites
+from control_plane.usecases.idempotency import ExtraWrites, IdempotentRequest
 
 router = guarded_router("checkpoints")
 
@@ -82,17 +90,37 @@ def delete(
     return answer_response(answer)
 
 
+@router.get("/checkpoints/{uuid}/deletion")
+@require_role(*USER_ROLES)
+def preview_one(uuid: Prefix, services: ServicesParameter) -> DeletionPreview:
+    """Preview the checkpoint's deletion, which changes nothing."""
+    return preview_deletion(services, uuid)
+
+
+@router.delete("/checkpoints/{uuid}/damage", response_model=checkpoints.Checkpoint)
+@require_role(*USER_ROLES)
+def take_back_damage(
+    uuid: Prefix, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
+) -> Response:
+    """Take back that the checkpoint is damaged, for who has read all its files."""
+    full_uuid = checkpoints.describe_checkpoint(services, uuid).uuid
+    answer = request.execute(
+        services,
+        lambda extra_writes: clear_damage(services, full_uuid, caller, extra_writes),
+        lambda _: checkpoints.describe_checkpoint(services, full_uuid),
+    )
+    return answer_response(answer)
+
+
 @router.post("/checkpoints/{uuid}/pin", response_model=CheckpointPin)
 @require_role(*USER_ROLES)
 def pin(
     uuid: Prefix, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
     """Keep the checkpoint until the caller unpins it; pinning it again is no error."""
-
-    def effect(extra_writes: ExtraWrites) -> object:
-        return _pin_reply(pin_checkpoint(services, uuid, caller, _pin_writes(extra_writes)))
-
-    return answer_response(request.execute(services, effect, _pin_from_reply))
+    return _change_pin(
+        services, request, lambda writes: pin_checkpoint(services, uuid, caller, writes)
+    )
 
 
 @router.delete("/checkpoints/{uuid}/pin", response_model=CheckpointPin)
@@ -101,11 +129,9 @@ def unpin(
     uuid: Prefix, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
     """Remove the caller's pin, or every user's for an admin; the next collection decides."""
-
-    def effect(extra_writes: ExtraWrites) -> object:
-        return _pin_reply(unpin_checkpoint(services, uuid, caller, _pin_writes(extra_writes)))
-
-    return answer_response(request.execute(services, effect, _pin_from_reply))
+    return _change_pin(
+        services, request, lambda writes: unpin_checkpoint(services, uuid, caller, writes)
+    )
 
 
 @router.get("/checkpoints/{uuid}/files")
@@ -138,10 +164,15 @@ def preview(
     save_experiment_best: Count = None,
     save_trial_best: Count = None,
     save_trial_latest: Count = None,
+    delete_experiment: bool = False,
 ) -> CollectionPreview:
-    """Preview a collection, which changes nothing. Absent numbers are the experiment's."""
+    """Preview a collection, or the experiment's deletion, which changes nothing. Absent numbers are
+    the experiment's.
+    """
     numbers = (save_experiment_best, save_trial_best, save_trial_latest)
-    return preview_collection(services, experiment_id, *numbers)
+    return preview_collection(
+        services, experiment_id, *numbers, delete_experiment=delete_experiment
+    )
 
 
 @router.get("/experiments/{experiment_id}/unrecorded-checkpoints")
@@ -172,14 +203,19 @@ def delete_tensorboard(
     return answer_response(answer)
 
 
+def _change_pin(
+    services: Services,
+    request: IdempotentRequest,
+    change: Callable[[PinExtraWrites], PinChange],
+) -> Response:
+    """Change a pin once, and answer what keeps its checkpoint now."""
+
+    def effect(extra_writes: ExtraWrites) -> object:
+        return _pin_reply(change(lambda changed: extra_writes(_pin_reply(changed))))
+
+    return answer_response(request.execute(services, effect, lambda reply: CheckpointPin(**reply)))
+
+
 def _pin_reply(change: PinChange) -> dict[str, Any]:
     holders = checkpoints.pin_holders(change.pin)
     return CheckpointPin(uuid=change.uuid, **holders.model_dump()).model_dump()
-
-
-def _pin_writes(extra_writes: ExtraWrites) -> PinExtraWrites:
-    return lambda change: extra_writes(_pin_reply(change))
-
-
-def _pin_from_reply(reply: dict[str, Any]) -> CheckpointPin:
-    return CheckpointPin(**reply)

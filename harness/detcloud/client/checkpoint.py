@@ -6,7 +6,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from detcloud.client.records import CheckpointFile, CheckpointHolders, CheckpointPin, FileFinding
+from detcloud.client.records import (
+    CheckpointFile,
+    CheckpointHolders,
+    CheckpointPin,
+    DeletionPreview,
+    FileFinding,
+)
 from detcloud.client.resource import Field, Resource
 
 
@@ -44,6 +50,11 @@ class Checkpoint(Resource):
                 something keeps it: another experiment, a model version or a pin.
         """
         self.data = self._client.delete(f"/checkpoints/{self.uuid}")
+
+    def preview_deletion(self) -> DeletionPreview:
+        """The files and bytes that `delete` would delete, and why it would be refused if so."""
+        preview: DeletionPreview = self._client.get(f"/checkpoints/{self.uuid}/deletion")
+        return preview
 
     def pin(self) -> CheckpointPin:
         """Keeps the checkpoint until `unpin`, whatever is collected; returns what keeps it."""
@@ -94,6 +105,8 @@ class Checkpoint(Resource):
 
         `on_progress` gets the bytes that were read and the bytes in all.
 
+        It changes nothing: where a checkpoint is DAMAGED and every file OK, `clear_damage` says so.
+
         Raises:
             DetcloudError: the checkpoint is deleted, its list of files is damaged, or its store
                 does not answer.
@@ -102,3 +115,12 @@ class Checkpoint(Resource):
 
         tell = on_progress or (lambda done, total: None)
         return verify_files(self._client.http, self.files(), tell, self.files)
+
+    def clear_damage(self) -> None:
+        """Takes back that the checkpoint is damaged, once `verify` has found every file OK.
+
+        Raises:
+            detcloud.shared.http.ApiError: the experiment is another user's, or the cluster finds a
+                file missing or of another size.
+        """
+        self.data = self._client.delete(f"/checkpoints/{self.uuid}/damage")

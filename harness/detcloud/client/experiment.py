@@ -203,6 +203,13 @@ class Experiment(Resource):
         )
         return preview
 
+    def preview_deletion(self) -> CollectionPreview:
+        """Checkpoints that deleting the experiment would delete; it is refused if any is kept."""
+        preview: CollectionPreview = self._client.get(
+            self._path("checkpoint-gc"), delete_experiment=True
+        )
+        return preview
+
     def trials(
         self,
         limit: int | None = None,

@@ -275,13 +275,31 @@ class FileFinding(TypedDict):
 
 
 class CollectionPreview(TypedDict):
-    """Checkpoints that a collection would delete and keep; `delete` lists the first 500."""
+    """Checkpoints that a collection would delete and keep; `delete` lists the first 500.
+
+    `delete_files` counts manifests as well, and `delete_seconds` is how long so many take at the
+    cluster's limit.
+    """
 
     delete: list[dict[str, Any]]
     delete_count: int
+    delete_files: int
     delete_bytes: int
+    delete_seconds: int
     keep_count: int
     keep_bytes: int
+
+
+class DeletionPreview(TypedDict):
+    """The effect that the deletion of a checkpoint would have; `problem` says why it would be
+    refused, "" if it would not.
+    """
+
+    uuid: str
+    delete_files: int
+    delete_bytes: int
+    delete_seconds: int
+    problem: str
 
 
 class CostItem(TypedDict):

@@ -167,7 +167,7 @@ class CheckpointContext:
             if directory is None:
                 return Sources()
             if asynchronous:
-                return link_sources(Path(directory), selector, growing)
+                return link_sources(Path(directory), selector, growing, self._spec)
             return list_sources(Path(directory), selector)
 
         self.wait()

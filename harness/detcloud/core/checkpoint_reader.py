@@ -13,6 +13,7 @@ from typing import Any
 
 from detcloud.core.checkpoint_writer import Selector, size_and_sha256
 from detcloud.core.manifest import parse_manifest
+from detcloud.shared.bucket_errors import NoSuchBucket
 from detcloud.shared.checkpoint_limits import MANIFEST
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_directory import CheckpointReference, Reporter
@@ -98,13 +99,13 @@ class CheckpointReader:
             of_trial = "/".join(self.reference.path.split("/")[:2])
             # A mount that is missing looks like an empty folder.
             return _is_there(root / of_trial) is True and _is_there(root / key) is False
-        if isinstance(error, KeyNotFound):
-            return True
-        # S3 refuses what is not there to whoever may list a folder alone: the list tells.
+        # S3 refuses what is not there to whoever may list a folder alone: the list tells. It tells
+        # as well that a bucket is gone, which some stores call a missing file.
         try:
             return key not in self._store.list(self.reference.path)
-        except StorageError:
-            return False
+        except StorageError as refusal:
+            is_gone = isinstance(refusal.__cause__, NoSuchBucket)
+            return isinstance(error, KeyNotFound) and not is_gone
 
 
 def report_damage(

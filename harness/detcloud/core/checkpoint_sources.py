@@ -8,6 +8,7 @@ checkpoint of two moments would be none.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import tempfile
@@ -19,7 +20,7 @@ from typing import Any
 from detcloud.core.checkpoint_writer import Selector, files_to_store, size_and_sha256
 from detcloud.core.shards import Shard
 from detcloud.shared.errors import DetcloudError
-from detcloud.shared.trial_directory import to_json_value
+from detcloud.shared.trial_directory import TrialSpec, to_json_value
 from detcloud.storage import StorageError
 
 Stamp = tuple[int, int]
@@ -63,13 +64,16 @@ def list_sources(directory: Path, selector: Selector | None = None) -> Sources:
     return Sources(files_to_store(directory, selector))
 
 
-def link_sources(directory: Path, selector: Selector | None, growing: Selector | None) -> Sources:
+def link_sources(
+    directory: Path, selector: Selector | None, growing: Selector | None, spec: TrialSpec
+) -> Sources:
     """The wanted files as they are now, as links, and as copies those that `growing` takes.
 
-    Errors as for `list_sources`.
+    What earlier runs of the trial left beside the directory is removed: a process that was killed
+    by force could not do it. Errors as for `list_sources`.
     """
     found = list_sources(directory, selector).files
-    folder = _new_folder(directory)
+    folder = _new_folder(directory, spec)
     files = {name: Path(folder.name, name) for name in found}
     try:
         for name, source in found.items():
@@ -99,12 +103,34 @@ def describe_shard(sources: Sources, metadata: dict[str, Any] | None) -> Shard:
         return Shard(failure=str(error))
 
 
-def _new_folder(directory: Path) -> tempfile.TemporaryDirectory[str]:
+def _new_folder(directory: Path, spec: TrialSpec) -> tempfile.TemporaryDirectory[str]:
     """A folder on the directory's file system, beside it; where none can be, the machine's own."""
+    parent = directory.absolute().parent
     try:
-        return tempfile.TemporaryDirectory(prefix=f".{_PREFIX}", dir=directory.absolute().parent)
+        _remove_abandoned_folders(parent, spec)
+        prefix = f".{_owner_prefix(spec)}{spec.epoch}-"
+        return tempfile.TemporaryDirectory(prefix=prefix, dir=parent)
     except OSError:
         return tempfile.TemporaryDirectory(prefix=_PREFIX)
+
+
+def _remove_abandoned_folders(parent: Path, spec: TrialSpec) -> None:
+    """Remove the links of earlier runs of this trial. A run that has lost its trial and still lives
+    fails to store what it had there, which counts for nothing.
+    """
+    prefix = f".{_owner_prefix(spec)}"
+    with os.scandir(parent) as found:
+        names = [it.name for it in found if it.name.startswith(prefix)]
+    for name in names:
+        epoch = name.removeprefix(prefix).partition("-")[0]
+        if epoch.isdecimal() and int(epoch) < spec.epoch:
+            shutil.rmtree(parent / name, ignore_errors=True)
+
+
+def _owner_prefix(spec: TrialSpec) -> str:
+    """The beginning of the names of a trial's folders: several clusters may share a file system."""
+    cluster = hashlib.sha256(spec.cluster_id.encode()).hexdigest()[:8]
+    return f"{_PREFIX}{cluster}-{spec.trial_id}."
 
 
 def _link(source: Path, link: Path, *, is_growing: bool) -> None:

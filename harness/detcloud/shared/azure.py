@@ -19,7 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from detcloud.shared.azure_place import AzurePlace, is_azures_own
-from detcloud.shared.bucket_errors import BucketError, NoSuchBucket, NoSuchKey
+from detcloud.shared.bucket_errors import (
+    BUSY_STATUSES,
+    BucketError,
+    NoSuchBucket,
+    NoSuchKey,
+    StoreBusy,
+)
 from detcloud.shared.http import backoff_seconds
 from detcloud.shared.transfers import (
     PART_BYTES,
@@ -224,7 +230,8 @@ class AzureContainer:
             remedy = f"; {_REMEDIES[code]}" if code in _REMEDIES else ""
             # Behind its first line there are the request's number and time.
             said = f"{error.status_code} {code} {str(error.message).partition(chr(10))[0]}"
-            raise BucketError(f"{key!r:.200} in {self.place}: {said}{remedy}") from error
+            kind = StoreBusy if error.status_code in BUSY_STATUSES else BucketError
+            raise kind(f"{key!r:.200} in {self.place}: {said}{remedy}") from error
         except AzureError as error:
             raise BucketError(f"{key!r:.200} in {self.place}: {error}") from error
 

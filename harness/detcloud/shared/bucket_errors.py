@@ -1,5 +1,8 @@
 """The errors of requests to a bucket, whichever store it is in."""
 
+BUSY_STATUSES = (429, 503)
+"""The HTTP statuses by which stores ask for fewer requests: S3's SlowDown is a 503."""
+
 
 class BucketError(OSError):
     """The bucket cannot be used, or refused a request; the message is for users."""
@@ -11,6 +14,10 @@ class NoSuchBucket(FileNotFoundError, BucketError):
 
 class AccessDenied(BucketError):
     """The credentials may not do that with the key."""
+
+
+class StoreBusy(BucketError):
+    """The store asks for fewer requests, also after repeats with pauses that grow."""
 
 
 class WriteConflict(BucketError):

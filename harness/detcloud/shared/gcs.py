@@ -21,13 +21,21 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from detcloud.shared.bucket_errors import AccessDenied, BucketError, NoSuchBucket, NoSuchKey
+from detcloud.shared.bucket_errors import (
+    BUSY_STATUSES,
+    AccessDenied,
+    BucketError,
+    NoSuchBucket,
+    NoSuchKey,
+    StoreBusy,
+)
 from detcloud.shared.http import backoff_seconds
 from detcloud.shared.transfers import fetch_parts, split_parts
 
 PART_BYTES = 16 << 20
 ATTEMPTS_MAX = 6
 SECONDS_MAX = 60
+REPEATED_SECONDS_MAX = 15.0
 
 _BLOCK_BYTES = 256 * 1024
 _TOKEN = "detcloud-put"
@@ -167,10 +175,13 @@ class GcsBucket:
     def delete(self, key: str) -> None:
         """Remove an object; one that is gone already is no error."""
         from google.api_core.exceptions import NotFound
+        from google.cloud.storage.retry import DEFAULT_RETRY
 
+        # Who deletes much wants to know soon that the store is asked for too much.
+        retry = DEFAULT_RETRY.with_timeout(REPEATED_SECONDS_MAX)
         with self._translate_errors(key):
             try:
-                self._blob(key).delete(timeout=SECONDS_MAX)
+                self._blob(key).delete(timeout=SECONDS_MAX, retry=retry)
             except NotFound as error:
                 if _NO_BUCKET in str(error):
                     raise
@@ -317,7 +328,7 @@ class GcsBucket:
 
     @contextmanager
     def _translate_errors(self, key: str) -> Iterator[None]:
-        from google.api_core.exceptions import GoogleAPICallError
+        from google.api_core.exceptions import GoogleAPICallError, RetryError
         from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
         from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
         from requests import RequestException
@@ -329,6 +340,11 @@ class GcsBucket:
             raise BucketError(text) from error
         except GoogleAPICallError as error:
             raise self._bucket_error(key, error.code, str(error.message)) from error
+        except RetryError as error:
+            # What the last of its repeats was answered.
+            last = error.cause
+            text = str(getattr(last, "message", last))
+            raise self._bucket_error(key, getattr(last, "code", None), text) from error
         except InvalidResponse as error:
             raise self._bucket_error(key, error.response.status_code, str(error)) from error
         except (DataCorruption, GoogleAuthError, RequestException) as error:
@@ -340,7 +356,7 @@ class GcsBucket:
         message = f"{key!r:.200} in {self.place}: {status} {text}"
         if status == 403:
             return AccessDenied(f"{message}; the credentials may not do that in this bucket")
-        return BucketError(message)
+        return StoreBusy(message) if status in BUSY_STATUSES else BucketError(message)
 
 
 def _generation(answer: Any) -> str | None:

@@ -21,7 +21,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from detcloud.shared.bucket_errors import BucketError, NoSuchBucket, NoSuchKey, WriteConflict
+from detcloud.shared.bucket_errors import (
+    BUSY_STATUSES,
+    BucketError,
+    NoSuchBucket,
+    NoSuchKey,
+    StoreBusy,
+    WriteConflict,
+)
 from detcloud.shared.bucket_place import BucketPlace
 from detcloud.shared.http import backoff_seconds
 from detcloud.shared.transfers import (
@@ -375,7 +382,11 @@ class Bucket:
         if code == "NoSuchKey":
             return NoSuchKey(f"there is nothing under {self._key_prefix}{key} in {self.place.name}")
         remedy = f"; {_REMEDIES[code]}" if code in _REMEDIES else ""
-        kind = WriteConflict if _is_conflict(error) else BucketError
+        kind = BucketError
+        if _is_conflict(error):
+            kind = WriteConflict
+        elif _http_status(error) in BUSY_STATUSES:
+            kind = StoreBusy
         return kind(f"{key!r:.200} in {self.place}: {error}{remedy}")
 
 
@@ -467,7 +478,8 @@ def _error_code(error: Any) -> str:
 
 
 def _http_status(error: Any) -> int:
-    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    answered = getattr(error, "response", {}) or {}
+    return int(answered.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
 def _is_conflict(error: Any) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from detcloud.shared.bucket_errors import BucketError
+from detcloud.shared.bucket_errors import BUSY_STATUSES, BucketError, StoreBusy
 from detcloud.shared.http import backoff_seconds
 
 ATTEMPTS_MAX = 6
@@ -27,6 +27,7 @@ _BLOCK_BYTES = 1 << 20
 _ANSWER_BYTES_MAX = 64 << 20
 # What a namenode says that another one, or the same one later, may not say.
 _ELSEWHERE = frozenset({"StandbyException", "RetriableException", "SafeModeException"})
+_TOO_BUSY = "RetriableException"
 _BUSY = (429, 500, 502, 503, 504)
 _LOST = (OSError, HTTPException)
 
@@ -40,7 +41,13 @@ class HdfsError(BucketError):
 
 
 class _NodeAway(Exception):
-    """A node cannot answer now; another one may, or the same one later."""
+    """A node cannot answer now; another one may, or the same one later. `is_busy`: it has too many
+    requests.
+    """
+
+    def __init__(self, message: str, *, is_busy: bool = False) -> None:
+        super().__init__(message)
+        self.is_busy = is_busy
 
 
 class WebHdfsClient:
@@ -142,6 +149,7 @@ class WebHdfsClient:
         failures = 0
         while True:
             said: list[str] = []
+            is_busy = False
             first = self._namenodes.index(self._active)
             for namenode in (*self._namenodes[first:], *self._namenodes[:first]):
                 try:
@@ -150,9 +158,11 @@ class WebHdfsClient:
                     return answered
                 except _NodeAway as problem:
                     said.append(f"{namenode}: {problem}")
+                    is_busy = is_busy or problem.is_busy
             failures += 1
             if failures >= ATTEMPTS_MAX:
-                raise BucketError(f"no namenode answers: {'; '.join(said)}")
+                kind = StoreBusy if is_busy else BucketError
+                raise kind(f"no namenode answers: {'; '.join(said)}")
             time.sleep(backoff_seconds(failures))
 
 
@@ -184,7 +194,8 @@ def _raise_for_error(status: int, content: bytes, path: str) -> None:
     # Behind its first line there is where in Hadoop's code it was raised.
     first, *_ = str(said.get("message") or "").splitlines() or [""]
     if kind in _ELSEWHERE or (not kind and status in _BUSY):
-        raise _NodeAway(f"{status} {kind} {first}".strip())
+        is_busy = status in BUSY_STATUSES or kind == _TOO_BUSY
+        raise _NodeAway(f"{status} {kind} {first}".strip(), is_busy=is_busy)
     remedy = ""
     if status == 401:
         remedy = "; it wants to know who asks by Kerberos, which is not spoken here"

@@ -12,9 +12,12 @@ from control_plane.actors.messages.trial import (
     AllocationExited,
     CheckpointDamageReported,
     CheckpointDeletionRequested,
+    CheckpointFilesDeleted,
     CheckpointHandedOver,
+    CheckpointVerified,
     LengthReached,
     SlotsAssigned,
+    TrialKillRequested,
     ValidationReported,
     WorkAssigned,
 )
@@ -213,3 +216,68 @@ def test_a_copy_hears_only_of_the_checkpoint_that_its_parent_gave_it() -> None:
     (damage,) = actor.state.recent_damages
     assert (damage.trial_id, damage.steps, damage.instead) == (3, 70, "")
     assert addresses.trial(3) not in {send.to for send in actor.sent}
+
+
+def test_a_mark_that_is_taken_back_brings_a_waiting_trial_back_to_its_checkpoint(
+    actor: ActorHarness,
+) -> None:
+    actor.deliver(damage_of(2, 30, 20, 10), failure_of(2))
+    assert actor.state.allocation.places == ()
+    assert actor.deliver(CheckpointVerified(uuid(30))) == "COMPLETED"
+    assert actor.reasons == [f"the next run begins from checkpoint {uuid(30)} at batch 30"]
+    assert (record_of(actor, 30).state, record_of(actor, 30).damage) == ("COMPLETED", "")
+    state = actor.state
+    assert (state.checkpoint, state.steps) == (checkpoint_reported(30).checkpoint, 30)
+    assert state.allocation.from_steps == 30
+    # Again, and late, it says how it is and changes nothing.
+    assert actor.deliver(CheckpointVerified(uuid(30))) == "COMPLETED"
+    assert actor.state == state
+    # What is found damaged once more is marked once more.
+    actor.deliver(places_of(3), damage_of(3, 30, 20, 10))
+    assert record_of(actor, 30).state == "DAMAGED"
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_run_that_began_from_the_one_before_goes_on_from_there(
+    actor: ActorHarness, failed: bool
+) -> None:
+    actor.deliver(damage_of(2, 30, 20, 10))
+    if failed:
+        # The run that found the damage has ended, and another has begun from batch 20.
+        actor.deliver(failure_of(2), places_of(3))
+    before = actor.state
+    assert actor.deliver(CheckpointVerified(uuid(30))) == "COMPLETED"
+    assert record_of(actor, 30).state == "COMPLETED"
+    assert actor.state == before
+    if failed:
+        # Its own checkpoint counts, and its report of damage is of what it began from.
+        actor.deliver(damage_of(3, 20, 10))
+        assert record_of(actor, 20).state == "DAMAGED"
+        assert actor.state.checkpoint == checkpoint_reported(10).checkpoint
+
+
+def test_an_older_checkpoint_that_is_whole_again_is_not_gone_back_to(actor: ActorHarness) -> None:
+    actor.deliver(damage_of(2, 30, 20, 10), failure_of(2), places_of(3))
+    actor.deliver(checkpoint_reported(40, epoch=3), AllocationExited(3, "preempted"))
+    before = actor.state
+    assert actor.deliver(CheckpointVerified(uuid(30))) == "COMPLETED"
+    assert actor.state == before
+
+
+def test_an_ended_trial_that_is_continued_begins_from_what_is_whole_again(
+    actor: ActorHarness,
+) -> None:
+    actor.deliver(damage_of(2, 30, 20, 10), TrialKillRequested(), AllocationExited(2, "killed"))
+    assert actor.state.status.is_final
+    actor.deliver(CheckpointVerified(uuid(30)))
+    assert actor.state.checkpoint == checkpoint_reported(30).checkpoint
+    assert actor.state.status.is_final
+
+
+def test_what_is_deleted_or_unknown_is_not_taken_back(actor: ActorHarness) -> None:
+    actor.deliver(damage_of(2, 30, 20, 10), CheckpointDeletionRequested((uuid(30),)))
+    assert actor.deliver(CheckpointVerified(uuid(30))) == "DELETING"
+    actor.deliver(CheckpointFilesDeleted((uuid(30),)))
+    assert actor.deliver(CheckpointVerified(uuid(30))) == "DELETED"
+    assert actor.deliver(CheckpointVerified(uuid(99))) == ""
+    assert record_of(actor, 30).state == "DELETED"

@@ -32,6 +32,13 @@ def delete(cluster: Cluster, path: str, key: str | None = None) -> Answer:
     return call(cluster.app, "DELETE", V1 + path, token=TOKENS[Role.USER], headers=headers)
 
 
+def set_limit(cluster: Cluster, limit: str) -> Answer:
+    """Applies a cluster configuration with that limit of deletions."""
+    content = {"config": f"checkpoint_deletions_per_second: {limit}", "dry_run": False}
+    path = f"{V1}/cluster/configuration"
+    return call(cluster.app, "PUT", path, token=TOKENS[Role.ADMIN], content=content)
+
+
 def collect(cluster: Cluster) -> None:
     """Lets the tick pass until nothing is left to collect."""
     services = cluster.services
@@ -63,7 +70,8 @@ def test_a_preview_shows_what_would_go_and_changes_nothing(cluster: Cluster, age
     assert [item["steps_completed"] for item in preview["delete"]] == [4]
     # "weights of 4" has 12 bytes, as each of the others has.
     counts = {"delete_count": 1, "delete_bytes": 12, "keep_count": 3, "keep_bytes": 36}
-    assert counts.items() <= preview.items()
+    # One file and a manifest, at 100 a second.
+    assert {**counts, "delete_files": 2, "delete_seconds": 1}.items() <= preview.items()
     query = "save_experiment_best=3&save_trial_best=0&save_trial_latest=0"
     preview = cluster.get(f"/experiments/1/checkpoint-gc?{query}").json
     assert preview["delete_count"] == 0
@@ -72,6 +80,40 @@ def test_a_preview_shows_what_would_go_and_changes_nothing(cluster: Cluster, age
     # The best of all is 2; 6 and that of trial 2 are what their trials would go on from.
     assert [item["uuid"] for item in preview["delete"]] == [UUIDS[1]]
     assert [state for _, state in states(cluster)] == ["COMPLETED"] * 4
+
+
+def test_a_preview_of_a_deletion_says_how_much_and_how_long(cluster: Cluster, agent: Agent) -> None:
+    path = f"/checkpoints/{UUIDS[1]}/deletion"
+    counts = {"uuid": UUIDS[1], "delete_files": 2, "delete_bytes": 12, "problem": ""}
+    assert cluster.get(path).json == {**counts, "delete_seconds": 1}
+    assert set_limit(cluster, "1").status == 200
+    assert cluster.get(path).json["delete_seconds"] == 2
+    latest = cluster.get(f"/checkpoints/{UUIDS[2]}/deletion").json
+    assert latest["problem"] == "its trial has not ended and needs it"
+    assert cluster.post(f"/checkpoints/{UUIDS[0]}/pin", {}).status == 200
+    assert "pinned it" in cluster.get(f"/checkpoints/{UUIDS[0]}/deletion").json["problem"]
+    assert delete(cluster, f"/checkpoints/{UUIDS[1]}").status == 200
+    gone = {"delete_files": 0, "delete_bytes": 0, "delete_seconds": 0}
+    assert gone.items() <= cluster.get(path).json.items()
+
+
+def test_a_preview_of_an_experiments_deletion_has_all_of_it(cluster: Cluster, agent: Agent) -> None:
+    kill(cluster, agent)
+    collect(cluster)
+    path = "/experiments/1/checkpoint-gc?delete_experiment=true"
+    # Trial 1 keeps 2 and 6, and trial 2 its own: each a file and a manifest.
+    counts = {"delete_count": 3, "delete_files": 6, "keep_count": 0}
+    assert counts.items() <= cluster.get(path).json.items()
+    assert cluster.post(f"/checkpoints/{UUIDS[0]}/pin", {}).status == 200
+    counts = {"delete_count": 2, "delete_files": 4, "keep_count": 1}
+    assert counts.items() <= cluster.get(path).json.items()
+
+
+def test_a_limit_that_is_none_is_refused(cluster: Cluster) -> None:
+    for limit in ("0", "-1", "10001", "1.5", "many"):
+        answer = set_limit(cluster, limit)
+        assert answer.status == 422, limit
+        assert "checkpoint_deletions_per_second" in answer.body.decode()
 
 
 def test_a_preview_refuses_numbers_that_are_none(cluster: Cluster, agent: Agent) -> None:

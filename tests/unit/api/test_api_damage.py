@@ -5,10 +5,13 @@ from typing import Any
 
 import pytest
 
-from control_plane.access.principals import Role
+from control_plane.access.principals import Principal, Role
+from control_plane.errors import Code, RequestError
+from control_plane.usecases.checkpoint_damage import clear_damage
+from control_plane.usecases.idempotency import no_extra_writes
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster
-from tests.unit.api.exchange import call
+from tests.unit.api.exchange import Answer, call
 from tests.unit.api.test_api_collection import UUIDS, collect, delete, states
 from tests.unit.queries.test_queries_trials import checkpoint
 
@@ -154,3 +157,49 @@ def test_a_report_about_another_trials_checkpoint_marks_nothing(
     report_damage(agent, "1.2", OTHERS)
     report_damage(agent, "2.1", THIRD)
     assert [state for _, state in states(cluster)] == ["COMPLETED"] * 4
+
+
+def take_back(cluster: Cluster, uuid: str, role: Role = Role.USER) -> Answer:
+    path = f"{V1}/checkpoints/{uuid}/damage"
+    return call(cluster.app, "DELETE", path, token=TOKENS[role])
+
+
+def test_a_mark_is_taken_back_where_the_files_are_right(cluster: Cluster, agent: Agent) -> None:
+    report_damage(agent, "1.2", THIRD)
+    agent.report("1.2", {"kind": "exited", "reason": "errored", "code": 1}, writer="agent")
+    file = cluster.checkpoints / f"1/1/1/{THIRD}/weights.bin"
+    content = file.read_bytes()
+    file.write_bytes(content[:-1])
+    refused = take_back(cluster, THIRD)
+    assert refused.status == 409
+    assert f"weights.bin has {len(content) - 1} bytes there" in refused.body.decode()
+    file.unlink()
+    assert "weights.bin is not there" in take_back(cluster, THIRD).body.decode()
+    assert cluster.get(f"/checkpoints/{THIRD}").json["state"] == "DAMAGED"
+    file.write_bytes(content)
+    answer = take_back(cluster, THIRD[:8])
+    assert (answer.status, answer.json["state"], answer.json["damage"]) == (200, "COMPLETED", "")
+    assert take_back(cluster, THIRD).status == 200
+    # Rules count it again: it has the best loss and is the latest, so that 2 goes. The run that
+    # has slots already begins from 4.
+    preview = cluster.get("/experiments/1/checkpoint-gc").json
+    assert [item["steps_completed"] for item in preview["delete"]] == [2]
+    assert cluster.get("/trials/1").json["latest_checkpoint"] == SECOND
+    history = cluster.get("/experiments/1/history").json["items"]
+    [said] = [item for item in history if "is not damaged" in item["text"]]
+    assert said["text"].startswith(f"checkpoint {THIRD[:8]} is not damaged: all its files were")
+    named = f"source_checkpoint_uuid: {THIRD}"
+    assert cluster.create(CONFIG.replace("metric: loss", f"metric: loss, {named}")).status == 201
+
+
+def test_only_the_owner_or_an_admin_takes_a_mark_back(cluster: Cluster, agent: Agent) -> None:
+    report_damage(agent, "1.2", THIRD)
+    other = Principal("eve", Role.USER)
+    with pytest.raises(RequestError, match="only they or an admin take back") as refused:
+        clear_damage(cluster.services, THIRD, other, no_extra_writes)
+    assert refused.value.code is Code.FORBIDDEN
+    assert take_back(cluster, THIRD, Role.ADMIN).json["state"] == "COMPLETED"
+    assert delete(cluster, f"/checkpoints/{SECOND}").status == 409
+    delete(cluster, f"/checkpoints/{THIRD}")
+    gone = take_back(cluster, THIRD)
+    assert (gone.status, gone.code) == (404, "not_found")

@@ -34,11 +34,11 @@ class MemoryFiles:
         self._shelf = shelf
         self._files = memory_store.shelves.setdefault(shelf, {})
 
-    def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[None]:
+    def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[int]:
         check_parts(parts)
         for key in [key for key in self._files if key.startswith("/".join((*parts, "")))]:
             del self._files[key]
-            yield
+            yield 1
 
     def sync_folder(self, parts: tuple[str, ...]) -> None:
         pass

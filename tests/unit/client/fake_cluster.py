@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import yaml
 
 from tests.unit.client import fake_costs, fake_measures
+from tests.unit.client.fake_collection import collection_preview, deletion_preview
 from tests.unit.client.fake_machines import FakeMachines
 from tests.unit.client.fake_queue import FakeQueue
 from tests.unit.client.fake_refusal import Item, Refusal, page
@@ -124,9 +125,11 @@ class FakeCluster:
             if not found[2]:
                 experiment["state"] = "DELETING"
             return dict(experiment)
-        if found := re.fullmatch(r"/checkpoints/([^/]+)", path):
+        if found := re.fullmatch(r"/checkpoints/([^/]+)(/damage)?", path):
             checkpoint = self._checkpoint(found[1])
-            checkpoint["state"] = "DELETING"
+            if found[2] and checkpoint.get("owner", "ada") != "ada":
+                raise Refusal(403, "forbidden", f"experiment 1 is {checkpoint['owner']}'s")
+            checkpoint["state"] = "COMPLETED" if found[2] else "DELETING"
             return dict(checkpoint)
         return self.machines.delete(path)
 
@@ -150,7 +153,10 @@ class FakeCluster:
                 r"/experiments/(\d+)/unrecorded-checkpoints",
                 lambda id: page(self.unrecorded, query),
             ),
-            (r"/experiments/(\d+)/checkpoint-gc", lambda id: self._collection(query)),
+            (
+                r"/experiments/(\d+)/checkpoint-gc",
+                lambda id: collection_preview(self.checkpoints, query),
+            ),
             (r"/experiments/(\d+)/history", lambda id: page(self._history(int(id), query), query)),
             (r"/experiments/(\d+)/replay", lambda id: page(self._replay(int(id)), query)),
             (
@@ -179,6 +185,10 @@ class FakeCluster:
             (r"/models/\w+/versions/(\d+)", lambda number: self.versions[int(number)]),
             (r"/checkpoints/([^/]+)", lambda prefix: self._checkpoint(prefix)),
             (r"/checkpoints/([^/]+)/files", lambda uuid: page(self.files[uuid], query)),
+            (
+                r"/checkpoints/([^/]+)/deletion",
+                lambda uuid: deletion_preview(self._checkpoint(uuid)),
+            ),
             (r"/checkpoints/([^/]+)/storage", lambda uuid: self.places[uuid]),
         ]
         for pattern, route in routes:
@@ -354,17 +364,6 @@ class FakeCluster:
             and query.get("name", "") in item["name"]
             and query.get("label") in (None, *item["labels"])
         ]
-
-    def _collection(self, query: Item) -> Item:
-        kept = int(query.get("save_trial_latest", 1))
-        gone = self.checkpoints[kept:]
-        return {
-            "delete": gone[:500],
-            "delete_count": len(gone),
-            "delete_bytes": sum(item["size_bytes"] for item in gone),
-            "keep_count": len(self.checkpoints) - len(gone),
-            "keep_bytes": sum(item["size_bytes"] for item in self.checkpoints[:kept]),
-        }
 
     def _history(self, number: int, query: Item) -> list[Item]:
         actors = [

@@ -219,7 +219,7 @@ def test_a_store_that_fails_is_tried_again_and_again(
 def test_one_folder_that_cannot_be_removed_holds_up_no_other(
     cluster: CollectionCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def deny_trial_1(root: Path, parts: tuple[str, ...], *, prune: bool) -> Iterator[None]:
+    def deny_trial_1(root: Path, parts: tuple[str, ...], *, prune: bool) -> Iterator[int]:
         if parts[:2] == ("1", "1"):
             raise PermissionError(errno.EACCES, "denied")
         return remove_folder(root, parts, prune=prune)

@@ -165,3 +165,31 @@ def test_the_ranks_upload_their_folders_behind_and_hear_of_one_that_cannot(
         manifest = json.loads(manifests[0].read_text())
         assert set(manifest["files"]) == {"metadata.json", "weights0", "weights2"}
         assert manifest["steps_completed"] == 7
+
+
+def test_what_a_killed_run_left_goes_when_the_next_run_of_the_trial_uploads(
+    uploads: Uploads, tmp_path: Path
+) -> None:
+    beside = uploads.folder.parent
+
+    def folders() -> set[str]:
+        return {it.name for it in beside.iterdir() if it.name.startswith(".detcloud-upload-")}
+
+    def uploads_of(**fields: Any) -> core.CheckpointContext:
+        spec = TrialSpec(cluster_id="local", **fields)
+        return core.CheckpointContext(spec, uploads.store, uploads._report, on_cluster=True)
+
+    uploads.start()
+    (left,) = folders()
+    metadata = {"steps_completed": 8}
+    # Neither another trial's run, nor another cluster's, nor an earlier one takes it away.
+    for fields in ({"trial_id": 22, "epoch": 9}, {"trial_id": 2, "epoch": 2}):
+        other = uploads_of(**fields)
+        other.upload(uploads.folder, metadata, asynchronous=True)
+        assert left in folders()
+    uploads_of(trial_id=2, epoch=4).upload(uploads.folder, metadata, asynchronous=True)
+    assert left not in folders()
+    # What is being uploaded by runs that are not over is there: of trial 22, and of this one.
+    assert len(folders()) == 2
+    assert (uploads.folder / "weights").read_text() == "one"
+    uploads.store.may_store.set()

@@ -1,5 +1,6 @@
 """The steps of a tick: none holds up another."""
 
+import json
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
@@ -7,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from control_plane.engine.engine import Engine
+from control_plane.queries.cluster_configuration import SHARED_CONFIG
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Expect, Key, Put
 from lambdas.aws import adapters as aws_adapters
@@ -21,6 +23,18 @@ def steps_on(table: MemoryTable) -> TickSteps:
     cluster = Cluster(AwsAdapters())
     cluster.engine = Engine(table, lambda: 1, UNHURRIED)
     return TickSteps(cluster)
+
+
+def test_collections_are_paced_as_the_configuration_in_force_has_it() -> None:
+    table = MemoryTable()
+    cluster = Cluster(AwsAdapters())
+    cluster.engine = Engine(table, lambda: 1, UNHURRIED)
+    pace = cluster.deletion_pace
+    assert pace.limit == 100
+    fields = json.dumps({"checkpoint_deletions_per_second": 7}).encode()
+    table.commit((Put(SHARED_CONFIG, 1, fields, Expect.ABSENT),))
+    pace.refresh_limit()
+    assert pace.limit == 7
 
 
 def failing() -> None:

@@ -3,8 +3,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
-from detcloud.shared import transfers
+from detcloud.shared import azure, gcs, s3, transfers
 from detcloud.shared.bucket_errors import BucketError
 from detcloud.shared.transfers import (
     call_at_once,
@@ -31,6 +33,55 @@ MB = 1 << 20
 def test_parts_are_as_large_as_needed_and_few_in_memory(size: int, part: int, at_once: int) -> None:
     assert part_bytes_of(size, 10_000) == part
     assert parts_at_once(part) == at_once
+
+
+TB = 1 << 40
+# The most bytes of an object, the most parts, and the least and most bytes of one but the last.
+SERVICES = [
+    pytest.param(5 * TB, s3.PARTS_MAX, 10_000, 5 * MB, 5 << 30, id="s3"),
+    # 50,000 blocks of 4,000 MiB are more than any file here.
+    pytest.param(5 * TB, azure.BLOCKS_MAX, 50_000, 1, 4000 * MB, id="azure"),
+]
+
+
+@pytest.mark.parametrize(("most", "allowed", "parts_max", "least", "part_max"), SERVICES)
+def test_every_file_that_a_service_takes_is_cut_as_it_allows(
+    most: int, allowed: int, parts_max: int, least: int, part_max: int
+) -> None:
+    assert allowed <= parts_max
+
+    @settings(deadline=None, derandomize=True, max_examples=60)
+    @given(sizes_up_to(most, parts_max))
+    @example(most)
+    def check(size: int) -> None:
+        part = part_bytes_of(size, allowed)
+        count = max(1, -(-size // part))
+        last = size - (count - 1) * part
+        assert count <= parts_max
+        assert least <= part <= part_max
+        assert 0 <= last <= part
+        # No more is in memory than the limit, or one part where that is larger.
+        assert parts_at_once(part) * part <= max(transfers.MEMORY_BYTES_MAX, part)
+        if count < 200:
+            assert len(list(file_parts(Path("any"), size, part))) == (count if size else 0)
+
+    check()
+
+
+def sizes_up_to(most: int, parts_max: int) -> st.SearchStrategy[int]:
+    """Sizes around whole numbers of parts, at which one part more is needed, and any others."""
+    around = st.builds(
+        lambda parts, part, off: max(0, min(most, parts * part + off)),
+        st.sampled_from([1, 2, parts_max - 1, parts_max, parts_max + 1, 2 * parts_max]),
+        st.sampled_from([5 * MB, 5 * MB + 1, 16 * MB, 100 * MB]),
+        st.integers(-1, 1),
+    )
+    return st.one_of(around, st.integers(0, most))
+
+
+def test_a_stream_is_cut_into_parts_that_google_takes() -> None:
+    # All but the last have a multiple of 256 KiB, and there may be any number of them.
+    assert gcs.PART_BYTES % (256 * 1024) == 0
 
 
 def test_no_more_are_at_work_or_waiting_than_may_be() -> None:

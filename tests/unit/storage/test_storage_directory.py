@@ -18,6 +18,25 @@ def test_a_link_in_the_store_does_not_lead_out_of_it(tmp_path: Path) -> None:
         store.get("out/secret", tmp_path / "copy")
 
 
+def test_links_that_lead_to_each_other_are_an_error_that_names_the_path(tmp_path: Path) -> None:
+    store = DirectoryStore(tmp_path / "store")
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "a").symlink_to("b")
+    (tmp_path / "store" / "b").symlink_to("a")
+    (tmp_path / "source").write_text("x")
+    for use in (
+        lambda: store.get("a/weights", tmp_path / "copy"),
+        lambda: store.put("a/weights", tmp_path / "source"),
+        lambda: store.list("a"),
+        lambda: store.delete("a/weights"),
+    ):
+        with pytest.raises(StorageError, match=f"{tmp_path}/store/a.* links that lead to each"):
+            use()
+    looping = DirectoryStore(tmp_path / "store" / "b" / "root")
+    with pytest.raises(StorageError, match="links that lead to each other"):
+        looping.list("3")
+
+
 def test_nothing_half_written_is_left_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,10 +32,11 @@ from detcloud.cli.rendering.columns import (
 )
 from detcloud.cli.rendering.output import add_output_options, print_items, print_record
 from detcloud.cli.rendering.progress import show_progress
-from detcloud.cli.rendering.quantities import bytes_text, count_text
+from detcloud.cli.rendering.quantities import bytes_text, count_text, deletion_text
 from detcloud.cli.rendering.table import Column, field_column
 from detcloud.client import Checkpoint, Experiment
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.http import ApiError
 
 # As `detcloud.client.direct_download`, which opens stores and is imported by who downloads.
 DOWNLOAD_MODES = ("direct", "master", "auto")
@@ -264,7 +265,22 @@ def verify_checkpoint(arguments: Namespace) -> int:
         print(
             f"checkpoint {checkpoint.uuid} is whole: {count}, {bytes_text(checkpoint.size_bytes)}"
         )
+    if checkpoint.state == "DAMAGED":
+        text = _clear_damage(checkpoint)
+        if arguments.form == "text":
+            print(text)
     return 0
+
+
+def _clear_damage(checkpoint: Checkpoint) -> str:
+    """Take back that a checkpoint is damaged which is whole, and say what came of it."""
+    try:
+        checkpoint.clear_damage()
+    except ApiError as error:
+        if error.code != "forbidden":
+            raise
+        return f"it stays marked as damaged: {error.message}"
+    return f"it was marked as damaged, and is {checkpoint.state} again"
 
 
 def add_uuids_argument(parser: ArgumentParser) -> None:
@@ -301,11 +317,18 @@ def unpin_checkpoints(arguments: Namespace) -> int:
 def add_delete_arguments(parser: ArgumentParser) -> None:
     add_uuids_argument(parser)
     add_yes_option(parser)
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="show how many files it would delete, and how long that takes, only",
+    )
     add_replaced_option(parser, "--glob", instead="a checkpoint is deleted whole")
 
 
 def delete_checkpoints(arguments: Namespace) -> int:
     checkpoints = load_checkpoints(arguments)
+    if arguments.dry_run:
+        return _preview_deletions(checkpoints)
     size = bytes_text(sum(checkpoint.size_bytes for checkpoint in checkpoints))
     if not confirm(f"Delete {count_text(len(checkpoints), 'checkpoint')}, {size}?", arguments):
         print("nothing was deleted")
@@ -317,6 +340,20 @@ def delete_checkpoints(arguments: Namespace) -> int:
     for checkpoint in checkpoints:
         print(f"checkpoint {checkpoint.uuid} is {checkpoint.state}")
     return 0
+
+
+def _preview_deletions(checkpoints: list[Checkpoint]) -> int:
+    """Print what a deletion would delete; return 1 where some of it would be refused."""
+    previews = [checkpoint.preview_deletion() for checkpoint in checkpoints]
+    doomed = [it for it in previews if it["delete_files"] and not it["problem"]]
+    files = sum(it["delete_files"] for it in doomed)
+    size = sum(it["delete_bytes"] for it in doomed)
+    seconds = sum(it["delete_seconds"] for it in doomed)
+    print(f"to delete: {deletion_text(len(doomed), files, size, seconds)}")
+    refused = [it for it in previews if it["problem"]]
+    for it in refused:
+        print(f"checkpoint {it['uuid']} cannot be deleted: {it['problem']}")
+    return int(bool(refused))
 
 
 HANDLERS: Handlers = {

@@ -18,7 +18,12 @@ from detcloud.cli.framework.options import add_yes_option, confirm
 from detcloud.cli.framework.session import add_experiment_argument, load_experiment
 from detcloud.cli.rendering.columns import CHECKPOINT_COLUMNS
 from detcloud.cli.rendering.output import add_output_options, print_items, print_value
-from detcloud.cli.rendering.quantities import bytes_text, count_text, dollars_text
+from detcloud.cli.rendering.quantities import (
+    bytes_text,
+    collection_text,
+    count_text,
+    dollars_text,
+)
 from detcloud.cli.rendering.table import cell_text
 from detcloud.cli.rendering.terminal import sanitize
 from detcloud.client import Experiment
@@ -175,7 +180,13 @@ def add_gc_policy_arguments(parser: ArgumentParser) -> None:
             help=f"keep so many checkpoints, the {which} (default: as it is)",
         )
     add_yes_option(parser)
-    parser.add_argument("--preview", action="store_true", help="show what it would delete, only")
+    parser.add_argument(
+        "--preview",
+        "--dry-run",
+        dest="preview",
+        action="store_true",
+        help="show what it would delete, and how long that takes, only",
+    )
     add_output_options(parser, csv=False)
 
 
@@ -221,8 +232,7 @@ def _print_preview(preview: CollectionPreview, arguments: Namespace) -> None:
     if preview["delete_count"] > len(checkpoints):
         print(f" ... and {preview['delete_count'] - len(checkpoints)} more")
     print(
-        f"to delete: {count_text(preview['delete_count'], 'checkpoint')}, "
-        f"{bytes_text(preview['delete_bytes'])}; "
+        f"to delete: {collection_text(preview)}; "
         f"to keep: {preview['keep_count']}, {bytes_text(preview['keep_bytes'])}"
     )
 

@@ -18,6 +18,7 @@ from detcloud.cli.framework.options import (
 from detcloud.cli.framework.session import add_experiment_argument, connect, load_experiment
 from detcloud.cli.rendering.output import add_output_options, print_value
 from detcloud.cli.rendering.progress import show_progress
+from detcloud.cli.rendering.quantities import collection_text, count_text
 from detcloud.cli.rendering.table import cell_text
 from detcloud.client import Experiment
 from detcloud.shared.http import ApiError
@@ -83,11 +84,18 @@ def add_delete_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-wait", action="store_true", help="do not wait until everything is deleted"
     )
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="show how many checkpoints it would delete, and how long that takes, only",
+    )
 
 
 def delete_experiment(arguments: Namespace) -> int:
     """Delete an experiment; return 0 when it is gone, 1 when its deletion failed."""
     experiment = load_experiment(arguments)
+    if arguments.dry_run:
+        return _preview_deletion(experiment)
     name = cell_text(experiment.data.get("name"))
     question = f"Delete experiment {experiment.id} ({name}) with its checkpoints, logs and metrics?"
     if not confirm(question, arguments):
@@ -103,6 +111,18 @@ def delete_experiment(arguments: Namespace) -> int:
     message = cell_text(experiment.data.get("message"))
     print(f"experiment {experiment.id} is {experiment.state}: {message}")
     return 1
+
+
+def _preview_deletion(experiment: Experiment) -> int:
+    """Print what deleting the experiment would delete; return 1 where it would be refused."""
+    preview = experiment.preview_deletion()
+    print(f"to delete: {collection_text(preview)}, and the logs and metrics")
+    if not experiment.has_ended:
+        print(f"experiment {experiment.id} is {experiment.state}: only ended ones are deleted")
+    if preview["keep_count"]:
+        kept = count_text(preview["keep_count"], "checkpoint")
+        print(f"{kept} must be kept, for others, and the experiment with them")
+    return int(bool(preview["keep_count"]) or not experiment.has_ended)
 
 
 def delete_tensorboard_files(arguments: Namespace) -> int:

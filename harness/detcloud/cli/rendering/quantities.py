@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from detcloud.client.records import CollectionPreview
+
 
 def count_text(number: int, noun: str) -> str:
     """(1, 'step') -> '1 step', (2, 'step') -> '2 steps'."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+_UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
+
+
+def duration_text(seconds: float) -> str:
+    """90 -> '90 s', 150 -> '2.5 min': three digits, in the largest unit of which there are two."""
+    for size, name in _UNITS:
+        if seconds >= 2 * size:
+            return f"{seconds / size:.3g} {name}"
+    return f"{seconds:.3g} s"
 
 
 def bytes_text(size: int) -> str:
@@ -16,6 +32,22 @@ def bytes_text(size: int) -> str:
             return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
         amount /= 1024
     return f"{amount:.1f} TiB"
+
+
+def deletion_text(checkpoints: int, files: int, size: int, seconds: int) -> str:
+    """(2, 6, 2048, 1) -> '2 checkpoints, 6 files, 2.0 KiB, in about 1 s'."""
+    counts = f"{count_text(checkpoints, 'checkpoint')}, {count_text(files, 'file')}"
+    return f"{counts}, {bytes_text(size)}, in about {duration_text(seconds)}"
+
+
+def collection_text(preview: CollectionPreview) -> str:
+    """The checkpoints that a collection would delete, as `deletion_text` has them."""
+    return deletion_text(
+        preview["delete_count"],
+        preview["delete_files"],
+        preview["delete_bytes"],
+        preview["delete_seconds"],
+    )
 
 
 def dollars_text(dollars: float | None) -> str | None:

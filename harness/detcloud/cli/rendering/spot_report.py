@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from detcloud.cli.rendering.quantities import duration_text
 from detcloud.cli.rendering.table import Column, Item, render_table
 
 LINE_CELLS = 72
 MARKET = "spot machines"
 OPTIMUM = "the optimum"
-_UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 def render_spot_report(comparison: Item) -> str:
@@ -18,9 +18,9 @@ def render_spot_report(comparison: Item) -> str:
 
 
 def _heading(comparison: Item) -> str:
-    work = _duration_text(comparison["work_seconds"])
-    deadline = _duration_text(comparison["deadline_seconds"])
-    changeover = _duration_text(comparison["changeover_seconds"])
+    work = duration_text(comparison["work_seconds"])
+    deadline = duration_text(comparison["deadline_seconds"])
+    changeover = duration_text(comparison["changeover_seconds"])
     return (
         f"{work} of work within {deadline},"
         f" {changeover} for a changeover, spot machines there"
@@ -44,7 +44,7 @@ def _timelines(comparison: Item) -> Iterator[str]:
         # The state in the middle of a cell's time; nothing once the work is done.
         line = "".join(course[at : at + 1] or " " for at in _cell_middles(ticks, cells))
         yield f"{name:<{width}}  {line}".rstrip()
-    deadline = _duration_text(comparison["deadline_seconds"])
+    deadline = duration_text(comparison["deadline_seconds"])
     yield f"{'':<{width}}  s spot, D on-demand, . none; {deadline} in all"
 
 
@@ -52,17 +52,10 @@ def _cell_middles(ticks: int, cells: int) -> list[int]:
     return [(2 * cell + 1) * ticks // (2 * cells) for cell in range(cells)]
 
 
-def _duration_text(seconds: float) -> str:
-    for size, name in _UNITS:
-        if seconds >= 2 * size:
-            return f"{seconds / size:.3g} {name}"
-    return f"{seconds:.3g} s"
-
-
 def _duration_column(title: str, name: str) -> Column:
     def duration(policy: Item) -> str | None:
         seconds = policy.get(name)
-        return None if seconds is None else _duration_text(seconds)
+        return None if seconds is None else duration_text(seconds)
 
     return Column(title, duration)
 

@@ -85,7 +85,7 @@ class DirectoryStore:
             raise StorageError(f"{key!r} cannot name a stored file: {STAGING_FOLDER} is taken")
         path = self.root / key
         # A link that someone planted in the store must not lead out of it.
-        if not path.resolve().is_relative_to(self.root.resolve()):
+        if not _real_path(path).is_relative_to(_real_path(self.root)):
             raise StorageError(f"{path} leads out of the store {self.root}")
         return path
 
@@ -105,6 +105,15 @@ def staged_name(key: str) -> str:
     parts = key.split("/")
     checkpoint = f"{parts[CHECKPOINT_PART]}." if len(parts) > CHECKPOINT_PART + 1 else ""
     return f"{checkpoint}{uuid.uuid4().hex}"
+
+
+def _real_path(path: Path) -> Path:
+    """The path without links. Raises StorageError where they lead to each other in a circle."""
+    try:
+        return path.resolve()
+    except RuntimeError:
+        # Later versions of Python than 3.12 leave it to whoever opens the path, with an OSError.
+        raise StorageError(f"{path} has links that lead to each other: remove them") from None
 
 
 def _make_folder_durably(folder: Path) -> None:

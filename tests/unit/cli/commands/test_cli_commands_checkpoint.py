@@ -29,6 +29,28 @@ def test_a_whole_checkpoint_is_told_whole(detcloud: Detcloud) -> None:
     assert [item["state"] for item in found] == ["OK"] * 4
 
 
+def test_a_mark_of_damage_goes_where_every_file_is_right_and_stays_else(
+    fake: FakeCluster, detcloud: Detcloud
+) -> None:
+    fake.checkpoints[0]["state"] = "DAMAGED"
+    fake.objects[f"{UUID}-0"] = b"weightz"
+    assert detcloud("checkpoint", "verify", "1234").code == 1
+    assert fake.checkpoints[0]["state"] == "DAMAGED"
+    fake.objects[f"{UUID}-0"] = CONTENTS["a.pth"]
+    fake.checkpoints[0]["owner"] = "eve"
+    code, out, _ = detcloud("checkpoint", "verify", "1234")
+    assert (code, out.splitlines()[1:]) == (
+        0,
+        ["it stays marked as damaged: experiment 1 is eve's"],
+    )
+    fake.checkpoints[0]["owner"] = "ada"
+    assert detcloud("checkpoint", "verify", "1234").out.splitlines() == [
+        f"checkpoint {UUID} is whole: 4 files, 18 B",
+        "it was marked as damaged, and is COMPLETED again",
+    ]
+    assert fake.checkpoints[0]["state"] == "COMPLETED"
+
+
 def test_each_damaged_and_missing_file_is_named(fake: FakeCluster, detcloud: Detcloud) -> None:
     fake.objects[f"{UUID}-0"] = b"weightz"
     fake.objects[f"{UUID}-1"] = b"x ="

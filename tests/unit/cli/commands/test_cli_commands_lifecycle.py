@@ -154,8 +154,10 @@ def test_a_policy_is_previewed_before_it_deletes(
     asked = detcloud(*policy, "--save-trial-latest", "1")
     assert asked.code == 1
     assert " bb " in asked.out
-    # Two of three files of 1 KiB are beyond the one that is kept.
-    assert "to delete: 2 checkpoints, 2.0 KiB; to keep: 1, 1.0 KiB\n" in asked.out
+    # Two of three files of 1 KiB, and their manifests, are beyond the one that is kept.
+    deleted = "to delete: 2 checkpoints, 4 files, 2.0 KiB, in about 1 s; to keep: 1, 1.0 KiB\n"
+    assert deleted in asked.out
+    assert deleted in detcloud(*policy, "--save-trial-latest", "1", "--dry-run").out
     assert "error: Delete 2 checkpoints: without a terminal it needs --yes" in asked.err
     assert ended_cluster.experiments[0]["save_trial_latest"] == 1
     done = detcloud(*policy, "--save-trial-latest", "2", "--yes")
@@ -164,6 +166,27 @@ def test_a_policy_is_previewed_before_it_deletes(
     document = json.loads(detcloud(*policy, "--preview", "--save-trial-latest", "0", "--json").out)
     assert (document["delete_count"], ended_cluster.experiments[0]["save_trial_latest"]) == (3, 2)
     assert detcloud(*policy).err.startswith("error: say how many to keep: --save-experiment-best")
+
+
+def test_a_dry_run_says_what_a_deletion_takes_and_changes_nothing(
+    ended_cluster: FakeCluster, detcloud: Detcloud
+) -> None:
+    ended_cluster.add_checkpoint("aa", {"f": b"x" * 1024, "g": b""})
+    ended_cluster.add_checkpoint("bb", {"f": b"x" * 1024})
+    text = "to delete: 2 checkpoints, 5 files, 2.0 KiB, in about 1 s, and the logs and metrics\n"
+    assert detcloud("delete", "1", "--dry-run") == (0, text, "")
+    text = "to delete: 2 checkpoints, 5 files, 2.0 KiB, in about 2 s\n"
+    assert detcloud("checkpoint", "delete", "aa", "bb", "--dry-run") == (0, text, "")
+    ended_cluster.checkpoints[0]["pinned"] = True
+    refused = detcloud("checkpoint", "delete", "aa,bb", "--dry-run")
+    assert refused.code == 1
+    assert refused.out.splitlines() == [
+        "to delete: 1 checkpoint, 2 files, 1.0 KiB, in about 1 s",
+        "checkpoint aa cannot be deleted: eve pinned it",
+    ]
+    assert {it["state"] for it in ended_cluster.checkpoints} == {"COMPLETED"}
+    assert ended_cluster.experiments[0]["state"] not in ("DELETING", "DELETED")
+    assert all(method == "GET" for method, _ in ended_cluster.requests)
 
 
 def test_history_is_told_and_replay_compared(

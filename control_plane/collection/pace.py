@@ -1,0 +1,160 @@
+"""The pace of a collection: how many files it may delete in a second, and when the next is due.
+
+It is a token bucket. A file takes one token; the bucket fills at the cluster's limit and holds
+those of one second, or one, so that in T seconds at most limit * (T + 1) files are deleted. A store
+that asks for fewer requests halves the pace, which is whole again within a minute.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from random import Random, SystemRandom
+
+from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles
+from control_plane.config.deletion_limit import DELETIONS_PER_SECOND
+from detcloud.shared.bucket_errors import StoreBusy
+
+BURST_SECONDS = 1.0
+# Added to each pause, so that collectors of several clusters do not call one store in step.
+JITTER_SECONDS_MAX = 0.25
+# A store that is asked for ever rarer deletions is asked for one in so many of the limit at last.
+SLOWEST = 1 / 64
+RECOVERY_SECONDS = 60.0
+BUSY_PAUSE_SECONDS_FIRST = 1.0
+BUSY_PAUSE_SECONDS_MAX = 60.0
+# Refusals in a row after which a removal fails, and is begun again much later.
+BUSY_ANSWERS_MAX = 6
+# Tokens that a clock in fractions of a second may be short of.
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionStep:
+    """A short step of a collection: how many files it removed, and whether the store asked for
+    fewer requests instead.
+    """
+
+    files: int = 0
+    is_store_busy: bool = False
+
+
+NO_FILES = CollectionStep()
+ONE_FILE = CollectionStep(1)
+STORE_BUSY = CollectionStep(is_store_busy=True)
+
+Steps = Iterator[CollectionStep]
+"""Work in short steps, between which it may be left for a while or for good."""
+
+
+def default_limit() -> float:
+    """The limit of a cluster whose configuration names none."""
+    return DELETIONS_PER_SECOND
+
+
+class DeletionPace:
+    """The pace of the deletions of one process, in files. `read_limit` reads how many files a
+    second the cluster allows, and `seconds` is a clock that never goes back.
+
+    Attributes:
+        limit: the files in a second, as they were read last.
+    """
+
+    def __init__(
+        self,
+        read_limit: Callable[[], float] = default_limit,
+        seconds: Callable[[], float] = time.monotonic,
+        random: Random | None = None,
+    ) -> None:
+        self._read_limit = read_limit
+        self._seconds = seconds
+        self._random = random or SystemRandom()
+        self.limit = read_limit()
+        self._share = 1.0
+        self._tokens = self._tokens_max
+        self._counted_at = self._due_at = seconds()
+        self._busy_answers = 0
+
+    def refresh_limit(self) -> None:
+        """Read the limit again, which an admin may have changed."""
+        self._fill()
+        self.limit = self._read_limit()
+
+    def count_step(self, step: CollectionStep) -> None:
+        """Count what a step did; `pause_seconds` tells when the next one may be made."""
+        self._fill()
+        if step.is_store_busy:
+            self._slow_down()
+        elif step.files:
+            self._busy_answers = 0
+            self._tokens -= step.files
+            if self._tokens < 1 - _ROUNDING:
+                jitter = self._random.uniform(0, JITTER_SECONDS_MAX)
+                self._due_at = self._counted_at + (1 - self._tokens) / self._rate + jitter
+
+    def pause_seconds(self) -> float:
+        """How long to wait until the next step; 0 if it is due."""
+        return max(0.0, self._due_at - self._seconds())
+
+    @property
+    def _rate(self) -> float:
+        return self.limit * self._share
+
+    @property
+    def _tokens_max(self) -> float:
+        return max(1.0, self._rate * BURST_SECONDS)
+
+    def _fill(self) -> None:
+        now = self._seconds()
+        passed = max(0.0, now - self._counted_at)
+        self._counted_at = now
+        self._tokens = min(self._tokens_max, self._tokens + passed * self._rate)
+        if not self._busy_answers:
+            self._share = min(1.0, self._share + passed / RECOVERY_SECONDS)
+
+    def _slow_down(self) -> None:
+        """Halve the pace, and rest with full jitter."""
+        self._share = max(SLOWEST, self._share / 2)
+        self._tokens = min(self._tokens, self._tokens_max)
+        ceiling = BUSY_PAUSE_SECONDS_FIRST * 2 ** min(self._busy_answers, 16)
+        self._busy_answers += 1
+        pause = self._random.uniform(0, min(BUSY_PAUSE_SECONDS_MAX, ceiling))
+        self._due_at = max(self._due_at, self._counted_at + max(pause, 1 / self._rate))
+
+
+def remove_checkpoint_folder(
+    files: CheckpointFiles, parts: tuple[str, ...], *, prune: bool = False
+) -> Steps:
+    """Remove a folder as `CheckpointFiles.remove_folder` does, and go on where it was once a store
+    that is busy answers again. Raises OSError.
+    """
+    busy_answers = 0
+    while True:
+        try:
+            for removed in files.remove_folder(parts, prune=prune):
+                busy_answers = 0 if removed else busy_answers
+                yield CollectionStep(removed)
+            return
+        except StoreBusy:
+            busy_answers += 1
+            if busy_answers > BUSY_ANSWERS_MAX:
+                raise
+        yield STORE_BUSY
+
+
+def make_steps(
+    work: Steps,
+    pace: DeletionPace,
+    left_seconds: Callable[[], float],
+    sleep: Callable[[float], None] = time.sleep,
+) -> bool:
+    """Make steps at that pace for as long as there is time; whether the work came to its end.
+    Raises what the work raises.
+    """
+    while left_seconds() > pace.pause_seconds():
+        if pause := pace.pause_seconds():
+            sleep(pause)
+        step = next(work, None)
+        if step is None:
+            return True
+        pace.count_step(step)
+    return False
