@@ -4,7 +4,7 @@
     preview  what a deployment would change, resource by resource
     check    whether the stack can run in the account
     policy   what whoever deploys may have to do
-    trust    the commands that make the stack's sides in other clouds
+    trust    the commands that make the stack's sides in other clouds, or with --remove remove them
     drain    the end of what the cluster made by itself, such as instances
     rollback the functions of the deployment before, or with --forward of the newest
     prune    the end of functions' versions that no rollback needs
@@ -29,10 +29,12 @@ from pulumi import automation
 
 from infra import engine
 from infra.clouds import DEFAULT_CLOUD, PROGRAMS, load_program
+from infra.dropped_sides import OTHER_CLOUDS, look_at_dropped_sides
 from infra.engine import DeployFailed
 from infra.findings import error_lines, warning_lines
 from infra.stack_program import (
     PROJECT,
+    SIDES,
     DrainFailed,
     PruneFailed,
     RollbackFailed,
@@ -76,6 +78,7 @@ def _deploy(program: StackProgram, options: argparse.Namespace) -> Answer:
     engine.require_engine()
     config = _checked_config(program, options)
     stack = engine.open_stack(program, options.team)
+    _look_at_dropped_sides(program, options, config, stack)
     engine.configure(stack, config)
     if options.preview:
         return {"changes": engine.count_changes(stack, _print_progress)}
@@ -94,8 +97,28 @@ def _preview(program: StackProgram, options: argparse.Namespace) -> Answer:
     engine.require_engine()
     config = _checked_config(program, options)
     stack = engine.open_stack(program, options.team, is_new=False)
+    _look_at_dropped_sides(program, options, config, stack)
     engine.configure(stack, config)
     return {"changes": engine.find_changes(program, stack, _print_progress)}
+
+
+def _look_at_dropped_sides(
+    program: StackProgram,
+    options: argparse.Namespace,
+    config: Mapping[str, str],
+    stack: automation.Stack,
+) -> None:
+    """Refuse to take a side away whose instances nobody would end any more. Raises DeployFailed."""
+    before = engine.read_output(stack, SIDES)
+    if not before or before == config.get(OTHER_CLOUDS):
+        return
+    try:
+        for line in look_at_dropped_sides(program, options.team, config, before, options.settings):
+            _print_progress(f"warning: {line}")
+    except DrainFailed as error:
+        if not options.no_check:
+            raise DeployFailed(f"{error}; --no-check deploys anyway") from None
+        _print_progress(f"warning: {error}")
 
 
 def _checked_config(program: StackProgram, options: argparse.Namespace) -> dict[str, str]:
@@ -139,7 +162,7 @@ def _policy(program: StackProgram, options: argparse.Namespace) -> Answer:
 
 def _trust(program: StackProgram, options: argparse.Namespace) -> Answer:
     config = _given_config(program, options)
-    return {"commands": program.trust_commands(options.team, config)}
+    return {"commands": program.trust_commands(options.team, config, options.remove)}
 
 
 def _drain(program: StackProgram, options: argparse.Namespace) -> Answer:
@@ -169,8 +192,10 @@ def _destroy(program: StackProgram, options: argparse.Namespace) -> Answer:
     stack = engine.open_stack(program, options.team, is_new=False)
     answer = _drain(program, options)
     engine.remove_stack(stack, options.team, _print_progress)
-    left = program.find_leftovers(options.team, _given_config(program, options))
-    return {**answer, "leftovers": left}
+    config = _given_config(program, options)
+    left = program.find_leftovers(options.team, config)
+    elsewhere = program.find_side_leftovers(options.team, config)
+    return {**answer, "leftovers": left, "side_leftovers": elsewhere}
 
 
 def _export(program: StackProgram, options: argparse.Namespace) -> Answer:
@@ -272,6 +297,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--no-check", action="store_true")
     parser.add_argument("--key", action="store_true")
     parser.add_argument("--forward", action="store_true")
+    parser.add_argument("--remove", action="store_true")
     return parser.parse_args()
 
 

@@ -48,6 +48,12 @@ def configure(stack: automation.Stack, config: Mapping[str, str]) -> None:
     stack.set_all_config({name: automation.ConfigValue(text) for name, text in config.items()})
 
 
+def read_output(stack: automation.Stack, name: str) -> str:
+    """Return an output of the stack as it was deployed the last time, "" for none."""
+    found = stack.outputs().get(name)
+    return str(found.value) if found else ""
+
+
 def make_stack(stack: automation.Stack, progress: Progress) -> dict[str, Any]:
     """Make what the stack lacks, change what differs, and return its outputs."""
     outputs = stack.up(on_output=progress, color="never").outputs

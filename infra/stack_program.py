@@ -11,6 +11,8 @@ from infra.terraform.provider import TerraformProvider
 
 # Pulumi's project, with whose name the settings of a stack begin.
 PROJECT = "detcloud"
+# The output that has the setting `otherClouds` as it was deployed, where there is one.
+SIDES = "otherClouds"
 
 
 Progress = Callable[[str], None]
@@ -35,6 +37,19 @@ class DrainReport:
 
     instances: int
     templates: int
+
+
+@dataclass(frozen=True)
+class DroppedSide:
+    """A side that the settings no longer have: its place, what is there still, of which `instances`
+    are those of the cluster, and the script that removes it.
+    """
+
+    cloud: str
+    place: str
+    instances: tuple[str, ...]
+    leftovers: tuple[str, ...]
+    removal: str
 
 
 class RollbackFailed(Exception):
@@ -105,8 +120,11 @@ class StackProgram:
         run_export: the program as it is exported to Terraform, where it is not `run`.
         finish: does what no resource does once the stack is deployed, and lets begin again what
             `drain` stopped; raises DrainFailed, SettingsInvalid.
-        trust_commands: returns the scripts that make the stack's sides in other clouds, "" where it
-            has none; raises SettingsInvalid.
+        trust_commands: returns the scripts that make the stack's sides in other clouds, or with
+            True those that remove them, "" where it has none; raises SettingsInvalid.
+        find_side_leftovers: returns what there is in other clouds of a team's cluster.
+        find_dropped_sides: returns the sides that a former value of `otherClouds` had and the
+            configuration has no more; raises DrainFailed, SettingsInvalid.
         complete_config: adds to a configuration that is right what the cloud has to be asked for,
             and returns lines for the one who deploys. It is not asked where it may not be.
     """
@@ -123,6 +141,10 @@ class StackProgram:
     archives: FunctionArchives
     terraform: TerraformProvider
     run_export: Callable[[], None] | None = None
-    trust_commands: Callable[[str, Mapping[str, object]], str] = lambda team, config: ""
+    trust_commands: Callable[[str, Mapping[str, object], bool], str] = lambda team, config, end: ""
+    find_side_leftovers: Callable[[str, Mapping[str, object]], list[str]] = lambda team, config: []
+    find_dropped_sides: Callable[[str, Mapping[str, object], str], list[DroppedSide]] = (
+        lambda team, config, before: []
+    )
     finish: Callable[[str, Mapping[str, object], Progress], None] = lambda team, config, say: None
     complete_config: Callable[[str, dict[str, str]], list[str]] = lambda team, config: []

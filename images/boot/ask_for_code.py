@@ -4,12 +4,10 @@ another cloud, for an instance's code by a proof of who the instance is.
 
 import json
 import os
-import pathlib
 import sys
-import time
 import urllib.request
 
-from role_signature import SECONDS_MAX, sign
+from role_signature import fetch, sign
 
 # The cluster may hear of this machine no earlier than by the next minute's tick.
 ATTEMPTS, PAUSE_SECONDS = 24, 5
@@ -20,23 +18,15 @@ PURPOSE = "agent-code"
 
 
 def main():
-    """Fetch the file, again while nobody answers, or does not know the role or the instance yet."""
+    """Fetch the file; return the exit status."""
     url, cluster, pool, digest, region, path = sys.argv[1:]
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            body = json.dumps(prove(region, cluster, pool, digest)).encode()
-            kind = {"Content-Type": "application/json"}
-            request = urllib.request.Request(url, body, kind, method="POST")
-            with urllib.request.urlopen(request, timeout=SECONDS_MAX) as answer:
-                content = answer.read()
-            break
-        except OSError as error:
-            print(f"the agent's code could not be had from {url}: {error}")
-            if attempt == ATTEMPTS:
-                return 1
-            time.sleep(PAUSE_SECONDS)
-    pathlib.Path(path).write_bytes(content)
-    return 0
+
+    def make_request():
+        body = json.dumps(prove(region, cluster, pool, digest)).encode()
+        kind = {"Content-Type": "application/json"}
+        return urllib.request.Request(url, body, kind, method="POST")
+
+    return fetch(path, url, ATTEMPTS, PAUSE_SECONDS, make_request)
 
 
 def prove(region, cluster, pool, digest):

@@ -1,15 +1,37 @@
-"""AWS's signature, version 4, by the keys of an instance's role. Any Python 3 makes it."""
+"""AWS's signature, version 4, by the keys of an instance's role, and the fetch of a file by it. Any
+Python 3 does both.
+"""
 
 import datetime
 import hashlib
 import hmac
 import json
 import os
+import pathlib
+import time
 import urllib.parse
 import urllib.request
 
 ENDPOINT = "http://169.254.169.254"
 SECONDS_MAX = 30
+
+
+def fetch(path, url, attempts, pause_seconds, make_request):
+    """Write what a request is answered with to a file, and return the exit status. It is made and
+    sent again while nobody answers, or does not know the role or the instance yet.
+    """
+    for attempt in range(1, attempts + 1):
+        try:
+            with urllib.request.urlopen(make_request(), timeout=SECONDS_MAX) as answer:
+                content = answer.read()
+            break
+        except OSError as error:
+            print(f"the agent's code could not be fetched from {url}: {error}")
+            if attempt == attempts:
+                return 1
+            time.sleep(pause_seconds)
+    pathlib.Path(path).write_bytes(content)
+    return 0
 
 
 def read_keys():

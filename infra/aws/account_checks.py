@@ -27,6 +27,7 @@ from infra.aws.account_facts import (
     DryRun,
     KeyFacts,
     NetworkCount,
+    PoolFacts,
     TypeFacts,
     Unknown,
 )
@@ -46,6 +47,7 @@ API_CONCURRENCY = 50
 RESERVED_BESIDE_TICKS = 2
 CAPACITY_BLOCK = "capacity-block"
 MARKETS = {"spot": "spot", "on_demand": "on-demand"}
+OWN_KEY_REMEDY = "name it in detcloud:kmsKey, which gives the tick and the market their grants"
 # Said by EC2 of a launch that it would have carried out.
 WOULD_WORK = "DryRunOperation"
 _BY_ORGANIZATION = re.compile(r"explicit deny in a (service|resource) control policy")
@@ -80,6 +82,23 @@ def judge(settings: Settings, cluster: ClusterConfig, facts: AccountFacts) -> li
         *_caller(settings, facts.caller),
         *_read(facts.denied, "permissions", _permissions),
     ]
+    found += judge_pools(settings, cluster, facts)
+    found += judge_disks(facts, settings.kms_key, OWN_KEY_REMEDY)
+    if settings.kms_key:
+        if facts.key is not None:
+            found += _read(facts.key, "key", lambda it: _own_key(settings, it))
+        found += _read(facts.has_spot_role, "spot role", _spot_role)
+    if facts.networks is not None:
+        found += _read(facts.networks, "network", lambda it: _networks(settings, it))
+    found += _read(facts.concurrency, "concurrency", lambda it: _concurrency(settings, it))
+    return [*found, *judge_launch(cluster, facts)]
+
+
+def judge_pools(settings: Settings, cluster: ClusterConfig, facts: PoolFacts) -> list[Finding]:
+    """Return the findings of the pools: the account's plan, their types, quotas, images and file
+    systems.
+    """
+    found: list[Finding] = []
     purchases = list(_purchases(cluster))
     if purchases:
         found += _read(facts.plan, "plan", _plan)
@@ -91,18 +110,20 @@ def judge(settings: Settings, cluster: ClusterConfig, facts: AccountFacts) -> li
     found += _read(
         facts.image_architectures, "images", lambda it: _own_images(purchases, facts, it)
     )
-    found += find_file_system_problems(settings, cluster, facts)
-    found += _read(facts.disk_key, "disks", lambda it: _disk_key(settings, it))
-    if settings.kms_key:
-        if facts.key is not None:
-            found += _read(facts.key, "key", lambda it: _own_key(settings, it))
-        found += _read(facts.has_spot_role, "spot role", _spot_role)
-    if facts.networks is not None:
-        found += _read(facts.networks, "network", lambda it: _networks(settings, it))
-    found += _read(facts.concurrency, "concurrency", lambda it: _concurrency(settings, it))
-    if purchases:
-        found += _read(facts.dry_run, "launch", _launch)
-    return found
+    return [*found, *find_file_system_problems(settings, cluster, facts)]
+
+
+def judge_disks(facts: PoolFacts, kms_key: str, own_key_remedy: str) -> Iterator[Finding]:
+    """Yield what there is to say of the key of disks. `own_key_remedy` is what to do where it is
+    one of the account's own.
+    """
+    yield from _read(facts.disk_key, "disks", lambda it: _disk_key(it, kms_key, own_key_remedy))
+
+
+def judge_launch(cluster: ClusterConfig, facts: PoolFacts) -> Iterator[Finding]:
+    """Yield what EC2 says of a launch, where a pool makes any."""
+    if any(aws_pools(cluster)):
+        yield from _read(facts.dry_run, "launch", _launch)
 
 
 def _read(
@@ -157,9 +178,7 @@ def _purchases(cluster: ClusterConfig) -> Iterator[Purchase]:
             yield Purchase(name, provider, it.instance_type, it.market, it.zone, slots)
 
 
-def _type_findings(
-    settings: Settings, purchase: Purchase, facts: AccountFacts
-) -> Iterator[Finding]:
+def _type_findings(settings: Settings, purchase: Purchase, facts: PoolFacts) -> Iterator[Finding]:
     subject = f"pool {purchase.pool}, {purchase.instance_type} {purchase.usage_class}"
     if isinstance(facts.types, Unknown):
         yield from _read(facts.types, subject, lambda it: iter(()))
@@ -223,7 +242,7 @@ def _zones(
     used = [purchase.zone] if purchase.zone else list(zones_in_use(settings))
     without = [zone for zone in used if zone not in offered]
     elsewhere = f"it is offered in {', '.join(sorted(offered)) or 'no zone'}"
-    where = "detcloud:network" if settings.network else "detcloud:zones"
+    where = settings.network.setting if settings.network else "detcloud:zones"
     if len(without) == len(used):
         text = f"none of {', '.join(used)} has it; {elsewhere}"
         yield Finding(Level.ERROR, subject, text, f"add one of those zones to {where}")
@@ -235,7 +254,7 @@ def _zones(
 
 
 def _quota_findings(
-    settings: Settings, purchases: list[Purchase], facts: AccountFacts
+    settings: Settings, purchases: list[Purchase], facts: PoolFacts
 ) -> Iterator[Finding]:
     """Yield a finding for each quota: whether it is enough for one instance, and for the pools.
     What runs in a capacity block is bought already, and counts against none.
@@ -287,14 +306,14 @@ def _image(settings: Settings, image: str) -> Iterator[Finding]:
         yield Finding(Level.ERROR, "image", text, "name an image in provider.image_id of the pools")
 
 
-def _architectures(kind: str, facts: AccountFacts) -> frozenset[str]:
+def _architectures(kind: str, facts: PoolFacts) -> frozenset[str]:
     """Return a type's architectures, as EC2 says or else as its name tells."""
     known = None if isinstance(facts.types, Unknown) else facts.types.get(kind)
     return known.architectures if known else frozenset({default_image.architecture_by_name(kind)})
 
 
 def _own_images(
-    purchases: list[Purchase], facts: AccountFacts, images: Mapping[str, str]
+    purchases: list[Purchase], facts: PoolFacts, images: Mapping[str, str]
 ) -> Iterator[Finding]:
     named = {it.provider.image_id for it in purchases if it.provider.image_id}
     for image in sorted(named):
@@ -313,16 +332,15 @@ def _own_images(
             yield _fine(f"image {image}", f"for {images[image]}, as {', '.join(kinds)}")
 
 
-def _disk_key(settings: Settings, disk_key: DiskKey) -> Iterator[Finding]:
-    if settings.kms_key:
+def _disk_key(disk_key: DiskKey, kms_key: str, own_key_remedy: str) -> Iterator[Finding]:
+    if kms_key:
         yield _fine("disks", "encrypted with detcloud:kmsKey")
     elif disk_key.is_own:
         text = (
             f"this account's default key, {disk_key.key}, is its own: spot instances end as they "
             "start unless EC2's spot market may use it"
         )
-        remedy = "name it in detcloud:kmsKey, which gives the tick and the market their grants"
-        yield Finding(Level.ERROR, "disks", text, remedy)
+        yield Finding(Level.ERROR, "disks", text, own_key_remedy)
     else:
         yield _fine("disks", "encrypted with AWS's own key")
 

@@ -130,42 +130,51 @@ class NetworkFacts:
     rules: Mapping[str, tuple[Rule, ...]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class AccountFacts:
-    """The facts of an account in a region, each of which may be Unknown.
+@dataclass(frozen=True, kw_only=True)
+class PoolFacts:
+    """The facts of an account in a region that its pools depend on, each of which may be Unknown.
 
     Attributes:
-        caller: whoever deploys.
-        denied: of the deployer's policy, the actions that the caller may not do.
         quotas: vCPUs by the code of a quota.
         types: of the instance types of the pools, those that the region has.
         zones: by type, the zones that offer it.
         disk_key: the key of disks.
-        concurrency: of functions.
         image: the default image, "" if the parameter is not there.
         image_architectures: of the images that pools name, those that are there.
         dry_run: of a launch.
-        key: of `kmsKey`, None where there is none.
-        has_spot_role: whether EC2's spot market has its role in the account.
         file_systems: of those that pools mount, by id, None for one that is not there.
         network: of instances, None where no pool mounts anything.
-        networks: of the account, None where the stack makes none.
         plan: of the account, `FREE` or `PAID`, "" where it has none, as older accounts.
     """
 
-    caller: Caller | Unknown
-    denied: tuple[str, ...] | Unknown
     quotas: Mapping[str, float | Unknown]
     types: Mapping[str, TypeFacts] | Unknown
     zones: Mapping[str, frozenset[str]] | Unknown
     disk_key: DiskKey | Unknown
-    concurrency: Concurrency | Unknown
     image: str | Unknown
     image_architectures: Mapping[str, str] | Unknown
     dry_run: DryRun | Unknown
-    key: KeyFacts | Unknown | None = None
-    has_spot_role: bool | Unknown = True
     file_systems: Mapping[str, FileSystemFacts | Unknown | None] = field(default_factory=dict)
     network: NetworkFacts | Unknown | None = None
-    networks: NetworkCount | Unknown | None = None
     plan: str | Unknown = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccountFacts(PoolFacts):
+    """The facts of an account that a stack depends on, each of which may be Unknown.
+
+    Attributes:
+        caller: whoever deploys.
+        denied: of the deployer's policy, the actions that the caller may not do.
+        concurrency: of functions.
+        key: of `kmsKey`, None where there is none.
+        has_spot_role: whether EC2's spot market has its role in the account.
+        networks: of the account, None where the stack makes none.
+    """
+
+    caller: Caller | Unknown
+    denied: tuple[str, ...] | Unknown
+    concurrency: Concurrency | Unknown
+    key: KeyFacts | Unknown | None = None
+    has_spot_role: bool | Unknown = True
+    networks: NetworkCount | Unknown | None = None

@@ -4,7 +4,7 @@ asked costs or changes anything.
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from infra.aws.account_facts import (
     DryRun,
     KeyFacts,
     NetworkCount,
+    PoolFacts,
     TypeFacts,
     Unknown,
 )
@@ -36,6 +37,7 @@ from provisioner.clouds.aws.launch_request import IMAGE_DEFAULT
 from provisioner.clouds.provider import CLUSTER_TAG
 
 T = TypeVar("T")
+F = TypeVar("F", bound=PoolFacts)
 # What reading a file system needs, by its type.
 READERS = {"efs": "elasticfilesystem:DescribeMountTargets", "fsx_lustre": "fsx:DescribeFileSystems"}
 NETWORK_NEEDS = "ec2:DescribeVpcs and servicequotas:GetServiceQuota"
@@ -66,28 +68,15 @@ def aws_clients(region: str) -> Clients:
 
 def read_account(settings: Settings, cluster: ClusterConfig, clients: Clients) -> AccountFacts:
     """Read all facts that the settings and the pools depend on."""
-    bought = [
-        (offering.instance_type, offering.market)
-        for _, provider in aws_pools(cluster)
-        for offering in offerings_of(provider)
-    ]
-    types = sorted({name for name, _ in bought})
-    images = {it.image_id for _, it in aws_pools(cluster)} - {""}
-    codes = {quota.code for name, market in bought if (quota := vcpu_quota(name, Market(market)))}
     caller = _ask("sts:GetCallerIdentity", lambda: _caller(clients))
+    pools = _read_pool_facts(settings, cluster, clients)
     facts = AccountFacts(
+        **{it.name: getattr(pools, it.name) for it in fields(pools)},
         caller=caller,
         denied=_ask(
             "iam:SimulatePrincipalPolicy", lambda: _denied_actions(settings, caller, clients)
         ),
-        quotas={code: _quota(clients, code) for code in sorted(codes)},
-        types=_ask("ec2:DescribeInstanceTypes", lambda: _types(clients, types)),
-        zones=_ask("ec2:DescribeInstanceTypeOfferings", lambda: _zones(clients, types)),
-        disk_key=_ask("ec2:GetEbsDefaultKmsKeyId", lambda: _disk_key(clients)),
         concurrency=read_concurrency(settings, clients),
-        image=_ask("ssm:GetParameters", lambda: _default_image(clients)),
-        image_architectures=_ask("ec2:DescribeImages", lambda: _architectures(clients, images)),
-        dry_run=_dry_run(settings, clients, types),
         key=_ask("kms:GetKeyPolicy", lambda: _key(settings, clients)) if settings.kms_key else None,
         has_spot_role=(
             _ask("iam:GetRole", lambda: _has_spot_role(clients)) if settings.kms_key else True
@@ -97,14 +86,39 @@ def read_account(settings: Settings, cluster: ClusterConfig, clients: Clients) -
             if settings.network is None
             else None
         ),
-        plan=_ask("freetier:GetAccountPlanState", lambda: _plan(clients)),
     )
     return _with_file_systems(facts, settings, cluster, clients)
 
 
-def _with_file_systems(
-    facts: AccountFacts, settings: Settings, cluster: ClusterConfig, clients: Clients
-) -> AccountFacts:
+def read_pools(settings: Settings, cluster: ClusterConfig, clients: Clients) -> PoolFacts:
+    """Read the facts that the pools depend on."""
+    facts = _read_pool_facts(settings, cluster, clients)
+    return _with_file_systems(facts, settings, cluster, clients)
+
+
+def _read_pool_facts(settings: Settings, cluster: ClusterConfig, clients: Clients) -> PoolFacts:
+    """Read the facts that the pools depend on, but for their file systems."""
+    bought = [
+        (offering.instance_type, offering.market)
+        for _, provider in aws_pools(cluster)
+        for offering in offerings_of(provider)
+    ]
+    types = sorted({name for name, _ in bought})
+    images = {it.image_id for _, it in aws_pools(cluster)} - {""}
+    codes = {quota.code for name, market in bought if (quota := vcpu_quota(name, Market(market)))}
+    return PoolFacts(
+        quotas={code: _quota(clients, code) for code in sorted(codes)},
+        types=_ask("ec2:DescribeInstanceTypes", lambda: _types(clients, types)),
+        zones=_ask("ec2:DescribeInstanceTypeOfferings", lambda: _zones(clients, types)),
+        disk_key=_ask("ec2:GetEbsDefaultKmsKeyId", lambda: _disk_key(clients)),
+        image=_ask("ssm:GetParameters", lambda: _default_image(clients)),
+        image_architectures=_ask("ec2:DescribeImages", lambda: _architectures(clients, images)),
+        dry_run=_dry_run(settings, clients, types),
+        plan=_ask("freetier:GetAccountPlanState", lambda: _plan(clients)),
+    )
+
+
+def _with_file_systems(facts: F, settings: Settings, cluster: ClusterConfig, clients: Clients) -> F:
     """Return the facts with those of the file systems that pools mount, if they mount any."""
     mounted = {it.id: it for _, pool in aws_pools(cluster) for it in pool.file_systems}
     if not mounted:

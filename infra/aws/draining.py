@@ -2,14 +2,19 @@
 so that nothing begins anew, and what was made at run time goes with them.
 """
 
-from collections.abc import Iterator
-
 import botocore.exceptions as sdk
 
 from infra.aws.account_facts import Clients
 from infra.aws.functions import SIZES
-from infra.aws.instance_ends import VISIBLE_SECONDS, Clock, end_until_quiet, list_instances
+from infra.aws.instance_ends import (
+    VISIBLE_SECONDS,
+    delete_templates,
+    end_until_quiet,
+    error_code,
+    list_instances,
+)
 from infra.aws.names import Names
+from infra.drain_clock import Clock
 from infra.stack_program import DrainFailed, DrainReport, Progress
 from provisioner.clouds.provider import CLUSTER_TAG
 
@@ -29,7 +34,7 @@ def drain(
     _refuse_protected(names, clients)
     quiet_at = clock.seconds() + _stop_tick(names, clients, progress)
     instances = end_until_quiet(names, clients, progress, clock, quiet_at)
-    templates = _delete_templates(names, clients)
+    templates = delete_templates(names, clients)
     progress(f"{instances} instances ended, {templates} launch templates deleted")
     return DrainReport(instances, templates)
 
@@ -55,7 +60,7 @@ def _refuse_protected(names: Names, clients: Clients) -> None:
     try:
         table = clients("dynamodb").describe_table(TableName=names.cluster)["Table"]
     except sdk.ClientError as error:
-        if _code(error) in _MISSING:
+        if error_code(error) in _MISSING:
             return
         raise
     if table.get("DeletionProtectionEnabled"):
@@ -72,34 +77,8 @@ def _stop_tick(names: Names, clients: Clients, progress: Progress) -> float:
             FunctionName=tick, ReservedConcurrentExecutions=0
         )
     except sdk.ClientError as error:
-        if _code(error) in _MISSING:
+        if error_code(error) in _MISSING:
             return 0.0
         raise
     progress(f"the function {tick} is stopped: nothing is launched from now on")
     return SIZES["tick"].seconds_max + VISIBLE_SECONDS
-
-
-def _delete_templates(names: Names, clients: Clients) -> int:
-    deleted = [_delete_template(clients, it) for it in _templates(names, clients)]
-    return sum(deleted)
-
-
-def _templates(names: Names, clients: Clients) -> Iterator[str]:
-    filters = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [names.cluster]}]
-    pages = clients("ec2").get_paginator("describe_launch_templates").paginate(Filters=filters)
-    found = [it["LaunchTemplateId"] for page in pages for it in page["LaunchTemplates"]]
-    yield from found
-
-
-def _delete_template(clients: Clients, template: str) -> bool:
-    try:
-        clients("ec2").delete_launch_template(LaunchTemplateId=template)
-    except sdk.ClientError as error:
-        if not _code(error).startswith("InvalidLaunchTemplateId"):
-            raise
-        return False
-    return True
-
-
-def _code(error: sdk.ClientError) -> str:
-    return str(error.response.get("Error", {}).get("Code", ""))

@@ -10,7 +10,7 @@ from ipaddress import IPv4Network
 
 from control_plane.aws.pool_provider import AwsProvider, FileSystem
 from control_plane.config.pools import ClusterConfig
-from infra.aws.account_facts import AccountFacts, FileSystemFacts, Interface, NetworkFacts, Unknown
+from infra.aws.account_facts import FileSystemFacts, Interface, NetworkFacts, PoolFacts, Unknown
 from infra.aws.pool_checks import aws_pools, offerings_of, zones_in_use
 from infra.aws.settings import Settings
 from infra.findings import Finding, Level
@@ -20,7 +20,7 @@ _PROTOCOLS = frozenset({"-1", "tcp", "6"})
 
 
 def find_file_system_problems(
-    settings: Settings, cluster: ClusterConfig, facts: AccountFacts
+    settings: Settings, cluster: ClusterConfig, facts: PoolFacts
 ) -> Iterator[Finding]:
     """Yield a finding for each file system of each pool."""
     for name, provider in aws_pools(cluster):

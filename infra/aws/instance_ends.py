@@ -1,13 +1,15 @@
-"""The end of a cluster's instances on AWS, whose launcher is stopped."""
+"""The end of what a cluster made by itself on AWS, whose launcher is stopped: instances and launch
+templates.
+"""
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+import botocore.exceptions as sdk
 
 from infra.aws.account_facts import Clients
 from infra.aws.names import Names
-from infra.stack_program import DrainFailed, Progress
+from infra.drain_clock import Clock
+from infra.stack_program import DrainFailed, DrainReport, Progress
 from provisioner.clouds.provider import CLUSTER_TAG
 
 # EC2 may show an instance later than it answers with its id.
@@ -15,25 +17,19 @@ VISIBLE_SECONDS = 15
 LOOK_SECONDS = 5
 END_SECONDS_MAX = 900
 _ENDING = "shutting-down"
-_LIVE = ("pending", "running", "stopping", "stopped", _ENDING)
+LIVE = ("pending", "running", "stopping", "stopped", _ENDING)
 
 
-@dataclass(frozen=True)
-class Clock:
-    """Seconds that pass, and a wait for them."""
-
-    seconds: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
-
-
-def end_instances(
+def end_own_parts(
     names: Names, clients: Clients, progress: Progress, clock: Clock | None = None
-) -> int:
-    """End the instances of a cluster whose tick, in another cloud, is stopped; return how many.
-    Raises DrainFailed.
+) -> DrainReport:
+    """End the instances of a cluster whose tick, in another cloud, is stopped, and delete its
+    launch templates. Raises DrainFailed.
     """
     clock = clock or Clock()
-    return end_until_quiet(names, clients, progress, clock, clock.seconds() + VISIBLE_SECONDS)
+    quiet_at = clock.seconds() + VISIBLE_SECONDS
+    instances = end_until_quiet(names, clients, progress, clock, quiet_at)
+    return DrainReport(instances, delete_templates(names, clients))
 
 
 def end_until_quiet(
@@ -67,7 +63,34 @@ def list_instances(names: Names, clients: Clients) -> list[dict[str, Any]]:
     """Return the cluster's instances that have not ended, as EC2 describes them."""
     filters = [
         {"Name": f"tag:{CLUSTER_TAG}", "Values": [names.cluster]},
-        {"Name": "instance-state-name", "Values": list(_LIVE)},
+        {"Name": "instance-state-name", "Values": list(LIVE)},
     ]
     pages = clients("ec2").get_paginator("describe_instances").paginate(Filters=filters)
     return [it for page in pages for group in page["Reservations"] for it in group["Instances"]]
+
+
+def delete_templates(names: Names, clients: Clients) -> int:
+    """Delete the cluster's launch templates; return how many."""
+    return sum(_delete_template(clients, it) for it in list_templates(names, clients))
+
+
+def list_templates(names: Names, clients: Clients) -> list[str]:
+    """Return the ids of the cluster's launch templates."""
+    filters = [{"Name": f"tag:{CLUSTER_TAG}", "Values": [names.cluster]}]
+    pages = clients("ec2").get_paginator("describe_launch_templates").paginate(Filters=filters)
+    return [it["LaunchTemplateId"] for page in pages for it in page["LaunchTemplates"]]
+
+
+def _delete_template(clients: Clients, template: str) -> bool:
+    try:
+        clients("ec2").delete_launch_template(LaunchTemplateId=template)
+    except sdk.ClientError as error:
+        if not error_code(error).startswith("InvalidLaunchTemplateId"):
+            raise
+        return False
+    return True
+
+
+def error_code(error: sdk.ClientError) -> str:
+    """Return AWS's code of an error, "" where it has none."""
+    return str(error.response.get("Error", {}).get("Code", ""))

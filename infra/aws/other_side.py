@@ -1,33 +1,27 @@
 """The side on AWS of a cluster whose functions run in another cloud."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Annotated, Any, Final
 
 import botocore.exceptions as sdk
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-)
-from pydantic.alias_generators import to_camel
+from pydantic import AfterValidator, Field, StringConstraints
 
 from control_plane.config.pools import ClusterConfig
 from infra.aws.account_facts import Clients
 from infra.aws.account_reader import aws_clients
-from infra.aws.instance_ends import end_instances
+from infra.aws.instance_ends import end_own_parts, list_instances
 from infra.aws.names import Names
 from infra.aws.pool_checks import aws_pools, find_place_problems
 from infra.aws.settings import Network, Settings, parse_region
 from infra.aws.side_checks import find_side_findings
-from infra.aws.side_script import SideRoles, render_script
-from infra.findings import Finding
-from infra.other_sides import Launcher
-from infra.stack_program import DrainFailed, Progress
+from infra.aws.side_leftovers import find_side_leftovers
+from infra.aws.side_pools import find_pool_findings
+from infra.aws.side_script import SideRoles, render_removal, render_script
+from infra.findings import Finding, Level
+from infra.other_sides import Launcher, SideSettings, parse_side
+from infra.stack_program import DrainFailed, DrainReport, Progress
 
 SUBNETS_MAX: Final = 6
 EXPECTED: Final = (
@@ -36,12 +30,8 @@ EXPECTED: Final = (
 )
 
 
-class SideSettings(BaseModel):
-    """The setting that describes a side."""
-
-    model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True
-    )
+class AwsSideSettings(SideSettings):
+    """The setting that describes a side on AWS."""
 
     account: Annotated[str, StringConstraints(pattern=r"^[0-9]{12}$")]
     region: Annotated[str, AfterValidator(parse_region)]
@@ -59,9 +49,9 @@ class AwsSide:
     """A cluster's side on AWS. `clients` make the calls of whoever deploys."""
 
     def __init__(
-        self, settings: SideSettings, launcher: Launcher, clients: Clients | None = None
+        self, settings: AwsSideSettings, launcher: Launcher, clients: Clients | None = None
     ) -> None:
-        self._network = Network(settings.subnets, settings.security_group)
+        self._network = Network(settings.subnets, settings.security_group, "detcloud:otherClouds")
         self._names = Names(launcher.team, settings.account, settings.region)
         self._launcher = launcher
         self._given_clients = clients
@@ -84,33 +74,69 @@ class AwsSide:
             },
         }
 
+    @property
+    def place(self) -> str:
+        """The account that it is in."""
+        return f"the account {self._names.account}"
+
     def commands(self, cluster: ClusterConfig) -> str:
         """Return the script of commands of AWS's command line that make the side."""
         return render_script(self._roles(cluster))
 
+    def removal_commands(self) -> str:
+        """Return the script of commands of AWS's command line that remove the side."""
+        return render_removal(SideRoles(self._names, self._network, self._launcher))
+
     def find_pool_problems(self, cluster: ClusterConfig) -> list[str]:
         """Return what pools on AWS say that cannot run in the side."""
-        place = Settings(
-            self._names.team, self._names.account, self._names.region, "", "", network=self._network
-        )
         return [
             f"pool {name}: {problem}"
             for name, provider in aws_pools(cluster)
-            for problem in find_place_problems(place, provider)
+            for problem in find_place_problems(self._settings, provider)
         ]
 
     def find_findings(self, cluster: ClusterConfig) -> list[Finding]:
-        """Check whether the side is there."""
-        return find_side_findings(self._roles(cluster), self._clients)
+        """Check whether the side is there, and whether pools can run in it."""
+        found = find_side_findings(self._roles(cluster), self._clients)
+        if found[0].level is Level.FINE:
+            found += find_pool_findings(self._settings, cluster, self._clients)
+        return found
 
-    def end_instances(self, progress: Progress) -> int:
-        """End the cluster's instances there; return how many. Raises DrainFailed."""
+    @property
+    def _settings(self) -> Settings:
+        """The settings that a stack there would have."""
+        names = self._names
+        return Settings(names.team, names.account, names.region, "", "", network=self._network)
+
+    def drain(self, progress: Progress) -> DrainReport:
+        """End the cluster's instances there and delete its launch templates. Raises DrainFailed."""
+        with self._told_refusals():
+            return end_own_parts(self._names, self._clients, progress)
+
+    def list_instances(self) -> list[str]:
+        """Return the cluster's instances there that have not ended. Raises DrainFailed."""
+        with self._told_refusals():
+            return [it["InstanceId"] for it in list_instances(self._names, self._clients)]
+
+    def find_leftovers(self) -> list[str]:
+        """Return what is there of the cluster, a line each."""
+        return find_side_leftovers(self._names, self._clients)
+
+    @contextmanager
+    def _told_refusals(self) -> Iterator[None]:
+        account = self._names.account
         try:
-            return end_instances(self._names, self._clients, progress)
+            caller = self._clients("sts").get_caller_identity()["Account"]
+            if caller != account:
+                raise DrainFailed(
+                    f"instances in the account {account} may be left: the credentials are of the "
+                    f"account {caller}; name a profile of {account} in AWS_PROFILE, and try again"
+                )
+            yield
         except (sdk.ClientError, sdk.BotoCoreError) as error:
             raise DrainFailed(
-                f"instances in the account {self._names.account} may be left: AWS did not take it: "
-                f"{error}; sign in there, and try again"
+                f"instances in the account {account} may be left: AWS did not take it: {error}; "
+                "sign in there, and try again"
             ) from None
 
     def _roles(self, cluster: ClusterConfig) -> SideRoles:
@@ -122,8 +148,4 @@ def open_side(value: object, launcher: Launcher) -> AwsSide:
     """Return the side that a setting's value describes. Raises ValueError with what was
     expected.
     """
-    try:
-        settings = SideSettings.model_validate_json(json.dumps(value))
-    except ValidationError:
-        raise ValueError(EXPECTED) from None
-    return AwsSide(settings, launcher)
+    return AwsSide(parse_side(AwsSideSettings, value, EXPECTED), launcher)

@@ -101,27 +101,29 @@ def _network_problems(settings: Settings, provider: AwsProvider) -> Iterator[str
     known = set(network.subnets.values()) if network else set()
     for subnet in filter(None, (interface.subnet_id, *interface.subnet_ids)):
         if subnet not in known:
-            yield _foreign("subnet", subnet, ", ".join(sorted(known)))
+            yield _foreign(settings, "subnet", subnet, ", ".join(sorted(known)))
     group = network.security_group if network else ""
     if interface.security_group_id not in ("", group):
-        yield _foreign("security group", interface.security_group_id, group)
+        yield _foreign(settings, "security group", interface.security_group_id, group)
 
 
-def _foreign(kind: str, name: str, known: str) -> str:
+def _foreign(settings: Settings, kind: str, name: str, known: str) -> str:
     expected = f"one of {known}" if known else "none, for the stack makes its own"
+    setting = settings.network.setting if settings.network else "detcloud:network"
     return (
         f"provider.network_interface names the {kind} {name}: expected {expected}; leave it out, "
-        "or name it in detcloud:network, so that the tick may use it"
+        f"or name it in {setting}, so that the tick may use it"
     )
 
 
 def _type_problems(settings: Settings, provider: AwsProvider) -> Iterator[str]:
     zones = zones_in_use(settings)
+    where = settings.network.setting if settings.network else "detcloud:zones"
     for offering in offerings_of(provider):
         if offering.zone and offering.zone not in zones:
             yield (
                 f"an offering is in the zone {offering.zone}: expected one of {', '.join(zones)}, "
-                "where the stack has subnets; add it to detcloud:zones"
+                f"where there are subnets for it; add it to {where}"
             )
         why_not = "" if provider.image_id else why_not_by_name(offering.instance_type)
         if why_not:

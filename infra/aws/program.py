@@ -24,17 +24,25 @@ from infra.aws.policies import log_key
 from infra.aws.pool_checks import find_pool_problems, pool_types
 from infra.aws.pruning import prune_versions
 from infra.aws.rollback import move_functions
-from infra.aws.settings import Settings, parse_settings
+from infra.aws.settings import Settings, launcher_of, parse_settings
 from infra.aws.stack import TeamStack
 from infra.aws.terraform import PROVIDER
 from infra.aws.zones import default_zones
 from infra.findings import Finding
-from infra.side_settings import check_sides, drain_sides, render_commands
+from infra.side_settings import (
+    check_sides,
+    drain_sides,
+    list_dropped_sides,
+    list_side_leftovers,
+    render_commands,
+    render_removals,
+)
 from infra.sources import REPOSITORY
 from infra.stack_program import (
     PROJECT,
     ConfigReport,
     DrainReport,
+    DroppedSide,
     FunctionArchives,
     FunctionMove,
     Progress,
@@ -156,11 +164,31 @@ def drain(team: str, stack_config: Mapping[str, object], progress: Progress) -> 
     return drain_sides(settings.other_sides, report, progress)
 
 
-def trust_commands(team: str, stack_config: Mapping[str, object]) -> str:
-    """Return the scripts that make the cluster's sides in other clouds. Raises SettingsInvalid."""
+def trust_commands(team: str, stack_config: Mapping[str, object], is_removal: bool) -> str:
+    """Return the scripts that make the cluster's sides in other clouds, or that remove them. Raises
+    SettingsInvalid.
+    """
     settings = _read_settings(team, stack_config)
+    if is_removal:
+        return render_removals(settings.other_sides)
     cluster = check_cluster(_read_cluster_config(Path(settings.cluster_config)))
     return render_commands(settings.other_sides, cluster)
+
+
+def find_side_leftovers(team: str, stack_config: Mapping[str, object]) -> list[str]:
+    """Return what there is of a cluster in other clouds. Raises SettingsInvalid."""
+    return list_side_leftovers(_read_settings(team, stack_config).other_sides)
+
+
+def find_dropped_sides(
+    team: str, stack_config: Mapping[str, object], before: str
+) -> list[DroppedSide]:
+    """Return the sides that `otherClouds` had with the text `before`, and has no more. Raises
+    DrainFailed, SettingsInvalid.
+    """
+    settings = _read_settings(team, stack_config)
+    launcher = launcher_of(settings.names)
+    return list_dropped_sides(before, "aws", launcher, settings.other_sides)
 
 
 def find_leftovers(team: str, stack_config: Mapping[str, object]) -> list[str]:
@@ -249,6 +277,8 @@ PROGRAM = StackProgram(
     rollback=rollback,
     prune=prune,
     trust_commands=trust_commands,
+    find_side_leftovers=find_side_leftovers,
+    find_dropped_sides=find_dropped_sides,
     stores=STORES,
     archives=ARCHIVES,
     terraform=PROVIDER,

@@ -29,10 +29,11 @@ _EMAIL: Final = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 
 @dataclass(frozen=True)
 class Network:
-    """A network for instances: `subnets` by their zones."""
+    """A network for instances: `subnets` by their zones, and the `setting` that names it."""
 
     subnets: Mapping[str, str]
     security_group: str
+    setting: str = "detcloud:network"
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,15 @@ from typing import Any, Final
 import botocore.exceptions as sdk
 
 from infra.aws.account_facts import Clients
-from infra.aws.side_script import SUBJECT, SideRoles
+from infra.aws.side_script import HOME_TAG, SUBJECT, SideRoles
 from infra.findings import Finding, Level
 
 _MISSING: Final = frozenset(
     {"NoSuchEntity", "InvalidSubnetID.NotFound", "InvalidGroup.NotFound", "InvalidGroupId.NotFound"}
 )
+
+_NOT_CHECKED: Final = "neither the side nor its pools were checked"
+_NAMESAKE: Final = "it is of a cluster of the same name"
 
 Problems = Callable[[], Iterator[str]]
 
@@ -36,6 +39,8 @@ def find_side_findings(roles: SideRoles, clients: Clients) -> list[Finding]:
         try:
             problems = list(look())
         except (sdk.ClientError, sdk.BotoCoreError) as error:
+            if part == "credentials":
+                return [_missing(roles, subject, f"{_NOT_CHECKED}: {error}")]
             text = f"could not be checked: {error}"
             remedy = "sign in there with credentials that may read roles, or name a profile"
             found.append(Finding(Level.WARNING, subject, text, remedy))
@@ -52,8 +57,14 @@ def _missing(roles: SideRoles, subject: str, problem: str) -> Finding:
     team, cloud = roles.launcher.team, roles.launcher.cloud
     remedy = f"`detcloud deploy trust {cloud} --team {team}` prints the commands that make it"
     level = Level.ERROR
-    if subject.startswith("credentials"):
-        level, remedy = Level.WARNING, "name a profile of that account in AWS_PROFILE"
+    if problem.startswith(_NAMESAKE):
+        remedy = "take another account, or another name for the team; docs/resource-pools.md"
+    elif subject.startswith("credentials"):
+        level = Level.WARNING
+        remedy = (
+            "sign in there or name a profile of that account in AWS_PROFILE, and `detcloud deploy "
+            f"check {cloud} --team {team}` looks at it"
+        )
     elif subject.startswith("network"):
         remedy = "name subnets and a security group of that account in detcloud:otherClouds"
     return Finding(level, subject, problem, remedy)
@@ -62,7 +73,7 @@ def _missing(roles: SideRoles, subject: str, problem: str) -> Finding:
 def _caller_problems(roles: SideRoles, clients: Clients) -> Iterator[str]:
     account = clients("sts").get_caller_identity()["Account"]
     if account != roles.names.account:
-        yield f"the side could not be checked: the credentials are of the account {account}"
+        yield f"{_NOT_CHECKED}: the credentials are of the account {account}"
 
 
 def _launcher_problems(roles: SideRoles, clients: Clients) -> Iterator[str]:
@@ -70,6 +81,10 @@ def _launcher_problems(roles: SideRoles, clients: Clients) -> Iterator[str]:
     found = _find(lambda: iam.get_role(RoleName=role)["Role"])
     if found is None:
         yield f"the role {role} is missing"
+        return
+    home = {it["Key"]: it["Value"] for it in found.get("Tags", ())}.get(HOME_TAG, "")
+    if home != roles.home:
+        yield f"{_NAMESAKE}, in {home or 'no place that its tags name'}"
         return
     if _generalize(found["AssumeRolePolicyDocument"]) != roles.trust:
         yield f"the trust of the role {role} is another one"

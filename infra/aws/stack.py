@@ -22,7 +22,7 @@ from infra.aws.storage import (
     make_table,
     put_configuration,
 )
-from infra.side_settings import describe_sides
+from infra.side_settings import describe_deployed, describe_sides
 from lambdas.other_clouds import VARIABLE
 
 
@@ -78,6 +78,7 @@ class TeamStack(pulumi.ComponentResource):
             # What a file system for instances is to be in.
             "network": network,
             **({"domainTarget": domain} if domain is not None else {}),
+            **describe_deployed(settings.other_clouds),
         }
         self.register_outputs(self.outputs)
 

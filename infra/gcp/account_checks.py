@@ -11,7 +11,7 @@ from control_plane.fleet.records import Market
 from control_plane.gcp.accelerator_quotas import ALL_REGIONS, quota_url
 from control_plane.gcp.zones import region_of
 from infra.findings import Finding, Level
-from infra.gcp.account_facts import Policy, Project, ProjectFacts, TypeFacts, Unknown
+from infra.gcp.account_facts import Policy, PoolFacts, Project, ProjectFacts, TypeFacts, Unknown
 from infra.gcp.deployer import HOST_PERMISSIONS, USE_SUBNETWORK
 from infra.gcp.policies import HOST_ROLE
 from infra.gcp.purchases import Purchase, list_purchases
@@ -29,26 +29,29 @@ def judge(settings: Settings, cluster: ClusterConfig, facts: ProjectFacts) -> li
         text = f"there are none that Google accepts: {facts.project.why}"
         remedy = "`gcloud auth application-default login` makes some"
         return [Finding(Level.ERROR, "credentials", text, remedy)]
-    purchases = list_purchases(settings, cluster)
     found = [
-        *_read(facts.project, "project", lambda it: _project(settings, it)),
-        *_read(facts.is_billed, "billing", lambda it: _billing(settings, is_billed=it)),
-        *_read(facts.disabled_services, "services", lambda it: _services(settings, it)),
-        *_read(facts.denied, "permissions", _permissions),
+        *read_fact(facts.project, "project", lambda it: _project(settings, it)),
+        *read_fact(facts.is_billed, "billing", lambda it: _billing(settings, is_billed=it)),
+        *read_fact(facts.disabled_services, "services", lambda it: _services(settings, it)),
+        *read_fact(facts.denied, "permissions", _permissions),
     ]
     for subnetwork, denied in facts.denied_at.items():
-        found += _read(
+        found += read_fact(
             denied, f"subnetwork {subnetwork}", partial(_host_permissions, settings, subnetwork)
         )
-    for purchase in purchases:
-        found += _type_findings(purchase, facts)
-    found += _quota_findings(settings, purchases, facts)
+    found += judge_pools(settings.project, list_purchases(settings.region, cluster), facts)
     for name, policy in facts.policies.items():
-        found += _read(policy, f"policy {name}", partial(_policy, settings, name))
+        found += read_fact(policy, f"policy {name}", partial(_policy, settings, name))
     return found
 
 
-def _read(
+def judge_pools(project: str, purchases: list[Purchase], facts: PoolFacts) -> list[Finding]:
+    """Return the findings of the pools: their types and quotas."""
+    types = [it for purchase in purchases for it in _type_findings(purchase, facts)]
+    return [*types, *_quota_findings(project, purchases, facts)]
+
+
+def read_fact(
     fact: T | Unknown, subject: str, look: Callable[[T], Iterator[Finding]]
 ) -> Iterator[Finding]:
     """Yield what there is to say of a fact, or that it could not be read."""
@@ -130,10 +133,10 @@ def _host_permissions(
     yield Finding(level, subject, text, remedy)
 
 
-def _type_findings(purchase: Purchase, facts: ProjectFacts) -> Iterator[Finding]:
+def _type_findings(purchase: Purchase, facts: PoolFacts) -> Iterator[Finding]:
     subject = f"pool {purchase.pool}, {purchase.machine_type} {MARKETS[purchase.market]}"
     if isinstance(facts.types, Unknown):
-        yield from _read(facts.types, subject, lambda it: iter(()))
+        yield from read_fact(facts.types, subject, lambda it: iter(()))
         return
     kind = facts.types.get((purchase.region, purchase.machine_type))
     if kind is None:
@@ -160,9 +163,7 @@ def _zones(subject: str, purchase: Purchase, kind: TypeFacts, offered: frozenset
     return _fine(subject, f"offered in {', '.join(here)}: {size}")
 
 
-def _quota_findings(
-    settings: Settings, purchases: list[Purchase], facts: ProjectFacts
-) -> Iterator[Finding]:
+def _quota_findings(project: str, purchases: list[Purchase], facts: PoolFacts) -> Iterator[Finding]:
     """Yield a finding for each quota: whether it is enough for one instance, and for the pools."""
     users: dict[tuple[str, str], list[Purchase]] = {}
     for purchase in purchases:
@@ -172,26 +173,24 @@ def _quota_findings(
     for (region, metric), those in users.items():
         subject = f"quota {metric}" + (f" in {region}" if region else "")
         limits = facts.quotas.get(region, Unknown("compute.regions.get", "not asked"))
-        yield from _read(limits, subject, partial(_quota, settings, subject, those, metric))
+        yield from read_fact(limits, subject, partial(_quota, project, subject, those, metric))
 
 
 def _quota(
-    settings: Settings,
+    project: str,
     subject: str,
     those: list[Purchase],
     metric: str,
     limits: Mapping[str, float],
 ) -> Iterator[Finding]:
-    yield _compare(settings, subject, those, limits.get(metric))
+    yield _compare(project, subject, those, limits.get(metric))
 
 
-def _compare(
-    settings: Settings, subject: str, those: list[Purchase], limit: float | None
-) -> Finding:
-    remedy = f"ask for more at {quota_url(settings.project)}"
+def _compare(project: str, subject: str, those: list[Purchase], limit: float | None) -> Finding:
+    remedy = f"ask for more at {quota_url(project)}"
     if limit is None:
         text = "Compute Engine does not list it with the region's: it counts a family of GPUs"
-        return Finding(Level.WARNING, subject, text, f"look at {quota_url(settings.project)}")
+        return Finding(Level.WARNING, subject, text, f"look at {quota_url(project)}")
     wanted = {it.pool: 0 for it in those}
     for it in those:
         wanted[it.pool] = max(wanted[it.pool], it.gpus * it.instances_max)

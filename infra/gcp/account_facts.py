@@ -44,19 +44,31 @@ class Policy:
     denied: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True)
-class ProjectFacts:
-    """The facts of a project, each of which may be Unknown.
+@dataclass(frozen=True, kw_only=True)
+class PoolFacts:
+    """The facts of a project that its pools depend on, each of which may be Unknown.
+
+    Attributes:
+        quotas: by region, and "" for those of all regions together, limits by their metric.
+        types: of the machine types of the pools, those that a region of theirs has, by (region,
+            type).
+        accelerators: zones that offer an accelerator, by its name.
+    """
+
+    quotas: Mapping[str, Mapping[str, float] | Unknown]
+    types: Mapping[tuple[str, str], TypeFacts] | Unknown
+    accelerators: Mapping[str, frozenset[str]] | Unknown
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectFacts(PoolFacts):
+    """The facts of a project that a stack depends on, each of which may be Unknown.
 
     Attributes:
         project: itself.
         is_billed: whether a billing account pays for it.
         disabled_services: of the interfaces that the stack needs, those that are not enabled.
         denied: of the deployer's role, the permissions that the caller has not.
-        quotas: by region, and "" for those of all regions together, limits by their metric.
-        types: of the machine types of the pools, those that a region of theirs has, by (region,
-            type).
-        accelerators: zones that offer an accelerator, by its name.
         denied_at: of what a deployment does at subnetworks of other projects, the permissions that
             the caller has not, by the path of the subnetwork.
         policies: of the organization, by the name of the constraint.
@@ -66,8 +78,5 @@ class ProjectFacts:
     is_billed: bool | Unknown
     disabled_services: tuple[str, ...] | Unknown
     denied: tuple[str, ...] | Unknown
-    quotas: Mapping[str, Mapping[str, float] | Unknown]
-    types: Mapping[tuple[str, str], TypeFacts] | Unknown
-    accelerators: Mapping[str, frozenset[str]] | Unknown
     policies: Mapping[str, Policy | Unknown]
     denied_at: Mapping[str, tuple[str, ...] | Unknown] = field(default_factory=dict)

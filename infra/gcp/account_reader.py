@@ -2,13 +2,21 @@
 asked costs or changes anything.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from control_plane.config.pools import ClusterConfig
 from control_plane.gcp.zones import region_of
-from infra.gcp.account_facts import Policy, Project, ProjectFacts, TypeFacts, Unknown
+from infra.gcp.account_facts import (
+    Policy,
+    PoolFacts,
+    Project,
+    ProjectFacts,
+    TypeFacts,
+    Unknown,
+)
 from infra.gcp.deployer import HOST_PERMISSIONS, permissions_needed
 from infra.gcp.google_api import NOT_FOUND, GoogleApi, GoogleError, read_pages
 from infra.gcp.instance_ends import COMPUTE
@@ -50,27 +58,33 @@ CONSTRAINTS: Final = (
 TESTED_MAX: Final = 100
 LISTED_MAX: Final = 20
 BUDGET_SERVICE: Final = "billingbudgets"
+MANAGER: Final = "https://cloudresourcemanager.googleapis.com/v1/projects"
 _UNAUTHORIZED: Final = 401
 
 
 def read_project(settings: Settings, cluster: ClusterConfig, api: GoogleApi) -> ProjectFacts:
     """Read all facts that the settings and the pools depend on."""
-    purchases = list_purchases(settings, cluster)
     project = settings.project
-    regions = sorted({it.region for it in purchases} | {settings.region})
+    pools = read_pools(project, settings.region, cluster, api)
+    wanted = (*SERVICES, *((BUDGET_SERVICE,) if settings.monthly_budget else ()))
+    return ProjectFacts(
+        **{it.name: getattr(pools, it.name) for it in fields(pools)},
+        project=read_state(project, api),
+        is_billed=read_billing(project, api),
+        disabled_services=list_disabled(settings.project_number, wanted, api),
+        denied=_ask("resourcemanager.projects.get", lambda: _list_denied(api, project)),
+        policies={it: read_policy(project, it, api) for it in CONSTRAINTS},
+        denied_at={it: _list_denied_at(api, it) for it in settings.host_subnetworks},
+    )
+
+
+def read_pools(project: str, region: str, cluster: ClusterConfig, api: GoogleApi) -> PoolFacts:
+    """Read the facts that the pools depend on; `region` is that of pools that name none."""
+    purchases = list_purchases(region, cluster)
+    regions = sorted({it.region for it in purchases} | {region})
     types = sorted({it.machine_type for it in purchases})
     accelerators = sorted({it.accelerator for it in purchases} - {""})
-    manager = f"https://cloudresourcemanager.googleapis.com/v1/projects/{project}"
-    billing = f"https://cloudbilling.googleapis.com/v1/projects/{project}/billingInfo"
-
-    def is_billed() -> bool:
-        return bool(api.call("GET", billing).get("billingEnabled"))
-
-    return ProjectFacts(
-        project=_ask("resourcemanager.projects.get", lambda: _project(api, manager)),
-        is_billed=_ask("resourcemanager.projects.get", is_billed),
-        disabled_services=_ask("serviceusage.services.list", lambda: _list_disabled(settings, api)),
-        denied=_ask("resourcemanager.projects.get", lambda: _list_denied(api, manager)),
+    return PoolFacts(
         quotas={
             "": _ask("compute.projects.get", lambda: _quotas(api, f"projects/{project}")),
             **{region: _region_quotas(api, project, region) for region in regions},
@@ -79,8 +93,14 @@ def read_project(settings: Settings, cluster: ClusterConfig, api: GoogleApi) -> 
         accelerators=_ask(
             "compute.acceleratorTypes.list", lambda: _accelerators(api, project, accelerators)
         ),
-        policies={it: _policy(api, project, it) for it in CONSTRAINTS},
-        denied_at={it: _list_denied_at(api, it) for it in settings.host_subnetworks},
+    )
+
+
+def read_billing(project: str, api: GoogleApi) -> bool | Unknown:
+    """Return whether a billing account pays for a project."""
+    url = f"https://cloudbilling.googleapis.com/v1/projects/{project}/billingInfo"
+    return _ask(
+        "resourcemanager.projects.get", lambda: bool(api.call("GET", url).get("billingEnabled"))
     )
 
 
@@ -92,25 +112,35 @@ def _ask(needs: str, read: Callable[[], T]) -> T | Unknown:
         return Unknown(needs, str(error), error.status == _UNAUTHORIZED)
 
 
-def _project(api: GoogleApi, url: str) -> Project:
-    found = api.call("GET", url)
-    return Project(str(found["projectNumber"]), found.get("lifecycleState") == "ACTIVE")
+def read_state(project: str, api: GoogleApi) -> Project | Unknown:
+    """Return a project's number and state."""
+
+    def read() -> Project:
+        found = api.call("GET", f"{MANAGER}/{project}")
+        return Project(str(found["projectNumber"]), found.get("lifecycleState") == "ACTIVE")
+
+    return _ask("resourcemanager.projects.get", read)
 
 
-def _list_disabled(settings: Settings, api: GoogleApi) -> tuple[str, ...]:
-    parent = f"projects/{settings.project_number}"
+def list_disabled(number: str, wanted: Sequence[str], api: GoogleApi) -> tuple[str, ...] | Unknown:
+    """Return those of the interfaces that the project with a number has not enabled."""
+    parent = f"projects/{number}"
     url = f"https://serviceusage.googleapis.com/v1/{parent}/services:batchGet"
-    wanted = (*SERVICES, *((BUDGET_SERVICE,) if settings.monthly_budget else ()))
-    found = set()
-    for names in _chunks(wanted, LISTED_MAX):
-        asked = "&".join(f"names={parent}/services/{it}.googleapis.com" for it in names)
-        services = api.call("GET", f"{url}?{asked}").get("services", ())
-        found |= {it["name"].rpartition("/")[2] for it in services if it["state"] == "ENABLED"}
-    return tuple(it for it in wanted if f"{it}.googleapis.com" not in found)
+
+    def read() -> tuple[str, ...]:
+        found = set()
+        for names in _chunks(wanted, LISTED_MAX):
+            asked = "&".join(f"names={parent}/services/{it}.googleapis.com" for it in names)
+            services = api.call("GET", f"{url}?{asked}").get("services", ())
+            found |= {it["name"].rpartition("/")[2] for it in services if it["state"] == "ENABLED"}
+        return tuple(it for it in wanted if f"{it}.googleapis.com" not in found)
+
+    return _ask("serviceusage.services.list", read)
 
 
-def _list_denied(api: GoogleApi, url: str) -> tuple[str, ...]:
+def _list_denied(api: GoogleApi, project: str) -> tuple[str, ...]:
     """Return the permissions of the deployer's role that the caller has not."""
+    url = f"{MANAGER}/{project}"
     wanted = sorted(permissions_needed())
     held: set[str] = set()
     for permissions in _chunks(wanted, TESTED_MAX):
@@ -169,7 +199,8 @@ def _list_by_zone(
             yield from ((scope.removeprefix("zones/"), it) for it in found.get(kind, ()))
 
 
-def _policy(api: GoogleApi, project: str, constraint: str) -> Policy | Unknown:
+def read_policy(project: str, constraint: str, api: GoogleApi) -> Policy | Unknown:
+    """Return a policy of the organization as it is in effect for a project."""
     place = f"projects/{project}/policies/{constraint}"
     url = f"https://orgpolicy.googleapis.com/v2/{place}:getEffectivePolicy"
 

@@ -2,9 +2,10 @@
 so that nothing begins anew.
 """
 
+from infra.drain_clock import Clock
 from infra.gcp.functions import SIZES
 from infra.gcp.google_api import NOT_FOUND, GoogleApi, GoogleError, read_or_none
-from infra.gcp.instance_ends import VISIBLE_SECONDS, Clock, end_until_quiet, list_parts
+from infra.gcp.instance_ends import VISIBLE_SECONDS, end_until_quiet, list_parts
 from infra.gcp.names import OTHER_ACCOUNTS, Names
 from infra.stack_program import DrainFailed, DrainReport, Progress
 from lambdas.gcp.function_names import FUNCTIONS

@@ -1,10 +1,8 @@
 """The end of a cluster's instances on Google Cloud, whose launcher is stopped."""
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
+from infra.drain_clock import Clock
 from infra.gcp.google_api import NOT_FOUND, GoogleApi, GoogleError, read_pages
 from infra.gcp.names import Names
 from infra.stack_program import DrainFailed, Progress
@@ -16,14 +14,6 @@ LOOK_SECONDS: Final = 5.0
 END_SECONDS_MAX: Final = 900.0
 COMPUTE: Final = "https://compute.googleapis.com/compute/v1"
 _ENDED: Final = frozenset({"TERMINATED", "STOPPED"})
-
-
-@dataclass(frozen=True)
-class Clock:
-    """Seconds that pass, and a wait for them."""
-
-    seconds: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
 
 
 def end_instances(

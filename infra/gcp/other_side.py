@@ -1,16 +1,15 @@
 """The side on Google Cloud of a cluster whose functions run in another cloud."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
-from pydantic.alias_generators import to_camel
+from pydantic import AfterValidator, Field
 
 from control_plane.config.pools import ClusterConfig
 from infra.findings import Finding
 from infra.gcp.google_api import GoogleApi, GoogleError, RestApi
-from infra.gcp.instance_ends import end_instances
+from infra.gcp.instance_ends import end_instances, list_parts
 from infra.gcp.names import Names
 from infra.gcp.pool_checks import PoolPlace, find_place_problems, gcp_pools
 from infra.gcp.settings import (
@@ -21,10 +20,13 @@ from infra.gcp.settings import (
     check_different,
 )
 from infra.gcp.side_checks import find_side_findings
+from infra.gcp.side_leftovers import find_side_leftovers
 from infra.gcp.side_policies import Trust
+from infra.gcp.side_pools import find_pool_findings
+from infra.gcp.side_removal import render_removal
 from infra.gcp.side_script import render_script
-from infra.other_sides import Launcher
-from infra.stack_program import DrainFailed, Progress
+from infra.other_sides import Launcher, SideSettings, parse_side
+from infra.stack_program import DrainFailed, DrainReport, Progress
 from provisioner.clouds.provider import CLUSTER_TAG
 
 EXPECTED: Final = (
@@ -33,12 +35,8 @@ EXPECTED: Final = (
 )
 
 
-class SideSettings(BaseModel):
-    """The setting that describes a side."""
-
-    model_config = ConfigDict(
-        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True
-    )
+class GoogleSideSettings(SideSettings):
+    """The setting that describes a side on Google Cloud."""
 
     project: ProjectId
     project_number: ProjectNumber
@@ -56,7 +54,7 @@ class GoogleSide:
     """A cluster's side on Google Cloud. `api` makes the calls of whoever deploys."""
 
     def __init__(
-        self, settings: SideSettings, launcher: Launcher, api: GoogleApi | None = None
+        self, settings: GoogleSideSettings, launcher: Launcher, api: GoogleApi | None = None
     ) -> None:
         project, number = settings.project, settings.project_number
         self._names = Names(launcher.team, project, number, settings.region)
@@ -85,9 +83,18 @@ class GoogleSide:
             },
         }
 
+    @property
+    def place(self) -> str:
+        """The project that it is in."""
+        return f"the project {self._names.project}"
+
     def commands(self, cluster: ClusterConfig) -> str:
         """Return the script of gcloud's commands that make the side."""
         return render_script(self._trust, self._regions, logs_instances=_has_logging_pools(cluster))
+
+    def removal_commands(self) -> str:
+        """Return the script of gcloud's commands that remove the side."""
+        return render_removal(self._trust, self._regions)
 
     def find_pool_problems(self, cluster: ClusterConfig) -> list[str]:
         """Return what pools on Google Cloud say that cannot run in the side."""
@@ -101,14 +108,32 @@ class GoogleSide:
         ]
 
     def find_findings(self, cluster: ClusterConfig) -> list[Finding]:
-        """Check whether the side is there."""
+        """Check whether the side is there, and whether pools can run in it."""
         logs = _has_logging_pools(cluster)
-        return find_side_findings(self._trust, self._regions, self._api, logs_instances=logs)
+        found = find_side_findings(self._trust, self._regions, self._api, logs_instances=logs)
+        if found[0].subject.startswith("credentials"):
+            return found
+        return [*found, *find_pool_findings(self._trust, cluster, self._api)]
 
-    def end_instances(self, progress: Progress) -> int:
-        """End the cluster's instances there; return how many. Raises DrainFailed."""
+    def drain(self, progress: Progress) -> DrainReport:
+        """End the cluster's instances there. Raises DrainFailed."""
+        with self._told_refusals():
+            return DrainReport(end_instances(self._names, self._api, progress), 0)
+
+    def list_instances(self) -> list[str]:
+        """Return the cluster's instances there that have not ended. Raises DrainFailed."""
+        with self._told_refusals():
+            found = list_parts(self._names, self._api, "instance")
+            return sorted(it.rpartition("/")[2] for it in found)
+
+    def find_leftovers(self) -> list[str]:
+        """Return what is there of the cluster, a line each."""
+        return find_side_leftovers(self._trust, self._regions, self._api)
+
+    @contextmanager
+    def _told_refusals(self) -> Iterator[None]:
         try:
-            return end_instances(self._names, self._api, progress)
+            yield
         except GoogleError as error:
             raise DrainFailed(
                 f"instances in {self._names.project} may be left: Google did not take it: {error}; "
@@ -120,11 +145,7 @@ def open_side(value: object, launcher: Launcher) -> GoogleSide:
     """Return the side that a setting's value describes. Raises ValueError with what was
     expected.
     """
-    try:
-        settings = SideSettings.model_validate_json(json.dumps(value))
-    except ValidationError:
-        raise ValueError(EXPECTED) from None
-    return GoogleSide(settings, launcher)
+    return GoogleSide(parse_side(GoogleSideSettings, value, EXPECTED), launcher)
 
 
 def _has_logging_pools(cluster: ClusterConfig) -> bool:

@@ -53,9 +53,9 @@ def find_pool_problems(settings: Settings, cluster: ClusterConfig) -> list[str]:
     return [f"{settings.cluster_config}: {it}" for it in (*found, *elsewhere)]
 
 
-def pool_region(settings: Settings, provider: GcpProvider) -> str:
-    """Return the region of a pool's instances."""
-    return provider.region or region_of(provider.zone) or settings.region
+def pool_region(own_region: str, provider: GcpProvider) -> str:
+    """Return the region of a pool's instances; `own_region` is that of pools that name none."""
+    return provider.region or region_of(provider.zone) or own_region
 
 
 def find_place_problems(place: PoolPlace, provider: GcpProvider) -> Iterator[str]:
@@ -77,7 +77,7 @@ def find_place_problems(place: PoolPlace, provider: GcpProvider) -> Iterator[str
             f"provider.service_account.email is {email}: expected none, for instances prove who "
             "they are by the cluster's own account, and it may give them no other; leave it out"
         )
-    region = provider.region or region_of(provider.zone) or names.region
+    region = pool_region(names.region, provider)
     if region not in place.regions:
         known = ", ".join(place.regions)
         yield (

@@ -23,15 +23,23 @@ from infra.gcp.image import ImageBuilder, build_image
 from infra.gcp.pool_checks import find_pool_problems
 from infra.gcp.pruning import prune_revisions
 from infra.gcp.rollback import move_functions
-from infra.gcp.settings import Settings, parse_settings
+from infra.gcp.settings import Settings, launcher_of, parse_settings
 from infra.gcp.stack import TeamStack
 from infra.gcp.terraform import PROVIDER
-from infra.side_settings import check_sides, drain_sides, render_commands
+from infra.side_settings import (
+    check_sides,
+    drain_sides,
+    list_dropped_sides,
+    list_side_leftovers,
+    render_commands,
+    render_removals,
+)
 from infra.sources import REPOSITORY
 from infra.stack_program import (
     PROJECT,
     ConfigReport,
     DrainReport,
+    DroppedSide,
     FunctionArchives,
     FunctionMove,
     Progress,
@@ -151,11 +159,31 @@ def drain(team: str, stack_config: Mapping[str, object], progress: Progress) -> 
     return drain_sides(settings.other_sides, report, progress)
 
 
-def trust_commands(team: str, stack_config: Mapping[str, object]) -> str:
-    """Return the scripts that make the cluster's sides in other clouds. Raises SettingsInvalid."""
+def trust_commands(team: str, stack_config: Mapping[str, object], is_removal: bool) -> str:
+    """Return the scripts that make the cluster's sides in other clouds, or that remove them. Raises
+    SettingsInvalid.
+    """
     settings = _read_settings(team, stack_config)
+    if is_removal:
+        return render_removals(settings.other_sides)
     cluster = check_cluster(_read_cluster_config(Path(settings.cluster_config)))
     return render_commands(settings.other_sides, cluster)
+
+
+def find_side_leftovers(team: str, stack_config: Mapping[str, object]) -> list[str]:
+    """Return what there is of a cluster in other clouds. Raises SettingsInvalid."""
+    return list_side_leftovers(_read_settings(team, stack_config).other_sides)
+
+
+def find_dropped_sides(
+    team: str, stack_config: Mapping[str, object], before: str
+) -> list[DroppedSide]:
+    """Return the sides that `otherClouds` had with the text `before`, and has no more. Raises
+    DrainFailed, SettingsInvalid.
+    """
+    settings = _read_settings(team, stack_config)
+    launcher = launcher_of(settings.names)
+    return list_dropped_sides(before, "gcp", launcher, settings.other_sides)
 
 
 def finish(team: str, stack_config: Mapping[str, object], progress: Progress) -> None:
@@ -262,4 +290,6 @@ PROGRAM: Final = StackProgram(
     run_export=run_export,
     finish=finish,
     trust_commands=trust_commands,
+    find_side_leftovers=find_side_leftovers,
+    find_dropped_sides=find_dropped_sides,
 )

@@ -7,7 +7,6 @@ from control_plane.fleet.records import Market
 from control_plane.gcp.accelerator_quotas import quota_metric
 from control_plane.gcp.machine_types import accelerator_of, gpus_of, parse_instance_type
 from infra.gcp.pool_checks import gcp_pools, pool_region
-from infra.gcp.settings import Settings
 
 
 class Purchase(NamedTuple):
@@ -26,11 +25,11 @@ class Purchase(NamedTuple):
     """The quota of the region that counts its accelerators, "" where there is none."""
 
 
-def list_purchases(settings: Settings, cluster: ClusterConfig) -> list[Purchase]:
-    """Return the ways of all pools on Google Cloud."""
+def list_purchases(own_region: str, cluster: ClusterConfig) -> list[Purchase]:
+    """Return the ways of all pools on Google Cloud; `own_region` is that of pools without one."""
     found = []
     for pool, provider in gcp_pools(cluster):
-        region = pool_region(settings, provider)
+        region = pool_region(own_region, provider)
         machine = provider.instance_type
         default = Market.SPOT if machine.preemptible else Market.ON_DEMAND
         offered = [(it.instance_type, Market(it.market), it.zone) for it in provider.offerings] or [

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from infra.drain_clock import Clock
 from infra.gcp.functions import DEPLOYMENT_LABEL
 from infra.gcp.google_api import NOT_FOUND, GoogleApi, GoogleError, read_pages
-from infra.gcp.instance_ends import Clock
 from infra.gcp.names import Names
 from infra.stack_program import FunctionMove, Progress, RollbackFailed
 from lambdas.gcp.function_names import FUNCTIONS

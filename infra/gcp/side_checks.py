@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from infra.findings import Finding, Level
+from infra.gcp.account_reader import MANAGER
 from infra.gcp.google_api import GoogleApi, GoogleError, read_or_none
 from infra.gcp.instance_ends import COMPUTE
 from infra.gcp.names import Names
@@ -14,10 +15,11 @@ from infra.gcp.side_policies import MAPPING, Trust, list_side_grants
 from infra.gcp.side_script import ACCOUNTS, TRUST_ROLE
 
 IAM: Final = "https://iam.googleapis.com/v1"
-MANAGER: Final = "https://cloudresourcemanager.googleapis.com/v1/projects"
 # With conditions, which other versions leave out.
 _VERSIONED: Final = {"options": {"requestedPolicyVersion": 3}}
 _UNAUTHORIZED: Final = 401
+
+_NAMESAKE: Final = "it is of a cluster of the same name"
 
 Problems = Callable[[], Iterator[str]]
 
@@ -42,9 +44,9 @@ def find_side_findings(
         try:
             problems = list(look())
         except GoogleError as error:
-            remedy = "the check needs roles/viewer and roles/iam.securityReviewer there"
             if error.status == _UNAUTHORIZED:
-                remedy = "`gcloud auth application-default login` makes credentials for the check"
+                return [_without_credentials(trust, error)]
+            remedy = "the check needs roles/viewer and roles/iam.securityReviewer there"
             text = f"could not be checked: {error}"
             found.append(Finding(Level.WARNING, subject, text, remedy))
             continue
@@ -54,8 +56,21 @@ def find_side_findings(
     return found
 
 
+def _without_credentials(trust: Trust, error: GoogleError) -> Finding:
+    team, cloud = trust.launcher.team, trust.launcher.cloud
+    text = f"neither the side nor its pools were checked: {error}"
+    remedy = (
+        "`gcloud auth application-default login` makes credentials, and `detcloud deploy check "
+        f"{cloud} --team {team}` looks at it"
+    )
+    return Finding(Level.WARNING, f"credentials for {trust.names.project}", text, remedy)
+
+
 def _missing(trust: Trust, subject: str, problem: str) -> Finding:
     team, cloud = trust.launcher.team, trust.launcher.cloud
+    if problem.startswith(_NAMESAKE):
+        remedy = "take another project, or another name for the team; docs/resource-pools.md"
+        return Finding(Level.ERROR, subject, problem, remedy)
     remedy = f"`detcloud deploy trust {cloud} --team {team}` prints the commands that make it"
     return Finding(Level.ERROR, subject, problem, remedy)
 
@@ -65,9 +80,12 @@ def _trust_problems(trust: Trust, api: GoogleApi) -> Iterator[str]:
     if provider is None or provider.get("state") != "ACTIVE" or provider.get("disabled"):
         yield f"{trust.provider_path} is missing, or disabled"
         return
+    account = provider.get("aws", {}).get("accountId")
+    if account != trust.launcher.account:
+        yield f"{_NAMESAKE}, in the account {account}"
+        return
     key, _, value = MAPPING.partition("=")
     facts = {
-        "account": (provider.get("aws", {}).get("accountId"), trust.launcher.account),
         "condition": (provider.get("attributeCondition"), trust.condition),
         key: (provider.get("attributeMapping", {}).get(key), value),
     }

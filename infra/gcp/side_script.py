@@ -2,7 +2,9 @@
 function that launches, two service accounts, roles, and a network.
 
 Whoever may manage the project runs it once, and again for another region or after a release that
-needs more: what is there stays, and roles get the permissions that they lack.
+needs more: what is there stays, and roles get the permissions that they lack. A pool of identities
+or roles of which Google knows still that they were deleted are taken back. What trusts another
+cluster is left alone.
 """
 
 import shlex
@@ -36,6 +38,8 @@ def render_script(trust: Trust, regions: tuple[str, ...], *, logs_instances: boo
     grants = list_side_grants(trust.names, regions, logs_instances=logs_instances)
     lines = [
         *_head(trust),
+        *check_lines(trust),
+        gcloud("services", "enable", *(f"{it}.googleapis.com" for it in SERVICES)),
         *_trust_lines(trust),
         *_account_lines(trust.names),
         *_role_lines(trust.names, [*dict.fromkeys(it.role for it in grants), TRUST_ROLE]),
@@ -52,23 +56,52 @@ def _head(trust: Trust) -> Iterator[str]:
     yield "#!/bin/bash"
     yield f"# What the cluster {names.cluster}, which runs in {launcher.cloud}, needs for its pools"
     yield f"# in the project {names.project}. To run it again changes what is missing alone."
+    yield from begin_lines(names)
+
+
+def begin_lines(names: Names) -> Iterator[str]:
+    """Yield the lines that all scripts begin with, after what they are for."""
     yield "set -euo pipefail"
     yield f"export CLOUDSDK_CORE_PROJECT={names.project} CLOUDSDK_CORE_DISABLE_PROMPTS=1"
+
+
+def check_lines(trust: Trust) -> Iterator[str]:
+    """Yield the lines that end a script where the project has another cluster of this name: one of
+    its own, or the side of one that runs elsewhere.
+    """
+    names, account = trust.names, trust.launcher.account
     taken = (
         f"{names.project} has a cluster {names.cluster} of its own, which would end the instances "
         "of this one: take another project"
     )
-    described = _run("firestore", "databases", "describe", f"--database={names.database}")
+    described = gcloud("firestore", "databases", "describe", f"--database={names.database}")
     yield f"if {described} > /dev/null 2>&1; then echo {shlex.quote(taken)} >&2; exit 1; fi"
-    yield _run("services", "enable", *(f"{it}.googleapis.com" for it in SERVICES))
+    where = ("--location=global", f"--workload-identity-pool={trust.pool}")
+    asked = gcloud(
+        *("iam", "workload-identity-pools", "providers", "describe", PROVIDER_ID, *where),
+        "--format=value(aws.accountId)",
+    )
+    remedy = (
+        f"and not {account}: clusters of one name cannot share the project {names.project}. Take "
+        "another project, or another name for the team; where that cluster is gone, `detcloud "
+        f"deploy trust {trust.launcher.cloud} --team {names.team} --remove` with its settings "
+        "removes its side"
+    )
+    yield f"home=$({asked} 2> /dev/null) || home={account}"
+    whose = f"the pool of identities {trust.pool} is there, and its cluster runs in account $home,"
+    yield (
+        f'if [ "$home" != {account} ]; then echo "{whose}" {shlex.quote(remedy)} >&2; exit 1; fi'
+    )
 
 
 def _trust_lines(trust: Trust) -> Iterator[str]:
     pools, place = ("iam", "workload-identity-pools"), "--location=global"
+    described = gcloud(*pools, "describe", trust.pool, place, "--format=value(state)")
+    yield _take_back(described, "DELETED", gcloud(*pools, "undelete", trust.pool, place))
     about = f"--description=who launches instances of {trust.names.cluster}"
     yield _unless_there(
-        _run(*pools, "describe", trust.pool, place),
-        _run(*pools, "create", trust.pool, place, about),
+        gcloud(*pools, "describe", trust.pool, place),
+        gcloud(*pools, "create", trust.pool, place, about),
     )
     providers = (*pools, "providers")
     where = (PROVIDER_ID, place, f"--workload-identity-pool={trust.pool}")
@@ -78,17 +111,17 @@ def _trust_lines(trust: Trust) -> Iterator[str]:
         f"--attribute-condition={trust.condition}",
     )
     yield _change_or_make(
-        _run(*providers, "describe", *where),
-        _run(*providers, f"update-{trust.launcher.cloud}", *where, *said),
-        _run(*providers, f"create-{trust.launcher.cloud}", *where, *said),
+        gcloud(*providers, "describe", *where),
+        gcloud(*providers, f"update-{trust.launcher.cloud}", *where, *said),
+        gcloud(*providers, f"create-{trust.launcher.cloud}", *where, *said),
     )
 
 
 def _account_lines(names: Names) -> Iterator[str]:
     for account, title in ACCOUNTS.items():
         yield _unless_there(
-            _run("iam", "service-accounts", "describe", names.email(account)),
-            _run(
+            gcloud("iam", "service-accounts", "describe", names.email(account)),
+            gcloud(
                 *("iam", "service-accounts", "create", names.account_id(account)),
                 f"--display-name={names.cluster}: {account}",
                 f"--description={names.cluster}: {title}",
@@ -104,18 +137,20 @@ def _role_lines(names: Names, roles: list[str]) -> Iterator[str]:
             f"--permissions={','.join(ROLES[role])}",
             "--stage=GA",
         )
+        described = gcloud("iam", "roles", "describe", *where, "--format=value(deleted)")
+        yield _take_back(described, "True", gcloud("iam", "roles", "undelete", *where))
         yield _change_or_make(
-            _run("iam", "roles", "describe", *where),
-            _run("iam", "roles", "update", *where, *said),
-            _run("iam", "roles", "create", *where, *said),
+            gcloud("iam", "roles", "describe", *where),
+            gcloud("iam", "roles", "update", *where, *said),
+            gcloud("iam", "roles", "create", *where, *said),
         )
 
 
 def _network_lines(names: Names, regions: tuple[str, ...]) -> Iterator[str]:
     network, firewall, tag = names.part("network"), names.part("within"), names.cluster
     yield _unless_there(
-        _run("compute", "networks", "describe", network),
-        _run(
+        gcloud("compute", "networks", "describe", network),
+        gcloud(
             *("compute", "networks", "create", network, "--subnet-mode=custom"),
             *("--bgp-routing-mode=regional", "--mtu=8896"),
         ),
@@ -123,45 +158,55 @@ def _network_lines(names: Names, regions: tuple[str, ...]) -> Iterator[str]:
     for region, block in zip(regions, subnetwork_ranges(), strict=False):
         name, where = names.part(region), f"--region={region}"
         yield _unless_there(
-            _run("compute", "networks", "subnets", "describe", name, where),
-            _run(
+            gcloud("compute", "networks", "subnets", "describe", name, where),
+            gcloud(
                 *("compute", "networks", "subnets", "create", name, where),
                 *(f"--network={network}", f"--range={block}"),
                 "--enable-private-ip-google-access",
             ),
         )
     yield _unless_there(
-        _run("compute", "firewall-rules", "describe", firewall),
-        _run(
+        gcloud("compute", "firewall-rules", "describe", firewall),
+        gcloud(
             *("compute", "firewall-rules", "create", firewall, f"--network={network}"),
             *("--direction=INGRESS", "--allow=all", f"--source-tags={tag}", f"--target-tags={tag}"),
         ),
     )
 
 
+def grant_condition(grant: Grant) -> str:
+    """Return a grant's condition as gcloud takes it."""
+    if not grant.condition:
+        return "None"
+    return f"title={grant.account} {grant.role},expression={grant.condition}"
+
+
 def _grant_line(names: Names, grant: Grant) -> str:
-    condition = "None"
-    if grant.condition:
-        condition = f"title={grant.account} {grant.role},expression={grant.condition}"
+    condition = grant_condition(grant)
     role, member = f"--role={names.role(grant.role)}", f"--member={names.member(grant.account)}"
     said = (member, role, f"--condition={condition}", "--format=none")
     match grant.place.kind:
         case "project":
-            return _run("projects", "add-iam-policy-binding", names.project, *said)
+            return gcloud("projects", "add-iam-policy-binding", names.project, *said)
         case "subnetwork":
             name, region = names.part(grant.place.name), f"--region={grant.place.name}"
             add = ("compute", "networks", "subnets", "add-iam-policy-binding")
-            return _run(*add, name, region, member, role, "--format=none")
+            return gcloud(*add, name, region, member, role, "--format=none")
         case _:
             return _binding_line(names, grant.place.name, grant.role, names.member(grant.account))
 
 
 def _binding_line(names: Names, account: str, role: str, member: str) -> str:
     """Return the command that gives a member a role at one of the service accounts."""
-    return _run(
+    return gcloud(
         *("iam", "service-accounts", "add-iam-policy-binding", names.email(account)),
         *(f"--member={member}", f"--role={names.role(role)}", "--condition=None", "--format=none"),
     )
+
+
+def _take_back(described: str, state: str, undelete: str) -> str:
+    """Return the command that takes back what is deleted and kept for some days still."""
+    return f'if [ "$({described} 2> /dev/null || true)" = {state} ]; then {undelete}; fi'
 
 
 def _unless_there(describe: str, create: str) -> str:
@@ -172,5 +217,6 @@ def _change_or_make(describe: str, update: str, create: str) -> str:
     return f"if {describe} > /dev/null 2>&1; then {update}; else {create}; fi"
 
 
-def _run(*words: str) -> str:
+def gcloud(*words: str) -> str:
+    """Return a command of gcloud with these words."""
     return shlex.join(("gcloud", *words))

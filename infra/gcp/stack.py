@@ -17,7 +17,7 @@ from infra.gcp.policies import list_grants
 from infra.gcp.scope import Scope
 from infra.gcp.settings import Settings
 from infra.gcp.storage import make_buckets, make_database, put_configuration
-from infra.side_settings import describe_sides
+from infra.side_settings import describe_deployed, describe_sides
 from lambdas.other_clouds import VARIABLE
 
 
@@ -77,6 +77,7 @@ class TeamStack(pulumi.ComponentResource):
             "suggestImage": images["suggest"],
             # What a file system for instances is to be in.
             "network": description,
+            **describe_deployed(settings.other_clouds),
         }
         self.register_outputs(self.outputs)
 

@@ -13,7 +13,6 @@ from lambdas.boot_script import (
     isolated_command,
     provider_section,
 )
-from provisioner.clouds.aws.launch_request import USER_DATA_BYTES_MAX
 
 # Who fetches the agent's code and from where. A bucket in another cloud knows no role of this one:
 # the cluster, which a proof convinces, signs for it.
@@ -27,10 +26,10 @@ OTHER_BUCKET = (
 def user_data(
     url: str, cluster: str, code_place: str, *, session_manager: bool = False
 ) -> Callable[[IntentRow], bytes]:
-    """Return a function that renders the script of a launch; `url` is the cluster's API, and
-    `code_place` the URL in its bucket below which the agent's code is, by its digest; without one
-    the instance asks the cluster for it, and proves who it is. With `session_manager` Systems
-    Manager may open sessions.
+    """Return a function that renders the script of a launch, compressed; `url` is the cluster's
+    API, and `code_place` the URL in its bucket below which the agent's code is, by its digest;
+    without one the instance asks the cluster for it, and proves who it is. With `session_manager`
+    Systems Manager may open sessions.
 
     A script holds no secret but what a pool's `startup_script` itself contains.
     """
@@ -55,9 +54,8 @@ def user_data(
         fetcher, place = OWN_BUCKET if code_place else OTHER_BUCKET
         values |= {"FETCH_CODE": boot_part(fetcher), "FETCH_FROM": place}
         values["STARTUP_SCRIPT"] = isolated_command(section.get("startup_script") or "")
-        script = fill_script("ec2.sh", values)
-        # cloud-init unpacks what is compressed; nobody needs that while it fits as it is.
-        return script if len(script) <= USER_DATA_BYTES_MAX else gzip.compress(script, mtime=0)
+        # EC2 takes 16 KB, which it would fill as it is; cloud-init unpacks what is compressed.
+        return gzip.compress(fill_script("ec2.sh", values), mtime=0)
 
     return render_script
 

@@ -19,7 +19,7 @@ from provisioner.clouds.provider import CLUSTER_TAG
 from tests.emulators.ec2.machine import Machine
 from tests.emulators.ec2.region import Region
 from tests.emulators.ec2.serving import Ec2Server, ec2_server
-from tests.emulators.ec2_machines import connect_machines
+from tests.emulators.ec2_machines import connect_machines, issue_keys
 from tests.emulators.machines import Machines
 from tests.emulators.materialise import EmulatorMaker, materialise
 from tests.emulators.ministack import ACCOUNT, REGION, Ministack
@@ -141,7 +141,7 @@ def account(aws: Ministack, archives: Mapping[str, Path], folder: Path) -> Itera
     region = Region(lambda: time.time_ns() // 1_000_000, running_ms=500, ending_ms=500)
     with throttling(aws.url) as tables, ec2_server(region, beats=True) as ec2:
         machines = connect_machines(ec2, folder / "machines", {"AWS_ENDPOINT_URL_STS": aws.url})
-        _issue_keys(aws, region)
+        issue_keys(aws, region)
         try:
             yield Account(aws, tables, ec2, machines, archives, folder)
         finally:
@@ -195,17 +195,3 @@ def running(made: Stack) -> Iterator[Deployment]:
         deployed = Deployment(made.account, made.team, made.outputs, made.token, pump)
         stack.enter_context(minutes(deployed, INVOKE_SECONDS_MAX))
         yield deployed
-
-
-def _issue_keys(aws: Ministack, region: Region) -> None:
-    """Let an instance's metadata give it keys of its role, in a session of its own name."""
-    sts = aws.client("sts")
-
-    def keys(machine: Machine) -> Mapping[str, str]:
-        name = machine.data["IamInstanceProfile"]["Arn"].rpartition("/")[2]
-        role = f"arn:aws:iam::{ACCOUNT}:role/{name}"
-        given = sts.assume_role(RoleArn=role, RoleSessionName=machine.id)["Credentials"]
-        names = ("AccessKeyId", "SecretAccessKey")
-        return {name: given[name] for name in names} | {"Token": given["SessionToken"]}
-
-    region.keys = keys

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import quote
 
@@ -139,9 +140,11 @@ def deployment(
     team: str,
     pools: str,
     functions: Collection[str] = FUNCTIONS,
+    settings: Mapping[str, str] = MappingProxyType({}),
+    environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[GcpDeployment]:
-    """Make a team's stack and run these of its functions, in a project of its own. No tick comes by
-    itself.
+    """Make a team's stack and run these of its functions, in a project of its own, with more
+    settings and variables of the functions. No tick comes by itself.
     """
     token = f"dct_of-the-administrator-of-{team}"
     config = {
@@ -150,6 +153,7 @@ def deployment(
         "detcloud:region": REGION,
         "detcloud:adminSha256": hashlib.sha256(token.encode()).hexdigest(),
         **gcp_files(folder / "given", pools),
+        **settings,
     }
     maker = GcpEmulatorMaker(gcs)
     outputs = materialise_gcp(lambda: make_stack(lambda build: None), team, config, maker)
@@ -173,6 +177,7 @@ def deployment(
             # Nobody is there: prices are the table's.
             "DETCLOUD_BILLING_ENDPOINT": "http://127.0.0.1:9",
             "DETCLOUD_CERTIFICATES_URL": stack.enter_context(certificate_server(keys)),
+            **environment,
         }
         machines = GceMachines(project, keys, folder / "machines", {})
         stack.callback(machines.end_all)

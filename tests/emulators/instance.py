@@ -4,6 +4,7 @@ metadata service, and the units that the cloud's boot script writes.
     cloud (169.254.169.254, fd00:ec2::254) ─── instance ─── guest, whose packets are forwarded
 """
 
+import gzip
 import os
 import re
 import shlex
@@ -89,7 +90,8 @@ def boot_script(make: Callable[[str, str, str], RenderScript] = user_data) -> st
     offering = Offering("g5/a/spot", "g5.xlarge", "a", Market.SPOT, 1)
     launch = IntentRow("intent-1", "detcloud-vision", "gpus", offering, 1, "t" * 40, 1_000, "{}")
     place = "https://detcloud-vision-objects.s3.eu-central-1.amazonaws.com/agent-code"
-    return make("https://api.example", "detcloud-vision", place)(launch).decode()
+    made = make("https://api.example", "detcloud-vision", place)(launch)
+    return (gzip.decompress(made) if made.startswith(b"\x1f\x8b") else made).decode()
 
 
 @contextmanager

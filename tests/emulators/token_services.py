@@ -3,6 +3,7 @@ against what they were told to trust, and note what they gave. No emulator has t
 """
 
 import json
+import re
 import threading
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 _ROLE_ANSWER = """<AssumeRoleWithWebIdentityResponse
 xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleWithWebIdentityResult><Credentials>
 <AccessKeyId>ASIATESTS{number:011d}</AccessKeyId><SecretAccessKey>secret</SecretAccessKey>
-<SessionToken>session</SessionToken><Expiration>{end}</Expiration></Credentials><AssumedRoleUser>
+<SessionToken>session</SessionToken><Expiration>{end}</Expiration></Credentials>
+<AssumedRoleUser>
 <Arn>arn:aws:sts::123456789012:assumed-role/other/{name}</Arn>
 <AssumedRoleId>A:{name}</AssumedRoleId></AssumedRoleUser></AssumeRoleWithWebIdentityResult>
 </AssumeRoleWithWebIdentityResponse>"""
@@ -30,6 +32,10 @@ class TokenServices:
 
     Google's trusts one caller of AWS, by the beginning of its ARN, `trusted`, at one `provider`, to
     act as `account`; `find_caller` asks AWS who signed a request, whose headers it gets.
+
+    AWS's opens one `role` for the `tokens` that it knows, or for whom `trusts` says, which gets the
+    ARN of a role and a token. Other calls than those for a role are `pass_on`'s, which gets headers
+    and content and returns the answer's status and text.
     """
 
     provider: str = ""
@@ -41,21 +47,34 @@ class TokenServices:
     url: str = ""
     given: list[str] = field(default_factory=list)
     find_caller: Callable[[Mapping[str, str]], str] = lambda headers: ""
+    trusts: Callable[[str, str], bool] | None = None
+    pass_on: Callable[[Mapping[str, str], bytes], tuple[int, str]] = lambda headers, content: (
+        403,
+        _REFUSAL,
+    )
 
     def holds(self, authorization: str) -> bool:
         """Whether a request has a token that was given for the account."""
         token = authorization.removeprefix("Bearer account-")
         return token.isdecimal() and 0 < int(token) <= self.given.count("account")
 
-    def answer(self, path: str, authorization: str, body: str) -> tuple[int, str]:
-        """Return the status and the content of the answer to a POST."""
-        if path == "/v1/token":
-            return self._exchange(dict(urllib.parse.parse_qsl(body)))
+    def has_session(self, authorization: str) -> bool:
+        """Whether a request is signed with keys that were given for the role."""
+        number = re.search("Credential=ASIATESTS([0-9]{11})/", authorization)
+        return number is not None and 0 < int(number[1]) <= self.given.count("role")
+
+    def answer(self, path: str, headers: Mapping[str, str], content: bytes) -> tuple[int, str]:
+        """Return the status and the content of the answer to a POST, whose headers' names are in
+        small letters.
+        """
         if path == f"/v1/projects/-/serviceAccounts/{self.account}:generateAccessToken":
-            return self._impersonate(authorization)
-        if path == "/":
-            return self._assume(dict(urllib.parse.parse_qsl(body)))
-        return 404, "{}"
+            return self._impersonate(headers.get("authorization", ""))
+        asked = dict(urllib.parse.parse_qsl(content.decode()))
+        if path == "/v1/token":
+            return self._exchange(asked)
+        if path == "/" and asked.get("Action") == "AssumeRoleWithWebIdentity":
+            return self._assume(asked)
+        return self.pass_on(headers, content) if path == "/" else (404, "{}")
 
     def _exchange(self, asked: Mapping[str, str]) -> tuple[int, str]:
         signed = json.loads(urllib.parse.unquote(asked["subject_token"]))
@@ -82,16 +101,14 @@ class TokenServices:
         return 200, json.dumps({"accessToken": f"account-{number}", "expireTime": self._end()})
 
     def _assume(self, asked: Mapping[str, str]) -> tuple[int, str]:
-        known = asked.get("Action") == "AssumeRoleWithWebIdentity"
-        if (
-            not known
-            or asked["RoleArn"] != self.role
-            or asked["WebIdentityToken"] not in self.tokens
-        ):
+        if not (self.trusts or self._knows)(asked["RoleArn"], asked["WebIdentityToken"]):
             return 403, _REFUSAL
         self.given.append("role")
         number, name = self.given.count("role"), asked["RoleSessionName"]
         return 200, _ROLE_ANSWER.format(number=number, end=self._end(), name=name)
+
+    def _knows(self, role: str, token: str) -> bool:
+        return role == self.role and token in self.tokens
 
     def _end(self) -> str:
         end = datetime.now(UTC) + timedelta(seconds=self.lifetime_seconds)
@@ -105,9 +122,9 @@ def token_services() -> Iterator[TokenServices]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
-            sender = self.headers.get("Authorization", "")
-            status, content = services.answer(self.path, sender, body)
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            status, content = services.answer(self.path, headers, body)
             self.send_response(status)
             self.send_header("Content-Length", str(len(content.encode())))
             self.end_headers()

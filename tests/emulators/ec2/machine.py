@@ -1,5 +1,6 @@
 """An instance of the simulated EC2, from its launch to its end."""
 
+import gzip
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -75,6 +76,12 @@ class Machine:
     def is_billed(self, now_ms: int) -> bool:
         """Whether the machine takes up capacity, and is billed."""
         return self.state(now_ms) in ("pending", "running")
+
+    @property
+    def script(self) -> bytes:
+        """The user data as cloud-init runs them: what is compressed is unpacked."""
+        is_packed = self.user_data.startswith(b"\x1f\x8b")
+        return gzip.decompress(self.user_data) if is_packed else self.user_data
 
     @property
     def spot_request(self) -> str:

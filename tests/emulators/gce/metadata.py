@@ -24,9 +24,9 @@ HOLD_SECONDS_MAX = 300.0
 
 @dataclass
 class MachineMetadata:
-    """The metadata of a machine. `account`: the e-mail of its service account, "" for none;
-    `attributes`: its own, the startup script among them; `access_tokens`: those that were given
-    out. What changes is told to who waits.
+    """The metadata of a machine. `account`: the e-mail of its service account, "" for none, whose
+    number is `subject`; `attributes`: its own, the startup script among them; `access_tokens`:
+    those that were given out. What changes is told to who waits.
     """
 
     name: str
@@ -37,6 +37,7 @@ class MachineMetadata:
     machine_type: str = "n1-standard-4"
     numeric_id: int = field(default_factory=lambda: secrets.randbits(62))
     account: str = "instances@team-project.iam.gserviceaccount.com"
+    subject: str = "100483287612623142116"
     address: str = "10.128.0.2"
     is_spot: bool = True
     attributes: dict[str, str] = field(default_factory=dict)
@@ -104,13 +105,13 @@ class MachineMetadata:
         now = int(time.time())
         claims: dict[str, Any] = {
             "aud": audience,
-            "azp": "100483287612623142116",
+            "azp": self.subject,
             "email": self.account,
             "email_verified": True,
             "exp": now + TOKEN_SECONDS,
             "iat": now,
             "iss": ISSUER,
-            "sub": "100483287612623142116",
+            "sub": self.subject,
         }
         if full:
             machine = {

@@ -13,7 +13,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,10 +27,10 @@ from tests.end_to_end.cluster_steps import (
     SHORT,
     checkpoints,
     create,
-    wait_for,
     wait_until,
 )
 from tests.end_to_end.laptop import Laptop
+from tests.end_to_end.two_clouds import GCE_TYPE, ON_AWS, ON_GCP, both_pools, wait_for_job
 
 for package in ("cryptography", "google.auth"):
     require(package)
@@ -46,26 +45,7 @@ from tests.emulators.google_side import SimulatedSide, google_side  # noqa: E402
 # As dear as a deployment and two jobs.
 pytestmark = pytest.mark.nightly
 
-TEAM, TYPE, REGION = "duo", "g2-standard-4", "us-central1"
-ON_AWS, ON_GCP = "on-aws", "on-gcp"
-POOLS = f"""
-resource_manager:
-  default_compute_resource_pool: {ON_AWS}
-  default_aux_resource_pool: {ON_AWS}
-resource_pools:
-  - pool_name: {ON_AWS}
-    provider:
-      type: aws
-      cpu_slots_allowed: true
-      max_idle_agent_period: 5s
-      offerings: [{{instance_type: g5.xlarge, market: spot, slots: 1}}]
-  - pool_name: {ON_GCP}
-    provider:
-      type: gcp
-      cpu_slots_allowed: true
-      max_idle_agent_period: 5s
-      offerings: [{{instance_type: {TYPE}, market: spot, slots: 1}}]
-"""
+TEAM, REGION = "duo", "us-central1"
 PREFERRED = f"[{ON_GCP}, {ON_AWS}]"
 SIDE = {"project": "tests-1", "projectNumber": "123456789012", "region": REGION}
 
@@ -89,7 +69,7 @@ def duo(company: Account, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     trust = Trust(names, Launcher("aws", ACCOUNT, TEAM, f"detcloud-{TEAM}-tick"))
     settings = {"detcloud:otherClouds": json.dumps({"gcp": SIDE})}
     with google_side(tmp_path_factory.mktemp("gce"), company.aws, trust) as side:
-        made = stack(company, TEAM, POOLS, settings, side.environment)
+        made = stack(company, TEAM, both_pools(ON_AWS), settings, side.environment)
         with running(made) as cluster:
             wait_until(lambda: ("pools", ON_GCP) in cluster.rows(), 60, "the configuration")
             yield Duo(cluster, side)
@@ -102,18 +82,13 @@ def owner(duo: Duo, tmp_path: Path) -> Laptop:
     return Laptop(tmp_path / "home", **variables)
 
 
-def wait_for_job(duo: Duo, owner: Laptop, experiment: int) -> dict[str, Any]:
-    try:
-        return wait_for(duo.cluster, owner, experiment)
-    except AssertionError as error:
-        raise AssertionError(f"{error}\n{duo.side.machines.all_logs()[-6000:]}") from error
-
-
 def test_a_job_that_prefers_the_other_cloud_runs_there_and_leaves_an_empty_pool(
     duo: Duo, owner: Laptop, tmp_path: Path
 ) -> None:
     project = duo.side.project
-    trial = wait_for_job(duo, owner, create(owner, SHORT, tmp_path, PREFERRED))
+    trial = wait_for_job(
+        duo.cluster, duo.side.machines, owner, create(owner, SHORT, tmp_path, PREFERRED)
+    )
     assert trial["best_metric"] > 0.8
     assert (trial["restarts"], trial["losses"]) == (0, 0)
     [machine] = project.machines.values()
@@ -139,8 +114,10 @@ def test_where_the_other_cloud_has_nothing_the_job_goes_on_at_home(
     project = duo.side.project
     before = set(project.machines)
     for zone in project.zones[REGION]:
-        project.capacity[TYPE, zone, "spot"] = 0
-    trial = wait_for_job(duo, owner, create(owner, SHORT, tmp_path, PREFERRED))
+        project.capacity[GCE_TYPE, zone, "spot"] = 0
+    trial = wait_for_job(
+        duo.cluster, duo.side.machines, owner, create(owner, SHORT, tmp_path, PREFERRED)
+    )
     assert trial["best_metric"] > 0.8
     assert set(project.machines) == before
     assert len(duo.machines_on_aws()) == 1

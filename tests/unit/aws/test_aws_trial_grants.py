@@ -17,7 +17,7 @@ from infra.aws import trial_policies
 from infra.aws.names import Names
 from infra.aws.trial_settings import DataBucket
 from tests.emulators.ministack import ACCOUNT, REGION, Ministack
-from tests.unit.infra.iam import allows
+from tests.emulators.policy_reader import allows
 
 NAMES = Names("vision", ACCOUNT, REGION)
 READ, WRITTEN = "vision-photos", "vision-scratch"

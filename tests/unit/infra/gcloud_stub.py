@@ -11,26 +11,58 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from infra.gcp.account_reader import MANAGER
 from infra.gcp.google_api import GoogleError
 from infra.gcp.instance_ends import COMPUTE
-from infra.gcp.side_checks import IAM, MANAGER
+from infra.gcp.side_checks import IAM
 from tests.patience import PROCESS_SECONDS_MAX
 
 _PROGRAM = """#!{python}
 import json, sys
 words = sys.argv[1:]
+VERBS = ("create", "create-aws", "delete", "describe", "list", "undelete")
+# Google shows these for some days after they were deleted.
+KEPT = (["iam", "roles"], ["iam", "workload-identity-pools"])
+def read_flags(words):
+    pairs = (it[2:].partition("=") for it in words if it.startswith("--"))
+    return {{name: value for name, _, value in pairs}}
+def find_key(words, place):
+    name = words[place + 1].partition("@")[0]
+    return json.dumps([words[:place], name, read_flags(words).get("region", "")])
 with open({log!r}) as log:
-    there = [json.loads(line) for line in log]
-made = [it for it in there if "create" in it or "create-aws" in it]
-if "describe" in words:
-    place = words.index("describe")
-    kind, name = words[:place], words[place + 1].partition("@")[0]
-    flags = [it for it in words if it.startswith(("--database=", "--region="))]
-    found = [
-        it for it in made
-        if it[:place] == kind and it[place + 1] == name and all(flag in it for flag in flags)
-    ]
-    sys.exit(0 if found else 1)
+    done = [json.loads(line) for line in log]
+made, deleted = {{}}, set()
+for it in done:
+    place = next((n for n, word in enumerate(it) if word in VERBS), -1)
+    if place == -1:
+        continue
+    key = find_key(it, place)
+    if it[place].startswith("create"):
+        made[key] = it
+    (deleted.add if it[place] == "delete" else deleted.discard)(key)
+place = next((n for n, word in enumerate(words) if word in VERBS), -1)
+kind, verb, flags = words[:place], words[place] if place >= 0 else "", read_flags(words)
+if verb == "list":
+    found = [it for key, it in made.items() if key not in deleted and it[:place] == kind]
+    for it in found:
+        own = read_flags(it)
+        if own.get("network") == flags.get("network"):
+            print(it[place + 1], own.get("region", ""), sep="\\t")
+    sys.exit(0)
+if verb == "describe":
+    key = find_key(words, place)
+    if key not in made or (key in deleted and kind not in KEPT):
+        sys.exit(1)
+    own, gone = read_flags(made[key]), key in deleted
+    said = {{
+        "value(aws.accountId)": own.get("account-id", ""),
+        "value(state)": "DELETED" if gone else "ACTIVE",
+        "value(deleted)": "True" if gone else "",
+    }}
+    print(said.get(flags.get("format"), "described"))
+    sys.exit(0)
+if verb in ("delete", "undelete") and find_key(words, place) not in made:
+    sys.exit("there is no " + words[place + 1])
 with open({log!r}, "a") as log:
     log.write(json.dumps(words) + "\\n")
 """
@@ -61,6 +93,10 @@ class Gcloud:
         )
         self.commands = [json.loads(line) for line in log.read_text().splitlines()[before:]]
         return done
+
+    def all_commands(self) -> list[list[str]]:
+        """Return the commands of all scripts that changed something."""
+        return [json.loads(line) for line in (self.folder / "log").read_text().splitlines()]
 
     def seed(self, *words: str) -> None:
         """Have something be there that was made before."""
@@ -99,6 +135,18 @@ class Project:
             self._bindings.setdefault(place, []).append(binding)
         for words in commands:
             self._make(f"projects/{project}", f"projects/{number}", words)
+            self._delete(words)
+
+    def _delete(self, words: list[str]) -> None:
+        """Forget what a command deletes, or show it as deleted."""
+        if "delete" not in words:
+            return
+        ends = f"/{words[words.index('delete') + 1]}"
+        for url in [it for it in self.there if it.endswith(ends)]:
+            if "/roles/" in url or "/workloadIdentityPools/" in url:
+                self.there[url].update(deleted=True, state="DELETED")
+            else:
+                del self.there[url]
 
     def _make(self, project: str, numbered: str, words: list[str]) -> None:
         verb = next((it for it in ("create", "create-aws") if it in words), "")
@@ -115,6 +163,8 @@ class Project:
                     "attributeCondition": flags["attribute-condition"],
                     "attributeMapping": {key: value},
                 }
+            case ["iam", "workload-identity-pools"]:
+                self.there[f"{pools}/{name}"] = {"state": "ACTIVE"}
             case ["iam", "service-accounts"]:
                 email = f"{name}@{project.partition('/')[2]}.iam.gserviceaccount.com"
                 self.there[f"{IAM}/{project}/serviceAccounts/{email}"] = {"email": email}
@@ -123,6 +173,8 @@ class Project:
                 self.there[f"{IAM}/{project}/roles/{name}"] = {"includedPermissions": permissions}
             case ["compute", "networks"]:
                 self.there[f"{COMPUTE}/{project}/global/networks/{name}"] = {}
+            case ["compute", "firewall-rules"]:
+                self.there[f"{COMPUTE}/{project}/global/firewalls/{name}"] = {}
             case ["compute", "networks", "subnets"]:
                 place = f"{project}/regions/{flags['region']}/subnetworks/{name}"
                 self.there[f"{COMPUTE}/{place}"] = {}
@@ -136,6 +188,8 @@ class Project:
                 self._find(resource)
             return {"bindings": self._bindings.get(resource.rpartition("/")[2], [])}
         assert method == "GET"
+        if "/aggregated/" in url:
+            return {}
         return self._find(resource)
 
     def _find(self, url: str) -> dict[str, Any]:

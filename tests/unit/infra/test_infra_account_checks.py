@@ -23,7 +23,7 @@ from infra.aws.default_image import architecture_by_name
 from infra.aws.pool_checks import find_pool_problems
 from infra.aws.settings import Network, Settings
 from infra.findings import Finding, Level
-from tests.unit.infra.iam import allows
+from tests.emulators.policy_reader import allows
 
 SETTINGS = Settings(
     "vision",

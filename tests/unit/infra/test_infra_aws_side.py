@@ -5,6 +5,7 @@ it may, and what a check says of it.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +21,21 @@ from botocore.exceptions import ClientError, NoCredentialsError  # noqa: E402
 from control_plane.config.pools import ClusterConfig, check_cluster  # noqa: E402
 from infra.aws import policies  # noqa: E402
 from infra.aws.names import Names  # noqa: E402
-from infra.aws.other_side import AwsSide, SideSettings  # noqa: E402
+from infra.aws.other_side import AwsSide, AwsSideSettings  # noqa: E402
 from infra.aws.settings import Network  # noqa: E402
-from infra.findings import Level  # noqa: E402
+from infra.findings import Finding, Level  # noqa: E402
 from infra.gcp.pool_checks import find_pool_problems  # noqa: E402
 from infra.gcp.settings import parse_settings  # noqa: E402
 from infra.other_sides import Launcher  # noqa: E402
 from infra.stack_program import DrainFailed, SettingsInvalid  # noqa: E402
 from lambdas.other_clouds import VARIABLE  # noqa: E402
 from provisioner.clouds.aws.federation import federation_audience  # noqa: E402
+from provisioner.clouds.provider import CLUSTER_TAG  # noqa: E402
+from tests.emulators.aws_command import run_aws_script  # noqa: E402
+from tests.emulators.aws_side import make_side_network  # noqa: E402
 from tests.emulators.ministack import ACCOUNT, REGION, Ministack  # noqa: E402
-from tests.unit.infra.aws_stub import run_aws_script  # noqa: E402
+from tests.emulators.policy_reader import allows  # noqa: E402
 from tests.unit.infra.gcp_graphs import VISION, environments, gcp_graph  # noqa: E402
-from tests.unit.infra.iam import allows  # noqa: E402
 
 EMAIL = "dc-abroad-tick@acme-ml.iam.gserviceaccount.com"
 LAUNCHER = Launcher("gcp", "acme-ml", "abroad", EMAIL)
@@ -59,7 +62,7 @@ def description(**given: Any) -> dict[str, Any]:
 
 
 def side(clients: Any = None, **given: Any) -> AwsSide:
-    settings = SideSettings.model_validate_json(json.dumps(description(**given)))
+    settings = AwsSideSettings.model_validate_json(json.dumps(description(**given)))
     return AwsSide(settings, LAUNCHER, clients)
 
 
@@ -70,24 +73,24 @@ def pools(provider: str = "{type: aws}") -> ClusterConfig:
 @pytest.fixture
 def network(strict_aws: Ministack) -> dict[str, Any]:
     """A subnet and a security group of the account."""
-    ec2 = strict_aws.client("ec2")
-    vpc = ec2.create_vpc(CidrBlock="10.0.0.0/16")["Vpc"]["VpcId"]
-    zone = f"{REGION}a"
-    made = ec2.create_subnet(VpcId=vpc, CidrBlock="10.0.0.0/24", AvailabilityZone=zone)["Subnet"]
-    group = ec2.create_security_group(GroupName="abroad", Description="d", VpcId=vpc)["GroupId"]
-    return {"subnets": {zone: made["SubnetId"]}, "securityGroup": group}
+    return make_side_network(strict_aws, "abroad")
+
+
+def part_findings(made: AwsSide, config: ClusterConfig) -> list[Finding]:
+    """Return the findings of the side's parts, and not of the pools in it."""
+    return made.find_findings(config)[:4]
 
 
 def test_the_script_makes_the_roles_and_the_check_finds_them(
     strict_aws: Ministack, network: dict[str, Any], tmp_path: Path
 ) -> None:
     made, config = side(strict_aws.client, **network), pools("{type: aws, log_group: /vision}")
-    assert {it.level for it in made.find_findings(config)} == {Level.FINE, Level.ERROR}
+    assert {it.level for it in part_findings(made, config)} == {Level.FINE, Level.ERROR}
     script = made.commands(config)
-    refused, carried_out = run_aws_script(tmp_path, strict_aws, script)
+    refused, carried_out = run_aws_script(tmp_path, strict_aws.client, script)
     assert (refused.returncode, carried_out) == (2, [])
     assert f"gcloud iam service-accounts describe {EMAIL}" in refused.stderr
-    done, carried_out = run_aws_script(tmp_path, strict_aws, script, SUBJECT)
+    done, carried_out = run_aws_script(tmp_path, strict_aws.client, script, SUBJECT)
     assert done.returncode == 0, done.stderr
     assert carried_out.count("create-role") == 2
     trust = strict_aws.client("iam").get_role(RoleName=NAMES.role("launcher"))["Role"]
@@ -100,25 +103,92 @@ def test_the_script_makes_the_roles_and_the_check_finds_them(
             "accounts.google.com:sub": SUBJECT,
         }
     }
-    findings = made.find_findings(config)
+    findings = part_findings(made, config)
     assert {it.level for it in findings} == {Level.FINE}, findings
-    again, carried_out = run_aws_script(tmp_path, strict_aws, script, SUBJECT)
+    again, carried_out = run_aws_script(tmp_path, strict_aws.client, script, SUBJECT)
     assert again.returncode == 0, again.stderr
     assert not [it for it in carried_out if it.startswith("create")]
     # What somebody changes is noticed.
     trusted = json.dumps(policies.service_trust("lambda.amazonaws.com"))
     iam = strict_aws.client("iam")
     iam.update_assume_role_policy(RoleName=NAMES.role("launcher"), PolicyDocument=trusted)
-    [error] = [it for it in made.find_findings(config) if it.level is Level.ERROR]
+    [error] = [it for it in part_findings(made, config) if it.level is Level.ERROR]
     assert "the trust of the role detcloud-abroad-launcher is another one" in error.text
     assert "`detcloud deploy trust gcp --team abroad`" in error.remedy
+
+
+def test_the_side_of_a_cluster_in_another_project_is_left_alone(
+    strict_aws: Ministack, tmp_path: Path
+) -> None:
+    tick = EMAIL.replace("acme-ml", "acme-other")
+    namesake = Launcher("gcp", "acme-other", "namesake", tick.replace("abroad", "namesake"))
+    ours = replace(namesake, account="acme-ml")
+    described = AwsSideSettings.model_validate(description())
+    theirs, made = (AwsSide(described, it, strict_aws.client) for it in (namesake, ours))
+    done, _ = run_aws_script(tmp_path, strict_aws.client, theirs.commands(pools()), SUBJECT)
+    assert done.returncode == 0, done.stderr
+    for script in (made.commands(pools()), made.removal_commands()):
+        done, carried_out = run_aws_script(tmp_path, strict_aws.client, script, SUBJECT)
+        assert done.returncode == 1
+        assert "its cluster runs in gcp/acme-other, and not gcp/acme-ml" in done.stderr
+        changes = ("create", "put", "update", "delete", "remove", "add")
+        assert not [it for it in carried_out if it.startswith(changes)]
+    [launcher] = [it for it in made.find_findings(pools()) if it.subject.startswith("launcher")]
+    assert launcher.text.startswith("it is of a cluster of the same name, in gcp/acme-other")
+    assert "another name for the team" in launcher.remedy
+    assert run_aws_script(tmp_path, strict_aws.client, theirs.removal_commands())[0].returncode == 0
+    assert theirs.find_leftovers() == []
+
+
+def test_another_script_removes_what_the_script_made_once_no_instance_is_left(
+    strict_aws: Ministack, tmp_path: Path
+) -> None:
+    launcher = replace(LAUNCHER, team="leaver")
+    described = AwsSideSettings.model_validate(description())
+    made, config = (
+        AwsSide(described, launcher, strict_aws.client),
+        pools("{type: aws, log_group: /v}"),
+    )
+    done, _ = run_aws_script(tmp_path, strict_aws.client, made.commands(config), SUBJECT)
+    assert done.returncode == 0, done.stderr
+    ec2, where = strict_aws.client("ec2"), f"in the account {ACCOUNT}"
+    tags = [{"Key": CLUSTER_TAG, "Value": "detcloud-leaver"}]
+    tagged = [{"ResourceType": "launch-template", "Tags": tags}]
+    ec2.create_launch_template(
+        LaunchTemplateName="leaver", LaunchTemplateData={}, TagSpecifications=tagged
+    )
+    machine = [{"ResourceType": "instance", "Tags": tags}]
+    launched = ec2.run_instances(
+        ImageId="ami-0123456789abcdef0", MinCount=1, MaxCount=1, TagSpecifications=machine
+    )
+    [instance] = [it["InstanceId"] for it in launched["Instances"]]
+    left = made.find_leftovers()
+    assert left[:3] == [
+        f"the role detcloud-leaver-launcher {where}",
+        f"the role detcloud-leaver-instance {where}",
+        f"the instance profile detcloud-leaver-instance {where}",
+    ]
+    assert [it.split()[1] for it in left[3:]] == ["launch", "instance"]
+    assert made.list_instances() == [instance]
+    removal = made.removal_commands()
+    refused, carried_out = run_aws_script(tmp_path, strict_aws.client, removal)
+    assert refused.returncode == 1
+    assert f"instances are left: {instance};" in refused.stderr
+    assert not [it for it in carried_out if it.startswith("delete")]
+    ec2.terminate_instances(InstanceIds=[instance])
+    done, _ = run_aws_script(tmp_path, strict_aws.client, removal)
+    assert done.returncode == 0, done.stderr
+    assert made.find_leftovers() == []
+    again, carried_out = run_aws_script(tmp_path, strict_aws.client, removal)
+    assert again.returncode == 0, again.stderr
+    assert not [it for it in carried_out if it.startswith(("delete", "remove"))]
 
 
 def test_an_account_with_a_cluster_of_that_name_or_another_one_is_left_alone(
     strict_aws: Ministack, tmp_path: Path
 ) -> None:
     other = side(account="999999999999").commands(pools())
-    done, carried_out = run_aws_script(tmp_path, strict_aws, other, SUBJECT)
+    done, carried_out = run_aws_script(tmp_path, strict_aws.client, other, SUBJECT)
     assert (done.returncode, carried_out) == (1, ["get-caller-identity"])
     assert "of another account than 999999999999" in done.stderr
     strict_aws.client("dynamodb").create_table(
@@ -127,7 +197,9 @@ def test_an_account_with_a_cluster_of_that_name_or_another_one_is_left_alone(
         AttributeDefinitions=[{"AttributeName": "p", "AttributeType": "S"}],
         BillingMode="PAY_PER_REQUEST",
     )
-    done, carried_out = run_aws_script(tmp_path, strict_aws, side().commands(pools()), SUBJECT)
+    done, carried_out = run_aws_script(
+        tmp_path, strict_aws.client, side().commands(pools()), SUBJECT
+    )
     strict_aws.client("dynamodb").delete_table(TableName="detcloud-abroad")
     assert done.returncode == 1
     assert "has a cluster detcloud-abroad of its own" in done.stderr
@@ -175,13 +247,17 @@ class StrangerAws:
 
 
 def test_whoever_deploys_need_not_see_the_other_cloud() -> None:
-    findings = side(StrangerAws()).find_findings(pools())
-    assert {it.level for it in findings} == {Level.WARNING}
-    [one] = side(StrangerAws("999999999999")).find_findings(pools())
-    assert (one.level, one.subject) == (Level.WARNING, f"credentials in {ACCOUNT}")
-    assert "AWS_PROFILE" in one.remedy
+    for account, why in (
+        ("", "Unable to locate credentials"),
+        ("999999999999", "of the account 9"),
+    ):
+        [one] = side(StrangerAws(account)).find_findings(pools())
+        assert (one.level, one.subject) == (Level.WARNING, f"credentials in {ACCOUNT}")
+        assert one.text.startswith("neither the side nor its pools were checked: ")
+        assert why in one.text
+        assert "AWS_PROFILE, and `detcloud deploy check gcp --team abroad` looks" in one.remedy
     with pytest.raises(DrainFailed, match=f"instances in the account {ACCOUNT} may be left"):
-        side(StrangerAws(ACCOUNT)).end_instances(lambda line: None)
+        side(StrangerAws(ACCOUNT)).drain(lambda line: None)
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ from provisioner.clouds.aws.launch_request import (
     instance_tags,
     launch_template_data,
 )
+from tests.emulators.policy_reader import allows
 from tests.unit.infra.graphs import BANK, KEY, Graph, files
-from tests.unit.infra.iam import allows
 from tests.unit.infra.test_infra_stack import TAG, UNTAGGED
 
 NAMES = Names("vision", "111111111111", "us-east-1")

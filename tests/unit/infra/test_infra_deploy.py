@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,8 +19,15 @@ from infra.aws import bundle, program
 from infra.aws.bundle import Target
 from infra.findings import Finding, Level
 from infra.sources import REPOSITORY
-from infra.stack_program import DrainReport, FunctionMove, PruneFailed, RollbackFailed
+from infra.stack_program import (
+    DrainReport,
+    DroppedSide,
+    FunctionMove,
+    PruneFailed,
+    RollbackFailed,
+)
 from infra.terraform.export import FILE
+from tests.unit.infra.engine_stub import Engine
 
 DIGEST = "c" * 64
 SETTINGS = """\
@@ -76,7 +82,7 @@ def account(monkeypatch: pytest.MonkeyPatch) -> list[Finding]:
 
 
 @pytest.fixture
-def engine(account: list[Finding], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> "Engine":
+def engine(account: list[Finding], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Engine:
     """A machine on which the engine is installed."""
     program = tmp_path / "pulumi"
     program.write_text("#!/bin/sh\nexit 1\n")
@@ -86,57 +92,6 @@ def engine(account: list[Finding], monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setattr(automation, "create_or_select_stack", stands_in.select_stack)
     monkeypatch.setattr(automation, "select_stack", stands_in.find_stack)
     return stands_in
-
-
-class Engine:
-    """A stand-in for Pulumi's engine: which stack, with which settings, to do what."""
-
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-        self.config: dict[str, str] = {}
-        self.error: Exception | None = None
-        self.is_there = True
-        self.events: list[automation.EngineEvent] = []
-        self.workspace = self
-        # The name that Pulumi's engine has for it.
-        self.up = self.deploy_stack
-
-    def select_stack(self, stack_name: str, project_name: str, program: object) -> "Engine":
-        self.asked.append(f"{project_name}/{stack_name}")
-        return self
-
-    def find_stack(self, stack_name: str, project_name: str, program: object) -> "Engine":
-        if not self.is_there:
-            raise automation.StackNotFoundError(automation.CommandResult("", "", 255))
-        return self.select_stack(stack_name, project_name, program)
-
-    def destroy(self, *, on_output: Callable[[str], None], color: str) -> None:
-        self.asked.append("destroy")
-
-    def remove_stack(self, stack_name: str) -> None:
-        self.asked.append(f"forget {stack_name}")
-
-    def set_all_config(self, config: Mapping[str, automation.ConfigValue]) -> None:
-        self.config = {name: it.value for name, it in config.items()}
-
-    def preview(
-        self,
-        *,
-        on_output: Callable[[str], None],
-        color: str,
-        on_event: Callable[[automation.EngineEvent], None] = lambda event: None,
-    ) -> SimpleNamespace:
-        self.asked.append("preview")
-        for event in self.events:
-            on_event(event)
-        return SimpleNamespace(change_summary={automation.OpType.CREATE: 79})
-
-    def deploy_stack(self, *, on_output: Callable[[str], None], color: str) -> SimpleNamespace:
-        self.asked.append("up")
-        if self.error is not None:
-            raise self.error
-        on_output("creating")
-        return SimpleNamespace(outputs={"url": automation.OutputValue("https://x", False)})
 
 
 def test_without_the_engine_it_is_told_what_else_there_is(
@@ -407,7 +362,10 @@ def test_a_cluster_is_drained_before_its_stack_is_removed(
     settings.write_text(settings.read_text() + "  detcloud:protect: false\n")
     engine.asked.clear()
     code, found = run("destroy")
-    assert (code, found) == (0, {"instances": 3, "templates": 2, "leftovers": ["arn:x"]})
+    assert (code, found) == (
+        0,
+        {"instances": 3, "templates": 2, "leftovers": ["arn:x"], "side_leftovers": []},
+    )
     assert engine.asked == ["detcloud/vision", "drain vision", "destroy", "forget vision"]
 
 
@@ -469,6 +427,26 @@ def test_the_commands_for_another_cloud_are_those_of_the_settings(run: Run, sett
     code, found = run("trust")
     assert (code, found["commands"].splitlines()[0]) == (0, "#!/bin/bash")
     assert "gcloud iam workload-identity-pools create detcloud-vision " in found["commands"]
+    code, found = run("trust", "--remove")
+    assert (code, found["commands"].splitlines()[0]) == (0, "#!/bin/bash")
+    assert "gcloud iam workload-identity-pools delete detcloud-vision " in found["commands"]
+
+
+def test_a_side_with_instances_is_not_taken_out_of_the_settings(
+    run: Run, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    side = DroppedSide("gcp", "the project acme-ml", ("vm-1",), ("the instance vm-1",), "")
+    standing_in = replace(program.PROGRAM, find_dropped_sides=lambda *_: [side])
+    monkeypatch.setattr(program, "PROGRAM", standing_in)
+    # A stack that was deployed without one has none to lose.
+    assert run("deploy")[0] == 0
+    engine.deployed["otherClouds"] = '{"gcp": {}}'
+    for how in ("deploy", "preview"):
+        engine.asked.clear()
+        code, found = run(how)
+        assert (code, engine.asked) == (1, ["detcloud/vision"])
+        assert "no longer has the project acme-ml" in found["error"]
+    assert run("deploy", "--no-check")[0] == 0
 
 
 def test_a_pool_that_cannot_run_is_refused_wherever_it_goes(run: Run, settings: Path) -> None:

@@ -19,8 +19,8 @@ from infra.aws.deployer import (
 )
 from infra.aws.policies import Document
 from infra.aws.settings import Settings
+from tests.emulators.policy_reader import allows
 from tests.unit.infra.graphs import KEY, Graph
-from tests.unit.infra.iam import allows
 
 SETTINGS = Settings("vision", "111111111111", "us-east-1", "pools.yaml", "a" * 64)
 ACL = "arn:aws:wafv2:us-east-1:111111111111:global/webacl/company/1234-ab"

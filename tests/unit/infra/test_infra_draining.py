@@ -9,8 +9,9 @@ from botocore.exceptions import ClientError
 from control_plane.fleet.records import IntentRow
 from infra.aws.draining import drain, find_leftovers
 from infra.aws.functions import SIZES
-from infra.aws.instance_ends import VISIBLE_SECONDS, Clock
+from infra.aws.instance_ends import VISIBLE_SECONDS
 from infra.aws.names import Names
+from infra.drain_clock import Clock
 from infra.stack_program import DrainFailed
 from tests.unit.provisioner.ec2_account import Account, open_account, request
 

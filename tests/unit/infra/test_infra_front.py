@@ -14,8 +14,8 @@ from infra.aws.settings import parse_settings
 from infra.aws.terraform import PROVIDER
 from infra.stack_program import SettingsInvalid
 from infra.terraform.export import export
+from tests.emulators.policy_reader import allows
 from tests.unit.infra.graphs import FRONTED, Graph, files
-from tests.unit.infra.iam import allows
 
 SECRET = "s" * 32
 

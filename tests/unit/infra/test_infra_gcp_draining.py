@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from infra.drain_clock import Clock
 from infra.gcp.draining import drain, find_leftovers, start_tick
 from infra.gcp.google_api import GoogleError
-from infra.gcp.instance_ends import Clock
 from infra.gcp.names import Names
 from infra.stack_program import DrainFailed, DrainReport
 from tests.unit.infra.google_answers import Answer, Answers

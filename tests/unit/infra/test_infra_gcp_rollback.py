@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from infra.drain_clock import Clock
 from infra.gcp.google_api import GoogleError
-from infra.gcp.instance_ends import Clock
 from infra.gcp.names import Names
 from infra.gcp.pruning import prune_revisions
 from infra.gcp.rollback import RUN, move_functions

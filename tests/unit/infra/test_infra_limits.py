@@ -19,8 +19,8 @@ from infra.aws.limits import (
 from infra.aws.program import read_stack_config
 from infra.aws.settings import Settings, parse_settings
 from infra.stack_program import SettingsInvalid
+from tests.emulators.policy_reader import allows
 from tests.unit.infra.graphs import FRONTED, KEY, files, graph
-from tests.unit.infra.iam import allows
 
 LEAST = {
     "account": "111111111111",

@@ -24,7 +24,7 @@ from infra.findings import Level  # noqa: E402
 from infra.gcp.google_api import GoogleError  # noqa: E402
 from infra.gcp.instance_ends import end_instances  # noqa: E402
 from infra.gcp.names import Names  # noqa: E402
-from infra.gcp.other_side import GoogleSide, SideSettings  # noqa: E402
+from infra.gcp.other_side import GoogleSide, GoogleSideSettings  # noqa: E402
 from infra.gcp.policies import list_grants  # noqa: E402
 from infra.gcp.side_policies import Trust, list_side_grants  # noqa: E402
 from infra.other_sides import Launcher, OtherSide  # noqa: E402
@@ -32,7 +32,7 @@ from infra.stack_program import DrainFailed, DrainReport, SettingsInvalid  # noq
 from lambdas.other_clouds import VARIABLE  # noqa: E402
 from provisioner.clouds.gcp.deployment import add_deployment  # noqa: E402
 from provisioner.clouds.gcp.launch_request import parse_section  # noqa: E402
-from tests.unit.infra.gcloud_stub import Gcloud, Project, bindings_of  # noqa: E402
+from tests.unit.infra.gcloud_stub import Gcloud, Project, bindings_of, flags_of  # noqa: E402
 from tests.unit.infra.graphs import VISION, graph  # noqa: E402
 from tests.unit.infra.test_infra_gcp_draining import Region, Seconds  # noqa: E402
 
@@ -60,8 +60,12 @@ def pools(provider: str = "{type: gcp}") -> ClusterConfig:
     return check_cluster(f"resource_pools: [{{pool_name: default, provider: {provider}}}]")
 
 
+# What a side is made of is there without pools, too.
+NO_POOLS = check_cluster("resource_pools: [{pool_name: default}]")
+
+
 def side(api: Any = None, given: object = TWO_REGIONS) -> GoogleSide:
-    described = SideSettings.model_validate_json(json.dumps(given))
+    described = GoogleSideSettings.model_validate_json(json.dumps(given))
     return GoogleSide(described, LAUNCHER, api)
 
 
@@ -206,13 +210,56 @@ def test_a_project_with_a_cluster_of_that_name_is_left_alone(gcloud: Gcloud) -> 
     assert gcloud.commands == []
 
 
+def test_the_side_of_a_cluster_in_another_account_is_left_alone(gcloud: Gcloud) -> None:
+    namesake = Launcher("aws", "222222222222", "vision", "detcloud-vision-tick")
+    described = GoogleSideSettings.model_validate(TWO_REGIONS)
+    theirs = GoogleSide(described, namesake)
+    assert gcloud.run(theirs.commands(pools())).returncode == 0
+    for script in (side().commands(pools()), side().removal_commands()):
+        done = gcloud.run(script)
+        assert (done.returncode, gcloud.commands) == (1, [])
+        assert "its cluster runs in account 222222222222, and not 111111111111" in done.stderr
+    found = side(Project("acme-ml", "123456789012", gcloud.all_commands())).find_findings(pools())
+    [trust] = [it for it in found if it.subject == "trust in acme-ml"]
+    assert trust.text.startswith("it is of a cluster of the same name, in the account 222222222222")
+    assert "another name for the team" in trust.remedy
+
+
+def test_another_script_removes_what_the_script_made_and_can_be_taken_back(gcloud: Gcloud) -> None:
+    made = finished_project(gcloud)
+    assert len(side(made).find_leftovers()) == 1 + 2 + 5 - 1 + 1 + 2 + 1
+    gcloud.seed("compute", "instances", "create", "detcloud-vision--vm-1")
+    refused = gcloud.run(side().removal_commands())
+    assert (refused.returncode, gcloud.commands) == (1, [])
+    assert "instances are left: detcloud-vision--vm-1" in refused.stderr
+    assert "`detcloud deploy destroy aws --team vision` ends them" in refused.stderr
+    gcloud.seed("compute", "instances", "delete", "detcloud-vision--vm-1")
+    done = gcloud.run(side().removal_commands())
+    assert done.returncode == 0, done.stderr
+    deleted = [it for it in gcloud.commands if "delete" in it]
+    # As many as were made, but the provider, which goes with its pool.
+    assert len(deleted) == 4 + 2 + 1 + 3 + 1
+    taken = [flags_of(it)["member"] for it in gcloud.commands if "remove-iam-policy-binding" in it]
+    assert LAUNCHES in taken
+    left = Project("acme-ml", "123456789012", gcloud.all_commands())
+    assert side(left).find_leftovers() == []
+    again = gcloud.run(side().removal_commands())
+    assert again.returncode == 0, again.stderr
+    assert not [it for it in gcloud.commands if "delete" in it]
+    back = gcloud.run(side().commands(pools()))
+    assert back.returncode == 0, back.stderr
+    # What Google keeps is not to be made, and all else is.
+    assert len([it for it in gcloud.commands if "undelete" in it]) == 4 + 1
+    assert len([it for it in gcloud.commands if "create" in it]) == 2 + 3 + 1
+
+
 def finished_project(gcloud: Gcloud) -> Project:
     assert gcloud.run(side().commands(pools())).returncode == 0
     return Project("acme-ml", "123456789012", gcloud.commands)
 
 
 def test_what_the_script_made_is_what_the_check_looks_for(gcloud: Gcloud) -> None:
-    findings = side(finished_project(gcloud)).find_findings(pools())
+    findings = side(finished_project(gcloud)).find_findings(NO_POOLS)
     assert [it.subject for it in findings if it.level is Level.FINE] == [
         f"{part} in acme-ml" for part in ("trust", "accounts", "roles", "grants", "network")
     ], findings
@@ -220,7 +267,7 @@ def test_what_the_script_made_is_what_the_check_looks_for(gcloud: Gcloud) -> Non
 
 
 def errors(project: Project) -> list[str]:
-    found = side(project).find_findings(pools())
+    found = side(project).find_findings(NO_POOLS)
     assert all(
         "`detcloud deploy trust aws --team vision`" in it.remedy for it in found if it.remedy
     )
@@ -264,15 +311,21 @@ class ClosedGoogle:
         raise GoogleError(self.status, "not for you")
 
 
-@pytest.mark.parametrize(
-    ("status", "remedy"),
-    [(401, "gcloud auth application-default login"), (403, "roles/iam.securityReviewer")],
-)
-def test_whoever_deploys_need_not_see_the_other_cloud(status: int, remedy: str) -> None:
-    findings = side(ClosedGoogle(status)).find_findings(pools())
+def test_whoever_deploys_need_not_see_the_other_cloud() -> None:
+    findings = side(ClosedGoogle(403)).find_findings(pools())
     assert {it.level for it in findings} == {Level.WARNING}
     assert all("could not be checked: not for you" in it.text for it in findings)
-    assert all(remedy in it.remedy for it in findings)
+    assert "roles/iam.securityReviewer" in findings[0].remedy
+
+
+def test_without_credentials_there_one_line_says_that_nothing_was_checked_and_how() -> None:
+    [finding] = side(ClosedGoogle(401)).find_findings(pools())
+    assert (finding.level, finding.subject) == (Level.WARNING, "credentials for acme-ml")
+    assert finding.text == "neither the side nor its pools were checked: not for you"
+    assert finding.remedy == (
+        "`gcloud auth application-default login` makes credentials, and `detcloud deploy check aws "
+        "--team vision` looks at it"
+    )
 
 
 def test_a_pool_of_a_cloud_that_the_stack_was_not_given_is_refused_with_what_to_add() -> None:
@@ -307,22 +360,22 @@ def test_instances_there_end_with_the_cluster() -> None:
     assert end_instances(NAMES, region.answers(), lambda line: None, Seconds().clock()) == 2
     assert sorted(region.deleted) == ["one", "two"]
     with pytest.raises(DrainFailed, match=r"instances in acme-ml may be left: .* login"):
-        side(ClosedGoogle(401)).end_instances(lambda line: None)
+        side(ClosedGoogle(401)).drain(lambda line: None)
 
 
 class EndingSide(GoogleSide):
-    """A side with three instances."""
+    """A side with three instances, and one thing that they are launched by."""
 
-    def end_instances(self, progress: object) -> int:
-        return 3
+    def drain(self, progress: object) -> DrainReport:
+        return DrainReport(3, 1)
 
 
 def test_the_end_of_a_cluster_counts_what_it_had_elsewhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(draining, "drain", lambda *_: DrainReport(2, 1))
-    described = SideSettings.model_validate_json(json.dumps(SIDE))
+    described = GoogleSideSettings.model_validate_json(json.dumps(SIDE))
     sides: dict[str, OtherSide] = {"gcp": EndingSide(described, LAUNCHER)}
     monkeypatch.setattr(Settings, "other_sides", sides)
     config = {f"detcloud:{name}": value for name, value in LEAST.items()}
-    assert program.drain("vision", config, lambda line: None) == DrainReport(5, 1)
+    assert program.drain("vision", config, lambda line: None) == DrainReport(5, 2)

@@ -12,7 +12,7 @@ from infra.aws.names import FUNCTIONS, Names
 from infra.aws.settings import Network
 from provisioner.clouds.aws.ec2_api import Ec2Api
 from provisioner.clouds.aws.launch_request import Ec2Settings, Subnet, fleet_request
-from tests.unit.infra.iam import allows
+from tests.emulators.policy_reader import allows
 
 NAMES = Names("vision", "111111111111", "us-east-1")
 OTHER = Names("speech", "111111111111", "us-east-1")

@@ -10,8 +10,8 @@ from infra.aws.names import Names
 from infra.aws.settings import parse_settings
 from infra.aws.trial_settings import DataBucket
 from infra.stack_program import SettingsInvalid
+from tests.emulators.policy_reader import allows
 from tests.unit.infra.graphs import VISION, Graph, graph
-from tests.unit.infra.iam import allows
 
 NAMES = Names("vision", "111111111111", "us-east-1")
 ROLE = "arn:aws:iam::222222222222:role/curators/readers"

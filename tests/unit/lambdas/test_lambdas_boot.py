@@ -2,6 +2,7 @@
 
 import base64
 import gzip
+import hashlib
 import json
 import os
 import re
@@ -25,7 +26,7 @@ REQUEST = IntentRow("intent-1", CLUSTER, "gpus", OFFERING, 1, "t" * 40, 1_000, "
 
 
 def script(request: IntentRow = REQUEST) -> str:
-    return user_data(URL, CLUSTER, PLACE)(request).decode()
+    return gzip.decompress(user_data(URL, CLUSTER, PLACE)(request)).decode()
 
 
 def test_it_says_where_the_cluster_is_and_which_code_it_runs() -> None:
@@ -42,11 +43,42 @@ def test_it_installs_what_a_machine_image_has_ready() -> None:
     assert install.read_text() in script()
 
 
-def test_bash_can_read_it_and_ec2_takes_it() -> None:
-    text = script()
-    assert subprocess.run(["bash", "-n"], input=text.encode(), check=False).returncode == 0
-    # What a pool adds may make it longer: it is compressed then.
-    assert len(text.encode()) <= USER_DATA_BYTES_MAX
+def test_bash_can_read_it() -> None:
+    assert subprocess.run(["bash", "-n"], input=script().encode(), check=False).returncode == 0
+
+
+def noise(number: int, length: int) -> str:
+    """Text that no compression makes shorter than by what hexadecimal digits take too much."""
+    return hashlib.shake_256(str(number).encode()).hexdigest(length // 2)
+
+
+@pytest.mark.parametrize("place", [PLACE, ""])
+def test_the_largest_pool_leaves_room_in_what_ec2_takes(place: str) -> None:
+    # Eight file systems, as many as a pool may have; Linux takes paths of 4,096 characters, and
+    # nobody's are as long as these.
+    systems = [
+        {
+            "type": "fsx_lustre",
+            "id": f"fs-{noise(number, 16)}",
+            "folder": f"/mnt/{noise(number, 160)}",
+            "mount_name": noise(number, 8),
+        }
+        for number in range(8)
+    ]
+    mounts = [f"/mnt/{noise(100 + number, 60)}" for number in range(16)]
+    section = {
+        "file_systems": systems,
+        "allowed_mounts": mounts,
+        # As long as CloudWatch takes names.
+        "log_group": noise(200, 512),
+        "log_stream": noise(201, 512),
+        "startup_script": noise(202, 2_000),
+    }
+    made = user_data(URL, CLUSTER, place, session_manager=True)
+    largest = made(replace(REQUEST, pool=noise(203, 64), section=json.dumps(section)))
+    usual = made(replace(REQUEST, section=json.dumps({"file_systems": systems[:1]})))
+    assert len(usual) <= USER_DATA_BYTES_MAX // 2
+    assert len(largest) <= 14 * 1024 < USER_DATA_BYTES_MAX
 
 
 def test_the_same_pool_has_the_same_script() -> None:
@@ -163,7 +195,8 @@ def test_a_pool_that_names_a_group_sends_its_journal_there_and_no_other() -> Non
 
 def test_root_reaches_the_keys_of_the_machine_only_for_systems_manager(tmp_path: Path) -> None:
     """The rule comes behind the one that it is an exception of, and so before it in the chain."""
-    rendered = user_data(URL, CLUSTER, PLACE, session_manager=True)(REQUEST).decode()
+    made = user_data(URL, CLUSTER, PLACE, session_manager=True)(REQUEST)
+    rendered = gzip.decompress(made).decode()
     assert "session_manager='1'" in rendered
     assert "session_manager=''" in script()
     unit = tmp_path / "detcloud-firewall.service"
@@ -255,7 +288,7 @@ def test_file_systems_are_mounted_as_it_boots_or_the_boot_fails(
         ]
 
 
-def test_a_script_that_is_too_large_is_compressed() -> None:
+def test_what_a_pool_adds_is_compressed_too() -> None:
     startup = "# " + "x" * 8_000
     section = json.dumps({"startup_script": startup})
     made = user_data(URL, CLUSTER, PLACE)(replace(REQUEST, section=section))

@@ -211,7 +211,7 @@ def test_a_launch_on_aws_is_by_a_role_that_an_identity_token_opens(
     assert services.given == ["role"]
     machine = region.machines[launched.id]
     assert machine.data["IamInstanceProfile"]["Arn"] == PROFILE
-    script = machine.user_data.decode().splitlines()
+    script = machine.script.decode().splitlines()
     assert "code_place=''" in script
     assert any('"$url/api/v1/instances/$name/agent-code"' in line for line in script)
 

@@ -151,6 +151,11 @@ def destroy_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
         return 0
     for name in answer["leftovers"]:
         print(f"still listed with the cluster's tag: {name}")
+    for name in answer["side_leftovers"]:
+        print(f"still there: {name}")
+    if answer["side_leftovers"]:
+        command = f"detcloud deploy trust {cloud.name} --team {team} --remove"
+        print(f"`{command}` prints the script that removes what is left in other clouds")
     print(f"the cluster {team} is gone")
     return 1 if answer["leftovers"] else 0
 
@@ -190,9 +195,17 @@ def print_policy(cloud: DeployableCloud, arguments: Namespace) -> int:
     return 0
 
 
+def add_trust_arguments(parser: ArgumentParser) -> None:
+    _add_stack_options(parser)
+    parser.add_argument(
+        "--remove", action="store_true", help="what removes it, once no instance is left there"
+    )
+
+
 def print_trust_commands(cloud: DeployableCloud, arguments: Namespace) -> int:
     """Print the scripts for whoever manages the other clouds."""
-    _, answer = _run_deployment("trust", cloud, arguments)
+    flags = ["--remove"] if arguments.remove else []
+    _, answer = _run_deployment("trust", cloud, arguments, *flags)
     if not answer["commands"]:
         raise DetcloudError(
             "there is nothing to make: detcloud:otherClouds in the stack's settings says what it "
@@ -310,7 +323,7 @@ HANDLERS: Handlers = {
             ("rollback", add_rollback_arguments, roll_back_cluster),
             ("prune", _add_stack_options, prune_versions),
             ("policy", add_policy_arguments, print_policy),
-            ("trust", _add_stack_options, print_trust_commands),
+            ("trust", add_trust_arguments, print_trust_commands),
             ("destroy", add_destroy_arguments, destroy_cluster),
         )
     },

@@ -223,7 +223,7 @@ def test_an_upgrade_of_what_is_right_changes_nothing(detcloud: Detcloud, child: 
 
 
 def test_a_cluster_is_ended_when_somebody_said_so(detcloud: Detcloud, child: Child) -> None:
-    child.answer = {"instances": 2, "templates": 1, "leftovers": []}
+    child.answer = {"instances": 2, "templates": 1, "leftovers": [], "side_leftovers": []}
     done = detcloud("deploy", "destroy", "aws", "--team", "vision")
     assert (done.code, child.hows) == (1, [])
     assert "remove it with its experiments and checkpoints: without a terminal" in done.err
@@ -236,10 +236,26 @@ def test_a_cluster_is_ended_when_somebody_said_so(detcloud: Detcloud, child: Chi
 
 
 def test_what_is_left_of_a_cluster_is_told(detcloud: Detcloud, child: Child) -> None:
-    child.answer = {"instances": 0, "templates": 0, "leftovers": ["arn:aws:sqs:x"]}
+    left = {"leftovers": ["arn:aws:sqs:x"], "side_leftovers": []}
+    child.answer = {"instances": 0, "templates": 0, **left}
     done = detcloud("deploy", "destroy", "aws", "--team", "vision", "--yes")
     assert done.code == 1
     assert "still listed with the cluster's tag: arn:aws:sqs:x" in done.out
+
+
+def test_what_is_left_in_another_cloud_is_told_with_what_removes_it(
+    detcloud: Detcloud, child: Child
+) -> None:
+    left = {"leftovers": [], "side_leftovers": ["the role x in the account 2"]}
+    child.answer = {"instances": 0, "templates": 0, **left}
+    done = detcloud("deploy", "destroy", "gcp", "--team", "vision", "--yes")
+    # Somebody else's script made it, and may only be run by whoever manages that account.
+    assert done.code == 0
+    assert done.out.splitlines()[1:3] == [
+        "still there: the role x in the account 2",
+        "`detcloud deploy trust gcp --team vision --remove` prints the script that removes what is "
+        "left in other clouds",
+    ]
 
 
 def test_instances_can_be_ended_for_somebody_else_to_remove_the_stack(

@@ -1,0 +1,38 @@
+"""The check of pools on AWS of a cluster whose functions run in another cloud: what is said of the
+pools of a cluster on AWS.
+"""
+
+from dataclasses import replace
+
+from control_plane.config.pools import ClusterConfig
+from infra.aws.account_checks import judge_disks, judge_launch, judge_pools
+from infra.aws.account_facts import Clients
+from infra.aws.account_reader import read_pools
+from infra.aws.pool_checks import aws_pools
+from infra.aws.settings import Settings
+from infra.findings import Finding
+
+
+def find_pool_findings(
+    settings: Settings, cluster: ClusterConfig, clients: Clients
+) -> list[Finding]:
+    """Return a finding for each fact that the pools depend on, none where there are no pools."""
+    if not any(aws_pools(cluster)):
+        return []
+    facts = read_pools(settings, cluster, clients)
+    remedy = (
+        f"let AWS's own be the default again, `aws ec2 reset-ebs-default-kms-key-id --region "
+        f"{settings.region}`, or take another account"
+    )
+    found = [
+        *judge_pools(settings, cluster, facts),
+        *judge_disks(facts, "", remedy),
+        *judge_launch(cluster, facts),
+    ]
+    # A pool's name says where it is; what else is said may be of either cloud.
+    return [
+        it
+        if it.subject.startswith("pool ")
+        else replace(it, subject=f"{it.subject} in {settings.account}")
+        for it in found
+    ]

@@ -1,0 +1,203 @@
+"""One cluster on Google Cloud with a pool there and one on AWS, where a job is taken away and ends.
+
+Nothing there has a key of AWS's: the side is what its script makes in an account, the tick shows a
+token that Google signs, the role's trust decides, EC2 answers whoever has a session of that role
+and nobody else, and an instance gets the agent's code by the proof of who it is. Checkpoints stay
+in the cluster's bucket.
+"""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import require, require_installed
+
+for package in ("pulumi_gcp", "cryptography", "google.auth", "boto3", "moto"):
+    require(package)
+
+from control_plane.agents.agent_code import agent_code  # noqa: E402
+from control_plane.config.pools import check_cluster  # noqa: E402
+from infra.aws.other_side import AwsSide, AwsSideSettings  # noqa: E402
+from infra.gcp.names import Names  # noqa: E402
+from infra.other_sides import Launcher, parse_side  # noqa: E402
+from tests.emulators.aws_side import (  # noqa: E402
+    ACTION,
+    SimulatedAwsSide,
+    aws_side,
+    make_side_network,
+    run_side_script,
+)
+from tests.emulators.deployment_gcp import (  # noqa: E402
+    PROJECT,
+    PROJECT_NUMBER,
+    REGION,
+    GcpDeployment,
+    deployment,
+    running,
+)
+from tests.emulators.fake_gcs import FakeGcs  # noqa: E402
+from tests.emulators.firestore import Firestore  # noqa: E402
+from tests.emulators.gce.metadata import MachineMetadata  # noqa: E402
+from tests.emulators.ministack import ACCOUNT, Ministack  # noqa: E402
+from tests.emulators.ministack import REGION as AWS_REGION  # noqa: E402
+from tests.end_to_end.cluster_steps import (  # noqa: E402
+    KEEP_ALL,
+    check_replacement,
+    checkpoints,
+    first_checkpoint,
+    ticks_stopped,
+    wait_until,
+)
+from tests.end_to_end.gcp.cluster import create  # noqa: E402
+from tests.end_to_end.gcp.conftest import FUNCTIONS  # noqa: E402
+from tests.end_to_end.laptop import Laptop  # noqa: E402
+from tests.end_to_end.two_clouds import ON_AWS, ON_GCP, both_pools, wait_for_job  # noqa: E402
+from tests.patience import ANSWER_SECONDS_MAX  # noqa: E402
+
+# As dear as a deployment and a job.
+pytestmark = pytest.mark.nightly
+
+TEAM = "abroad"
+PREFERRED = f"[{ON_AWS}, {ON_GCP}]"
+POOLS = both_pools(ON_GCP)
+
+
+@dataclass
+class Pair:
+    """A cluster, its side on AWS as its settings have it, and that as EC2 has it."""
+
+    cluster: GcpDeployment
+    described: AwsSideSettings
+    launcher: Launcher
+    side: SimulatedAwsSide
+
+    @property
+    def plan(self) -> AwsSide:
+        """The side to whoever deploys."""
+        return AwsSide(self.described, self.launcher, self.side.clients)
+
+
+@pytest.fixture(scope="module")
+def pair(
+    firestore: Firestore,
+    gcs_server: FakeGcs,
+    strict_aws: Ministack,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Pair]:
+    for package in ("torch", "sklearn"):
+        require_installed(package)
+    folder, aws = tmp_path_factory.mktemp("pair"), strict_aws
+    tick = Names(TEAM, PROJECT, PROJECT_NUMBER, REGION).email("tick")
+    described = {
+        "account": ACCOUNT,
+        "region": AWS_REGION,
+        **make_side_network(aws, f"{TEAM}-machines"),
+    }
+    launcher = Launcher("gcp", PROJECT, TEAM, tick)
+    settings = parse_side(AwsSideSettings, described, "a side")
+    plan = AwsSide(settings, launcher, aws.client)
+    subject = MachineMetadata.subject
+    run_side_script(folder / "aws", aws.client, plan.commands(check_cluster(POOLS)), subject)
+    others = {"detcloud:otherClouds": json.dumps({"aws": described})}
+    with aws_side(folder / "ec2", aws, plan, tick) as side:
+        made_of = (firestore, gcs_server, folder, TEAM, POOLS, FUNCTIONS)
+        with (
+            deployment(*made_of, settings=others, environment=side.environment) as made,
+            running(made),
+        ):
+            wait_until(lambda: bool(made.table.query("pools", " ", "~").rows), 60, "the pools")
+            yield Pair(made, settings, launcher, side)
+
+
+@pytest.fixture
+def owner(pair: Pair, tmp_path: Path) -> Laptop:
+    """Somebody with the `detcloud` command and the token of that cluster's administrator."""
+    variables = {"DETCLOUD_URL": pair.cluster.url, "DETCLOUD_TOKEN": pair.cluster.token}
+    return Laptop(tmp_path / "home", **variables)
+
+
+def test_a_job_on_an_instance_of_aws_is_taken_away_and_goes_on_with_another_one(
+    pair: Pair, owner: Laptop, tmp_path: Path
+) -> None:
+    cluster, region = pair.cluster, pair.side.region
+    # Three epochs of 7 s each: the notice is heard in the middle of one.
+    settings = (KEEP_ALL,)
+    experiment = create(cluster, owner, 3, tmp_path, PREFERRED, 0.3, settings)
+    wait_until(lambda: bool(pair.side.billed_machines()), 60, "an instance")
+    [machine] = pair.side.billed_machines()
+    trial = first_checkpoint(cluster, experiment)
+    region.interrupt(machine.id)
+    wait_until(lambda: len(region.machines) > 1, 60, "a replacement")
+    assert machine.is_billed(region.clock()), "the replacement comes before the end"
+    described = wait_for_job(cluster, pair.side.machines, owner, experiment)
+    check_replacement(cluster, trial, described)
+    assert described["best_metric"] > 0.8
+    # All checkpoints are in the cluster's own bucket, and the log with them.
+    assert checkpoints(cluster, trial)
+    assert "validation at batch" in owner.run("trial", "logs", trial).stdout
+    # No instance was in the cluster's own cloud, and each in the other has no bucket in its script.
+    assert cluster.project.machines == {}
+    for it in region.machines.values():
+        script = it.script.decode()
+        assert "code_place=''" in script
+        assert agent_code().sha256 in script
+    assert set(pair.side.tokens.given) == {"role"}
+    wait_until(lambda: not pair.side.billed_machines(), 60, "an empty pool")
+    assert cluster.failures == []
+
+
+def assume(pair: Pair, claims: dict[str, Any]) -> int:
+    """Ask for a session of the role that launches, by a token of Google's with these claims."""
+    asked = {
+        "Action": ACTION.partition(":")[2],
+        "RoleArn": pair.plan.variables()["launcher"],
+        "RoleSessionName": "somebody",
+        "WebIdentityToken": pair.side.keys.sign(claims),
+    }
+    content = urllib.parse.urlencode(asked).encode()
+    try:
+        with urllib.request.urlopen(
+            f"{pair.side.tokens.url}/", content, timeout=ANSWER_SECONDS_MAX
+        ) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_aws_lets_the_tick_act_and_no_other_account_or_token(pair: Pair) -> None:
+    tick, audience = pair.side.metadata, f"detcloud-aws:detcloud-{TEAM}"
+    assert assume(pair, tick.claims(audience)) == 200
+    assert assume(pair, tick.claims("detcloud-aws:detcloud-vision")) == 403
+    assert assume(pair, replace(tick, subject="1" * 21).claims(audience)) == 403
+
+
+def test_the_end_of_the_cluster_and_the_other_script_leave_nothing_there(
+    pair: Pair, tmp_path: Path
+) -> None:
+    region, told = pair.side.region, list[str]()
+    with ticks_stopped(pair.cluster):
+        templates, left = len(region.templates), pair.plan.find_leftovers()
+        assert templates > 0
+        assert sum(it.startswith("the launch template ") for it in left) == templates
+        drained = pair.plan.drain(told.append)
+        assert (drained.instances, drained.templates) == (0, templates)
+        assert (region.templates, region.billed_machines()) == ({}, [])
+        assert [it.split(" in ")[0] for it in pair.plan.find_leftovers()] == [
+            f"the role detcloud-{TEAM}-launcher",
+            f"the role detcloud-{TEAM}-instance",
+            f"the instance profile detcloud-{TEAM}-instance",
+        ]
+        run_side_script(tmp_path, pair.side.clients, pair.plan.removal_commands())
+        assert pair.plan.find_leftovers() == []
+        # Nobody launches there any more, whose token is ever so good.
+        audience = f"detcloud-aws:detcloud-{TEAM}"
+        assert assume(pair, pair.side.metadata.claims(audience)) == 403
