@@ -135,53 +135,6 @@ with core.init() as context:
     report_weights(context, LENGTH, [one.numpy() for one in model.state_dict().values()])
 """
 
-LIGHTNING = """
-import lightning.pytorch as pl
-import torch
-from torch.utils.data import DataLoader, TensorDataset
-from killer import arm, report_weights
-from detcloud import core
-from detcloud.lightning import DetLogger, TrialCallback
-
-
-class Network(pl.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.layers = torch.nn.Sequential(
-            torch.nn.Linear(6, 8), torch.nn.Dropout(0.4), torch.nn.Linear(8, 1)
-        )
-
-    def loss(self, batch):
-        return torch.nn.functional.mse_loss(self.layers(batch[0])[:, 0], batch[1])
-
-    def training_step(self, batch, number):
-        return self.loss(batch)
-
-    def validation_step(self, batch, number):
-        self.log("loss", self.loss(batch))
-
-    def configure_optimizers(self):
-        return torch.optim.Adam(self.parameters(), lr=0.01)
-
-
-values = torch.rand(32, 6, generator=torch.Generator().manual_seed(5))
-records = TensorDataset(values, values.sum(1))
-with core.init() as context:
-    arm(context)
-    torch.set_num_threads(1)
-    pl.seed_everything(3, verbose=False)
-    callback, module = TrialCallback(context), Network()
-    # An epoch, after which it validates and saves, has PERIOD batches.
-    trainer = pl.Trainer(
-        max_epochs=LENGTH // PERIOD, accelerator="cpu", callbacks=[callback],
-        logger=DetLogger(context), enable_checkpointing=False, enable_progress_bar=False,
-        enable_model_summary=False,
-    )
-    loaders = DataLoader(records, batch_size=8, shuffle=True), DataLoader(records, batch_size=32)
-    trainer.fit(module, *loaders, ckpt_path=callback.latest_checkpoint())
-    report_weights(context, LENGTH, [one.numpy() for one in module.state_dict().values()])
-"""
-
 KERAS = """
 import keras
 import numpy
@@ -207,11 +160,70 @@ with core.init() as context:
     report_weights(context, LENGTH, model.get_weights())
 """
 
+DEEPSPEED = """
+import deepspeed
+import torch
+from torch.utils.data import TensorDataset
+from killer import arm, report_weights
+import detcloud.deepspeed
+from detcloud import pytorch
+
+values = torch.rand(40, 6, generator=torch.Generator().manual_seed(5))
+records = TensorDataset(values, values.sum(1, keepdim=True))
+CONFIG = {
+    "train_micro_batch_size_per_gpu": 4,
+    "gradient_accumulation_steps": 2,
+    "optimizer": {"type": "Adam", "params": {"lr": 0.01, "torch_adam": True}},
+    "steps_per_print": 10**9,
+}
+
+
+class SumTrial(detcloud.deepspeed.DeepSpeedTrial):
+    def __init__(self, context):
+        self.context = context
+        # Of the trial's own seed, which each has another one of, nothing is left.
+        torch.manual_seed(3)
+        layers = [torch.nn.Linear(6, 8), torch.nn.Dropout(0.4), torch.nn.Linear(8, 1)]
+        model = torch.nn.Sequential(*layers)
+        engine, *_ = deepspeed.initialize(
+            model=model, model_parameters=model.parameters(), config=CONFIG
+        )
+        self.engine = context.wrap_model_engine(engine)
+
+    def train_batch(self, batches, epoch_idx, batch_idx):
+        loss = self.loss(batches)
+        self.engine.backward(loss)
+        self.engine.step()
+        return {"loss": loss}
+
+    def evaluate_batch(self, batches, batch_idx):
+        return {"loss": self.loss(batches)}
+
+    def loss(self, batches):
+        values, sums = next(batches)
+        return torch.nn.functional.mse_loss(self.engine(values), sums)
+
+    def build_training_data_loader(self):
+        return pytorch.DataLoader(records, batch_size=4)
+
+    def build_validation_data_loader(self):
+        return pytorch.DataLoader(records, batch_size=4)
+
+
+with detcloud.deepspeed.init() as context:
+    arm(context.core)
+    torch.set_num_threads(1)
+    trial = SumTrial(context)
+    detcloud.deepspeed.Trainer(trial, context).fit()
+    weights = trial.engine.module.state_dict().values()
+    report_weights(context.core, LENGTH, [one.numpy() for one in weights])
+"""
+
 SCRIPTS = {
     "core": CORE,
     "transformers": TRANSFORMERS,
-    "lightning": LIGHTNING,
     "keras": KERAS,
+    "deepspeed": DEEPSPEED,
 }
 
 
@@ -230,7 +242,7 @@ def write_killed_model(
         "hyperparameters": {"moment": {"type": "categorical", "vals": moments}},
         "searcher": {"name": "grid", "metric": "loss", "max_length": {"batches": LENGTH}},
         "environment": {
-            "environment_variables": ["KERAS_BACKEND=torch"],
+            "environment_variables": ["KERAS_BACKEND=torch", "DS_ACCELERATOR=cpu"],
         },
         # As large states are stored.
         "optimizations": {"asynchronous_checkpoints": True},
@@ -243,8 +255,7 @@ def write_killed_model(
         "min_checkpoint_period": {"batches": PERIOD},
         "min_validation_period": {"batches": PERIOD},
         "scheduling_unit": PERIOD,
-        # Lightning's are stored where the policy asks for it, and no period does.
-        "checkpoint_policy": "all" if framework == "lightning" else "none",
+        "checkpoint_policy": "none",
         "max_restarts": 1,
     }
     path = folder / "config.yaml"
