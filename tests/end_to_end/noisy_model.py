@@ -13,7 +13,7 @@ from typing import Any
 LENGTH = 60
 HELD_AT = 25
 # A checkpoint after batches 10, 20 and so on: what is killed at 25 begins again at 20.
-PERIOD = 10
+PERIOD, WORKLOAD = 10, 5
 TRIAL = """
 import time
 from pathlib import Path
@@ -76,8 +76,23 @@ def _points(count):
 """
 
 
-def write_noisy_model(folder: Path, slots: int) -> tuple[Path, Path]:
-    """Write CONFIG and MODEL_DIR of a trial on so many slots; `folder/hold` is the file."""
+def write_noisy_model(folder: Path, slots: int, in_steps: bool = False) -> tuple[Path, Path]:
+    """Write CONFIG and MODEL_DIR of a trial on so many slots, whose configuration counts `in_steps`
+    of a workload each or in batches; `folder/hold` is the file.
+    """
+    lengths: dict[str, Any] = {
+        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": LENGTH}},
+        "min_checkpoint_period": {"batches": PERIOD},
+        "min_validation_period": {"batches": PERIOD},
+        "scheduling_unit": WORKLOAD,
+    }
+    if in_steps:
+        lengths = {
+            "searcher": {"name": "single", "metric": "loss", "max_steps": LENGTH // WORKLOAD},
+            "min_checkpoint_period": PERIOD // WORKLOAD,
+            "min_validation_period": PERIOD // WORKLOAD,
+            "batches_per_step": WORKLOAD,
+        }
     model = folder / "model"
     model.mkdir(parents=True)
     (model / "model_def.py").write_text(TRIAL)
@@ -90,12 +105,9 @@ def write_noisy_model(folder: Path, slots: int) -> tuple[Path, Path]:
             "held_at": HELD_AT,
             "hold": str(folder / "hold"),
         },
-        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": LENGTH}},
+        **lengths,
         # As larger states are stored.
         "optimizations": {"asynchronous_checkpoints": True},
-        "min_checkpoint_period": {"batches": PERIOD},
-        "min_validation_period": {"batches": PERIOD},
-        "scheduling_unit": 5,
         "checkpoint_policy": "none",
         "reproducibility": {"experiment_seed": 11},
         "max_restarts": 1,

@@ -33,10 +33,13 @@ LOST_SECONDS_MAX = 60.0
 
 @dataclass(frozen=True)
 class World:
-    """A trial of `processes` on `nodes` agents, and two agents more of the same size."""
+    """A trial of `processes` on `nodes` agents, and two agents more of the same size; its
+    configuration counts `in_steps` or in batches.
+    """
 
     nodes: int
     processes: int
+    in_steps: bool = False
 
     @property
     def slots(self) -> int:
@@ -124,16 +127,21 @@ class Disturbance:
 
 
 IN_EVERY_WORLD = ("worker", "pause", "agent", "machine", "notice")
-WORLDS = (World(1, 1), World(1, 2), World(1, 4), World(2, 2), World(2, 4))
+WORLDS = (
+    *(World(1, 1), World(1, 2), World(1, 4), World(2, 2), World(2, 4)),
+    *(World(1, 1, in_steps=True), World(2, 2, in_steps=True), World(1, 4, in_steps=True)),
+)
 
 
-@pytest.mark.parametrize("world", WORLDS, ids=lambda it: f"{it.processes} on {it.nodes}")
+@pytest.mark.parametrize(
+    "world", WORLDS, ids=lambda it: f"{it.processes} on {it.nodes}{' in steps' * it.in_steps}"
+)
 def test_a_disturbed_trial_ends_with_the_weights_of_one_that_is_not(
     laptop: Laptop, tmp_path: Path, world: World
 ) -> None:
     require_installed("torch")
     laptop.run("up", "--slots", 1)
-    config = write_noisy_model(tmp_path, world.processes)
+    config = write_noisy_model(tmp_path, world.processes, world.in_steps)
     with agents_of(laptop) as agents:
         names = {f"agent-{number}" for number in range(world.nodes + 2)}
         for name in sorted(names):

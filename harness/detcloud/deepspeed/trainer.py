@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from detcloud import pytorch
 from detcloud.core.background_save import may_store_behind
 from detcloud.deepspeed.context import DeepSpeedTrialContext
 from detcloud.deepspeed.trial import DeepSpeedTrial
-from detcloud.pytorch import generators, snapshot
+from detcloud.pytorch import snapshot
 from detcloud.pytorch.callback import PyTorchCallback
+from detcloud.pytorch.evaluation import Evaluation
 from detcloud.pytorch.loaders import Loader, Loaders, PlainLoader, checked_loader
 from detcloud.pytorch.metrics import BatchMetrics, named_metrics
 from detcloud.pytorch.stored_code import write_code
 from detcloud.pytorch.training import Training
-from detcloud.pytorch.workloads import Position
+from detcloud.pytorch.training_state import TrainingState
 from detcloud.shared.errors import DetcloudError
 
 STATE_PARTS = ("callbacks", "average", "position", "generators")
@@ -40,27 +41,11 @@ class MicroBatches(PlainLoader):
         return None if loader is None else loader.batches_from(first * self._per_batch, seed)
 
 
-class DeepSpeedTraining(Training):
-    """The training loop over engines: each process has its part of the batches and of the state."""
+class DeepSpeedEvaluation(Evaluation):
+    """The validations of engines, which take their micro-batches by themselves."""
 
     _trial: DeepSpeedTrial
     _context: DeepSpeedTrialContext
-
-    def _train_batch(self, batch_idx: int, epoch_length: int) -> None:
-        context, (epoch_idx, number) = self._context, divmod(batch_idx, epoch_length)
-        context.set_position(batch_idx, epoch_length)
-        if number == 0:
-            self._hooks.call(PyTorchCallback.on_training_epoch_start, epoch_idx)
-        takes_all = context.use_pipeline_parallel or context.accumulates_itself
-        for _ in range(1 if takes_all else context.num_micro_batches_per_slot):
-            metrics = self._trial.train_batch(self._batches, epoch_idx, batch_idx)
-            if context.mpu.should_report_metrics:
-                self._average.add(metrics)
-                if self._batch_metrics is not None:
-                    self._batch_metrics.append(named_metrics(metrics))
-        context.finish_batch()
-        if number + 1 == epoch_length:
-            self._hooks.call(PyTorchCallback.on_training_epoch_end, epoch_idx)
 
     def _evaluate_batches(self, loader: Any) -> dict[str, Any] | None:
         batch_metrics = BatchMetrics(self._trial)
@@ -78,17 +63,18 @@ class DeepSpeedTraining(Training):
             batch_metrics.merge(self._core.distributed)
         return batch_metrics.reduce()
 
-    def _save_checkpoint(self, *, is_last: bool = False) -> None:
-        self._finish_save()
+
+class DeepSpeedState(TrainingState):
+    """The state of a training over engines: each process has its part and stores it."""
+
+    _trial: DeepSpeedTrial
+    _context: DeepSpeedTrialContext
+
+    def _save(self, *, is_last: bool) -> None:
+        self.finish_save()
         steps, ranks = self.position.steps, self._core.distributed
         self.position = replace(self.position, saved=steps)
-        callbacks = self._hooks.callbacks.items()
-        state = {
-            "callbacks": {name: callback.state_dict() for name, callback in callbacks},
-            "average": self._average.state_dict(),
-            "position": asdict(self.position),
-            "generators": generators.capture_state(),
-        }
+        state = self._loop_state()
         self._hooks.call(PyTorchCallback.on_checkpoint_save_start, state)
         metadata = {"steps_completed": steps, "framework": "deepspeed"}
         behind = not is_last and may_store_behind(self._core.info.config)
@@ -99,15 +85,15 @@ class DeepSpeedTraining(Training):
             own = folder / f"rank{ranks.rank}"
             own.mkdir()
             snapshot.save_state(state, own)
-            if self._is_chief:
+            if self._core.is_chief:
                 write_code(folder, self._trial, self._core, "DeepSpeedTrial")
             self._trial.save(self._context, folder)
             self._hooks.call(PyTorchCallback.on_checkpoint_write_end, folder)
-        self._observed_validation, self._unfinished_save = False, uuid
+        self.observed_validation, self._unfinished_save = False, uuid
         if not behind:
-            self._finish_save()
+            self.finish_save()
 
-    def _restore_checkpoint(self) -> dict[str, Any] | None:
+    def _load(self) -> dict[str, Any] | None:
         assert self._plan.checkpoint is not None
         self._context.is_warm_start = self._plan.warm_start
         rank = self._core.distributed.rank
@@ -119,16 +105,32 @@ class DeepSpeedTraining(Training):
             )
             self._hooks.call(PyTorchCallback.on_checkpoint_load_start, own)
             self._trial.load(self._context, folder)
-        if self._plan.warm_start:
-            return None
-        self._average.load_state_dict(own["average"], self._context.device)
-        for name, callback in self._hooks.callbacks.items():
-            if name in own["callbacks"]:
-                callback.load_state_dict(own["callbacks"][name])
-        answered = self._from_chief(self._core.read_directives().answered)
-        known, position = self._core.info.validated_steps, Position(**own["position"])
-        self.position = position.after_restart(self._plan.schedule, answered, known)
-        return own
+        return None if self._plan.warm_start else own
+
+
+class DeepSpeedTraining(Training):
+    """The training loop over engines: each process has its part of the batches and of the state."""
+
+    state_class = DeepSpeedState
+    evaluation_class = DeepSpeedEvaluation
+    _trial: DeepSpeedTrial
+    _context: DeepSpeedTrialContext
+
+    def _train_batch(self, batch_idx: int, epoch_length: int) -> None:
+        context, (epoch_idx, number) = self._context, divmod(batch_idx, epoch_length)
+        context.set_position(batch_idx, epoch_length)
+        if number == 0:
+            self._hooks.call(PyTorchCallback.on_training_epoch_start, epoch_idx)
+        takes_all = context.use_pipeline_parallel or context.accumulates_itself
+        for _ in range(1 if takes_all else context.num_micro_batches_per_slot):
+            metrics = self._trial.train_batch(self._batches, epoch_idx, batch_idx)
+            if context.mpu.should_report_metrics:
+                self._state.average.add(metrics)
+                if self._batch_metrics is not None:
+                    self._batch_metrics.append(named_metrics(metrics))
+        context.finish_batch()
+        if number + 1 == epoch_length:
+            self._hooks.call(PyTorchCallback.on_training_epoch_end, epoch_idx)
 
 
 class Trainer(pytorch.Trainer):

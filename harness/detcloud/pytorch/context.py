@@ -278,6 +278,12 @@ class PyTorchTrialContext:
         """The data with all that has a method `to` in its structures on the trial's device."""
         return move_to_device(data, self.device)
 
+    def batch_mover(self) -> Callable[[Any], Any]:
+        """The function that makes of a loader's batch the trial's: moved, unless it moves its own
+        batches.
+        """
+        return self.to_device if self.experimental.moves_batches else _same_batch
+
     def wrap_reducer(
         self,
         reducer: MetricReducer | type[MetricReducer] | Callable[[list[Any]], Any],
@@ -454,3 +460,7 @@ def _first_object(wrapped: list[Wrapped], kind: str) -> Wrapped:
     if not wrapped:
         raise DetcloudError(f"the trial has no {kind} yet: wrap one, or define build_model")
     return wrapped[0]
+
+
+def _same_batch(batch: Any) -> Any:
+    return batch

@@ -9,10 +9,12 @@ from itertools import islice
 from typing import Any
 
 import torch
+from torch.autograd import profiler
 from torch.utils.data import (
     BatchSampler,
     Dataset,
     IterableDataset,
+    MapDataPipe,
     RandomSampler,
     Sampler,
     SequentialSampler,
@@ -27,6 +29,8 @@ _RESERVED_OPTIONS = ("generator",)
 # Samplers that draw from their `generator` or not at all, so that an epoch need not be listed.
 _SEEDED_SAMPLERS = (RandomSampler, SequentialSampler, FixedShuffleSampler)
 _PLAIN_BATCHES = (BatchSampler, list)
+# As traces name it in which torch's iterator loads batches.
+_PROFILED_NAME = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
 Batches = BatchSampler | list[list[int]]
@@ -141,7 +145,35 @@ class DataLoader:
             generator=torch.Generator().manual_seed(derived_seed(seed, "workers")),
             **self._options,
         )
-        return iter(loader)
+        return iter(loader) if self._needs_torch else _loaded_batches(loader)
+
+    @property
+    def _needs_torch(self) -> bool:
+        """Whether torch's own iterator does more than to load one batch after the other."""
+        pins = bool(self._options.get("pin_memory"))
+        return self.num_workers > 0 or pins or isinstance(self.dataset, MapDataPipe)
+
+
+def _loaded_batches(loader: TorchDataLoader[Any]) -> Iterator[Any]:
+    """The batches of a loader without workers, as torch's own iterator gives them.
+
+    That marks each batch for the profiler, also where none runs, which takes longer than all that
+    the training loop does in a batch (docs/benchmarks.md, `training`).
+    """
+    dataset: Any = loader.dataset
+    order: Any = loader.batch_sampler
+    get_items, collate = getattr(dataset, "__getitems__", None), loader.collate_fn
+    for indices in order:
+        if profiler._is_profiler_enabled:
+            with profiler.record_function(_PROFILED_NAME):
+                batch = collate(_records(dataset, get_items, indices))
+        else:
+            batch = collate(_records(dataset, get_items, indices))
+        yield batch
+
+
+def _records(dataset: Any, get_items: Callable[[Any], Any] | None, indices: Any) -> Any:
+    return get_items(indices) if get_items else [dataset[index] for index in indices]
 
 
 class _Batch(list[int]):
@@ -230,7 +262,7 @@ class _WorkerDataset(Dataset[Any]):
     def __getitems__(self, batch: _Batch) -> Any:
         seed_worker(batch.seed % 2**32)
         get_items: Callable[[list[int]], Any] | None = getattr(self.dataset, "__getitems__", None)
-        return get_items(batch) if get_items else [self.dataset[index] for index in batch]
+        return _records(self.dataset, get_items, batch)
 
 
 def _default_sampler(dataset: Dataset[Any], shuffle: bool) -> Sampler[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as torch_distributed
@@ -11,6 +11,18 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from detcloud.core import DistributedContext
+
+Value = TypeVar("Value")
+
+
+def is_gang(distributed: DistributedContext) -> bool:
+    """Whether there are several processes, which exchange values."""
+    return distributed.size > 1 and distributed.can_exchange
+
+
+def chief_value(distributed: DistributedContext, value: Value) -> Value:
+    """The chief's value, on every rank: what each process reads by itself may differ."""
+    return distributed.broadcast(value) if is_gang(distributed) else value
 
 
 def join_process_group(distributed: DistributedContext) -> None:

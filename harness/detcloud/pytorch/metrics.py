@@ -34,11 +34,19 @@ class MetricAverage:
 
     def add(self, metrics: torch.Tensor | dict[str, Any]) -> None:
         """Add one batch's metrics; the batch has none of those that are None."""
+        sums, counts = self._sums, self._counts
         for name, value in named_metrics(metrics).items():
             if value is None:
                 continue
-            self._sums[name] = self._add_to_total(name, value)
-            self._counts[name] = self._counts.get(name, 0) + 1
+            if isinstance(value, torch.Tensor) and _is_cpu_scalar(value):
+                value = value.item()
+            total = sums.get(name)
+            if type(value) is float and type(total) is float and name not in self._shapes:
+                # Of nearly every metric and batch.
+                sums[name] = total + value
+            else:
+                sums[name] = self._add_to_total(name, value)
+            counts[name] = counts.get(name, 0) + 1
 
     def average(self) -> dict[str, Any]:
         """The mean of each metric over the batches that had it; None where there is none."""
@@ -79,11 +87,9 @@ class MetricAverage:
     def _add_to_total(self, name: str, value: object) -> torch.Tensor | float:
         """The total of a metric with one more value; a tensor is changed in place."""
         total = self._sums.get(name)
-        if isinstance(value, torch.Tensor) and _is_cpu_scalar(value):
-            value = value.item()
         if name not in self._shapes:
-            if type(value) is float and (total is None or type(total) is float):
-                return value if total is None else total + value
+            if type(value) is float and total is None:
+                return value
             if (
                 isinstance(total, torch.Tensor)
                 and isinstance(value, torch.Tensor)

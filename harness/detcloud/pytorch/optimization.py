@@ -185,8 +185,6 @@ class Optimization:
 
     def step_schedulers(self, batch_idx: int, epoch_length: int) -> None:
         """Step every scheduler that is due after the batch with this number."""
-        if not self.schedulers:
-            return
         batches = {
             StepMode.STEP_EVERY_BATCH: 1,
             StepMode.STEP_EVERY_EPOCH: epoch_length,
@@ -202,10 +200,9 @@ class Optimization:
 
     def prepare_batch(self, batch_idx: int) -> None:
         """Have the gradients of several processes averaged where a step follows, and only there."""
-        if self.aggregation_frequency > 1:
-            for model in self.wrapped_models:
-                if isinstance(model, DistributedDataParallel):
-                    model.require_backward_grad_sync = self.is_step(batch_idx)
+        for model in self.wrapped_models:
+            if isinstance(model, DistributedDataParallel):
+                model.require_backward_grad_sync = self.is_step(batch_idx)
 
     def gradients(self) -> list[dict[str, torch.Tensor]]:
         """The gradients that wait for their step, by the names of their parameters."""

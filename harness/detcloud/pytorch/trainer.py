@@ -12,7 +12,8 @@ from detcloud.pytorch.hooks import Hooks
 from detcloud.pytorch.loaders import Loaders, share_loaders
 from detcloud.pytorch.metrics import evaluates_batches
 from detcloud.pytorch.periods import Period, length_batches, period_batches
-from detcloud.pytorch.training import Plan, Training
+from detcloud.pytorch.plan import Plan
+from detcloud.pytorch.training import Training
 from detcloud.pytorch.trial import PyTorchTrial
 from detcloud.pytorch.workloads import ERAS, Interval, Schedule
 from detcloud.shared.errors import DetcloudError

@@ -5,6 +5,8 @@ own, since a process group lasts as long as its process. What is named again goe
 import json
 import os
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,11 @@ from torch.utils.data import TensorDataset
 
 import detcloud.deepspeed
 from detcloud import pytorch
+from detcloud.core.background_save import Save
 from detcloud.launch.launchers.trial_class import train_class
 from detcloud.shared.trial_directory import Preemption
+from detcloud.storage.types.directory import DirectoryStore
+from tests.patience import wait_until
 from tests.unit.core.trial_files import direct, make_trial, reports
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "deepspeed_digits"
@@ -52,6 +57,7 @@ class SumTrial(detcloud.deepspeed.DeepSpeedTrial):
 
     def train_batch(self, dataloader_iter: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
         self.calls += 1
+        self._hear_of_notice(batch_idx)
         stop_at = self.context.get_hparams().get("stop_at")
         if batch_idx + 1 == stop_at and self.context.get_initial_batch() == 0:
             self.context.core.preempt.request(Preemption(1, "test"))
@@ -61,6 +67,18 @@ class SumTrial(detcloud.deepspeed.DeepSpeedTrial):
         self.engine.backward(loss)
         self.engine.step()
         return {"loss": loss}
+
+    def _hear_of_notice(self, batch_idx: int) -> None:
+        """In the batch that `notice_at` names the last rank's machine has ten minutes left."""
+        ranks, hparams = self.context.distributed, self.context.get_hparams()
+        if batch_idx + 1 != hparams.get("notice_at") or ranks.rank < ranks.size - 1:
+            return
+        preempt = self.context.core.preempt
+        preempt.request(Preemption(time.time_ns() // 10**6 + 600_000, "the market"))
+        agreement = preempt._agreement
+        assert agreement is not None
+        # The few batches that are left take less time than to agree on where to stop.
+        wait_until(lambda: agreement.request is not None)
 
     def evaluate_batch(  # type: ignore[override]
         self, dataloader_iter: Any, batch_idx: int
@@ -111,6 +129,27 @@ def run(folder: Path) -> None:
         torch.save({"weights": weights, "calls": trial.calls}, folder / f"weights-{rank}.pth")
 
 
+def run_slowly(folder: Path) -> None:
+    """Train the trial, on machines whose store takes one checkpoint, and no more than a file of
+    the next one; as far as anybody knows it takes a byte a second.
+    """
+    put, stored = DirectoryStore.put, folder / "out" / "report-0.jsonl"
+
+    def put_or_hang(store: DirectoryStore, key: str, source: Path) -> None:
+        is_first = '"checkpoint"' not in stored.read_text()
+        if not is_first and not key.endswith("/metadata.json"):
+            threading.Event().wait()
+        put(store, key, source)
+
+    changes: list[tuple[Any, str, Any]] = [
+        (DirectoryStore, "put", put_or_hang),
+        (Save, "bytes_per_second", 1.0),
+    ]
+    for kind, name, value in changes:
+        setattr(kind, name, value)
+    run(folder)
+
+
 def run_example(folder: Path) -> None:
     """Train the class of the example as a trial that names it does."""
     os.environ["DETCLOUD_TRIAL_DIR"] = str(folder)
@@ -120,5 +159,6 @@ def run_example(folder: Path) -> None:
 
 if __name__ == "__main__":
     os.chdir(sys.argv[1])
+    ways = {"example": run_example, "slow": run_slowly}
     for name in sys.argv[2:]:
-        (run_example if name == "example" else run)(Path(sys.argv[1]) / name / "trial")
+        ways.get(name, run)(Path(sys.argv[1]) / name / "trial")

@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -95,6 +96,44 @@ def test_each_stage_of_a_pipeline_has_its_part_of_the_checkpoint(tmp_path: Path)
     losses = [line["metrics"]["loss"] for line in reports(trial, "metrics")]
     assert all(0 < loss < 100 for loss in losses)
     assert len(reports(trial, "completed")) == 1
+
+
+@pytest.mark.nightly
+def test_a_gang_leaves_what_it_cannot_store_in_time_and_goes_on_from_the_checkpoint_before(
+    tmp_path: Path,
+) -> None:
+    from tests.unit.frameworks.engine_training import prepare
+
+    rules = {"slots": [0, 1], "min_checkpoint_batches": 3}
+    expected = prepare(tmp_path, "unbroken", **rules)
+    trial = prepare(tmp_path, "slow", hparams={"notice_at": 8}, **rules)
+    launch = ("-m", "detcloud.launch.torch_distributed", SCRIPT, str(tmp_path))
+    run(*launch, "slow")
+    # Every rank leaves with the checkpoint after batch 3, though that after batch 6 is under way.
+    chief = reports(trial, "exit")[-1]
+    assert (chief["reason"], chief["notice_outcome"]) == ("preempted", "kept")
+    # Both end well, after the same batch: each keeps its weights as the last thing that it does.
+    calls = [torch.load(trial / f"weights-{rank}.pth")["calls"] for rank in (0, 1)]
+    assert calls[0] == calls[1] >= 2 * 8
+    [kept] = reports(trial, "checkpoint")
+    intents = [line["steps_completed"] for line in reports(trial, "checkpoint_intent")]
+    assert (kept["steps_completed"], intents) == (3, [3, 6])
+    store = tmp_path / "slow" / "store"
+    manifests = [it.parent.relative_to(store).as_posix() for it in store.rglob("manifest.json")]
+    assert manifests == [kept["path"]]
+    # On other machines.
+    spec = trial / "in" / "spec.json"
+    spec.write_text(json.dumps({**json.loads(spec.read_text()), "hparams": {}}))
+    (tmp_path / "slow").rename(tmp_path / "resumed")
+    resumed = tmp_path / "resumed" / "trial"
+    (tmp_path / "slow").symlink_to(tmp_path / "resumed")
+    run(*launch, "resumed", "unbroken")
+    for rank in (0, 1):
+        ours, theirs = (torch.load(it / f"weights-{rank}.pth") for it in (resumed, expected))
+        # 7 batches of 2 micro-batches each follow batch 3.
+        assert ours["calls"] == 2 * 7
+        for name, weight in theirs["weights"].items():
+            assert torch.equal(weight, ours["weights"][name]), name
 
 
 def test_determineds_configuration_is_laid_over_another(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import (
     Dataset,
     IterableDataset,
@@ -163,3 +164,34 @@ class DatasetWithoutLength(Dataset[int]):
 def test_what_cannot_be_repeated_is_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(DetcloudError, match=message):
         DataLoader(**{"dataset": numbers(5), **arguments})
+
+
+@pytest.mark.parametrize("has_getitems", [True, False])
+def test_batches_without_workers_are_those_of_torchs_own_iterator(
+    monkeypatch: pytest.MonkeyPatch, has_getitems: bool
+) -> None:
+    class Pairs(Dataset[Any]):
+        def __len__(self) -> int:
+            return 5
+
+        def __getitem__(self, index: int) -> dict[str, Any]:
+            return {"number": index, "pair": (float(index), [index] * 2)}
+
+    dataset = Pairs()
+    if has_getitems:
+        monkeypatch.setattr(
+            Pairs, "__getitems__", lambda self, them: [self[one] for one in them], raising=False
+        )
+    ours = list(DataLoader(dataset, batch_size=2))
+    theirs = list(TorchDataLoader(dataset, batch_size=2))
+    # Batches of 2, 2 and 1; a pair is transposed by torch's collate_fn.
+    assert str(ours) == str(theirs)
+    assert [len(one["number"]) for one in ours] == [2, 2, 1]
+
+
+def test_a_profiled_training_shows_the_loading_of_each_batch() -> None:
+    loader = DataLoader(TensorDataset(torch.arange(6.0)), batch_size=2)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiled:
+        batches = list(loader)
+    marks = [one for one in profiled.events() if one.name.startswith("enumerate(DataLoader)")]
+    assert len(marks) == len(batches) == 3

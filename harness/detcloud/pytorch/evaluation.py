@@ -1,0 +1,62 @@
+"""The validations of a training: the metrics of the validation set, from all processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from detcloud.pytorch.callback import PyTorchCallback
+from detcloud.pytorch.context import PyTorchTrialContext
+from detcloud.pytorch.data import DataLoader
+from detcloud.pytorch.gang import chief_value, is_gang
+from detcloud.pytorch.hooks import Hooks
+from detcloud.pytorch.loaders import NO_BATCH, Loader, padded_batches, whole_loader
+from detcloud.pytorch.metrics import BatchMetrics, checked_metrics, evaluates_batches
+from detcloud.pytorch.reducers import plain_metric
+from detcloud.pytorch.trial import PyTorchTrial
+
+
+class Evaluation:
+    """Evaluates a trial's model, on the validation set of `loader`."""
+
+    def __init__(
+        self, trial: PyTorchTrial, context: PyTorchTrialContext, hooks: Hooks, loader: Loader
+    ) -> None:
+        self._trial, self._context, self._hooks, self._loader = trial, context, hooks, loader
+        self._core = context.core
+        self._is_gang = is_gang(context.distributed)
+
+    def metrics(self) -> dict[str, Any] | None:
+        """The metrics of the validation set; None where a deadline came before its end."""
+        distributed = self._context.distributed
+        if evaluates_batches(self._trial):
+            metrics = self._evaluate_batches(self._loader)
+        else:
+            whole = self._evaluate_whole() if self._core.is_chief else {}
+            metrics = chief_value(distributed, whole)
+        if metrics is None:
+            return None
+        return metrics | self._context.reducers.reduce(distributed, training=False)
+
+    def _evaluate_whole(self) -> dict[str, Any]:
+        evaluated = self._trial.evaluate_full_dataset(whole_loader(self._loader))
+        metrics = checked_metrics(evaluated, "evaluate_full_dataset")
+        return {name: plain_metric(value) for name, value in metrics.items()}
+
+    def _evaluate_batches(self, loader: Loader) -> dict[str, Any] | None:
+        distributed, moved_batch = self._core.distributed, self._context.batch_mover()
+        batch_metrics = BatchMetrics(self._trial)
+        self._hooks.call(PyTorchCallback.on_validation_epoch_start)
+        if isinstance(loader, DataLoader) and self._is_gang:
+            loader = loader.share(distributed.rank, distributed.size)
+        # All ranks have to ask alike whether to stop, and a loader of the trial's own may give
+        # each of them another number of batches.
+        may_stop = isinstance(loader, DataLoader) or not self._is_gang
+        for batch_idx, batch in enumerate(padded_batches(loader)):
+            if batch is not NO_BATCH:
+                batch_metrics.add(moved_batch(batch), batch_idx)
+            if may_stop and self._core.preempt.must_stop_at_next_batch():
+                return None
+        self._hooks.call(PyTorchCallback.on_validation_epoch_end, batch_metrics.batches)
+        if self._is_gang:
+            batch_metrics.merge(distributed)
+        return batch_metrics.reduce()

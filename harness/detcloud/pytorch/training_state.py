@@ -1,0 +1,194 @@
+"""The state of a training: what its checkpoints hold, when they are stored, and how it goes on.
+
+The processes of a trial save at the same batches; the chief stores the state for all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from detcloud.core import Choice
+from detcloud.pytorch import generators, snapshot
+from detcloud.pytorch.callback import PyTorchCallback
+from detcloud.pytorch.context import PyTorchTrialContext
+from detcloud.pytorch.gang import chief_value, is_gang
+from detcloud.pytorch.hooks import Hooks
+from detcloud.pytorch.metrics import MetricAverage
+from detcloud.pytorch.optimization import MODELS, OPTIMIZERS, SCHEDULERS
+from detcloud.pytorch.plan import Plan
+from detcloud.pytorch.saving import StateStore
+from detcloud.pytorch.stored_code import write_code
+from detcloud.pytorch.trial import PyTorchTrial
+from detcloud.pytorch.workloads import Position
+
+APEX = "amp_state"
+STATE_PARTS = (
+    MODELS,
+    OPTIMIZERS,
+    SCHEDULERS,
+    "gradients",
+    "callbacks",
+    "average",
+    "position",
+    "generators",
+)
+
+
+class TrainingState:
+    """How far a training is, and the averages of its open workload; saves and restores all of it.
+
+    `observed_validation` says that hooks of the last validation may have changed the state.
+    """
+
+    def __init__(
+        self, trial: PyTorchTrial, context: PyTorchTrialContext, hooks: Hooks, plan: Plan
+    ) -> None:
+        self._trial, self._context, self._hooks, self._plan = trial, context, hooks, plan
+        self._core = context.core
+        self._is_gang = is_gang(context.distributed)
+        self._store = StateStore(
+            context.core, writes_in_step=hooks.overrides(PyTorchCallback.on_checkpoint_write_end)
+        )
+        # The checkpoint of whose end the callbacks have not been told yet.
+        self._unfinished_save: str | None = None
+        self.position = Position()
+        self.average = MetricAverage()
+        self.observed_validation = False
+
+    def restore(self) -> dict[str, Any] | None:
+        """Load the plan's checkpoint, if it has one; its generators' state, for when training
+        begins, or None after a warm start, which has none.
+        """
+        if self._plan.checkpoint is None:
+            return None
+        state = self._load()
+        if state is None:
+            return None
+        self.average.load_state_dict(state["average"], self._context.device)
+        for name, callback in self._hooks.callbacks.items():
+            if name in state["callbacks"]:
+                callback.load_state_dict(state["callbacks"][name])
+        distributed = self._context.distributed
+        answered = chief_value(distributed, self._core.read_directives().answered)
+        known = self._core.info.validated_steps
+        position = Position(**state["position"])
+        self.position = position.after_restart(self._plan.schedule, answered, known)
+        found: dict[str, Any] = state["generators"]
+        return found
+
+    def save_if_stale(self, *, is_last: bool = False) -> None:
+        """Save what no checkpoint has yet."""
+        if self._is_stale():
+            self._save(is_last=is_last)
+
+    def save_before_leaving(self) -> None:
+        """Store what is not stored yet, as far as a notice leaves the time for it."""
+        plan = self._core.plan_last_save
+        choice = plan(is_saved=not self._is_stale()) if self._core.is_chief else Choice.SAVE
+        choice = chief_value(self._context.distributed, choice)
+        if choice is Choice.SAVE:
+            self.save_if_stale(is_last=True)
+        elif choice is Choice.KEEP:
+            # The chief's plan has done so for itself.
+            self._core.checkpoint.saves.abandon()
+            self._unfinished_save = None
+
+    def finish_save(self) -> None:
+        """Wait for the checkpoint in the background, and tell the callbacks of its end."""
+        uuid, self._unfinished_save = self._unfinished_save, None
+        if uuid is None:
+            return
+        self._core.checkpoint.wait()
+        # The others go on once the chief has stored it.
+        chief_value(self._context.distributed, None)
+        self._hooks.call(PyTorchCallback.on_checkpoint_upload_end, uuid)
+
+    def finish_stored_save(self) -> None:
+        """Tell the callbacks that ask for it of the checkpoint in the background, if it is done."""
+        if self._unfinished_save is None or not self._hooks.overrides(
+            PyTorchCallback.on_checkpoint_upload_end
+        ):
+            return
+        is_done = self._core.checkpoint.saves.running is None
+        if chief_value(self._context.distributed, is_done):
+            self.finish_save()
+
+    def _is_stale(self) -> bool:
+        observed = self.observed_validation and self.position.steps > 0
+        return observed or not self.position.is_saved
+
+    def _save(self, *, is_last: bool) -> None:
+        self.finish_save()
+        steps = self.position.steps
+        self.position = replace(self.position, saved=steps)
+        ranks = self._gathered_rank_states()
+        stored = self._store_state(steps, ranks, is_last) if self._core.is_chief else ("", False)
+        self._unfinished_save, is_stored = chief_value(self._context.distributed, stored)
+        self.observed_validation = False
+        if is_stored:
+            self.finish_save()
+
+    def _store_state(
+        self, steps: int, ranks: list[dict[str, Any]], is_last: bool
+    ) -> tuple[str, bool]:
+        """Store the trial's state, as the chief; the checkpoint's UUID, and whether it is stored
+        already.
+        """
+        state = {
+            **self._context.optimization.state_dict(),
+            APEX: self._context.precision.state_dict(),
+            **self._loop_state(),
+            **({"ranks": ranks} if ranks else {}),
+        }
+        self._hooks.call(PyTorchCallback.on_checkpoint_save_start, state)
+        metadata = {"steps_completed": steps, "framework": f"torch-{torch.__version__}"}
+
+        def finish(folder: Path) -> None:
+            write_code(folder, self._trial, self._core)
+            self._hooks.call(PyTorchCallback.on_checkpoint_write_end, folder)
+
+        return self._store.store(state, metadata, finish, is_last=is_last)
+
+    def _loop_state(self) -> dict[str, Any]:
+        """The state of this process's loop, beside that of what it trains."""
+        callbacks = self._hooks.callbacks.items()
+        return {
+            "callbacks": {name: callback.state_dict() for name, callback in callbacks},
+            "average": self.average.state_dict(),
+            "position": asdict(self.position),
+            "generators": generators.capture_state(),
+        }
+
+    def _gathered_rank_states(self) -> list[dict[str, Any]]:
+        """The state that each process has of its own, on the chief; nothing for one alone."""
+        if not self._is_gang:
+            return []
+        ours: dict[str, Any] = {
+            "average": self.average.state_dict(),
+            "generators": generators.capture_state(),
+        }
+        if self._context.optimization.aggregation_frequency > 1:
+            ours["gradients"] = self._context.optimization.gradients()
+        return self._core.distributed.gather(ours) or []
+
+    def _load(self) -> dict[str, Any] | None:
+        """Load what is trained; the state of this process's loop, None after a warm start."""
+        assert self._plan.checkpoint is not None
+        optimization, distributed = self._context.optimization, self._core.distributed
+        with self._core.checkpoint.restore_path(self._plan.checkpoint) as folder:
+            state = snapshot.load_state(folder, (MODELS,) if self._plan.warm_start else STATE_PARTS)
+        self._hooks.call(PyTorchCallback.on_checkpoint_load_start, state)
+        if self._plan.warm_start:
+            optimization.load_models(state)
+            return None
+        optimization.load_state_dict(state)
+        ranks = state.get("ranks", [])
+        if len(ranks) == distributed.size:
+            state = {**state, **ranks[distributed.rank]}
+            optimization.load_gradients(state["gradients"])
+        self._context.precision.load_state_dict(state.get(APEX, {}))
+        return state
