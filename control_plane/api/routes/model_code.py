@@ -55,7 +55,7 @@ def offer_model_code(offer: OfferBody, services: ServicesParameter) -> OfferAnsw
         raise RequestError(
             Code.TOO_LARGE,
             f"the archive has {offer.size} bytes, the limit is {ARCHIVE_BYTES_MAX}; "
-            "leave data and outputs out with a .detignore file",
+            "exclude data and outputs with a .detignore file",
         )
     key = model_code_key(offer.sha256)
     if services.objects.size(key) is not None:

@@ -65,9 +65,9 @@ async def _receive(request: Request, grant: Grant, path: Path) -> None:
     """Write the body to `path`, and check that it is the one that was signed."""
     digest, size = await receive_file(request, path)
     if size != grant.size:
-        raise invalid("", f"the body has {size} bytes, {grant.size} were signed")
+        raise invalid("", f"the body has {size} bytes, but {grant.size} were signed")
     if digest != grant.sha256:
-        raise invalid("", "the body's SHA-256 is not the one that was signed; send it again")
+        raise invalid("", "the body's SHA-256 differs from the one signed; send it again")
 
 
 def _check_and_store(path: Path, grant: Grant, objects: ObjectStore) -> None:
@@ -81,7 +81,9 @@ def _check_and_store(path: Path, grant: Grant, objects: ObjectStore) -> None:
     except ObjectConflict as error:
         raise RequestError(Code.CONFLICT, str(error)) from None
     if not is_new and not _has_same_content(grant, objects):
-        raise RequestError(Code.CONFLICT, f"object {grant.key} exists with another content")
+        raise RequestError(
+            Code.CONFLICT, f"object {grant.key} already exists with different content"
+        )
 
 
 def _blocks(path: Path) -> Iterator[bytes]:

@@ -31,7 +31,7 @@ async def redirect_to_page() -> RedirectResponse:
 def get_file(path: str, request: Request) -> Response:
     file = _files.find(path or ENTRY, request.headers.get("accept-encoding", ""))
     if file is None:
-        raise RequestError(Code.NOT_FOUND, "the page has no such file")
+        raise RequestError(Code.NOT_FOUND, "the web page has no such file")
     headers = {
         "Cache-Control": file.cache_control,
         "Content-Security-Policy": _POLICY,

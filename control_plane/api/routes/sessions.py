@@ -92,7 +92,7 @@ def end(services: ServicesParameter, request: Request) -> Response:
     try:
         token = session_token(request, services.cluster_id)
     except RequestError as error:
-        text = "this request is of no session; DELETE /tokens/{id} revokes a token"
+        text = "this request belongs to no session; DELETE /tokens/{id} revokes a token"
         raise RequestError(Code.NOT_FOUND, text) from error
     end_session(services.table, token)
     response = Response(status_code=204)

@@ -39,8 +39,8 @@ def test_a_body_that_breaks_off_or_stops_is_not_said_to_be_wrong(
     monkeypatch.setattr(request_limits, "BODY_SECONDS_MAX", 0.01)
     disconnect: Message = {"type": "http.disconnect"}
     for messages, text in (
-        ((PART, disconnect), "the connection ended before the body: 1 bytes so far"),
-        ((PART,), "the body came too slowly: 1 bytes so far"),
+        ((PART, disconnect), "the connection closed before the body was complete: 1 bytes so far"),
+        ((PART,), "the body arrived too slowly: 1 bytes so far"),
     ):
         with pytest.raises(BodyError) as raised:
             read_body(*messages)
