@@ -109,7 +109,8 @@ class AwsSide:
             return end_instances(self._names, self._clients, progress)
         except (sdk.ClientError, sdk.BotoCoreError) as error:
             raise DrainFailed(
-                f"instances in the account {self._names.account} may be left: AWS did not take it: "
+                f"instances in the account {self._names.account} may be left: AWS did not "
+                "accept it: "
                 f"{error}; sign in there, and try again"
             ) from None
 

@@ -56,7 +56,7 @@ def _head(trust: Trust) -> Iterator[str]:
     yield f"export CLOUDSDK_CORE_PROJECT={names.project} CLOUDSDK_CORE_DISABLE_PROMPTS=1"
     taken = (
         f"{names.project} has a cluster {names.cluster} of its own, which would end the instances "
-        "of this one: take another project"
+        "of this one: use another project"
     )
     described = _run("firestore", "databases", "describe", f"--database={names.database}")
     yield f"if {described} > /dev/null 2>&1; then echo {shlex.quote(taken)} >&2; exit 1; fi"
