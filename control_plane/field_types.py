@@ -153,7 +153,7 @@ def parse_length_map(value: object, least: int) -> Length:
     counts = {name: to_integer(count) for name, count in value.items() if count is not None}
     if len(counts) != 1:
         message = "must have exactly one of batches, records and epochs"
-        raise ValueRefused(message, "keep one of them")
+        raise ValueRefused(message, "remove all but one")
     [(unit, count)] = counts.items()
     if not is_count(count, least):
         bound = _missed_bound(count, least)

@@ -61,7 +61,7 @@ def main() -> int:
     except (DeployFailed, DrainFailed, RollbackFailed, PruneFailed, pulumi.RunError) as error:
         return _print_error(str(error))
     except automation.CommandError as error:
-        return _print_error(f"Pulumi failed; it said:\n{str(error).strip()[-2000:]}")
+        return _print_error(f"Pulumi failed; its output:\n{str(error).strip()[-2000:]}")
     except OSError as error:
         where = error.filename or options.settings
         return _print_error(f"{where}: {error.strerror or error}")
@@ -259,7 +259,7 @@ def _read_config(file: Path) -> dict[str, str]:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         where = getattr(error, "problem_mark", None)
         line = f", line {where.line + 1}" if where else ""
-        raise SettingsInvalid([f"{file}{line}: this is no YAML"]) from None
+        raise SettingsInvalid([f"{file}{line}: this is not valid YAML"]) from None
     config = document.get("config") if isinstance(document, dict) else None
     if not isinstance(config, dict):
         raise SettingsInvalid([f"{file} must have a map `config`, with names as {PROJECT}:region"])

@@ -62,7 +62,7 @@ def _parse_requirement(line: str) -> tuple[str, tuple[str, ...]]:
     """Return the package that a requirement asks for, and the extras of it."""
     found = _REQUIREMENT.match(line)
     if found is None:
-        raise ValueError(f"{line!r} is no requirement")
+        raise ValueError(f"{line!r} is not a requirement")
     return found[1], tuple(it.strip() for it in (found[2] or "").split(",") if it.strip())
 
 

@@ -36,7 +36,7 @@ class ApiProbe:
             self._probed_ms = self._clock()
             if trouble:
                 # An error, so that the alarm on errors tells it.
-                log.error("the API does not answer, no agent is taken for lost: %s", trouble)
+                log.error("the API does not respond, so no agent is marked as lost: %s", trouble)
         return self._is_down
 
     def _find_trouble(self) -> str:
@@ -52,4 +52,4 @@ class ApiProbe:
             return str(error)
         finally:
             client.close()
-        return f"{self._url}{PATH} took a call without a token"
+        return f"{self._url}{PATH} accepted a call without a token"

@@ -59,7 +59,9 @@ def check_plain(fields: Iterable[tuple[str, str]]) -> None:
     """Raise ConfigurationError for a text, with its name, that a shell would read."""
     for name, value in fields:
         if not _PLAIN.fullmatch(value):
-            raise ConfigurationError(f"{name.lower()} {value!r:.80} cannot stand in a boot script")
+            raise ConfigurationError(
+                f"{name.lower()} {value!r:.80} cannot be used in a boot script"
+            )
 
 
 def fill_script(template: str, values: Mapping[str, str]) -> bytes:

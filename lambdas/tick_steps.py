@@ -121,7 +121,7 @@ def run_steps(steps: Iterable[Step], now_ms: int, left_ms: Callable[[], int]) ->
     """
     done = _run_due_steps(steps, now_ms, left_ms)
     for name, left in done.unbegun.items():
-        log.error("%s is not begun: %d ms are left", name, left)
+        log.error("%s was not started: only %d ms are left", name, left)
         done.failed.append(name)
     done.refuse_failures()
     return done.again_ms

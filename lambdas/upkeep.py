@@ -101,11 +101,11 @@ class Upkeep:
 
         differences = audit_pool(self._engine, pool)
         for released in differences.pool.stale:
-            log.warning("pool %s held %s for nobody", pool, released)
+            log.warning("pool %s held allocations %s that no trial has", pool, released)
         for session in differences.sessions:
-            log.warning("pool %s had not heard %s", pool, session)
+            log.warning("pool %s had missed %s", pool, session)
         for agent, message in differences.agents:
-            log.warning("agent %s had not heard %s", agent, message)
+            log.warning("agent %s had missed %s", agent, message)
         for number in differences.experiments:
             log.warning("pool %s and experiment %s disagree on its job", pool, number)
 

@@ -50,7 +50,7 @@ class BootLogs:
         try:
             return clean_boot_log(cloud.boot_log(row.id))
         except CloudError as error:
-            log.info("what instance %s wrote is not known: %s", row.id, error)
+            log.info("the boot log of instance %s cannot be read: %s", row.id, error)
             return ""
 
 

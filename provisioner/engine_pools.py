@@ -119,7 +119,7 @@ def pool_demand(
     has_pending = any(job.pending_slots for job in jobs)
     hold_reason = ""
     if settings.draining:
-        hold_reason = "the pool drains: nothing starts in it"
+        hold_reason = "the pool is draining: nothing starts in it"
     elif settings.over_budget:
         hold_reason = "the pool's budget is used up"
     return Demand(

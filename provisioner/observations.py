@@ -34,9 +34,9 @@ def apply_observation(draft: DraftPlan, row: InstanceRow) -> None:
         why = f" when its boot failed: {observed.boot_error}"
     if observed.status is InstanceStatus.TERMINATED:
         _record_unrequested_end(draft, marked)
-        draft.set_state(marked, InstanceState.ENDED, f"the cloud ended it{why}")
+        draft.set_state(marked, InstanceState.ENDED, f"the cloud terminated it{why}")
     elif _has_vanished(draft, marked):
-        draft.set_state(marked, InstanceState.ENDED, "the cloud does not know it any more")
+        draft.set_state(marked, InstanceState.ENDED, "the cloud no longer knows it")
     elif marked.state is InstanceState.TERMINATING:
         return
     elif observed.status is InstanceStatus.STOPPED:
@@ -44,7 +44,7 @@ def apply_observation(draft: DraftPlan, row: InstanceRow) -> None:
         draft.set_state(marked, InstanceState.TERMINATING, f"it was stopped{why}")
     elif observed.status in _ENDING:
         _record_unrequested_end(draft, marked)
-        draft.set_state(marked, InstanceState.TERMINATING, f"the cloud ends it{why}")
+        draft.set_state(marked, InstanceState.TERMINATING, f"the cloud is terminating it{why}")
     elif observed.boot_report and marked.connected_ms is None:
         _record_unrequested_end(draft, marked)
         error = f"its boot failed: {observed.boot_error}"

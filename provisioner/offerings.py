@@ -176,7 +176,7 @@ def supply_gap(
         return "", 0
     first = min(range(len(known)), key=lambda number: known[number].retry_ms)
     message = known[first].message[:_MESSAGE_CHARACTERS_MAX]
-    text = f"each offering lacks capacity or quota; {wanted[first].name}: {message}"
+    text = f"no offering has capacity or quota; {wanted[first].name}: {message}"
     return text, known[first].retry_ms
 
 
@@ -207,8 +207,8 @@ def limit_to_probes(
         limited.append(Launch(launch.offering, 1) if known.given_up else launch)
         if known.given_up and launch.count > 1:
             reasons.append(
-                f"{launch.offering.name} failed {known.faults} times: one instance is tried before "
-                "the others"
+                f"{launch.offering.name} failed {known.faults} times: one instance is launched "
+                "as a test before more"
             )
     return tuple(limited), "; ".join(reasons)
 

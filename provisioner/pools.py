@@ -65,7 +65,7 @@ def for_each_pool(pools: Iterable[str], act: Callable[[str], object]) -> None:
         try:
             act(pool)
         except TableError as error:
-            log.warning("pool %s has to wait: %s", pool, error)
+            log.warning("pool %s cannot be provisioned now: %s", pool, error)
             failed.append(pool)
         except Exception:
             log.exception("pool %s failed", pool)

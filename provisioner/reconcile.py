@@ -147,7 +147,7 @@ class Reconciler:
             current = _ReconcilePass(self, ledger, settings)
             return PassResult(current.run(), PASS_MS if current.has_launch_under_way else 0)
         except Conflict:
-            log.info("pool %s: another pass was faster", pool)
+            log.info("pool %s: another pass committed first", pool)
             return PassResult(retry_after_ms=PASS_MS)
 
 
@@ -315,7 +315,7 @@ class _ReconcilePass:
             return
         found = [it for it in self._listed.values() if _intent_id(it) == intent.id]
         minutes = INTENT_MS_MAX // MINUTE_MS
-        error = OutcomeUnknown(f"a launch was not answered for {minutes} min")
+        error = OutcomeUnknown(f"a launch got no response for {minutes} min")
         self._close_intent(intent, found, None if found else error)
 
     def _attempt_launch(
@@ -331,14 +331,14 @@ class _ReconcilePass:
                 # It stays open: the next pass asks again with the same token.
                 if isinstance(error, LaunchUnderWay):
                     self.has_launch_under_way = True
-                    self._reasons.append(f"{intent.offering.name} is on its way: {error}")
+                    self._reasons.append(f"{intent.offering.name} is in progress: {error}")
                 else:
                     self._record_trouble(error)
                 return False
             self._close_intent(intent, (), error)
             return not isinstance(error, ThrottlingError)
         self._close_intent(
-            intent, found, None if found else NoCapacity("the cloud launched nothing")
+            intent, found, None if found else NoCapacity("the cloud launched no instance")
         )
         return not found
 
@@ -410,7 +410,7 @@ class _ReconcilePass:
 
     def _record_trouble(self, error: CloudError) -> None:
         self._trouble = f"{error.kind}: {error}"
-        self._reasons.append(f"the cloud was not of use: {error}")
+        self._reasons.append(f"the cloud request failed: {error}")
 
 
 def instances_with_notices(

@@ -86,7 +86,7 @@ def _disrupt_instances(draft: DraftPlan) -> None:
     _terminate_silent(draft)
     for row in draft.rows_in(*_ACTIVE):
         if draft.observation(row).rebalance and row.notice_ms is None:
-            draft.disrupt(row, InstanceState.DRAINING, "the cloud advised to leave it")
+            draft.disrupt(row, InstanceState.DRAINING, "the cloud recommended replacing it")
     need = _assess_need(draft)
     _drain_for_overdue(draft, need.overdue)
     _drain_idle(draft, need)
@@ -101,7 +101,7 @@ def _terminate_silent(draft: DraftPlan) -> None:
             not is_fresh
         ):
             continue
-        reason = f"its agent has been away for {SILENT_MS_MAX // MINUTE_MS} min"
+        reason = f"its agent has been silent for {SILENT_MS_MAX // MINUTE_MS} min"
         if is_fresh:
             minutes = draft.snapshot.settings.starting_ms_max // MINUTE_MS
             reason = f"its agent has not enrolled for {minutes} min"
@@ -354,7 +354,7 @@ def _plan_launches(draft: DraftPlan) -> tuple[tuple[Launch, ...], str]:
     if snapshot.api_down:
         # An instance could not enrol, and would end as one that failed to boot.
         is_wanted = need.waiting.has_pending
-        return (), "no instance could reach the cluster's API now" if is_wanted else ""
+        return (), "the cluster's API is down, so no instance could reach it" if is_wanted else ""
     pending = [it for it, count in snapshot.pending for _ in range(count)]
     there = [row for row in draft.rows.values() if _counts_against_max(row)]
     least = settings.min_instances - len(_capacity_rows(draft)) - len(pending)
@@ -373,7 +373,7 @@ def _plan_launches(draft: DraftPlan) -> tuple[tuple[Launch, ...], str]:
     launches, probe_reason = offerings.limit_to_probes(launches, draft.health)
     why = _fewer_launches_reason(draft, need.demand, need.is_short) or probe_reason
     if not why and len(need.demand.jobs) < len(need.waiting.jobs):
-        why = "there is time until the deadline to wait for spot instances"
+        why = "waiting for spot instances, since the deadline leaves time for it"
     return launches, why
 
 
@@ -426,7 +426,7 @@ def _no_launch_reason(draft: DraftPlan, demand: Demand, least: int) -> str:
         return demand.hold_reason if draft.snapshot.demand.has_pending else ""
     snapshot = draft.snapshot
     told = offerings.unavailability_text(snapshot.offerings, draft.health, snapshot.now_ms)
-    return f"no instance can be had: {told}" if told else "the pool has no offerings"
+    return f"no instance can be launched: {told}" if told else "the pool has no offerings"
 
 
 def _fewer_launches_reason(draft: DraftPlan, demand: Demand, capped: bool) -> str:

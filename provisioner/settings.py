@@ -42,7 +42,7 @@ def parse_provider_settings(text: str) -> ProvisionerSettings:
     fields = _parse_object(text)
     kind = fields.pop("type", None)
     if not isinstance(kind, str):
-        raise SettingsInvalid("provider.type: names no kind of cloud")
+        raise SettingsInvalid("provider.type: names an unknown type of cloud")
     parsed: dict[str, Any] = {"kind": kind}
     for name, ours in _FIELD_NAMES.items():
         value = fields.pop(name, None)
@@ -82,7 +82,7 @@ def _validate_settings(fields: Mapping[str, Any]) -> ProvisionerSettings:
         raise SettingsInvalid(f"provider.on_demand_base: {text}")
     names = [offering.name for offering in settings.offerings]
     if len(set(names)) < len(names):
-        raise SettingsInvalid("provider.offerings: two of them are the same")
+        raise SettingsInvalid("provider.offerings: contains the same offering twice")
     return settings
 
 

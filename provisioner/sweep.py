@@ -48,10 +48,10 @@ class OrphanSweeper:
                 for first in range(0, len(ids), TERMINATION_BATCH_MAX):
                     cloud.terminate(ids[first : first + TERMINATION_BATCH_MAX])
             except (CloudError, SettingsInvalid) as error:
-                log.warning("the sweep of %s was cut short: %s", row.key.sort, error)
+                log.warning("the orphan cleanup of %s was cut short: %s", row.key.sort, error)
                 continue
             for name in ids:
-                log.warning("instance %s was nobody's and is ended", name)
+                log.warning("terminated orphaned instance %s", name)
             ended += ids
         return ended
 

@@ -109,7 +109,9 @@ def issue_agent_token(table: StateTable, agent: str, epoch: int) -> str:
         except Conflict:
             continue
         return token
-    raise RequestError(Code.UNAVAILABLE, f"agent {agent} enrols from several places at once")
+    raise RequestError(
+        Code.UNAVAILABLE, f"agent {agent} is being enrolled from several places at the same time"
+    )
 
 
 def _token_writes(table: StateTable, agent: str, epoch: int, digest: str) -> list[Write]:

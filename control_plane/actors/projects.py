@@ -17,7 +17,7 @@ def find_name_problem(name: str) -> str:
     if len(name) > NAME_CHARACTERS_MAX:
         return f"has {len(name):,} characters; at most {NAME_CHARACTERS_MAX} are allowed"
     if name != name.strip():
-        return "begins or ends with a space"
+        return "must not begin or end with a space"
     for character in name:
         if character in _FORBIDDEN or not character.isprintable():
             return f"holds {character!a}, which no such name has"

@@ -26,7 +26,7 @@ def drain_agent(engine: Engine, agent: str, by: str, ends_ms: int | None = None)
         engine.execute_command(address, message, by=by)
     except CommandRefused as refused:
         # The agent was lost meanwhile, so nothing new is placed on it either.
-        log.info("agent %s cannot be drained: %s", agent, refused)
+        log.info("cannot drain agent %s: %s", agent, refused)
 
 
 def _knows_end(state: object, ends_ms: int) -> bool:

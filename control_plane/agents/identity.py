@@ -79,12 +79,12 @@ def register_instance_token(
         except Conflict:
             known = table.get(key)
             if known is None:
-                raise CommandRefused("not_found", f"pool {pool} has lost {instance}") from None
+                raise CommandRefused("not_found", f"pool {pool} no longer has {instance}") from None
         else:
             return
     if json.loads(known.body)["token_sha256"] != proof.token_sha256:
         log.critical("instance %s proved its identity a second time", instance)
-        text = f"instance {instance} has proved its identity before, with another token"
+        text = f"instance {instance} has already proved its identity, with a different token"
         raise CommandRefused("forbidden", text)
 
 

@@ -137,9 +137,7 @@ class AgentService:
         for _ in range(ENROL_TRIES_MAX):
             row = self._engine.table.get(key)
             if row is not None and not is_active_row(row):
-                raise CommandRefused(
-                    "forbidden", f"the cluster does not want instance {agent} any more"
-                )
+                raise CommandRefused("forbidden", f"the cluster no longer needs instance {agent}")
             # A process that ends an instance checks for a session first, so that one of the two
             # sees the other.
             seen = (Check(key, Expect.ABSENT if row is None else row.revision),)
@@ -246,7 +244,7 @@ class AgentService:
             except InvalidCommit as refused:
                 if not halves:
                     raise CommandRefused(
-                        "too_large", f"agent {agent} reports too much: {refused}"
+                        "too_large", f"agent {agent} reported too much at once: {refused}"
                     ) from None
                 accepted = None
             if accepted is not None:
@@ -256,7 +254,7 @@ class AgentService:
             for half in halves:
                 done = self._accept_request(agent, half)
             return done
-        raise CommandRefused("unavailable", f"agent {agent} reports from two places at once")
+        raise CommandRefused("unavailable", f"agent {agent} is reporting from two places at once")
 
     def _read_heads(
         self, agent: str, before: AgentState, epoch: int, accepted: AcceptedReports

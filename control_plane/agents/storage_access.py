@@ -33,7 +33,9 @@ def allowed_access(
     config = parse_stored_config(definition)
     scope = issued_scope(issuer, storage_fields(config.checkpoint_storage, own))
     if scope is None:
-        raise CommandRefused("not_found", f"nothing is given out for the storage of {allocation}")
+        raise CommandRefused(
+            "not_found", f"no credentials are issued for the storage of {allocation}"
+        )
     above = f"{scope.prefix.strip('/')}/" if scope.prefix else ""
     folder = f"{above}{running.experiment.experiment_id}/{trial.trial_id}"
     start = trial.checkpoint or trial.inherited or definition.warm_start

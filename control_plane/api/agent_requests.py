@@ -130,7 +130,7 @@ def sync_requests(body: SyncBody) -> tuple[SyncRequest, ...]:
     """
     names = {line.allocation for line in body.reports} | {text.allocation for text in body.logs}
     if len(names) > ALLOCATIONS_MAX:
-        text = f"{len(names)} allocations report in one call; at most {ALLOCATIONS_MAX} may"
+        text = f"{len(names)} allocations in one call; the limit is {ALLOCATIONS_MAX}"
         raise invalid("reports", text)
     *former, last = _portions(body.reports)
     known = tuple(body.known)
@@ -160,13 +160,13 @@ def _kept_line(one: ReportLine) -> tuple[Mapping[str, Any], int]:
     """A line as JSON can hold it, with NaN and infinities as text, and its size in bytes; an empty
     one, which says nothing, in place of one that cannot be kept.
     """
-    problem = f"is nested more than {JSON_DEPTH_MAX} deep" if is_too_deep(one.line) else ""
+    problem = f"is nested more than {JSON_DEPTH_MAX} levels deep" if is_too_deep(one.line) else ""
     encoded = b""
     if not problem:
         try:
             encoded = to_json(one.line, inf_nan_mode="strings")
         except PydanticSerializationError:
-            problem = "holds text that is no valid Unicode"
+            problem = "contains text that is not valid Unicode"
     if len(encoded) > LINE_BYTES_MAX:
         problem = f"has {len(encoded)} bytes, the limit is {LINE_BYTES_MAX}"
     if problem:

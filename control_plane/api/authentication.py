@@ -25,7 +25,7 @@ def authenticate(tokens: TokenStore, token: str) -> Principal:
     """
     principal = tokens.find_principal(token_digest(token))
     if principal is None:
-        text = "the token is not known here, has expired or was revoked"
+        text = "the token is unknown, has expired or was revoked"
         raise RequestError(Code.UNAUTHENTICATED, text)
     return principal
 
@@ -51,7 +51,9 @@ def session_token(request: Request, cluster_id: str) -> str:
         raise RequestError(Code.UNAUTHENTICATED, text)
     cookie, key = read_cookie(request, cluster_id), request.headers.get(SESSION_KEY_HEADER)
     if not cookie or not key or len(cookie) + len(key) >= _TOKEN_CHARACTERS_MAX:
-        raise RequestError(Code.UNAUTHENTICATED, "sign in: this request is of no session")
+        raise RequestError(
+            Code.UNAUTHENTICATED, "not signed in: the request belongs to no session; sign in first"
+        )
     return join_halves(cookie, key)
 
 
@@ -59,5 +61,7 @@ def bearer_token(authorization: str | None) -> str:
     """The token in an Authorization header. Raises RequestError: unauthenticated."""
     scheme, _, token = (authorization or "").partition(" ")
     if scheme.lower() != "bearer" or not 0 < len(token) <= _TOKEN_CHARACTERS_MAX:
-        raise RequestError(Code.UNAUTHENTICATED, "send a token: `Authorization: Bearer TOKEN`")
+        raise RequestError(
+            Code.UNAUTHENTICATED, "no token was sent; send `Authorization: Bearer TOKEN`"
+        )
     return token

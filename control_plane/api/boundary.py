@@ -47,7 +47,7 @@ class RequestBoundary:
             log.exception("request failed", extra={"fields": exchange.fields()})
             if exchange.status:
                 raise  # Half an answer is out: only a broken connection tells the client.
-            text = f"something broke here; the log has it under {exchange.request_id}"
+            text = f"internal error; the server's log has the details under {exchange.request_id}"
             answer = error_response(RequestError(Code.INTERNAL, text))
             await answer(scope, receive, exchange.send)
         log.info("request", extra={"fields": exchange.fields()})
@@ -55,7 +55,7 @@ class RequestBoundary:
     def _refusal(self, scope: Scope) -> ASGIApp | None:
         """The answer to a request that is refused whatever it asks for, None for any other."""
         if not is_host_allowed(scope, self._hosts):
-            text = "the Host header names none of our hosts"
+            text = "the Host header does not name a host of this cluster"
             return error_response(RequestError(Code.FORBIDDEN, text))
         if has_ambiguous_length(scope):
             error = RequestError(Code.INVALID, "send Content-Length or Transfer-Encoding, not both")

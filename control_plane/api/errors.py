@@ -114,9 +114,9 @@ async def _answer_http_exception(request: Request, error: Exception) -> JSONResp
         return error_response(RequestError(Code.NOT_FOUND, f"there is no route {route}"))
     if error.status_code == 405:
         allowed = _allowed_methods(request)
-        text = f"there is no route {route}; this path takes {allowed}"
+        text = f"{route} is not supported; this path accepts {allowed}"
         return error_response(RequestError(Code.METHOD_NOT_ALLOWED, text), {"Allow": allowed})
-    text = "the request's body could not be read; send JSON in UTF-8"
+    text = "cannot read the request body; send JSON in UTF-8"
     return error_response(RequestError(Code.INVALID, text))
 
 
@@ -131,7 +131,7 @@ async def _answer_validation_error(request: Request, error: Exception) -> JSONRe
 async def answer_unavailable_table(request: Request, error: Exception) -> JSONResponse:
     """Answer a fault of the state table as one to try again."""
     log.warning("the state table is not available: %s", error)
-    text = f"the state table cannot be used now: {error}"
+    text = f"the state table is unavailable now: {error}"
     return error_response(RequestError(Code.UNAVAILABLE, text))
 
 
@@ -140,12 +140,12 @@ async def _answer_os_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, OSError)
     if isinstance(error, BucketError):
         log.warning("a bucket failed: %s", error)
-        text = f"a bucket cannot be used now: {error}"
+        text = f"a bucket is unavailable now: {error}"
         return error_response(RequestError(Code.UNAVAILABLE, text))
     if error.errno not in _DISK_FAULTS:
         raise error
     log.warning("the disk failed: %s", error)
-    text = f"the cluster's disk cannot be written now: {os.strerror(error.errno)}"
+    text = f"the cluster cannot write to its disk now: {os.strerror(error.errno)}"
     return error_response(RequestError(Code.UNAVAILABLE, text))
 
 

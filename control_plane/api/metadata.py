@@ -31,10 +31,12 @@ def parse_metadata_filters(filters: Sequence[str] | None) -> tuple[str, ...]:
 def check_metadata(metadata: Mapping[str, Any], bytes_max: int) -> None:
     """Raise RequestError invalid for metadata that cannot be kept in so many bytes."""
     if is_too_deep(metadata):
-        raise invalid("metadata", f"is nested more than {JSON_DEPTH_MAX} deep")
+        raise invalid("metadata", f"is nested more than {JSON_DEPTH_MAX} levels deep")
     try:
         size = len(json.dumps(metadata, ensure_ascii=False, allow_nan=False).encode())
     except (ValueError, UnicodeEncodeError):
-        raise invalid("metadata", "holds a number or a text that JSON cannot carry") from None
+        raise invalid(
+            "metadata", "contains a number or a text that JSON cannot represent"
+        ) from None
     if size > bytes_max:
-        raise invalid("metadata", f"has {size} bytes as JSON; at most {bytes_max} fit")
+        raise invalid("metadata", f"has {size} bytes as JSON; the limit is {bytes_max}")

@@ -24,5 +24,5 @@ async def receive_file(request: Request, path: Path) -> tuple[str, int]:
                 size += len(block)
                 file.write(block)
         except ClientDisconnect:
-            raise invalid("", f"the connection ended after {size} bytes") from None
+            raise invalid("", f"the connection closed after {size} bytes") from None
     return digest.hexdigest(), size

@@ -52,11 +52,11 @@ class RequestBounds:
     def _count(self, name: str, is_agent: bool) -> Iterator[None]:
         if self.counts[name] >= self.caller_max:
             text = (
-                f"{self.caller_max} requests of yours are being answered; wait until one has ended"
+                f"{self.caller_max} of your requests are in progress; wait until one has finished"
             )
             raise RequestError(Code.RATE_LIMITED, text)
         if not is_agent and self.others >= self.others_max:
-            text = f"{self.others_max} requests are being answered; try again in a moment"
+            text = f"{self.others_max} requests are in progress; try again in a moment"
             raise RequestError(Code.RATE_LIMITED, text)
         self.counts[name] += 1
         self.others += not is_agent

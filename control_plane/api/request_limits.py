@@ -48,10 +48,10 @@ def limit_body(request: Request, bytes_max: int) -> Request:
         try:
             message = await asyncio.wait_for(request.receive(), left_seconds)
         except TimeoutError:
-            text = f"the body came too slowly: {received} bytes so far"
+            text = f"the body arrived too slowly: {received} bytes so far"
             raise BodyError(RequestError(Code.UNAVAILABLE, text)) from None
         if message["type"] == "http.disconnect" and not is_complete:
-            text = f"the connection ended before the body: {received} bytes so far"
+            text = f"the connection closed before the body was complete: {received} bytes so far"
             raise BodyError(RequestError(Code.UNAVAILABLE, text))
         received += len(message.get("body", b""))
         is_complete = not message.get("more_body", False)

@@ -52,7 +52,7 @@ class AwsProof(BaseModel):
 class AwsIdentityVerifier:
     """Verifies proofs of instances that have the ARN `role`, with the token service at `url`.
 
-    Raises ValueError for a `role` that is no ARN of a role.
+    Raises ValueError for a `role` that is not the ARN of a role.
     """
 
     cloud = "AWS"
@@ -60,7 +60,7 @@ class AwsIdentityVerifier:
     def __init__(self, cluster: str, role: str, url: str, send: Send | None = None) -> None:
         match = _ROLE.fullmatch(role)
         if match is None:
-            raise ValueError(f"{role!r} is no ARN of a role")
+            raise ValueError(f"{role!r} is not the ARN of a role")
         self._role = tuple(part.encode() for part in match.groups())
         self._cluster = cluster
         self._url = url
@@ -85,7 +85,7 @@ class AwsIdentityVerifier:
             raise
         arn = _ARN.search(answer)
         if arn is None or arn.groups()[:3] != self._role:
-            raise InvalidProof("the signature is not one of an instance of this cluster")
+            raise InvalidProof("the signature is not from an instance of this cluster")
         return arn[4].decode()
 
     def _request(self, proof: Proof, fields: AwsProof) -> urllib.request.Request:

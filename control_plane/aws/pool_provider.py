@@ -221,7 +221,7 @@ class AwsProvider(Provider):
         """
         if self.capacity_block and not self.capacity_reservation:
             text = "needs the reservation of the block"
-            refuse_at(("capacity_block",), text, "say its capacity_reservation", True)
+            refuse_at(("capacity_block",), text, "set its capacity_reservation", True)
         if not self.offerings and self._slots is None:
             _refuse_type(("instance_type",), self.instance_type, "instance_slots")
         if not self.offerings and self.instance_slots is not None:
@@ -266,6 +266,6 @@ class AwsProvider(Provider):
 
 def _refuse_type(loc: Loc, name: str, setting: str) -> NoReturn:
     hint = nearest_name_hint(name, GPU_TYPES)
-    remedy = f"say its {setting}, the GPUs that `aws ec2 describe-instance-types` tells"
+    remedy = f"set its {setting}, the GPUs that `aws ec2 describe-instance-types` tells"
     hint = f"{hint} If not, {remedy}" if hint.startswith("did") else remedy
-    refuse_at(loc, f"is no known instance type: {value_text(name)}", hint, name)
+    refuse_at(loc, f"is not a known instance type: {value_text(name)}", hint, name)

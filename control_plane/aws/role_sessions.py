@@ -21,7 +21,7 @@ def assume_role(
             RoleArn=role, RoleSessionName=name, DurationSeconds=seconds, **narrowed
         )["Credentials"]
     except (BotoCoreError, ClientError) as error:
-        raise OSError(f"no keys for {name}: {error_reason(error)}") from error
+        raise OSError(f"cannot issue credentials for {name}: {error_reason(error)}") from error
     return StorageCredentials(
         issued["AccessKeyId"],
         issued["SecretAccessKey"],

@@ -77,7 +77,7 @@ class StsTrialGrants:
             # Of one's own registry; it is good for all that the session may pull from.
             [found] = client.get_authorization_token()["authorizationData"]
         except (BotoCoreError, ClientError) as error:
-            raise OSError(f"no login at {repository.host}: {error_reason(error)}") from error
+            raise OSError(f"cannot log in to {repository.host}: {error_reason(error)}") from error
         token = base64.b64decode(found["authorizationToken"]).decode()
         username, _, password = token.partition(":")
         return RegistryLogin(username, password)

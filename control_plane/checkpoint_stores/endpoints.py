@@ -44,8 +44,8 @@ def endpoint_rule(read_allowed: Callable[[], Iterable[str]]) -> EndpointRule:
     def refusal(option: str, url: str) -> Finding:
         return Finding(
             (option,),
-            f"{value_text(mask_url_credentials(url))} is no store that this cluster calls",
-            "an admin may add it to checkpoint_endpoints of the cluster configuration",
+            f"{value_text(mask_url_credentials(url))} is not a store that this cluster may call",
+            "an admin can add it to checkpoint_endpoints of the cluster configuration",
         )
 
     return find_problem

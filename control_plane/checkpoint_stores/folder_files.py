@@ -154,7 +154,7 @@ def remove_empty_folders(root: Path, parts: tuple[str, ...]) -> None:
 def check_parts(parts: tuple[str, ...]) -> None:
     """Raise ValueError unless all parts are plain names."""
     if len(parts) < 2 or not all(_PART.fullmatch(part) for part in parts):
-        raise ValueError(f"{parts} names no folder of a checkpoint")
+        raise ValueError(f"{parts} is not the folder of a checkpoint")
 
 
 def _remove_if_empty(folders: list[int], parts: tuple[str, ...]) -> None:
@@ -195,7 +195,7 @@ def _remove_entry(parent: int, name: str, depth: int) -> Iterator[int]:
         return
     try:
         if depth > DEPTH_MAX:
-            raise FolderRefused(f"folders lie more than {DEPTH_MAX} deep within each other")
+            raise FolderRefused(f"folders are nested more than {DEPTH_MAX} levels deep")
         while entries := _next_entries(folder):
             for entry, is_folder in entries:
                 yield from _remove_known_entry(folder, entry, is_folder, depth)

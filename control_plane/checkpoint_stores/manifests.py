@@ -78,7 +78,7 @@ def parse_manifest(content: bytes, digest: str) -> Files:
     if len(content) > MANIFEST_BYTES_MAX:
         raise ManifestInvalid(f"its manifest has more than {MANIFEST_BYTES_MAX} bytes")
     if sha256(content).hexdigest() != digest:
-        raise ManifestInvalid("its manifest was changed")
+        raise ManifestInvalid("its manifest was modified")
     try:
         entries = json.loads(content)["files"].items()
         if len(entries) > CHECKPOINT_FILES_MAX:
@@ -95,7 +95,7 @@ def parse_manifest(content: bytes, digest: str) -> Files:
         RecursionError,
         ArchiveInvalid,
     ) as error:
-        raise ManifestInvalid(f"its manifest cannot be read: {error}") from None
+        raise ManifestInvalid(f"cannot read its manifest: {error}") from None
     return tuple(sorted(files, key=lambda file: file.path))
 
 

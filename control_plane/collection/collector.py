@@ -136,7 +136,7 @@ class Collector:
             self._record_failure(job, str(error), is_transient=is_transient)
             return
         except Exception as error:
-            log.exception("collecting experiment %d failed", job.experiment_id)
+            log.exception("garbage collection of experiment %d failed", job.experiment_id)
             self._record_failure(job, f"internal error: {type(error).__name__}", is_transient=True)
             return
         del self._jobs[job.experiment_id]
@@ -162,7 +162,7 @@ class Collector:
         job.tries += 1
         last = job.tries >= TRIES_MAX or not is_transient
         level = logging.ERROR if last else logging.WARNING
-        log.log(level, "experiment %d cannot be collected: %s", job.experiment_id, why)
+        log.log(level, "cannot collect garbage of experiment %d: %s", job.experiment_id, why)
         if job.request is not None and job.request.delete and last:
             report_end(self._stores.engine, job.experiment_id, job.request, why)
             del self._jobs[job.experiment_id]

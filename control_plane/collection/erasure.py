@@ -48,7 +48,7 @@ def erase_experiment(stores: Stores, experiment: ExperimentState) -> Steps:
             _remove_empty_folders(stores, experiment.experiment_id, trial_id)
             yield from _erase_trial(stores, trial_id)
     except OSError as error:
-        raise CollectionFailed(f"its data cannot be removed: {error}") from None
+        raise CollectionFailed(f"cannot remove its data: {error}") from None
     address = addresses.experiment(experiment.experiment_id)
     table = stores.engine.table
     for kind in (JOURNAL, f"{PARTS}search/"):

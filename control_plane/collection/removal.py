@@ -60,7 +60,7 @@ def remove_condemned_files(stores: Stores, experiment_id: int, *, ended: bool) -
             )
     if failures:
         raise CollectionFailed(
-            f"the files of {len(failures)} checkpoints cannot be removed: {failures[0]}"
+            f"the files of {len(failures)} checkpoints cannot be deleted: {failures[0]}"
         )
 
 
@@ -148,7 +148,11 @@ def _folder_parts(experiment_id: int, record: CheckpointRecord) -> tuple[str, ..
     is_plain = len(parts) == 4 and EPOCH.fullmatch(parts[2]) and UUID.fullmatch(parts[3])
     if is_plain and (*parts[:2], parts[3]) == own:
         return parts
-    log.warning("checkpoint %s is recorded at %.200r: left alone", reference.uuid, reference.path)
+    log.warning(
+        "checkpoint %s is recorded at %.200r, outside its folder: not deleted",
+        reference.uuid,
+        reference.path,
+    )
     return ()
 
 

@@ -135,8 +135,8 @@ def _check_submittable(config: ExperimentConfig) -> None:
     now_ms = time.time_ns() // 1_000_000
     deadline = config.resources.deadline
     if deadline is not None and deadline_ms(deadline, now_ms) <= now_ms:
-        hint = "give a later time or a duration like '6h'"
-        message = f"is over: {deadline} has passed"
+        hint = "use a later time or a duration like '6h'"
+        message = f"has passed: {deadline}"
         raise ConfigInvalid([Problem("resources.deadline", None, deadline, message, hint)])
 
 

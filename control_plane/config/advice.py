@@ -44,7 +44,7 @@ def _batch_size_warnings(config: ExperimentConfig) -> Iterator[str]:
     if BATCH_SIZE in config.hyperparameters:
         return
     is_class = config.entrypoint is not None and trial_class_of(config.entrypoint)
-    more = "" if is_class else "; a script for Determined gets this length as it stands"
+    more = "" if is_class else "; a script written for Determined receives this length unchanged"
     for loc, length in config.lengths().items():
         if length.count and length.unit in ("records", "epochs"):
             yield (
@@ -59,5 +59,5 @@ def _time_metric_warnings(config: ExperimentConfig) -> Iterator[str]:
         yield (
             f"searcher.time_metric: each validation of {names_class} must return "
             f"{config.time_metric!r} among its metrics, or the experiment ends in an error; "
-            f"{' and '.join(TIME_METRICS_OF_TRIALS)} come by themselves"
+            f"{' and '.join(TIME_METRICS_OF_TRIALS)} are always reported"
         )

@@ -88,7 +88,7 @@ def _check_grid(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     points = grid_point_count(config.hyperparameters, scope.rules.grid_integers_extra)
     loc = ("hyperparameters",)
     if not config.hyperparameters:
-        message = f"is required by the {scope.searcher} searcher, which has no point without any"
+        message = f"is required by the {scope.searcher} searcher, which needs at least one"
         yield Finding(loc, message)
     elif points > scope.rules.grid_points_max:
         most = scope.rules.grid_points_max

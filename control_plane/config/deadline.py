@@ -25,7 +25,7 @@ def span_ms(text: str) -> int | None:
         return None
     span = round(float(match[1]) * _UNIT_MS[match[2]])
     if not 0 < span <= SPAN_MS_MAX:
-        raise ValueError("must be longer than nothing and at most 3650d")
+        raise ValueError("must be longer than 0 and at most 3650d")
     return span
 
 
@@ -42,8 +42,8 @@ def deadline_ms(text: str, submitted_ms: int) -> int:
     except ValueError:
         raise ValueError(f"must be {EXPECTED} like '2027-01-31T18:00:00+01:00'") from None
     if moment.tzinfo is None:
-        raise ValueError("must say its zone, as in '2027-01-31T18:00:00Z' or with '+01:00'")
+        raise ValueError("must include a time zone, as in '2027-01-31T18:00:00Z' or with '+01:00'")
     try:
         return (moment - _EPOCH) // timedelta(milliseconds=1)
     except OverflowError:
-        raise ValueError("must lie within the years 1970 to 9999") from None
+        raise ValueError("must be within the years 1970 to 9999") from None

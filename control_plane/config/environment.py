@@ -109,7 +109,7 @@ class RegistryAuth(Section):
     username: Text | None = None
     """The account."""
     password: Secret | None = None
-    """Its password; shown as a mask everywhere."""
+    """Its password; always shown masked."""
     auth: Secret | None = None
     """Instead of both: `username:password` in base64."""
     identitytoken: Secret | None = None
@@ -128,7 +128,7 @@ class RegistryAuth(Section):
     def _check_servers(cls, address: str | None, info: ValidationInfo) -> str | None:
         server = info.data.get("server")
         if address and server and address != server:
-            refuse("must not differ from server, which means the same", "keep one of them")
+            refuse("must not differ from server, which means the same", "remove all but one")
         return address
 
 
@@ -138,9 +138,9 @@ class ProxyPort(Section):
     proxy_port: Port
     """The port of the container."""
     proxy_tcp: bool = False
-    """Whether it speaks something else than HTTP."""
+    """Whether it speaks a protocol other than HTTP."""
     unauthenticated: bool = False
-    """Whether it takes connections of everybody."""
+    """Whether it accepts unauthenticated connections."""
 
 
 ProxyPorts = Annotated[tuple[ProxyPort, ...], Loose]
@@ -160,7 +160,7 @@ class Environment(Section):
     sounds like a secret (password, secret, token, key, credential), VALUE is shown as a mask.
     """
     ports: dict[str, Port] = Field(default_factory=dict)
-    """Kept and shown; containers use the machine's own network."""
+    """Kept and shown; containers use the host's network."""
     registry_auth: RegistryAuth | None = None
     """The login for the image's registry: `username` and `password`, or one of `auth`,
     `identitytoken` and `registrytoken`; `server` or `serveraddress`; `email`. It replaces the
@@ -169,7 +169,7 @@ class Environment(Section):
     `server`. In containers alone.
     """
     force_pull_image: bool = False
-    """Whether the image is pulled although it is there. In containers alone."""
+    """Whether the image is pulled even if it is present. In containers alone."""
     proxy_ports: ProxyPorts = ()
     """Kept and shown: maps of `proxy_port`, `proxy_tcp` and `unauthenticated`."""
     pod_spec: CarriedMap | None = Field(default=None, repr=False)

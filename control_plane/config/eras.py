@@ -142,12 +142,12 @@ class EraMixed(ConfigInvalid):
     def __init__(self, place: Loc, step: Loc, length: Loc, other: Loc | None = None) -> None:
         self.other = other
         is_period = step[0] in PERIODS
-        instead = "write a length like {batches: 100} there, or " if is_period else ""
+        instead = "use a length like {batches: 100} there, or " if is_period else ""
         self.finding = Finding(
             place,
             f"mixes the eras: {path_text(step)} counts steps, but {path_text(length)} counts"
             " batches, records or epochs",
-            f"{instead}use one era's fields alone; config check --migrate rewrites steps as"
+            f"{instead}use the fields of one era only; config check --migrate rewrites steps as"
             " lengths",
         )
         super().__init__([])

@@ -101,7 +101,7 @@ class ExperimentConfig(Section):
     name: Text | None = None
     """Shown in lists; need not be unique. Three generated words by default (length era)."""
     description: str | None = None
-    """Text for people. In the step era three generated words by default."""
+    """A description for people. In the step era three generated words by default."""
     labels: Labels = ()
     """Names to filter and group by; also written as a map of name: true. Changed later with
     `experiment label`.

@@ -115,6 +115,6 @@ def _set_value(tree: Tree, rest: Loc, value: object, loc: Loc) -> tuple[Tree, Lo
         child = {}
     if not isinstance(child, Mapping):
         place = loc[: len(loc) - len(below)]
-        return tree, loc, Finding(place, "is not a map, so nothing in it can be set")
+        return tree, loc, Finding(place, "is not a map, so no field can be set in it")
     changed, _, finding = _set_value(child, tuple(below), value, loc)
     return {**tree, str(key): changed}, loc, finding

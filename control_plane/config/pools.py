@@ -58,7 +58,7 @@ class Scheduler(Section):
 
     type: Literal["fair_share", "priority", "round_robin"] = "fair_share"
     """`fair_share` divides the slots by weight, `priority` goes by priority and place in the queue,
-    `round_robin` takes jobs in turns.
+    `round_robin` takes jobs in turn.
     """
     preemption: bool = False
     """Whether the priority scheduler takes slots from jobs that come later in the queue. Fair share
@@ -81,8 +81,8 @@ class Scheduler(Section):
     def _check_preemption(cls, preemption: bool, info: ValidationInfo) -> bool:
         kind = info.data.get("type", "priority")
         if preemption and kind != "priority":
-            hint = "leave it out: fair_share always rebalances, round_robin never preempts"
-            refuse(f"is a choice of the priority scheduler, not of {kind}", hint)
+            hint = "remove it: fair_share always rebalances, round_robin never preempts"
+            refuse(f"applies to the priority scheduler only, not to {kind}", hint)
         return preemption
 
 
@@ -102,7 +102,7 @@ class TaskContainerDefaults(Section):
     goes to no other, whatever image a configuration names.
     """
     force_pull_image: bool | None = None
-    """Whether the image is pulled although it is there."""
+    """Whether the image is pulled even if it is present."""
     bind_mounts: BindMounts = ()
     """Directories of the host; a configuration adds its own."""
     devices: Annotated[tuple[DeviceField, ...], Field(strict=False)] = ()
@@ -127,7 +127,7 @@ class PoolFields(Section):
     """The fields of a resource pool but for its name."""
 
     description: str = ""
-    """Text for people."""
+    """A description for people."""
     scheduler: Scheduler | None = None
     """See Schedulers. It replaces the cluster's as a whole; the cluster's if absent."""
     max_aux_containers_per_agent: CountOrZero = 100
@@ -155,7 +155,9 @@ class PoolFields(Section):
             if former in renamed:
                 if renamed.get(name) is not None:
                     refuse_at(
-                        (former,), f"must not be given beside {name}", "it is the former name"
+                        (former,),
+                        f"must not be used together with {name}",
+                        "it is the former name of that field",
                     )
                 renamed[name] = renamed.pop(former)
         return renamed
@@ -250,14 +252,14 @@ class ClusterConfig(Section):
         names = [pool.pool_name for pool in pools]
         for place, name in enumerate(names):
             if name in names[:place]:
-                refuse_at((place, "pool_name"), f"is the name of two pools: {name}")
+                refuse_at((place, "pool_name"), f"names two pools alike: {name}")
         return pools
 
     @field_validator("checkpoint_storage")
     @classmethod
     def _check_type(cls, storage: CheckpointStorage | None) -> CheckpointStorage | None:
         if storage is not None and storage.type is None:
-            refuse_at(("type",), "is required", "it says where checkpoints are kept")
+            refuse_at(("type",), "is required", "name the type of the store")
         return storage
 
     @model_validator(mode="after")

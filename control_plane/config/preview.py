@@ -94,13 +94,12 @@ def preview_search(
     spec = searcher_spec(config.searcher.name)
     if spec.preview is None:
         raise NotForeseeable(
-            f"{spec.name} is driven by a search method of yours: what that will ask for cannot be "
-            "previewed"
+            f"{spec.name} is driven by your own search method, whose operations cannot be previewed"
         )
     if config.searcher.is_open_ended:
         raise NotForeseeable(
-            f"without max_length the trials, {config.trials} of them, train as long as their code "
-            "does: that cannot be previewed"
+            f"without max_length the trials, {config.trials} of them, train until their "
+            "code ends, which cannot be previewed"
         )
     parts = spec.preview(plan.method)
     generator = Generator.from_seed(plan.seed)

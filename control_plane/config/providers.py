@@ -85,9 +85,9 @@ class Provider(Section):
     the provider's own fields describe.
     """
     on_demand_fallback: bool = True
-    """Whether on-demand offerings are taken while no spot offering can be had."""
+    """Whether on-demand offerings are used while no spot offering has capacity."""
     on_demand_base: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """The share of instances that are on demand all the same."""
+    """The share of instances that are always on demand."""
     startup_script: Secret | None = None
     """Run by an instance before its agent starts; shown as a mask."""
     container_startup_script: Secret | None = None
@@ -99,7 +99,7 @@ class Provider(Section):
         names = [offering.name for offering in offerings]
         for place, name in enumerate(names):
             if name in names[:place]:
-                refuse_at((place,), f"is offered twice: {name}")
+                refuse_at((place,), f"lists an offering twice: {name}")
         return offerings
 
     @field_validator("max_instances")

@@ -36,7 +36,7 @@ def _parse_size(value: object) -> object:
         return value
     match = _SIZE.match(value.strip())
     if match is None:
-        refuse(f"must be bytes or a size like '1.5 gb', not {value_text(value)}")
+        refuse(f"must be a number of bytes or a size like '1.5 gb', not {value_text(value)}")
     return int(float(match[1]) * _POWERS[match[2].lower()])
 
 
@@ -74,7 +74,7 @@ def _parse_pool_names(value: object) -> str | tuple[str, ...]:
     for number, name in enumerate(value):
         if not isinstance(name, str) or not name:
             text = f"must be the name of a pool, not {value_text(name)}"
-            refuse_at((number,), text, "name every pool of a list", name)
+            refuse_at((number,), text, "leave no name of the list empty", name)
         if name in value[:number]:
             refuse_at((number,), f"names pool {value_text(name)} twice", "name it once", name)
     return value[0] if len(value) == 1 else tuple(value)
@@ -206,7 +206,7 @@ class BindMount(Section):
     @classmethod
     def _check_container_path(cls, path: str) -> str:
         if posixpath.normpath(path) == ".":
-            refuse("must not be the working directory itself", "mount a folder below it")
+            refuse("must not be the working directory itself", "mount a folder below it instead")
         return path
 
 

@@ -349,7 +349,7 @@ def _to_finding(cls: type[Section], details: Any) -> Finding:
 
 def _quote_hint(value: object) -> str:
     if isinstance(value, bool):
-        return "quote it; unquoted, yes, no, on and off are true and false"
+        return "quote it: unquoted yes, no, on and off mean true and false"
     return "quote it" if isinstance(value, int | float) else ""
 
 

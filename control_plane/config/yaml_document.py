@@ -189,7 +189,7 @@ class _Builder:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    raise self._refusal(event, (), "holds more than one YAML document")
+                    raise self._refusal(event, (), "contains more than one YAML document")
                 root = self._build_node(next(self.events), ())
         return Document(root.value, root.place, tuple(self.findings))
 
@@ -199,7 +199,9 @@ class _Builder:
         if event.tag is not None:
             line = self.lines.number(event.start_mark)
             hint = f"on line {line}; quote a value to make it a string"
-            self.findings.append(Finding(loc, f"has the tag {event.tag}; tags are refused", hint))
+            self.findings.append(
+                Finding(loc, f"has the tag {event.tag}; tags are not allowed", hint)
+            )
         if event.anchor is not None:
             self.anchors[event.anchor] = None
         node = self._check_limits(event, loc, self._build_value(event, loc))
@@ -209,7 +211,7 @@ class _Builder:
 
     def _resolve_alias(self, event: _Event, loc: Loc) -> _Node:
         if event.anchor not in self.anchors:
-            raise self._refusal(event, loc, f"the alias *{event.anchor} names no anchor")
+            raise self._refusal(event, loc, f"the alias *{event.anchor} refers to no anchor")
         node = self.anchors[event.anchor]
         if node is None:
             raise self._refusal(event, loc, f"the alias *{event.anchor} contains itself")
@@ -219,7 +221,7 @@ class _Builder:
     def _check_limits(self, event: _Event, loc: Loc, node: _Node) -> _Node:
         self.values += 1
         if self.values > VALUES_MAX:
-            message = f"holds more than {VALUES_MAX} values, counting what aliases repeat"
+            message = f"contains more than {VALUES_MAX} values, counting what aliases repeat"
             raise self._refusal(event, (), message)
         if len(loc) + node.height > DEPTH_MAX:
             raise self._refusal(event, (), f"is nested deeper than {DEPTH_MAX} levels")
@@ -311,7 +313,7 @@ def _scalar_refusal(value: object) -> str:
     if isinstance(value, int) and not INTEGER_MIN <= value <= INTEGER_MAX:
         return "is an integer beyond 64 bits"
     if isinstance(value, str) and ("\0" in value or _has_surrogate(value)):
-        return "holds a NUL character or half of a surrogate pair"
+        return "contains a NUL character or half of a surrogate pair"
     return ""
 
 

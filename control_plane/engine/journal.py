@@ -152,7 +152,7 @@ def read_entry(row: Row) -> RecordedEntry:
             is_spilled=fields.get("spilled", False),
         )
     except (AttributeError, KeyError, TypeError, ValueError, zlib.error) as error:
-        raise ValueError(f"no entry of a journal: {type(error).__name__}: {error}") from error
+        raise ValueError(f"not a journal entry: {type(error).__name__}: {error}") from error
 
 
 def decode_journal_row(body: bytes) -> Any:

@@ -85,7 +85,9 @@ def replay_actor(
     a difference too.
     """
     if address.partition("#")[0] not in ACTOR_TYPES:
-        return ReplayResult(address, 0, Difference(0, "", "actor", address, "no kind of actor"))
+        return ReplayResult(
+            address, 0, Difference(0, "", "actor", address, "unknown type of actor")
+        )
     head = table.get(Key(address, HEAD))
     replayer = _Replayer(table, address)
     try:
@@ -334,9 +336,9 @@ def _failed_field(name: str, error: Exception) -> tuple[str, str]:
     """The field of a difference, and the text for a message that today's code cannot fold."""
     match error:
         case _UnrecordedRead():
-            return f"row {error.name}", "reads a row that was not read then"
+            return f"row {error.name}", "reads a row that was not read at that time"
         case KeyError() if error.args == (name,):
-            return "message", "is no message of today"
+            return "message", "is not a message of this version"
         case CommandRefused():
             return "reply", f"refused: {error}"
         case _:

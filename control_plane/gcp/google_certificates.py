@@ -66,10 +66,10 @@ class GoogleCertificates:
             with answer:
                 content = answer.read(ANSWER_BYTES_MAX)
             if answer.status != 200:
-                raise OSError(f"Google's certificates cannot be read: status {answer.status}")
+                raise OSError(f"cannot read Google's certificates: status {answer.status}")
             certificates = dict(json.loads(content))
         except (urllib3.exceptions.HTTPError, ValueError, TypeError) as error:
-            raise OSError(f"Google's certificates cannot be read: {error}") from None
+            raise OSError(f"cannot read Google's certificates: {error}") from None
         self._certificates = {str(key): str(text) for key, text in certificates.items()}
         match = _MAX_AGE.search(answer.headers.get("Cache-Control", ""))
         fresh_seconds = min(int(match[1]), FRESH_SECONDS_MAX) if match else FRESH_SECONDS

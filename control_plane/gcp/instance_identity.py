@@ -58,16 +58,16 @@ class GoogleIdentityVerifier:
         cluster = proven_cluster(self._cluster, proof.purpose)
         claims = self._signed_claims(token, token_audience(cluster, proof.token_sha256))
         if claims.get("iss") not in ISSUERS:
-            raise InvalidProof("the token is not one of Google's")
+            raise InvalidProof("the token was not issued by Google")
         if claims.get("email") != self._account or claims.get("email_verified") is not True:
-            raise InvalidProof("the token is not one of this cluster's service account")
+            raise InvalidProof("the token is not of this cluster's service account")
         google = claims.get("google")
         instance = google.get("compute_engine") if isinstance(google, dict) else None
         if not isinstance(instance, dict):
             raise InvalidProof("the token names no instance: it must be made with format=full")
         name = instance.get("instance_name")
         if instance.get("project_id") != self._project or not (name and isinstance(name, str)):
-            raise InvalidProof("the token is not one of an instance of this cluster's project")
+            raise InvalidProof("the token is not from an instance of this cluster's project")
         return name
 
     def _signed_claims(self, token: str, audience: str) -> Mapping[str, Any]:
@@ -80,20 +80,20 @@ class GoogleIdentityVerifier:
         try:
             header = jwt.decode_header(token)
         except (GoogleAuthError, ValueError):
-            raise InvalidProof("the token cannot be read") from None
+            raise InvalidProof("the token cannot be decoded") from None
         key = header.get("kid")
         if header.get("alg") != ALGORITHM or not isinstance(key, str):
             raise InvalidProof(f"the token is not signed by {ALGORITHM} with a key that it names")
         certificate = self._certificates.find(key)
         if certificate is None:
-            raise InvalidProof("the token is signed with a key that is none of Google's")
+            raise InvalidProof("the token is signed with a key that is not Google's")
         try:
             claims: Mapping[str, Any] = jwt.decode(
                 token, {key: certificate}, clock_skew_in_seconds=SKEW_SECONDS_MAX
             )
         except (GoogleAuthError, ValueError):
-            text = "the token's signature is not Google's, or its time is over or not yet come"
+            text = "the token's signature is not Google's, or it has expired or is not valid yet"
             raise InvalidProof(text) from None
         if claims.get("aud") != audience:
-            raise InvalidProof("the token was made for something else")
+            raise InvalidProof("the token was issued for another audience")
         return claims

@@ -196,7 +196,7 @@ class GcpProvider(Provider):
     def _check_base_config(cls, config: dict[str, Any]) -> dict[str, Any]:
         for name, field in _FIELDS_FOR_PROPERTIES.items():
             if name in config:
-                refuse_at((name,), "is said by another field", f"use {field}")
+                refuse_at((name,), "is set by another field", f"use {field}")
         for name, kind in (("labels", dict), ("scheduling", dict), ("tags", dict)):
             if not isinstance(config.get(name, {}), kind):
                 refuse_at((name,), "must be a map")
@@ -237,7 +237,7 @@ class GcpProvider(Provider):
             name = str(self.instance_type.instance_type)
             loc: Loc = ("instance_type", "machine_type")
             if self._slots is None:
-                _refuse_type(loc, name, "say its instance_slots")
+                _refuse_type(loc, name, "set its instance_slots")
             _check_attachment(("instance_type", "gpu_type"), name)
             if self.instance_slots is not None:
                 _check_slots(("instance_slots",), name, self.instance_slots)
@@ -270,7 +270,7 @@ class GcpProvider(Provider):
             return offering
         slots = slots_of(name, None, self.cpu_slots_allowed)
         if slots is None:
-            _refuse_type(loc, name, "say its slots")
+            _refuse_type(loc, name, "set its slots")
         return offering.model_copy(update={"slots": slots})
 
 
@@ -304,4 +304,4 @@ def _check_slots(loc: Loc, name: str, slots: int) -> None:
 def _refuse_type(loc: Loc, name: str, remedy: str) -> NoReturn:
     hint = nearest_name_hint(name, {*GPU_TYPES, *N1_TYPES})
     hint = f"{hint} If not, {remedy}" if hint.startswith("did") else remedy
-    refuse_at(loc, f"is no known machine type: {value_text(name)}", hint, name)
+    refuse_at(loc, f"is not a known machine type: {value_text(name)}", hint, name)

@@ -183,7 +183,7 @@ class FirestoreTable:
                 if refusal.status not in _PRECONDITION_FAILED:
                     raise InvalidCommit(str(refusal)) from None
                 if may_have_happened:
-                    self._ensure_it_happened(writes, token, "an earlier answer was lost")
+                    self._ensure_it_happened(writes, token, "an earlier response was lost")
                     return
                 times = self._read_times(writes)
                 pauses.wait(str(refusal))
@@ -230,7 +230,7 @@ class FirestoreTable:
         names = [self._name(put.key) for put in puts]
         found = self._read(lambda: self._client.get_documents(names, ("t",))) if names else {}
         if not any(has_token(document, token) for document in found.values()):
-            raise Unavailable(f"{trouble}: the commit may have happened")
+            raise Unavailable(f"{trouble}: the commit may have been applied")
         for write in writes:
             self._times.forget(write.key)
 

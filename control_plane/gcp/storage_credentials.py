@@ -80,7 +80,7 @@ class DownscopedTokenIssuer:
             # It ends with the token that it was made of, where the answer does not say.
             seconds = int(answer.get("expires_in") or SECONDS_MAX)
         except (GoogleAuthError, KeyError, ValueError) as error:
-            raise OSError(f"no token for {name}: {_reason(error)}") from error
+            raise OSError(f"cannot issue a token for {name}: {_reason(error)}") from error
         return StorageToken(token, (int(time.time()) + min(seconds, SECONDS_MAX)) * 1000)
 
     @cached_property

@@ -68,7 +68,7 @@ def decode_segment(body: bytes, offset: int) -> Columns:
         return to_columns(filter(None, (_parse_line(place, line) for place, line in lines)))
     version, reports, skipped = _decode_prefix(body)
     if version == SPLIT_VERSION:
-        raise ValueError("the reports of this segment lie elsewhere")
+        raise ValueError("the reports of this segment are stored elsewhere")
     return _decode_columns(body[_PREFIX.size + skipped :], reports)
 
 

@@ -91,7 +91,7 @@ class BucketObjectStore:
         now_ms = self._now_ms()
         seconds = min(SIGNED_SECONDS_MAX, (expires_ms - now_ms) // 1000)
         if seconds < 1:
-            raise ValueError(f"a signature of {key} must be good for a second at least")
+            raise ValueError(f"a signature of {key} must be valid for at least one second")
         ends_ms = now_ms + seconds * 1000
         if method == "GET":
             return SignedUrl(method, self._bucket.signed_get_url(key.text, seconds), {}, ends_ms)

@@ -174,7 +174,7 @@ def _read_contents(objects: ObjectStore, digest: str, path: str | None) -> _Cont
     while source.read(0):
         pass
     if source.digest.hexdigest() != digest:
-        raise ArchiveInvalid("", "it has another SHA-256 than recorded: it was changed")
+        raise ArchiveInvalid("", "its SHA-256 differs from the recorded one: it was modified")
     return _Contents(tuple(sorted(files, key=lambda file: file.path.split("/"))), texts)
 
 

@@ -43,7 +43,7 @@ class HmacUrlSigner:
     def __init__(self, secret: bytes) -> None:
         if len(secret) < SECRET_BYTES_MIN:
             raise ValueError(
-                f"the signing secret has {len(secret)} bytes, {SECRET_BYTES_MIN} is the least"
+                f"the signing secret has {len(secret)} bytes, the minimum is {SECRET_BYTES_MIN}"
             )
         self._secret = secret
 
@@ -83,6 +83,6 @@ class HmacUrlSigner:
         """
         expected = self.signature(grant).encode()
         if not hmac.compare_digest(expected, signature.encode("utf-8", "replace")):
-            raise InvalidSignature("the signature does not fit this request")
+            raise InvalidSignature("the signature does not match this request")
         if not now_ms < grant.expires_ms <= now_ms + VALIDITY_MS_MAX:
-            raise InvalidSignature("the signature has expired; ask for a new one")
+            raise InvalidSignature("the signature has expired; request a new one")

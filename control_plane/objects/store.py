@@ -40,7 +40,7 @@ class ObjectConflict(Exception):
     """The key cannot be written: it runs through an object, or something else is in its place."""
 
     def __init__(self, key: "ObjectKey") -> None:
-        super().__init__(f"object {key} cannot be written: its path holds something else")
+        super().__init__(f"object {key} cannot be written: something else is at its path")
         self.key = key
 
 

@@ -101,7 +101,9 @@ def locate_checkpoint(services: Services, prefix: str) -> CheckpointPlace:
     record, experiment_id = _stored_checkpoint(services, prefix)
     storage = storage_location(experiment_storage(services, experiment_id))
     if not storage:
-        text = f"the store of checkpoint {record.checkpoint.uuid} is reached by the cluster alone"
+        text = (
+            f"the store of checkpoint {record.checkpoint.uuid} can be reached by the cluster only"
+        )
         raise RequestError(Code.CONFLICT, text)
     return CheckpointPlace(
         uuid=record.checkpoint.uuid, path=record.checkpoint.path, storage=storage
@@ -131,7 +133,7 @@ def _stored_checkpoint(services: Services, prefix: str) -> tuple[CheckpointRecor
     record, experiment_id = checkpoints.get_checkpoint(services, prefix)
     reference = record.checkpoint
     if not record.state.has_files:
-        text = f"checkpoint {reference.uuid} was deleted ({record.state}): it has no files any more"
+        text = f"checkpoint {reference.uuid} was deleted ({record.state}): its files are gone"
         raise RequestError(Code.NOT_FOUND, text)
     pattern = rf"{experiment_id}/{reference.trial_id}/\d+/{reference.uuid}"
     if not re.fullmatch(pattern, reference.path):

@@ -35,7 +35,7 @@ class TrialCounts(Answer):
 
 class NoticeCounts(Answer):
     """The numbers of notices that a trial's machine ends, by how they went: the trial saved its
-    work after it, finished the checkpoint that was on its way, left with the one it had, or was cut
+    work after it, finished the checkpoint in progress, left with the one it had, or was cut
     short.
     """
 

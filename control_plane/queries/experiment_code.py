@@ -90,9 +90,9 @@ def _ask(digest: str, ask: Callable[[], Found]) -> Found:
     try:
         return ask()
     except ObjectNotFound:
-        text = f"the model code {digest} is not stored here any more"
+        text = f"the model code {digest} is no longer stored here"
         raise RequestError(Code.NOT_FOUND, text) from None
     except ArchiveInvalid as error:
         text = f"the model code {digest} cannot be shown: {error}; "
-        text += "`detcloud experiment download-model-def` fetches what can be unpacked"
+        text += "`detcloud experiment download-model-def` downloads the files that can be unpacked"
         raise RequestError(Code.CONFLICT, text) from None

@@ -242,5 +242,5 @@ def _parse_states(text: str | None) -> frozenset[str]:
     names = frozenset(text.upper().split(",")) if text else frozenset()
     for name in sorted(names - set(Status)):
         known = ", ".join(Status)
-        raise invalid("state", f"{name!r:.40} is no state; known are {known}")
+        raise invalid("state", f"{name!r:.40} is not a state; expected one of {known}")
     return names

@@ -266,11 +266,11 @@ def _event_text(named: NamedMessage, is_dead: bool, context: SentenceContext) ->
     """The text of a message's event, and whether it is an echo."""
     name, fields = named
     if not name:
-        return "an entry of the journal that cannot be read", False
+        return "a journal entry that cannot be decoded", False
     try:
         message = actor_type_at(context.address).decode_message(name, fields)
     except (KeyError, ValueError):
-        return f"{name}, which is no message of this version", False
+        return f"{name}, which is not a message of this version", False
     text = sentence(message, context)
     if is_dead:
         text += " (this could not be processed)"
@@ -287,7 +287,7 @@ def _actor_addresses(
     too_many = state.trials > MERGED_TRIALS_MAX
     if merged and too_many:
         text = f"experiment {state.experiment_id} has {state.trials} trials"
-        hint = f"up to {MERGED_TRIALS_MAX} are merged; name one with actor=trial#7"
+        hint = f"up to {MERGED_TRIALS_MAX} are merged; select one with actor=trial#7"
         raise invalid("trials", text, hint)
     if actor is not None or merged is False or too_many:
         return [own]
@@ -298,7 +298,7 @@ def _trial_address(services: Services, state: ExperimentState, actor: str) -> st
     kind, _, name = actor.partition("#")
     if kind != "trial" or not (name.isascii() and name.isdigit()) or len(name) > 12:
         hint = f"name experiment#{state.experiment_id} or one of its trials as trial#7"
-        raise invalid("actor", f"{actor!r:.40} has no history here", hint)
+        raise invalid("actor", f"{actor!r:.40} has no history in this experiment", hint)
     if trials.get_trial(services, int(name)).experiment_id != state.experiment_id:
         text = f"trial {int(name)} is not one of experiment {state.experiment_id}"
         raise RequestError(Code.NOT_FOUND, text)
@@ -314,7 +314,9 @@ def _parse_positions(page: PageRequest, list_name: str, count: int) -> list[_Jou
     try:
         positions = [_JournalPosition(*map(int, text.split("."))) for text in texts]
     except (TypeError, ValueError):
-        refusal = invalid("cursor", "is none that this list gave", "start again without a cursor")
+        refusal = invalid(
+            "cursor", "is not one that this list returned", "start again without a cursor"
+        )
         raise refusal from None
     return (positions + [_JournalPosition()] * count)[:count]
 

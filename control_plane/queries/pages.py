@@ -91,7 +91,9 @@ def decode_cursor(text: str, list_name: str, shape: Sequence[type[int] | type[st
     Raises:
         RequestError: invalid, for anything else.
     """
-    refusal = invalid("cursor", "is none that this list gave", "start again without a cursor")
+    refusal = invalid(
+        "cursor", "is not one that this list returned", "start again without a cursor"
+    )
     try:
         padded = text.encode("ascii") + b"=" * (-len(text) % 4)
         content = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))

@@ -102,7 +102,7 @@ def list_rungs(services: Services, experiment_id: int, shown_max: int) -> Rungs:
     read_brackets = spec_of_plan(plan).read_brackets
     if read_brackets is not None:
         if state.trials > TRIALS_MAX:
-            text = f"has {state.trials} trials, and rungs are listed of at most {TRIALS_MAX}"
+            text = f"has {state.trials} trials; rungs are listed for at most {TRIALS_MAX}"
             raise invalid("experiment_id", text, "list its trials instead")
         summaries = _summaries(services, experiment_id, state.trials)
         trials = [SearchedTrial(one.metric, one.is_open(state.life)) for one in summaries]
@@ -177,4 +177,4 @@ class _StoredBlobs:
 
     def write(self, name: str, blob: bytes) -> None:
         """Raise TypeError: these blobs are only read."""
-        raise TypeError(f"{name} is only read here")
+        raise TypeError(f"{name} is read-only here")

@@ -74,7 +74,7 @@ class _StoredParts:
 
     def write(self, name: str, piece: bytes) -> None:
         """Raise TypeError: these parts are only read."""
-        raise TypeError(f"{name} is only read here")
+        raise TypeError(f"{name} is read-only here")
 
 
 def _fields(event: QueuedEvent) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def _post_sentence(message: to_experiment.OperationsPosted, context: SentenceCon
     posted = message.posted
     kinds = Counter(operation.kind.replace("_", " ") for operation in posted.operations)
     operations = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "nothing"
-    acknowledged = f"having seen the events up to {posted.acknowledged}"
+    acknowledged = f"having handled the events up to {posted.acknowledged}"
     asked = f"asked for {operations} in post {posted.post}{context.user}"
     return f"the search method {asked}, {acknowledged}"
 
@@ -158,14 +158,14 @@ def _work_sentence(message: to_trial.WorkAssigned, context: SentenceContext) -> 
     if message.length is not None:
         return f"{context.name} is to train to {_length_text(message.length, context)}"
     if message.stopped:
-        return f"{context.name} is to stop here"
-    return f"{context.name} has done its part" if message.closed else f"{context.name} is to wait"
+        return f"{context.name} stops at this length"
+    return f"{context.name} has completed its length" if message.closed else f"{context.name} waits"
 
 
 def _handover_sentence(message: to_trial.CheckpointHandedOver, context: SentenceContext) -> str:
     checkpoint = message.checkpoint
     if checkpoint is None:
-        return f"trial {message.by} has no checkpoint for {context.name} to start from"
+        return f"trial {message.by} has no checkpoint that {context.name} could start from"
     return f"{context.name} starts from checkpoint {checkpoint.uuid[:8]} of trial {message.by}"
 
 
@@ -173,7 +173,7 @@ def _trial_status_sentence(
     message: to_trial.ExperimentStatusChanged, context: SentenceContext
 ) -> str:
     at_once = ", to stop at once" if message.forced else ""
-    return f"{context.name} heard that the experiment is {message.status}{at_once}"
+    return f"{context.name} was notified that the experiment is {message.status}{at_once}"
 
 
 def _trial_continuation_sentence(message: to_trial.TrialContinued, context: SentenceContext) -> str:
@@ -184,7 +184,11 @@ def _trial_continuation_sentence(message: to_trial.TrialContinued, context: Sent
 def _exit_sentence(message: to_trial.AllocationExited, context: SentenceContext) -> str:
     name = context.node(message)
     if message.reason in _EXITS:
-        ending = f", since its machine ends: {_last_line(message.notice)}" if message.notice else ""
+        ending = (
+            f", since its machine is being taken away: {_last_line(message.notice)}"
+            if message.notice
+            else ""
+        )
         return f"{name} {_EXITS[message.reason]}{ending}"
     code = "" if message.code is None else f"exit code {message.code}"
     cause = _last_line(message.message) if message.message else ""
@@ -205,8 +209,8 @@ _EXITS = {
 
 _NOTICE_OUTCOMES = {
     "saved": "saved its work",
-    "finished": "finished the checkpoint that was on its way",
-    "kept": "left with the checkpoint that it had",
+    "finished": "finished the checkpoint that was in progress",
+    "kept": "exited and kept its last checkpoint",
     "cut": "was cut short",
 }
 
@@ -250,7 +254,7 @@ def _places_text(places: tuple[Place, ...]) -> str:
 
 def _collection_sentence(message: to_experiment.CollectionEnded, context: SentenceContext) -> str:
     failure = f", but for: {_last_line(message.failure)}" if message.failure else ""
-    return f"unwanted checkpoints are deleted{failure}"
+    return f"checkpoints marked for deletion were deleted{failure}"
 
 
 OF_EXPERIMENTS: Mapping[type, Sentence] = {
@@ -262,9 +266,9 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
     to_experiment.SettingsChanged: _settings_sentence,
     to_experiment.PoolChanged: lambda m, context: f"moved to resource pool {m.pool}{context.user}",
     to_experiment.WaitEnded: lambda m, context: (
-        f"may leave resource pool {m.pool} for the next: {_last_line(m.reason)}"
+        f"can move from resource pool {m.pool} to the next one: {_last_line(m.reason)}"
     ),
-    to_experiment.JobAudited: lambda m, context: f"the job in pool {m.pool} is put right",
+    to_experiment.JobAudited: lambda m, context: f"the job in pool {m.pool} is corrected",
     to_experiment.ArchiveRequested: lambda _, context: f"archived{context.user}",
     to_experiment.UnarchiveRequested: lambda _, context: f"unarchived{context.user}",
     to_experiment.DeleteRequested: lambda _, context: f"to be deleted{context.user}",
@@ -280,7 +284,7 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
         f"suggestion {m.first} came: {'; '.join(map(_hparams_text, m.points))}"
     ),
     method.SuggestionFailed: lambda m, context: (
-        f"suggestion {m.first} is drawn at random, since it failed: {_last_line(m.why)}"
+        f"suggestion {m.first} failed and is drawn at random: {_last_line(m.why)}"
     ),
     to_experiment.TrialValidationReported: lambda m, context: (
         f"{context.trial(m.number)} validated at {_length_text(m.units, context)}:"
@@ -296,9 +300,10 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
     to_experiment.TrialEnded: _trial_end_sentence,
     to_experiment.TrialMetered: _metering_sentence,
     to_experiment.NoticeEnded: lambda m, context: (
-        f"{context.trial(m.number)}, told that its machine ends, {_NOTICE_OUTCOMES[m.outcome]}"
+        f"{context.trial(m.number)}, notified that its machine is being taken away, "
+        f"{_NOTICE_OUTCOMES[m.outcome]}"
     ),
-    to_experiment.CostCheckDue: lambda _, context: "a look at what it costs is due",
+    to_experiment.CostCheckDue: lambda _, context: "a check of its cost is due",
 }
 
 OF_TRIALS: Mapping[type, Sentence] = {
@@ -310,15 +315,15 @@ OF_TRIALS: Mapping[type, Sentence] = {
     to_trial.CheckpointHandedOver: _handover_sentence,
     to_trial.TrialKillRequested: lambda _, context: f"{context.name} killed{context.user}",
     to_trial.TrialMoved: lambda m, context: (
-        f"{context.name} is to run in resource pool {m.pool}"
-        + (" from its next slots on" if m.keeps_slots else "")
+        f"{context.name} will run in resource pool {m.pool}"
+        + (" from its next run on" if m.keeps_slots else "")
     ),
     to_trial.TerminationOverdue: lambda m, context: (
-        f"{context.allocation(m.epoch)} is overdue to stop"
+        f"{context.allocation(m.epoch)} did not stop in time"
     ),
-    to_trial.RestartDue: lambda m, context: f"{context.name} may be started again",
+    to_trial.RestartDue: lambda m, context: f"{context.name} can be started again",
     to_trial.CheckpointDeletionRequested: lambda m, context: (
-        f"checkpoints no longer kept: {_uuids_text(m.uuids)}"
+        f"checkpoints marked for deletion: {_uuids_text(m.uuids)}"
     ),
     to_trial.CheckpointFilesDeleted: lambda m, context: (
         f"files deleted of checkpoints {_uuids_text(m.uuids)}"
@@ -358,7 +363,7 @@ OF_TRIALS: Mapping[type, Sentence] = {
     to_trial.CheckpointVerified: lambda m, context: (
         f"checkpoint {m.uuid[:8]} is not damaged: all its files were read{context.user}"
     ),
-    to_trial.EarlyExitReported: lambda m, context: f"{context.name} asks to end: {m.reason}",
+    to_trial.EarlyExitReported: lambda m, context: f"{context.name} asked to end: {m.reason}",
     to_trial.AllocationExited: _exit_sentence,
 }
 
@@ -389,7 +394,7 @@ OF_POOLS: Mapping[type, Sentence] = {
         else "instances can be launched again"
     ),
     to_pool.PatienceEnded: lambda m, context: (
-        f"the job of experiment {m.group} has waited for as long as it is to"
+        f"the job of experiment {m.group} has waited as long as its pool_patience allows"
     ),
     to_pool.SchedulingContinued: lambda _, context: "the scheduling goes on",
 }
@@ -404,7 +409,7 @@ OF_AGENTS: Mapping[type, Sentence] = {
     ),
     to_agent.AllocationRemoved: lambda m, context: f"allocation {m.trial_id}.{m.epoch} removed",
     to_agent.AgentDeclaredLost: lambda _, context: f"{context.name} was given up",
-    to_agent.AgentForgotten: lambda _, context: f"{context.name} is looked after no more",
+    to_agent.AgentForgotten: lambda _, context: f"{context.name} is no longer monitored",
     to_agent.AgentEnableRequested: _enable_sentence,
     to_agent.AgentDisableRequested: _disable_sentence,
 }

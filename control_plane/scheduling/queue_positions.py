@@ -89,7 +89,8 @@ def moved_entry(
     position = _position_between(job.position, beside.position, other)
     if position is None:
         raise PositionError(
-            f"unable to compute a new job position: nothing is left between {beside.position:f} of"
+            "unable to compute a new job position: no position is left between "
+            f"{beside.position:f} of"
             f" job {anchor} and {other:f}; move job {group} elsewhere, or change a priority"
         )
     return replace(job, position=_position_on_side(position, beside.position, ahead))

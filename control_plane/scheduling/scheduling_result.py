@@ -91,9 +91,12 @@ def missing_capacity_reason(slots: int, single_agent: bool, agent_set: AgentSet)
     if agent_set.can_fit_now(slots, single_agent):
         return ""
     if slots == 0:
-        return "needs a place beside the slots, 0 free"
+        return "needs a zero-slot place, 0 free"
     if agent_set.free_slots < slots:
         return f"needs {slots_text(slots)}, {agent_set.free_slots} free"
     if single_agent or any(slots <= size for size in agent_set.agent_sizes):
         return f"needs {slots_text(slots)} on one agent, {agent_set.most_free_slots} free on one"
-    return f"needs {slots_text(slots)} of unused agents, {agent_set.unused_slots} free on such"
+    return (
+        f"needs {slots_text(slots)} on agents without other work, {agent_set.unused_slots} free "
+        "there"
+    )

@@ -70,13 +70,13 @@ def size_advice(
     """
     known = sorted(size for size, count in agent_slots.items() if size > 0 < count)
     if not known:
-        return f"needs {slots_text(request_slots)}: agents have none"
+        return f"needs {slots_text(request_slots)}: no agent has slots"
     fits = fitting_sizes(request_slots, agent_slots, single_agent, heterogeneous)
     on_one = " on one agent" if single_agent else ""
     instead = f"; it would fit with {_list_text(fits, 'or')}" if fits else ""
     have = f"agents have {_list_text(known, 'or')}"
     if not single_agent and request_slots > known[-1] * AGENTS_MAX:
-        have += f", of which {AGENTS_MAX} at most work together"
+        have += f", and a trial spans at most {AGENTS_MAX} agents"
     return f"needs {slots_text(request_slots)}{on_one}: {have}{instead}"
 
 

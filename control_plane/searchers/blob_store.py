@@ -58,4 +58,4 @@ class NoBlobStore:
 
     def write(self, name: str, blob: bytes) -> None:
         """Raise TypeError: such a search has no place for a blob."""
-        raise TypeError(f"this search keeps no blobs; it was to write {name}")
+        raise TypeError(f"this search keeps no blobs, but writes {name}")

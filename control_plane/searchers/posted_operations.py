@@ -91,7 +91,7 @@ def parse_operations(operations: Sequence[object]) -> tuple[PostedOperation, ...
     if len(operations) > OPERATIONS_MAX:
         raise PostRefused(
             f"operations: {len(operations)} in one post, at most {OPERATIONS_MAX} are allowed; "
-            "send the others in further posts"
+            "send the rest in further posts"
         )
     return tuple(
         _parse_operation(f"operations[{index}]", one) for index, one in enumerate(operations)

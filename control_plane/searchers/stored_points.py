@@ -23,7 +23,7 @@ def load_point(blobs: BlobStore, number: int) -> Point:
     """Return the point of that number; KeyError if there is none."""
     blob = blobs.read(_blob_name(number))
     if blob is None:
-        raise KeyError(f"no point is kept as number {number}")
+        raise KeyError(f"no point is stored under number {number}")
     return Point(*json.loads(blob))
 
 

@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m control_plane.simulation", description="Simulate an experiment."
     )
     parser.add_argument("file", metavar="FILE", help="the configuration")
-    parser.add_argument("--json", action="store_true", help="as it is printed anyway")
+    parser.add_argument("--json", action="store_true", help="print JSON, which is the default")
     parser.add_argument("--slots", type=int, required=True, help="slots of the cluster")
     parser.add_argument("--seed", type=int, default=0, help="of made-up curves, and of the search")
     parser.add_argument("--curves", metavar="FILE", help="follow these curves, - for stdin")
@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--changeover-seconds", type=float, default=300.0)
     market = parser.add_mutually_exclusive_group()
     market.add_argument("--spot-availability", type=float, help="of a zone that is made up")
-    market.add_argument("--spot-trace", metavar="FILE", help="when there were spot machines")
+    market.add_argument("--spot-trace", metavar="FILE", help="when spot machines were available")
     add_overrides_argument(parser)
     return parser
 
@@ -138,7 +138,7 @@ def _time_to_deadline_ms(config: ExperimentConfig, options: argparse.Namespace) 
         raise refusal(place, f"{error}, not {text!r:.60}") from None
     if allowed_ms is None:
         hint = "give --deadline, such as 6h"
-        raise refusal(place, "is a moment, but virtual time knows durations only", hint)
+        raise refusal(place, "is a point in time, but virtual time supports durations only", hint)
     if allowed_ms > DAYS_MAX * 86_400_000:
         raise refusal(place, f"is simulated for up to {DAYS_MAX} days, not {text}")
     return allowed_ms
@@ -156,7 +156,7 @@ def _compare_on_spot(options: argparse.Namespace, work_ms: int, allowed_ms: int)
     if not job.is_feasible:
         least = (work_ms + job.changeover_ms) / 1000
         text = f"leaves {allowed_ms / 1000:g} s, but on-demand machines alone need {least:g} s"
-        raise refusal("the deadline", text, "give it more time, or --slots")
+        raise refusal("the deadline", text, "allow more time, or use more --slots")
     return compare_policies(job, trace)
 
 

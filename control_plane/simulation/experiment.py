@@ -135,7 +135,7 @@ class _Simulation:
     def _answer_suggestion(self, actor: SimulatedActor) -> None:
         """Answer the search's question to its model, in no time."""
         if awaited_suggestion(actor.state) is not None:
-            assert self._suggest_points is not None, "nobody suggests anything"
+            assert self._suggest_points is not None, "no suggestions are available"
             self._actors.post_messages(
                 self._address, self._suggest_points(actor.state, actor.parts)
             )

@@ -98,7 +98,7 @@ class RecordedCurves:
         known = [trial.batch_seconds for trial in trials if trial.batch_seconds is not None]
         self._batch_seconds = median(known) if known else None
         if not known and unit_seconds is None:
-            text = "no trial has seconds_per_batch; say with --seconds-per-unit how long one takes"
+            text = "no trial has seconds_per_batch; set its duration with --seconds-per-unit"
             raise CurvesInvalid("trials", text)
         self._curves: dict[int, RecordedCurve] = {}
         self._followed_trials: set[int] = set()
@@ -154,7 +154,7 @@ def read_curves(text: str, metric: str) -> list[RecordedTrial]:
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise CurvesInvalid("", f"is no JSON: {error}") from None
+        raise CurvesInvalid("", f"is not valid JSON: {error}") from None
     if not isinstance(document, dict) or document.get("version") != VERSION:
         hint = "`detcloud experiment curves` writes them"
         raise CurvesInvalid("version", f"must be {VERSION} of recorded curves; {hint}")
@@ -167,7 +167,7 @@ def read_curves(text: str, metric: str) -> list[RecordedTrial]:
     trials = [_parse_trial(f"trials[{n}]", value) for n, value in enumerate(listed)]
     trials = [trial for trial in trials if trial.batches]
     if not trials:
-        raise CurvesInvalid("trials", "has no trial that validated; there is nothing to follow")
+        raise CurvesInvalid("trials", "has no trial with a validation to follow")
     return trials
 
 

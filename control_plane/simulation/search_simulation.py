@@ -38,14 +38,14 @@ def check_simulable(config: ExperimentConfig, slots: int, missing_package: str |
     needed = max(1, config.job.slots_per_trial)
     if slots < needed:
         text = f"is {needed}, but the simulated cluster has {slots}: no trial could ever start"
-        raise refusal("resources.slots_per_trial", text, f"give it {needed} slots or more")
+        raise refusal("resources.slots_per_trial", text, f"use {needed} slots or more")
     if config.searcher.name == "custom":
         text = "cannot be simulated: what a custom search does is decided outside of the cluster"
         raise refusal("searcher.name", text, "simulate another searcher")
     if missing_package:
         raise refusal("searcher.name", missing_package)
     if config.searcher.is_open_ended:
-        text = "is missing, so that only their code knows how long trials train"
+        text = "is missing: only their code decides how long trials train"
         hint = "simulate with --config searcher.max_length=..."
         raise refusal("searcher.max_length", text, hint)
 

@@ -57,7 +57,7 @@ class TimeMetricUnknown(ValueError):
     def __init__(self, name: str) -> None:
         hint = "; give records_per_epoch" if name == "epochs" else ""
         super().__init__(
-            f"cannot be simulated: how {value_text(name)} grows with training is not known{hint}"
+            f"cannot be simulated: it is not known how {value_text(name)} grows with training{hint}"
         )
 
 

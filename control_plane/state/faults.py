@@ -97,7 +97,7 @@ class CrashingTable(TableDecorator):
 
     def _raise_if_crashed(self) -> None:
         if self._crash_at and self.commits >= self._crash_at:
-            raise Crash(f"dead since commit {self._crash_at}")
+            raise Crash(f"crashed at commit {self._crash_at}")
 
 
 class FlakyTable(TableDecorator):
@@ -144,7 +144,7 @@ class FlakyTable(TableDecorator):
             raise Unavailable("throttled before the commit")
         super().commit(writes)
         if chance < self._share / 2:
-            raise Unavailable("the answer to the commit was lost")
+            raise Unavailable("the response to the commit was lost")
         if chance < self._share:
             super().commit(writes)
 

@@ -60,7 +60,7 @@ def enrol_agent(services: Services, request: EnrolmentRequest, caller: Principal
 def _check_pool(services: Services, request: EnrolmentRequest, caller: Principal) -> None:
     pool = request.resource_pool
     if pool != caller.subject:
-        raise RequestError(Code.FORBIDDEN, f"this join token is not for pool {pool}")
+        raise RequestError(Code.FORBIDDEN, f"this join token is not valid for pool {pool}")
     if caller.agent:
         _check_instance(services, request, caller)
     if pools.find_pool(services, pool) is None:
@@ -74,8 +74,8 @@ def _check_pool(services: Services, request: EnrolmentRequest, caller: Principal
 def _check_instance(services: Services, request: EnrolmentRequest, caller: Principal) -> None:
     """Check that an instance enrols itself, while the cluster wants it."""
     if request.name != caller.agent:
-        text = f"this join token is not for agent {request.name}"
+        text = f"this join token is not valid for agent {request.name}"
         raise RequestError(Code.FORBIDDEN, text)
     if not is_active_instance(services.table, request.resource_pool, request.name):
-        text = f"the cluster does not want instance {request.name} any more"
+        text = f"the cluster no longer needs instance {request.name}"
         raise RequestError(Code.FORBIDDEN, text)

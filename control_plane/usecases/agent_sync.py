@@ -23,7 +23,7 @@ from control_plane.objects.store import model_code_key
 from control_plane.services import Services
 
 # What a trial hears where the machine itself was told nothing.
-END_REASON = "the cloud announced to the cluster that this machine ends"
+END_REASON = "the cloud announced that this machine will be taken away"
 
 
 @dataclass(frozen=True)

@@ -98,10 +98,12 @@ def open_session_by_token(
     """
     principal = services.tokens.find_principal(token_digest(token))
     if principal is None:
-        text = "the token is not known here, has expired or was revoked"
+        text = "the token is unknown, has expired or was revoked"
         raise RequestError(Code.UNAUTHENTICATED, text)
     if principal.role not in USER_ROLES:
-        raise RequestError(Code.FORBIDDEN, f"a token of the role {principal.role} opens no session")
+        raise RequestError(
+            Code.FORBIDDEN, f"a token of the role {principal.role} cannot open a session"
+        )
     makers = extend_makers(services.table, principal.makers, token)
     return _open_session(services, replace(principal, makers=makers), last_ms)
 
@@ -134,5 +136,5 @@ def _decode_principal(fields: dict[str, Any]) -> Principal:
 
 
 def _refused_code_error() -> RequestError:
-    text = "the code is not known, was used or has expired; `detcloud open` makes another one"
+    text = "the code is not known, was used or has expired; `detcloud open` creates a new one"
     return RequestError(Code.UNAUTHENTICATED, text)

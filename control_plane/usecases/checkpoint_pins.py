@@ -47,8 +47,10 @@ def pin_checkpoint(
         if caller.user in pin.users:
             return _same_pin(uuid, pin, extra_writes)
         if len(pin.users) >= USERS_OF_CHECKPOINT_MAX:
-            text = f"checkpoint {uuid} is pinned by {USERS_OF_CHECKPOINT_MAX} users already"
-            raise RequestError(Code.CONFLICT, f"{text}; that is enough to keep it")
+            text = (
+                f"checkpoint {uuid} is already pinned by {USERS_OF_CHECKPOINT_MAX} users, the limit"
+            )
+            raise RequestError(Code.CONFLICT, f"{text}; it is kept without another pin")
         changed = PinChange(uuid, replace(pin, users=(*pin.users, caller.user)))
         write = pin_write(uuid, row, changed.pin, services.now_ms())
         return changed, (write, *extra_writes(changed))
@@ -73,7 +75,7 @@ def unpin_checkpoint(
         is_admin = caller.role is Role.ADMIN
         if caller.user not in pin.users and not is_admin:
             text = f"checkpoint {uuid} is pinned by {', '.join(pin.users)}"
-            raise RequestError(Code.FORBIDDEN, f"{text}: only they or an admin unpin it")
+            raise RequestError(Code.FORBIDDEN, f"{text}: only they or an admin can unpin it")
         kept = () if is_admin else tuple(user for user in pin.users if user != caller.user)
         changed = PinChange(uuid, replace(pin, users=kept))
         write = pin_write(uuid, row, changed.pin, services.now_ms())

@@ -190,10 +190,10 @@ def _record_upload(
             address, message, by=caller.user, extra_writes=lambda reply: checks
         )
     except Conflict:
-        text = f"experiment {upload.experiment_id} was changed meanwhile; try again"
+        text = f"experiment {upload.experiment_id} was changed in the meantime; try again"
         raise RequestError(Code.CONFLICT, text) from None
     if state != CheckpointState.COMPLETED:
-        text = f"is {state} already" if state else "is one of another trial"
+        text = f"is {state} already" if state else "belongs to another trial"
         raise RequestError(Code.CONFLICT, f"checkpoint {upload.uuid} {text}")
 
 
@@ -217,7 +217,7 @@ def _read_manifest(store: CheckpointFiles, path: str) -> bytes:
             if len(content) > MANIFEST_BYTES_MAX:
                 break
     except NoSuchFile:
-        raise RequestError(Code.CONFLICT, f"{MANIFEST} is not there: upload it last") from None
+        raise RequestError(Code.CONFLICT, f"{MANIFEST} is missing: upload it last") from None
     except OSError as error:
         raise _store_error(error) from None
     return bytes(content)
@@ -241,7 +241,7 @@ def _checked_fields(
         raise invalid(f"{MANIFEST}: steps_completed", "must be a number of batches")
     if not isinstance(metadata, dict) or len(to_json(metadata)) > METADATA_BYTES_MAX:
         text = f"must be an object of at most {METADATA_BYTES_MAX} bytes as JSON"
-        raise invalid(f"{MANIFEST}: metadata", text, "write what is large into a file")
+        raise invalid(f"{MANIFEST}: metadata", text, "store large values in a file")
     return steps, metadata
 
 
@@ -262,5 +262,5 @@ def _check_file(path: str, size: int) -> None:
 
 
 def _store_error(error: OSError) -> RequestError:
-    text = f"the store of checkpoints does not answer: {error.strerror or error}"
+    text = f"the checkpoint store does not respond: {error.strerror or error}"
     return RequestError(Code.UNAVAILABLE, text)

@@ -85,7 +85,10 @@ def check_configuration(services: Services, after: ClusterConfig) -> Configurati
     uses = {name: pools.pool_use(services, name) for name in difference.names("remove")}
     problems = [f"pool {name} has {use}" for name, use in uses.items() if use]
     if problems:
-        text = f"{'; '.join(problems)}: keep what is used in the file, or drain and empty it first"
+        text = (
+            f"{'; '.join(problems)}: keep the pools that are in use in the file, or drain and "
+            "empty them first"
+        )
         raise RequestError(Code.CONFLICT, text)
     return difference
 
@@ -94,7 +97,7 @@ def check_removable(services: Services, name: str) -> None:
     """Raise RequestError conflict unless the pool can be removed by itself."""
     shared = cluster_config(services).resource_manager
     if name in (shared.default_compute_resource_pool, shared.default_aux_resource_pool):
-        text = f"pool {name} is where experiments go that name no pool; make another the default"
+        text = f"pool {name} is the default pool; make another pool the default first"
         raise RequestError(Code.CONFLICT, f"{text} with `detcloud cluster apply`")
     if use := pools.pool_use(services, name):
         text = f"pool {name} has {use}; drain it, move or end the jobs and stop the agents first"

@@ -65,7 +65,7 @@ def _longer_plan(
 ) -> SearchPlan | None:
     """The plan of the search with its new length, None where that stays."""
     if before.searcher.is_open_ended and not after.searcher.is_open_ended:
-        text = "the experiment has none: its code decides how long a trial trains"
+        text = "the experiment has no length: its code decides how long a trial trains"
         raise invalid("searcher.max_length", text)
     lengths = zip(before.searcher.lengths().items(), after.searcher.lengths().values(), strict=True)
     for (name, old), new in lengths:
@@ -74,7 +74,7 @@ def _longer_plan(
             continue
         if not isinstance(definition.plan.method, SinglePlan) or definition.test_mode:
             kind = "a test run" if definition.test_mode else f"a search by {before.searcher.name}"
-            raise invalid(path, f"{kind} cannot be lengthened, only one by single can")
+            raise invalid(path, f"{kind} cannot be lengthened, only the single searcher can")
         if new.unit != old.unit:
             raise invalid(path, f"must be in {old.unit} as before, not in {new.unit}")
         if new.count < old.count:

@@ -49,10 +49,12 @@ def check_unpinned(services: Services, experiment_id: int) -> None:
             if pin.versions:
                 names = ", ".join(pin.versions)
                 text = f"model version {names} holds its checkpoint {row.key.sort}"
-                raise RequestError(Code.CONFLICT, f"{text}; `detcloud model delete` lets it go")
+                raise RequestError(Code.CONFLICT, f"{text}; `detcloud model delete` releases it")
             if pin.users:
                 text = f"{', '.join(pin.users)} pinned its checkpoint {row.key.sort}"
-                raise RequestError(Code.CONFLICT, f"{text}; `detcloud checkpoint unpin` lets it go")
+                raise RequestError(
+                    Code.CONFLICT, f"{text}; `detcloud checkpoint unpin` releases it"
+                )
             other = next(by for by in pin.by if by != experiment_id)
             text = f"experiment {other} started from its checkpoint {row.key.sort}"
             raise RequestError(Code.CONFLICT, f"{text}; delete that experiment first")

@@ -125,7 +125,9 @@ class IdempotentRequest:
         assert self.key is not None
         row = services.table.get(self.key)
         if row is None:
-            raise RequestError(Code.UNAVAILABLE, "the request's key expired meanwhile; try again")
+            raise RequestError(
+                Code.UNAVAILABLE, "the request's Idempotency-Key expired in the meantime; try again"
+            )
         return row
 
     def _answer(
@@ -155,6 +157,7 @@ class IdempotentRequest:
         if fields["digest"] != self.digest:
             raise RequestError(
                 Code.CONFLICT,
-                "this Idempotency-Key was used for another request; give each request its own",
+                "this Idempotency-Key was already used for another request; use a new one "
+                "for each request",
             )
         return fields

@@ -172,5 +172,5 @@ def _check_owner(table: StateTable, version: VersionRecord, changer: Changer) ->
     owner = load_model(table, version.model)[0].user
     if changer.user != owner:
         whose = version.user if version.user == owner else f"{version.user}'s and {owner}"
-        text = f"version {version.pin_name} is {whose}'s: only they or an admin change it"
+        text = f"version {version.pin_name} is {whose}'s: only they or an admin can change it"
         raise RequestError(Code.FORBIDDEN, text)

@@ -146,7 +146,10 @@ def put_record(
     """
     body = json.dumps(asdict(record), ensure_ascii=False).encode()
     if len(body) > ROW_BYTES_MAX:
-        text = f"all that is said of it has {len(body)} bytes; at most {ROW_BYTES_MAX} are kept"
+        text = (
+            f"its description, notes and metadata have {len(body)} bytes; the limit is "
+            f"{ROW_BYTES_MAX}"
+        )
         raise RequestError(Code.TOO_LARGE, f"{text}: shorten the notes or the metadata")
     if former is None:
         return Put(key, now_ms, body, Expect.ABSENT)
@@ -156,13 +159,13 @@ def put_record(
 def check_revision(what: str, row: Row, expected: int | None) -> None:
     """Raise RequestError conflict if the row is of another revision than its changer saw."""
     if expected is not None and row.revision != expected:
-        text = f"{what} was changed meanwhile: it is of revision {row.revision}, not {expected}"
-        raise RequestError(Code.CONFLICT, f"{text}; look at it again")
+        text = f"{what} was changed in the meantime: it has revision {row.revision}, not {expected}"
+        raise RequestError(Code.CONFLICT, f"{text}; read it again and retry")
 
 
 def archived_error(name: str) -> RequestError:
     """The error for a change of an archived model."""
-    text = f"model {name} is archived; `detcloud model unarchive` lets it change again"
+    text = f"model {name} is archived; unarchive it with `detcloud model unarchive` first"
     return RequestError(Code.CONFLICT, text)
 
 
@@ -177,5 +180,5 @@ def _release(table: StateTable, uuid: str, names: set[str], now_ms: int) -> Writ
 
 def _check_owner(model: ModelRecord, changer: Changer) -> None:
     if changer.user != model.user and not changer.is_admin:
-        text = f"model {model.name} is {model.user}'s: only they or an admin change it"
+        text = f"model {model.name} is {model.user}'s: only they or an admin can change it"
         raise RequestError(Code.FORBIDDEN, text)

@@ -65,7 +65,7 @@ def choose_destination(
     settings = pools.load_settings(services, name)
     if settings.draining:
         text = f"pool {name} is draining and takes no new work"
-        raise invalid(place, text, "name another one, or wait until it is undrained")
+        raise invalid(place, text, "choose another pool, or wait until it is undrained")
     return Destination(cluster, pool, settings)
 
 
@@ -106,7 +106,7 @@ def check_fits(services: Services, to: Destination, needs: TrialNeeds, place: st
     """
     if needs.slots == 0:
         if to.settings.aux_per_agent == 0:
-            text = f"pool {to.name} takes no trials without slots: it allows none on its agents"
+            text = f"pool {to.name} accepts no zero-slot trials: its agents allow none"
             raise invalid(place, text, "use at least 1 slot, or another pool")
         return
     present = agents.agent_sizes_in_pool(services, to.name)
@@ -133,7 +133,7 @@ def check_fits(services: Services, to: Destination, needs: TrialNeeds, place: st
         mixed and can_hold(needs.slots, there, needs.single_agent, mixed)
     ):
         why = size_advice(needs.slots, sizes, needs.single_agent, mixed and sizes == there)
-        hint = "a trial class runs on one machine; a command may run on several"
+        hint = "a trial class runs on one machine; use a command to run on several"
         text = f"no trial could ever start in pool {to.name}: it {why}"
         raise invalid(place, text, hint if needs.single_agent else None)
 
@@ -149,9 +149,12 @@ def check_mounts(to: Destination, config: ExperimentConfig, place: str = "") -> 
     for field, path in _host_paths(config) if allowed is not None else ():
         normal = posixpath.normpath(path)
         if not any(posixpath.commonpath((normal, folder)) == folder for folder in allowed or ()):
-            text = f"{path:.200} is not in what trials in pool {to.name} may mount: "
+            text = f"{path:.200} may not be mounted by trials in pool {to.name}: "
             text += ", ".join(allowed or ()) or "nothing"
-            hint = "its provider.allowed_mounts names the folders; data for trials may lie in S3"
+            hint = (
+                "its provider.allowed_mounts lists the allowed folders; trials can also read "
+                "data from S3"
+            )
             raise invalid(place or field, text, hint)
 
 
@@ -193,7 +196,7 @@ def _scheduler_rule(kind: str) -> str:
         case "priority":
             return "which goes by resources.priority and the order of the queue"
         case _:
-            return "which takes jobs in turns"
+            return "which takes jobs in turn"
 
 
 def _host_paths(config: ExperimentConfig) -> Iterator[tuple[str, str]]:

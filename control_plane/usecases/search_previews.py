@@ -96,7 +96,7 @@ def preview_submission(
     """
     config = check_submission(services, submission, caller).config
     if (config.trials or 0) > TRIALS_MAX:
-        text = f"would make {config.trials} trials, and the cluster previews at most {TRIALS_MAX}"
+        text = f"would create {config.trials} trials; the cluster previews at most {TRIALS_MAX}"
         raise invalid("config", text, "preview it with `detcloud preview-search`")
     with _one_at_a_time():
         try:
@@ -104,7 +104,7 @@ def preview_submission(
         except ConfigInvalid as error:
             raise config_error(error, "the search cannot be previewed") from None
         except _TimeIsUp:
-            text = f"takes more than {PREVIEW_SECONDS_MAX:g} s to preview, the most there is"
+            text = f"takes more than {PREVIEW_SECONDS_MAX:g} s to preview, which is the limit"
             hint = "preview it with `detcloud preview-search`"
             raise invalid("config", text, hint) from None
         if slots is not None:
@@ -147,6 +147,6 @@ def _estimate(config: ExperimentConfig, slots: int, unit_seconds: float) -> dict
     except ConfigInvalid as error:
         return {"estimate_missing": "; ".join(one.text("").strip(": ") for one in error.problems)}
     except _TimeIsUp:
-        text = f"simulating it takes more than {ESTIMATE_SECONDS_MAX:g} s: `detcloud simulate` can"
+        text = f"simulating it takes more than {ESTIMATE_SECONDS_MAX:g} s: use `detcloud simulate`"
         return {"estimate_missing": text}
     return {"estimate": simulation_report(config, slots, outcome)}

@@ -101,8 +101,8 @@ def check_submission(
     plan = _search_plan(services, config)
     settings = trial_settings(config, to.name, services.now_ms())
     if settings.deadline_ms is not None and settings.deadline_ms <= settings.submitted_ms:
-        text = f"is over: {config.resources.deadline} is not after the submission"
-        raise invalid("resources.deadline", text, "give a later time or a duration like '6h'")
+        text = f"has passed: {config.resources.deadline} is not after the submission"
+        raise invalid("resources.deadline", text, "use a later time or a duration like '6h'")
     if submission.test_mode:
         plan = SearchPlan(SinglePlan(1, plan.method.rules), plan.space, plan.seed)
         settings = replace(settings, lengths=Lengths("batches"))
@@ -176,7 +176,9 @@ def submit_experiment(
         except Conflict as conflict:
             if conflict.key.partition != COUNTERS:
                 raise
-    raise RequestError(Code.UNAVAILABLE, "too many experiments are created at once; try again")
+    raise RequestError(
+        Code.UNAVAILABLE, "too many experiments are being created at the same time; try again"
+    )
 
 
 def _with_counter(counter_put: Put, extra_writes: ExtraWrites) -> ExtraWrites:
@@ -243,7 +245,7 @@ def _is_installed(module: str) -> bool:
 
 def _check_model_code(services: Services, model_code: str | None) -> None:
     if model_code is not None and services.objects.size(model_code_key(model_code)) is None:
-        text = "is not stored here; offer it with POST /model-code and upload it first"
+        text = "is not stored here; register it with POST /model-code and upload it first"
         raise invalid("model_code", text)
 
 
@@ -265,7 +267,7 @@ def _check_size(config: ExperimentConfig, message: ExperimentSubmitted) -> None:
         largest,
         f"is {sections[largest]:,} bytes of a configuration that takes {len(stored):,} as it is"
         f" stored, and {STORED_BYTES_MAX:,} at most are stored",
-        "keep long constants in a file beside the model code",
+        "store long constants in a file with the model code",
     )
 
 
@@ -277,7 +279,7 @@ def _check_storage(services: Services, config: ExperimentConfig) -> None:
     spec = store_type(options.type)
     package = spec.required_package
     if package is not None and not _is_installed(package.module):
-        text = f"{spec.name} needs a package that this cluster lacks"
+        text = f"{spec.name} needs a package that is not installed on this cluster"
         hint = f"pip install '{package.requirement}' there"
         raise invalid("checkpoint_storage.type", text, hint)
     if problem := services.endpoints(options):

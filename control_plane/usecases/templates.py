@@ -106,5 +106,5 @@ def missing_template_error(name: str) -> RequestError:
 def _check_owner(template: TemplateRecord, user: str, is_admin: bool) -> None:
     if user != template.user and not is_admin:
         owner = f"template {template.name} is {template.user}'s"
-        text = f"{owner}; make one of another name, or ask an admin"
+        text = f"{owner}; use another name, or ask an admin"
         raise RequestError(Code.FORBIDDEN, text)

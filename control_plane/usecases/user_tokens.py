@@ -90,9 +90,9 @@ def draft_record(services: Services, request: TokenRequest, caller: Principal) -
     user = caller.user if request.user is None else request.user
     is_admin = caller.role is Role.ADMIN
     if not is_admin and user != caller.user:
-        raise RequestError(Code.FORBIDDEN, f"only an admin may make a token for {user}")
+        raise RequestError(Code.FORBIDDEN, f"only an admin can create a token for {user}")
     if not is_admin and request.role is Role.ADMIN:
-        raise RequestError(Code.FORBIDDEN, "only an admin may make a token of the role admin")
+        raise RequestError(Code.FORBIDDEN, "only an admin can create a token with the role admin")
     _check_pool(services, request, is_admin)
     days, now_ms = request.expires_days, services.now_ms()
     ends_ms = [] if days is None else [now_ms + days * DAY_MS]
@@ -114,11 +114,13 @@ def draft_record(services: Services, request: TokenRequest, caller: Principal) -
 def _check_pool(services: Services, request: TokenRequest, is_admin: bool) -> None:
     """Check that a join token, and no other, names the pool whose agents it is for."""
     if (request.role is Role.JOIN) is (request.resource_pool is None):
-        raise invalid("resource_pool", "is for tokens of the role join, which need one")
+        raise invalid(
+            "resource_pool", "is required for tokens with the role join, and for these only"
+        )
     if request.resource_pool is None:
         return
     if not is_admin:
-        raise RequestError(Code.FORBIDDEN, "only an admin may make a token that lets agents join")
+        raise RequestError(Code.FORBIDDEN, "only an admin can create a join token")
     pools.get_pool(services, request.resource_pool)
 
 
@@ -199,13 +201,15 @@ def create_token(
             )
         except Conflict as conflict:
             if conflict.key == bearer_key:
-                text = "the token was revoked meanwhile"
+                text = "the token was revoked in the meantime"
                 raise RequestError(Code.UNAUTHENTICATED, text) from None
             if conflict.key.partition not in (COUNTERS, RECORDS):
                 raise
         else:
             return minted
-    raise RequestError(Code.UNAVAILABLE, "too many tokens are made at once; try again")
+    raise RequestError(
+        Code.UNAVAILABLE, "too many tokens are being created at the same time; try again"
+    )
 
 
 def extend_makers(table: StateTable, makers: tuple[str, ...], bearer: str) -> tuple[str, ...]:

@@ -62,7 +62,7 @@ def _checkpoint_by_prefix(services: Services, prefix: str) -> CheckpointRecord:
         raise invalid(_CHECKPOINT, text) from None
     if record.state is CheckpointState.DAMAGED:
         text = f"checkpoint {record.checkpoint.uuid} is damaged: {record.damage}"
-        raise invalid(_CHECKPOINT, text, "name another one of its trial")
+        raise invalid(_CHECKPOINT, text, "choose another checkpoint of its trial")
     if record.state is not CheckpointState.COMPLETED:
         raise invalid(_CHECKPOINT, f"checkpoint {record.checkpoint.uuid} was deleted")
     return record
@@ -78,10 +78,10 @@ def _check_store(
     ours = _store_name(config, services.checkpoints)
     if theirs != ours:
         text = (
-            f"checkpoint {record.checkpoint.uuid} lies in the store {theirs}, but this"
-            f" experiment's is {ours}"
+            f"checkpoint {record.checkpoint.uuid} is in the store {theirs}, but "
+            f"this experiment's store is {ours}"
         )
-        raise invalid(field, text, "give both the same checkpoint_storage")
+        raise invalid(field, text, "use the same checkpoint_storage for both")
 
 
 def _store_name(config: ExperimentConfig, checkpoints: CheckpointStorage) -> str:

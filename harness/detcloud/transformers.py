@@ -62,7 +62,10 @@ class DetCallback(transformers.TrainerCallback):
         if checkpoint is None:
             return
         if getattr(args, "overwrite_output_dir", False):
-            print("[detcloud] overwrite_output_dir is set: the trial begins anew", flush=True)
+            print(
+                "[detcloud] overwrite_output_dir is set: the trial starts from the beginning",
+                flush=True,
+            )
             return
         ranks = self.core_context.distributed
         self.core_context.checkpoint.download(checkpoint, args.output_dir)
@@ -80,8 +83,9 @@ class DetCallback(transformers.TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._continued_steps and state.global_step == 0:
             raise DetcloudError(
-                f"the trial was trained for {self._continued_steps} steps, and the Trainer begins "
-                "anew: call trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)"
+                f"the trial was trained for {self._continued_steps} steps, and the Trainer would "
+                "start from the beginning: call "
+                "trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)"
             )
         if self._continued_steps and args.ignore_data_skip and self.core_context.is_chief:
             print(
@@ -164,7 +168,9 @@ class DetCallback(transformers.TrainerCallback):
     def _leave_unfinished(self) -> None:
         """End the process, so that nothing that follows training is done before its end."""
         if self._loop.is_unfinished:
-            print("[detcloud] the trial leaves, and goes on from this checkpoint", flush=True)
+            print(
+                "[detcloud] the trial is preempted and will resume from this checkpoint", flush=True
+            )
             raise SystemExit(0)
 
     def _check_arguments(self, args: transformers.TrainingArguments) -> None:

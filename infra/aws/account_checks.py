@@ -75,8 +75,8 @@ def judge(settings: Settings, cluster: ClusterConfig, facts: AccountFacts) -> li
     """Return the findings, in the order in which they are worth reading."""
     if isinstance(facts.caller, Unknown):
         # Nobody needs a permission to ask who they are.
-        text = f"there are none that AWS accepts: {facts.caller.why}"
-        remedy = "sign in, or name a profile in AWS_PROFILE"
+        text = f"AWS accepts no credentials: {facts.caller.why}"
+        remedy = "log in, or set a profile in AWS_PROFILE"
         return [Finding(Level.ERROR, "credentials", text, remedy)]
     found = [
         *_caller(settings, facts.caller),
@@ -143,8 +143,12 @@ def _fine(subject: str, text: str) -> Finding:
 
 def _caller(settings: Settings, caller: Caller) -> Iterator[Finding]:
     if caller.account != settings.account:
-        text = f"they are of account {caller.account}, and detcloud:account is {settings.account}"
-        yield Finding(Level.ERROR, "credentials", text, "use those of the account of the settings")
+        text = (
+            f"they belong to account {caller.account}, but detcloud:account is {settings.account}"
+        )
+        yield Finding(
+            Level.ERROR, "credentials", text, "use credentials of the account in the settings"
+        )
     else:
         yield _fine("credentials", f"{caller.arn} deploys")
 
@@ -152,23 +156,23 @@ def _caller(settings: Settings, caller: Caller) -> Iterator[Finding]:
 def _permissions(denied: tuple[str, ...]) -> Iterator[Finding]:
     if denied:
         shown = ", ".join(denied[:8]) + (f" and {len(denied) - 8} more" if denied[8:] else "")
-        text = f"whoever deploys may not {shown}"
+        text = f"the deployer may not {shown}"
         remedy = "`detcloud deploy policy aws` prints the policy that a deployer needs"
         # What only the check asks, a release may ask newly, and a deployment goes without.
         is_needed = not actions_of_the_check().issuperset(denied)
         level = Level.ERROR if is_needed else Level.WARNING
         yield Finding(level, "permissions", text, remedy)
     else:
-        yield _fine("permissions", "whoever deploys may do all that a deployment does")
+        yield _fine("permissions", "the deployer has all permissions that a deployment needs")
 
 
 def _plan(plan: str) -> Iterator[Finding]:
     if plan == "FREE":
-        text = "it is AWS's free plan, with which EC2 launches types of the free tier alone"
+        text = "it is on AWS's free plan, with which EC2 launches only free-tier types"
         remedy = "aws freetier upgrade-account-plan --account-plan-type PAID --region us-east-1"
         yield Finding(Level.ERROR, "plan", text, remedy)
     elif plan:
-        yield _fine("plan", "the account pays for what it uses")
+        yield _fine("plan", "the account is on the paid plan")
 
 
 def _purchases(cluster: ClusterConfig) -> Iterator[Purchase]:
@@ -185,18 +189,18 @@ def _type_findings(settings: Settings, purchase: Purchase, facts: PoolFacts) -> 
         return
     kind = facts.types.get(purchase.instance_type)
     if kind is None:
-        text = f"{settings.region} has no such type"
-        yield Finding(Level.ERROR, subject, text, "take another type, or another region")
+        text = f"{settings.region} does not offer this type"
+        yield Finding(Level.ERROR, subject, text, "use another type, or another region")
         return
     problem = _why_not(settings, purchase, kind)
     if problem:
-        yield Finding(Level.ERROR, subject, problem, "take another type or another image")
+        yield Finding(Level.ERROR, subject, problem, "use another type or another image")
         return
     offered = kind.gpu_count or int(purchase.provider.cpu_slots_allowed)
     if (kind.gpu_count or not kind.gpus) and offered != purchase.slots:
         has = f"{kind.gpu_count} GPUs, each a slot," if kind.gpu_count else "no GPU"
         text = f"it has {has} and the pool counts {purchase.slots}: its agent offers {offered}"
-        remedy = "say as many in `slots` of the offering or in provider.instance_slots"
+        remedy = "set that number in `slots` of the offering or in provider.instance_slots"
         yield Finding(Level.ERROR, subject, text, remedy)
         return
     for finding in _read(facts.zones, subject, lambda it: _zones(settings, subject, purchase, it)):
@@ -229,7 +233,7 @@ def _why_not(settings: Settings, purchase: Purchase, kind: TypeFacts) -> str:
         return f"its processor is {has}, and AWS's image is for {default_image.ARCHITECTURE}"
     for maker, model in kind.gpus:
         if maker != "NVIDIA":
-            return f"its accelerator is {maker}'s, and AWS's image has NVIDIA's driver alone"
+            return f"its accelerator is {maker}'s, but AWS's image has only NVIDIA's driver"
         if model in default_image.GPUS_WITHOUT_DRIVER:
             return f"its GPU, {model}, is older than those that the driver of AWS's image knows"
     return ""
@@ -277,7 +281,10 @@ def _quota_findings(
 def _quota(
     settings: Settings, quota: VcpuQuota, vcpus_of: dict[Purchase, int], vcpus: float
 ) -> Iterator[Finding]:
-    subject, remedy = f"quota {quota.code}", f"ask for more at {quota_url(quota, settings.region)}"
+    subject, remedy = (
+        f"quota {quota.code}",
+        f"request an increase at {quota_url(quota, settings.region)}",
+    )
     smallest = min(vcpus_of, key=lambda it: vcpus_of[it])
     pools: dict[str, int] = {}
     for it, each in vcpus_of.items():
@@ -320,14 +327,14 @@ def _own_images(
         if image.startswith("resolve:"):
             continue
         if image not in images:
-            text = "it is not there, or not to be used by this account"
+            text = "it does not exist, or this account may not use it"
             yield Finding(Level.ERROR, f"image {image}", text, "name another in provider.image_id")
             continue
         kinds = sorted({it.instance_type for it in purchases if it.provider.image_id == image})
         wrong = [kind for kind in kinds if images[image] not in _architectures(kind, facts)]
         if wrong:
             text = f"it is for {images[image]}, which {', '.join(wrong)} is not"
-            yield Finding(Level.ERROR, f"image {image}", text, "take another type or image")
+            yield Finding(Level.ERROR, f"image {image}", text, "use another type or image")
         else:
             yield _fine(f"image {image}", f"for {images[image]}, as {', '.join(kinds)}")
 
@@ -351,7 +358,10 @@ def _own_key(settings: Settings, key: KeyFacts) -> Iterator[Finding]:
         text = f"detcloud:kmsKey is {key.state}"
         yield Finding(Level.ERROR, "key", text, "enable it, or name another")
     elif service not in key.services:
-        text = f"the policy of detcloud:kmsKey does not let {service} use it, so no log group can"
+        text = (
+            f"the policy of detcloud:kmsKey does not let {service} use it, so log groups cannot "
+            "use it"
+        )
         remedy = "`detcloud deploy policy aws --key` prints the statement to add to it"
         yield Finding(Level.ERROR, "key", text, remedy)
     else:
@@ -363,7 +373,7 @@ def _spot_role(is_there: bool) -> Iterator[Finding]:
         yield _fine("spot role", "AWSServiceRoleForEC2Spot is there for the key's grant")
     else:
         remedy = "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
-        text = "AWSServiceRoleForEC2Spot is missing, which the key's grant is for"
+        text = "AWSServiceRoleForEC2Spot is missing, but the key's grant needs it"
         yield Finding(Level.ERROR, "spot role", text, remedy)
 
 
@@ -385,33 +395,34 @@ def default_api_concurrency(settings: Settings, found: Concurrency) -> int:
 def _concurrency(settings: Settings, found: Concurrency) -> Iterator[Finding]:
     wanted = reserved_concurrency(settings)
     if wanted == 0:
-        yield _fine("concurrency", f"nothing is reserved of {found.limit}")
+        yield _fine("concurrency", f"no concurrency is reserved out of {found.limit}")
         return
     left = found.unreserved + found.reserved_here - wanted
     if left < UNRESERVED_MIN:
         text = (
-            f"functions may run {found.limit} times at once; reserving {wanted} would leave {left} "
-            f"to others, and Lambda insists on {UNRESERVED_MIN}"
+            f"functions may run {found.limit} times at once; reserving {wanted} would leave "
+            f"{left} for others, but Lambda requires {UNRESERVED_MIN}"
         )
         names = {"tickConcurrency": settings.tick_concurrency}
         names["apiConcurrency"] = settings.api_concurrency
         said = " and ".join(f"detcloud:{name}: -1" for name, it in names.items() if it != -1)
-        remedy = f"set {said}, or ask for more of quota L-B99A9384"
+        remedy = f"set {said}, or request an increase of quota L-B99A9384"
         yield Finding(Level.ERROR, "concurrency", text, remedy)
     else:
-        yield _fine("concurrency", f"{wanted} are reserved, and {left} are left to others")
+        yield _fine("concurrency", f"{wanted} are reserved, and {left} remain for others")
 
 
 def _networks(settings: Settings, found: NetworkCount) -> Iterator[Finding]:
     known = f"{found.count} of {found.limit:g} networks are there"
     if found.has_own:
-        yield _fine("network", f"{known}, the stack's among them")
+        yield _fine("network", f"{known}, including the stack's")
     elif found.count >= found.limit:
         remedy = (
-            f"ask for more of quota {VPC_QUOTA} at {quotas_url('vpc', settings.region)}, or name a "
+            f"request an increase of quota {VPC_QUOTA} at "
+            f"{quotas_url('vpc', settings.region)}, or name a "
             "network in detcloud:network"
         )
-        yield Finding(Level.ERROR, "network", f"{known}, and the stack makes one", remedy)
+        yield Finding(Level.ERROR, "network", f"{known}, and the stack creates one", remedy)
     else:
         yield _fine("network", f"{known}, and there is room for the stack's")
 
@@ -422,11 +433,16 @@ def _launch(answer: DryRun) -> Iterator[Finding]:
     """
     if _BY_ORGANIZATION.search(answer.message):
         text = "a policy of the organization denies launches in this account and region"
-        yield Finding(Level.ERROR, "launch", text, "ask whoever keeps the organization's policies")
+        yield Finding(
+            Level.ERROR, "launch", text, "ask the administrator of the organization's policies"
+        )
     elif answer.code == WOULD_WORK:
-        yield _fine("launch", "EC2 would launch, said CreateFleet with DryRun")
+        yield _fine("launch", "EC2 would launch: CreateFleet with DryRun succeeded")
     elif answer.code in ("UnauthorizedOperation", "AccessDenied"):
-        text = "could not be checked: these credentials may not launch, which they need not"
+        text = (
+            "could not be checked: these credentials may not launch instances, which is not "
+            "required"
+        )
         remedy = "the check needs ec2:CreateFleet; the tick has it by its own role"
         yield Finding(Level.WARNING, "launch", text, remedy)
     elif answer.code.startswith("InvalidLaunchTemplate"):
@@ -434,4 +450,4 @@ def _launch(answer: DryRun) -> Iterator[Finding]:
         yield _fine("launch", "allowed, as far as EC2 tells without a launch template")
     else:
         text = f"EC2 answered {answer.code} to CreateFleet with DryRun"
-        yield Finding(Level.WARNING, "launch", text, "look the code up in EC2's API reference")
+        yield Finding(Level.WARNING, "launch", text, "look up the code in EC2's API reference")

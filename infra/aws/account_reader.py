@@ -139,7 +139,7 @@ def _ask(needs: str, read: Callable[[], T]) -> T | Unknown:
     except sdk.ClientError as error:
         return Unknown(needs, f"AWS answered {_code(error)}")
     except sdk.BotoCoreError as error:
-        return Unknown(needs, f"AWS could not be asked: {type(error).__name__}")
+        return Unknown(needs, f"AWS could not be queried: {type(error).__name__}")
 
 
 def _code(error: sdk.ClientError) -> str:
@@ -350,7 +350,7 @@ def _dry_run(settings: Settings, clients: Clients, types: list[str]) -> DryRun |
     except sdk.ClientError as error:
         return DryRun(_code(error), str(error.response.get("Error", {}).get("Message", "")))
     except sdk.BotoCoreError as error:
-        return Unknown("ec2:CreateFleet", f"AWS could not be asked: {type(error).__name__}")
+        return Unknown("ec2:CreateFleet", f"AWS could not be queried: {type(error).__name__}")
     return DryRun("DryRunOperation", "")
 
 

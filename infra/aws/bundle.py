@@ -104,8 +104,8 @@ def _compile(target: Target, content: Path) -> None:
     interpreter = find_interpreter(target.python)
     if interpreter is None:
         print(
-            f"{target.name}: no python{target.python} runs here, so the code is not compiled;"
-            " functions start more slowly",
+            f"{target.name}: python{target.python} is not installed here, so the code is not "
+            "compiled and functions start more slowly",
             file=sys.stderr,
         )
         return

@@ -37,7 +37,9 @@ def find_inconsistencies(values: Mapping[str, Any]) -> list[str]:
             where = f"account {account}" + ("" if "iam" in places else f" and region {of_region}")
             found.append(f"detcloud:{_camel(name)} is {values[name]}: expected one of {where}")
     if bool(values.get("domain")) != bool(values.get("certificate")):
-        found.append("detcloud:domain and detcloud:certificate belong together: say both or none")
+        found.append(
+            "detcloud:domain and detcloud:certificate must be set together: set both or neither"
+        )
     if values.get("hosted_zone") and not values.get("domain"):
         found.append("detcloud:domain is missing: detcloud:hostedZone gets its record")
     if values.get("web_acl") and values.get("domain"):
@@ -49,7 +51,7 @@ def find_inconsistencies(values: Mapping[str, Any]) -> list[str]:
         found.append("detcloud:webAcl is missing: detcloud:originSecret is CloudFront's")
     if values.get("private_subnets") and values.get("network") is not None:
         found.append(
-            "detcloud:privateSubnets is for the stack's own network: leave it out, and set "
+            "detcloud:privateSubnets is for the stack's own network: remove it, and set "
             "provider.network_interface.public_ip: false in the pools"
         )
     if values.get("endpoints") and not values.get("private_subnets"):
@@ -106,7 +108,7 @@ def _parse_bool(text: str) -> bool:
 
 def _parse_domain(text: str) -> str:
     if not _DOMAIN.fullmatch(text):
-        raise ValueError("a host name in small letters, such as detcloud.example.com")
+        raise ValueError("a lowercase host name, such as detcloud.example.com")
     return text
 
 

@@ -80,5 +80,5 @@ def _stop_tick(names: Names, clients: Clients, progress: Progress) -> float:
         if error_code(error) in _MISSING:
             return 0.0
         raise
-    progress(f"the function {tick} is stopped: nothing is launched from now on")
+    progress(f"the function {tick} is stopped: nothing will be launched")
     return SIZES["tick"].seconds_max + VISIBLE_SECONDS

@@ -58,7 +58,7 @@ def _judge(
     """Return the first thing that keeps instances from it, or that nothing does."""
     if wanted.mount_name != found.mount_name:
         text = f"its mount name is {found.mount_name}, and mount_name says {wanted.mount_name}"
-        return Finding(Level.ERROR, subject, text, f"say mount_name: {found.mount_name}")
+        return Finding(Level.ERROR, subject, text, f"set mount_name: {found.mount_name}")
     if problem := _place_problem(settings, subject, wanted, found, network, zones):
         return problem
     for it in found.interfaces:
@@ -66,7 +66,10 @@ def _judge(
         if closed and (wanted.type != "efs" or it.zone in zones):
             ports = " and ".join(f"{a}" if a == b else f"{a} to {b}" for a, b in closed)
             groups = ", ".join(sorted(it.groups))
-            text = f"in {it.zone} its security group, {groups}, lets no instance in at TCP {ports}"
+            text = (
+                f"in {it.zone} its security group, {groups}, does not allow instances in at TCP "
+                f"{ports}"
+            )
             source = network.group or "the instances' group"
             return Finding(Level.ERROR, subject, text, f"add a rule to it for {source}")
     return Finding(Level.FINE, subject, f"reached from {', '.join(zones)}")
@@ -88,7 +91,7 @@ def _place_problem(
     if not vpcs:
         # The stack's subnets are there after a first deployment.
         level = Level.ERROR if network.vpc else Level.WARNING
-        text = f"it has no mount target, so no instance in {', '.join(zones)} can mount it"
+        text = f"it has no mount target, so instances in {', '.join(zones)} cannot mount it"
         return Finding(level, subject, text, f"{make}, once the stack is deployed")
     if network.vpc not in vpcs:
         own = network.vpc or "a VPC of their own that the stack will make"

@@ -41,7 +41,7 @@ def _policy_problems(settings: Settings) -> Iterator[str]:
         if length > POLICY_CHARACTERS_MAX:
             yield (
                 f"detcloud:{name} needs a policy of {length} characters: expected at most "
-                f"{POLICY_CHARACTERS_MAX}, which IAM allows a role; name fewer, or {remedy}"
+                f"{POLICY_CHARACTERS_MAX}, which IAM allows a role; list fewer, or {remedy}"
             )
 
 
@@ -60,7 +60,7 @@ def _environment_problems(settings: Settings) -> Iterator[str]:
         if length > most:
             yield (
                 f"detcloud:{name} are {length} bytes: expected at most {most}, which Lambda leaves "
-                "of a function's environment; name fewer or shorter ones"
+                "of a function's environment; list fewer or shorter ones"
             )
 
 

@@ -135,7 +135,7 @@ class AwsSide:
             yield
         except (sdk.ClientError, sdk.BotoCoreError) as error:
             raise DrainFailed(
-                f"instances in the account {account} may be left: AWS did not take it: {error}; "
+                f"instances in the account {account} may be left: AWS did not accept it: {error}; "
                 "sign in there, and try again"
             ) from None
 

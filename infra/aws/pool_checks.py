@@ -128,8 +128,8 @@ def _type_problems(settings: Settings, provider: AwsProvider) -> Iterator[str]:
         why_not = "" if provider.image_id else why_not_by_name(offering.instance_type)
         if why_not:
             yield (
-                f"{offering.instance_type} cannot boot: {why_not}; take another type, or name an "
-                "image for it in provider.image_id"
+                f"{offering.instance_type} cannot boot: {why_not}; use another type, "
+                "or name an image for it in provider.image_id"
             )
 
 

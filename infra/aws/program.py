@@ -97,8 +97,9 @@ def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigR
     warning = (
         f"{settings.cluster_config}: pools {', '.join(pools)}: neither "
         "provider.image_id nor task_container_defaults.image is said, so trials run in "
-        f"{DEFAULT_IMAGES.cpu} or {DEFAULT_IMAGES.cuda}, which no registry has; docs/aws.md says "
-        "how to make one, under The image of trials"
+        f"{DEFAULT_IMAGES.cpu} or {DEFAULT_IMAGES.cuda}, which are in no registry; "
+        "docs/aws.md describes "
+        "how to build one, under The image of trials"
     )
     return ConfigReport(settings.architecture, (warning,) if pools else ())
 
@@ -254,7 +255,7 @@ def _read_cluster_config(path: Path) -> str:
     except OSError as error:
         raise SettingsInvalid([f"{place} cannot be read: {error.strerror}"]) from None
     except UnicodeDecodeError:
-        raise SettingsInvalid([f"{place} is no text in UTF-8"]) from None
+        raise SettingsInvalid([f"{place} is not UTF-8 text"]) from None
     except ConfigInvalid as error:
         lines = [problem.text(str(path)) for problem in error.problems]
         raise SettingsInvalid(lines) from None

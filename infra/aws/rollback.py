@@ -53,7 +53,7 @@ def move_functions(
         order = [*(name for name in FUNCTIONS if name != _LAST), _LAST]
         return [_move(names, clients, name, found[name], target, progress) for name in order]
     except (sdk.ClientError, sdk.BotoCoreError) as error:
-        raise RollbackFailed(f"AWS did not take it, try again: {error}") from None
+        raise RollbackFailed(f"AWS did not accept it, try again: {error}") from None
 
 
 def read_versions(names: Names, clients: Clients, name: str) -> FunctionVersions:
@@ -92,8 +92,8 @@ def _deployment_before(found: Mapping[str, FunctionVersions]) -> str:
     earlier = {name: it for name, it in api.by_deployment.items() if it < api.live}
     if not earlier:
         raise RollbackFailed(
-            f"there is no version before {api.live} of the API ({api.deployment}), so nothing was "
-            "moved: deploy the release that you want instead"
+            f"there is no version before {api.live} of the API ({api.deployment}), so nothing "
+            "was rolled back: deploy the release that you want instead"
         )
     return max(earlier, key=lambda name: earlier[name])
 
@@ -102,8 +102,8 @@ def _refuse_incomplete(found: Mapping[str, FunctionVersions], target: str) -> No
     lacking = sorted(name for name, it in found.items() if target not in it.by_deployment)
     if lacking:
         raise RollbackFailed(
-            f"{', '.join(lacking)} of the deployment {target!r} are gone, so nothing was moved: "
-            "deploy the release that you want instead"
+            f"{', '.join(lacking)} of the deployment {target!r} no longer exist, so nothing was "
+            "rolled back: deploy the release that you want instead"
         )
 
 

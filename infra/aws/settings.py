@@ -74,7 +74,7 @@ class Settings:
     """Ticks at once; -1 where the account has no concurrency to reserve."""
     alarm_email: str = ""
     monthly_budget: int = 0
-    """Dollars that the team's tagged resources may cost before somebody is told; 0: no budget."""
+    """Dollars that the team's tagged resources may cost before a notification; 0: no budget."""
     kms_key: str = ""
     """The ARN of a key of one's own for table, buckets, logs and disks; AWS's own if empty."""
     permissions_boundary: str = ""
@@ -162,13 +162,13 @@ def _inconsistencies(values: Mapping[str, Any]) -> list[str]:
     region, network = values["region"], values.get("network")
     found = []
     if network is not None and "zones" in values:
-        found.append("detcloud:zones is for the stack's own network: leave out it or network")
+        found.append("detcloud:zones is for the stack's own network: remove it or network")
     for zone in (*values.get("zones", ()), *(network.subnets if network else ())):
         if not re.fullmatch(re.escape(region) + "[a-z]", zone):
             place = "network.subnets" if network else "zones"
             found.append(_problem(f"detcloud:{place}", zone, f"a zone of {region}, as {region}a"))
     if values.get("monthly_budget") and not values.get("alarm_email"):
-        found.append("detcloud:alarmEmail is missing: a budget needs somebody who is told")
+        found.append("detcloud:alarmEmail is missing: a budget needs an address to notify")
     return [*found, *company.find_inconsistencies(values)]
 
 
@@ -271,7 +271,8 @@ def _camel(name: str) -> str:
 
 
 _TEAM_EXPECTED: Final = (
-    "1 to 20 small letters, digits and single hyphens, a letter first and no hyphen last"
+    "1 to 20 lowercase letters, digits and single hyphens, starting with a letter and not ending "
+    "with a hyphen"
 )
 _parse_path: Final = _text_parser(r"[^\x00-\x1f]+", "the path of a file")
 _FIELDS: Final[dict[str, Callable[[str], object]]] = {

@@ -42,7 +42,7 @@ def find_side_findings(roles: SideRoles, clients: Clients) -> list[Finding]:
             if part == "credentials":
                 return [_missing(roles, subject, f"{_NOT_CHECKED}: {error}")]
             text = f"could not be checked: {error}"
-            remedy = "sign in there with credentials that may read roles, or name a profile"
+            remedy = "log in there with credentials that can read roles, or name a profile"
             found.append(Finding(Level.WARNING, subject, text, remedy))
             continue
         found += [_missing(roles, subject, problem) for problem in problems] or [
@@ -87,11 +87,11 @@ def _launcher_problems(roles: SideRoles, clients: Clients) -> Iterator[str]:
         yield f"{_NAMESAKE}, in {home or 'no place that its tags name'}"
         return
     if _generalize(found["AssumeRolePolicyDocument"]) != roles.trust:
-        yield f"the trust of the role {role} is another one"
+        yield f"the trust of the role {role} differs from the expected one"
     name = roles.names.part("launcher")
     policy = _find(lambda: iam.get_role_policy(RoleName=role, PolicyName=name))
     if policy is None or policy["PolicyDocument"] != roles.policy:
-        yield f"the policy {name} of the role {role} is missing, or another one"
+        yield f"the policy {name} of the role {role} is missing or differs"
 
 
 def _instance_problems(roles: SideRoles, clients: Clients) -> Iterator[str]:
@@ -102,7 +102,7 @@ def _instance_problems(roles: SideRoles, clients: Clients) -> Iterator[str]:
     name = roles.names.part("instance")
     policy = _find(lambda: iam.get_role_policy(RoleName=role, PolicyName=name))
     if roles.instance_policy and (policy or {}).get("PolicyDocument") != roles.instance_policy:
-        yield f"the policy {name} of the role {role} is missing, or another one"
+        yield f"the policy {name} of the role {role} is missing or differs"
 
 
 def _network_problems(roles: SideRoles, clients: Clients) -> Iterator[str]:

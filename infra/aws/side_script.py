@@ -81,7 +81,7 @@ def render_script(roles: SideRoles) -> str:
             "set -euo pipefail",
             'subject="${1:-}"',
             '[[ "$subject" =~ ^[0-9]{15,30}$ ]] || {',
-            f"  echo {shlex.quote(f'say the number that this prints: {ask}')} >&2",
+            f"  echo {shlex.quote(f'pass the number that this prints: {ask}')} >&2",
             "  exit 2",
             "}",
             *_check_account(names),
@@ -187,7 +187,7 @@ def _check_own_cluster(names: Names) -> Iterator[str]:
     )
     taken = (
         f"the account has a cluster {names.cluster} of its own, which would end the instances of "
-        "this one: take another account"
+        "this one: use another account"
     )
     yield f"if {described} > /dev/null 2>&1; then echo {shlex.quote(taken)} >&2; exit 1; fi"
 

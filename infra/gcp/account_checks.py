@@ -26,7 +26,7 @@ _ORGANIZATION: Final = "ask who manages the organization's policies for an excep
 def judge(settings: Settings, cluster: ClusterConfig, facts: ProjectFacts) -> list[Finding]:
     """Return the findings, in the order in which they are worth reading."""
     if isinstance(facts.project, Unknown) and facts.project.is_login:
-        text = f"there are none that Google accepts: {facts.project.why}"
+        text = f"Google accepts no credentials: {facts.project.why}"
         remedy = "`gcloud auth application-default login` makes some"
         return [Finding(Level.ERROR, "credentials", text, remedy)]
     found = [
@@ -74,8 +74,8 @@ def _project(settings: Settings, project: Project) -> Iterator[Finding]:
         )
         yield Finding(Level.ERROR, "project", text, f"set detcloud:projectNumber: {project.number}")
     elif not project.is_active:
-        text = f"{settings.project} is about to be deleted"
-        yield Finding(Level.ERROR, "project", text, "take another project")
+        text = f"{settings.project} is scheduled for deletion"
+        yield Finding(Level.ERROR, "project", text, "use another project")
     else:
         yield _fine("project", f"{settings.project} is number {project.number}")
 
@@ -96,17 +96,17 @@ def _services(settings: Settings, disabled: tuple[str, ...]) -> Iterator[Finding
         text = f"not enabled: {', '.join(disabled)}"
         yield Finding(Level.ERROR, "services", text, remedy)
     else:
-        yield _fine("services", "all that the stack calls are enabled")
+        yield _fine("services", "all that the stack uses are enabled")
 
 
 def _permissions(denied: tuple[str, ...]) -> Iterator[Finding]:
     if denied:
         shown = ", ".join(denied[:8]) + (f" and {len(denied) - 8} more" if denied[8:] else "")
         remedy = "`detcloud deploy policy gcp` prints the role that a deployer needs"
-        text = f"whoever deploys may not {shown}"
+        text = f"the deployer may not {shown}"
         yield Finding(Level.ERROR, "permissions", text, remedy)
     else:
-        yield _fine("permissions", "whoever deploys may do all that a deployment does")
+        yield _fine("permissions", "the deployer has all permissions that a deployment needs")
 
 
 def _host_permissions(
@@ -114,10 +114,10 @@ def _host_permissions(
 ) -> Iterator[Finding]:
     subject = f"subnetwork {subnetwork}"
     if not denied:
-        yield _fine(subject, "whoever deploys may use it, and let the cluster's tick use it")
+        yield _fine(subject, "the deployer may use it, and let the cluster's tick use it")
         return
     _, host, _, region, _, name = subnetwork.split("/")
-    text = f"whoever deploys may not {', '.join(denied)}"
+    text = f"the deployer may not {', '.join(denied)}"
     if denied == (USE_SUBNETWORK,):
         given = HOST_ROLE
     else:
@@ -140,8 +140,8 @@ def _type_findings(purchase: Purchase, facts: PoolFacts) -> Iterator[Finding]:
         return
     kind = facts.types.get((purchase.region, purchase.machine_type))
     if kind is None:
-        text = f"{purchase.region} has no such type"
-        yield Finding(Level.ERROR, subject, text, "take another type, or another region")
+        text = f"{purchase.region} does not offer this type"
+        yield Finding(Level.ERROR, subject, text, "use another type, or another region")
         return
     offered = kind.zones
     if purchase.accelerator and not isinstance(facts.accelerators, Unknown):
@@ -154,7 +154,7 @@ def _zones(subject: str, purchase: Purchase, kind: TypeFacts, offered: frozenset
     here = sorted(it for it in offered if region_of(it) == purchase.region)
     if not here:
         text = f"no zone of {purchase.region} offers {what}"
-        return Finding(Level.ERROR, subject, text, "take another type, or another region")
+        return Finding(Level.ERROR, subject, text, "use another type, or another region")
     if purchase.zone and purchase.zone not in here:
         text = f"{purchase.zone} does not offer {what}; {', '.join(here)} do"
         return Finding(Level.ERROR, subject, text, "name one of those zones, or none")
@@ -187,7 +187,7 @@ def _quota(
 
 
 def _compare(project: str, subject: str, those: list[Purchase], limit: float | None) -> Finding:
-    remedy = f"ask for more at {quota_url(project)}"
+    remedy = f"request an increase at {quota_url(project)}"
     if limit is None:
         text = "Compute Engine does not list it with the region's: it counts a family of GPUs"
         return Finding(Level.WARNING, subject, text, f"look at {quota_url(project)}")
@@ -227,7 +227,7 @@ def _policy_problem(settings: Settings, name: str, policy: Policy) -> tuple[str,
             if has_public and (policy.denies_all or policy.allowed):
                 return "instances get no public address", "set detcloud:privateSubnets: true"
         case "gcp.resourceLocations":
-            return _location_problem(settings, policy), "take a region that it allows"
+            return _location_problem(settings, policy), "use a region that it allows"
         case "gcp.restrictNonCmekServices":
             without_key = sorted(
                 it
@@ -239,7 +239,7 @@ def _policy_problem(settings: Settings, name: str, policy: Policy) -> tuple[str,
         case "iam.disableServiceAccountCreation" if policy.is_enforced:
             return "no service account can be made", ""
         case "run.managed.requireInvokerIam" if policy.is_enforced:
-            return "the API, which knows its callers by their own tokens, lets nobody in", ""
+            return "the API, which knows its callers by their own tokens, would be unreachable", ""
         case "run.allowedIngress" if policy.allowed and "all" not in policy.allowed:
             return "the API cannot be reached from the internet", ""
     return "", ""

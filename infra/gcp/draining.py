@@ -26,7 +26,7 @@ def drain(
         quiet_at = clock.seconds() + _stop_tick(names, api, progress)
         instances = end_until_quiet(names, api, progress, clock, quiet_at)
     except GoogleError as error:
-        raise DrainFailed(f"Google did not take it, try again: {error}") from None
+        raise DrainFailed(f"Google did not accept it, try again: {error}") from None
     progress(f"{instances} instances ended")
     return DrainReport(instances, 0)
 
@@ -108,5 +108,5 @@ def _stop_tick(names: Names, api: GoogleApi, progress: Progress) -> float:
         if error.status != NOT_FOUND:
             raise
         return 0.0
-    progress(f"the function {tick} is stopped: nothing is launched from now on")
+    progress(f"the function {tick} is stopped: nothing will be launched")
     return SIZES["tick"].seconds_max + VISIBLE_SECONDS

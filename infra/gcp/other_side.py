@@ -136,7 +136,8 @@ class GoogleSide:
             yield
         except GoogleError as error:
             raise DrainFailed(
-                f"instances in {self._names.project} may be left: Google did not take it: {error}; "
+                f"instances in {self._names.project} may be left: Google did not accept it: "
+                f"{error}; "
                 "`gcloud auth application-default login` makes credentials; then try again"
             ) from None
 

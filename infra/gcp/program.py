@@ -126,8 +126,8 @@ def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigR
     warning = (
         f"{settings.cluster_config}: pools {', '.join(pools)}: neither "
         "provider.boot_disk_source_image nor task_container_defaults.image is said, so trials run "
-        f"in {DEFAULT_IMAGES.cpu} or {DEFAULT_IMAGES.cuda}, which no registry has; docs/gcp.md "
-        "says how to make one, under The image of trials"
+        f"in {DEFAULT_IMAGES.cpu} or {DEFAULT_IMAGES.cuda}, which are in no registry; docs/gcp.md "
+        "describes how to build one, under The image of trials"
     )
     return ConfigReport(
         ARCHITECTURE, (warning,) if pools else (), needs_archives=not settings.image
@@ -202,7 +202,7 @@ def find_leftovers(team: str, stack_config: Mapping[str, object]) -> list[str]:
         names = _read_settings(team, stack_config).names
         return draining.find_leftovers(names, RestApi(names.project))
     except GoogleError as error:
-        return [f"Google did not say what is left: {error}"]
+        return [f"Google did not return the remaining resources: {error}"]
 
 
 def rollback(
@@ -258,7 +258,7 @@ def _read_cluster_config(path: Path) -> str:
     except OSError as error:
         raise SettingsInvalid([f"{place} cannot be read: {error.strerror}"]) from None
     except UnicodeDecodeError:
-        raise SettingsInvalid([f"{place} is no text in UTF-8"]) from None
+        raise SettingsInvalid([f"{place} is not UTF-8 text"]) from None
     except ConfigInvalid as error:
         lines = [problem.text(str(path)) for problem in error.problems]
         raise SettingsInvalid(lines) from None

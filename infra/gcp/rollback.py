@@ -65,7 +65,7 @@ def move_functions(
     try:
         found = {name: read_revisions(names, api, name) for name in FUNCTIONS}
     except GoogleError as error:
-        raise RollbackFailed(f"nothing was moved, try again: Google said {error}") from None
+        raise RollbackFailed(f"nothing was rolled back, try again: Google said {error}") from None
     target = found[_LAST].deployments[-1] if forward else _deployment_before(found)
     _refuse_incomplete(found, target)
     others = [name for name in FUNCTIONS if name != _LAST]
@@ -139,8 +139,8 @@ def _deployment_before(found: Mapping[str, FunctionRevisions]) -> str:
         return api.deployment
     if not earlier:
         raise RollbackFailed(
-            f"there is no revision before {api.live} of the API, so nothing was moved: deploy the "
-            "release that you want instead"
+            f"there is no revision before {api.live} of the API, so nothing was rolled back: "
+            "deploy the release that you want instead"
         )
     return earlier[-1]
 
@@ -149,8 +149,8 @@ def _refuse_incomplete(found: Mapping[str, FunctionRevisions], target: str) -> N
     lacking = sorted(name for name, it in found.items() if target not in it.by_deployment)
     if lacking:
         raise RollbackFailed(
-            f"{', '.join(lacking)} of the deployment {target} are gone, so nothing was moved: "
-            "deploy the release that you want instead"
+            f"{', '.join(lacking)} of the deployment {target} no longer exist, so nothing was "
+            "rolled back: deploy the release that you want instead"
         )
 
 

@@ -31,7 +31,8 @@ REGIONS_MAX: Final = 16
 LABELS_MAX: Final = 20
 _TEAM: Final = re.compile(r"(?=.{1,20}\Z)[a-z](?:-?[a-z0-9])*")
 _TEAM_EXPECTED: Final = (
-    "1 to 20 small letters, digits and single hyphens, a letter first and no hyphen last"
+    "1 to 20 lowercase letters, digits and single hyphens, starting with a letter and not ending "
+    "with a hyphen"
 )
 _REGION: Final = r"^[a-z]+-[a-z]+[0-9]{1,2}$"
 _RESOURCE_NAME: Final = r"[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?"
@@ -90,7 +91,7 @@ class Settings(BaseModel):
 
     team: str
     project: ProjectId = Field(
-        description="the id of a project: 6 to 30 small letters, digits and hyphens"
+        description="the id of a project: 6 to 30 lowercase letters, digits and hyphens"
     )
     """Another project is not touched, whosever the credentials are."""
     project_number: ProjectNumber = Field(
@@ -169,7 +170,8 @@ class Settings(BaseModel):
     ] = Field(
         default={},
         description=(
-            f"a map of at most {LABELS_MAX} labels: small letters, digits, _ and -, and keys that "
+            f"a map of at most {LABELS_MAX} labels: lowercase letters, digits, _ and -, and "
+            "keys that "
             "begin with a letter and not with detcloud-"
         ),
     )
@@ -258,20 +260,23 @@ def _find_inconsistencies(settings: Settings) -> list[str]:
     """Return the problems of settings that are right by themselves and wrong together."""
     found = find_side_problems(settings.other_clouds, launcher_of(settings.names))
     if settings.network is not None and settings.regions:
-        found.append("detcloud:regions is for the stack's own network: leave out it or network")
+        found.append("detcloud:regions is for the stack's own network: remove it or network")
     if settings.network is not None and settings.private_subnets:
         found.append(
-            "detcloud:privateSubnets is for the stack's own network: leave it out; instances in a "
-            "given one have no public address unless provider.network_interface names it"
+            "detcloud:privateSubnets is for the stack's own network: leave it out; instances in "
+            "an existing network have no public address unless provider.network_interface names it"
         )
     if settings.monthly_budget and not settings.alarm_email:
-        found.append("detcloud:alarmEmail is missing: a budget needs somebody who is told")
+        found.append("detcloud:alarmEmail is missing: a budget needs an address to notify")
     if bool(settings.monthly_budget) != bool(settings.billing_account):
         found.append(
-            "detcloud:monthlyBudget and detcloud:billingAccount belong together: say both or none"
+            "detcloud:monthlyBudget and detcloud:billingAccount must be set together: set "
+            "both or neither"
         )
     if bool(settings.image) != bool(settings.suggest_image):
-        found.append("detcloud:image and detcloud:suggestImage belong together: say both or none")
+        found.append(
+            "detcloud:image and detcloud:suggestImage must be set together: set both or neither"
+        )
     place = f"/locations/{settings.region}/"
     if settings.kms_key and place not in settings.kms_key:
         found.append(

@@ -72,7 +72,7 @@ def check_lines(trust: Trust) -> Iterator[str]:
     names, account = trust.names, trust.launcher.account
     taken = (
         f"{names.project} has a cluster {names.cluster} of its own, which would end the instances "
-        "of this one: take another project"
+        "of this one: use another project"
     )
     described = gcloud("firestore", "databases", "describe", f"--database={names.database}")
     yield f"if {described} > /dev/null 2>&1; then echo {shlex.quote(taken)} >&2; exit 1; fi"

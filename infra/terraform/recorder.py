@@ -116,7 +116,7 @@ class _MakerMocks(mocks.Mocks):
         self.after: tuple[tuple[str, str], ...] = ()
 
     def call(self, args: mocks.MockCallArgs) -> Any:
-        raise ValueError(f"{args.token} asks a cloud, and there is none that could be asked")
+        raise ValueError(f"{args.token} queries a cloud, which is not possible in an export")
 
     def new_resource(self, args: mocks.MockResourceArgs) -> tuple[str | None, dict[Any, Any]]:
         inputs = _restore_values(args.inputs)

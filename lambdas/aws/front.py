@@ -8,7 +8,7 @@ from typing import Any
 
 # As of infra/aws/front.py.
 ORIGIN_HEADER = "x-detcloud-origin"
-_TEXT = "call the cluster at its own address, which `detcloud deploy` printed"
+_TEXT = "use the cluster's own address, which `detcloud deploy` printed"
 REFUSAL = {
     "statusCode": 403,
     "headers": {"content-type": "application/json"},

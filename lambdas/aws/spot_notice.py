@@ -26,7 +26,7 @@ def handler(event: Any, context: Any) -> Any:
     # no row says: the tick compares it with what EC2 lists, also of what is launched until its end.
     is_block = what == BLOCK_ENDS
     if not is_block and not has_instance(table, notice.instance):
-        telemetry.log_line("warned of an instance that is not in the books", what=what)
+        telemetry.log_line("notice for an unknown instance", what=what)
         return
     is_news = record_notice(table, notice, now_ms())
     instance = "those in a capacity block" if is_block else notice.instance

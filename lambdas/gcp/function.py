@@ -81,7 +81,7 @@ class Function:
 
     def _answer(self, call: Call) -> int:
         if self._turn is not None and not self._turn.acquire(blocking=False):
-            self._telemetry.log_line("at work already")
+            self._telemetry.log_line("already running")
             return DONE
         try:
             return self._handler(call)

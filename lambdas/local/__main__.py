@@ -43,7 +43,7 @@ def _options() -> argparse.Namespace:
         prog="python -m lambdas.local", description="Run a cluster on this machine."
     )
     parser.add_argument("--home", type=Path, required=True, help="the cluster's data folder")
-    parser.add_argument("--slots", type=int, help="CPU slots instead of the devices found")
+    parser.add_argument("--slots", type=int, help="use CPU slots instead of the detected devices")
     parser.add_argument("--port", type=int, help="where to listen; by default a free port")
     parser.add_argument("--config", type=Path, help="a cluster configuration to begin with")
     return parser.parse_args()

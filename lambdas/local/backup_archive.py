@@ -80,7 +80,9 @@ def write_backup(
     if archive.exists():
         raise FileExistsError(f"{archive} exists already; give another name")
     if not home.state.is_file():
-        raise FileNotFoundError(f"no cluster has run in {home.folder}: there is nothing to back up")
+        raise FileNotFoundError(
+            f"no cluster ever ran in {home.folder}: there is nothing to back up"
+        )
     folders = FOLDERS if with_checkpoints else FOLDERS[:1]
     partial = archive.with_name(f".{archive.name}.partial")
     partial.unlink(missing_ok=True)
@@ -119,7 +121,7 @@ def read_description(archive: Path) -> BackupDescription:
     for file in read_files(archive):
         if file.name == DESCRIPTION:
             return _parse_description(file)
-    raise BackupInvalid(f"{archive} is no backup of a cluster: it has no {DESCRIPTION}")
+    raise BackupInvalid(f"{archive} is not a backup of a cluster: it has no {DESCRIPTION}")
 
 
 def read_files(archive: Path) -> Iterator[ArchivedFile]:
@@ -131,12 +133,14 @@ def read_files(archive: Path) -> Iterator[ArchivedFile]:
         with tarfile.open(archive, mode="r:") as tar:
             for member in tar:
                 if not member.isreg() or not _is_expected(member.name):
-                    raise BackupInvalid(f"{archive} is no backup: it has the entry {member.name!r}")
+                    raise BackupInvalid(
+                        f"{archive} is not a backup: it has the entry {member.name!r}"
+                    )
                 content = tar.extractfile(member)
                 assert content is not None
                 yield ArchivedFile(member.name, member.size, content)
     except (tarfile.TarError, EOFError) as error:
-        raise BackupInvalid(f"{archive} is no backup, or is damaged: {error}") from None
+        raise BackupInvalid(f"{archive} is not a backup, or is damaged: {error}") from None
 
 
 def _is_expected(name: str) -> bool:
@@ -161,7 +165,7 @@ def _parse_description(file: ArchivedFile) -> BackupDescription:
         raise BackupInvalid(f"{DESCRIPTION} of the backup cannot be read: {error!r}") from None
     if found.format != FORMAT:
         text = f"the backup has format {found.format}, made by detcloud {found.version}"
-        raise BackupInvalid(f"{text}; this one reads format {FORMAT}")
+        raise BackupInvalid(f"{text}; this version reads format {FORMAT}")
     return found
 
 

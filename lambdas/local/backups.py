@@ -93,7 +93,7 @@ def _options() -> argparse.Namespace:
     restore = commands.add_parser("restore", help="restore a backup; no server may run")
     restore.set_defaults(handler=_restore)
     for command in (backup, restore):
-        command.add_argument("archive", help="the file of the backup")
+        command.add_argument("archive", help="the backup file")
     return parser.parse_args()
 
 

@@ -80,13 +80,14 @@ def _check_state_is_latest(mark: StateMark, engine: Engine) -> None:
     if mark.is_older_copy():
         report = begin_incarnation(engine)
         log.warning(
-            "state.db is an older copy of this cluster's state: its trials begin again from their"
-            " latest checkpoints, and the next ids are %s (`detcloud restore` skips none)",
+            "state.db is an older copy of this cluster's state: its trials restart "
+            "from their latest checkpoints, and the next ids are %s (`detcloud restore` "
+            "skips none)",
             dict(report.next_ids),
         )
     elif mark.is_other_cluster():
         begin_incarnation(engine, {})
-        log.warning("state.db is another cluster's than before: its trials begin again")
+        log.warning("state.db belongs to another cluster than before: its trials restart")
     mark.advance()
 
 

@@ -88,8 +88,11 @@ def open_listener(port: int | None, former_url: str) -> socket.socket:
     try:
         return _bind_listener(candidates[-1])
     except (OSError, OverflowError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no number of a port"
-        text = f"port {port} cannot be had: {why}; without --port a free one is taken"
+        why = error.strerror if isinstance(error, OSError) else "it is not a port number"
+        text = (
+            f"port {port} is not available: {why}; choose another port, or leave out --port to "
+            "use a free one"
+        )
         raise OSError(text) if port is not None else error from None
 
 

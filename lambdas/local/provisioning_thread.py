@@ -41,9 +41,9 @@ class ProvisioningThread:
             try:
                 self._provision(looks)
             except (TableError, PoolsFailed) as error:
-                log.warning("not all was provisioned: %s", error)
+                log.warning("provisioning was incomplete: %s", error)
             except Exception:
-                log.exception("the provisioning failed")
+                log.exception("provisioning failed")
 
     def _provision(self, looks: int) -> None:
         self._provisioner.reconciler.reconcile_pools(self._stopped.is_set)

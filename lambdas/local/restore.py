@@ -96,7 +96,7 @@ def _restart(home: HomeFolder, staged: Path) -> RestartReport:
     with closing(SqliteTable(staged)) as table:
         cluster_id = read_cluster_id(table)
         if cluster_id is None:
-            raise BackupInvalid("the backup is damaged: its state is no cluster's")
+            raise BackupInvalid("the backup is damaged: its state is not that of a cluster")
         report = begin_incarnation(Engine(table, now_ms), _read_given_ids(home, cluster_id))
         StateMark(home, table, cluster_id).advance()
     return report

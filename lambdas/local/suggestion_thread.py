@@ -42,10 +42,10 @@ class SuggestionThread:
             try:
                 has_more = self._suggester.suggest_all()
             except TableError as error:
-                log.warning("no suggestions now: %s", error)
+                log.warning("no suggestions available now: %s", error)
                 has_more = False
             except Exception:
-                log.exception("the suggestions failed")
+                log.exception("computing suggestions failed")
                 has_more = False
             if not has_more:
                 self._woken.wait(LOOK_SECONDS)

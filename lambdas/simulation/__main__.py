@@ -68,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--hours", type=float, default=WorldSize().hours, help="of faults, at most")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--output", type=Path, help="keep outcomes here, and go on from them")
-    parser.add_argument("--json", action="store_true", help="as it is printed anyway")
+    parser.add_argument("--json", action="store_true", help="print JSON, which is the default")
     return parser
 
 

@@ -87,7 +87,7 @@ class FaultyTable(TableDecorator):
         if faults.draw_fault("crashes", rates.crashes / 2):
             self._crash("after a commit")
         if faults.draw_fault("throttling", rates.throttling / 2):
-            raise Unavailable("the answer to the commit was lost")
+            raise Unavailable("the response to the commit was lost")
         if faults.draw_fault("duplicates", rates.duplicates):
             self.table.commit(writes)
 

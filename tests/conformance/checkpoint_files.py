@@ -81,7 +81,7 @@ class CheckpointFilesContract:
     def test_parts_that_lead_elsewhere_are_refused(
         self, files: CheckpointFiles, store: CheckpointStore, parts: tuple[str, ...]
     ) -> None:
-        with pytest.raises(ValueError, match="names no folder"):
+        with pytest.raises(ValueError, match="is not the folder"):
             list(files.remove_folder(parts))
         assert store.list("3") == {KEY: 3}
 

@@ -27,7 +27,10 @@ def test_a_restored_cluster_trains_on_and_counts_nothing_twice(
     assert "stop it first, with `detcloud down`" in laptop.run("restore", archive, code=1).stderr
     # As after a crash: the agent still has directories of what ran.
     laptop.run("down")
-    assert "without a terminal it needs --yes" in laptop.run("restore", archive, code=1).stderr
+    assert (
+        "confirm with --yes, since there is no terminal"
+        in laptop.run("restore", archive, code=1).stderr
+    )
     assert laptop.json("restore", archive, "--yes")["experiments"] == 1
     laptop.run("up", "--slots", 1)
     [restored] = laptop.json("list")

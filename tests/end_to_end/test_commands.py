@@ -156,7 +156,7 @@ def test_up_is_idempotent_and_down_leaves_nothing(laptop: Laptop, tmp_path: Path
     assert first == f"the local cluster is up at {url} (pid {pid}, data in {laptop.home})"
     assert f"{url}/ui/#/sign-in/dct_" in page
     again = laptop.run("up")
-    assert again.stdout == f"the local cluster runs already at {url} (pid {pid})\n"
+    assert again.stdout == f"the local cluster is already running at {url} (pid {pid})\n"
     with laptop.cluster() as cluster:
         wait_until(lambda: cluster.overview()["resource_pools"][0]["slots"] == 3)
     assert laptop.json("status")["resource_pools"][0]["slots"] == 3

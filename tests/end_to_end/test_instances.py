@@ -93,7 +93,7 @@ def test_an_instance_that_is_killed_is_replaced_and_its_trial_goes_on(
     # Nothing of it is left to run beside its successor.
     assert not any(map(is_alive, trial))
     assert laptop.run("wait", 1).stdout == "experiment 1 ended: COMPLETED\n"
-    assert "the cloud ended it" in end_reasons(laptop)
+    assert "the cloud terminated it" in end_reasons(laptop)
     assert [one["restarts"] for one in laptop.json("trial", "list", 1)] == [0, 0]
 
 

@@ -371,11 +371,11 @@ def test_a_fork_is_checked_as_it_is_written(laptop: Laptop, browser: Browser) ->
 
 def test_a_cluster_that_fails_or_is_gone_is_told_and_tried_again(browser: Browser) -> None:
     window = browser.window
-    answer = '{"error": {"code": "internal", "message": "something broke here", "details": []}}'
+    answer = '{"error": {"code": "internal", "message": "internal error", "details": []}}'
     window.route("**/api/v1/experiments*", lambda route: route.fulfill(status=500, body=answer))
     browser.go("templates", "Templates")
     browser.go("experiments", "Experiments")
-    browser.wait_for_text("something broke here")
+    browser.wait_for_text("internal error")
     window.unroute("**/api/v1/experiments*")
     browser.press("Try again")
     window.get_by_role("table", name="experiments").wait_for()

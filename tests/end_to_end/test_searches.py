@@ -107,7 +107,7 @@ def test_a_halving_paused_within_a_rung_goes_on_where_it_was(
     laptop.run("activate", 1)
     assert laptop.run("wait", 1).stdout.split()[-1] == "COMPLETED"
     _check(_trials(laptop))
-    assert laptop.run("replay", 1).stdout.endswith("all as recorded\n")
+    assert laptop.run("replay", 1).stdout.endswith("all match the recorded state\n")
 
 
 def test_a_promotion_survives_the_server(laptop: Laptop, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_population_replaces_its_worst_by_copies_of_its_best(
         # Its weights were there, and its count began anew; it may train on without a stop.
         log = laptop.run("trial", "logs", copy["id"]).stdout
         assert log.index("starts at 0") < log.index("stops at")
-    assert laptop.run("replay", 1).stdout.endswith("all as recorded\n")
+    assert laptop.run("replay", 1).stdout.endswith("all match the recorded state\n")
     # The checkpoints that copies began with go with the experiment, and not before.
     laptop.run("experiment", "delete", 1, "--yes")
     with laptop.cluster() as cluster:
@@ -208,7 +208,7 @@ def test_trials_measured_by_time_train_until_they_are_stopped(
     # Stopped at 1, 2 or 4 of its seconds, each of which is 4 batches, and a little later.
     assert all(trial["steps_completed"] >= 4 for trial in trials)
     assert max(trial["steps_completed"] for trial in trials) >= 16
-    assert laptop.run("replay", 1).stdout.endswith("all as recorded\n")
+    assert laptop.run("replay", 1).stdout.endswith("all match the recorded state\n")
 
 
 def test_a_missing_time_metric_ends_the_search_and_is_named(laptop: Laptop, tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_suggestions_survive_a_pause_and_the_server(laptop: Laptop, tmp_path: Pa
     # others were suggested, whatever was asked for when the server died.
     assert 5 <= len(came) <= 6
     assert came == list(range(len(came)))
-    assert laptop.run("replay", 1).stdout.endswith("all as recorded\n")
+    assert laptop.run("replay", 1).stdout.endswith("all match the recorded state\n")
 
 
 def _trials(laptop: Laptop) -> list[dict[str, Any]]:

@@ -74,7 +74,7 @@ def test_downloads_that_nobody_reads_take_no_more_than_their_share(
         wait_until(lambda: bounds.counts["logs/large"] == 3)
         refused = live.send(download, then_close=False)
         assert statuses(refused) == [429]
-        assert b"wait until one has ended" in refused
+        assert b"wait until one has finished" in refused
         # The others go on, and so do agents where nobody else may any more.
         assert statuses(live.ask("GET /experiments", TOKEN)) == [200]
         monkeypatch.setattr(bounds, "others_max", 3)

@@ -102,7 +102,7 @@ def _nothing_happens(once: Transport, running: Experiment, model: Path) -> None:
             with pytest.raises(ApiError) as caught:
                 once.request("POST", f"/api/v1{path}", content)
             assert (caught.value.status, caught.value.code) == (503, "unavailable")
-            assert "the state table cannot be used now" in str(caught.value)
+            assert "the state table is unavailable now" in str(caught.value)
     assert once.request("GET", f"/api/v1/experiments/{running.id}")["state"] == "ACTIVE"
     assert len(once.request("GET", "/api/v1/experiments")["items"]) == 1
     offer = once.request("POST", "/api/v1/model-code", {"sha256": "1" * 64, "size": 20})

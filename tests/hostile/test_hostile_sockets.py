@@ -219,7 +219,7 @@ def test_a_body_that_comes_slowly_is_refused(live: Live) -> None:
     content, _ = send_slowly(live, head.encode())
     # Not the fault of what it holds: an agent would send that no more.
     assert statuses(content)[:1] == [503]
-    assert b"the body came too slowly" in content
+    assert b"the body arrived too slowly" in content
 
 
 @pytest.mark.usefixtures("hasty")

@@ -304,7 +304,7 @@ def test_an_engine_that_is_away_changes_nothing(
     node.watch(trial, lambda: report_lines(trial))
     engine_socket.unlink()
     node.watch(trial, lambda: said)
-    assert "could not be looked after, trying again: the container engine at" in said[0]
+    assert "could not be monitored, trying again: the container engine at" in said[0]
     trial.apply_directives({"revision": 2, "length": 4, "closed": True, "preempt": {"reason": "x"}})
     wait_until(lambda: (trial.directory.agent / "container/exit.json").exists())
     node.watch(trial, lambda: True)

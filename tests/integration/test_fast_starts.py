@@ -358,10 +358,10 @@ def test_a_template_that_hangs_is_given_up_and_nothing_runs_twice(
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
-        ("exit 3", "the template ended"),
+        ("exit 3", "the template process ended"),
         ("echo no such module >&2; exit 1", "no such module"),
         ("printf nonsense >&\"$3\"; sleep 60", "answered with b'nonsense'"),
-        ("printf '{}' >&\"$3\"; sleep 60", "did not say that it is ready"),
+        ("printf '{}' >&\"$3\"; sleep 60", "did not become ready"),
         ("printf '{\"modules\": []}' >&\"$3\"; cat <&\"$3\" >&2", "timed out"),
         ("printf '{\"modules\": []}' >&\"$3\"; printf '{\"supervisor\": true}' >&\"$3\"; sleep 60",
          "answered with True"),

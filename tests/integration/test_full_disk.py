@@ -168,7 +168,7 @@ def test_an_agent_says_once_that_it_lacks_room_and_when_it_has_it_again(
         def is_trouble_said() -> bool:
             nonlocal said
             said += pipe.read(65536) or b""
-            return b"4.1 could not be looked after" in said
+            return b"4.1 could not be monitored" in said
 
         wait_until(is_trouble_said)
         # It tries again each second.
@@ -180,5 +180,5 @@ def test_an_agent_says_once_that_it_lacks_room_and_when_it_has_it_again(
         said += pipe.read() or b""
     lines = [line for line in said.decode().splitlines() if "4.1" in line]
     assert len(lines) == 2, lines
-    assert "4.1 could not be looked after, trying again: [Errno 27] File too large" in lines[0]
-    assert lines[1].endswith("4.1 is looked after again")
+    assert "4.1 could not be monitored, trying again: [Errno 27] File too large" in lines[0]
+    assert lines[1].endswith("4.1 is monitored again")

@@ -91,7 +91,7 @@ def test_a_trial_has_saved_its_work_before_a_spot_instance_ends(
     machine.set_preempted()
     exited = wait_until(lambda: cluster.exit_record("4.1"), PROCESS_SECONDS_MAX)
     assert exited is not None
-    assert exited["notice"] == "Compute Engine takes this spot instance away (preempted)"
+    assert exited["notice"] == "Compute Engine is preempting this spot instance"
     saved = [it for it in cluster.lines("4.1") if it["kind"] == "checkpoint"]
     assert len(saved) == 1, cluster.log
     # The thirty seconds that such a notice has.

@@ -75,14 +75,14 @@ os.symlink({target!r}, f"{{home}}/out")
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("""b'{"kind": "metrics", "metrics": {"loss": NaN}}'""", "NaN is no JSON value"),
+        ("""b'{"kind": "metrics", "metrics": {"loss": NaN}}'""", "NaN is not a JSON value"),
         ("""b'{"kind": "metrics", "metrics": {"loss": -Infinity}}'""", "-Infinity is no JSON"),
         ("""b'{"kind": "progress", "value": '""", "it is not JSON"),
         ("bytes([255, 254, 0])", "it is not JSON"),
         ("""b'"a string"'""", "it is not a JSON object"),
         ("b'[]'", "it is not a JSON object"),
-        ("b'[' * 100_000", "nested more than 64 deep"),
-        ("""b'{"a":' * 200 + b'"NaN"' + b'}' * 200""", "nested more than 64 deep"),
+        ("b'[' * 100_000", "nested more than 64 levels deep"),
+        ("""b'{"a":' * 200 + b'"NaN"' + b'}' * 200""", "nested more than 64 levels deep"),
         ("""b'{"a": "\\\\ud83d"}'""", "half a surrogate pair"),
         ("""b'{"a": ' + b'9' * 10_000 + b'}'""", "it is not JSON"),
         ("""b'{"a": "' + b'x' * 300_000 + b'"}'""", "the limit is 262144"),

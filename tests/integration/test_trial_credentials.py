@@ -112,7 +112,7 @@ def test_variables_of_the_code_are_no_keys_of_checkpoints(
     for name, value in users_variables(data, tmp_path).items():
         monkeypatch.setenv(name, value)
     keyless = replace(checkpoints, access_key=None, secret_key=None)
-    with pytest.raises(StorageError, match="give access_key and secret_key in checkpoint_storage"):
+    with pytest.raises(StorageError, match="set access_key and secret_key in checkpoint_storage"):
         build_store(storage(keyless))
 
 

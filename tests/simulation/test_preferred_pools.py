@@ -81,7 +81,7 @@ def test_a_job_whose_first_pool_gets_no_instance_runs_in_the_second(cluster: Clu
     # It did not wait for the patience, since nothing could come.
     moves = cluster.checker.actor_state(EXPERIMENT).pool_moves
     assert moves.moved_ms - submitted_ms < PATIENCE_MS
-    assert moves.reason.startswith(f"pool {FIRST} gets no instances: each offering lacks capacity")
+    assert moves.reason.startswith(f"pool {FIRST} gets no instances: no offering has capacity")
     assert cloud.machines == {}
 
 

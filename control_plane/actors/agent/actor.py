@@ -172,7 +172,7 @@ def _apply_command(
     if after == state.availability:
         return state
     if state.lost and isinstance(message, AgentDisableRequested):
-        text = f"agent {state.agent} is lost: wait until it has come back, then disable it"
+        text = f"agent {state.agent} is lost: wait until it reconnects, then disable it"
         raise CommandRefused("conflict", text)
     context.add_reason(_render_availability(after))
     if not state.lost:

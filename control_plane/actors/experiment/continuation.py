@@ -81,13 +81,19 @@ def continue_experiment(
 def _check_continuable(state: ExperimentState) -> None:
     name = f"experiment {state.experiment_id}"
     if state.status not in _ENDED:
-        text = f"{name} is {state.status}: only one that is COMPLETED, CANCELED or ERROR can go on"
+        text = (
+            f"{name} is {state.status}: only an experiment in state COMPLETED, CANCELED or ERROR "
+            "can be continued"
+        )
         raise CommandRefused("conflict", text)
     if state.archived:
         raise CommandRefused("conflict", f"{name} is archived; unarchive it first")
     if state.searcher not in CONTINUABLE:
         known = ", ".join(CONTINUABLE)
-        text = f"{name} is a search by {state.searcher}, which cannot go on; these can: {known}"
+        text = (
+            f"{name} is a search by {state.searcher}, which cannot be continued; these searchers "
+            f"can: {known}"
+        )
         raise CommandRefused("conflict", text)
 
 
@@ -129,7 +135,10 @@ def _exit_reason(summary: TrialSummary, tally: Tally) -> ExitReason | None:
 
 
 def _nothing_left_error(state: ExperimentState) -> CommandRefused:
-    text = f"all trials of experiment {state.experiment_id} completed: nothing is left to go on"
+    text = (
+        f"all trials of experiment {state.experiment_id} completed: there is nothing left to "
+        "continue"
+    )
     if state.searcher == "single":
-        text += "; give it a greater length with searcher.max_length or searcher.max_steps"
+        text += "; increase searcher.max_length or searcher.max_steps"
     return CommandRefused("conflict", text)

@@ -13,7 +13,7 @@ def custom_state(state: ExperimentState) -> CustomState:
     what = "a test run" if state.searcher == "custom" else f"a search by {state.searcher}"
     raise CommandRefused(
         "conflict",
-        f"experiment {state.experiment_id} is {what}: no search method of yours drives it",
+        f"experiment {state.experiment_id} is {what}: it is not driven by a search method of yours",
     )
 
 

@@ -35,8 +35,8 @@ def begin_deletion(state: ExperimentState, context: StepContext) -> ExperimentSt
     if not state.status.is_final:
         raise CommandRefused(
             "conflict",
-            f"experiment {state.experiment_id} is {state.status}: only one that has ended can be"
-            " deleted; cancel or kill it first",
+            f"experiment {state.experiment_id} is {state.status}: only an experiment that has "
+            "ended can be deleted; cancel or kill it first",
         )
     context.add_reason(f"{state.status} to {Status.DELETING}")
     state = evolve(state, status=Status.DELETING, message="")

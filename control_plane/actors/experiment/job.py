@@ -83,7 +83,7 @@ def move_to_pool(
     if not message.pool:
         raise CommandRefused("invalid", "resource pool must be set")
     if message.pool == state.pool:
-        raise CommandRefused("conflict", "resource pool is unchanged")
+        raise CommandRefused("conflict", "the job is already in that resource pool")
     if state.pool_moves is not None:
         state = evolve(state, pool_moves=replace(state.pool_moves, is_over=True))
     return _change_pool(state, TrialMoved(message.pool), context)

@@ -78,8 +78,8 @@ def set_archived(state: ExperimentState, archived: bool, context: StepContext) -
         verb = "archived" if archived else "unarchived"
         raise CommandRefused(
             "conflict",
-            f"experiment {state.experiment_id} is {state.status}: only one that is COMPLETED,"
-            f" CANCELED or ERROR can be {verb}",
+            f"experiment {state.experiment_id} is {state.status}: only an experiment in state "
+            f"COMPLETED, CANCELED or ERROR can be {verb}",
         )
     if state.archived is archived:
         return state

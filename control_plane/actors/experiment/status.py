@@ -41,7 +41,7 @@ def finish_if_no_trial_open(state: ExperimentState, context: StepContext) -> Exp
     final = _FINAL.get(state.status)
     if final is None or state.trials_open:
         return state
-    context.add_reason(f"{state.status} to {final}: no trial is left")
+    context.add_reason(f"{state.status} to {final}: no trials left")
     progress = 1.0 if final is Status.COMPLETED else state.progress
     if definition_of(context).rules.progress_cleared:
         progress = None

@@ -69,7 +69,7 @@ def storage_credentials(
     check_own(agent_id, caller)
     issuer = services.credential_issuer
     if issuer is None:
-        raise RequestError(Code.NOT_FOUND, "this cluster gives out no keys for storage")
+        raise RequestError(Code.NOT_FOUND, "this cluster issues no storage credentials")
     running = _running_trial(services, agent_id, body)
     access = allowed_access(running, body.allocation, services.checkpoints, issuer)
     with _cloud_may_not_answer():
@@ -86,7 +86,9 @@ def data_credentials(
     check_own(agent_id, caller)
     grants, running = _grants(services), _running_trial(services, agent_id, body)
     if not grants.gives_data_keys(running.pool):
-        raise RequestError(Code.NOT_FOUND, f"no keys are given out in pool {running.pool}")
+        raise RequestError(
+            Code.NOT_FOUND, f"no storage credentials are issued in pool {running.pool}"
+        )
     with _cloud_may_not_answer():
         keys = grants.issue_data_keys(f"trial-{body.allocation}", running.pool)
     return CredentialsAnswer(**asdict(keys))
@@ -104,7 +106,7 @@ def registry_credentials(
         text = f"the trial of {body.allocation} does not run in {body.image}"
         raise RequestError(Code.FORBIDDEN, text)
     if not grants.gives_login(body.image):
-        raise RequestError(Code.NOT_FOUND, f"no login is given out for {body.image}")
+        raise RequestError(Code.NOT_FOUND, f"no registry login is issued for {body.image}")
     with _cloud_may_not_answer():
         login = grants.issue_login(f"pull-{body.allocation}", body.image)
     return LoginAnswer(**asdict(login))
@@ -121,7 +123,7 @@ def _cloud_may_not_answer() -> Iterator[None]:
 
 def _grants(services: Services) -> TrialGrants:
     if services.trial_grants is None:
-        raise RequestError(Code.NOT_FOUND, "this cluster gives trials access to nothing else")
+        raise RequestError(Code.NOT_FOUND, "this cluster gives trials no other credentials")
     return services.trial_grants
 
 

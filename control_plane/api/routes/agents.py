@@ -146,7 +146,9 @@ async def sync(
 def check_own(agent_id: str, caller: Principal) -> None:
     """Refuse the token of another agent."""
     if caller.subject != agent_id:
-        raise RequestError(Code.FORBIDDEN, "an agent's token is good for its own routes only")
+        raise RequestError(
+            Code.FORBIDDEN, "an agent's token works only for that agent's own routes"
+        )
 
 
 def _take_call(services: Services, agent_id: str, body: SyncBody) -> AgentAnswer:

@@ -182,7 +182,7 @@ async def store_content(
         source = Path(folder) / "content"
         received, _ = await receive_file(request, source)
         if received != sha256:
-            raise invalid("", "the body's SHA-256 is not the one that was named; send it again")
+            raise invalid("", "the body's SHA-256 differs from the one declared; send it again")
         await to_thread.run_sync(store_upload_file, services, upload, path, source)
     return Response(status_code=204)
 

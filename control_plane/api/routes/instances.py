@@ -144,7 +144,7 @@ def _check_booting(services: Services, instance_id: str, pool: str, proof: Proof
     """
     _check_signer(services, instance_id, pool, proof)
     if not is_booting_instance(services.table, pool, instance_id):
-        text = f"pool {pool} has no instance {instance_id} that boots"
+        text = f"pool {pool} has no instance {instance_id} that is booting"
         raise RequestError(Code.NOT_FOUND, text)
 
 
@@ -154,7 +154,7 @@ def _check_signer(services: Services, instance_id: str, pool: str, proof: Proof)
     """
     verifier = services.find_verifier(launched_provider_type(services.table, pool))
     if verifier is None:
-        text = f"pool {pool} has no instances that prove who they are"
+        text = f"pool {pool} has no instances that prove their identity"
         raise RequestError(Code.NOT_FOUND, text)
     try:
         signer = verifier.verify_proof(proof)
@@ -166,7 +166,7 @@ def _check_signer(services: Services, instance_id: str, pool: str, proof: Proof)
         text = f"{verifier.cloud} does not answer: {error}"
         raise RequestError(Code.UNAVAILABLE, text) from None
     if signer != instance_id:
-        raise RequestError(Code.FORBIDDEN, f"the signature is not one of {instance_id}")
+        raise RequestError(Code.FORBIDDEN, f"the signature is not from {instance_id}")
 
 
 def _body_error(error: ValidationError) -> RequestValidationError:

@@ -77,7 +77,7 @@ def read_logs(
 ) -> Log:
     """Read a log from byte `after` on, or its last `tail_bytes`."""
     if after is not None and tail_bytes is not None:
-        raise invalid("tail_bytes", "must not be given beside after", "keep one of them")
+        raise invalid("tail_bytes", "must not be used together with after", "remove all but one")
     # The state is read first: once a trial has ended, its log is complete.
     state = trials.get_trial(services, trial_id)
     ended = state.status.is_final

@@ -66,7 +66,7 @@ def offer_model_code(offer: OfferBody, services: ServicesParameter) -> OfferAnsw
         raise RequestError(
             Code.TOO_LARGE,
             f"the archive has {offer.size} bytes, the limit is {ARCHIVE_BYTES_MAX}; "
-            "leave data and outputs out with a .detignore file",
+            "exclude data and outputs with a .detignore file",
         )
     key = model_code_key(offer.sha256)
     if services.objects.size(key) is not None:
@@ -99,7 +99,7 @@ async def put_model_code(
         path = Path(folder) / "code"
         digest, _ = await receive_file(request, path)
         if digest != sha256:
-            raise invalid("", "the body's SHA-256 is not the one in the path; send it again")
+            raise invalid("", "the body's SHA-256 differs from the one in the path; send it again")
         await to_thread.run_sync(
             check_and_store,
             path,

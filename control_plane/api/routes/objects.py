@@ -57,6 +57,6 @@ async def _receive(request: Request, grant: Grant, path: Path) -> None:
     """Write the body to `path`, and check that it is the one that was signed."""
     digest, size = await receive_file(request, path)
     if size != grant.size:
-        raise invalid("", f"the body has {size} bytes, {grant.size} were signed")
+        raise invalid("", f"the body has {size} bytes, but {grant.size} were signed")
     if digest != grant.sha256:
-        raise invalid("", "the body's SHA-256 is not the one that was signed; send it again")
+        raise invalid("", "the body's SHA-256 differs from the one signed; send it again")

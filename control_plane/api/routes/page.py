@@ -41,7 +41,7 @@ def list_files() -> JSONResponse:
 def get_file(path: str, request: Request) -> Response:
     file = _files.find(path or ENTRY, request.headers.get("accept-encoding", ""))
     if file is None:
-        raise RequestError(Code.NOT_FOUND, "the page has no such file")
+        raise RequestError(Code.NOT_FOUND, "the web page has no such file")
     headers = {
         "Cache-Control": file.cache_control,
         "Content-Security-Policy": _OWN_POLICY,

@@ -107,7 +107,7 @@ def end(services: ServicesParameter, request: Request) -> Response:
     """End the session that the request is of; a token is revoked instead."""
     token = request_token(request, services.cluster_id)
     if not is_session_token(token):
-        text = "this request is of no session; DELETE /tokens/{id} revokes a token"
+        text = "this request belongs to no session; DELETE /tokens/{id} revokes a token"
         raise RequestError(Code.NOT_FOUND, text)
     end_session(services.table, token)
     response = Response(status_code=204)

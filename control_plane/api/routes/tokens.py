@@ -108,7 +108,9 @@ def create(
         record = load_record(services.table, minted.id)
         token = decrypt_token(minted, record, bearer)
         if token is None:
-            text = f"token {record.id} was made with another token of yours, and shown only there"
+            text = (
+                f"token {record.id} was created with another of your tokens and was shown only then"
+            )
             raise RequestError(Code.CONFLICT, text)
         return NewToken(**_fields(record, _is_ended(services, record)), token=token)
 

@@ -42,7 +42,11 @@ class Azure(CheckpointStorage):
     def _check_alone(cls, value: Any, info: ValidationInfo) -> Any:
         connected = info.data.get("connection_string", "refused") is not None
         if value is not None and connected:
-            refuse("must not be given beside connection_string", "keep one of them", shown=False)
+            refuse(
+                "must not be used together with connection_string",
+                "remove all but one",
+                shown=False,
+            )
         if value is None and not connected and info.field_name == "account_url":
             refuse("is required unless connection_string is given")
         return value
@@ -51,7 +55,7 @@ class Azure(CheckpointStorage):
     @classmethod
     def _check_url(cls, url: str | None) -> str | None:
         if url is not None and "?" in url:
-            refuse("must have no '?'", "a signature belongs into credential", shown=False)
+            refuse("must have no '?'", "put the signature into credential", shown=False)
         return url
 
     @field_validator("credential")
@@ -60,7 +64,7 @@ class Azure(CheckpointStorage):
         # Somebody else's server would be shown who the cluster is.
         url = info.data.get("account_url")
         if value is None and url is not None and not is_azures_own(url):
-            refuse("is required for another account_url than Azure's own")
+            refuse("is required for an account_url that is not Azure's own")
         return value
 
 

@@ -49,7 +49,7 @@ class S3(CheckpointStorage):
     @classmethod
     def _check_pair(cls, value: Secret | None, info: ValidationInfo) -> Secret | None:
         if (value is None) != (info.data.get("access_key") is None):
-            refuse("must be given together with access_key", "give both or neither", shown=False)
+            refuse("must be set together with access_key", "set both or neither", shown=False)
         return value
 
 
@@ -99,7 +99,7 @@ def _find_credential_problem(options: S3) -> Finding | None:
     if options.access_key is not None or not options.endpoint_url:
         return None
     # Somebody else's server would be shown what the cluster's own credentials sign.
-    text = "another store than Amazon's needs access_key and secret_key here"
+    text = "a store other than Amazon's needs access_key and secret_key here"
     return Finding(("endpoint_url",), text)
 
 

@@ -48,7 +48,7 @@ def check_budget_size(budget: Length, target: Length | None, target_field: str) 
 def _check_time_metric(time_metric: str | None, above: Mapping[str, Any]) -> None:
     if time_metric is None and above.get("max_time") is not None:
         raise ValueRefused(
-            "is required beside max_time", "the metric that max_time is compared with"
+            "is required with max_time", "name the metric that max_time is compared with"
         )
 
 
@@ -116,14 +116,14 @@ def find_too_many_rungs(options: SearcherOptions) -> Iterator[Finding]:
     for loc, rungs in _rung_numbers(options):
         if rungs > longest.count:
             message = f"must be at most {name} ({longest.count} {longest.unit}), not {rungs}"
-            yield Finding(loc, message, "each rung compares trials at a length of its own", rungs)
+            yield Finding(loc, message, "each rung needs a different length", rungs)
 
 
 def find_budget_problems(trials: int, budget_field: str) -> Iterator[Finding]:
     """Yield what is wrong with a budget that is enough for so many trials."""
     loc = (budget_field,)
     if trials == 0:
-        yield Finding(loc, "is too small: no trial would be made", "raise it, or lower the rungs")
+        yield Finding(loc, "is too small: no trial would be made", "raise it, or use fewer rungs")
     elif trials > TRIALS_MAX:
         shown = shown_count(trials)
         yield Finding(loc, f"makes {shown} trials, at most {TRIALS_MAX} are allowed")

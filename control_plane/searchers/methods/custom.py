@@ -249,7 +249,9 @@ class _PostDraft:
     def add_operation(self, place: str, operation: PostedOperation) -> None:
         """Add one operation; PostRefused if the search cannot carry it out."""
         if self._shutdown is not None and not isinstance(operation, ProgressRequest):
-            raise PostRefused(f"{place}: {operation.kind} comes after a shutdown; expected nothing")
+            raise PostRefused(
+                f"{place}: {operation.kind} comes after a shutdown; expected no further operations"
+            )
         match operation:
             case CreateRequest():
                 self._add_create(place, operation)
@@ -272,7 +274,8 @@ class _PostDraft:
         most = waiting + state.running * _EVENTS_OF_OPEN + state.awaited
         if self._adds and most > EVENTS_MAX:
             raise PostRefused(
-                f"operations: {most} events could come to wait, of {state.running} open trials and "
+                f"operations: up to {most} events could be waiting, of {state.running} open "
+                "trials and "
                 f"{waiting} unacknowledged ones; at most {EVENTS_MAX} may: acknowledge events or "
                 "close trials first"
             )
@@ -293,8 +296,8 @@ class _PostDraft:
         if known is not None:
             if self._get_point(known.number).hparams != request.hparams:
                 raise PostRefused(
-                    f"{place}: request id {request.request_id} is that of another trial, with "
-                    "other hyperparameters; give each trial its own"
+                    f"{place}: request id {request.request_id} belongs to another trial "
+                    "with different hyperparameters; use a new one for each trial"
                 )
             return
         if self._plan.unit in ("records", "epochs"):
@@ -314,13 +317,13 @@ class _PostDraft:
             raise PostRefused(f"{place}: trial {request_id} is closed and trains no further")
         if length <= trial.last:
             raise PostRefused(
-                f"{place}.length: got {length}; expected more than {trial.last}, which trial "
-                f"{request_id} was asked for before"
+                f"{place}.length: got {length}; expected more than {trial.last}, which was "
+                f"already requested for trial {request_id}"
             )
         if len(trial.lengths) == LENGTHS_MAX:
             raise PostRefused(
-                f"{place}: trial {request_id} has still to validate at {LENGTHS_MAX} lengths, "
-                "and no more may wait"
+                f"{place}: trial {request_id} already has {LENGTHS_MAX} lengths to "
+                "validate at, which is the limit"
             )
         if trial.ended:
             # It ended while the post was on its way, and an event tells the method.
@@ -371,8 +374,8 @@ def _changed_operations(before: CustomTrial | None, after: CustomTrial) -> list[
 def _check_order(state: CustomState, posted: PostedOperations) -> None:
     if posted.post == state.post:
         raise PostRefused(
-            f"post {posted.post} was taken with other operations: another process drives this "
-            "search",
+            f"post {posted.post} was already accepted with different operations: another process "
+            "drives this search",
             "conflict",
         )
     if posted.post != state.post + 1:

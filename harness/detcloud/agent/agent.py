@@ -128,7 +128,7 @@ class Agent:
             self._node.wake_event.wait(RETRY_SECONDS)
             return
         if self._troubles.pop(allocation.allocation, None):
-            self._log_line(f"{allocation.allocation} is looked after again")
+            self._log_line(f"{allocation.allocation} is monitored again")
 
     def _scan_output(self, allocation: Allocation) -> None:
         output = allocation.scan_output()
@@ -138,7 +138,7 @@ class Agent:
     def _report_trouble(self, allocation: str, trouble: str) -> None:
         if self._troubles.get(allocation) != trouble:
             self._troubles[allocation] = trouble
-            self._log_line(f"{allocation} could not be looked after, trying again: {trouble}")
+            self._log_line(f"{allocation} could not be monitored, trying again: {trouble}")
 
     def _wait_for_next_scan(self) -> None:
         active = sum(allocation.is_active for allocation in self._node.allocations())

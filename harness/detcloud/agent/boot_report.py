@@ -59,7 +59,7 @@ def deliver(send: Callable[[], None], pause: Callable[[float], None] = time.slee
         try:
             send()
         except (OSError, ValueError) as error:
-            print(f"the boot report was not taken: {error}", file=sys.stderr)
+            print(f"the boot report was not accepted: {error}", file=sys.stderr)
             status = error.code if isinstance(error, urllib.error.HTTPError) else 500
             if status == UNKNOWN:
                 waited += UNKNOWN_PAUSE_SECONDS

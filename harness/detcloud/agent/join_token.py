@@ -61,7 +61,7 @@ def obtain_join_token(
                 raise IdentityRefused(error.message) from error
             log_line(f"the cluster does not know this instance yet, trying again: {error.message}")
         except (Unreachable, OSError) as error:
-            log_line(f"this instance could not prove who it is, trying again: {error}")
+            log_line(f"this instance could not prove its identity, trying again: {error}")
         else:
             return token
         failures += 1

@@ -86,7 +86,7 @@ def ship(
             try:
                 write(batch)
             except (LogRefused, OSError) as error:
-                print(f"the journal was not taken, trying again: {error}", file=sys.stderr)
+                print(f"the journal was not accepted, trying again: {error}", file=sys.stderr)
                 sleep(RETRY_SECONDS)
                 continue
             del waiting[: len(batch)]

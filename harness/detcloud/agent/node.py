@@ -77,7 +77,7 @@ class Node:
         self._runtime.adopt(active)
         for name, allocation in self._allocations.items():
             if allocation.verify_end():
-                self._log_line(f"{name} runs, although its records say that it has ended")
+                self._log_line(f"{name} is running, although its records say that it has ended")
 
     def belongs_to(self, incarnation: str) -> bool:
         """Whether what is here is of this incarnation of the cluster's state, as far as known."""
@@ -93,7 +93,7 @@ class Node:
             for name in self.allocation_ids():
                 self._forget_allocation(name)
             if left := self.allocation_ids():
-                raise OSError(f"{', '.join(left)} of before the restore still runs")
+                raise OSError(f"{', '.join(left)} from before the restore are still running")
         if incarnation and incarnation != self._noted_incarnation():
             write_atomically(self._cluster_path, {"incarnation": incarnation})
 
@@ -120,7 +120,7 @@ class Node:
             elif state == "forget":
                 self._forget_allocation(name)
         except (KeyError, TypeError, ValueError, OSError) as error:
-            self._log_line(f"an entry of the cluster could not be followed: {error!r}")
+            self._log_line(f"an assignment of the cluster could not be applied: {error!r}")
 
     def acknowledge(self, acked: dict[str, dict[str, int]], logs: dict[str, int]) -> None:
         """Give every allocation the offsets that the cluster has; one not named is at 0."""
@@ -172,7 +172,7 @@ class Node:
                 action(allocation)
             except OSError as error:
                 self._log_line(
-                    f"{allocation.allocation} could not be told yet, trying again: {error}"
+                    f"{allocation.allocation} could not be notified yet, trying again: {error}"
                 )
 
     def _run_allocation(self, name: str, entry: dict[str, Any]) -> None:

@@ -19,21 +19,21 @@ RUNTIMES = {"process": "launch.json", "docker": "container.json"}
 def parse_options() -> argparse.Namespace:
     """The options of the command line and the environment; exits with 2 for wrong ones."""
     parser = argparse.ArgumentParser(
-        prog="python -m detcloud.agent", description="Run this node's share of a cluster's trials."
+        prog="python -m detcloud.agent", description="Run trials of a cluster on this machine."
     )
     parser.add_argument("--url", required=True, help="the cluster, http://HOST:PORT")
-    parser.add_argument("--token-file", type=Path, help="holds the join token")
+    parser.add_argument("--token-file", type=Path, help="the file with the join token")
     parser.add_argument(
         "--identity",
         choices=[cloud.name for cloud in CLOUDS],
-        help="prove to the cluster, by this machine's role, that it is one of its instances, "
-        "instead of a join token",
+        help="prove by this machine's role that it is an instance of the cluster, "
+        "instead of using a join token",
     )
-    parser.add_argument("--cluster", default="", help="the id of the cluster that it is proved to")
+    parser.add_argument("--cluster", default="", help="the id of that cluster")
     parser.add_argument("--name", required=True, help="this agent's name, unique in the cluster")
     parser.add_argument("--pool", required=True, help="the resource pool to join")
     parser.add_argument(
-        "--label", default="", help="take only experiments with this resources.agent_label"
+        "--label", default="", help="run only experiments with this resources.agent_label"
     )
     parser.add_argument("--work-dir", required=True, type=Path, help="trial directories and cache")
     parser.add_argument(
@@ -41,19 +41,23 @@ def parse_options() -> argparse.Namespace:
         help="host name or IP address at which other agents' trials reach those on this one "
         "(default: the one from which this machine speaks to the cluster)",
     )
-    parser.add_argument("--region", default="", help="AWS_REGION of the trials, where it has one")
-    parser.add_argument("--slots", type=_parse_count, help="CPU slots instead of the devices found")
+    parser.add_argument(
+        "--region", default="", help="AWS_REGION of the trials, if the variable is set"
+    )
+    parser.add_argument(
+        "--slots", type=_parse_count, help="use CPU slots instead of the detected devices"
+    )
     parser.add_argument(
         "--cpu-slots",
         type=_parse_count,
-        help="CPU slots where no GPU is found (default: one for each core); without any the agent "
-        "takes trials without slots",
+        help="CPU slots where no GPU is detected (default: one for each core); with 0 the agent "
+        "runs zero-slot trials only",
     )
     parser.add_argument(
         "--alive-file",
         type=Path,
-        help="touched whenever the cluster has answered, and for six hours more while trials run: "
-        "a machine that watches it can end itself",
+        help="a file touched whenever the cluster has responded, and for six more hours while "
+        "trials run, so that a machine that watches it can terminate itself",
     )
     parser.add_argument(
         "--stop-seconds",
@@ -65,21 +69,20 @@ def parse_options() -> argparse.Namespace:
         "--log-mib",
         type=_parse_mebibytes,
         default=LOG_BYTES_MAX >> 20,
-        help="limit on each trial's log, whose end is kept beyond it (default %(default)s)",
+        help="size limit of each trial's log; beyond it only the end is kept (default %(default)s)",
     )
     parser.add_argument(
         "--notices",
         choices=["file", *(cloud.notices for cloud in CLOUDS)],
         default="file",
-        help="what tells that this machine is about to end: preemption-notice.json in the work "
-        f"directory, or {' or '.join(cloud.notices_place for cloud in CLOUDS)} "
-        "(default %(default)s)",
+        help="the source of interruption notices: preemption-notice.json in the work directory, or "
+        f"{' or '.join(cloud.notices_place for cloud in CLOUDS)} (default %(default)s)",
     )
     parser.add_argument(
         "--plain-starts",
         action="store_true",
         default=os.environ.get(PLAIN_STARTS, "") not in ("", "0"),
-        help=f"never fork trials from a process with torch imported; also {PLAIN_STARTS}=1",
+        help=f"never fork trials from a process that has imported torch; also {PLAIN_STARTS}=1",
     )
     _add_container_options(parser)
     return parser.parse_args()
@@ -98,7 +101,8 @@ def _add_container_options(parser: argparse.ArgumentParser) -> None:
         "--container-user",
         type=_parse_user,
         metavar="UID:GID",
-        help="whom trials run as (default: this agent's user, and 1000:1000 where that is root)",
+        help="the user that trials run as (default: this agent's user, and 1000:1000 where "
+        "that is root)",
     )
     group.add_argument(
         "--container-memory-mib",
@@ -112,8 +116,8 @@ def _add_container_options(parser: argparse.ArgumentParser) -> None:
         action="extend",
         nargs="*",
         metavar="FOLDER",
-        help="let trials mount only what lies in these folders, nothing without any (may be "
-        "repeated; default: anything that their user may read)",
+        help="allow trials to mount only folders below this one; an empty value allows "
+        "none (may be repeated; default: any that their user may read)",
     )
 
 
@@ -126,11 +130,11 @@ def _parse_user(text: str) -> tuple[int, int]:
 
 def _parse_count(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"must be a number of slots from 0, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a number of slots, 0 or more, not {text!r}")
     return int(text)
 
 
 def _parse_mebibytes(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a number of MiB from 1, not {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a number of MiB, 1 or more, not {text!r}")
     return int(text)

@@ -100,7 +100,7 @@ class ContainerRuntime(Protocol):
         """Free what the runtime holds of an ended launch; harmless when repeated."""
 
     def release_idle_resources(self) -> None:
-        """Free what is needed no more; called about twice a second. Never blocks."""
+        """Free what is no longer needed; called about twice a second. Never blocks."""
 
     def close(self) -> None:
         """End the runtime's own processes and threads; the launches go on."""

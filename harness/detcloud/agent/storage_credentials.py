@@ -197,8 +197,9 @@ def _server_at(
         except OSError as error:
             if not has_logged:
                 log_line(
-                    f"port {port} of {HOST}, where trials ask for the keys of their storage, "
-                    f"cannot be had, trying again: {error}; `ss -tanp` tells who has it"
+                    f"port {port} of {HOST}, which serves trials their storage "
+                    f"credentials, is not available, trying again: {error}; `ss -tanp` shows "
+                    "which process uses it"
                 )
             has_logged = True
         time.sleep(RETRY_SECONDS)
@@ -218,7 +219,7 @@ def _handler(server: CredentialServer) -> type[BaseHTTPRequestHandler]:
             holder = self.path.removeprefix("/")
             token = self.headers.get("Authorization", "")
             if not hmac.compare_digest(token.encode(), server.token(holder).encode()):
-                self._answer(403, {"message": "this is not the token of this allocation"})
+                self._answer(403, {"message": "the token does not belong to this allocation"})
                 return
             try:
                 self._answer(200, server.valid_keys(holder).to_answer())

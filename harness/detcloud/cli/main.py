@@ -86,7 +86,7 @@ def _run_command(words: list[str], url: str | None) -> int:
     command, typed, rest = _find_command(words)
     if url is not None and command.is_local:
         raise UsageError(
-            f"`detcloud {typed}` takes no --url: it concerns this machine only",
+            f"`detcloud {typed}` does not accept --url: it concerns this machine only",
             f"see `detcloud {typed} --help`",
         )
     from detcloud.cli.framework.command_parser import load_command
@@ -121,7 +121,7 @@ def _unknown_option_error(word: str) -> UsageError:
 
     option = word.partition("=")[0]
     hint = REPLACED_OPTIONS.get(option, "see `detcloud --help`")
-    return UsageError(f"{option} is no option here", hint)
+    return UsageError(f"{option} is not a known option", hint)
 
 
 def _unknown_command_error(noun: str, words: list[str], known: dict[str, Command]) -> UsageError:
@@ -131,7 +131,7 @@ def _unknown_command_error(noun: str, words: list[str], known: dict[str, Command
 
     if replacement := find_replacement([noun, *words[1:]]):
         typed, instead = replacement
-        return UsageError(f"`detcloud {typed}` is no command here", instead)
+        return UsageError(f"`detcloud {typed}` is not a known command", instead)
     is_verb = noun in NOUNS
     prefix = f"{noun} " if is_verb else ""
     typed = words[1] if is_verb else words[0]
@@ -146,7 +146,8 @@ def _unknown_command_error(noun: str, words: list[str], known: dict[str, Command
     close = [f"{nouns[0]} {typed}"] if nouns else get_close_matches(typed, candidates, 1)
     hint = f"did you mean `detcloud {prefix}{close[0]}`?" if close else None
     return UsageError(
-        f"`detcloud {prefix}{typed}` is no command", hint or f"see `detcloud {prefix}--help`"
+        f"`detcloud {prefix}{typed}` is not a known command",
+        hint or f"see `detcloud {prefix}--help`",
     )
 
 

@@ -71,7 +71,7 @@ def _command_lines(command: Command, form: CommandForm) -> Iterator[str]:
 
 
 def _original_command_lines() -> Iterator[str]:
-    yield "\n## Commands of the original that have another name here\n"
+    yield "\n## Commands of Determined that have another name here\n"
     yield "| command | instead |"
     yield "|---|---|"
     for typed, instead in sorted({**REPLACED_NOUNS, **REPLACED_VERBS}.items()):

@@ -31,7 +31,7 @@ class Agent(Resource):
         self.act("enable")
 
     def disable(self, *, drain: bool = False) -> None:
-        """Places no more trials on the agent; what runs is preempted, or may finish (`drain`)."""
+        """Places no more trials on the agent; what runs is preempted, or can finish (`drain`)."""
         self.act("disable", {"drain": drain})
 
     def act(self, path: str, body: dict[str, Any] | None = None) -> None:

@@ -26,7 +26,9 @@ class Checkpoint(Resource):
     state = Field[str]("COMPLETED, DAMAGED, DELETING or DELETED.")
     size_bytes = Field[int]("Bytes of its files.")
     metadata = Field[dict[str, Any]]("What the training code stored beside the files.")
-    metric = Field[float | None]("The searcher's metric after these steps; None without one.")
+    metric = Field[float | None](
+        "The searcher's metric after these steps; None without a validation."
+    )
     created_ms = Field[int]("When it was stored, epoch milliseconds.")
     uploaded_by = Field[str | None]("The user who uploaded it; None where its trial stored it.")
     pinned = Field[bool]("Whether something keeps it: it is neither collected nor deleted then.")

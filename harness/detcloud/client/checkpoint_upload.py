@@ -78,7 +78,7 @@ def upload_checkpoint(
         DetcloudError: the folder is none, or holds what no checkpoint may; the cluster refuses it.
     """
     if not directory.is_dir():
-        raise DetcloudError(f"{directory} is no directory: nothing can be uploaded from it")
+        raise DetcloudError(f"{directory} is not a directory: nothing can be uploaded from it")
     with tempfile.TemporaryDirectory(prefix="detcloud-upload-") as folder:
         merged = _merged_metadata(directory, metadata, steps_completed)
         sources = files_to_store(directory, None)
@@ -111,7 +111,7 @@ def _merged_metadata(
         try:
             metadata = json.loads(path.read_bytes())
         except ValueError as error:
-            raise DetcloudError(f"{path} is no JSON: {error}") from None
+            raise DetcloudError(f"{path} is not valid JSON: {error}") from None
         if not isinstance(metadata, dict):
             raise DetcloudError(f"{path} must hold an object: the checkpoint's metadata")
     metadata = {**metadata, **to_json_value(dict(given), "metadata")}
@@ -120,7 +120,7 @@ def _merged_metadata(
     completed = metadata.setdefault("steps_completed", 0)
     if type(completed) is not int or completed < 0:
         raise DetcloudError(
-            f"steps_completed is {completed!r}: a number of batches was expected; --steps gives it"
+            f"steps_completed is {completed!r}: expected a number of batches; --steps gives it"
         )
     return metadata
 

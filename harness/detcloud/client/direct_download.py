@@ -70,8 +70,8 @@ def _is_fetched_directly(
         if mode == AUTO:
             return False
         raise DetcloudError(
-            f"{error}; --mode direct needs credentials of your own for the store, --mode master "
-            "needs none"
+            f"{error}; --mode direct needs your own credentials for the store, "
+            "--mode master does not"
         ) from error
     except ApiError as error:
         # Of a cluster that does not tell, or tells that nobody else reaches the store.

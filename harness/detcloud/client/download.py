@@ -119,7 +119,9 @@ def download_model_code(
         with _ProgressWriter(path, 0, 0, on_progress or (lambda done, total: None)) as writer:
             client.http.download(f"/api/v1/model-code/{sha256}", writer)
         if sha256_of(path) != sha256:
-            raise DetcloudError("the model code has another SHA-256 than recorded: it was changed")
+            raise DetcloudError(
+                "the model code has a SHA-256 that differs from the recorded one: it was modified"
+            )
         with name_write_errors(destination):
             extract(path, destination)
 
@@ -173,7 +175,9 @@ def verify_file(path: Path, file: CheckpointFile) -> None:
     if size != file["size"]:
         raise DetcloudError(f"{file['path']} has {size} bytes, expected {file['size']}; try again")
     if sha256_of(path) != file["sha256"]:
-        raise DetcloudError(f"{file['path']} has another SHA-256 than recorded: it was changed")
+        raise DetcloudError(
+            f"{file['path']} has a SHA-256 that differs from the recorded one: it was modified"
+        )
 
 
 class _ProgressWriter(io.FileIO):

@@ -88,7 +88,7 @@ class Home:
         except OSError as error:
             raise DetcloudError(f"{path} could not be read: {error.strerror}") from None
         except ValueError:
-            raise DetcloudError(f"{path} holds no token: it is no text") from None
+            raise DetcloudError(f"{path} contains no token: it is not text") from None
 
     @contextmanager
     def hold_lock(self, *, shared: bool = False) -> Iterator[None]:

@@ -26,7 +26,7 @@ def rank_checkpoints(
     is_searcher_metric = sort_by is None or sort_by == experiment.metric
     if not is_searcher_metric and smaller_is_better is None:
         raise DetcloudError(
-            f"whether a smaller {sort_by} is better is not known; say --smaller-is-better true "
+            f"it is not known whether a smaller {sort_by} is better; set --smaller-is-better true "
             "or false"
         )
     smaller = experiment.smaller_is_better if smaller_is_better is None else smaller_is_better

@@ -21,7 +21,9 @@ def path_segment(key: object) -> str:
     """
     text = "" if key is None else str(key)
     if not text or "/" in text or text in (".", ".."):
-        raise DetcloudError(f"{key!r} names nothing on a cluster; expected an id, a UUID or a name")
+        raise DetcloudError(
+            f"{key!r} cannot identify anything on a cluster; expected an id, a UUID or a name"
+        )
     return quote(text, safe="")
 
 
@@ -54,7 +56,7 @@ class Field(Generic[T]):
         return value
 
     def __set__(self, resource: Resource, value: object) -> NoReturn:
-        raise AttributeError(f"{self._name} is told by the cluster; a method changes it there")
+        raise AttributeError(f"{self._name} is a value from the cluster; change it with a method")
 
 
 class Resource:

@@ -14,7 +14,7 @@ class ResourcePool(Resource):
     name = Field[str]("The name.")
     description = Field[str]("A text for users.")
     scheduler = Field[dict[str, Any]]("How it decides: type, preemption, fitting_policy and more.")
-    state = Field[str]("OPEN, or DRAINING when it starts nothing more.")
+    state = Field[str]("OPEN, or DRAINING when it starts no more trials.")
     slots = Field[int]("Slots of its agents that may be used.")
     free_slots = Field[int]("The slots that nobody has.")
     agents = Field[int]("How many agents it has.")
@@ -30,11 +30,11 @@ class ResourcePool(Resource):
         self.data = changed.data
 
     def drain(self) -> None:
-        """Takes no new jobs and starts nothing more; what runs there may finish."""
+        """Takes no new jobs and starts nothing more; what runs there can finish."""
         self._act("drain")
 
     def undrain(self) -> None:
-        """Takes new jobs and starts work again."""
+        """Takes new jobs and starts trials again."""
         self._act("undrain")
 
     def remove(self) -> None:

@@ -23,7 +23,7 @@ def main(words: list[str]) -> int:
         return 0 if is_help else 2
     script = Path(words[0])
     if not script.is_file():
-        print(f"detcloud: {script} is no file; expected a script of Python", file=sys.stderr)
+        print(f"detcloud: {script} is not a file; expected a Python script", file=sys.stderr)
         return 2
     sys.argv[:] = words
     # As the interpreter does, which has put the working directory there for -m.

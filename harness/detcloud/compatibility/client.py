@@ -232,7 +232,7 @@ class Cluster:
         _check_outside_of_trials()
         if password is not None:
             raise DetcloudError(
-                "a password was given: clusters of detcloud know tokens; use `detcloud token"
+                "a password was given, but detcloud uses tokens; use `detcloud token"
                 " login`, or DETCLOUD_URL and DETCLOUD_TOKEN"
             )
         self._client = Client(master)
@@ -249,7 +249,7 @@ class Cluster:
         if project_id is not None:
             raise DetcloudError(
                 f"projects have no ids here, so that project_id={project_id!r:.40} names none:"
-                " write `workspace` and `project` into the configuration"
+                " set `workspace` and `project` in the configuration"
             )
         created = self._client.create_experiment(
             config, model_dir, includes=tuple(includes or ()), template=template
@@ -312,7 +312,9 @@ class Cluster:
     def get_model(self, identifier: str) -> Model:
         """The model of that name; DetcloudError for a number, since models have names alone."""
         if not isinstance(identifier, str):
-            raise DetcloudError(f"models have no ids here; give the name instead of {identifier!r}")
+            raise DetcloudError(
+                f"models have no ids in detcloud; use the name instead of {identifier!r}"
+            )
         return Model(self._client.model(identifier))
 
     def list_models(
@@ -348,8 +350,8 @@ class Cluster:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(
-            f"Determined.{name} is not supported by detcloud: there are no"
-            " passwords here; detcloud.Client and the detcloud command do what there is"
+            f"Determined.{name} is not supported by detcloud: detcloud "
+            "has no passwords; use detcloud.Client or the detcloud command"
         )
 
 

@@ -133,7 +133,7 @@ class Trainer:
         if not isinstance(metric, int | float):
             raise DetcloudError(
                 f"the validation at batch {steps} has {value!r:.80} for the searcher's metric"
-                f" {name!r}: a number was expected; it has: {', '.join(sorted(metrics)) or 'none'}"
+                f" {name!r}: expected a number; it has: {', '.join(sorted(metrics)) or 'none'}"
             )
         best = self._core.distributed.broadcast(self._core.train.get_experiment_best_validation())
         self._core.train.report_validation_metrics(steps, metrics)

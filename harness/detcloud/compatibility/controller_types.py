@@ -37,7 +37,9 @@ class _Annotation:
     """A type that is there to be named; nothing gives code an object of it."""
 
     def __init__(self, *_arguments: object, **_options: object) -> None:
-        raise DetcloudError(f"{type(self).__name__} cannot be made here: it is for annotations")
+        raise DetcloudError(
+            f"{type(self).__name__} cannot be created: it exists for annotations only"
+        )
 
 
 class ProfilerAgent(_Annotation):

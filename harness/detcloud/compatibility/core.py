@@ -201,7 +201,7 @@ def _checkpoint_folder(storage: str | Mapping[str, Any] | None) -> str | None:
         return str(Path(str(place), str(storage.get("storage_path") or ""))) if place else ""
     if "://" in storage and not storage.startswith("file://"):
         raise DetcloudError(
-            f"checkpoint_storage {storage!r}: a folder was expected; what runs on a cluster names"
-            " a bucket in its configuration's checkpoint_storage"
+            f"checkpoint_storage {storage!r}: expected a folder; an experiment on a cluster "
+            "names a bucket in its configuration's checkpoint_storage"
         )
     return storage.removeprefix("file://")

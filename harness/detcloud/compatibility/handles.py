@@ -35,8 +35,8 @@ class Handle:
             return getattr(self._found, name)
         kind = type(self).__name__
         raise AttributeError(
-            f"{kind}.{name} is not supported by detcloud: detcloud.Client and the detcloud"
-            f" command do what there is with a{'n' if kind[0] in 'AE' else ''} {kind.lower()}"
+            f"{kind}.{name} is not supported by detcloud: use detcloud.Client "
+            f"or the detcloud command with a{'n' if kind[0] in 'AE' else ''} {kind.lower()}"
         )
 
     def reload(self) -> None:

@@ -45,7 +45,7 @@ def run_program(module: str) -> None:
 
     program = MODULES[module].program
     if program is None:
-        raise SystemExit(f"{module} is no program")
+        raise SystemExit(f"{module} cannot be run as a program")
     runpy.run_module(program, run_name="__main__", alter_sys=True)
 
 

@@ -129,8 +129,8 @@ def _listen(address: Address, size: int, count: int, key: bytes) -> Listener:
 
 def _two_say(rank: int, size: int) -> str:
     return (
-        f"two processes of this trial say that they are rank {rank} of {size}: give each a rank of "
-        "its own, as `python3 -m detcloud.launch.torch_distributed` does"
+        f"two processes of this trial claim to be rank {rank} of {size}: give each process "
+        "its own rank, as `python3 -m detcloud.launch.torch_distributed` does"
     )
 
 
@@ -178,11 +178,11 @@ def _send(connection: Connection[Any, Any], value: Any) -> None:
         # Not `send`: it would pass tensors on in memory that only one machine has.
         connection.send_bytes(pickle.dumps(value))
     except OSError as error:
-        raise DetcloudError(f"another process of the trial is gone: {error}") from None
+        raise DetcloudError(f"another process of the trial has exited: {error}") from None
 
 
 def _receive(connection: Connection[Any, Any], rank: int) -> Any:
     try:
         return pickle.loads(connection.recv_bytes())
     except (EOFError, OSError):
-        raise DetcloudError(f"rank {rank} of the trial is gone") from None
+        raise DetcloudError(f"rank {rank} of the trial has exited") from None

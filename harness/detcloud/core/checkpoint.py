@@ -315,7 +315,7 @@ class CheckpointContext:
     def output_place(self, key: str) -> str:
         """The place of stored outputs, for a line of the log."""
         if self._store is None:
-            return "no place, since checkpoint storage is off"
+            return "nowhere: checkpoint storage is disabled"
         root = self._store.root
         return f"{key} of the checkpoint storage" if root is None else str(root / key)
 
@@ -406,8 +406,8 @@ class CheckpointContext:
     def _checked_metadata(self, metadata: dict[str, Any] | None) -> dict[str, Any]:
         if self._distributed.rank and self._distributed.can_exchange:
             raise DetcloudError(
-                f"rank {self._distributed.rank} cannot store a checkpoint, which is the chief's: "
-                "call store_path or upload on rank 0 alone, or with shard=True on every rank"
+                f"rank {self._distributed.rank} cannot store a checkpoint, only the chief "
+                "can: call store_path or upload on rank 0 alone, or with shard=True on every rank"
             )
         checked = to_json_value(metadata or {}, "metadata")
         return checked_steps(checked, is_needed=self._on_cluster)
@@ -428,7 +428,7 @@ class CheckpointContext:
 
     def _open_store(self) -> CheckpointStore:
         if self._store is None:
-            raise DetcloudError("checkpoint storage is off: there is nothing to restore from")
+            raise DetcloudError("checkpoint storage is disabled: there is nothing to restore from")
         return self._store
 
     @contextmanager
@@ -465,5 +465,5 @@ class CheckpointContext:
 
 
 def _tell_of_no_storage() -> None:
-    text = "[detcloud] checkpoint storage is off: this checkpoint is thrown away"
+    text = "[detcloud] checkpoint storage is disabled: this checkpoint is discarded"
     print(text, file=sys.stderr)

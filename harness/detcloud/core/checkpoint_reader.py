@@ -70,7 +70,7 @@ class CheckpointReader:
                 raise CheckpointDamaged(self.reference, str(error)) from None
 
     def _copy_file(self, name: str, entry: dict[str, Any], destination: Path) -> None:
-        promised = f"; {MANIFEST} promises {entry['size']} bytes with SHA-256 {entry['sha256']}"
+        promised = f"; {MANIFEST} lists {entry['size']} bytes with SHA-256 {entry['sha256']}"
         destination.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(2):
             self._get(name, destination, promised)
@@ -112,7 +112,7 @@ def report_damage(
     damage: CheckpointDamaged, reference: CheckpointReference, report: Reporter
 ) -> None:
     """Report the damage of the checkpoint that the run began from, and write it to the log."""
-    text = f"[detcloud] {damage}; the trial begins again without it"
+    text = f"[detcloud] {damage}; the trial restarts without it"
     print(text, file=sys.stderr, flush=True)
     try:
         report(

@@ -44,7 +44,7 @@ class Sources:
         for name, stamp in self.stamps.items():
             if _stamp(self.files[name]) != stamp:
                 raise StorageError(
-                    f"{name} was written on while it was uploaded: name it in `growing`, or upload "
+                    f"{name} was modified while it was uploaded: name it in `growing`, or upload "
                     "without `asynchronous`"
                 )
 
@@ -60,7 +60,7 @@ def list_sources(directory: Path, selector: Selector | None = None) -> Sources:
     Raises DetcloudError where there is no such directory, or it holds what cannot be stored.
     """
     if not directory.is_dir():
-        raise DetcloudError(f"{directory} is no directory: nothing can be uploaded from it")
+        raise DetcloudError(f"{directory} is not a directory: nothing can be uploaded from it")
     return Sources(files_to_store(directory, selector))
 
 

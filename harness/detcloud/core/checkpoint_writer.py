@@ -209,7 +209,7 @@ def files_to_store(folder: Path, selector: Selector | None) -> dict[str, Path]:
             continue
         if path.is_symlink() or not path.is_file():
             raise DetcloudError(
-                f"{path} is a link or a special file: a checkpoint holds only files"
+                f"{path} is a link or a special file: a checkpoint can contain only regular files"
             )
         if name == MANIFEST:
             raise DetcloudError(f"{path} cannot be stored: {MANIFEST} is the checkpoint's own file")
@@ -237,8 +237,8 @@ def checked_steps(metadata: dict[str, Any], *, is_needed: bool) -> dict[str, Any
     size = len(json.dumps(metadata))
     if size > METADATA_BYTES_MAX:
         raise DetcloudError(
-            f"checkpoint metadata have {size} bytes, the limit is {METADATA_BYTES_MAX}: write "
-            "what is large into a file of the checkpoint"
+            f"checkpoint metadata have {size} bytes, the limit is {METADATA_BYTES_MAX}: store "
+            "large values in a file of the checkpoint"
         )
     return metadata
 
@@ -252,7 +252,7 @@ def size_and_sha256(path: Path) -> tuple[int, str]:
 def _not_stored_text(common: dict[str, Any], why: str) -> str:
     return (
         f"checkpoint {common['uuid']} at batch {common['steps_completed']} was not stored: {why}; "
-        "the one before it is still the latest"
+        "the previous checkpoint is still the latest"
     )
 
 

@@ -85,7 +85,9 @@ class Context:
             level = AlertLevel(level)
         except ValueError:
             known = ", ".join(one.value for one in AlertLevel)
-            raise DetcloudError(f"alert level {level!r} is none of {known}") from None
+            raise DetcloudError(
+                f"alert level {level!r} is unknown; expected one of {known}"
+            ) from None
         text = ": ".join(filter(None, (title, description)))
         print(f"[detcloud] alert ({level.value}): {text}", file=sys.stderr, flush=True)
 
@@ -250,8 +252,8 @@ def _progress_notice() -> Callable[[], None]:
         if not is_told:
             is_told = True
             print(
-                "[detcloud] the progress that this process reports is not used: the trial's is "
-                "that of rank 0. Report it there",
+                "[detcloud] the progress reported by this process is ignored: only "
+                "rank 0's progress counts. Report it there",
                 flush=True,
             )
 

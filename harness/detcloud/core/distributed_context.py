@@ -110,7 +110,7 @@ class DistributedContext:
         task = config.get("task") or {"type": "worker", "index": 0}
         if task["type"] != "worker":
             raise DetcloudError(
-                f"TF_CONFIG has the task {task['type']!r}: from_tf_config knows workers alone"
+                f"TF_CONFIG has the task {task['type']!r}: from_tf_config supports only workers"
             )
         workers = (config.get("cluster") or {}).get("worker") or [""]
         if len(workers) > 1:

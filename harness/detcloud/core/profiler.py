@@ -43,8 +43,9 @@ class ProfilerContext:
         """
         if not INTERVAL_SECONDS_MIN <= sampling_interval < threading.TIMEOUT_MAX:
             raise DetcloudError(
-                f"sampling_interval is {sampling_interval}: at least {INTERVAL_SECONDS_MIN} "
-                "seconds were expected"
+                f"sampling_interval is {sampling_interval}: expected at least "
+                f"{INTERVAL_SECONDS_MIN} "
+                "seconds"
             )
         if samples_per_report < 1:
             raise DetcloudError(f"samples_per_report is {samples_per_report}: at least 1 is needed")
@@ -76,7 +77,7 @@ class ProfilerContext:
                     self._report_mean(samples)
                     samples = []
         except Exception as error:
-            print(f"[detcloud] the machine is measured no longer: {error!r}", file=sys.stderr)
+            print(f"[detcloud] measuring the machine has stopped: {error!r}", file=sys.stderr)
 
     def _report_mean(self, samples: list[dict[str, Metrics]]) -> None:
         now = int(time.time())

@@ -120,7 +120,7 @@ class TrainContext:
         """
         value = progress.item() if hasattr(progress, "item") else progress
         if not isinstance(value, int | float) or not 0 <= value <= 1:
-            raise DetcloudError(f"progress is {progress!r}: a number in [0, 1] was expected")
+            raise DetcloudError(f"progress is {progress!r}: expected a number in [0, 1]")
         self._report("progress", value=float(value))
 
     def get_experiment_best_validation(self) -> float | None:
@@ -141,7 +141,7 @@ class TrainContext:
         DetcloudError for anything else.
         """
         if not isinstance(metadata, dict):
-            raise DetcloudError(f"trial metadata are {metadata!r:.80}: an object was expected")
+            raise DetcloudError(f"trial metadata are {metadata!r:.80}: expected an object")
         plain: dict[str, Any] = to_json_value(metadata, "metadata")
         size = len(json.dumps(plain).encode())
         if size > METADATA_BYTES_MAX:
@@ -165,7 +165,9 @@ class TrainContext:
             reason = EarlyExitReason(reason)
         except ValueError:
             known = ", ".join(known_reason.value for known_reason in EarlyExitReason)
-            raise DetcloudError(f"early exit reason {reason!r} is none of {known}") from None
+            raise DetcloudError(
+                f"early exit reason {reason!r} is unknown; expected one of {known}"
+            ) from None
         self._report("early_exit", reason=reason.value)
         self.early_exit = reason
 
@@ -254,17 +256,18 @@ class TrainContext:
 
 def _check_steps(steps_completed: object) -> None:
     if isinstance(steps_completed, bool) or not isinstance(steps_completed, int):
-        raise DetcloudError(f"steps_completed is {steps_completed!r}: an int was expected")
+        raise DetcloudError(f"steps_completed is {steps_completed!r}: expected an int")
     if steps_completed < 0:
-        raise DetcloudError(f"steps_completed is {steps_completed}: at least 0 was expected")
+        raise DetcloudError(f"steps_completed is {steps_completed}: expected at least 0")
 
 
 def _to_plain_metrics(group: str, steps_completed: int, metrics: dict[str, Any]) -> dict[str, Any]:
     """The metrics with tensors and arrays as numbers and lists."""
     if not isinstance(metrics, dict):
         raise DetcloudError(
-            f"{group} metrics at batch {steps_completed} are {metrics!r:.80}: an object with "
-            "the metrics' names was expected"
+            f"{group} metrics at batch {steps_completed} are {metrics!r:.80}: expected an "
+            "object with "
+            "the metrics' names"
         )
     for name, value in metrics.items():
         if value is None and group == "validation":

@@ -51,7 +51,7 @@ def overwrite_deepspeed_config(
         text = Path(base_ds_config).read_text(encoding="utf-8")
         base_ds_config = json.loads(text, object_pairs_hook=dict_raise_error_on_duplicate_keys)
     if not isinstance(base_ds_config, dict):
-        raise TypeError(f"base_ds_config is {base_ds_config!r:.80}: a path or a dict was expected")
+        raise TypeError(f"base_ds_config is {base_ds_config!r:.80}: expected a path or a dict")
     merged = copy.deepcopy(base_ds_config)
     for name, value in source_ds_dict.items():
         is_section = isinstance(value, dict) and isinstance(merged.get(name), dict)

@@ -141,7 +141,7 @@ class Trainer(pytorch.Trainer):
 
     def __init__(self, trial: DeepSpeedTrial, context: DeepSpeedTrialContext) -> None:
         if not isinstance(trial, DeepSpeedTrial):
-            raise DetcloudError(f"{trial!r:.80} is no DeepSpeedTrial")
+            raise DetcloudError(f"{trial!r:.80} is not a DeepSpeedTrial")
         super().__init__(trial, context)
 
     def _loaders(self) -> Loaders:

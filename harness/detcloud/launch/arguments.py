@@ -35,7 +35,7 @@ def parse_launcher_arguments(
         print(_usage_text(name, takes_overrides) + "\n\n" + description, flush=True)
         sys.exit(0)
     if overrides and not takes_overrides:
-        _refuse(name, takes_overrides, f"{overrides[0]!r} before -- is not known")
+        _refuse(name, takes_overrides, f"{overrides[0]!r} before -- is not a known option")
     if not rest:
         _refuse(name, takes_overrides, "neither --trial nor a script was given")
     trial, script = _split_trial(name, rest, takes_overrides)
@@ -58,7 +58,10 @@ def _split_trial(name: str, rest: list[str], takes_overrides: bool) -> tuple[str
         return first.removeprefix("--trial="), rest[1:]
     if first != "--trial":
         if first.startswith("-"):
-            text = f"{first!r} is not known: options of its own end with --, as in `{first} -- ...`"
+            text = (
+                f"{first!r} is not a known option: options of its own end with --, as in "
+                f"`{first} -- ...`"
+            )
             _refuse(name, takes_overrides, text)
         return None, rest
     if len(rest) < 2:

@@ -29,7 +29,7 @@ def become_program(argv: Sequence[str], package: str) -> int:
     end_with_trial()
     if shutil.which(argv[0]) is not None:
         os.execvp(argv[0], list(argv))
-    text = f"{argv[0]} is not on the PATH: install {package}, or use `{INSTEAD}`"
+    text = f"{argv[0]} was not found on the PATH: install {package}, or use `{INSTEAD}`"
     return print_refusal(text)
 
 

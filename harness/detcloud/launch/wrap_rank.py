@@ -100,7 +100,11 @@ def main(argv: Sequence[str]) -> int:
     command = words[2:] if words[1:2] == ["--"] else words[1:]
     rank = parse_rank(words[0], os.environ) if words else None
     if rank is None or not command:
-        problem = "CMD is missing" if rank is not None else "RANK is no number and no such variable"
+        problem = (
+            "CMD is missing"
+            if rank is not None
+            else "RANK is neither a number nor the name of a variable that is set"
+        )
         print(f"{USAGE}\ndetcloud: {problem if words else 'RANK is missing'}", file=sys.stderr)
         return 1
     return _run(rank, command, redirects=redirects)

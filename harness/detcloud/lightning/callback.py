@@ -69,8 +69,9 @@ class TrialCallback(_Callback):
         checkpoint, info = self._core.info.latest_checkpoint, self._core.info
         if checkpoint is not None and checkpoint.trial_id == info.trial_id and not self._steps:
             raise DetcloudError(
-                f"the trial was trained for {info.steps_completed} batches, and the Trainer begins "
-                "anew: call trainer.fit(..., ckpt_path=callback.latest_checkpoint())"
+                f"the trial was trained for {info.steps_completed} batches, and the Trainer would "
+                "start from the beginning: call trainer.fit(..., "
+                "ckpt_path=callback.latest_checkpoint())"
             )
         if self._metrics and self._loop.is_due(self._steps, self._epochs):
             # It was saved, and then this process ended before the searcher heard of it.

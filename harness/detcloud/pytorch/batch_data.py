@@ -24,7 +24,7 @@ def data_length(data: Any) -> int:
         data = list(data.values())
     if isinstance(data, Sequence) and not isinstance(data, str | bytes) and len(data):
         return data_length(data[0])
-    raise DetcloudError(f"{data!r:.80} has no length: a batch of tensors was expected")
+    raise DetcloudError(f"{data!r:.80} has no length: expected a batch of tensors")
 
 
 def move_to_device(data: Any, device: torch.device) -> Any:

@@ -306,7 +306,7 @@ def _checked_options(
     checked = dict(options or {})
     if isinstance(checkpoint_interval, bool) or checkpoint_interval < 1:
         raise DetcloudError(
-            f"checkpoint_interval is {checkpoint_interval!r}: an integer of at least 1 was expected"
+            f"checkpoint_interval is {checkpoint_interval!r}: expected an integer of at least 1"
         )
     if checked.pop("shuffle", False):
         raise DetcloudError(

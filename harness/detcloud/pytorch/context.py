@@ -241,8 +241,9 @@ class PyTorchTrialContext:
         """
         if isinstance(backward_passes_per_step, bool) or backward_passes_per_step < 1:
             raise DetcloudError(
-                f"backward_passes_per_step is {backward_passes_per_step!r}: an integer of at least "
-                "1 was expected"
+                f"backward_passes_per_step is {backward_passes_per_step!r}: expected an "
+                "integer of at least "
+                "1"
             )
         self.optimization.optimizers.append(optimizer)
         if average_aggregated_gradients is not None:
@@ -324,7 +325,9 @@ class PyTorchTrialContext:
         Takes and returns one model and one optimizer, or lists of them, all of them wrapped.
         """
         if self.precision.is_automatic:
-            raise DetcloudError("configure_apex_amp and use_amp exclude each other: call one")
+            raise DetcloudError(
+                "configure_apex_amp and use_amp exclude each other: call only one of them"
+            )
         return self.precision.configure_apex(
             models, optimizers, enabled, opt_level=opt_level, **options
         )

@@ -98,7 +98,7 @@ class LoaderProgress:
 def unfollowed_reason(loader: object) -> str:
     """The reason why the epochs of a loader cannot be followed; "" where they can."""
     if not isinstance(loader, DataLoader):
-        return f"{type(loader).__name__} is no torch DataLoader and has no state_dict"
+        return f"{type(loader).__name__} is not a torch DataLoader and has no state_dict"
     if loader.num_workers and loader.persistent_workers:
         return "the state of persistent_workers is their own"
     return ""

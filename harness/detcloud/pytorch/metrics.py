@@ -146,7 +146,7 @@ def checked_metrics(metrics: object, method: str) -> dict[str, Any]:
     """The metrics that an evaluation returned; DetcloudError, naming `method`, if no dict."""
     if not isinstance(metrics, dict):
         raise DetcloudError(
-            f"{method} returned a {type(metrics).__name__}: a dict of metrics was expected"
+            f"{method} returned a {type(metrics).__name__}: expected a dict of metrics"
         )
     return metrics
 
@@ -206,7 +206,7 @@ class BatchMetrics:
         place, number = f"validation metric {name!r}", to_double(value)
         if number is None:
             raise DetcloudError(
-                f"{place} is a {type(value).__name__}: a number or a tensor was expected"
+                f"{place} is a {type(value).__name__}: expected a number or a tensor"
             )
         shape = list(number.shape)
         former = self._shapes.setdefault(name, shape)

@@ -118,7 +118,7 @@ class Optimization:
         if not isinstance(mode, StepMode):
             raise DetcloudError(f"step_mode is {mode!r}: a detcloud.pytorch.StepMode was expected")
         if frequency < 1:
-            raise DetcloudError(f"frequency is {frequency}: at least 1 was expected")
+            raise DetcloudError(f"frequency is {frequency}: expected at least 1")
         if isinstance(scheduler, ReduceLROnPlateau) and mode is not StepMode.MANUAL_STEP:
             raise DetcloudError(
                 f"ReduceLROnPlateau was wrapped with {mode}: its step needs a metric, so use "

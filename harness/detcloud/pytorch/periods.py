@@ -33,7 +33,7 @@ def length_batches(period: Period, epoch_length: int) -> int:
     """
     interval = period_batches(period, epoch_length)
     if isinstance(interval, tuple):
-        raise DetcloudError(f"{period!r} is no length of training: one number is needed")
+        raise DetcloudError(f"{period!r} is not a training length: expected one number")
     return interval
 
 
@@ -43,13 +43,13 @@ def period_batches(period: Period, epoch_length: int) -> Interval:
     Raises DetcloudError as `length_batches` does.
     """
     if not isinstance(period, Batch | Epoch):
-        raise DetcloudError(f"{period!r} is no length of training: use Batch(n) or Epoch(n)")
+        raise DetcloudError(f"{period!r} is not a training length: use Batch(n) or Epoch(n)")
     value = period.value
     numbers = value if isinstance(value, Collection) and not isinstance(value, str) else [value]
     for number in numbers:
         if isinstance(number, bool) or not isinstance(number, int) or number < 1:
             raise DetcloudError(
-                f"{period!r} is no length of training: an int of at least 1 is needed"
+                f"{period!r} is not a training length: expected an int of at least 1"
             )
     unit = epoch_length if isinstance(period, Epoch) else 1
     return value * unit if isinstance(value, int) else tuple(sorted(n * unit for n in value))

@@ -84,8 +84,8 @@ class Reducers:
         elif not isinstance(reducer, MetricReducer):
             if not callable(reducer):
                 raise DetcloudError(
-                    f"wrap_reducer got {reducer!r:.80}: a function of all values or a "
-                    "MetricReducer was expected"
+                    f"wrap_reducer got {reducer!r:.80}: expected a function of all values or a "
+                    "MetricReducer"
                 )
             reducer = FunctionReducer(reducer)
         self._wrapped.append(_ReducerEntry(reducer, name, for_training, for_validation))
@@ -124,12 +124,12 @@ def _reduced_metrics(due: list[_ReducerEntry], slots: list[list[Any]]) -> dict[s
 def _named_metrics(wrapped: _ReducerEntry, value: Any) -> dict[str, Any]:
     if wrapped.name is None and not isinstance(value, dict):
         raise DetcloudError(
-            f"a reducer without a name gave a {type(value).__name__}: a dict of metrics was "
-            "expected; or give wrap_reducer a name"
+            f"a reducer without a name gave a {type(value).__name__}: expected a dict of metrics; "
+            "or give wrap_reducer a name"
         )
     if wrapped.name is not None and isinstance(value, dict):
         raise DetcloudError(
-            f"the reducer named {wrapped.name!r} gave a dict: one metric was expected; leave the "
+            f"the reducer named {wrapped.name!r} gave a dict: expected one metric; leave the "
             "name out for a dict of metrics"
         )
     metrics = value if wrapped.name is None else {wrapped.name: value}

@@ -30,7 +30,7 @@ class Trainer:
     def __init__(self, trial: PyTorchTrial, context: PyTorchTrialContext) -> None:
         """DetcloudError for anything but a PyTorchTrial that defines exactly one evaluation."""
         if not isinstance(trial, PyTorchTrial):
-            raise DetcloudError(f"{trial!r:.80} is no PyTorchTrial")
+            raise DetcloudError(f"{trial!r:.80} is not a PyTorchTrial")
         self._trial = to_current_form(trial, context)
         evaluates_batches(self._trial)
         self._context = context
@@ -126,12 +126,13 @@ class Trainer:
         callbacks = self._trial.build_callbacks()
         if not isinstance(callbacks, dict):
             raise DetcloudError(
-                f"build_callbacks returned a {type(callbacks).__name__}: a dict of callbacks by "
-                "their names was expected"
+                f"build_callbacks returned a {type(callbacks).__name__}: expected a dict of "
+                "callbacks by "
+                "their names"
             )
         for name, callback in callbacks.items():
             if not isinstance(callback, PyTorchCallback):
-                raise DetcloudError(f"callback {name!r} is {callback!r:.80}, no PyTorchCallback")
+                raise DetcloudError(f"callback {name!r} is {callback!r:.80}, not a PyTorchCallback")
         return callbacks
 
     def _loaders(self) -> Loaders:

@@ -49,7 +49,9 @@ class StateFolder:
         try:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise DetcloudError(f"{path} is no folder for a search: {error.strerror}") from None
+            raise DetcloudError(
+                f"{path} cannot be used as the folder of a search: {error.strerror}"
+            ) from None
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -131,7 +133,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise DetcloudError(f"{path} could not be read: {error}") from None
     if not isinstance(fields, dict):
-        raise DetcloudError(f"{path} holds no state of a search")
+        raise DetcloudError(f"{path} does not contain the state of a search")
     return fields
 
 

@@ -122,7 +122,7 @@ def _request_id_field(request_id: object) -> Fields:
         return {"request_id": str(UUID(str(request_id)))}
     except ValueError:
         raise DetcloudError(
-            f"{request_id!r} is no request id; expected a UUID such as uuid.uuid4()"
+            f"{request_id!r} is not a request id; expected a UUID such as uuid.uuid4()"
         ) from None
 
 
@@ -130,4 +130,4 @@ def _to_plain_scalar(value: Any) -> Any:
     """A scalar of numpy or torch as plain Python."""
     if hasattr(value, "item"):
         return value.item()
-    raise TypeError(f"{type(value).__name__} is nothing that JSON can hold")
+    raise TypeError(f"{type(value).__name__} cannot be represented in JSON")

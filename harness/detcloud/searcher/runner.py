@@ -125,8 +125,8 @@ class SearchRunner:
         """The error for a refused post; if it was the first, the method may answer again."""
         if first and error.code == "invalid" and self._folder.discard_newest_state():
             return DetcloudError(
-                f"{error}\nnothing of it was done; correct the search method and run it again: it "
-                "goes on before these events"
+                f"{error}\nno operation was sent; correct the search method and run it "
+                "again: it resumes before these events"
             )
         return DetcloudError(str(error))
 
@@ -173,7 +173,7 @@ class SearchRunner:
                 if isinstance(error, ApiError) and not error.is_transient:
                     raise
                 if not failures:
-                    log.warning("%s; it is tried again until the cluster is back", error)
+                    log.warning("%s; retrying until the cluster is back", error)
                 self._client = None
                 failures += 1
             self._sleep(backoff_seconds(failures))
@@ -259,8 +259,8 @@ class LocalSearchRunner(SearchRunner):
             searcher = client.post("/experiments", {**body, "validate_only": True})["searcher"]
             if searcher != "custom":
                 raise DetcloudError(
-                    f"the configuration's searcher is {searcher}; expected custom, the one that a "
-                    "search method of yours drives"
+                    f"the configuration's searcher is {searcher}; expected custom, which "
+                    "is driven by your own search method"
                 )
             request = {"key": uuid.uuid4().hex, "body": body}
             self._folder.write_request(request)
@@ -278,7 +278,8 @@ class LocalSearchRunner(SearchRunner):
         record = RunnerRecord(experiment_id, self._cluster_id())
         if self._get_events(record, 0)["post"]:
             raise DetcloudError(
-                f"experiment {experiment_id} is driven already; go on with the folder of its search"
+                f"experiment {experiment_id} is already driven by a search method; resume "
+                "with the folder of that search"
             )
         self._folder.save_state(record, self.state, self.search_method)
         log.info("experiment %d begins; its search is kept in %s", experiment_id, self._folder.path)
@@ -287,8 +288,9 @@ class LocalSearchRunner(SearchRunner):
     def _continue_search(self, record: RunnerRecord) -> int:
         if self._cluster_id() != record.cluster_id:
             raise DetcloudError(
-                f"{self._folder.path} is a search of another cluster ({record.cluster_id}); reach "
-                "that one, or use a new folder"
+                f"{self._folder.path} is a search of another cluster ({record.cluster_id}); "
+                "connect "
+                "to that cluster, or use a new folder"
             )
         return self.run_experiment(record)
 

@@ -124,7 +124,9 @@ def extract(
     """
     destination.parent.mkdir(parents=True, exist_ok=True)
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
-        raise FileExistsError(f"{destination} exists; an archive is unpacked into a new folder")
+        raise FileExistsError(
+            f"{destination} exists; an archive can only be unpacked into a new folder"
+        )
     fresh = Path(tempfile.mkdtemp(prefix=".extract-", dir=destination.parent))
     try:
         for entry, content in read_entries(archive, bytes_max, files_max):
@@ -181,7 +183,7 @@ def _scan_folder(root: Path, keep: Callable[[str], bool], files_max: int) -> lis
             checker.add(source.name, source.is_directory)
             sources.append(source)
             if len(sources) > files_max:
-                raise ArchiveInvalid(str(root), f"it holds more than {files_max} files")
+                raise ArchiveInvalid(str(root), f"it contains more than {files_max} files")
     except OSError as error:
         raise ArchiveInvalid(str(error.filename), f"it could not be read: {error}") from None
     return sorted(sources, key=lambda source: source.name.split("/"))
@@ -215,7 +217,7 @@ def _resolve_link(entry: Path, name: str, root: Path) -> Path:
     try:
         target = entry.resolve(strict=True)
     except (OSError, RuntimeError):
-        raise ArchiveInvalid(name, "the link points to nothing; ignore or remove it") from None
+        raise ArchiveInvalid(name, "the link is broken; ignore or remove it") from None
     if not target.is_relative_to(root):
         raise ArchiveInvalid(name, f"the link leads out of the folder, to {target}; copy it in")
     return target
@@ -230,7 +232,7 @@ def _check_size(sources: list[_Source], bytes_max: int) -> None:
     raise ArchiveInvalid(
         "",
         f"the files hold {display_mebibytes(total)}, the limit is {display_mebibytes(bytes_max)}; "
-        f"the biggest are {names}; a .detignore leaves files out",
+        f"the biggest are {names}; exclude files with a .detignore",
     )
 
 

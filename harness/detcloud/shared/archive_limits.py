@@ -71,7 +71,7 @@ def check_ratio(content_bytes: int, archive_bytes: int) -> None:
         raise ArchiveInvalid(
             "",
             f"the content expands more than {RATIO_MAX} times, as a bomb does; "
-            "leave out files that hold one byte over and over",
+            "exclude files that repeat one byte",
         )
 
 

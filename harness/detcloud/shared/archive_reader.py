@@ -87,7 +87,7 @@ def _refuse_damage() -> Iterator[None]:
     except (tarfile.TarError, EOFError, zlib.error) as error:
         raise ArchiveInvalid("", f"it is not a complete .tar.gz file: {error}") from None
     except (ValueError, IndexError, OverflowError, RecursionError) as error:
-        raise ArchiveInvalid("", f"a header makes no sense: {error}") from None
+        raise ArchiveInvalid("", f"a header is invalid: {error}") from None
 
 
 def _read_metered_entries(
@@ -239,7 +239,7 @@ class _MeteredStream(io.BufferedIOBase):
         rest = recent[len(recent) - (self._bytes_read - offset) :]
         while rest:
             if rest.count(0) != len(rest):
-                text = "something stands behind its end, or a header in it is damaged"
+                text = "it has data after its end, or a damaged header"
                 raise ArchiveInvalid("", text)
             rest = self.read(_BLOCK_BYTES)
 

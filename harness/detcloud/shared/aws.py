@@ -85,7 +85,7 @@ class PatientFetcher(ContainerMetadataFetcher):  # type: ignore[misc]
                 if _REFUSED in str(error) or waited >= OUTAGE_SECONDS_MAX:
                     raise
                 if not waited:
-                    self._write(f"waiting for keys of the checkpoint storage: {error}")
+                    self._write(f"waiting for the credentials of the checkpoint storage: {error}")
             self._sleep(WAIT_SECONDS)
             waited += WAIT_SECONDS
 

@@ -49,9 +49,9 @@ _NO_PACKAGE = (
 )
 _REMEDIES = {
     "AuthenticationFailed": "check the credential",
-    "AuthorizationFailure": "the credential may not do that in this container",
-    "AuthorizationPermissionMismatch": "the credential may not do that in this container",
-    "AuthorizationFailed": "the credential may not do that in this container",
+    "AuthorizationFailure": "the credential does not allow that in this container",
+    "AuthorizationPermissionMismatch": "the credential does not allow that in this container",
+    "AuthorizationFailed": "the credential does not allow that in this container",
 }
 
 
@@ -274,7 +274,7 @@ def _new_client(place: AzurePlace) -> Any:
 def _environment_identity(place: AzurePlace) -> Any:
     """The identity of the machine or the environment, which is shown to Azure alone."""
     if not is_azures_own(place.endpoint):
-        raise BucketError(f"{place} is no account of Azure's own: give a credential for it")
+        raise BucketError(f"{place} is not an account of Azure's own: set a credential for it")
     try:
         from azure.identity import DefaultAzureCredential
     except ImportError:

@@ -90,6 +90,6 @@ def _connected_url(connection_string: str) -> str:
 
 
 def _settings(connection_string: str) -> dict[str, str]:
-    """The settings of a connection string by their names in small letters."""
+    """The settings of a connection string by their names in lowercase letters."""
     pairs = (part.partition("=") for part in connection_string.split(";"))
     return {name.strip().lower(): value.strip() for name, _, value in pairs}

@@ -49,7 +49,9 @@ _NO_PACKAGE = (
     "{place} cannot be used without google-cloud-storage; install it with pip install "
     "'detcloud[gcs]'"
 )
-_NO_CREDENTIALS = "give GOOGLE_APPLICATION_CREDENTIALS the path of a key, or use a service account"
+_NO_CREDENTIALS = (
+    "set GOOGLE_APPLICATION_CREDENTIALS to the path of a key, or use a service account"
+)
 
 
 class GcsBucket:
@@ -355,7 +357,7 @@ class GcsBucket:
             return NoSuchBucket(f"there is no bucket {self._name}")
         message = f"{key!r:.200} in {self.place}: {status} {text}"
         if status == 403:
-            return AccessDenied(f"{message}; the credentials may not do that in this bucket")
+            return AccessDenied(f"{message}; the credentials do not allow that in this bucket")
         return StoreBusy(message) if status in BUSY_STATUSES else BucketError(message)
 
 

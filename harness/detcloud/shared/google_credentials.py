@@ -50,7 +50,7 @@ class AgentCredentials(Credentials):
             except (OSError, ValueError, KeyError) as error:
                 is_refused = isinstance(error, urllib.error.HTTPError) and error.code == _REFUSED
                 if is_refused or waited >= OUTAGE_SECONDS_MAX:
-                    text = f"the agent gives no token for the checkpoint storage: {error}"
+                    text = f"the agent issues no token for the checkpoint storage: {error}"
                     raise RefreshError(text) from error
                 if not waited:
                     self._write(f"waiting for a token of the checkpoint storage: {error}")

@@ -108,7 +108,7 @@ class Transport:
     ) -> None:
         _origin(base_url)
         if token is not None and not (token.isascii() and token.isprintable()):
-            raise ValueError("the token holds a character that no token has, such as a line break")
+            raise ValueError("the token contains an invalid character, such as a line break")
         self.base_url = base_url.rstrip("/")
         self.token = token
         self.timeout_seconds = timeout_seconds
@@ -339,7 +339,9 @@ def _parse_answer(answer: HTTPResponse, url: str) -> Any:
     try:
         return json.loads(content)
     except ValueError as error:
-        raise Unreachable(f"{url} answered no JSON: {content[:80]!r}; is it a cluster?") from error
+        raise Unreachable(
+            f"{url} did not respond with JSON: {content[:80]!r}; is it the address of a cluster?"
+        ) from error
 
 
 def _read_content(answer: HTTPResponse, url: str) -> bytes:

@@ -57,18 +57,18 @@ _ANYTHING_THERE = {"IfNoneMatch": "*"}
 _UNSUPPORTED = ("NotImplemented", "MethodNotAllowed")
 # The remedy for users, by what S3 or botocore calls a failure.
 _REMEDIES = {
-    "403": "the credentials may not do that in this bucket",
-    "AccessDenied": "the credentials may not do that in this bucket",
+    "403": "the credentials do not allow that in this bucket",
+    "AccessDenied": "the credentials do not allow that in this bucket",
     "ExpiredToken": "the credentials have expired",
     "InvalidAccessKeyId": "check the access key",
     "SignatureDoesNotMatch": "check the secret key",
-    "NoCredentialsError": "give access_key and secret_key, or set AWS_ACCESS_KEY_ID and"
+    "NoCredentialsError": "set access_key and secret_key, or set AWS_ACCESS_KEY_ID and"
     " AWS_SECRET_ACCESS_KEY in the environment",
 }
 # The same where a trial's own environment does not count.
 _CHECKPOINT_REMEDIES = {
-    "NoCredentialsError": "give access_key and secret_key in checkpoint_storage: variables of the"
-    " environment are for your own code",
+    "NoCredentialsError": "set access_key and secret_key in checkpoint_storage: environment "
+    "variables are used by your own code only",
 }
 
 

@@ -91,7 +91,9 @@ def fetch_parts(
             file.seek(start)
             file.writelines(read(start, end))
             if file.tell() != end:
-                raise BucketError(f"{file.tell() - start} bytes came of {end - start} at {start}")
+                raise BucketError(
+                    f"{file.tell() - start} of {end - start} bytes were received at {start}"
+                )
 
     destination.write_bytes(b"")
     call_at_once(copy, range(0, size, part_bytes), FETCHED_AT_ONCE)
@@ -104,5 +106,5 @@ def _read_part(source: Path, start: int, length: int) -> bytes:
         while len(part) < length and (more := file.read(length - len(part))):
             part += more
     if len(part) < length:
-        raise BucketError(f"{source} became shorter while it was stored")
+        raise BucketError(f"{source} shrank while it was being stored")
     return part

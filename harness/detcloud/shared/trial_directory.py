@@ -280,7 +280,7 @@ class TrialDirectory:
             fcntl.lockf(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
             raise DetcloudError(
-                f"two processes of this trial say that they are rank {self.rank} of "
+                f"two processes of this trial claim to be rank {self.rank} of "
                 f"{self.spec.size}, and both would report it: start them with `python3 -m "
                 "detcloud.launch.torch_distributed`, which gives each a rank, or give core.init "
                 "`distributed=core.DistributedContext(rank=..., size=..., chief_ip=...)`"
@@ -332,7 +332,8 @@ def to_json_value(value: object, place: str, depth: int = 2) -> Any:
         return value
     if depth > JSON_DEPTH_MAX and isinstance(value, dict | list | tuple):
         raise DetcloudError(
-            f"{place:.80} is nested more than {JSON_DEPTH_MAX} deep in the report: report it flat, "
+            f"{place:.80} is nested more than {JSON_DEPTH_MAX} levels deep in the report: "
+            "report it flat, "
             "or keep it in a checkpoint's files"
         )
     if isinstance(value, dict):

@@ -148,7 +148,7 @@ class HdfsFolder:
             for block in self._blocks(path, 0, size if is_same else 0):
                 is_same = is_same and file.read(len(block)) == block
         if not is_same:
-            raise BucketError(f"{path} is not what was sent: HDFS has something else")
+            raise BucketError(f"{path} differs from what was sent: HDFS stored something else")
 
     def _blocks(self, path: str, start: int, end: int) -> Iterator[bytes]:
         """The bytes of a part of a file; where an answer breaks off, the rest is asked for anew."""
@@ -199,7 +199,7 @@ class HdfsFolder:
     def _path(self, key: str) -> str:
         parts = key.split("/") if key else []
         if any(part in ("", ".", "..") or part.startswith(STAGED) for part in parts):
-            raise BucketError(f"{key!r:.200} cannot name a stored file")
+            raise BucketError(f"{key!r:.200} is not a valid name of a stored file")
         return "/".join((self._root.rstrip("/"), *map(_from_part, parts))) or "/"
 
 

@@ -134,9 +134,11 @@ class WebHdfsClient:
             raise BucketError(f"{operation} of {path!r:.200}: the namenode names no datanode")
         target = urlsplit(location)
         if target.scheme not in ("http", "https"):
-            raise BucketError(f"the namenode leads to {location!r:.200}, which is not followed")
+            raise BucketError(f"the namenode redirects to {location!r:.200}, which is not followed")
         if self._active.startswith("https:") and target.scheme != "https":
-            raise BucketError(f"{self._active} leads to a datanode without TLS: not followed")
+            raise BucketError(
+                f"{self._active} redirects to a datanode without TLS, which is not followed"
+            )
         return location
 
     def _ask_namenodes(
@@ -162,7 +164,7 @@ class WebHdfsClient:
             failures += 1
             if failures >= ATTEMPTS_MAX:
                 kind = StoreBusy if is_busy else BucketError
-                raise kind(f"no namenode answers: {'; '.join(said)}")
+                raise kind(f"no namenode responds: {'; '.join(said)}")
             time.sleep(backoff_seconds(failures))
 
 
@@ -198,9 +200,9 @@ def _raise_for_error(status: int, content: bytes, path: str) -> None:
         raise _NodeAway(f"{status} {kind} {first}".strip(), is_busy=is_busy)
     remedy = ""
     if status == 401:
-        remedy = "; it wants to know who asks by Kerberos, which is not spoken here"
+        remedy = "; it requires Kerberos, which is not supported"
     if kind == "AccessControlException":
-        remedy = "; give a user who may write there"
+        remedy = "; set a user with write permission"
     raise HdfsError(kind, f"{path!r:.200}: {status} {kind} {first}".rstrip() + remedy)
 
 

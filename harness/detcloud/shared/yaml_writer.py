@@ -40,7 +40,7 @@ def _lines(value: object) -> Iterator[str]:
         for inner in value:
             yield from _entry("-", inner, in_list=True)
     else:
-        raise TypeError(f"{type(value).__name__} is no value of JSON")
+        raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 
 def _entry(lead: str, value: object, in_list: bool) -> Iterator[str]:

@@ -68,7 +68,7 @@ def checked_key(key: str) -> str:
         or any(character == "\\" or ord(character) < 32 for character in key)
     ):
         raise StorageError(
-            f"{key!r:.200} cannot name a stored file: use a relative path of at most "
+            f"{key!r:.200} is not a valid name of a stored file: use a relative path of at most "
             f"{KEY_CHARACTERS_MAX} characters with '/' between its parts and no '.' or '..'"
         )
     return key

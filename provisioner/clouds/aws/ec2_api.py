@@ -106,6 +106,6 @@ def translate_errors() -> Iterator[None]:
     except _NO_ANSWER as error:
         raise OutcomeUnknown(f"EC2 did not answer: {type(error).__name__}") from None
     except _NO_CREDENTIALS as error:
-        raise NotAllowed(f"there are no credentials for AWS: {type(error).__name__}") from None
+        raise NotAllowed(f"no credentials for AWS: {type(error).__name__}") from None
     except sdk.BotoCoreError as error:
-        raise ConfigurationError(f"EC2 cannot be asked: {str(error)[:400]}") from None
+        raise ConfigurationError(f"EC2 cannot be queried: {str(error)[:400]}") from None

@@ -94,8 +94,8 @@ class Ec2Settings:
         """The offering of pools that name none. Raises ConfigurationError."""
         slots = slots_of(self.instance_type, self.instance_slots, self.cpu_slots_allowed)
         if slots is None:
-            text = f"provider.instance_type: {self.instance_type!r:.80} is no known type"
-            raise ConfigurationError(f"{text}; say its instance_slots")
+            text = f"provider.instance_type: {self.instance_type!r:.80} is not a known type"
+            raise ConfigurationError(f"{text}; set its instance_slots")
         market = Market.SPOT if self.spot else Market.ON_DEMAND
         name = f"{self.instance_type}/{market}"
         return Offering(name, self.instance_type, "", market, slots)

@@ -87,7 +87,7 @@ class LaunchTemplates:
                 if template["LaunchTemplateName"] != name and is_old:
                     api.delete_launch_template(LaunchTemplateName=template["LaunchTemplateName"])
         except (sdk.ClientError, sdk.BotoCoreError, ResponseParserError) as error:
-            log.info("launch templates of %s are left: %s", pool, type(error).__name__)
+            log.info("launch templates of %s could not be deleted: %s", pool, type(error).__name__)
 
     def _root_device(self, image: str) -> str:
         """The name of the image's root disk."""

@@ -90,7 +90,7 @@ class OfferingPrices:
         try:
             return frozenset(it.zone for it in self._pool.subnets())
         except CloudError as error:
-            log.info("the spot prices of all zones count: %s", error)
+            log.info("using the spot prices of all zones: %s", error)
             return frozenset()
 
     def _price(
@@ -139,7 +139,7 @@ class OfferingPrices:
                 )
                 history = [it for page in pages for it in page["SpotPriceHistory"]]
         except CloudError as error:
-            log.warning("spot prices are not known and taken to be those on demand: %s", error)
+            log.warning("spot prices are unknown, using on-demand prices: %s", error)
             return None
         history.sort(key=lambda it: epoch_ms(it["Timestamp"]))
         return {

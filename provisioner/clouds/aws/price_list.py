@@ -111,7 +111,7 @@ class PriceList:
             )
             return max(map(lambda it: _product_price(it, unit), answer["PriceList"]), default=0.0)
         except (*_FAILURES, ValueError, KeyError, TypeError) as error:
-            log.warning("a list price is taken from the table: %s", type(error).__name__)
+            log.warning("using a list price from the built-in table: %s", type(error).__name__)
             return 0.0
 
 

@@ -1,7 +1,7 @@
 """Instances of EC2, launched by fleets of the type `instant`: one call that answers what it got.
 
 A fleet's client token makes it safe to repeat: EC2 does it once, and refuses the token with another
-request. EC2 does not promise that the repeated answer names the instances again; where it names
+request. EC2 does not promise that the repeated answer names the instances again; where it returned
 neither instances nor errors they are looked up by the tag of their intent.
 """
 
@@ -273,7 +273,7 @@ class Ec2Cloud:
         tags = {CLUSTER_TAG: request.cluster, POOL_TAG: request.pool, INTENT_TAG: request.id}
         instances = tuple(self._find_instances(tags))
         if not instances:
-            raise OutcomeUnknown(f"fleet {fleet} names neither instances nor errors")
+            raise OutcomeUnknown(f"fleet {fleet} returned neither instances nor errors")
         return instances
 
     def _find_instances(self, tags: dict[str, str]) -> Sequence[CloudInstance]:

@@ -76,7 +76,7 @@ class UnknownTypes:
             found = _parse(answer["InstanceTypes"][0])
         except sdk.ClientError as error:
             if error_code(error) == _NO_SUCH_TYPE:
-                text = f"the region has no instance type {name}; take another type or region"
+                text = f"the region has no instance type {name}; use another type or region"
                 raise ConfigurationError(text) from None
             log.info("EC2 does not describe %s: %s", name, error_code(error))
             found, ttl_ms = None, SILENCE_TTL_MS
@@ -108,7 +108,7 @@ def _parse_cards(network: dict[str, Any]) -> NetworkCards | None:
 
 
 def _check_image(name: str, found: _TypeDescription) -> None:
-    remedy = "take another type, or name an image for it in provider.image_id"
+    remedy = "use another type, or name an image for it in provider.image_id"
     if IMAGE_ARCHITECTURE not in found.architectures:
         has = ", ".join(found.architectures)
         raise ConfigurationError(
@@ -118,7 +118,8 @@ def _check_image(name: str, found: _TypeDescription) -> None:
     others = sorted(set(found.gpus) - {"NVIDIA"})
     if others:
         raise ConfigurationError(
-            f"{name} has GPUs of {', '.join(others)}, and AWS's image has NVIDIA's driver; {remedy}"
+            f"{name} has GPUs of {', '.join(others)}, but AWS's image has only NVIDIA's "
+            f"driver; {remedy}"
         )
 
 
@@ -129,5 +130,5 @@ def _check_slots(name: str, gpus: int, slots: int, settings: Ec2Settings) -> Non
     what = f"{gpus} GPUs, each a slot" if gpus else "no GPU, and so one slot with cpu_slots_allowed"
     raise ConfigurationError(
         f"{name} has {what}: its agent would offer {offered} slots, and the pool counts {slots}; "
-        "say as many in instance_slots, or in slots of the offering"
+        "set that number in instance_slots, or in slots of the offering"
     )

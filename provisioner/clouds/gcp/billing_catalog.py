@@ -139,7 +139,7 @@ class BillingCatalog:
                     prices[part] = max(prices[part], price)
             self._prices, ttl_ms = dict(prices), PRICES_TTL_MS
         except (CloudError, ValueError, LookupError, TypeError, AttributeError) as error:
-            log.warning("list prices are taken from the table: %s", type(error).__name__)
+            log.warning("using list prices from the built-in table: %s", type(error).__name__)
         self._until_ms = self._clock() + ttl_ms
         return self._prices
 

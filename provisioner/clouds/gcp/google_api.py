@@ -141,7 +141,7 @@ class GoogleApi:
         try:
             headers = {**_HEADERS, **self._authorize(method, url)}
         except GoogleAuthError as error:
-            text = f"there is no access to Google Cloud: {type(error).__name__}"
+            text = f"no access to Google Cloud: {type(error).__name__}"
             raise (OutcomeUnknown(text) if error.retryable else NotAllowed(text)) from None
         try:
             answer = self._pool.request(method, url, body=body, headers=headers, redirect=False)
@@ -154,5 +154,5 @@ class GoogleApi:
         if answer.status != 200:
             raise answer_error(answer.status, content)
         if not isinstance(content, dict):
-            raise OutcomeUnknown("Google Cloud answered with something that is no JSON object")
+            raise OutcomeUnknown("Google Cloud did not respond with a JSON object")
         return content

@@ -120,8 +120,8 @@ class GceSettings:
         name = str(self.instance_type.instance_type)
         slots = slots_of(name, self.instance_slots, self.cpu_slots_allowed)
         if slots is None:
-            text = f"provider.instance_type.machine_type: {name!r:.80} is no known type"
-            raise ConfigurationError(f"{text}; say its instance_slots")
+            text = f"provider.instance_type.machine_type: {name!r:.80} is not a known type"
+            raise ConfigurationError(f"{text}; set its instance_slots")
         market = Market.SPOT if self.instance_type.preemptible else Market.ON_DEMAND
         return Offering(f"{name}/{market}", name, "", market, slots)
 
@@ -219,7 +219,7 @@ def instance_properties(request: IntentRow, settings: GceSettings, script: bytes
     """The properties of every instance of a request. Raises ConfigurationError."""
     instance = parse_instance_type(request.offering.instance_type)
     if instance is None:
-        text = f"{request.offering.instance_type!r:.80} is no machine type"
+        text = f"{request.offering.instance_type!r:.80} is not a machine type"
         raise ConfigurationError(f"{text} such as a2-highgpu-1g or n1-standard-8+nvidia-tesla-t4:1")
     if problem := attachment_problem(instance):
         raise ConfigurationError(problem)

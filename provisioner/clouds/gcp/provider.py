@@ -315,7 +315,7 @@ def _check_request(result: BulkResult, request: IntentRow) -> None:
     """Raise TokenReused where an operation was another request's."""
     other = next((it.name for it in result.named if not is_named_by(it.name, request)), None)
     if other is not None:
-        raise TokenReused(f"the launch's token was used before, for {other}")
+        raise TokenReused(f"the launch token was already used, for {other}")
 
 
 def _is_gone(error: CloudError) -> bool:

@@ -23,7 +23,7 @@ class Reply(NamedTuple):
 def answer(
     region: Region, machine: Machine, method: str, path: str, headers: Mapping[str, str]
 ) -> Reply:
-    """Answer a call of `path`, such as latest/meta-data/instance-id; headers have small letters."""
+    """Answer a call of `path`, such as latest/meta-data/instance-id; `headers` are in lowercase."""
     options = machine.data.get("MetadataOptions", {})
     if options.get("HttpEndpoint") == "disabled" or "x-forwarded-for" in headers:
         return Reply(403)

@@ -61,7 +61,7 @@ def test_a_teams_tokens_and_instances_count_for_nothing_at_the_others_api(
                 assert status_of(at_home.whoami) == 200
                 assert status_of(abroad.whoami) == 401
     monkeypatch.setenv("AWS_ENDPOINT_URL_STS", deployment.aws.url)
-    with pytest.raises(IdentityRefused, match="not one of an instance of this cluster"):
+    with pytest.raises(IdentityRefused, match="not from an instance of this cluster"):
         prove(speech, instance, tmp_path / "join.token")
 
 

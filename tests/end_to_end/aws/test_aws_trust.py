@@ -83,7 +83,7 @@ def test_what_an_instance_has_is_good_for_it_alone_and_ends_with_it(
         assert send("i-0123456789abcdef0") == 403
     assert not alarms(deployment, instance)
     # Who has the instance's keys can sign for a token of theirs: too late, and not unnoticed.
-    with pytest.raises(IdentityRefused, match="has proved its identity before"):
+    with pytest.raises(IdentityRefused, match="has already proved its identity"):
         prove(deployment, instance, tmp_path / "thiefs.token")
     assert len(alarms(deployment, instance)) == 1
 
@@ -200,7 +200,7 @@ def test_a_machine_of_ones_own_joins_the_pool_of_its_token_and_no_other(
         )
 
     refused = agent(POOL)
-    assert f"not for pool {POOL}" in refused.communicate(timeout=PROCESS_SECONDS_MAX)[1]
+    assert f"not valid for pool {POOL}" in refused.communicate(timeout=PROCESS_SECONDS_MAX)[1]
     assert refused.returncode == 1
     joined = agent(DESK)
     try:

@@ -183,7 +183,7 @@ def test_what_is_disabled_outlives_sessions_and_losses() -> None:
 def test_an_agent_that_is_lost_cannot_be_disabled_until_it_has_come_back(slot: int | None) -> None:
     actor = agent(AgentDeclaredLost(1))
     with pytest.raises(
-        CommandRefused, match="agent a is lost: wait until it has come back"
+        CommandRefused, match="agent a is lost: wait until it reconnects"
     ) as refused:
         actor.deliver(AgentDisableRequested(slot=slot))
     assert refused.value.code == "conflict"

@@ -193,11 +193,11 @@ def test_a_search_whose_trials_all_completed_has_nothing_to_go_on_with() -> None
     actor = experiment(random_plan(1))
     actor.deliver(trial_completed(0))
     assert refusal_text(actor, CONTINUE) == (
-        "all trials of experiment 1 completed: nothing is left to go on"
+        "all trials of experiment 1 completed: there is nothing left to continue"
     )
     actor = experiment(single_plan())
     actor.deliver(trial_completed(0))
-    assert "give it a greater length" in refusal_text(actor, CONTINUE)
+    assert "increase searcher.max_length" in refusal_text(actor, CONTINUE)
 
 
 def test_a_lengthened_single_search_goes_on_though_it_completed() -> None:
@@ -270,7 +270,9 @@ def test_only_an_ended_experiment_goes_on(status: Status) -> None:
     actor = experiment(random_plan(1))
     actor.deliver(trial_errored(0))
     actor.state = evolve(actor.state, status=status)
-    assert refusal_text(actor, CONTINUE).startswith(f"experiment 1 is {status}: only one that is")
+    assert refusal_text(actor, CONTINUE).startswith(
+        f"experiment 1 is {status}: only an experiment in state"
+    )
 
 
 def test_an_archived_experiment_does_not_go_on() -> None:
@@ -283,7 +285,9 @@ def test_a_search_whose_trials_depend_on_each_other_does_not_go_on() -> None:
     actor = experiment(random_plan(1))
     actor.deliver(trial_errored(0))
     actor.state = evolve(actor.state, searcher="adaptive_asha")
-    assert "which cannot go on; these can: single, random, grid" in refusal_text(actor, CONTINUE)
+    assert "which cannot be continued; these searchers can: single, random, grid" in refusal_text(
+        actor, CONTINUE
+    )
 
 
 def test_continuing_twice_is_refused_the_second_time() -> None:

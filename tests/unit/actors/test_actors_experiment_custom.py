@@ -190,7 +190,7 @@ def test_a_search_by_another_searcher_is_not_driven() -> None:
     actor = ActorHarness("experiment#1")
     actor.deliver(experiment_submitted())
     with pytest.raises(
-        CommandRefused, match="is a search by random: no search method of yours"
+        CommandRefused, match="is a search by random: it is not driven by a search method"
     ) as refused:
         actor.deliver(OperationsPosted(PostedOperations(1, 0)))
     assert refused.value.code == "conflict"

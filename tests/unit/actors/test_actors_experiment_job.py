@@ -143,7 +143,10 @@ def test_a_job_stays_what_it_is_when_it_moves() -> None:
 
 def test_moves_that_are_none_are_refused() -> None:
     actor = experiment()
-    assert refusal(actor, PoolChanged("default")) == ("conflict", "resource pool is unchanged")
+    assert refusal(actor, PoolChanged("default")) == (
+        "conflict",
+        "the job is already in that resource pool",
+    )
     assert refusal(actor, PoolChanged("")) == ("invalid", "resource pool must be set")
     actor.state = evolve(actor.state, status=Status.COMPLETED)
     code, text = refusal(actor, PoolChanged("spot"))

@@ -134,7 +134,7 @@ def test_only_an_ended_experiment_is_archived(status: Status, command: object, v
     actor.state = evolve(actor.state, status=status)
     code, text = refusal(actor, command)
     assert code == "conflict"
-    assert text.endswith(f"only one that is COMPLETED, CANCELED or ERROR can be {verb}")
+    assert text.endswith(f"only an experiment in state COMPLETED, CANCELED or ERROR can be {verb}")
 
 
 def test_a_row_of_the_list_of_before_there_was_more_in_it_is_read() -> None:
@@ -182,7 +182,9 @@ def test_what_has_not_ended_is_not_deleted(status: Status) -> None:
     actor.state = evolve(actor.state, status=status)
     code, text = refusal(actor, DELETE)
     assert code == "conflict"
-    assert text.endswith("only one that has ended can be deleted; cancel or kill it first")
+    assert text.endswith(
+        "only an experiment that has ended can be deleted; cancel or kill it first"
+    )
 
 
 def test_a_deletion_that_failed_says_why_and_may_be_asked_for_again() -> None:

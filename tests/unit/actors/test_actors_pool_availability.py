@@ -64,7 +64,7 @@ def test_what_runs_on_a_draining_agent_may_finish_and_nothing_new_starts() -> No
     assert totals(actor) == (1, 0, 1, 1)
     actor.deliver(slots_released(1))
     assert totals(actor) == (0, 0, 1, 0)
-    assert actor.state.waits == "needs 1 slot: agents have none"
+    assert actor.state.waits == "needs 1 slot: no agent has slots"
 
 
 def test_draining_may_turn_into_disabling() -> None:

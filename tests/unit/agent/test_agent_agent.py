@@ -67,6 +67,4 @@ def test_reports_are_sent_while_a_record_of_the_agents_own_finds_no_room(
     assert schedule.requests == [True]
     # What has not been reported yet is work that the machine must not end with.
     assert (tmp_path / "alive").stat().st_mtime > 1
-    assert said == [
-        "4.1 could not be looked after, trying again: [Errno 28] No space left on device"
-    ]
+    assert said == ["4.1 could not be monitored, trying again: [Errno 28] No space left on device"]

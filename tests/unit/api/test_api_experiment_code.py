@@ -84,7 +84,7 @@ def test_code_that_is_not_there_is_not_found(cluster: Cluster) -> None:
     cluster.objects.delete(model_code_key(hashlib.sha256(content).hexdigest()))
     answer = cluster.get(CODE)
     assert (answer.status, answer.code) == (404, "not_found")
-    assert "not stored here any more" in answer.json["error"]["message"]
+    assert "no longer stored here" in answer.json["error"]["message"]
 
 
 def test_an_archive_that_breaks_a_rule_is_a_conflict_that_says_which(cluster: Cluster) -> None:

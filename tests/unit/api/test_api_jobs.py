@@ -257,7 +257,7 @@ def test_a_job_moves_to_another_pool(cluster: Cluster) -> None:
     ("pool", "status", "text"),
     [
         ("", 422, "resource pool must be set"),
-        ("default", 409, "resource pool is unchanged"),
+        ("default", 409, "the job is already in that resource pool"),
         ("nowhere", 422, "resource_pool: resource pool nowhere does not exist"),
     ],
 )

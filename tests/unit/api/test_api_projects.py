@@ -117,7 +117,7 @@ def test_an_experiment_moves(cluster: Cluster) -> None:
         ("a/b", "holds '/'"),
         ("a,b", "holds ','"),
         ("a\nb", r"holds '\n'"),
-        (" a", "begins or ends with a space"),
+        (" a", "must not begin or end with a space"),
         ("\u202eb", r"holds '\u202e'"),
         ("\ud800", "must be a valid string"),
     ],
@@ -215,7 +215,7 @@ def test_metadata_is_bounded(cluster: Cluster) -> None:
     assert find_ids(cluster, "k29=30") == [number]
     text = refusal(change(cluster, number, metadata={**thirty, "k30": 1}))
     assert "metadata: has 31 values; at most 30 are allowed" in text
-    assert "bytes as JSON; at most 4096 fit" in refusal(
+    assert "bytes as JSON; the limit is 4096" in refusal(
         change(cluster, number, metadata={"k": "x" * 4096})
     )
     deep: dict[str, Any] = {}

@@ -38,8 +38,12 @@ def test_a_body_that_breaks_off_or_stops_is_not_said_to_be_wrong(
     """An agent would send no more what is said to be wrong with its call."""
     disconnect: Message = {"type": "http.disconnect"}
     for messages, seconds, text in (
-        ((PART, disconnect), 60, "the connection ended before the body: 1 bytes so far"),
-        ((PART,), 0.01, "the body came too slowly: 1 bytes so far"),
+        (
+            (PART, disconnect),
+            60,
+            "the connection closed before the body was complete: 1 bytes so far",
+        ),
+        ((PART,), 0.01, "the body arrived too slowly: 1 bytes so far"),
     ):
         monkeypatch.setattr(request_limits, "BODY_SECONDS_MAX", seconds)
         with pytest.raises(BodyError) as raised:

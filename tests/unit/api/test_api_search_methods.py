@@ -85,8 +85,8 @@ def test_a_search_is_driven_from_its_beginning_to_its_end(cluster: Cluster) -> N
     }
     history = [item["text"] for item in cluster.get("/experiments/1/history").json["items"]]
     assert (
-        "the search method asked for 1 create, 1 validate after in post 1 by user-1, having seen "
-        "the events up to 1" in history
+        "the search method asked for 1 create, 1 validate after in post 1 by user-1, having "
+        "handled the events up to 1" in history
     )
     replayed = cluster.get("/experiments/1/replay").json["items"]
     assert [item["difference"] for item in replayed] == [None, None]
@@ -219,7 +219,7 @@ def test_there_are_no_events_of_another_search_nor_of_none(cluster: Cluster) -> 
 def test_a_test_run_is_not_driven(cluster: Cluster) -> None:
     cluster.create(CUSTOM, test_mode=True)
     answer = cluster.get(EVENTS)
-    assert "is a test run: no search method" in answer.json["error"]["message"]
+    assert "is a test run: it is not driven by a search method" in answer.json["error"]["message"]
 
 
 def test_events_come_in_pages(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

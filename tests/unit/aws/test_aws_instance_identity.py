@@ -120,14 +120,14 @@ def test_a_signature_that_was_made_for_something_else_is_never_sent_on(
 def test_another_role_is_no_instance_of_ours(
     strict_aws: Ministack, verifier: AwsIdentityVerifier, roles: Mapping[str, str]
 ) -> None:
-    with pytest.raises(InvalidProof, match="not one of an instance"):
+    with pytest.raises(InvalidProof, match="not from an instance"):
         verifier.verify_proof(proof(strict_aws, roles[OTHER_ROLE]))
 
 
 def test_a_session_that_is_no_instance_is_refused(
     strict_aws: Ministack, verifier: AwsIdentityVerifier, roles: Mapping[str, str]
 ) -> None:
-    with pytest.raises(InvalidProof, match="not one of an instance"):
+    with pytest.raises(InvalidProof, match="not from an instance"):
         verifier.verify_proof(proof(strict_aws, roles[ROLE], session="somebody"))
 
 
@@ -144,5 +144,5 @@ def test_a_service_that_is_down_refuses_nobody(
 
 
 def test_a_role_that_is_none_is_said_at_once() -> None:
-    with pytest.raises(ValueError, match="no ARN of a role"):
+    with pytest.raises(ValueError, match="not the ARN of a role"):
         AwsIdentityVerifier(CLUSTER, "vision", "https://sts.us-east-1.amazonaws.com")

@@ -60,7 +60,7 @@ def test_the_rule_compares_scheme_host_and_port() -> None:
     for refused in ("http://store.test", "https://store.test:444", "http://10.0.0.1"):
         problem = find_problem(s3(refused))
         assert problem is not None
-        assert problem.message == f'"{refused}" is no store that this cluster calls'
+        assert problem.message == f'"{refused}" is not a store that this cluster may call'
     problem = find_problem(s3("https://me:canary@store.test"))
     assert problem is not None
     assert "canary" not in problem.message
@@ -89,7 +89,7 @@ def test_an_experiment_names_only_endpoints_of_the_configuration(cluster_in_clou
     [detail] = answer.json["error"]["details"]
     assert detail["path"] == "checkpoint_storage.endpoint_url"
     assert detail["message"] == (
-        '"http://169.254.169.254/latest" is no store that this cluster calls'
+        '"http://169.254.169.254/latest" is not a store that this cluster may call'
     )
     assert "checkpoint_endpoints" in detail["hint"]
     assert (
@@ -105,7 +105,7 @@ def test_an_endpoint_that_is_allowed_no_longer_is_not_called(cluster_in_cloud: C
     apply(cluster_in_cloud, "{}")
     services = cluster_in_cloud.services
     stores = Stores(services.engine, services.objects, services.checkpoints, services.endpoints)
-    with pytest.raises(CollectionFailed, match=r'"https://store\.test" is no store that this'):
+    with pytest.raises(CollectionFailed, match=r'"https://store\.test" is not a store that this'):
         stores.checkpoint_files(1)
 
 

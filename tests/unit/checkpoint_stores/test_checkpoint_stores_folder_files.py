@@ -145,7 +145,7 @@ def test_a_folder_exchange_folder_for_a_link_meanwhile_is_not_followed(
 )
 def test_no_other_text_names_a_folder(root: Path, parts: tuple[str, ...]) -> None:
     before = remaining_paths(root)
-    with pytest.raises(ValueError, match="no folder of a checkpoint"):
+    with pytest.raises(ValueError, match="not the folder of a checkpoint"):
         remove(root, parts)
     assert remaining_paths(root) == before
 
@@ -187,7 +187,7 @@ def test_folders_without_end_within_each_other_do_not_use_up_the_descriptors(roo
     for _ in range(DEPTH_MAX + 5):
         folder = folder / "d"
         folder.mkdir()
-    with pytest.raises(FolderRefused, match="100 deep"):
+    with pytest.raises(FolderRefused, match="100 levels deep"):
         remove(root)
 
 

@@ -56,7 +56,7 @@ def test_a_manifest_that_is_too_large_is_not_parsed(monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_what_is_no_manifest_is_refused(content: bytes) -> None:
-    with pytest.raises(ManifestInvalid, match="its manifest cannot be read"):
+    with pytest.raises(ManifestInvalid, match="cannot read its manifest"):
         paths(content)
 
 
@@ -77,7 +77,7 @@ def test_a_manifest_is_read_and_parsed_once() -> None:
 def test_one_of_another_digest_is_refused_and_not_kept() -> None:
     cache = ManifestCache()
     for _ in range(2):
-        with pytest.raises(ManifestInvalid, match="its manifest was changed"):
+        with pytest.raises(ManifestInvalid, match="its manifest was modified"):
             cache.load_files("0" * 64, lambda _: manifest_of("a"))
 
 

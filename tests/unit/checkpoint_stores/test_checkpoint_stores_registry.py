@@ -129,7 +129,7 @@ def test_a_warm_start_knows_it_by_its_name(
     warm = CONFIG.replace("searcher: {", f"searcher: {{source_checkpoint_uuid: {uuid}, ")
     assert cluster.create(warm + "checkpoint_storage: {type: memory, shelf: a}\n").status == 201
     refused = cluster.create(warm + "checkpoint_storage: {type: memory, shelf: b}\n")
-    text = "lies in the store shelf a, but this experiment's is shelf b"
+    text = "is in the store shelf a, but this experiment's store is shelf b"
     assert text in refused.body.decode()
 
 
@@ -157,7 +157,7 @@ def test_a_package_that_the_cluster_lacks_is_named(
     monkeypatch.setattr(registry, "_registered", {"memory": lacking})
     refused = cluster.create(ON_A).json["error"]["details"][0]
     assert refused["path"] == "checkpoint_storage.type"
-    assert refused["message"] == "memory needs a package that this cluster lacks"
+    assert refused["message"] == "memory needs a package that is not installed on this cluster"
     assert refused["hint"] == "pip install 'shelves[all]' there"
 
 

@@ -167,7 +167,7 @@ def test_a_download_is_complete_or_absent(
     ("change", "reason"),
     [
         ({"size": 4}, "has 5 bytes, expected 4"),
-        ({"sha256": "0" * 64}, "another SHA-256"),
+        ({"sha256": "0" * 64}, "SHA-256 that differs"),
         ({"path": "../evil"}, "'..'"),
         ({"path": "/etc/evil"}, "relative"),
         ({"path": "a\\..\\..\\evil"}, "backslash"),

@@ -28,7 +28,7 @@ def client(fake: FakeCluster) -> Iterator[Client]:
 def test_what_can_be_no_name_is_not_asked_for(client: Client, fake: FakeCluster, key: Any) -> None:
     before = len(fake.requests)
     for ask in (client.experiment, client.trial, client.checkpoint, client.template):
-        with pytest.raises(DetcloudError, match="names nothing on a cluster"):
+        with pytest.raises(DetcloudError, match="cannot identify anything on a cluster"):
             ask(key)
     assert len(fake.requests) == before
 
@@ -89,10 +89,10 @@ def test_a_client_names_its_cluster_and_keeps_its_token(client: Client) -> None:
 
 @pytest.mark.parametrize("token", ["a\nb", "a\r", "☃"])
 def test_a_token_that_can_be_none_is_refused_and_not_repeated(token: str) -> None:
-    with pytest.raises(ValueError, match="holds a character that no token has") as refused:
+    with pytest.raises(ValueError, match="contains an invalid character") as refused:
         Transport("http://127.0.0.1:1", token)
     assert token not in str(refused.value)
-    with pytest.raises(DetcloudError, match="holds a character"):
+    with pytest.raises(DetcloudError, match="contains an invalid character"):
         Client("http://127.0.0.1:1", token)
 
 

@@ -82,7 +82,7 @@ def test_nothing_is_left_of_an_export_that_fails(
     digest = fake.experiments[0]["code_sha256"]
     fake.objects[digest] += b"x"
     for folder in (empty, tmp_path / "new"):
-        with pytest.raises(DetcloudError, match="another SHA-256"):
+        with pytest.raises(DetcloudError, match="SHA-256 that differs"):
             version.export(folder)
     assert list(empty.iterdir()) == []
     assert not (tmp_path / "new").exists()

@@ -72,7 +72,7 @@ def test_fields_are_typed_documented_and_read_only(fake: FakeCluster, client: Cl
     assert experiment.config == CONFIG
     assert "0 to 1" in (Experiment.progress.__doc__ or "")
     assert repr(experiment) == "Experiment(1)"
-    with pytest.raises(AttributeError, match="told by the cluster"):
+    with pytest.raises(AttributeError, match="a value from the cluster"):
         experiment.name = "x"
     del experiment.data["seed"]
     with pytest.raises(DetcloudError, match="did not tell 'seed' of this experiment"):
@@ -172,7 +172,7 @@ def test_checkpoints_are_ranked_by_their_own_metric_or_another(
     assert [found.uuid for found in experiment.best_checkpoints()] == ["bb", "aa"]
     larger = experiment.best_checkpoints(smaller_is_better=False)
     assert [found.uuid for found in larger] == ["aa", "bb"]
-    with pytest.raises(DetcloudError, match="whether a smaller loss is better is not known"):
+    with pytest.raises(DetcloudError, match="it is not known whether a smaller loss is better"):
         experiment.best_checkpoints("loss")
     # All were stored after 100 steps of trial 1, so that they share its loss there.
     by_loss = experiment.best_checkpoints("loss", smaller_is_better=True)
@@ -190,7 +190,7 @@ def test_model_code_comes_back_as_it_was_sent(
     with pytest.raises(DetcloudError, match="exists"):
         experiment.download_model_def(folder)
     fake.objects[experiment.code_sha256] += b"x"
-    with pytest.raises(DetcloudError, match="another SHA-256"):
+    with pytest.raises(DetcloudError, match="SHA-256 that differs"):
         experiment.download_model_def(tmp_path / "changed")
     assert not (tmp_path / "changed").exists()
 

@@ -153,7 +153,9 @@ def test_what_there_is_not_says_what_to_do() -> None:
         client.get_experiment(3).set_notes("x")
     with pytest.raises(AttributeError, match=r"Determined\.create_workspace is not supported"):
         client.Cluster().create_workspace("w")
-    with pytest.raises(DetcloudError, match="models have no ids here; give the name instead of 7"):
+    with pytest.raises(
+        DetcloudError, match="models have no ids in detcloud; use the name instead of 7"
+    ):
         client.get_model(7)
     with pytest.raises(DetcloudError, match="detcloud token login"):
         client.login(user="ann", password="secret")

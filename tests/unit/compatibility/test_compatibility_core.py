@@ -105,7 +105,7 @@ def test_a_checkpoint_folder_of_the_script_counts_without_a_cluster_alone(
     with core.init(checkpoint_storage=str(tmp_path / "kept")) as context:
         context.checkpoint.upload(tmp_path, {"steps_completed": 1})
     assert list((tmp_path / "kept").rglob("manifest.json"))
-    with pytest.raises(DetcloudError, match="a folder was expected"):
+    with pytest.raises(DetcloudError, match="expected a folder"):
         core.init(checkpoint_storage="s3://bucket").__enter__()
     trial_of(tmp_path, monkeypatch)
     with core.init(checkpoint_storage=str(tmp_path / "other")):

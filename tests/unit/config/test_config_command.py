@@ -160,7 +160,7 @@ def test_nothing_in_a_file_steers_the_terminal(
     ("changes", "path", "hint"),
     [
         ({"resources.slots": 2}, "resources.slots", "did you mean slots_per_trial?"),
-        ({"searcher.metric": False}, "searcher.metric", "quote it; unquoted, yes, no, on and off"),
+        ({"searcher.metric": False}, "searcher.metric", "quote it: unquoted yes, no, on and off"),
         ({"name": 5}, "name", "quote it"),
     ],
 )
@@ -175,7 +175,7 @@ def test_a_hint_says_what_was_meant(changes: dict[str, object], path: str, hint:
     [
         (
             {"resources.deadline": "2020-01-31T18:00:00+01:00"},
-            "resources.deadline: is over: 2020-01-31T18:00:00+01:00 has passed",
+            "resources.deadline: has passed: 2020-01-31T18:00:00+01:00 has passed",
         ),
     ],
 )

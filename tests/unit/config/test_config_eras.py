@@ -191,5 +191,5 @@ entrypoint: model_def:Trial
 min_validation_period: 1
 searcher: {name: single, metric: loss, max_length: {batches: 10}}
 """
-    with pytest.raises(ConfigInvalid, match=r"write a length like \{batches: 100\} there, or"):
+    with pytest.raises(ConfigInvalid, match=r"use a length like \{batches: 100\} there, or"):
         check_config(text)

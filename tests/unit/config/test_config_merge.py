@@ -207,9 +207,9 @@ DEEP_PATH = "data." + ".".join("a" * 59)
         # 60 names and 5 maps are one level more than 64.
         (f"{DEEP_PATH}={'{a: ' * 5}1{'}' * 5}", DEEP_PATH, "is nested deeper than 64 levels"),
         ("data.x=[", "data.x", "is not valid YAML"),
-        ("data.x=!!str 5", "data.x", "tags are refused"),
+        ("data.x=!!str 5", "data.x", "tags are not allowed"),
         ("data.x=.nan", "data.x", "must be a finite number"),
-        ("entrypoint.x.y=1", "entrypoint", "is not a map, so nothing in it can be set"),
+        ("entrypoint.x.y=1", "entrypoint", "is not a map, so no field can be set in it"),
         ("max_restarts=-1", "max_restarts", "must be at least 0, not -1"),
         ("max_restart=1", "max_restart", "is not a known field"),
     ],
@@ -235,7 +235,9 @@ def test_a_value_of_the_template_is_its_fault_although_the_user_wrote_null() -> 
 def test_the_field_of_the_other_era_is_named_as_the_templates() -> None:
     (problem,) = find_problems(to_yaml(STEP), template="records_per_epoch: 5")
     assert problem.path == "searcher.max_steps"
-    assert problem.hint.startswith("records_per_epoch is set by the template; use one era's")
+    assert problem.hint.startswith(
+        "records_per_epoch is set by the template; use the fields of one era"
+    )
     (problem,) = find_problems(to_yaml(LENGTH), template="batches_per_step: 5")
     assert problem.path == "searcher.max_length"
     assert problem.hint.startswith("batches_per_step is set by the template; ")

@@ -93,7 +93,7 @@ def test_the_former_name_of_the_places_beside_the_slots_is_understood() -> None:
         ),
         (
             "resource_pools:\n- pool_name: default\n- pool_name: default",
-            "f:3: resource_pools[1].pool_name: is the name of two pools: default",
+            "f:3: resource_pools[1].pool_name: names two pools alike: default",
         ),
         (
             "resource_pools: [{pool_name: default, schedular: {}}]",
@@ -105,7 +105,7 @@ def test_the_former_name_of_the_places_beside_the_slots_is_understood() -> None:
         ),
         (
             "resource_manager: {scheduler: {type: fair_share, preemption: true}}",
-            "scheduler.preemption: is a choice of the priority scheduler, not of fair_share",
+            "scheduler.preemption: applies to the priority scheduler only, not to fair_share",
         ),
         (
             "resource_manager: {scheduler: {type: lottery}}",
@@ -114,7 +114,7 @@ def test_the_former_name_of_the_places_beside_the_slots_is_understood() -> None:
         (
             "resource_pools: [{pool_name: default, max_cpu_containers_per_agent: 1,"
             " max_aux_containers_per_agent: 2}]",
-            "must not be given beside max_aux_containers_per_agent",
+            "must not be used together with max_aux_containers_per_agent",
         ),
     ],
 )
@@ -134,7 +134,7 @@ def test_what_makes_no_sense_is_refused_with_its_place(text: str, problem: str) 
         ("{type: aws, spot_max_price: 1.2.3}", "digits with at most one point"),
         (
             "{type: local, offerings: [{instance_type: a}, {instance_type: a}]}",
-            "offerings[1]: is offered twice: a/on_demand",
+            "offerings[1]: lists an offering twice: a/on_demand",
         ),
     ],
 )
@@ -153,13 +153,14 @@ def _aws(fields: str) -> str:
     [
         (
             ", instance_type: g5.12xlrge",
-            'provider.instance_type: is no known instance type: "g5.12xlrge" (did you mean '
-            "g5.12xlarge? If not, say its instance_slots, the GPUs that `aws ec2 "
+            'provider.instance_type: is not a known instance type: "g5.12xlrge" (did you mean '
+            "g5.12xlarge? If not, set its instance_slots, the GPUs that `aws ec2 "
             "describe-instance-types` tells)",
         ),
         (
             ", offerings: [{instance_type: g5.xlarge}, {instance_type: unheard.of}]",
-            'offerings[1].instance_type: is no known instance type: "unheard.of" (say its slots, '
+            'offerings[1].instance_type: is not a known instance type: "unheard.of" (set its '
+            "slots, "
             "the GPUs that `aws ec2 describe-instance-types` tells)",
         ),
         (", custom_tags: [{key: a b}]", "custom_tags[0].key: must be 1 to 128 letters, digits"),

@@ -212,5 +212,5 @@ def test_nobody_can_say_what_a_search_method_of_ones_own_will_do() -> None:
     with pytest.raises(NotForeseeable) as refused:
         preview_search(check_searcher("name: custom, metric: m"))
     assert str(refused.value) == (
-        "custom is driven by a search method of yours: what that will ask for cannot be previewed"
+        "custom is driven by your own search method, whose operations cannot be previewed"
     )

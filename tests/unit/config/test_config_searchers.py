@@ -227,7 +227,7 @@ def test_every_rule_of_a_searcher_names_its_field(
         (
             {"name": "adaptive_asha", "max_trials": 5, "max_time": 5},
             "searcher.time_metric",
-            "is required beside max_time",
+            "is required with max_time",
         ),
         (
             {"name": "adaptive", "max_length": TEN, "budget": {"records": 100}},

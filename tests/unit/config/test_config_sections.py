@@ -170,13 +170,13 @@ REFUSED: list[tuple[str, Any, str, str]] = [
         "checkpoint_storage",
         {**AZURE, "connection_string": "x", "account_url": "https://a.net"},
         "checkpoint_storage.account_url",
-        "must not be given beside connection_string",
+        "must not be used together with connection_string",
     ),
     (
         "checkpoint_storage",
         {**AZURE, "connection_string": "x", "credential": "x"},
         "checkpoint_storage.credential",
-        "must not be given beside connection_string",
+        "must not be used together with connection_string",
     ),
     (
         "checkpoint_storage",
@@ -188,7 +188,7 @@ REFUSED: list[tuple[str, Any, str, str]] = [
         "checkpoint_storage",
         {**AZURE, "account_url": "https://a.net"},
         "checkpoint_storage.credential",
-        "is required for another account_url than Azure's own",
+        "is required for an account_url that is not Azure's own",
     ),
     (
         "checkpoint_storage",

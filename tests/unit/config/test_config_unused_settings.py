@@ -139,7 +139,7 @@ searcher: {name: single, metric: loss, max_length: {batches: 10}}
     ("entrypoint", "more"),
     [
         ("model_def:Trial", ""),
-        ("python train.py", "; a script for Determined gets this length as it stands"),
+        ("python train.py", "; a script written for Determined receives this length unchanged"),
     ],
 )
 def test_epochs_without_a_batch_size_are_warned_of(entrypoint: str, more: str) -> None:

@@ -136,7 +136,7 @@ def test_what_fails_in_the_background_fails_the_trial(
         train()
     end = reports(trial)[-1]
     assert (end["kind"], end["reason"]) == ("exit", "errored")
-    assert "the one before it is still the latest" in end["message"]
+    assert "the previous checkpoint is still the latest" in end["message"]
     assert reports(trial, "checkpoint") == []
     # What was stored of it before is gone again.
     assert [path for path in store.root.rglob("*") if path.is_file()] == []
@@ -201,7 +201,7 @@ def test_shards_are_stored_behind_all_ranks_and_completed_once_all_are_there(
     [failure] = set(run_ranks(work))
     found = {path.name for path in held.root.rglob("*") if path.is_file()}
     if fails:
-        assert "was not stored: rank 2: the bucket is full; the one before it" in failure
+        assert "was not stored: rank 2: the bucket is full; the previous checkpoint" in failure
         assert (found, reported) == (set(), ["checkpoint_intent"])
     else:
         shards = {f"weights{rank}" for rank in range(3)}

@@ -119,7 +119,7 @@ def test_a_manifest_cannot_write_outside_the_folder(tmp_path: Path) -> None:
     place.write_text(json.dumps(manifest))
     unverified = CheckpointReference(trial.reference.uuid, 4, trial.reference.path)
     (tmp_path / "copy").mkdir()
-    with pytest.raises(DetcloudError, match="cannot name a stored file"):
+    with pytest.raises(DetcloudError, match="is not a valid name of a stored file"):
         trial.checkpoint.download(unverified, tmp_path / "copy")
     assert not (tmp_path / "escaped").exists()
 
@@ -145,7 +145,7 @@ def test_a_folder_is_uploaded_as_it_is(tmp_path: Path) -> None:
     uuid = trial.checkpoint.upload(tmp_path / "mine", {"steps_completed": 1})
     assert (trial.root / f"3/4/2/{uuid}" / "weights").read_text() == "abc"
     assert list((tmp_path / "mine").iterdir()) == [tmp_path / "mine" / "weights"]
-    with pytest.raises(DetcloudError, match="is no directory"):
+    with pytest.raises(DetcloudError, match="is not a directory"):
         trial.checkpoint.upload(tmp_path / "nowhere", {"steps_completed": 1})
 
 
@@ -216,7 +216,7 @@ def test_storage_that_is_off_keeps_nothing(
     with off.store_path({"steps_completed": 1}) as (folder, _):
         (folder / "weights").write_text("abc")
     assert trial.reports == []
-    assert "thrown away" in capsys.readouterr().err
+    assert "discarded" in capsys.readouterr().err
 
 
 def test_a_full_disk_leaves_no_half_checkpoint(tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_a_file_that_is_gone_is_named_with_what_it_was(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     uuid = trial.store(weights="abc")
     (trial.root / trial.reference.path / "weights").unlink()
-    with pytest.raises(DetcloudError, match=r"has no weights in .* promises 3 bytes"):
+    with pytest.raises(DetcloudError, match=r"has no weights in .* lists 3 bytes"):
         trial.checkpoint.download(uuid, tmp_path / "copy")
 
 

@@ -81,7 +81,7 @@ def test_what_is_written_on_meanwhile_fails_unless_it_was_copied(uploads: Upload
         with (uploads.folder / "runs" / "events").open("a") as events:
             events.write("b")
         if growing is None:
-            with pytest.raises(DetcloudError, match="was not stored: runs/events was written on"):
+            with pytest.raises(DetcloudError, match="was not stored: runs/events was modified"):
                 uploads.finish()
             assert [path for path in uploads.store.root.rglob("*") if path.is_file()] == []
             assert [kind for kind, _ in uploads.lines] == ["checkpoint_intent"]
@@ -114,7 +114,7 @@ def test_the_next_upload_waits_and_raises_what_the_one_before_failed_with(
     (uploads.folder / "refused").unlink()
     # What was not begun may be tried again, and a folder that is not there is an error at once.
     uploads.start(9)
-    with pytest.raises(DetcloudError, match="is no directory: nothing can be uploaded from it"):
+    with pytest.raises(DetcloudError, match="is not a directory: nothing can be uploaded from it"):
         uploads.checkpoint.upload(
             uploads.folder / "none", {"steps_completed": 10}, asynchronous=True
         )

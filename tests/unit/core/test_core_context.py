@@ -222,7 +222,7 @@ def test_a_rank_that_is_not_the_chief_alerts_and_keeps_what_is_its_own(
     printed = capfd.readouterr()
     assert "[detcloud] alert (warn): loss: is not a number\n" in printed.err
     # Progress is the chief's, which is said once.
-    assert printed.out.count("[detcloud] the progress that this process reports is not used") == 1
+    assert printed.out.count("[detcloud] the progress reported by this process is ignored") == 1
     lines = map(json.loads, (trial / "out" / "report-1.jsonl").read_text().splitlines())
     kinds = [line["kind"] for line in lines if line["kind"] != "exit"]
     assert kinds == ["trial_metadata", "rank_metrics"]

@@ -93,11 +93,11 @@ def test_two_processes_that_say_the_same_rank_are_an_error_at_once(
     first.join(join_seconds * PATIENCE)
     # The chief waits for rank 2 now, and neither another chief nor another rank 1 is it.
     join(0)
-    assert "two processes of this trial say that they are rank 0 of 3" in failures[0]
+    assert "two processes of this trial claim to be rank 0 of 3" in failures[0]
     join(1)
     chief.join(join_seconds * PATIENCE)
     assert not chief.is_alive()
-    assert failures[1].startswith("two processes of this trial say that they are rank 1 of 3")
+    assert failures[1].startswith("two processes of this trial claim to be rank 1 of 3")
 
 
 class Strategies(ModuleType):
@@ -132,7 +132,7 @@ def test_tensorflows_workers_are_known_by_their_configuration(
     # Rank 1 of 2, one worker on each machine.
     assert made == [(None,), (None,), (1, 2, "10.0.0.1")]
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": cluster, "task": {"type": "chief"}}))
-    with pytest.raises(DetcloudError, match="knows workers alone"):
+    with pytest.raises(DetcloudError, match="supports only workers"):
         PlaceRecorder.from_tf_config()
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     with pytest.raises(DetcloudError, match="needs TensorFlow"):
@@ -167,7 +167,7 @@ def test_only_the_chief_stores_checkpoints(run_ranks: Any, tmp_path: Path) -> No
         return str(refused.value)
 
     text = run_ranks(upload)[2]
-    assert text.startswith("rank 2 cannot store a checkpoint, which is the chief's: ")
+    assert text.startswith("rank 2 cannot store a checkpoint, only the chief can: ")
 
 
 def test_two_processes_cannot_both_report_as_rank_0(

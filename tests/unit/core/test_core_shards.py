@@ -147,7 +147,9 @@ def test_a_rank_that_cannot_store_takes_back_what_the_others_did(
         return error_of(lambda: store(checkpoint, ranks.rank, **{str(ranks.rank): "w"}))
 
     [text] = set(run_ranks(work))
-    assert "was not stored: rank 2: no space left; the one before it is still the latest" in text
+    assert (
+        "was not stored: rank 2: no space left; the previous checkpoint is still the latest" in text
+    )
     assert trial.files() == set()
     assert "checkpoint" not in {kind for _, kind in trial.reports}
 

@@ -80,7 +80,7 @@ def test_progress_lies_between_0_and_1(progress: Any) -> None:
 def test_metrics_have_names(metrics: Any) -> None:
     train = Train()
     for report in (train.report_training_metrics, train.report_validation_metrics):
-        with pytest.raises(DetcloudError, match=r"metrics at batch 3 are .*: an object"):
+        with pytest.raises(DetcloudError, match=r"metrics at batch 3 are .*: expected an object"):
             report(3, metrics)
     assert train.reports == []
 
@@ -89,7 +89,9 @@ def test_an_early_exit_has_a_known_reason() -> None:
     train = Train()
     train.report_early_exit("USER_REQUESTED_STOP")
     assert train.reports == [{"kind": "early_exit", "reason": "USER_REQUESTED_STOP"}]
-    with pytest.raises(DetcloudError, match="'TIRED' is none of INVALID_HP, USER_REQUESTED_STOP"):
+    with pytest.raises(
+        DetcloudError, match="'TIRED' is unknown; expected one of INVALID_HP, USER_REQUESTED_STOP"
+    ):
         train.report_early_exit("TIRED")
 
 

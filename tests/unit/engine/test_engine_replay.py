@@ -184,7 +184,7 @@ def test_a_garbled_row_is_a_difference(cluster: Cluster) -> None:
     found = difference(cluster)
     assert found is not None
     assert (found.revision, found.field) == (revision, "journal")
-    assert "no entry of a journal" in str(found.recorded)
+    assert "not a journal entry" in str(found.recorded)
 
 
 def test_a_row_that_is_gone_is_a_difference(cluster: Cluster) -> None:
@@ -205,7 +205,9 @@ def test_a_message_unknown_today_is_a_difference(cluster: Cluster) -> None:
     restart_twice(cluster)
     revision = rewrite(cluster, 0, lambda body: body.replace(b"TrialCreated", b"TrialHatched"))
     found = difference(cluster)
-    expected = Difference(revision, "TrialHatched", "message", "folded", "is no message of today")
+    expected = Difference(
+        revision, "TrialHatched", "message", "folded", "is not a message of this version"
+    )
     assert found == expected
 
 

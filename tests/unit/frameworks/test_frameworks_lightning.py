@@ -218,7 +218,9 @@ def test_what_is_no_loader_of_torchs_begins_its_epoch_anew_and_says_so(
     with runs.run() as context:
         fit(context, 3, loader=Batches)
     said = capsys.readouterr().out
-    assert "goes on after batch 3 of its epoch; Batches is no torch DataLoader and has no" in said
+    assert (
+        "goes on after batch 3 of its epoch; Batches is not a torch DataLoader and has no" in said
+    )
     assert runs.steps("checkpoint") == [8, 15]
 
 

@@ -17,12 +17,13 @@ def _gcp(fields: str) -> str:
     [
         (
             ", instance_type: {machine_type: a2-highgpu-3g}",
-            'instance_type.machine_type: is no known machine type: "a2-highgpu-3g" (did you mean '
-            "a2-highgpu-8g? If not, say its instance_slots)",
+            'instance_type.machine_type: is not a known machine type: "a2-highgpu-3g" (did '
+            "you mean "
+            "a2-highgpu-8g? If not, set its instance_slots)",
         ),
         (
             ", offerings: [{instance_type: g2-standard-4}, {instance_type: q9-standard-4}]",
-            'offerings[1].instance_type: is no known machine type: "q9-standard-4"',
+            'offerings[1].instance_type: is not a known machine type: "q9-standard-4"',
         ),
         (
             ", offerings: [{instance_type: N1}]",
@@ -56,7 +57,7 @@ def _gcp(fields: str) -> str:
         (", network_tags: [ok, Not]", "network_tags[1]: must be 1 to 63 lowercase letters, digits"),
         (
             ", base_config: {machineType: n1-standard-4}",
-            "base_config.machineType: is said by another field (use instance_type or offerings)",
+            "base_config.machineType: is set by another field (use instance_type or offerings)",
         ),
         (", base_config: {disks: {}}", "base_config.disks: must be a list of maps"),
         (", base_config: {labels: {A: b}}", "base_config.labels.A: must be a label of lowercase"),

@@ -172,7 +172,7 @@ def test_nothing_is_claimed_of_a_lost_commit_whose_rows_are_others(
 ) -> None:
     table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
     pool.after, pool.act = [LOST], lambda: second_table.commit([Put(KEY, 3, b"theirs", 2)])
-    with pytest.raises(Unavailable, match="may have happened"):
+    with pytest.raises(Unavailable, match="may have been applied"):
         table.commit([Put(KEY, 2, b"ours", 1)])
     assert table.get(KEY) == Row(KEY, 3, b"theirs")
 
@@ -185,7 +185,7 @@ def test_a_commit_that_could_happen_twice_is_sent_once(
     table.commit([Put(KEY, 1, b"", expect)])
     assert pool.verbs == ["commit", "batchGet"]
     pool.before = [LOST]
-    with pytest.raises(Unavailable, match="may have happened"):
+    with pytest.raises(Unavailable, match="may have been applied"):
         table.commit([Put(OTHER, 1, b"", expect)])
     assert table.get(OTHER) is None
 

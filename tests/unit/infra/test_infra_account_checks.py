@@ -161,8 +161,8 @@ def test_an_account_that_has_everything_is_fine() -> None:
         (
             {"caller": Caller("222222222222", "arn:aws:iam::222222222222:user/ann")},
             Level.ERROR,
-            "they are of account 222222222222",
-            "the account of the settings",
+            "they belong to account 222222222222",
+            "the account in the settings",
         ),
         (
             {"denied": ("iam:CreateRole", "s3:CreateBucket")},
@@ -182,14 +182,14 @@ def test_an_account_that_has_everything_is_fine() -> None:
             {"quotas": {"L-3819A6DF": 12.0}},
             Level.WARNING,
             "12 vCPUs, and the pools default may want 16",
-            "ask for more",
+            "request an increase",
         ),
-        ({"types": {}}, Level.ERROR, "us-east-1 has no such type", "another region"),
+        ({"types": {}}, Level.ERROR, "us-east-1 does not offer this type", "another region"),
         # Four other teams, and the network that each region begins with.
         (
             {"networks": NetworkCount(5, 5.0)},
             Level.ERROR,
-            "5 of 5 networks are there, and the stack makes one",
+            "5 of 5 networks are there, and the stack creates one",
             "services/vpc/quotas, or name a network in detcloud:network",
         ),
         ({"plan": "FREE"}, Level.ERROR, "AWS's free plan", "upgrade-account-plan"),
@@ -215,7 +215,7 @@ def test_an_account_that_has_everything_is_fine() -> None:
         (
             {"concurrency": Concurrency(10, 10)},
             Level.ERROR,
-            "reserving 4 would leave 6 to others, and Lambda insists on 100",
+            "reserving 4 would leave 6 for others, but Lambda requires 100",
             "tickConcurrency: -1",
         ),
         ({"image": ""}, Level.ERROR, "no parameter", "provider.image_id"),
@@ -259,7 +259,7 @@ def test_what_could_not_be_read_is_a_warning_with_the_permission_for_it(name: st
 def test_without_credentials_nothing_else_is_worth_a_line() -> None:
     [found] = findings(caller=Unknown("sts:GetCallerIdentity", "AWS answered ExpiredToken"))
     assert (found.level, found.subject) == (Level.ERROR, "credentials")
-    assert found.text == "there are none that AWS accepts: AWS answered ExpiredToken"
+    assert found.text == "AWS accepts no credentials: AWS answered ExpiredToken"
 
 
 def test_a_quota_that_could_not_be_read_is_a_warning() -> None:

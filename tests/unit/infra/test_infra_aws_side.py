@@ -113,7 +113,9 @@ def test_the_script_makes_the_roles_and_the_check_finds_them(
     iam = strict_aws.client("iam")
     iam.update_assume_role_policy(RoleName=NAMES.role("launcher"), PolicyDocument=trusted)
     [error] = [it for it in part_findings(made, config) if it.level is Level.ERROR]
-    assert "the trust of the role detcloud-abroad-launcher is another one" in error.text
+    assert (
+        "the trust of the role detcloud-abroad-launcher differs from the expected one" in error.text
+    )
     assert "`detcloud deploy trust gcp --team abroad`" in error.remedy
 
 

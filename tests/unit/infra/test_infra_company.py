@@ -250,8 +250,11 @@ DOMAIN = {"domain": "a.example.com", "certificate": BANK["detcloud:certificate"]
         ({"endpoints": '["ecs"]', "privateSubnets": "true"}, "a list of some of ecr.api"),
         ({"endpoints": '["ecr.api"]'}, "set detcloud:privateSubnets too"),
         ({"privateSubnets": "true", "network": NETWORK}, "public_ip: false in the pools"),
-        ({"domain": "a.example.com"}, "belong together"),
-        ({"domain": "A.example.com", "certificate": DOMAIN["certificate"]}, "a host name in small"),
+        ({"domain": "a.example.com"}, "must be set together"),
+        (
+            {"domain": "A.example.com", "certificate": DOMAIN["certificate"]},
+            "a lowercase host name",
+        ),
         ({"hostedZone": "Z1"}, "detcloud:domain is missing"),
         (
             {**DOMAIN, "certificate": DOMAIN["certificate"].replace("us-east-1", "eu-west-1")},

@@ -196,7 +196,7 @@ def test_pools_whose_images_nobody_has_are_told_of_once(
     assert run(how, f"--output={tmp_path / 'out'}")[0] == 0
     (told,) = [it for it in capsys.readouterr().err.splitlines() if it.startswith("warning: ")]
     assert f"{pools}: pools default, more: " in told
-    assert "detcloud/trial:0.1.0-cuda, which no registry has" in told
+    assert "detcloud/trial:0.1.0-cuda, which are in no registry" in told
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_the_examples_can_be_deployed(
     [
         (SETTINGS.replace("30", "8"), 'detcloud:logDays is "8": expected one of 1, 3,'),
         (SETTINGS.replace("pools.yaml", "none.yaml"), "none.yaml cannot be read: No such file"),
-        ("config: [1\n", "line 2: this is no YAML"),
+        ("config: [1\n", "line 2: this is not valid YAML"),
         ("config: nothing\n", "must have a map `config`"),
         ("", "must have a map `config`"),
     ],
@@ -268,7 +268,7 @@ def test_a_map_on_one_line_is_left_to_its_owner(run: Run, settings: Path, tmp_pa
     assert found["error"].endswith(f'add to that map:   detcloud:adminSha256: "{DIGEST}"\n')
 
 
-NO_QUOTA = Finding(Level.ERROR, "quota", "0 vCPUs", "ask for more")
+NO_QUOTA = Finding(Level.ERROR, "quota", "0 vCPUs", "request an increase")
 NO_ANSWER = Finding(Level.WARNING, "disks", "could not be checked", "the check needs x")
 
 
@@ -280,7 +280,7 @@ def test_a_deployment_is_refused_where_the_account_lets_it_not_run(
     assert code == 1
     assert found["error"].splitlines() == [
         "the account was checked, and nothing was deployed; --no-check deploys anyway",
-        "quota: 0 vCPUs; ask for more",
+        "quota: 0 vCPUs; request an increase",
     ]
     assert "warning: disks: could not be checked; the check needs x" in capsys.readouterr().err
     assert "up" not in engine.asked
@@ -293,7 +293,7 @@ def test_a_preview_tells_what_the_account_lets_not_run_and_goes_on(
 ) -> None:
     account += [NO_QUOTA]
     assert run("deploy", "--preview")[0] == 0
-    assert "error: quota: 0 vCPUs; ask for more" in capsys.readouterr().err
+    assert "error: quota: 0 vCPUs; request an increase" in capsys.readouterr().err
 
 
 def test_a_check_tells_everything(run: Run, account: list[Finding]) -> None:
@@ -305,7 +305,7 @@ def test_a_check_tells_everything(run: Run, account: list[Finding]) -> None:
         "level": "error",
         "subject": "quota",
         "text": "0 vCPUs",
-        "remedy": "ask for more",
+        "remedy": "request an increase",
     }
 
 

@@ -102,7 +102,7 @@ def test_a_file_system_with_a_target_and_a_rule_in_each_zone_is_fine() -> None:
             FileSystemFacts(targets(A, B)),
             network(replace(NFS, first_port=22, last_port=22)),
             Level.ERROR,
-            f"in {A} its security group, {THEIRS}, lets no instance in at TCP 2049",
+            f"in {A} its security group, {THEIRS}, does not allow instances in at TCP 2049",
         ),
     ],
 )
@@ -148,7 +148,7 @@ def test_lustre_needs_its_own_ports_and_its_mount_name() -> None:
     closed = finding(facts, network(ports[0]), LUSTRE_POOL)
     assert (closed.level, closed.text[-16:]) == (Level.ERROR, "TCP 1018 to 1023")
     named = finding(replace(facts, mount_name="zyxwvuts"), network(*ports), LUSTRE_POOL)
-    assert (named.level, named.remedy) == (Level.ERROR, "say mount_name: zyxwvuts")
+    assert (named.level, named.remedy) == (Level.ERROR, "set mount_name: zyxwvuts")
 
 
 def test_lustre_of_another_vpc_may_be_reached_over_a_peering_of_ones_own() -> None:

@@ -103,7 +103,7 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
         replace(FINE, project=Project("123456789012", is_active=False)),
         "project",
         Level.ERROR,
-        "about to be deleted",
+        "scheduled for deletion",
         "another project",
     ),
     (replace(FINE, is_billed=False), "billing", Level.ERROR, "no billing account", "link one"),
@@ -125,7 +125,7 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
         replace(FINE, types={}),
         "pool gpus, a2-highgpu-4g spot",
         Level.ERROR,
-        "us-central1 has no such type",
+        "us-central1 does not offer this type",
         "another region",
     ),
     (
@@ -141,7 +141,7 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
         A100,
         Level.ERROR,
         "3 GPUs, and one a2-highgpu-4g has 4",
-        "ask for more at https://console.cloud.google.com/iam-admin/quotas?project=acme-ml",
+        "request an increase at https://console.cloud.google.com/iam-admin/quotas?project=acme-ml",
     ),
     # 3 instances have 12.
     (
@@ -149,7 +149,7 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
         A100,
         Level.WARNING,
         "8 GPUs, and the pools gpus may want 12",
-        "ask for more",
+        "request an increase",
     ),
     (quotas(T4), A100, Level.WARNING, "does not list it", "look at"),
     (
@@ -157,7 +157,7 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
         "quota GPUS_ALL_REGIONS",
         Level.ERROR,
         "0 GPUs, and one n1-standard-8 has 2",
-        "ask for more",
+        "request an increase",
     ),
     # Enough for one with two T4, and not for one with four A100.
     (
@@ -165,7 +165,7 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
         "quota GPUS_ALL_REGIONS",
         Level.WARNING,
         "too few for one a2-highgpu-4g",
-        "ask for more",
+        "request an increase",
     ),
     (
         policies("compute.vmExternalIpAccess", Policy(denies_all=True)),
@@ -178,7 +178,7 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
         policies("run.managed.requireInvokerIam", Policy(is_enforced=True)),
         "policy run.managed.requireInvokerIam",
         Level.ERROR,
-        "lets nobody in",
+        "would be unreachable",
         "exception",
     ),
     (
@@ -209,7 +209,7 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
         "policy gcp.resourceLocations",
         Level.ERROR,
         "us-central1 are not allowed",
-        "take a region",
+        "use a region",
     ),
 ]
 

@@ -73,7 +73,7 @@ def test_a_setting_that_there_is_none_of_is_refused() -> None:
 @pytest.mark.parametrize("team", ["", "Vision", "1st", "a--b", "a-", "a" * 21, "a_b", "a\n"])
 def test_a_team_that_nothing_could_be_named_after_is_refused(team: str) -> None:
     found = problems(team)[0]
-    assert found.startswith(f"the team's name is {json.dumps(team)}: expected 1 to 20 small")
+    assert found.startswith(f"the team's name is {json.dumps(team)}: expected 1 to 20 lowercase")
 
 
 WRONG = [
@@ -124,8 +124,8 @@ NETWORK = '{"network": "n", "subnetworks": {"us-west1": "s"}}'
             "detcloud:regions is for the stack's own",
         ),
         ({"network": NETWORK, "privateSubnets": "true"}, "detcloud:privateSubnets is for the"),
-        ({"billingAccount": "01AB23-45CD67-89EF01"}, "belong together"),
-        ({"image": f"a/b@sha256:{'e' * 64}"}, "belong together"),
+        ({"billingAccount": "01AB23-45CD67-89EF01"}, "must be set together"),
+        ({"image": f"a/b@sha256:{'e' * 64}"}, "must be set together"),
         (
             {"monthlyBudget": "5", "billingAccount": "01AB23-45CD67-89EF01"},
             "detcloud:alarmEmail is missing",

@@ -72,7 +72,7 @@ def test_a_setting_that_there_is_none_of_is_refused() -> None:
 )
 def test_a_team_that_no_bucket_could_be_named_after_is_refused(team: str) -> None:
     found = problems(team)[0]
-    assert found.startswith(f"the team's name is {json.dumps(team)}: expected 1 to 20 small")
+    assert found.startswith(f"the team's name is {json.dumps(team)}: expected 1 to 20 lowercase")
 
 
 WRONG = [
@@ -129,10 +129,10 @@ def test_all_that_is_wrong_is_told_at_once() -> None:
 
 def test_zones_beside_a_network_that_is_there_are_refused() -> None:
     network = '{"subnets": {"us-east-1a": "subnet-1"}, "securityGroup": "sg-1"}'
-    assert "leave out" in problems(network=network, zones='["us-east-1a"]')[0]
+    assert "remove it" in problems(network=network, zones='["us-east-1a"]')[0]
 
 
 def test_a_budget_needs_somebody_who_is_told() -> None:
     assert problems(monthlyBudget="5") == [
-        "detcloud:alarmEmail is missing: a budget needs somebody who is told"
+        "detcloud:alarmEmail is missing: a budget needs an address to notify"
     ]

@@ -75,5 +75,5 @@ def test_a_question_to_a_cloud_has_no_answer() -> None:
     def program() -> None:
         aws.get_caller_identity()
 
-    with pytest.raises(Exception, match="there is none that could be asked"):
+    with pytest.raises(Exception, match="not possible in an export"):
         run_program(program, "team", {}, ResourceList())

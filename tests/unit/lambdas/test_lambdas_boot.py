@@ -88,7 +88,7 @@ def test_the_same_pool_has_the_same_script() -> None:
 
 @pytest.mark.parametrize("pool", ["a b", "a'; reboot; '", "$(reboot)", "a\nb", "@URL@"])
 def test_a_name_that_a_shell_would_read_is_refused(pool: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"pool .* cannot stand in a boot script"):
+    with pytest.raises(ConfigurationError, match=r"pool .* cannot be used in a boot script"):
         script(replace(REQUEST, pool=pool))
 
 
@@ -171,7 +171,7 @@ def commands_of_boot(root: Path, fails: str) -> list[str]:
 def test_a_folder_that_a_shell_would_read_is_refused() -> None:
     section = json.dumps({"allowed_mounts": ["/mnt", "/a'; reboot; '"]})
     with pytest.raises(
-        ConfigurationError, match=r"allowed_mounts .* cannot stand in a boot script"
+        ConfigurationError, match=r"allowed_mounts .* cannot be used in a boot script"
     ):
         script(replace(REQUEST, section=section))
 

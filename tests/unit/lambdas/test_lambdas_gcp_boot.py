@@ -75,7 +75,7 @@ def test_a_startup_script_may_be_anything_and_mounts_plain_paths_alone() -> None
     assert base64.b64encode(own.encode()).decode() in text
     assert own not in text
     with pytest.raises(
-        ConfigurationError, match=r"allowed_mounts .* cannot stand in a boot script"
+        ConfigurationError, match=r"allowed_mounts .* cannot be used in a boot script"
     ):
         script({"allowed_mounts": ["/a'; reboot; '"]})
 
@@ -252,7 +252,7 @@ def test_a_machine_of_another_clouds_cluster_proves_itself_for_its_code(
         )
         assert verifier.verify_proof(Proof(digest, body, AGENT_CODE)) == cloud.machine.name
         # For nothing else: it lets nobody in.
-        with pytest.raises(InvalidProof, match="was made for something else"):
+        with pytest.raises(InvalidProof, match="was issued for another audience"):
             verifier.verify_proof(Proof(digest, body))
     # No token that opens anything was asked for.
     assert cloud.machine.access_tokens == []

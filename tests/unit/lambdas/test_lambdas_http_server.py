@@ -88,7 +88,9 @@ def test_reads_and_syncs_that_succeed_are_not_in_the_log(cluster: Cluster, log_f
 def test_a_taken_port_is_named_with_the_way_out() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(OSError, match=f"^port {port} cannot be had: .*without --port a free"):
+        with pytest.raises(
+            OSError, match=f"^port {port} is not available: .*leave out --port to use a free"
+        ):
             open_listener(port, "")
 
 

@@ -83,7 +83,7 @@ def test_a_step_is_not_begun_without_the_time_for_it_and_is_named(
     with pytest.raises(StepsFailed, match="sweep, books"):
         run_steps(steps, 0, lambda: left_ms)
     assert done == ["leases"]
-    assert "sweep is not begun: 3000 ms are left" in caplog.text
+    assert "sweep was not started: only 3000 ms are left" in caplog.text
 
 
 def test_who_wakes_others_comes_before_what_a_silent_cloud_holds_up() -> None:

@@ -46,7 +46,7 @@ def test_overrides_stand_before_the_first_double_dash(
         ("--x --", "neither --trial nor a script was given"),
         ("--trial", "--trial needs file:Class"),
         ("--trial a:B train.py", "give one of them"),
-        ("--np 2 train.py", "'--np' is not known: options of its own end with --"),
+        ("--np 2 train.py", "'--np' is not a known option: options of its own end with --"),
     ],
 )
 def test_what_cannot_be_launched_prints_the_usage_and_ends_with_one(

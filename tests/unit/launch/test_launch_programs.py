@@ -57,7 +57,7 @@ def test_another_launchers_program_gets_slots_overrides_and_wrapped_workers(
     gang = {"DETCLOUD_SLOTS": "2", "DETCLOUD_RENDEZVOUS_PORT": "20500"}
     missing = launch(tmp_path, name, "--x", "--", "run", **gang)
     assert missing.returncode == 1
-    assert f"{program} is not on the PATH: install {name}" in missing.stderr
+    assert f"{program} was not found on the PATH: install {name}" in missing.stderr
     (tmp_path / program).write_text(STAND_IN)
     (tmp_path / program).chmod(0o755)
     words, variables = json.loads(launch(tmp_path, name, "--x", "--", "run", **gang).stdout)

@@ -190,7 +190,7 @@ def test_the_largest_archive_that_is_shown_is_kept_and_a_larger_one_is_refused(
 def test_an_archive_that_was_changed_is_refused(store: CountingStore) -> None:
     digest = store.add(archive("a", b"mine"))
     store.put(model_code_key(digest), archive("a", b"theirs"))
-    with pytest.raises(ArchiveInvalid, match="it was changed"):
+    with pytest.raises(ArchiveInvalid, match="it was modified"):
         CodeArchives(store).list_files(digest)
 
 

@@ -282,7 +282,7 @@ def test_an_answer_that_names_nothing_is_looked_up_by_the_tag(ec2: Account) -> N
     ec2.region.answers[key] = (asked, {"FleetId": answer["FleetId"]})
     assert [it.id for it in cloud.launch(request())] == [one.id]
     ec2.machine(one.id).visible_ms = ec2.now_ms + 1
-    with pytest.raises(OutcomeUnknown, match="names neither instances nor errors"):
+    with pytest.raises(OutcomeUnknown, match="returned neither instances nor errors"):
         cloud.launch(request())
 
 

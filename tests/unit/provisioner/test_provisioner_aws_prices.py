@@ -26,7 +26,7 @@ def test_without_offerings_the_type_is_the_offering(ec2: Account) -> None:
     (cpu,) = ec2.cloud(instance_type="m5.large", cpu_slots_allowed=True).offerings()
     assert (cpu.slots, cpu.price_per_hour) == (1, 0.0)
     with pytest.raises(
-        ConfigurationError, match=r"'x9\.big' is no known type; say its instance_slots"
+        ConfigurationError, match=r"'x9\.big' is not a known type; set its instance_slots"
     ):
         ec2.cloud(instance_type="x9.big").offerings()
     (given,) = ec2.cloud(instance_type="x9.big", instance_slots=3, spot=True).offerings()

@@ -40,7 +40,7 @@ def offering_of(kind: str, slots: int) -> Offering:
         ("a1.large", 0, OWN, ""),
         ("a1.large", 2, OWN, "would offer 0 slots, and the pool counts 2"),
         ("a1.large", 1, {**OWN, "cpu_slots_allowed": True}, ""),
-        ("g9ad.12xlarge", 4, {}, "has GPUs of AMD, and AWS's image has NVIDIA's driver"),
+        ("g9ad.12xlarge", 4, {}, "has GPUs of AMD, but AWS's image has only NVIDIA's driver"),
         ("g99.large", 1, {}, "the region has no instance type g99.large"),
     ],
 )

@@ -59,7 +59,7 @@ def test_a_batch_that_the_cloud_has_no_room_for_is_one_error_of_capacity() -> No
     health = plan.fleet.health[SMALL.name]
     assert (health.kind, health.errors, health.faults) == (ErrorKind.CAPACITY, 1, 0)
     assert [row.reason for row in plan.changed_rows][:1] == [
-        "the cloud ended it: Server.InsufficientInstanceCapacity: none"
+        "the cloud terminated it: Server.InsufficientInstanceCapacity: none"
     ]
 
 
@@ -77,7 +77,7 @@ def test_one_that_reports_its_failed_boot_ends_at_once() -> None:
     # One that has ended itself meanwhile, too.
     plan = scale_plan([(row, ObservedInstance(TERMINATED, boot_report=report))])
     (changed,) = plan.changed_rows
-    assert changed.reason == f"the cloud ended it when its boot failed: {text}"
+    assert changed.reason == f"the cloud terminated it when its boot failed: {text}"
     # A late one of an instance whose agent came after all says nothing.
     plan = scale_plan([(instance("a"), running_with(BUSY, boot_report=report))])
     assert not plan.changed_rows

@@ -104,7 +104,7 @@ def test_labelled_work_waits_for_other_agents() -> None:
 @pytest.mark.parametrize(
     ("field", "why"),
     [
-        ("draining", "the pool drains: nothing starts in it"),
+        ("draining", "the pool is draining: nothing starts in it"),
         ("over_budget", "the pool's budget is used up"),
     ],
 )

@@ -249,7 +249,7 @@ def test_a_token_is_of_one_request_whatever_of_it_changes(gce: Account) -> None:
         replace(request(), together=True),
     ]
     for other in others:
-        with pytest.raises(TokenReused, match="used before, for detcloud-"):
+        with pytest.raises(TokenReused, match="already used, for detcloud-"):
             cloud.launch(other)
     # What it costs is nothing that is asked for: prices change between two tries.
     dearer = replace(ON_DEMAND, price_per_hour=9.9)

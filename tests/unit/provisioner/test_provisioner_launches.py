@@ -145,7 +145,9 @@ class TestLaunches:
 
     def test_what_drains_is_no_capacity_but_counts(self) -> None:
         # The minimum lacks one, and one may come: clamp(1 - 0, 0, 2 - 1) = 1; then none.
-        row = instance("a", state=InstanceState.DRAINING, reason="the cloud advised to leave it")
+        row = instance(
+            "a", state=InstanceState.DRAINING, reason="the cloud recommended replacing it"
+        )
         draining = [(row, running_with(ConnectedAgent(idle=False, takes_work=False)))]
         assert launch_counts(scale_plan(draining, min_instances=1, max_instances=2)) == {
             SMALL.name: 1

@@ -87,7 +87,7 @@ def test_on_demand_is_the_fallback_if_it_may_be() -> None:
     plan = scale_plan([], job_demand(4), offerings=ALL, health=health, on_demand_fallback=False)
     assert plan.launches == ()
     assert plan.fleet.waits == (
-        f"no instance can be had: {SPOT.name}: capacity: none is left (tried again in 40 s); "
+        f"no instance can be launched: {SPOT.name}: capacity: none is left (tried again in 40 s); "
         f"{SPOT_B.name}: quota: none is left (tried again in 40 s)"
     )
 
@@ -162,14 +162,14 @@ def test_what_was_given_up_is_told_and_tried_with_one_instance() -> None:
     plan = scale_plan([], job_demand(4, 4, 4), health=health)
     assert plan.launches == ()
     assert plan.fleet.waits == (
-        f"no instance can be had: {SMALL.name}: boot: none is left "
+        f"no instance can be launched: {SMALL.name}: boot: none is left "
         "(given up after 2 errors; one instance is tried in 40 s)"
     )
     health = {SMALL.name: exhausted_health(ErrorKind.BOOT, retry_ms=NOW_MS, given_up=True)}
     plan = scale_plan([], job_demand(4, 4, 4), health=health)
     assert launch_counts(plan) == {SMALL.name: 1}
     assert plan.fleet.waits == (
-        f"{SMALL.name} failed 2 times: one instance is tried before the others"
+        f"{SMALL.name} failed 2 times: one instance is launched as a test before more"
     )
 
 
@@ -203,7 +203,7 @@ def _gap(
 def test_where_every_offering_lacks_capacity_or_quota_there_is_no_supply_for_now() -> None:
     later = exhausted_health(ErrorKind.QUOTA, retry_ms=NOW_MS + 50_000)
     closed = {SMALL.name: later, SPOT.name: exhausted_health()}
-    why = f"each offering lacks capacity or quota; {SPOT.name}: none is left"
+    why = f"no offering has capacity or quota; {SPOT.name}: none is left"
     assert _gap(closed) == (why, NOW_MS + 40_000)
     # Once one is due again it is tried.
     assert _gap(closed | {SPOT.name: exhausted_health(retry_ms=NOW_MS)}) == ("", 0)
@@ -217,7 +217,7 @@ def test_what_is_not_fallen_back_to_is_no_supply() -> None:
     settings = replace(SETTINGS, on_demand_fallback=False)
     found = _gap({SPOT.name: exhausted_health()}, settings)
     assert found == (
-        f"each offering lacks capacity or quota; {SPOT.name}: none is left",
+        f"no offering has capacity or quota; {SPOT.name}: none is left",
         NOW_MS + 40_000,
     )
 

@@ -171,7 +171,7 @@ def test_a_pool_hears_that_nothing_is_left_once_nothing_is_on_its_way() -> None:
     world.run_until(lambda: world.pool.supply != ("", 0), 120)
     assert _states(world) == [InstanceState.RUNNING]
     closed, until_ms = world.pool.supply
-    assert closed.startswith(f"each offering lacks capacity or quota; {ON_DEMAND.name}: ")
+    assert closed.startswith(f"no offering has capacity or quota; {ON_DEMAND.name}: ")
     assert until_ms == _fleet(world).health[ON_DEMAND.name].retry_ms
     world.cloud.capacity = {}
     world.run_until(lambda: _states(world) == [InstanceState.RUNNING] * 2, 1_200)
@@ -198,7 +198,8 @@ def test_a_quota_is_told_and_an_instance_comes_soon_after_it_is_raised() -> None
     health = fleet.health[ON_DEMAND.name]
     assert (health.errors > 10, health.given_up) == (True, False)
     assert fleet.waits.startswith(
-        f"no instance can be had: {ON_DEMAND.name}: quota: the quota of 0 on_demand slots is used "
+        f"no instance can be launched: {ON_DEMAND.name}: quota: the quota of 0 on_demand "
+        "slots is used "
         "up (tried again in "
     )
     world.cloud.quota = {}

@@ -175,7 +175,7 @@ class TestIdleInstancesThatAreWanted:
     def test_both_end_while_what_waits_may_not_have_them(self) -> None:
         assert len(state_changes(scale_plan(self.TWO, job_demand(3, room=0)))) == 2
         assert len(state_changes(scale_plan(self.TWO, job_demand(7)))) == 2
-        held = Demand((job_demand(3),), hold_reason="the pool drains")
+        held = Demand((job_demand(3),), hold_reason="the pool is draining")
         assert len(state_changes(scale_plan(self.TWO, demand=held))) == 2
 
 
@@ -186,7 +186,7 @@ class TestLostInstances:
         assert (row.state, row.ended_ms, row.reason) == (
             InstanceState.ENDED,
             NOW_MS,
-            "the cloud ended it",
+            "the cloud terminated it",
         )
 
     def test_one_that_stopped_is_terminated_whatever_the_bucket_says(self) -> None:
@@ -234,7 +234,7 @@ class TestLostInstances:
         assert health.retry_ms == NOW_MS + 22_500
         assert plan.launches == ()
         assert plan.fleet.waits == (
-            f"no instance can be had: {SMALL.name}: boot: instance a ended before its agent "
+            f"no instance can be launched: {SMALL.name}: boot: instance a ended before its agent "
             "enrolled (tried again in 22 s)"
         )
 
@@ -361,7 +361,7 @@ class TestOutageOfTheApi:
         plan = scale_plan([], job_demand(4), api_down=True)
         assert (plan.launches, plan.fleet.waits) == (
             (),
-            "no instance could reach the cluster's API now",
+            "the cluster's API is down, so no instance could reach it",
         )
         assert launch_counts(scale_plan([], job_demand(4))) == {SMALL.name: 1}
 

@@ -66,7 +66,7 @@ def test_settings_are_kept_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"type": 1}, "provider.type: names no kind of cloud"),
+        ({"type": 1}, "provider.type: names an unknown type of cloud"),
         ({"max_instances": "many"}, "provider.max_instances: Input should be a valid integer"),
         (
             {"min_instances": 3, "max_instances": 2},
@@ -81,7 +81,7 @@ def test_settings_are_kept_as_they_are() -> None:
         ({"offerings": [{}]}, "provider.offerings.instance_type: Field required"),
         (
             {"offerings": [{"instance_type": "a"}] * 2},
-            "provider.offerings: two of them are the same",
+            "provider.offerings: contains the same offering twice",
         ),
     ],
 )

@@ -68,8 +68,8 @@ class Endless(IterableDataset[int]):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (Endless(), "gave a Endless: a data set with __len__ and __getitem__"),
-        (iter([1]), "a data set with __len__ and __getitem__ was expected"),
+        (Endless(), "gave a Endless: expected a data set with __len__ and __getitem__"),
+        (iter([1]), "expected a data set with __len__ and __getitem__"),
         ({"a": 1}, "gave a dict"),
         ([], "a data set without samples"),
         ([1, {2}], "squares/v1_train, sample 1: the sample is a builtins.set"),

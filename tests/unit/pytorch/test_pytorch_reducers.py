@@ -69,9 +69,9 @@ def test_a_function_gets_values_in_the_order_of_batches() -> None:
 @pytest.mark.parametrize(
     ("reducer", "name", "message"),
     [
-        (sum, None, "a reducer without a name gave a int: a dict"),
-        (lambda _values: {"a": 1}, "a", "the reducer named 'a' gave a dict: one metric"),
-        (3, "a", "wrap_reducer got 3: a function"),
+        (sum, None, "a reducer without a name gave a int: expected a dict"),
+        (lambda _values: {"a": 1}, "a", "the reducer named 'a' gave a dict: expected one metric"),
+        (3, "a", "wrap_reducer got 3: expected a function"),
     ],
 )
 def test_a_reducers_metric_fits_its_name(reducer: Any, name: str | None, message: str) -> None:

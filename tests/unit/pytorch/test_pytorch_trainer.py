@@ -479,7 +479,7 @@ def test_callbacks_have_names_to_be_kept_under(local: Path) -> None:
 @pytest.mark.parametrize("period", [Batch(0), Epoch(-1), Batch(1.5), 3])  # type: ignore[arg-type]
 def test_a_period_is_a_positive_count(local: Path, period: Any) -> None:
     with (
-        pytest.raises(DetcloudError, match="is no length of training"),
+        pytest.raises(DetcloudError, match="is not a training length"),
         pytorch.init(checkpoint_dir=local) as context,
     ):
         pytorch.Trainer(LineTrial(context), context).fit(period)

@@ -195,11 +195,11 @@ def test_an_entry_that_cannot_be_read_does_not_hide_the_others(
     key = Key("trial#1", "Z#000000000001")
     cluster.services.table.commit([Put(key, 1, b"garbled", Expect.ANYTHING)])
     told = texts(cluster, "&actor=trial%231")
-    assert told[0] == "an entry of the journal that cannot be read"
+    assert told[0] == "a journal entry that cannot be decoded"
     assert len(told) > 1
     renamed = b'{"v":2,"now":1,"f":1,"in":[],"command":[["TrialHatched",{}]],"out":{}}'
     cluster.services.table.commit([Put(key, 1, renamed, Expect.ANYTHING)])
-    assert texts(cluster, "&actor=trial%231")[0].startswith("TrialHatched, which is no message")
+    assert texts(cluster, "&actor=trial%231")[0].startswith("TrialHatched, which is not a message")
 
 
 def test_secrets_of_a_configuration_are_in_no_answer(cluster: Cluster) -> None:
@@ -284,7 +284,7 @@ def max_cost_change(max_cost: float | None) -> SettingsChanged:
             TrialMetered(6, 1, 12_400_000, 0, 0, False),
             "trial 7 has cost $12.40 and holds no slots",
         ),
-        (CostCheckDue(), "a look at what it costs is due"),
+        (CostCheckDue(), "a check of its cost is due"),
         (BudgetChecked(True), "the budget is used up"),
         (BudgetChecked(False), "the budget is not used up"),
         (max_cost_change(20), "changed by ana: max_cost to $20.00"),
@@ -303,12 +303,18 @@ def test_costs_are_told_in_dollars(message: object, text: str) -> None:
     [
         (SupplyChecked("none", 1), "no instance can be launched now: none"),
         (SupplyChecked("", 0), "instances can be launched again"),
-        (PatienceEnded(7, 1), "the job of experiment 7 has waited for as long as it is to"),
-        (WaitEnded("a", 0, 1, "no agents"), "may leave resource pool a for the next: no agents"),
-        (TrialMoved("a"), "trial 7 is to run in resource pool a"),
+        (
+            PatienceEnded(7, 1),
+            "the job of experiment 7 has waited as long as its pool_patience allows",
+        ),
+        (
+            WaitEnded("a", 0, 1, "no agents"),
+            "can move from resource pool a to the next one: no agents",
+        ),
+        (TrialMoved("a"), "trial 7 will run in resource pool a"),
         (
             TrialMoved("a", keeps_slots=True),
-            "trial 7 is to run in resource pool a from its next slots on",
+            "trial 7 will run in resource pool a from its next run on",
         ),
     ],
 )

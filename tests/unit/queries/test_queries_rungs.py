@@ -97,4 +97,4 @@ def test_a_search_of_too_many_trials_is_refused(
     monkeypatch.setattr(rungs, "TRIALS_MAX", 1)
     answer = cluster.get("/experiments/1/rungs")
     assert answer.status == 422
-    assert "has 2 trials, and rungs are listed of at most 1" in answer.json["error"]["message"]
+    assert "has 2 trials; rungs are listed for at most 1" in answer.json["error"]["message"]

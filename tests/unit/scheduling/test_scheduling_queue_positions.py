@@ -125,7 +125,7 @@ def test_there_is_room_for_hundreds_of_moves_between_two_jobs() -> None:
 
 def test_a_move_between_jobs_without_a_number_between_them_is_refused() -> None:
     queue = [standing(1), QueueEntry(2, 100, 42, Decimal(100_000)), standing(3)]
-    with pytest.raises(PositionError, match="unable to compute a new job position: nothing is"):
+    with pytest.raises(PositionError, match="unable to compute a new job position: no position is"):
         move(queue, 3, ahead=2)
 
 

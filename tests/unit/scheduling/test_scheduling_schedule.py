@@ -73,7 +73,7 @@ def test_a_gang_is_told_that_it_waits_for_whole_agents(rules: SchedulerRules) ->
     runs = [running_allocation("r1", 1, ("a", 1)), running_allocation("r2", 2, ("c", 1))]
     # Nobody behind it can be asked to go.
     jobs = (job(1, runs=runs), job(2, 16))
-    reason = "needs 16 slots of unused agents, 8 free on such"
+    reason = "needs 16 slots on agents without other work, 8 free there"
     assert wait_reasons(jobs, agents, rules) == {2: reason}
     assert make_plan(rules, agents, *jobs).wait_reason == reason
 

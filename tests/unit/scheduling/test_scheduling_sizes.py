@@ -95,8 +95,8 @@ def test_the_advice_names_the_sizes() -> None:
     assert size_advice(12, {8: 10}) == twelve
     single = "needs 12 slots on one agent: agents have 4 or 8; it would fit with 8"
     assert size_advice(12, {8: 1, 4: 2}, single_agent=True) == single
-    assert size_advice(2, {}) == "needs 2 slots: agents have none"
-    assert size_advice(2, {0: 3}) == "needs 2 slots: agents have none"
+    assert size_advice(2, {}) == "needs 2 slots: no agent has slots"
+    assert size_advice(2, {0: 3}) == "needs 2 slots: no agent has slots"
 
 
 def test_a_gang_is_of_no_more_agents_than_one_commit_holds() -> None:
@@ -104,6 +104,6 @@ def test_a_gang_is_of_no_more_agents_than_one_commit_holds() -> None:
     assert gang_shape(8 * AGENTS_MAX + 8, {8: 40}, False) == ()
     assert gang_shape(8 * AGENTS_MAX + 8, {8: 40, 4: 99}, True) == ()
     advised = (
-        "needs 240 slots: agents have 8, of which 29 at most work together; it would fit with 232"
+        "needs 240 slots: agents have 8, and a trial spans at most 29 agents; it would fit with 232"
     )
     assert size_advice(240, {8: 40}) == advised

@@ -100,8 +100,8 @@ def answering(*operations: object) -> type[Generations]:
         (searcher.ValidateAfter(ID, 0), "ValidateAfter got the length 0; expected an integer"),
         (searcher.ValidateAfter(ID, HALF), "ValidateAfter got the length 2.5; expected an integer"),
         (searcher.Create(ID, {"x": float("nan")}), "cannot be sent: Out of range float values"),
-        (searcher.Create(ID, {"x": object()}), "object is nothing that JSON can hold"),
-        (searcher.Close(SEVEN), "'seven' is no request id; expected a UUID"),
+        (searcher.Create(ID, {"x": object()}), "object cannot be represented in JSON"),
+        (searcher.Close(SEVEN), "'seven' is not a request id; expected a UUID"),
         ("close", "answered initial_operations with 'close'; expected a list of operations"),
     ],
 )
@@ -121,8 +121,8 @@ def test_what_the_cluster_refuses_can_be_corrected(harness: SearchHarness) -> No
         harness.run(answering(searcher.Create(ID, {"x": 1.0}), searcher.Close(OTHER))(1, 0))
     assert str(failed.value).splitlines() == [
         f"operations[1].request_id: there is no trial {OTHER}; create it first",
-        "nothing of it was done; correct the search method and run it again: it goes on before "
-        "these events",
+        "no operation was sent; correct the search method and run it again: it resumes "
+        "before these events",
     ]
     assert harness.lengths() == {}
     harness.run(Generations(first=1, children=0))
@@ -142,7 +142,7 @@ def test_an_outage_is_waited_out(harness: SearchHarness, caplog: pytest.LogCaptu
     with caplog.at_level(logging.WARNING, "detcloud.searcher"):
         harness.run(Generations(first=2, children=0), before=unreachable_now_and_then)
     assert harness.lengths() == expected_lengths(first=2, children=0)
-    assert "it is tried again until the cluster is back" in caplog.text
+    assert "retrying until the cluster is back" in caplog.text
 
 
 def test_a_search_that_is_canceled_ends_its_runner(harness: SearchHarness) -> None:
@@ -209,7 +209,9 @@ def test_a_folder_of_another_cluster_is_refused(harness: SearchHarness) -> None:
 
 def test_a_file_is_no_folder_for_a_search(harness: SearchHarness) -> None:
     (harness.root / "search").write_text("")
-    with pytest.raises(DetcloudError, match="is no folder for a search: File exists"):
+    with pytest.raises(
+        DetcloudError, match="cannot be used as the folder of a search: File exists"
+    ):
         harness.run(Generations())
 
 
@@ -240,7 +242,7 @@ def test_a_method_is_not_attached_where_another_one_is(
 ) -> None:
     harness.run(Generations(first=1, children=0))
     (tmp_path / "search").rename(tmp_path / "elsewhere")
-    with pytest.raises(DetcloudError, match="experiment 1 is driven already"):
+    with pytest.raises(DetcloudError, match="experiment 1 is already driven"):
         harness.new_runner(Generations()).attach(1)
 
 

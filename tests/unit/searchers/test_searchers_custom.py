@@ -224,11 +224,11 @@ WRONG: list[tuple[list[dict[str, object]], str]] = [
     ),
     (
         [validate_after_operation(1, 4)],
-        "operations[0].length: got 4; expected more than 5, which trial",
+        "operations[0].length: got 4; expected more than 5, which was",
     ),
     (
         [validate_after_operation(1, 5)],
-        "operations[0].length: got 5; expected more than 5, which trial",
+        "operations[0].length: got 5; expected more than 5, which was",
     ),
     (
         [validate_after_operation(1, 7), validate_after_operation(1, 6)],
@@ -236,11 +236,11 @@ WRONG: list[tuple[list[dict[str, object]], str]] = [
     ),
     (
         [create_operation(1, {"x": 3})],
-        f"operations[0]: request id {request_id(1)} is that of another trial",
+        f"operations[0]: request id {request_id(1)} belongs to another trial",
     ),
     (
         [create_operation(9), create_operation(9, {"x": 8})],
-        f"operations[1]: request id {request_id(9)} is that of another",
+        f"operations[1]: request id {request_id(9)} belongs to another",
     ),
     ([shutdown_operation(), create_operation(9)], "operations[1]: create comes after a shutdown"),
     (
@@ -322,7 +322,8 @@ def test_no_post_lets_more_events_come_to_wait_than_there_is_room_for() -> None:
         made += some
     error = refusal(search, create_operation(made), acknowledged=0)
     assert str(error) == (
-        "operations: 10001 events could come to wait, of 2500 open trials and 2501 unacknowledged "
+        "operations: up to 10001 events could be waiting, of 2500 open trials and 2501 "
+        "unacknowledged "
         "ones; at most 10000 may: acknowledge events or close trials first"
     )
     # Whoever only acknowledges or ends something is never refused.

@@ -154,7 +154,7 @@ def test_a_post_holds_so_many_operations() -> None:
     some = [{"type": "close", "request_id": UUID}] * OPERATIONS_MAX
     assert len(parse_operations(some)) == OPERATIONS_MAX
     assert refusal(*some, *some) == (
-        "operations: 24 in one post, at most 12 are allowed; send the others in further posts"
+        "operations: 24 in one post, at most 12 are allowed; send the rest in further posts"
     )
 
 

@@ -260,7 +260,7 @@ def test_a_published_trace_is_followed(tmp_path: Path, capsys: pytest.CaptureFix
         (
             ["--spot-availability=0.5", "--deadline=2027-01-31T18:00:00Z"],
             "--deadline",
-            "is a moment, but virtual time knows durations only",
+            "is a point in time, but virtual time supports durations only",
         ),
         (["--spot-availability=0.5", "--deadline=61d"], "--deadline", "for up to 60 days"),
         (["--spot-availability=0.5", "--deadline=6h"], "the deadline", "leaves 21600 s, but"),
@@ -321,4 +321,4 @@ def test_a_time_metric_that_is_no_unit_of_training_is_refused(
     if not known:
         (problem,) = report["problems"]
         assert problem["path"] == "searcher.time_metric"
-        assert f'how "{metric}" grows with training is not known' in problem["message"]
+        assert f'it is not known how "{metric}" grows with training' in problem["message"]

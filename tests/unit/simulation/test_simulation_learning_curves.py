@@ -155,11 +155,11 @@ def test_a_file_of_curves_is_read() -> None:
 @pytest.mark.parametrize(
     ("text", "path", "message"),
     [
-        ("{", "", "is no JSON"),
+        ("{", "", "is not valid JSON"),
         ("[]", "version", "must be 1 of recorded curves"),
         (document(metric="accuracy"), "metric", "is 'accuracy', but the search compares 'loss'"),
         (document(trials={}), "trials", "must be a list"),
-        (document(trials=[]), "trials", "no trial that validated"),
+        (document(trials=[]), "trials", "no trial with a validation"),
         (document(trials=[3]), "trials[0]", "must be a map"),
         (document(trials=[{"hparams": {}}]), "trials[0].points", "must be a list"),
         (

@@ -24,7 +24,7 @@ KEYS = {"type": "s3", "bucket": "b", "access_key": "a", "secret_key": "of ours"}
             ({"type": name}, "is unknown; known: azure, directory, gcs, hdfs, s3, shared_fs")
             for name in ELSEWHERE
         ),
-        ({"type": "directory"}, "storage path is None: an absolute path was expected"),
+        ({"type": "directory"}, "storage path is None: expected an absolute path"),
         ({"type": "shared_fs", "path": "here"}, "storage path is 'here'"),
         ({"type": "s3"}, "storage bucket is None: a name is needed"),
         ({"type": "azure"}, "storage container is None: a name is needed"),
@@ -39,7 +39,7 @@ def test_a_store_that_cannot_be_built_says_why(config: dict[str, Any], message: 
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"type": "s3", "bucket": "b", "access_key": "a"}, "belong together"),
+        ({"type": "s3", "bucket": "b", "access_key": "a"}, "must be set together"),
         ({**KEYS, "endpoint_url": "nowhere"}, "Invalid endpoint: nowhere"),
     ],
 )

@@ -72,7 +72,7 @@ def test_users_pin_and_unpin_each_for_themselves(cluster: Cluster, agent: Agent)
     assert remove_pin(cluster).json["users"] == ["admin-1"]
     assert refusal(remove_pin(cluster)) == (
         403,
-        f"checkpoint {FIRST} is pinned by admin-1: only they or an admin unpin it",
+        f"checkpoint {FIRST} is pinned by admin-1: only they or an admin can unpin it",
     )
     set_pin(cluster)
     assert remove_pin(cluster, Role.ADMIN).json["users"] == []
@@ -140,7 +140,7 @@ def test_a_pinned_checkpoint_stays_until_it_is_unpinned(cluster: Cluster, agent:
     )
     assert refusal(ask(cluster, "DELETE", "/experiments/1")) == (
         409,
-        f"admin-1 pinned its checkpoint {FIRST}; `detcloud checkpoint unpin` lets it go",
+        f"admin-1 pinned its checkpoint {FIRST}; `detcloud checkpoint unpin` releases it",
     )
     assert refusal(set_pin(cluster, uuid=SECOND)) == (
         409,
@@ -213,7 +213,7 @@ def test_a_checkpoint_is_pinned_by_so_many(cluster: Cluster, agent: Agent) -> No
     users = tuple(f"user {n}" for n in range(USERS_OF_CHECKPOINT_MAX))
     body = encode_pin(Pin(users=users))
     cluster.services.table.commit((Put(Key(PINS, FIRST), NOW_MS, body, Expect.ABSENT),))
-    assert "is pinned by 100 users already" in refusal(set_pin(cluster))[1]
+    assert "is already pinned by 100 users" in refusal(set_pin(cluster))[1]
     caller = Principal(users[0], Role.USER)
     again = pin_checkpoint(cluster.services, FIRST, caller, lambda _: ())
     assert again.pin.users == users

@@ -193,7 +193,7 @@ def test_a_deletion_that_is_faster_leaves_nothing_of_an_upload(
         checked(files, stored)
 
     monkeypatch.setattr(checkpoint_uploads, "_check_stored", delete_first)
-    with pytest.raises(DetcloudError, match="experiment 1 was changed meanwhile"):
+    with pytest.raises(DetcloudError, match="experiment 1 was changed in the meantime"):
         client.trial(1).upload_checkpoint(folder)
     collect(cluster)
     assert cluster.get("/experiments/1").status == 404
@@ -254,14 +254,14 @@ def test_nothing_is_recorded_that_is_not_all_there(cluster: Cluster, agent: Agen
     digest = {"manifest_sha256": "0" * 64}
     assert refusal(post(cluster, f"{place}/complete", digest)) == (
         409,
-        "manifest.json is not there: upload it last",
+        "manifest.json is missing: upload it last",
     )
     assert "must be 'cluster-1'" in complete()[1]
     manifest["cluster_id"] = "cluster-1"
     assert complete() == (409, "a is not there, 2 bytes are listed; upload it again")
     (cluster.checkpoints / f"1/1/0/{uuid}/a").write_bytes(b"x")
     assert complete() == (409, "a has 1 bytes there, 2 bytes are listed; upload it again")
-    assert "its manifest was changed" in refusal(post(cluster, f"{place}/complete", digest))[1]
+    assert "its manifest was modified" in refusal(post(cluster, f"{place}/complete", digest))[1]
     assert checkpoint_uuids(cluster) == [OWN]
 
 

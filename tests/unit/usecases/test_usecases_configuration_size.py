@@ -47,5 +47,5 @@ def test_a_configuration_that_is_too_large_is_refused_with_its_largest_section(
     (problem,) = answer.json["error"]["details"]
     assert problem["path"] == "hyperparameters"
     assert f"{STORED_BYTES_MAX:,} at most" in problem["message"]
-    assert problem["hint"] == "keep long constants in a file beside the model code"
+    assert problem["hint"] == "store long constants in a file with the model code"
     assert submit(cluster, "data", "class").json["id"] == 1

@@ -92,7 +92,7 @@ def test_its_endpoints_are_called_by_every_cluster(cluster: Cluster) -> None:
     assert problem is not None
     assert (problem.loc, problem.message) == (
         ("hdfs_url",),
-        '"http://n3:50070" is no store that this cluster calls',
+        '"http://n3:50070" is not a store that this cluster may call',
     )
     azure = {"type": "azure", "container": "c", "connection_string": "AccountName=a;AccountKey=k"}
     assert find_problem(parse_storage(azure)) is None

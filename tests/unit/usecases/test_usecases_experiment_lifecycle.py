@@ -223,7 +223,7 @@ def test_a_completed_single_search_goes_on_when_it_is_lengthened(cluster: Cluste
     agent = run_complete_experiment(cluster)
     nothing = cluster.post("/experiments/1/continue", {})
     assert problem(nothing)[:2] == (409, "conflict")
-    assert "give it a greater length" in problem(nothing)[2]
+    assert "increase searcher.max_length" in problem(nothing)[2]
     overrides = ["searcher.max_length={batches: 25}"]
     answer = cluster.post("/experiments/1/continue", {"overrides": overrides})
     assert answer.json["state"] == "ACTIVE", answer.body
@@ -427,7 +427,7 @@ def test_a_source_in_another_store_is_refused(cluster: Cluster) -> None:
     answer = cluster.create(SINGLE, overrides=["searcher.source_trial_id=1", elsewhere])
     [detail] = answer.json["error"]["details"]
     assert detail["path"] == "searcher.source_trial_id"
-    assert "but this experiment's is /elsewhere" in detail["message"]
+    assert "but this experiment's store is /elsewhere" in detail["message"]
 
 
 def test_an_experiment_that_others_started_from_is_not_deleted_before_them(

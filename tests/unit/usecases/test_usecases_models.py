@@ -109,7 +109,7 @@ def test_a_change_of_what_another_changed_meanwhile_is_refused(
     assert ask(cluster, "PATCH", "/digits", {"notes": "1", "revision": seen}).status == 200
     late = ask(cluster, "PATCH", "/digits", {"notes": "2", "revision": seen})
     assert (late.status, late.code) == (409, "conflict")
-    assert "changed meanwhile" in refusal(late)[1]
+    assert "changed in the meantime" in refusal(late)[1]
     assert ask(cluster, "GET", "/digits").json["notes"] == "1"
     version = register(cluster).json["revision"]
     change = {"notes": "v", "revision": version}

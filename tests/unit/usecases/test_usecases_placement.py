@@ -156,7 +156,7 @@ def test_trials_without_slots_need_places_beside_them(cluster: Cluster) -> None:
     configure(cluster, "resource-pools/default", "max_aux_containers_per_agent: 0")
     path, message = problem(submit(cluster, slots_per_trial=0))
     assert path == "resources.slots_per_trial"
-    assert "takes no trials without slots" in message
+    assert "accepts no zero-slot trials" in message
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_instances_mount_nothing_but_what_their_pool_allows(
     cluster = cluster_with_aws
     configure(cluster, "resource-pools/default", INSTANCES + "}")
     answer = cluster.create(CONFIG, overrides=[override.format("/mnt/data")])
-    text = "/mnt/data is not in what trials in pool default may mount: nothing"
+    text = "/mnt/data may not be mounted by trials in pool default: nothing"
     assert problem(answer) == (place, text)
     configure(cluster, "resource-pools/default", INSTANCES + ", allowed_mounts: [/mnt, /dev/fuse]}")
     for path, status in (
@@ -274,7 +274,7 @@ def test_a_job_moves_to_no_pool_that_does_not_allow_its_mounts(cluster_with_aws:
     assert cluster.create(CONFIG, overrides=[MOUNT.format("/mnt")]).status == 201
     path, content = f"{V1}/jobs/1", {"resource_pool": "instances"}
     answer = call(cluster.app, "PATCH", path, token=TOKENS[Role.USER], content=content)
-    text = "/mnt is not in what trials in pool instances may mount: nothing"
+    text = "/mnt may not be mounted by trials in pool instances: nothing"
     assert problem(answer) == ("resource_pool", text)
 
 
@@ -384,5 +384,5 @@ def test_a_move_by_a_user_leaves_one_pool(cluster: Cluster) -> None:
     assert cluster.get(f"/jobs/{number}").json["preferred_pools"] == []
     events = cluster.get(f"/experiments/{number}/history").json["items"]
     why = "pool first has no agents and launches none"
-    told = f"may leave resource pool first for the next: {why}"
+    told = f"can move from resource pool first to the next one: {why}"
     assert told in [event["text"] for event in events]

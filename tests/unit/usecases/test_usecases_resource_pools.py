@@ -105,7 +105,7 @@ def test_a_pool_in_use_is_not_removed(cluster: Cluster) -> None:
 def test_the_pool_where_unnamed_work_goes_is_not_removed(cluster: Cluster) -> None:
     answer = ask(cluster, "DELETE", "/resource-pools/default")
     assert answer.status == 409
-    assert "experiments go that name no pool" in answer.json["error"]["message"]
+    assert "is the default pool" in answer.json["error"]["message"]
 
 
 def test_a_removed_pool_can_be_made_again(cluster: Cluster) -> None:
@@ -161,7 +161,7 @@ def test_nothing_changes_where_one_pool_cannot_go(cluster: Cluster) -> None:
     cluster.create(CONFIG, overrides=["resources.resource_pool=gpus"])
     answer = apply(cluster, "resource_pools: [{pool_name: default}, {pool_name: more}]")
     assert (answer.status, answer.code) == (409, "conflict")
-    assert "pool gpus has 1 job: keep what is used" in answer.json["error"]["message"]
+    assert "pool gpus has 1 job: keep the pools that are in use" in answer.json["error"]["message"]
     assert names(cluster) == ["default", "gpus"]
 
 

@@ -65,7 +65,7 @@ def test_what_cannot_be_estimated_says_why(
     many = RANDOM.replace("max_trials: 4", "max_trials: 200")
     answer = cluster.post(PATH, {"config": many, "slots": 2})
     assert (answer.json["trials"], answer.json["estimate"]) == (200, None)
-    assert "`detcloud simulate` can" in answer.json["estimate_missing"]
+    assert "use `detcloud simulate`" in answer.json["estimate_missing"]
 
 
 def test_what_is_wrong_or_too_large_is_refused(

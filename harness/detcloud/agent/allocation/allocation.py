@@ -353,7 +353,7 @@ class Allocation:
     def _log_notice(self, limit: int) -> str:
         """The text that stands in place of the log beyond its limit, "" where nothing is there."""
         beyond = log_size(self.directory.log) - limit
-        return "\n[detcloud] the rest of the log is not passed on\n" if beyond > 0 else ""
+        return "\n[detcloud] the rest of the log is not forwarded\n" if beyond > 0 else ""
 
     def _warn_of_lines(self, writer: str, lines: list[ReportLine]) -> None:
         """Tell the trial in its log, once, which of its lines are not passed on."""
@@ -367,7 +367,7 @@ class Allocation:
         self._warnings += 1
         notices = [f"[detcloud] out/report-{writer}.jsonl: {warning}"]
         if self._warnings == WARNINGS_MAX:
-            notices.append("[detcloud] further lines that are skipped get no notice here")
+            notices.append("[detcloud] further skipped lines are not reported here")
         if self._warnings <= WARNINGS_MAX:
             # A log that cannot be written has no room, or is what the trial made of it.
             with contextlib.suppress(OSError):
@@ -392,7 +392,7 @@ class Allocation:
         elif status.phase is Phase.ENDED:
             self._write_exit(status)
         elif status.phase is Phase.ABSENT:
-            message = "the agent stopped before it had started the trial"
+            message = "the agent stopped before it started the trial"
             self.record_failure("lost" if self._kill_grace_ms is None else "killed", message)
 
     def _request_kill(self, grace_ms: int) -> None:

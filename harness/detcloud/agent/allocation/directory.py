@@ -35,7 +35,7 @@ class AllocationDirectory:
         self, allocations: Path, allocation: str, owner: tuple[int, int] | None = None
     ) -> None:
         if not ALLOCATION_NAME.fullmatch(allocation):
-            raise ValueError(f"{allocation!r} is no allocation id; expected TRIAL.EPOCH")
+            raise ValueError(f"{allocation!r} is not an allocation id; expected TRIAL.EPOCH")
         self.allocation = allocation
         self.owner = owner
         self.path = allocations / allocation
@@ -100,7 +100,7 @@ class AllocationDirectory:
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise OSError(errno.EINVAL, "the log is no plain file", str(self.log))
+                raise OSError(errno.EINVAL, "the log is not a regular file", str(self.log))
             size = status.st_size
             is_inside_line = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
             text = "".join(f"{notice}\n" for notice in notices)

@@ -145,8 +145,8 @@ class EndBacklog:
             return ""
         following = " and what follows them" if is_unread else ""
         return (
-            f"{left_out} lines{following} are left out: of what was not sent when the trial ended"
-            f" {self.lines_max} lines are sent, and those of checkpoints and validations"
+            f"{left_out} lines{following} are omitted: of the lines not yet sent when the "
+            f"trial ended, {self.lines_max} are sent, and all lines of checkpoints and validations"
         )
 
 

@@ -93,7 +93,7 @@ def _cause_text(status: Status) -> str:
         return status.cause
     what = "startup-hook.sh" if status.stage == "hook" else "the trial's process"
     if status.lost:
-        return "the trial's processes disappeared with the machine or were killed from outside"
+        return "the trial's processes disappeared with the machine or were killed externally"
     if status.signal is not None:
         return f"{what} was ended by {_signal_name(status.signal)}"
     if status.stage == "hook":

@@ -195,7 +195,7 @@ class ReportReader:
             return []
         self._long_lines.pop(writer, None)
         if newline < 0:
-            problem = f"{size} bytes without the end of a line were skipped"
+            problem = f"{size} bytes without a line ending were skipped"
         else:
             problem = f"a line of {size - 1} bytes was skipped"
         return [warning_line(scanned, f"{problem}; the limit is {LINE_BYTES_MAX}", read)]
@@ -218,7 +218,7 @@ def _cut_at_limit(lines: list[ReportLine]) -> list[ReportLine]:
         return lines
     within = [line for line in lines if line.offset < FILE_BYTES_MAX]
     limit = f"{FILE_BYTES_MAX >> 30} GiB"
-    return [*within, warning_line(FILE_BYTES_MAX, f"no more than {limit} of reports are read")]
+    return [*within, warning_line(FILE_BYTES_MAX, f"at most {limit} of reports are read")]
 
 
 def parse_line(raw: bytes, offset: int) -> ReportLine:
@@ -247,18 +247,18 @@ def parse_line(raw: bytes, offset: int) -> ReportLine:
 
 
 def _deep_line_warning(raw: bytes, offset: int) -> ReportLine:
-    problem = f"it is nested more than {JSON_DEPTH_MAX} deep"
+    problem = f"it is nested more than {JSON_DEPTH_MAX} levels deep"
     return warning_line(offset, f"a line was skipped, {problem}: {_preview(raw)}")
 
 
 def _describe_parse_error(error: ValueError) -> str:
     if isinstance(error, UnicodeEncodeError):
-        return "half a surrogate pair is no text"
+        return "half a surrogate pair is not valid text"
     return str(error).split(" (char")[0]
 
 
 def _refuse_constant(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON value")
+    raise ValueError(f"{constant} is not a JSON value")
 
 
 def warning_line(offset: int, message: str, skipped_bytes: int = 0) -> ReportLine:

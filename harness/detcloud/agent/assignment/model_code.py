@@ -40,7 +40,9 @@ class CodeReference:
         """The reference in an assignment; CodeUnavailable unless the digest is a SHA-256."""
         digest, path = str(fields.get("sha256")), str(fields.get("path"))
         if not re.fullmatch(r"[0-9a-f]{64}", digest):
-            raise CodeUnavailable(f"the cluster named model code by {digest!r}, no SHA-256")
+            raise CodeUnavailable(
+                f"the cluster identified model code by {digest!r}, which is not a SHA-256"
+            )
         return cls(digest, int(fields.get("size") or 0), path)
 
 

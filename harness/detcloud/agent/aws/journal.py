@@ -65,15 +65,17 @@ def _error_name(body: bytes) -> str:
     try:
         return str(json.loads(body)["__type"]).rpartition("#")[2]
     except (ValueError, KeyError, TypeError):
-        return "an answer that is no error of CloudWatch's"
+        return "an unknown response from CloudWatch"
 
 
 def main() -> int:
     """Follow the journal until it ends, which systemd starts anew."""
     parser = argparse.ArgumentParser(prog="detcloud.agent.aws.journal", description=__doc__)
-    parser.add_argument("--group", required=True, help="the group, which is there")
+    parser.add_argument("--group", required=True, help="the existing log group")
     parser.add_argument("--stream", default="", help="the stream (default: the instance's id)")
-    parser.add_argument("--cursor", type=Path, required=True, help="where its cursor is kept")
+    parser.add_argument(
+        "--cursor", type=Path, required=True, help="the file that stores the cursor"
+    )
     options = parser.parse_args()
     endpoint = os.environ.get("AWS_EC2_METADATA_SERVICE_ENDPOINT") or ENDPOINT
     stream = LogStream(options.group, options.stream, Ec2Metadata(endpoint))

@@ -78,4 +78,4 @@ def _parse_interruption(text: str) -> Notice:
         deadline_ms = int(at.timestamp() * 1000)
     except (ValueError, TypeError, KeyError):
         pass
-    return Notice(deadline_ms, f"EC2 takes this spot instance away ({action})")
+    return Notice(deadline_ms, f"EC2 is reclaiming this spot instance ({action})")

@@ -171,7 +171,7 @@ class EngineClient:
             return json.loads(answer) if answer else {}
         except ValueError as error:
             raise EngineUnavailable(
-                f"{self.path} answered with no JSON: {answer[:80]!r}"
+                f"{self.path} did not respond with JSON: {answer[:80]!r}"
             ) from error
 
     def _send(
@@ -280,7 +280,7 @@ def _send_request(
             return answer
         content = answer.read(ANSWER_BYTES_MAX)
     except (OSError, http.client.HTTPException) as error:
-        raise EngineUnavailable(f"the container engine did not answer: {error!r}") from error
+        raise EngineUnavailable(f"the container engine did not respond: {error!r}") from error
     message = str(_parse_object(content).get("message") or content.decode(errors="replace"))
     message = message.strip()[:MESSAGE_CHARACTERS_MAX]
     if answer.status == 503:
@@ -292,14 +292,14 @@ def _read_answer(answer: http.client.HTTPResponse) -> bytes:
     try:
         return answer.read(ANSWER_BYTES_MAX)
     except (OSError, http.client.HTTPException) as error:
-        raise EngineUnavailable(f"the container engine broke off its answer: {error!r}") from error
+        raise EngineUnavailable(f"the container engine aborted its response: {error!r}") from error
 
 
 def _read_line(answer: http.client.HTTPResponse) -> bytes:
     try:
         return answer.readline(ANSWER_BYTES_MAX)
     except (OSError, http.client.HTTPException) as error:
-        raise EngineUnavailable(f"the container engine broke off a pull: {error!r}") from error
+        raise EngineUnavailable(f"the container engine aborted a pull: {error!r}") from error
 
 
 def _parse_object(content: bytes) -> dict[str, Any]:

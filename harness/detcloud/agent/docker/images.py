@@ -133,7 +133,7 @@ def obtain_image(
     give_up_at = time.monotonic() + AWAY_SECONDS_MAX
     while True:
         if not is_needed():
-            raise PullStopped(f"image {request.name} is needed no more")
+            raise PullStopped(f"image {request.name} is no longer needed")
         try:
             return _find_or_pull(engine, request, is_needed, write_notice)
         except EngineUnavailable as error:
@@ -220,7 +220,7 @@ def _find_or_pull(
 
         def on_event(event: Mapping[str, Any]) -> None:
             if not is_needed():
-                raise PullStopped(f"image {request.name} is needed no more")
+                raise PullStopped(f"image {request.name} is no longer needed")
             progress.record_event(event)
 
         login = _current_login(request)
@@ -231,7 +231,7 @@ def _find_or_pull(
         pull_seconds = f"{progress.report_end():.1f}"
         image = engine.find_image(request.name)
     if image is None:
-        raise EngineError(500, "the engine pulled it and does not have it")
+        raise EngineError(500, "the engine pulled it but does not have it")
     variables = (image.get("Config") or {}).get("Env") or ()
     paths = [str(one).partition("=")[2] for one in variables if str(one).startswith("PYTHONPATH=")]
     is_new = before is None or before["Id"] != image["Id"]
@@ -252,7 +252,7 @@ def _current_login(request: ImageRequest) -> Mapping[str, str] | None:
     try:
         issued = request.issue_login(request.name)
     except (OSError, ApiError) as error:
-        raise LoginUnavailable(f"the cluster gives no login for it: {error}") from error
+        raise LoginUnavailable(f"the cluster issues no login for it: {error}") from error
     return None if issued is None else _engine_login(request.name, "", issued)
 
 
@@ -284,8 +284,8 @@ def _mask_secret(message: str, login: Mapping[str, str] | None) -> str:
 def _advice(request: ImageRequest) -> str:
     if request.other_registry:
         return (
-            f"environment.registry_auth is for {request.other_registry} and was not sent; give the "
-            "login of the image's registry if that needs one"
+            f"environment.registry_auth is for {request.other_registry} and was not sent; set "
+            "the login of the image's registry if it needs one"
         )
     if request.login is None and request.issue_login is not None:
         return (

@@ -205,9 +205,9 @@ class ContainerLaunch:
 
     def _report_trouble(self, trouble: str) -> None:
         if trouble and trouble != self._trouble:
-            self._log_line(f"{self.name} could not be looked after, trying again: {trouble}")
+            self._log_line(f"{self.name} could not be monitored, trying again: {trouble}")
         elif self._trouble and not trouble:
-            self._log_line(f"{self.name} is looked after again")
+            self._log_line(f"{self.name} is monitored again")
         self._trouble = trouble
 
     def _give_up_if_late(self, trouble: str) -> None:

@@ -128,7 +128,7 @@ class DockerRuntime:
     def start(self, directory: Path, launch: Launch) -> None:
         """Write the request down; a thread of the launch's own passes it to the engine."""
         if (directory / REQUEST_FILE).exists():
-            raise RuntimeError(f"{directory} has a container already")
+            raise RuntimeError(f"{directory} already has a container")
         assert launch.container is not None
         self._write_records(directory, launch)
         identity = os.urandom(8).hex()
@@ -261,5 +261,5 @@ def _image_name(assignment: Assignment) -> str:
         else images
     )
     if not name:
-        raise LaunchImpossible("no container image is named for this kind of device")
+        raise LaunchImpossible("no container image is set for this kind of device")
     return str(name)

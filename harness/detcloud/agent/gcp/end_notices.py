@@ -83,7 +83,7 @@ class GceNotices:
 
     def _take_preempted(self, text: str) -> None:
         if text.strip() == "TRUE" and self._preemption is None:
-            reason = "Compute Engine takes this spot instance away (preempted)"
+            reason = "Compute Engine is preempting this spot instance"
             self._preemption = _notice_in(self._preemption_seconds, reason)
 
     def _take_maintenance_event(self, text: str) -> None:
@@ -91,7 +91,7 @@ class GceNotices:
         if text.strip() != "TERMINATE_ON_HOST_MAINTENANCE":
             self._maintenance = None
         elif self._maintenance is None:
-            reason = "Compute Engine ends this instance for maintenance of its host"
+            reason = "Compute Engine stops this instance for maintenance of its host"
             self._maintenance = _notice_in(MAINTENANCE_SECONDS, reason)
 
 

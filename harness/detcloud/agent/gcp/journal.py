@@ -71,13 +71,15 @@ def _error_name(body: bytes) -> str:
     try:
         return str(json.loads(body)["error"]["status"])
     except (ValueError, KeyError, TypeError):
-        return "an answer that is no error of Cloud Logging's"
+        return "an unknown response from Cloud Logging"
 
 
 def main() -> int:
     """Follow the journal until it ends, which systemd starts anew."""
     parser = argparse.ArgumentParser(prog="detcloud.agent.gcp.journal", description=__doc__)
-    parser.add_argument("--cursor", type=Path, required=True, help="where its cursor is kept")
+    parser.add_argument(
+        "--cursor", type=Path, required=True, help="the file that stores the cursor"
+    )
     options = parser.parse_args()
     log = CloudLog(open_metadata(), os.environ.get(ENDPOINT_VARIABLE) or ENDPOINT)
     ship(follow_journal(options.cursor), log.write, options.cursor)

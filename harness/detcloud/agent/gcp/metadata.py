@@ -68,7 +68,9 @@ class GceMetadata:
                 content: bytes = answer.read(ANSWER_BYTES_MAX)
                 headers = answer.headers
             if headers.get(_FLAVOR) != _GOOGLE:
-                raise MetadataUnavailable(f"{path}: what answers is no metadata server")
+                raise MetadataUnavailable(
+                    f"{path}: the server that answers is not a metadata server"
+                )
             return MetadataValue(content.decode(), headers.get("ETag") or "")
         except urllib.error.HTTPError as error:
             with error:

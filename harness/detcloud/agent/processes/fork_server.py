@@ -134,7 +134,9 @@ class ForkServer:
             if self._closed:
                 return
             self._retry_at = time.monotonic() + RETRY_SECONDS
-            self._log_line(f"trials start plainly, without a template: {error}{self._end_of_log()}")
+            self._log_line(
+                f"trials start without the template process: {error}{self._end_of_log()}"
+            )
 
     def _spawn(self) -> None:
         (self._folder / "tmp").mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -157,7 +159,7 @@ class ForkServer:
         """Wait until the process is ready; its modules. ValueError for any other answer."""
         modules = self._receive_answer(READY_SECONDS_MAX).get("modules")
         if not isinstance(modules, list):
-            raise ValueError("the template did not say that it is ready")
+            raise ValueError("the template process did not become ready")
         return frozenset(map(str, modules))
 
     def _request_supervisor(self, channel: socket.socket, directory: Path, lock: int) -> int | None:
@@ -167,13 +169,14 @@ class ForkServer:
             socket.send_fds(channel, [request], [lock])
             supervisor = self._receive_answer(ANSWER_SECONDS_MAX).get("supervisor")
             if type(supervisor) is not int or supervisor <= 1:
-                raise ValueError(f"the template answered with {supervisor!r:.80}")
+                raise ValueError(f"the template process answered with {supervisor!r:.80}")
         except (OSError, ValueError) as error:
             self._kill()
             if not self._proven:
                 self._retry_at = time.monotonic() + RETRY_SECONDS
             self._log_line(
-                f"the template failed, a trial starts plainly: {error}{self._end_of_log()}"
+                "the template process failed, a trial starts without it: "
+                f"{error}{self._end_of_log()}"
             )
             return None
         self._proven = True
@@ -185,10 +188,10 @@ class ForkServer:
         self._socket.settimeout(seconds_max)
         content = self._socket.recv(ANSWER_BYTES_MAX)
         if not content:
-            raise ValueError("the template ended")
+            raise ValueError("the template process ended")
         answer = parse_json_object(content)
         if answer is None:
-            raise ValueError(f"the template answered with {content[:80]!r}")
+            raise ValueError(f"the template process answered with {content[:80]!r}")
         return answer
 
     def _can_fork(self, environment: Mapping[str, str], cwd: str) -> bool:

@@ -270,7 +270,7 @@ def _take_lock(directory: Path) -> int:
     while not _try_to_lock(lock):
         if time.monotonic() > give_up_at:
             os.close(lock)
-            raise RuntimeError(f"{directory} has a supervisor already")
+            raise RuntimeError(f"{directory} already has a supervisor")
         time.sleep(BEGIN_POLL_SECONDS)
     return lock
 

@@ -28,7 +28,7 @@ FENCED_SECONDS_MAX = 15.0
 QUIET_SECONDS = 0.2
 STALLED_SECONDS = 1.0
 INTERNAL_ERROR = 500
-FAILED = "it failed each time, and takes other calls"
+FAILED = "it failed each time, but other calls succeed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class Session:
             except Exception as error:
                 failures += 1
                 if failures == 1 or not isinstance(error, Unreachable):
-                    self._log_line(f"the cluster did not take our call, trying again: {error}")
+                    self._log_line(f"the cluster did not accept the sync, trying again: {error}")
                 self._schedule.pause(backoff_seconds(failures))
         self._client.close()
 
@@ -238,10 +238,12 @@ class Session:
 
     def _handle_refusal(self, error: ApiError, payload: SyncPayload) -> None:
         if error.status == 409:
-            self._log_line("another enrolment replaced ours: stopping all trials, enrolling again")
+            self._log_line(
+                "another agent enrolled under this name: stopping all trials, enrolling again"
+            )
             self._stop_fenced("another session of its agent began")
         elif error.status in (401, 404):
-            self._log_line("the cluster does not know this agent any more, enrolling again")
+            self._log_line("the cluster no longer knows this agent, enrolling again")
         elif error.status in (413, 422) and not payload.is_empty:
             self._give_up(self._fault_search.record_refusal(payload), error.message)
             return
@@ -274,7 +276,7 @@ class Session:
         if part is None:
             return
         self._log_line(
-            f"the cluster did not take what {part.writer} of {part.allocation} wrote: {reason}"
+            f"the cluster did not accept what {part.writer} of {part.allocation} wrote: {reason}"
         )
         for allocation in self._node.allocations():
             if allocation.allocation == part.allocation:
@@ -318,7 +320,9 @@ def _parse_notice(fields: object) -> Notice | None:
     """The notice in an answer; anything else is none, as of a cluster that never sends one."""
     if not isinstance(fields, dict) or not isinstance(fields.get("deadline_ms"), int):
         return None
-    return Notice(fields["deadline_ms"], str(fields.get("reason") or "the machine ends"))
+    return Notice(
+        fields["deadline_ms"], str(fields.get("reason") or "the machine is being taken away")
+    )
 
 
 def _has_progressed(answer: dict[str, Any], payload: SyncPayload) -> bool:

@@ -55,7 +55,7 @@ def list_agents(arguments: Namespace) -> int:
 
 
 def add_agent_argument(parser: ArgumentParser) -> None:
-    parser.add_argument("agent_id", metavar="AGENT", help="its id or name")
+    parser.add_argument("agent_id", metavar="AGENT", help="the agent's id or name")
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
@@ -74,8 +74,8 @@ def describe_agent(arguments: Namespace) -> int:
 
 def add_enable_arguments(parser: ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("agent_id", nargs="?", metavar="AGENT", help="its id or name")
-    which.add_argument("--all", action="store_true", help="every agent that is alive")
+    which.add_argument("agent_id", nargs="?", metavar="AGENT", help="the agent's id or name")
+    which.add_argument("--all", action="store_true", help="all agents that are alive")
     add_output_options(parser)
 
 
@@ -90,7 +90,7 @@ def enable_agents(arguments: Namespace) -> int:
 def add_disable_arguments(parser: ArgumentParser) -> None:
     add_enable_arguments(parser)
     parser.add_argument(
-        "--drain", action="store_true", help="let what runs there finish (default: preempt it)"
+        "--drain", action="store_true", help="let running trials finish (default: preempt it)"
     )
 
 

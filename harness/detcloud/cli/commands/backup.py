@@ -46,9 +46,9 @@ def make_backup(arguments: Namespace) -> int:
     if arguments.form != "text":
         print_value(report, arguments.form)
         return 0
-    print(f"{file} holds the cluster as of now ({bytes_text(report['size_bytes'])})")
+    print(f"{file} contains the current state of the cluster ({bytes_text(report['size_bytes'])})")
     if not arguments.checkpoints:
-        print("without checkpoints: they stay where they are; --checkpoints adds those in the")
+        print("without checkpoints, which stay in place; --checkpoints adds those in the")
         print("data folder")
     return 0
 
@@ -72,7 +72,10 @@ def restore_backup(arguments: Namespace) -> int:
         print_value(report, arguments.form)
         return 0
     going_on = count_text(report["experiments"], "experiment")
-    print(f"the cluster in {home.folder} is as it was {time_text(report['taken_ms'])}: {going_on}")
+    print(
+        f"the cluster in {home.folder} was restored to its state of "
+        f"{time_text(report['taken_ms'])}: {going_on}"
+    )
     print("will go on from the latest checkpoints known then, with `detcloud up`")
     if report["kept"]:
         print(f"the former state is kept in {report['kept']}")

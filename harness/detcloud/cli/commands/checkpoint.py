@@ -64,12 +64,15 @@ def add_list_arguments(parser: ArgumentParser) -> None:
     add_experiment_argument(parser)
     parser.add_argument("--trial", type=parse_id, help="only this trial's")
     parser.add_argument(
-        "--best", type=parse_count, metavar="N", help="only so many, by the searcher's metric"
+        "--best",
+        type=parse_count,
+        metavar="N",
+        help="only this many, the best by the searcher's metric",
     )
     parser.add_argument(
         "--unrecorded",
         action="store_true",
-        help="instead those that lie in the store and that the cluster has no record of",
+        help="list instead the checkpoints in the store that the cluster has no record of",
     )
     add_output_options(parser)
 
@@ -88,7 +91,7 @@ def list_checkpoints(arguments: Namespace) -> int:
     if arguments.trial is not None:
         owner = client.trial(arguments.trial).experiment_id
         if owner != arguments.experiment_id:
-            raise DetcloudError(f"trial {arguments.trial} is one of experiment {owner}")
+            raise DetcloudError(f"trial {arguments.trial} belongs to experiment {owner}")
         checkpoints = [
             checkpoint for checkpoint in checkpoints if checkpoint.trial_id == arguments.trial
         ]
@@ -144,7 +147,7 @@ def add_download_arguments(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PATTERN",
-        help="only files of such a path, as '*.pth'; '*' matches '/', too; may be repeated",
+        help="only files whose path matches, such as '*.pth'; '*' matches '/' too; may be repeated",
     )
     parser.add_argument(
         "--exclude",
@@ -152,15 +155,15 @@ def add_download_arguments(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PATTERN",
-        help="no files of such a path; may be repeated",
+        help="exclude files whose path matches; may be repeated",
     )
     add_download_options(parser)
     parser.add_argument(
         "--mode",
         choices=DOWNLOAD_MODES,
         default="master",
-        help="master: by addresses that the cluster gives (default); direct: from the store, with "
-        "this machine's own credentials; auto: directly where that works, else by the cluster",
+        help="master: through URLs that the cluster signs (default); direct: from the "
+        "store, with this machine's own credentials; auto: direct where that works, else master",
     )
 
 
@@ -202,7 +205,7 @@ def add_upload_arguments(parser: ArgumentParser) -> None:
     owner = parser.add_mutually_exclusive_group(required=True)
     owner.add_argument("--trial", type=parse_id, metavar="ID", help="the trial it belongs to")
     owner.add_argument(
-        "--experiment", type=parse_id, metavar="ID", help="or an experiment of one trial"
+        "--experiment", type=parse_id, metavar="ID", help="or an experiment that has one trial"
     )
     parser.add_argument(
         "--steps",
@@ -216,7 +219,7 @@ def add_upload_arguments(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="such as data.version=3, the value as JSON or else a text; may be repeated",
+        help="such as data.version=3, where the value is JSON or else text; may be repeated",
     )
     add_output_options(parser)
 
@@ -260,10 +263,10 @@ def verify_checkpoint(arguments: Namespace) -> int:
         print_items(FINDING_COLUMNS, [{**finding} for finding in bad], arguments)
     count = count_text(len(findings), "file")
     if bad:
-        raise DetcloudError(f"{len(bad)} of {count} of checkpoint {checkpoint.uuid} are not whole")
+        raise DetcloudError(f"{len(bad)} of {count} of checkpoint {checkpoint.uuid} are damaged")
     if arguments.form == "text":
         print(
-            f"checkpoint {checkpoint.uuid} is whole: {count}, {bytes_text(checkpoint.size_bytes)}"
+            f"checkpoint {checkpoint.uuid} is intact: {count}, {bytes_text(checkpoint.size_bytes)}"
         )
     if checkpoint.state == "DAMAGED":
         text = _clear_damage(checkpoint)
@@ -309,7 +312,7 @@ def pin_checkpoints(arguments: Namespace) -> int:
 def unpin_checkpoints(arguments: Namespace) -> int:
     for checkpoint in load_checkpoints(arguments):
         holders = holders_text(checkpoint.unpin())
-        text = f"is kept by {holders} still" if holders else "is not pinned"
+        text = f"is still kept by {holders}" if holders else "is not pinned"
         print(f"checkpoint {checkpoint.uuid} {text}")
     return 0
 
@@ -320,9 +323,9 @@ def add_delete_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="show how many files it would delete, and how long that takes, only",
+        help="only show how many files would be deleted, and how long it takes",
     )
-    add_replaced_option(parser, "--glob", instead="a checkpoint is deleted whole")
+    add_replaced_option(parser, "--glob", instead="a checkpoint can only be deleted as a whole")
 
 
 def delete_checkpoints(arguments: Namespace) -> int:

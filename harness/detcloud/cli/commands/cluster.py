@@ -50,22 +50,25 @@ def add_up_arguments(parser: ArgumentParser) -> None:
         "--slots",
         type=parse_slots,
         metavar="N",
-        help="how many trials run at once, on CPUs (default: the GPUs or CPUs found)",
+        help="how many trials run at the same time, on CPUs (default: the detected GPUs or CPUs)",
     )
     parser.add_argument(
         "--port",
         type=parse_port,
         metavar="P",
-        help="where to listen on 127.0.0.1 (default: a free one, the same as last time if it is)",
+        help="the port to listen on, on 127.0.0.1 (default: a free one, the previous one if "
+        "possible)",
     )
     parser.add_argument(
         "--config",
         type=Path,
         metavar="FILE",
-        help="a cluster configuration, with its resource pools (default: as it is)",
+        help="a cluster configuration with resource pools (default: the current one)",
     )
     parser.add_argument(
-        "--foreground", action="store_true", help="stay until Ctrl-C, with the log here"
+        "--foreground",
+        action="store_true",
+        help="stay in the foreground until Ctrl-C and print the log",
     )
 
 
@@ -97,11 +100,16 @@ def _print_page_link(home: Home, record: ServerRecord) -> None:
     for.
     """
     with Client(record.url, home.token()) as client, contextlib.suppress(DetcloudError):
-        print(f"its page, signed in once within five minutes: {client.sign_in_link()}")
+        print(
+            "the web page (this sign-in link works once, within five minutes): "
+            f"{client.sign_in_link()}"
+        )
 
 
 def add_down_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--purge", action="store_true", help="delete experiments and checkpoints")
+    parser.add_argument(
+        "--purge", action="store_true", help="also delete all experiments and checkpoints"
+    )
     add_yes_option(parser)
 
 
@@ -141,7 +149,7 @@ def show_status(arguments: Namespace) -> int:
 
 def _report_running(home: Home, running: ServerRecord, arguments: Namespace) -> int:
     """Say that the cluster runs already; DetcloudError where it is not what was asked for."""
-    print(f"the local cluster runs already at {running.url} (pid {running.pid})")
+    print(f"the local cluster is already running at {running.url} (pid {running.pid})")
     differences = []
     if running.version != __version__:
         differences.append(f"version {running.version}, this is {__version__}")
@@ -159,7 +167,7 @@ def _report_running(home: Home, running: ServerRecord, arguments: Namespace) -> 
         return 0
     raise DetcloudError(
         f"it has {' and '.join(differences)}; "
-        "`detcloud down` and this command again exchange it, the work goes on after that"
+        "run `detcloud down` and this command again to change that; experiments continue afterwards"
     )
 
 
@@ -190,7 +198,7 @@ def _purge(home: Home) -> None:
     if not folder.is_dir():
         return
     if not (folder / "server.lock").exists() or folder in (Path.home(), Path("/")):
-        raise DetcloudError(f"{folder} does not look like a data folder; nothing was deleted")
+        raise DetcloudError(f"{folder} is not a data folder of detcloud; nothing was deleted")
     with home.hold_lock():
         for entry in folder.iterdir():
             if entry.name in PURGE_KEEPS:

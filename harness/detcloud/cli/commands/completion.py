@@ -27,7 +27,7 @@ SETUP = {
 
 def add_completion_arguments(parser: ArgumentParser) -> None:
     setup = "; ".join(SETUP.values())
-    parser.add_argument("shell", choices=tuple(SCRIPTS), help=f"set it up with: {setup}")
+    parser.add_argument("shell", choices=tuple(SCRIPTS), help=f"to set it up: {setup}")
 
 
 def print_completion_script(arguments: Namespace) -> int:

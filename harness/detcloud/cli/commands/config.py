@@ -23,7 +23,7 @@ from detcloud.shared.http import ApiError, Unreachable
 
 # What only a cluster knows of a configuration.
 ASKED_OF_CLUSTER = "resource pool, slots, mounts, checkpoint storage and template"
-ASKED_OF_FLEET = "the pools that it has, and who may change them"
+ASKED_OF_FLEET = "its pools, and who may change them"
 
 
 class ClusterCheck(NamedTuple):
@@ -43,7 +43,7 @@ def add_check_arguments(parser: ArgumentParser) -> None:
         "--cluster", action="store_true", help="FILE is a cluster configuration, with pools"
     )
     which.add_argument("--template", metavar="NAME", help="a template to complete FILE with")
-    parser.add_argument("--offline", action="store_true", help="ask no cluster")
+    parser.add_argument("--offline", action="store_true", help="check without a cluster")
     add_overrides_option(parser)
 
 
@@ -78,7 +78,7 @@ def _refuse_useless_options(arguments: Namespace) -> None:
     if arguments.cluster and arguments.overrides:
         raise DetcloudError("--config sets fields of experiment configurations only")
     if arguments.template is not None and arguments.offline:
-        raise DetcloudError("--template is kept on a cluster; leave out --offline")
+        raise DetcloudError("--template is stored on a cluster: it cannot be used with --offline")
 
 
 def _check_with_cluster(arguments: Namespace) -> ClusterCheck:
@@ -88,10 +88,10 @@ def _check_with_cluster(arguments: Namespace) -> ClusterCheck:
         DetcloudError: a cluster that was named, or that has the template, gives no answer.
     """
     if arguments.offline:
-        return ClusterCheck("--offline asks no cluster")
+        return ClusterCheck("--offline was given")
     if arguments.cluster and not is_configured(arguments.url):
         # The one on this machine is rarely the one that the file is for.
-        return ClusterCheck("--url names a cluster to ask")
+        return ClusterCheck("--url was not given")
     try:
         client = connect(arguments)
         if arguments.cluster:
@@ -104,7 +104,7 @@ def _check_with_cluster(arguments: Namespace) -> ClusterCheck:
     except NoCluster:
         if arguments.template is not None:
             raise
-        return ClusterCheck("none runs here, and --url names none")
+        return ClusterCheck("no local cluster is running, and --url is not given")
     except ApiError as error:
         if error.code in ("invalid", "too_large"):
             return ClusterCheck(problems=_problems(error))

@@ -16,9 +16,12 @@ TITLES = {"experiment": "Name", "trial": "Experiment"}
 
 
 def add_cost_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--by", choices=BY, default="experiment", help="a line for each of these")
+    parser.add_argument("--by", choices=BY, default="experiment", help="what to group costs by")
     parser.add_argument(
-        "--since", type=parse_day, metavar="DAY", help="the first day (default: the month's first)"
+        "--since",
+        type=parse_day,
+        metavar="DAY",
+        help="the first day (default: the first of this month)",
     )
     parser.add_argument(
         "--until", type=parse_day, metavar="DAY", help="the last day (default: today)"

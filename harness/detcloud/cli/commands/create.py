@@ -33,7 +33,7 @@ def add_create_arguments(parser: ArgumentParser) -> None:
         type=Path,
         nargs="?",
         metavar="MODEL_DIR",
-        help="the code to train with; may be left out with --include",
+        help="the folder with the training code; optional with --include",
     )
     parser.add_argument(
         "-i",
@@ -43,22 +43,26 @@ def add_create_arguments(parser: ArgumentParser) -> None:
         type=Path,
         default=[],
         metavar="PATH",
-        help="send this file or folder beside the code; may be repeated",
+        help="send this file or folder with the code; may be repeated",
     )
     add_follow_options(parser)
-    parser.add_argument("--paused", action="store_true", help="submit without starting")
-    parser.add_argument("-t", "--test-mode", action="store_true", help="one batch, then validate")
-    parser.add_argument("--local", action="store_true", help="with --test-mode: in this terminal")
+    parser.add_argument("--paused", action="store_true", help="submit paused")
+    parser.add_argument(
+        "-t", "--test-mode", action="store_true", help="train one batch, then validate"
+    )
+    parser.add_argument(
+        "--local", action="store_true", help="with --test-mode: run in this terminal"
+    )
     parser.add_argument("--template", metavar="NAME", help="a template to complete CONFIG with")
     add_overrides_option(parser)
     add_replaced_option(
         parser,
         "--project_id",
         "--project-id",
-        instead="projects have names: `--config workspace=NAME --config project=NAME`",
+        instead="use the project's name: `--config workspace=NAME --config project=NAME`",
     )
-    add_replaced_option(parser, "-p", "--publish", instead="a trial's ports stay on its machine")
-    add_replaced_option(parser, "--git", instead="the folder is sent as it is")
+    add_replaced_option(parser, "-p", "--publish", instead="ports of trials are not forwarded")
+    add_replaced_option(parser, "--git", instead="the folder is always sent as it is")
     add_output_options(parser, csv=False)
 
 
@@ -101,22 +105,22 @@ def _submit(arguments: Namespace) -> Experiment:
                 raise RefusedConfigError(str(arguments.config), error) from None
             raise
         except KeyboardInterrupt:
-            print("`detcloud list` shows whether it was created all the same", file=sys.stderr)
+            print("`detcloud list` shows whether it was created nevertheless", file=sys.stderr)
             raise
 
 
 def _check_arguments(arguments: Namespace) -> None:
     """Find mistakes before anything is started or sent; DetcloudError says which."""
     if arguments.local and not arguments.test_mode:
-        raise DetcloudError("--local needs --test-mode; leave it out to train on a cluster")
+        raise DetcloudError("--local requires --test-mode; remove it to train on a cluster")
     if arguments.local and arguments.template is not None:
-        raise DetcloudError("--template is kept on a cluster; leave it out with --local")
+        raise DetcloudError("--template is stored on a cluster: it cannot be used with --local")
     if not arguments.config.is_file():
-        raise DetcloudError(f"{arguments.config} is no file; expected a YAML configuration")
+        raise DetcloudError(f"{arguments.config} is not a file; expected a YAML configuration")
     if arguments.model_dir is None and not arguments.includes:
         raise DetcloudError("there is no code to train with; name MODEL_DIR or --include files")
     if arguments.model_dir is not None and not arguments.model_dir.is_dir():
-        raise DetcloudError(f"{arguments.model_dir} is no folder; expected the model's code")
+        raise DetcloudError(f"{arguments.model_dir} is not a folder; expected the model's code")
 
 
 HANDLERS: Handlers = {

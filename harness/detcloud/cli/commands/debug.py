@@ -22,7 +22,7 @@ def add_dump_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--table",
         metavar="NAME",
-        help="of a deployed cluster, read with your own credentials of "
+        help="the table of a deployed cluster, read with your own credentials for "
         f"{' or '.join(cloud.title for cloud in CLOUDS)} (default: the embedded cluster's)",
     )
     add_cloud_option(parser)
@@ -35,7 +35,7 @@ def dump_partition(arguments: Namespace) -> int:
     source = table if arguments.table else ["--file", str(file)]
     done = run_module(MODULE, [arguments.partition, *source])
     if done.returncode:
-        raise DetcloudError(done.stderr.strip() or "the table could not be read")
+        raise DetcloudError(done.stderr.strip() or "could not read the table")
     sys.stdout.write(done.stdout)
     return 0
 

@@ -55,7 +55,7 @@ CHANGE_COLUMNS = (
 def add_cloud_arguments(parser: ArgumentParser) -> None:
     _add_stack_options(parser)
     parser.add_argument(
-        "--preview", action="store_true", help="show what would change, and change nothing"
+        "--preview", action="store_true", help="show what would change, without changing anything"
     )
     _add_no_check_option(parser)
 
@@ -67,7 +67,7 @@ def deploy_to_cloud(cloud: DeployableCloud, arguments: Namespace) -> int:
     token, answer = _run_deployment("deploy", cloud, arguments, *flags)
     if arguments.preview:
         changes = ", ".join(f"{n} to {what}" for what, n in sorted(answer["changes"].items()))
-        print(f"nothing was changed; there would be {changes or 'nothing to do'}")
+        print(f"nothing was changed; the deployment would make: {changes or 'nothing to do'}")
         return 0
     _print_cluster(token, answer)
     return 0
@@ -108,7 +108,7 @@ def upgrade_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
     _, answer = _run_deployment("preview", cloud, arguments, *flags)
     changes = answer["changes"]
     if not changes and arguments.form == "text":
-        print("the cluster is as its settings have it")
+        print("the cluster matches its settings")
         return 0
     print_items(CHANGE_COLUMNS, changes, arguments)
     if not changes:
@@ -116,7 +116,7 @@ def upgrade_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
     lost = sorted(
         f"{it['type'].rpartition(':')[2]} {it['name']}" for it in changes if it["loses_content"]
     )
-    loss = f", and lose what is in {', '.join(lost)}" if lost else ""
+    loss = f", and lose the contents of {', '.join(lost)}" if lost else ""
     if not confirm(f"make {len(changes)} changes{loss}?", arguments):
         return 1
     # The account has been checked.
@@ -132,22 +132,24 @@ def add_destroy_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--drain-only",
         action="store_true",
-        help="end its instances and let it launch no more; Terraform removes the rest",
+        help="terminate its instances and stop it from launching more; Terraform removes the rest",
     )
 
 
 def destroy_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
     """End the instances, and then the stack with all that it stores."""
     team = arguments.team
-    lost = "" if arguments.drain_only else ", and remove it with its experiments and checkpoints"
-    if not confirm(f"end all instances of the cluster {team} on {cloud.title}{lost}?", arguments):
+    lost = "" if arguments.drain_only else ", and delete it with its experiments and checkpoints"
+    if not confirm(
+        f"terminate all instances of the cluster {team} on {cloud.title}{lost}?", arguments
+    ):
         return 1
     how = "drain" if arguments.drain_only else "destroy"
     _, answer = _run_deployment(how, cloud, arguments)
     instances, templates = answer["instances"], answer["templates"]
     print(f"{instances} instances ended, and {templates} launch templates are gone")
     if arguments.drain_only:
-        print("it launches nothing from now on")
+        print("it will not launch any more instances")
         return 0
     for name in answer["leftovers"]:
         print(f"still listed with the cluster's tag: {name}")
@@ -163,7 +165,7 @@ def destroy_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
 def add_rollback_arguments(parser: ArgumentParser) -> None:
     _add_stack_options(parser)
     parser.add_argument(
-        "--forward", action="store_true", help="to the newest deployment again instead"
+        "--forward", action="store_true", help="return to the newest deployment instead"
     )
     add_output_options(parser)
 
@@ -185,7 +187,9 @@ def prune_versions(cloud: DeployableCloud, arguments: Namespace) -> int:
 def add_policy_arguments(parser: ArgumentParser) -> None:
     _add_stack_options(parser)
     parser.add_argument(
-        "--key", action="store_true", help="the statement that the policy of kmsKey needs instead"
+        "--key",
+        action="store_true",
+        help="print the statement that the policy of kmsKey needs instead",
     )
 
 
@@ -208,8 +212,8 @@ def print_trust_commands(cloud: DeployableCloud, arguments: Namespace) -> int:
     _, answer = _run_deployment("trust", cloud, arguments, *flags)
     if not answer["commands"]:
         raise DetcloudError(
-            "there is nothing to make: detcloud:otherClouds in the stack's settings says what it "
-            "has in other clouds; docs/resource-pools.md shows it"
+            "nothing to create: detcloud:otherClouds in the stack's settings lists "
+            "its resources in other clouds; docs/resource-pools.md shows it"
         )
     sys.stdout.write(answer["commands"])
     return 0
@@ -218,7 +222,7 @@ def print_trust_commands(cloud: DeployableCloud, arguments: Namespace) -> int:
 def add_export_arguments(parser: ArgumentParser) -> None:
     _add_stack_options(parser)
     parser.add_argument(
-        "--output", type=Path, required=True, metavar="DIR", help="where the files go"
+        "--output", type=Path, required=True, metavar="DIR", help="the folder to write the files to"
     )
     add_cloud_option(parser)
 
@@ -227,7 +231,7 @@ def export_to_terraform(arguments: Namespace) -> int:
     output, cloud = arguments.output.absolute(), find_cloud(arguments.cloud)
     token, answer = _run_deployment("export", cloud, arguments, f"--output={output}")
     print(f"{output} holds {' and '.join(answer['files'])}")
-    print(f"`terraform -chdir={output} init`, then `terraform -chdir={output} apply` makes it")
+    print(f"`terraform -chdir={output} init`, then `terraform -chdir={output} apply` creates it")
     if answer["admin_sha256"] == token.sha256:
         print(f"the first administrator's token is in {token.path}")
     return 0
@@ -235,7 +239,11 @@ def export_to_terraform(arguments: Namespace) -> int:
 
 def _add_stack_options(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--team", type=parse_team, required=True, metavar="NAME", help="whose cluster it is"
+        "--team",
+        type=parse_team,
+        required=True,
+        metavar="NAME",
+        help="the team that owns the cluster",
     )
     parser.add_argument(
         "--config",
@@ -247,7 +255,7 @@ def _add_stack_options(parser: ArgumentParser) -> None:
 
 def _add_no_check_option(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--no-check", action="store_true", help="go on whatever a check of the account would find"
+        "--no-check", action="store_true", help="deploy without checking the account"
     )
 
 
@@ -261,11 +269,13 @@ def _run_deployment(
     """
     missing = [name for name in cloud.packages if find_spec(name) is None]
     if missing:
-        raise DetcloudError(f"this needs {', '.join(missing)}; pip install 'detcloud[infra]'")
+        raise DetcloudError(
+            f"missing packages: {', '.join(missing)}; pip install 'detcloud[infra]'"
+        )
     settings = arguments.config or Path(f"Pulumi.{arguments.team}.yaml")
     if not settings.is_file():
         guide = f"docs/{cloud.name}.md"
-        raise DetcloudError(f"there is no file {settings}; {guide} shows what is in one")
+        raise DetcloudError(f"there is no settings file {settings}; {guide} describes its contents")
     token = load_team_token(arguments.team)
     stack = f"--cloud={cloud.name}", f"--team={arguments.team}", f"--settings={settings}"
     words = [how, *stack, *flags]
@@ -298,14 +308,14 @@ def _print_token_hint(token: TeamToken, sha256: str, url: str) -> None:
     """Print how to speak to the new cluster; `sha256` is of its first administrator's token."""
     if sha256 != token.sha256:
         print(
-            "its first administrator is somebody else, as the settings say: ask them for "
-            "`detcloud token create`, and keep what you get with `detcloud token login`"
+            "its settings name another first administrator: ask them to run "
+            "`detcloud token create`, and store the token with `detcloud token login`"
         )
     elif configured_url() in (None, url):
         path = store_credentials(url, token.token)
-        print(f"commands speak to it from now on; its token is kept in {path}")
+        print(f"commands now use this cluster; its token is stored in {path}")
     else:
-        print("commands go on speaking to another cluster; to speak to this one from now on:")
+        print("commands still use another cluster; to use this one:")
         print(f"detcloud --url {url} token login - < {token.path}")
 
 

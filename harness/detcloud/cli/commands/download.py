@@ -48,7 +48,9 @@ def download_best_checkpoints(arguments: Namespace) -> int:
     best = experiment.best_checkpoints(arguments.sort_by, arguments.smaller_is_better)
     best = best[: arguments.top_n]
     if not best:
-        raise DetcloudError(f"experiment {experiment.id} has no validated checkpoint stored")
+        raise DetcloudError(
+            f"experiment {experiment.id} has no stored checkpoint with a validation"
+        )
     for checkpoint in best:
         fetch_checkpoint(checkpoint, arguments.output_dir / checkpoint.uuid, quiet=arguments.quiet)
     return 0
@@ -59,7 +61,7 @@ def add_trial_download_arguments(parser: ArgumentParser) -> None:
     group = parser.add_mutually_exclusive_group(required=True)
     group.add_argument("--best", action="store_true", help="its best checkpoint")
     group.add_argument("--latest", action="store_true", help="its latest checkpoint")
-    group.add_argument("--uuid", type=parse_uuid_prefix, help="this one of its checkpoints")
+    group.add_argument("--uuid", type=parse_uuid_prefix, help="the checkpoint with this UUID")
     _add_order_options(parser)
     add_download_options(parser)
 
@@ -96,7 +98,7 @@ def _add_order_options(parser: ArgumentParser) -> None:
         "--smaller-is-better",
         type=parse_boolean,
         metavar="TRUE|FALSE",
-        help="which way is better (default: as the searcher has it)",
+        help="whether a smaller value is better (default: as for the searcher)",
     )
 
 
@@ -111,7 +113,7 @@ def _select_checkpoint(trial: Trial, arguments: Namespace) -> Checkpoint:
         checkpoint = client.checkpoint(arguments.uuid)
         if checkpoint.trial_id != trial.id:
             raise DetcloudError(
-                f"checkpoint {checkpoint.uuid} is one of trial {checkpoint.trial_id}"
+                f"checkpoint {checkpoint.uuid} belongs to trial {checkpoint.trial_id}"
             )
         return checkpoint
     if arguments.latest:
@@ -125,7 +127,7 @@ def _select_checkpoint(trial: Trial, arguments: Namespace) -> Checkpoint:
         arguments.smaller_is_better,
     )
     if not best:
-        raise DetcloudError(f"trial {trial.id} has no validated checkpoint stored")
+        raise DetcloudError(f"trial {trial.id} has no stored checkpoint with a validation")
     return best[0]
 
 

@@ -47,7 +47,7 @@ def add_list_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--user", help="only this user's")
     parser.add_argument("--label", help="only those with this label")
-    parser.add_argument("--name", metavar="PART", help="only those whose name holds this")
+    parser.add_argument("--name", metavar="PART", help="only those whose name contains this")
     parser.add_argument("--workspace", "-w", metavar="NAME", help="only those of this workspace")
     parser.add_argument("--project", metavar="NAME", help="only those of this project")
     add_metadata_option(parser)
@@ -58,14 +58,18 @@ def add_list_arguments(parser: ArgumentParser) -> None:
         "--sort-by",
         choices=SORT_FIELDS,
         default="id",
-        help="what else than id and submitted: of the newest 5,000 that are stored, and progress"
-        " and metric of the newest 1,000 that fit (default: %(default)s)",
+        help="the column to sort by; other than id and submitted: among the newest 5,000 "
+        "stored, and "
+        "for progress and metric among the newest 1,000 that match (default: %(default)s)",
     )
     parser.add_argument(
         "--order-by", choices=("asc", "desc"), default="desc", help="default: %(default)s"
     )
     parser.add_argument(
-        "--show_project", "--show-project", action="store_true", help="workspace and project, too"
+        "--show_project",
+        "--show-project",
+        action="store_true",
+        help="also show workspace and project",
     )
     add_output_options(parser)
 
@@ -97,9 +101,11 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
         type=parse_ids,
         nargs="+",
         metavar="EXPERIMENT",
-        help="ids, with spaces or commas between them",
+        help="ids, separated by spaces or commas",
     )
-    parser.add_argument("--metrics", action="store_true", help="every metric of its trials, too")
+    parser.add_argument(
+        "--metrics", action="store_true", help="also show every metric of its trials"
+    )
     parser.add_argument(
         "--outdir",
         type=Path,
@@ -177,7 +183,7 @@ def add_wait_arguments(parser: ArgumentParser) -> None:
         type=parse_seconds,
         default=1.0,
         metavar="SECONDS",
-        help="between two looks (default: 1)",
+        help="between two polls (default: 1)",
     )
     add_output_options(parser, csv=False)
 

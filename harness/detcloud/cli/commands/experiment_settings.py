@@ -40,7 +40,7 @@ GC_OPTIONS = {
 
 def add_label_arguments(parser: ArgumentParser) -> None:
     add_experiment_argument(parser)
-    parser.add_argument("labels", nargs="+", metavar="LABEL", help="a word to find it by")
+    parser.add_argument("labels", nargs="+", metavar="LABEL", help="a label to find it by")
 
 
 def add_labels(arguments: Namespace) -> int:
@@ -69,7 +69,7 @@ def add_name_arguments(parser: ArgumentParser) -> None:
 def set_name(arguments: Namespace) -> int:
     experiment = load_experiment(arguments)
     experiment.set(name=arguments.name)
-    print(f"experiment {experiment.id} is called {cell_text(experiment.name)}")
+    print(f"experiment {experiment.id} is now named {cell_text(experiment.name)}")
     return 0
 
 
@@ -92,7 +92,7 @@ def add_metadata_arguments(parser: ArgumentParser) -> None:
         nargs="+",
         type=parse_metadata_value,
         metavar="KEY=VALUE",
-        help="such as data.version=3, the value as JSON or else a text; `KEY=` removes it",
+        help="such as data.version=3, where the value is JSON or else text; `KEY=` removes the key",
     )
 
 
@@ -113,7 +113,7 @@ def add_max_slots_arguments(parser: ArgumentParser) -> None:
         "max_slots",
         type=parse_slot_limit,
         metavar="SLOTS",
-        help="how many at once, or `none` for no limit",
+        help="the most slots it may use at once, or `none` for no limit",
     )
 
 
@@ -129,7 +129,10 @@ def set_max_slots(arguments: Namespace) -> int:
 def add_max_cost_arguments(parser: ArgumentParser) -> None:
     add_experiment_argument(parser)
     parser.add_argument(
-        "max_cost", type=parse_cost_limit, metavar="AMOUNT", help="dollars, or `none` for no limit"
+        "max_cost",
+        type=parse_cost_limit,
+        metavar="AMOUNT",
+        help="the limit in dollars, or `none` for no limit",
     )
 
 
@@ -145,7 +148,7 @@ def set_max_cost(arguments: Namespace) -> int:
 def add_weight_arguments(parser: ArgumentParser) -> None:
     add_experiment_argument(parser)
     parser.add_argument(
-        "weight", type=parse_weight, metavar="WEIGHT", help="its share: a number above 0"
+        "weight", type=parse_weight, metavar="WEIGHT", help="its weight: a number greater than 0"
     )
 
 
@@ -177,7 +180,7 @@ def add_gc_policy_arguments(parser: ArgumentParser) -> None:
             f"--{option.replace('_', '-')}",
             type=parse_count,
             metavar="N",
-            help=f"keep so many checkpoints, the {which} (default: as it is)",
+            help=f"keep this many checkpoints, the {which} (default: as it is)",
         )
     add_yes_option(parser)
     parser.add_argument(
@@ -185,7 +188,7 @@ def add_gc_policy_arguments(parser: ArgumentParser) -> None:
         "--dry-run",
         dest="preview",
         action="store_true",
-        help="show what it would delete, and how long that takes, only",
+        help="only show what would be deleted, and how long it takes",
     )
     add_output_options(parser, csv=False)
 
@@ -195,7 +198,8 @@ def set_gc_policy(arguments: Namespace) -> int:
     counts = {option: getattr(arguments, option) for option in GC_OPTIONS}
     if not arguments.preview and all(number is None for number in counts.values()):
         raise DetcloudError(
-            "say how many to keep: --save-experiment-best, --save-trial-best or --save-trial-latest"
+            "nothing to change; set how many to keep with --save-experiment-best, "
+            "--save-trial-best or --save-trial-latest"
         )
     experiment = load_experiment(arguments)
     preview = experiment.preview_collection(**counts)

@@ -67,8 +67,9 @@ def follow_experiment(experiment: Experiment, *, form: str = "text") -> int:
         last = _watch(experiment, view)
     except KeyboardInterrupt:
         print(
-            f"\nexperiment {experiment.id} goes on; come back with "
-            f"`detcloud follow {experiment.id}`, end it with `detcloud kill {experiment.id}`",
+            f"\nexperiment {experiment.id} continues; watch it "
+            f"again with `detcloud follow {experiment.id}`, stop it with `detcloud kill "
+            f"{experiment.id}`",
             file=sys.stderr,
         )
         return INTERRUPTED

@@ -39,7 +39,9 @@ REPLAY_COLUMNS = (
 def add_history_arguments(parser: ArgumentParser) -> None:
     add_experiment_argument(parser)
     parser.add_argument(
-        "--actor", metavar="ACTOR", help="only this one's, such as experiment#3 or trial#7"
+        "--actor",
+        metavar="ACTOR",
+        help="only events of this actor, such as experiment#3 or trial#7",
     )
     add_output_options(parser)
 
@@ -83,9 +85,9 @@ def _summary_line(actors: list[ReplayedActor], different: list[ReplayedActor]) -
     entries = sum(actor["entries"] for actor in actors)
     amount = f"{count_text(len(actors), 'actor')}, {entries} journal entries"
     if not different:
-        return f"{amount}: all as recorded"
+        return f"{amount}: all match the recorded state"
     names = ", ".join(cell_text(actor["actor"]) for actor in different)
-    return f"{amount}: {len(different)} not as recorded ({names})"
+    return f"{amount}: {len(different)} differ from the recorded state ({names})"
 
 
 HANDLERS: Handlers = {

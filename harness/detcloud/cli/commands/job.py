@@ -29,8 +29,8 @@ def add_list_arguments(parser: ArgumentParser) -> None:
         help="the queue of this pool (default: the default compute pool's)",
     )
     add_paging_options(parser, LIST_LIMIT)
-    parser.add_argument("--reverse", action="store_true", help="the last of the queue first")
-    parser.add_argument("--table", action="store_true", help="a table, which it is without this")
+    parser.add_argument("--reverse", action="store_true", help="reverse the order")
+    parser.add_argument("--table", action="store_true", help="print a table, which is the default")
     add_output_options(parser)
 
 
@@ -45,18 +45,18 @@ def list_jobs(arguments: Namespace) -> int:
 
 def add_update_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "job_id", metavar="JOB", help="its id, any unique beginning of it, or its experiment's id"
+        "job_id", metavar="JOB", help="the job's id, a unique prefix of it, or its experiment's id"
     )
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument(
         "-p", "--priority", type=parse_priority, metavar="N", help="1 to 99, 1 being the first"
     )
     which.add_argument(
-        "-w", "--weight", type=parse_weight, metavar="X", help="its share under fair share"
+        "-w", "--weight", type=parse_weight, metavar="X", help="its weight under fair share"
     )
     which.add_argument("--resource-pool", metavar="POOL", help="move it to this pool")
-    which.add_argument("--ahead-of", metavar="JOB", help="put it right before this one")
-    which.add_argument("--behind-of", metavar="JOB", help="put it right behind this one")
+    which.add_argument("--ahead-of", metavar="JOB", help="move it directly ahead of this job")
+    which.add_argument("--behind-of", metavar="JOB", help="move it directly behind this job")
     add_output_options(parser, csv=False)
 
 
@@ -162,7 +162,7 @@ def _pool_columns(items: Sequence[Item]) -> tuple[Column, ...]:
         Column(
             "Pools", lambda job: ", ".join(job.get("preferred_pools") or []) or None, drop_rank=6
         ),
-        Column("Why it came here", lambda job: job.get("pool_move_reason") or None, 7),
+        Column("Reason of move", lambda job: job.get("pool_move_reason") or None, 7),
     )
 
 

@@ -47,7 +47,7 @@ def archive_experiment(arguments: Namespace) -> int:
 
 
 def unarchive_experiment(arguments: Namespace) -> int:
-    return _change_state(arguments, "unarchive", "in lists again")
+    return _change_state(arguments, "unarchive", "shown in lists again")
 
 
 def add_continue_arguments(parser: ArgumentParser) -> None:
@@ -82,7 +82,7 @@ def add_delete_arguments(parser: ArgumentParser) -> None:
     add_experiment_argument(parser)
     add_yes_option(parser)
     parser.add_argument(
-        "--no-wait", action="store_true", help="do not wait until everything is deleted"
+        "--no-wait", action="store_true", help="do not wait for the deletion to finish"
     )
     parser.add_argument(
         "--dry-run",

@@ -28,7 +28,7 @@ def add_line_filter_options(parser: ArgumentParser) -> None:
         "--timestamp-after",
         type=parse_moment_ms,
         metavar="WHEN",
-        help="only lines from then on: 2026-01-31T12:00:00 (UTC), or 90m, 12h, 3d ago",
+        help="only lines since then: 2026-01-31T12:00:00 (UTC), or 90m, 12h, 3d ago",
     )
     parser.add_argument(
         "--until",

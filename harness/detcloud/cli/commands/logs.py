@@ -161,7 +161,7 @@ class LogPrinter:
 
 
 def _add_log_options(parser: ArgumentParser) -> None:
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until the end")
+    parser.add_argument("-f", "--follow", action="store_true", help="keep printing until it ends")
     ends = parser.add_mutually_exclusive_group()
     ends.add_argument("--head", type=parse_count, metavar="LINES", help="only the first lines")
     ends.add_argument("--tail", type=parse_count, metavar="LINES", help="only the last lines")

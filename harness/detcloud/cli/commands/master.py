@@ -35,7 +35,7 @@ def show_info(arguments: Namespace) -> int:
 
 
 def add_logs_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("-f", "--follow", action="store_true", help="go on until Ctrl-C")
+    parser.add_argument("-f", "--follow", action="store_true", help="keep printing until Ctrl-C")
     parser.add_argument("--tail", type=parse_count, metavar="LINES", help="only the last lines")
 
 
@@ -51,8 +51,8 @@ def print_server_log(arguments: Namespace) -> int:
                 _follow_log(file, path)
     except FileNotFoundError:
         raise DetcloudError(
-            f"there is no {path}; `detcloud up` starts a cluster here, and other clusters keep "
-            "their logs where they run"
+            f"there is no {path}; `detcloud up` starts a cluster here, and the logs of other "
+            "clusters are on their own servers"
         ) from None
     return 0
 

@@ -55,7 +55,7 @@ def add_trial_metrics_arguments(parser: ArgumentParser) -> None:
         "--rank",
         type=parse_count,
         metavar="N",
-        help="what this process reported, which is not the chief; all its points",
+        help="what this process other than the chief reported, with all points",
     )
     _add_chart_options(parser, 500)
 
@@ -111,7 +111,7 @@ def add_experiment_metrics_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--name", help="the metric (default: the searcher's)")
     parser.add_argument("--group", help="its group (default: validation)")
     parser.add_argument(
-        "--trials", type=parse_count, metavar="N", help="so many of the best trials (default: 10)"
+        "--trials", type=parse_count, metavar="N", help="how many of the best trials (default: 10)"
     )
     _add_chart_options(parser, 200)
 
@@ -143,11 +143,11 @@ def _add_chart_options(parser: ArgumentParser, points: int) -> None:
         "--points",
         type=parse_count,
         metavar="N",
-        help=f"at most so many points for a curve (default: {points})",
+        help=f"the maximum number of points per curve (default: {points})",
     )
-    parser.add_argument("--plot", action="store_true", help="draw a chart here")
+    parser.add_argument("--plot", action="store_true", help="draw a chart in the terminal")
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw a chart into this file")
-    parser.add_argument("--log", action="store_true", help="draw on a logarithmic scale")
+    parser.add_argument("--log", action="store_true", help="use a logarithmic scale")
     add_output_options(parser)
 
 
@@ -170,7 +170,9 @@ def _fetch_trial_series(trial: Trial, arguments: Namespace) -> list[Series]:
 def _fetch_rank_series(trial: Trial, arguments: Namespace) -> list[Series]:
     """Fetch all numbers that a rank reported beside the trial's own, as curves."""
     if arguments.points is not None:
-        raise DetcloudError("--points thins the trial's own curves: leave it out with --rank")
+        raise DetcloudError(
+            "--points downsamples the trial's own curves: it cannot be used with --rank"
+        )
     points: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for report in trial.metrics(arguments.group, rank=arguments.rank):
         for name, value in report["metrics"].items():

@@ -76,7 +76,7 @@ def add_list_arguments(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAMES",
-        help="only of these workspaces, with commas between them; may be repeated",
+        help="only of these workspaces, separated by commas; may be repeated",
     )
     parser.add_argument("--name", metavar="PART", help="only those with this in their names")
     parser.add_argument("--label", help="only those with this label")
@@ -124,7 +124,9 @@ def describe_model(arguments: Namespace) -> int:
 
 def add_create_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="1 to 128 letters, digits and `_ .+:@()-`")
-    parser.add_argument("-w", "--workspace-name", metavar="NAME", help="a name to list it by")
+    parser.add_argument(
+        "-w", "--workspace-name", metavar="NAME", help="the workspace to list it under"
+    )
     parser.add_argument("--description", metavar="TEXT", help="what it is")
     add_text_options(parser)
     add_output_options(parser)
@@ -149,7 +151,7 @@ def set_model(arguments: Namespace) -> int:
     fields = fields_to_change(arguments, MODEL_FIELDS)
     model = load_model(arguments)
     model.set(**fields)
-    return tell(f"model {model.name} was changed", MODEL_DETAILS, model, arguments)
+    return tell(f"model {model.name} was updated", MODEL_DETAILS, model, arguments)
 
 
 def add_move_arguments(parser: ArgumentParser) -> None:
@@ -240,7 +242,7 @@ def set_version(arguments: Namespace) -> int:
         raise DetcloudError("nothing to change; see `detcloud model set-version --help`")
     version = load_model(arguments).version(arguments.number)
     version.set(**fields)
-    text = f"version {version.number} of {version.model} was changed"
+    text = f"version {version.number} of {version.model} was updated"
     return tell(text, VERSION_DETAILS, version, arguments)
 
 
@@ -279,7 +281,7 @@ def export_version(arguments: Namespace) -> int:
         return 0
     print(f"version {version.number} of {version.model} is in {arguments.folder}")
     if manifest["load"] is None:
-        print("only the code that stored its checkpoint can read it")
+        print("only the code that stored the checkpoint can load it")
     else:
         print("load it there with:")
         print(indent(manifest["load"], "  "))
@@ -302,10 +304,10 @@ def add_text_options(parser: ArgumentParser) -> None:
         dest="labels",
         action="append",
         metavar="LABEL",
-        help="a word to find it by; may be repeated, and replaces those it has; '' for none",
+        help="a label; may be repeated, and replaces all existing labels; '' removes them",
     )
     parser.add_argument(
-        "--metadata", type=parse_metadata, metavar="JSON", help="an object of anything else"
+        "--metadata", type=parse_metadata, metavar="JSON", help="further metadata, a JSON object"
     )
 
 
@@ -347,7 +349,7 @@ def fields_to_change(arguments: Namespace, names: tuple[str, ...]) -> dict[str, 
     """The fields that options were given for; DetcloudError if there are none."""
     fields = given_fields(arguments, names)
     if not fields:
-        raise DetcloudError(f"nothing to change: give --{', --'.join(names)}")
+        raise DetcloudError(f"nothing to change: set --{', --'.join(names)}")
     return fields
 
 

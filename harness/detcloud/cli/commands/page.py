@@ -14,7 +14,7 @@ from detcloud.cli.framework.session import connect
 
 def add_open_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "--no-browser", action="store_true", help="only print the link, for another machine"
+        "--no-browser", action="store_true", help="only print the link, for use on another machine"
     )
     parser.add_argument(
         "--page",
@@ -34,7 +34,7 @@ def open_page(arguments: Namespace) -> int:
 
         if not webbrowser.open(link):
             print(
-                "no browser was found here; the link is good once, for five minutes",
+                "no browser was found; the link works once, within five minutes",
                 file=sys.stderr,
             )
     return 0

@@ -105,12 +105,14 @@ def _summary_lines(preview: dict[str, Any], rungs: list[Item]) -> list[str]:
     ]
     if preview["is_example"]:
         lines.append(
-            "This is an example, in which trial i validates at i: results decide who trains on."
+            "This is an example in which trial i has the metric i: in a real search the "
+            "results decide which trials continue."
         )
     if _has_expectation(preview, rungs):
         expected = sum(rung["expected"] * rung["length"] for rung in rungs)
         lines.append(
-            f"Expected is where trials end if one in `divisor` goes on: {expected} {unit} in all."
+            f"Expected counts assume that one in `divisor` trials continues: {expected} "
+            f"{unit} in all."
         )
     return lines
 

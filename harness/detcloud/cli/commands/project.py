@@ -31,12 +31,16 @@ PROJECT_COLUMNS = (
 
 
 def add_list_projects_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("workspace", nargs="?", metavar="WORKSPACE", help="only those of this one")
+    parser.add_argument(
+        "workspace", nargs="?", metavar="WORKSPACE", help="only those of this workspace"
+    )
     add_list_arguments(parser)
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--sort-by", choices=("name",), default="name", help="the only order")
+    parser.add_argument(
+        "--sort-by", choices=("name",), default="name", help="the only order supported"
+    )
     parser.add_argument(
         "--order-by", choices=("asc", "desc"), default="asc", help="default: %(default)s"
     )
@@ -68,7 +72,8 @@ def add_move_arguments(parser: ArgumentParser) -> None:
         "words",
         nargs="+",
         metavar="EXPERIMENT... WORKSPACE/PROJECT",
-        help="ids, with spaces or commas between them, and where to; also `WORKSPACE PROJECT`",
+        help="experiment ids, separated by spaces or commas, then the destination; also "
+        "`WORKSPACE PROJECT`",
     )
 
 
@@ -97,7 +102,7 @@ def parse_move(words: Sequence[str]) -> tuple[list[int], str, str]:
         project = last
     if not numbers or not workspace or not project:
         raise DetcloudError(
-            f"{' '.join(words)!r} does not say where to; expected ids and WORKSPACE/PROJECT, such"
+            f"{' '.join(words)!r} names no destination; expected ids and WORKSPACE/PROJECT, such"
             " as `detcloud experiment move 12 13 Vision/Digits`"
         )
     try:

@@ -30,7 +30,7 @@ def _scheduler_text(pool: Item) -> str:
 
 def _offering_text(offering: Item) -> str:
     failed = f"{offering['offering']} failed {count_text(offering['errors'], 'time')}"
-    given_up = ", tried with one instance an hour" if offering["given_up"] else ""
+    given_up = ", one launch attempt an hour" if offering["given_up"] else ""
     return f"{failed}{given_up}: {offering['message']}"
 
 
@@ -112,7 +112,7 @@ def describe_pool(arguments: Namespace) -> int:
         print_items(INSTANCE_COLUMNS, pool.data["instance_list"], arguments)
     # A cluster of an older version has none.
     for boot in pool.data["fleet"].get("failed_boots", ()) if arguments.form == "text" else ():
-        print(f"\nInstance {boot['id']} ({boot['instance_type']}) did not boot; it wrote last:")
+        print(f"\nInstance {boot['id']} ({boot['instance_type']}) did not boot; its last output:")
         print("\n".join(f"  {line}" for line in boot["boot_log"].splitlines()[-BOOT_LINES_MAX:]))
     return 0
 
@@ -130,7 +130,9 @@ def create_pool(arguments: Namespace) -> int:
 
 def set_pool(arguments: Namespace) -> int:
     if arguments.file is None and not arguments.overrides:
-        raise DetcloudError("say what to set: FILE, or --config such as scheduler.type=priority")
+        raise DetcloudError(
+            "nothing to set: give FILE, or --config such as scheduler.type=priority"
+        )
     client = connect(arguments)
     client.resource_pool(arguments.name)
     _send_settings(client, arguments)
@@ -141,14 +143,14 @@ def set_pool(arguments: Namespace) -> int:
 def drain_pool(arguments: Namespace) -> int:
     pool = connect(arguments).resource_pool(arguments.name)
     pool.drain()
-    print(f"pool {pool.name} starts nothing more; {count_text(pool.running, 'trial')} may finish")
+    print(f"pool {pool.name} starts no more trials; {count_text(pool.running, 'trial')} can finish")
     return 0
 
 
 def undrain_pool(arguments: Namespace) -> int:
     pool = connect(arguments).resource_pool(arguments.name)
     pool.undrain()
-    print(f"pool {pool.name} starts work again")
+    print(f"pool {pool.name} starts trials again")
     return 0
 
 
@@ -170,7 +172,7 @@ def remove_pool(arguments: Namespace) -> int:
 
 def add_apply_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="a cluster configuration")
-    parser.add_argument("--dry-run", action="store_true", help="only tell what would change")
+    parser.add_argument("--dry-run", action="store_true", help="only show what would change")
     add_output_options(parser, csv=False)
 
 
@@ -221,7 +223,7 @@ def add_set_arguments(parser: ArgumentParser) -> None:
         type=Path,
         nargs="?",
         metavar="FILE",
-        help="a YAML file with its fields, as an entry of resource_pools has them",
+        help="a YAML file with its fields, as in an entry of resource_pools",
     )
     add_overrides_option(parser)
 

@@ -43,24 +43,27 @@ def add_simulate_arguments(parser: ArgumentParser) -> None:
         "--curves",
         type=Path,
         metavar="FILE",
-        help="follow these, as `detcloud experiment curves` prints them",
+        help="use these curves, as `detcloud experiment curves` prints them",
     )
     curves.add_argument(
-        "--experiment", type=parse_id, metavar="ID", help="follow the trials of this experiment"
+        "--experiment",
+        type=parse_id,
+        metavar="ID",
+        help="use the curves of this experiment's trials",
     )
     parser.add_argument(
         "--seed",
         type=parse_count,
         default=0,
         metavar="N",
-        help="of curves that are made up, and of a search without one (default: 0)",
+        help="of generated curves, and of a search without one (default: 0)",
     )
     parser.add_argument(
         "--seconds-per-unit",
         type=parse_seconds,
         metavar="SECONDS",
         help="training time of a step, batch, record or epoch, as the configuration counts, where"
-        " none was recorded (default: 1 where curves are made up)",
+        " none was recorded (default: 1 for generated curves)",
     )
     _add_deadline_options(parser)
     add_overrides_option(parser)
@@ -96,7 +99,7 @@ def _add_deadline_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--deadline",
         metavar="DURATION",
-        help="such as 6h, for what spot machines save (default: the configuration's"
+        help="such as 6h, for the savings by spot machines (default: the configuration's"
         " resources.deadline)",
     )
     market = parser.add_mutually_exclusive_group()
@@ -104,16 +107,16 @@ def _add_deadline_options(parser: ArgumentParser) -> None:
         "--spot-availability",
         type=float,
         metavar="SHARE",
-        help="of the time with spot machines, 0 to 1, in a zone that --seed makes up",
+        help="share of the time with spot machines, 0 to 1, in a zone generated from --seed",
     )
     market.add_argument(
-        "--spot-trace", type=Path, metavar="FILE", help="when there were spot machines, as JSON"
+        "--spot-trace", type=Path, metavar="FILE", help="when spot machines were available, as JSON"
     )
     parser.add_argument(
         "--changeover-seconds",
         type=parse_seconds,
         metavar="SECONDS",
-        help="from asking for a machine until the work goes on (default: 300)",
+        help="from requesting a machine until work resumes (default: 300)",
     )
 
 
@@ -198,7 +201,7 @@ def _curves_text(result: Item) -> str:
         return "made up"
     return (
         f"of {curves['followed']} among {count_text(curves['trials'], 'recorded trial')},"
-        f" {curves['exact']} of {result['trials']} with their very hyperparameters;"
+        f" {curves['exact']} of {result['trials']} with identical hyperparameters;"
         f" {100 * curves['share_beyond']:.3g} % of the batches beyond the records, where the last"
         " metric was held"
     )

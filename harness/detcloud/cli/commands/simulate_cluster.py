@@ -23,26 +23,31 @@ MODULE = "lambdas.simulation"
 
 def add_simulate_cluster_arguments(parser: ArgumentParser) -> None:
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--seed", type=parse_count, metavar="N", help="run this world alone")
-    which.add_argument("--seeds", type=parse_count, metavar="N", help="run so many (default: 1)")
+    which.add_argument("--seed", type=parse_count, metavar="N", help="run only this seed")
+    which.add_argument(
+        "--seeds", type=parse_count, metavar="N", help="how many seeds to run (default: 1)"
+    )
     parser.add_argument(
         "--first", type=parse_count, metavar="N", help="the first of several seeds (default: 1)"
     )
     parser.add_argument(
         "--faults",
         metavar="none|all|LIST",
-        help="which faults may strike, with commas between (default: all)",
+        help="which faults to inject, separated by commas (default: all)",
     )
-    parser.add_argument("--agents", type=parse_count, metavar="N", help="agents of a pool, at most")
+    parser.add_argument("--agents", type=parse_count, metavar="N", help="the most agents in a pool")
     parser.add_argument("--pools", type=parse_count, metavar="N", help="resource pools")
     parser.add_argument(
         "--experiments", type=parse_count, metavar="N", help="experiments submitted"
     )
     parser.add_argument(
-        "--hours", type=parse_seconds, metavar="HOURS", help="virtual time in which faults strike"
+        "--hours",
+        type=parse_seconds,
+        metavar="HOURS",
+        help="virtual time during which faults are injected",
     )
     parser.add_argument(
-        "--output", metavar="FILE", help="keep the outcome of each seed, and go on from there"
+        "--output", metavar="FILE", help="store the outcome of each seed, and resume from there"
     )
     add_output_options(parser, csv=False)
 

@@ -29,7 +29,9 @@ def list_slots(arguments: Namespace) -> int:
 
 def add_slot_arguments(parser: ArgumentParser) -> None:
     add_agent_argument(parser)
-    parser.add_argument("slot_id", type=parse_count, metavar="SLOT", help="its number on the agent")
+    parser.add_argument(
+        "slot_id", type=parse_count, metavar="SLOT", help="the slot's number on the agent"
+    )
 
 
 def enable_slot(arguments: Namespace) -> int:

@@ -27,7 +27,7 @@ CONFIG_COLUMNS = (*COLUMNS, field_column("Configuration", "config"))
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("-d", "--details", action="store_true", help="show the configurations, too")
+    parser.add_argument("-d", "--details", action="store_true", help="also show the configurations")
     add_output_options(parser)
 
 
@@ -82,7 +82,7 @@ def add_name_argument(parser: ArgumentParser) -> None:
 def add_set_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="1 to 64 of A-Za-z0-9._-")
     parser.add_argument("file", type=Path, metavar="FILE", help="a YAML file")
-    add_replaced_option(parser, "-w", "--workspace-name", instead="templates are the cluster's")
+    add_replaced_option(parser, "-w", "--workspace-name", instead="templates belong to the cluster")
 
 
 def _send_template(client: Client, arguments: Namespace) -> None:

@@ -30,20 +30,20 @@ COLUMNS = (
 
 
 def add_create_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("user", nargs="?", metavar="USER", help="whose (default: your own)")
+    parser.add_argument("user", nargs="?", metavar="USER", help="the user (default: yourself)")
     role = parser.add_mutually_exclusive_group()
-    role.add_argument("--role", choices=("user", "admin"), help="what it may do")
+    role.add_argument("--role", choices=("user", "admin"), help="its role")
     role.add_argument(
-        "--join", metavar="POOL", help="it lets agents join this resource pool, and nothing else"
+        "--join", metavar="POOL", help="a join token: it only lets agents join this resource pool"
     )
-    parser.add_argument("-d", "--description", metavar="TEXT", help="what it is for")
+    parser.add_argument("-d", "--description", metavar="TEXT", help="a description")
     parser.add_argument(
         "-e",
         "--expires-days",
         "--expiration-days",
         type=parse_count,
         metavar="DAYS",
-        help="how long it works, 1 to 365",
+        help="days until it expires, 1 to 365",
     )
     add_output_options(parser, csv=False)
 
@@ -62,7 +62,7 @@ def create_token(arguments: Namespace) -> int:
         return 0
     print(token.token, flush=True)
     print(
-        f"token {token.id} of {cell_text(token.user)}; keep it, it is shown this once",
+        f"token {token.id} of {cell_text(token.user)}; store it safely, it is shown only once",
         file=sys.stderr,
     )
     return 0
@@ -70,7 +70,7 @@ def create_token(arguments: Namespace) -> int:
 
 def add_list_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("user", nargs="?", metavar="USER", help="only this user's")
-    parser.add_argument("--show-inactive", action="store_true", help="revoked ones, too")
+    parser.add_argument("--show-inactive", action="store_true", help="also list revoked tokens")
     add_output_options(parser)
 
 
@@ -113,16 +113,18 @@ def add_login_arguments(parser: ArgumentParser) -> None:
         "token",
         nargs="?",
         metavar="TOKEN",
-        help=f"the token, or - to read it from stdin (default: {TOKEN_VARIABLE}, or ask)",
+        help=f"the token, or - to read it from stdin (default: {TOKEN_VARIABLE}, or prompt)",
     )
-    add_replaced_option(parser, "-p", "--provider", "--headless", instead="a token is all it takes")
+    add_replaced_option(parser, "-p", "--provider", "--headless", instead="only a token is needed")
 
 
 def log_in(arguments: Namespace) -> int:
     """Store a token that works, with the address it works for."""
     url = configured_url(arguments.url)
     if url is None:
-        raise DetcloudError("which cluster? give --url, such as --url https://detcloud.example")
+        raise DetcloudError(
+            "no cluster is named: use --url, such as --url https://detcloud.example"
+        )
     token = _read_token(arguments.token)
     arguments.client = Client(url, token)
     identity = arguments.client.whoami()
@@ -136,7 +138,7 @@ def _find_tokens(client: Client, ids: list[int]) -> list[Token]:
     tokens = {token.id: token for token in client.tokens()}
     missing = ", ".join(str(number) for number in ids if number not in tokens)
     if missing:
-        raise DetcloudError(f"there is no token {missing}, or it is not yours")
+        raise DetcloudError(f"there is no token {missing}, or it belongs to another user")
     return [tokens[number] for number in ids]
 
 
@@ -150,7 +152,7 @@ def _read_token(word: str | None) -> str:
         word = getpass("token: ")
     token = (word or "").strip()
     if not token or not token.isprintable() or " " in token:
-        raise DetcloudError("there is no token; give it, or - to read it from stdin")
+        raise DetcloudError("no token was given; pass it, or - to read it from stdin")
     return token
 
 

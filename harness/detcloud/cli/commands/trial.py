@@ -60,9 +60,13 @@ def list_trials(arguments: Namespace) -> int:
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
     add_trial_argument(parser)
-    parser.add_argument("--metrics", action="store_true", help="every metric it reported, too")
     parser.add_argument(
-        "--metrics-summary", action="store_true", help="its metrics in short, a line for each"
+        "--metrics", action="store_true", help="also show every metric that it reported"
+    )
+    parser.add_argument(
+        "--metrics-summary",
+        action="store_true",
+        help="show a summary of its metrics, one line each",
     )
     add_paging_options(parser, None)
     add_output_options(parser)

@@ -25,11 +25,11 @@ def show_identity(arguments: Namespace) -> int:
 
 
 def add_logout_arguments(parser: ArgumentParser) -> None:
-    add_replaced_option(parser, "-a", "--all", instead="one token is kept at a time")
+    add_replaced_option(parser, "-a", "--all", instead="only one token is stored at a time")
 
 
 def log_out(arguments: Namespace) -> int:
-    print("the token was forgotten" if remove_credentials() else "no token was kept")
+    print("the stored token was removed" if remove_credentials() else "no token was stored")
     return 0
 
 

@@ -19,7 +19,7 @@ _TEAM = re.compile(r"[a-z][a-z0-9-]{0,19}")
 def parse_id(text: str) -> int:
     """Parse the id of an experiment, a trial or a token."""
     if not _is_whole_number(text) or not 0 < int(text) <= ID_MAX:
-        raise ArgumentTypeError(f"{text!r} is no id; expected a whole number such as 12")
+        raise ArgumentTypeError(f"{text!r} is not an id; expected a whole number such as 12")
     return int(text)
 
 
@@ -31,7 +31,7 @@ def parse_ids(text: str) -> list[int]:
 def parse_count(text: str) -> int:
     """Parse a number of things: 0 or more."""
     if not _is_whole_number(text):
-        raise ArgumentTypeError(f"{text!r} is no count; expected a whole number such as 12")
+        raise ArgumentTypeError(f"{text!r} is not a count; expected a whole number such as 12")
     return int(text)
 
 
@@ -42,7 +42,9 @@ def parse_seconds(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < 1e6:
-        raise ArgumentTypeError(f"{text!r} is no duration; expected seconds above 0")
+        raise ArgumentTypeError(
+            f"{text!r} is not a duration; expected a number of seconds greater than 0"
+        )
     return value
 
 
@@ -55,7 +57,8 @@ def parse_moment_ms(text: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise ArgumentTypeError(
-            f"{text!r} is no moment; expected such as 2026-01-31T12:00:00 or 90m, 12h, 3d ago"
+            f"{text!r} is not a time; expected a form such as 2026-01-31T12:00:00 or 90m, "
+            "12h, 3d ago"
         ) from None
     zoned = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return round(zoned.timestamp() * 1000)
@@ -66,7 +69,9 @@ def parse_day(text: str) -> str:
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError:
-        raise ArgumentTypeError(f"{text!r} is no day; expected such as 2026-11-30") from None
+        raise ArgumentTypeError(
+            f"{text!r} is not a day; expected a form such as 2026-11-30"
+        ) from None
 
 
 def parse_boolean(text: str) -> bool:
@@ -80,7 +85,7 @@ def parse_boolean(text: str) -> bool:
 def parse_uuid_prefix(text: str) -> str:
     """Parse a checkpoint's UUID or the beginning of one."""
     if not text or not _HEXADECIMAL.issuperset(text):
-        raise ArgumentTypeError(f"{text!r} is no UUID or beginning of one")
+        raise ArgumentTypeError(f"{text!r} is not a UUID or the beginning of one")
     return text
 
 
@@ -96,7 +101,7 @@ def parse_dollars(text: str) -> float:
     except ValueError:
         dollars = float("nan")
     if not 0 < dollars < float("inf"):
-        raise ArgumentTypeError(f"{text!r} is no amount; expected dollars such as 12.50")
+        raise ArgumentTypeError(f"{text!r} is not an amount; expected dollars such as 12.50")
     return dollars
 
 
@@ -108,7 +113,7 @@ def parse_cost_limit(text: str) -> float | None:
 def parse_priority(text: str) -> int:
     """Parse a priority; the cluster says which are good."""
     if not re.fullmatch(r"-?[0-9]{1,9}", text):
-        raise ArgumentTypeError(f"{text!r} is no priority; expected 1 to 99, 1 being the first")
+        raise ArgumentTypeError(f"{text!r} is not a priority; expected 1 to 99, 1 being the first")
     return int(text)
 
 
@@ -119,14 +124,16 @@ def parse_weight(text: str) -> float:
     except ValueError:
         weight = float("nan")
     if not abs(weight) < float("inf"):
-        raise ArgumentTypeError(f"{text!r} is no weight; expected a number above 0, such as 2")
+        raise ArgumentTypeError(
+            f"{text!r} is not a weight; expected a number greater than 0, such as 2"
+        )
     return weight
 
 
 def parse_slots(text: str) -> int:
     """Parse how many slots a machine has."""
     if not text.isascii() or not text.isdigit() or not 0 < int(text) <= SLOTS_MAX:
-        raise ArgumentTypeError(f"{text!r} is no number of slots; expected 1 to {SLOTS_MAX}")
+        raise ArgumentTypeError(f"{text!r} is not a number of slots; expected 1 to {SLOTS_MAX}")
     return int(text)
 
 
@@ -138,21 +145,21 @@ def parse_slot_limit(text: str) -> int | None:
         return parse_count(text)
     except ArgumentTypeError:
         raise ArgumentTypeError(
-            f"{text!r} is no number of slots; expected such as 8, or none"
+            f"{text!r} is not a number of slots; expected a number such as 8, or none"
         ) from None
 
 
 def parse_port(text: str) -> int:
     """Parse a TCP port."""
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 65536:
-        raise ArgumentTypeError(f"{text!r} is no port; expected 1 to 65535")
+        raise ArgumentTypeError(f"{text!r} is not a port; expected 1 to 65535")
     return int(text)
 
 
 def parse_override(text: str) -> str:
     """Check that a field of a configuration and its value are `KEY=VALUE`."""
     if "=" not in text or text.startswith("="):
-        raise ArgumentTypeError(f"{text!r} is no KEY=VALUE, such as max_restarts=2")
+        raise ArgumentTypeError(f"{text!r} is not of the form KEY=VALUE, such as max_restarts=2")
     return text
 
 
@@ -160,7 +167,7 @@ def parse_team(text: str) -> str:
     """Check the name of a team whose cluster is deployed."""
     if not _TEAM.fullmatch(text):
         raise ArgumentTypeError(
-            f"{text!r} is no team; expected 1 to 20 small letters, digits and hyphens"
+            f"{text!r} is not a team name; expected 1 to 20 lowercase letters, digits and hyphens"
         )
     return text
 

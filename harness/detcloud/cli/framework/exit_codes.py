@@ -8,10 +8,12 @@ UNREACHABLE = 4
 INTERRUPTED = 130
 
 EXIT_CODES = {
-    OK: "it worked; what was waited for or followed ended COMPLETED",
-    FAILED: "it failed here, ended in another state, or the answer to a question was no",
-    USAGE: "the words mean nothing: a wrong command, option or value, or file to preview",
-    REFUSED: "the cluster refused: not found, not allowed, invalid, or in the wrong state",
-    UNREACHABLE: "no cluster is configured or runs here, or it gave no answer after retries",
+    OK: "success; the experiment that was waited for or followed ended COMPLETED",
+    FAILED: "a local failure, an experiment that ended in another state, or a question "
+    "answered with no",
+    USAGE: "a usage error: a wrong command, option or value, or file to preview",
+    REFUSED: "the cluster refused the request: not found, not allowed, invalid, or in the "
+    "wrong state",
+    UNREACHABLE: "no cluster is configured or running, or it did not respond after retries",
     INTERRUPTED: "Ctrl-C",
 }

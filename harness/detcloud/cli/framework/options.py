@@ -24,14 +24,14 @@ def add_paging_options(parser: ArgumentParser, limit: int | None, order: str = "
         type=parse_count,
         default=limit,
         metavar="N",
-        help=f"only the {order} (default: {standard})",
+        help=f"show only the {order} (default: {standard})",
     )
     parser.add_argument(
         "--offset",
         type=parse_count,
         default=0,
         metavar="N",
-        help="leave out so many before (default: 0)",
+        help="skip this many (default: 0)",
     )
     parser.add_argument("--pages", choices=("1", "all"), help="all: no limit")
 
@@ -67,18 +67,18 @@ def add_output_dir_option(parser: ArgumentParser, standard: str) -> None:
         "--output-dir",
         type=Path,
         metavar="DIR",
-        help=f"a folder that does not exist yet; {standard} by default",
+        help=f"a new folder (default: {standard})",
     )
 
 
 def add_quiet_option(parser: ArgumentParser) -> None:
     """Add `-q`/`--quiet`, for commands that print only where they put something."""
-    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing when it works")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print nothing on success")
 
 
 def add_yes_option(parser: ArgumentParser) -> None:
     """Add `--yes`, for `confirm`."""
-    parser.add_argument("--yes", "-y", action="store_true", help="do not ask")
+    parser.add_argument("--yes", "-y", action="store_true", help="do not ask for confirmation")
 
 
 def confirm(question: str, arguments: Namespace) -> bool:
@@ -90,7 +90,9 @@ def confirm(question: str, arguments: Namespace) -> bool:
     if arguments.yes:
         return True
     if not sys.stdin.isatty():
-        raise DetcloudError(f"{question.removesuffix('?')}: without a terminal it needs --yes")
+        raise DetcloudError(
+            f"{question.removesuffix('?')}: confirm with --yes, since there is no terminal"
+        )
     # On stderr: stdout may be a file that takes the answer.
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
@@ -107,7 +109,7 @@ def add_replaced_option(parser: ArgumentParser, *flags: str, instead: str) -> No
             values: object,
             option_string: str | None = None,
         ) -> NoReturn:
-            parser.error(f"{option_string} has no meaning here: {instead}")
+            parser.error(f"{option_string} is not supported: {instead}")
 
     parser.add_argument(*flags, action=RejectOption, nargs="?", help=SUPPRESS)
 
@@ -119,7 +121,8 @@ def add_metadata_option(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="only those with this in their metadata, such as data.version=3; may be repeated",
+        help="only those with this value in their metadata, such as data.version=3; may be "
+        "repeated",
     )
 
 

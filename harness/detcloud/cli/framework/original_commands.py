@@ -6,7 +6,7 @@ _PROJECTS = "workspaces and projects are names, there while experiments are in t
 and `project` of a configuration, `detcloud experiment move`, `detcloud experiment list --project`"
 _GROUP_VERBS = ("archive", "create", "delete", "describe", "edit", "unarchive")
 _OF_PROJECT = "`detcloud experiment list --workspace WORKSPACE --project PROJECT`"
-_TASKS = "this cluster runs experiments only; an `entrypoint` may be any command"
+_TASKS = "clusters run experiments only; an `entrypoint` can be any command"
 _USERS = "whoever holds a token of a user is that user: `detcloud token create USER`, \
 `detcloud token list`"
 _ROLES = "a token is a user's or an admin's: `detcloud token create --role`"
@@ -22,14 +22,14 @@ _IDENTITY = "DETCLOUD_TOKEN says who you are, see `detcloud user whoami`"
 
 REPLACED_OPTIONS = {"-m": _CLUSTER, "--master": _CLUSTER, "-u": _IDENTITY, "--user": _IDENTITY}
 REPLACED_NOUNS = {
-    "auth": "a token is all it takes: `detcloud token login`",
+    "auth": "only a token is needed: `detcloud token login`",
     "cmd": _TASKS,
     "command": _TASKS,
     "config-policies": "templates hold what configurations share: `detcloud template set`",
     "cp": "templates hold what configurations share: `detcloud template set`",
     "dev": "the API is described at /api/v1/openapi.json of the cluster",
     "notebook": _TASKS,
-    "oauth": "a token is all it takes: `detcloud token create`",
+    "oauth": "only a token is needed: `detcloud token create`",
     "rbac": _ROLES,
     "res": _QUEUE,
     "resources": _QUEUE,
@@ -45,15 +45,15 @@ REPLACED_VERBS = {
     **{f"{noun} {verb}": _PROJECTS for noun in ("workspace", "project") for verb in _GROUP_VERBS},
     "workspace bindings": _PROJECTS,
     "workspace list-members": _ROLES,
-    "workspace list-pools": "`detcloud resource-pool list`: every pool is there for everybody",
+    "workspace list-pools": "`detcloud resource-pool list`: all workspaces share all pools",
     "workspace list-projects": "`detcloud project list WORKSPACE`",
     "workspace resource-quota": "`detcloud experiment set max-slots` limits an experiment",
     "project list-experiments": _OF_PROJECT,
-    "master cluster-message": "there are no messages to everyone",
+    "master cluster-message": "cluster messages are not supported",
     "master config": "`detcloud status` shows the cluster; `detcloud up --help` its options",
     "template set-value": "`detcloud template set NAME FILE` replaces a template",
-    "resource-pool bindings": "every pool is there for everybody",
-    "token edit": "make another with `detcloud token create` and revoke this one",
+    "resource-pool bindings": "all workspaces share all pools",
+    "token edit": "create another with `detcloud token create` and revoke this one",
     "user activate": _USERS,
     "user change-password": _USERS,
     "user create": _USERS,

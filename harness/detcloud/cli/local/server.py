@@ -37,7 +37,7 @@ def server_path() -> Path:
         if (folder / "control_plane").is_dir() and (folder / "lambdas").is_dir():
             break
     else:
-        raise DetcloudError("this installation has no server; pip install 'detcloud[server]'")
+        raise DetcloudError("the server is not installed; pip install 'detcloud[server]'")
     missing = [name for name in SERVER_PACKAGES if find_spec(name) is None]
     if missing:
         raise DetcloudError(

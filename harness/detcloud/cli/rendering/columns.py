@@ -155,7 +155,7 @@ def _damages_text(trial: Item) -> str:
 def _damage_text(damage: Item) -> str:
     lost = damage["steps_completed"] - damage["instead_steps"]
     place = f"{damage['instead']} at batch {damage['instead_steps']}, batches lost: {lost}"
-    instead = f"gone on from {place}" if damage["instead"] else "this trial had no other"
+    instead = f"resumed from {place}" if damage["instead"] else "this trial had no other checkpoint"
     return (
         f"{time_text(damage['time_ms'])} {damage['uuid']} at batch {damage['steps_completed']}:"
         f" {damage['cause']}; {instead}"

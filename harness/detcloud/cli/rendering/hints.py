@@ -43,15 +43,16 @@ def print_search_method_hint(experiment: Experiment) -> None:
     heard_ms = method["heard_ms"]
     if heard_ms is None:
         hint = (
-            f"experiment {experiment.id} waits for its search method, which nobody has started; "
-            f"detcloud.searcher.LocalSearchRunner(method, folder).attach({experiment.id}) does"
+            f"experiment {experiment.id} waits for its search method, which is not running; "
+            "start it with "
+            f"detcloud.searcher.LocalSearchRunner(method, folder).attach({experiment.id})"
         )
     else:
         is_away = time.time() - heard_ms / 1000 > METHOD_AWAY_SECONDS
         state = "waits for its search method, which was" if is_away else "has its search method,"
         waiting = count_text(method["events_waiting"], "event")
         hint = (
-            f"experiment {experiment.id} {state} last heard of at {time_text(heard_ms)}; "
+            f"experiment {experiment.id} {state} last seen at {time_text(heard_ms)}; "
             f"{waiting} unanswered"
         )
     print(f"hint: {hint}", file=sys.stderr)

@@ -50,7 +50,7 @@ def train_class(entrypoint: str) -> None:
 def load_trial_class(entrypoint: str) -> type[PyTorchTrial]:
     """Import the user's module, before torch or anything else of ours, and return the class.
 
-    Raises DetcloudError where there is no such module or class, or it is no PyTorchTrial; what
+    Raises DetcloudError where there is no such module or class, or it is not a PyTorchTrial; what
     the user's module raises itself passes through.
     """
     module_name, _, path = entrypoint.partition(":")

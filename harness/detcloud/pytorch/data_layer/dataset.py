@@ -70,7 +70,7 @@ class CachedDataset(Dataset[Any]):
         `size`th. Of one seed the shares are the same everywhere.
         """
         if size < 1 or not 0 <= rank < size:
-            raise DetcloudError(f"shard {rank} of {size}: a rank from 0 to size - 1 was expected")
+            raise DetcloudError(f"shard {rank} of {size}: expected a rank from 0 to size - 1")
         return Subset(self, self._order(epoch)[rank::size])
 
     def default_sampler(self) -> Sampler[int] | None:

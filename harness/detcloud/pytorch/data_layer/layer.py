@@ -116,7 +116,7 @@ def cache_name(dataset_id: str, dataset_version: str, split: str) -> str:
     for what, text in (("dataset_id", dataset_id), ("dataset_version", dataset_version)):
         if not isinstance(text, str) or not text or text.startswith("."):
             raise DetcloudError(
-                f"{what} is {text!r:.80}: a text was expected that does not begin with a dot"
+                f"{what} is {text!r:.80}: expected a text that does not begin with a dot"
             )
         if len(quote(text, safe="")) > NAME_BYTES_MAX:
             raise DetcloudError(f"{what} {text!r:.80} is too long for the name of a folder")
@@ -131,7 +131,7 @@ def open_place(layer: Mapping[str, Any]) -> tuple[CheckpointStore, Path]:
     kind = str(layer.get("type") or "shared_fs")
     if kind not in _LOCAL_PATHS:
         known = ", ".join(sorted(_LOCAL_PATHS))
-        raise DetcloudError(f"data_layer.type is {kind!r:.80}: one of {known} was expected")
+        raise DetcloudError(f"data_layer.type is {kind!r:.80}: expected one of {known}")
     root = _local_folder(layer.get(_LOCAL_PATHS[kind]))
     if kind == "shared_fs":
         return DirectoryStore(root), root

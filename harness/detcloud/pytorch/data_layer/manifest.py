@@ -64,7 +64,7 @@ class Manifest:
                 raise ValueError("it is another data set's")
             build = str(fields["build"])
             if not build or "/" in build or build.startswith("."):
-                raise ValueError(f"{build!r} is no folder")
+                raise ValueError(f"{build!r} is not a folder")
             shards = tuple(Shard.parse(shard) for shard in fields["shards"])
             if not shards:
                 raise ValueError("it names no files")

@@ -42,7 +42,7 @@ class Shard:
         """The shard of a manifest. Raises ValueError."""
         file, samples, size = fields["file"], int(fields["samples"]), int(fields["size_bytes"])
         if not isinstance(file, str) or Path(file).name != file or samples < 1:
-            raise ValueError(f"{fields!r:.200} is no shard")
+            raise ValueError(f"{fields!r:.200} is not a valid shard")
         if size < samples * _INDEX_BYTES:
             raise ValueError(f"{size} bytes are too few for {samples} samples")
         return cls(file, samples, size, str(fields["index_sha256"]))

@@ -79,7 +79,7 @@ def _checked_length(source: Any, name: str) -> int:
     is_map_style = isinstance(source, Sized) and hasattr(source, "__getitem__")
     if isinstance(source, (IterableDataset, dict)) or not is_map_style:
         raise DetcloudError(
-            f"data set {name}: the function gave a {type(source).__name__}: a data set with "
-            "__len__ and __getitem__ was expected, whose samples have the numbers from 0"
+            f"data set {name}: the function gave a {type(source).__name__}: expected a data "
+            "set with __len__ and __getitem__, whose samples have the numbers from 0"
         )
     return len(source)

@@ -32,7 +32,7 @@ def build_store(config: Mapping[str, Any]) -> DirectoryStore:
     """The store at the configuration's absolute `path`. Raises StorageError without one."""
     path = config.get("path")
     if not isinstance(path, str) or not Path(path).is_absolute():
-        raise StorageError(f"storage path is {path!r}: an absolute path was expected")
+        raise StorageError(f"storage path is {path!r}: expected an absolute path")
     return DirectoryStore(Path(path))
 
 
@@ -82,7 +82,9 @@ class DirectoryStore:
 
     def _path(self, key: str) -> Path:
         if STAGING_FOLDER in checked_key(key).split("/"):
-            raise StorageError(f"{key!r} cannot name a stored file: {STAGING_FOLDER} is taken")
+            raise StorageError(
+                f"{key!r} is not a valid name of a stored file: {STAGING_FOLDER} is taken"
+            )
         path = self.root / key
         # A link that someone planted in the store must not lead out of it.
         if not _real_path(path).is_relative_to(_real_path(self.root)):

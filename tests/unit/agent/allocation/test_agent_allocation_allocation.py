@@ -58,7 +58,7 @@ def test_a_log_ends_where_its_trial_made_a_hole(directory: AllocationDirectory) 
         sent += text
         allocation.log_acked = len(sent)
     # The line and, of the piece that began with it, what it left of 64 KiB.
-    assert sent.rstrip("\n").endswith("[detcloud] the rest of the log is not passed on")
+    assert sent.rstrip("\n").endswith("[detcloud] the rest of the log is not forwarded")
     assert sent.count("\0") == NULS_MAX - len("before\n")
 
 
@@ -89,7 +89,7 @@ def test_a_trial_reads_in_its_log_which_lines_are_not_passed_on(
     assert (printed, by_trial) == ("printed", "by the trial")
     assert first.startswith("[detcloud] out/report-0.jsonl: a line was skipped, it is not JSON")
     assert "'nonsense'" in first
-    assert "nested more than 64 deep" in second
+    assert "nested more than 64 levels deep" in second
 
 
 def test_a_line_that_the_cluster_refuses_is_sent_no_more_and_told_once(
@@ -109,7 +109,7 @@ def test_a_flood_of_lines_that_say_nothing_fills_no_log(directory: AllocationDir
     assert send_all(allocation) == ["agent_warning"] * 1000
     *told, last = directory.log.read_text().splitlines()
     assert len(told) == WARNINGS_MAX
-    assert "get no notice" in last
+    assert "are not reported here" in last
 
 
 def test_a_notice_is_written_into_nothing_that_a_trial_put_in_its_logs_place(
@@ -124,6 +124,6 @@ def test_a_notice_is_written_into_nothing_that_a_trial_put_in_its_logs_place(
     assert send_all(allocation) == ["agent_warning"]
     directory.log.unlink()
     os.mkfifo(directory.log)
-    with pytest.raises(OSError, match="no plain file"):
+    with pytest.raises(OSError, match="not a regular file"):
         directory.write_notices(["x"])
     assert elsewhere.read_text() == "theirs"

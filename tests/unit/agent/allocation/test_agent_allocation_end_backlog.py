@@ -61,7 +61,7 @@ def test_checkpoints_and_validations_are_kept_in_order_and_the_rest_is_counted(
     assert [line.kind for line in lines[-3:]] == ["agent_warning", "metrics", "checkpoint"]
     assert backlog.left_out == 60
     assert lines[-3].fields["message"] == backlog.notice
-    assert backlog.notice.startswith("60 lines are left out")
+    assert backlog.notice.startswith("60 lines are omitted")
     # Every offset ends a line, for an agent that takes over from there.
     content = text.encode()
     assert all(content[offset - 1 : offset] == b"\n" for offset in offsets[:-1])
@@ -109,7 +109,7 @@ def test_the_end_of_a_killed_trial_follows_few_lines_and_a_notice(
     allocation.kill(0)
     kinds, text = send_everything(allocation)
     assert kinds == ["metrics"] * 10 + ["checkpoint", "agent_warning", "exited"]
-    assert text.count("[detcloud] out/: 291 lines are left out") == 1
+    assert text.count("[detcloud] out/: 291 lines are omitted") == 1
 
 
 def test_of_a_log_of_any_size_so_much_is_passed_on(directory: AllocationDirectory) -> None:
@@ -121,7 +121,7 @@ def test_of_a_log_of_any_size_so_much_is_passed_on(directory: AllocationDirector
     _, text = send_everything(allocation)
     assert len(text) < limit + LOG_NOTICES_BYTES_MAX + 100
     assert text.startswith("begun\n")
-    assert text.endswith("\n[detcloud] the rest of the log is not passed on\n")
+    assert text.endswith("\n[detcloud] the rest of the log is not forwarded\n")
 
 
 def test_of_a_killed_trials_log_the_rest_holds_up_no_end(directory: AllocationDirectory) -> None:
@@ -137,7 +137,7 @@ def test_of_a_killed_trials_log_the_rest_holds_up_no_end(directory: AllocationDi
     assert allocation.read_log(100)[1:] == ("x" * 10, True)
     allocation.acknowledge({}, KILLED_LOG_BYTES_MAX + 4000)
     offset, text, following = allocation.read_log(100)
-    assert "not passed on" in text
+    assert "not forwarded" in text
     assert not following
     allocation.acknowledge({}, offset + len(text))
     assert allocation.read_log(100) == (offset + len(text), "", False)

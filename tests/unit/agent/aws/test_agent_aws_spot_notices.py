@@ -89,7 +89,7 @@ def test_an_interruption_is_a_notice_with_its_deadline(
     assert notices.poll() is None
     region.interrupt(machine)
     wait_until(notices.poll)
-    text = "EC2 takes this spot instance away (terminate)"
+    text = "EC2 is reclaiming this spot instance (terminate)"
     assert notices.poll() == Notice(BEGAN_MS + 120_000, text)
 
 

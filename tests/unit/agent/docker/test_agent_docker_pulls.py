@@ -31,7 +31,7 @@ def test_each_attempt_of_a_pull_has_a_fresh_login_of_the_clusters() -> None:
     request = image_request(name, {}, None, issue_login)
     assert request.login is None
     about = (lambda: True), told.append
-    with pytest.raises(PullFailed, match="the cluster gives no login for it"):
+    with pytest.raises(PullFailed, match="the cluster issues no login for it"):
         obtain_image(FailingEngine(""), request, *about, sleep=lambda _: None)
     # Two pulls; the login of the third and fourth attempt of four never came.
     host = name.partition("/")[0]

@@ -14,7 +14,7 @@ from tests.emulators.gce.metadata import MachineMetadata, metadata_server
 from tests.emulators.google_keys import GoogleKeys
 from tests.patience import wait_until
 
-PREEMPTED = "Compute Engine takes this spot instance away (preempted)"
+PREEMPTED = "Compute Engine is preempting this spot instance"
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_maintenance_that_ends_the_instance_is_a_notice_and_one_that_moves_it_is
     machine.set_maintenance_event("TERMINATE_ON_HOST_MAINTENANCE")
     notice = wait_until(notices.poll)
     assert notice is not None
-    assert notice.reason == "Compute Engine ends this instance for maintenance of its host"
+    assert notice.reason == "Compute Engine stops this instance for maintenance of its host"
     assert ends_within(notice, 60, since_ms)
     machine.set_maintenance_event("MIGRATE_ON_HOST_MAINTENANCE")
     wait_until(lambda: notices.poll() is None)

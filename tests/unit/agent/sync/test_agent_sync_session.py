@@ -143,7 +143,7 @@ def test_a_run_of_another_incarnation_that_does_not_end_keeps_the_agent_from_joi
     # The process of the trial still runs.
     [allocation] = node.allocations()
     assert allocation.is_active
-    with pytest.raises(OSError, match=r"4\.1 of before the restore still runs"):
+    with pytest.raises(OSError, match=r"4\.1 from before the restore are still running"):
         node.join("second")
     assert not node.belongs_to("second")
 

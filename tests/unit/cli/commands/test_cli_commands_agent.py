@@ -75,7 +75,7 @@ def test_templates_are_kept_shown_and_removed(
 def test_tokens_are_made_shown_once_and_revoked(fake: FakeCluster, detcloud: Detcloud) -> None:
     made = detcloud("token", "create", "bob", "-d", "ci", "--expiration-days", "3")
     assert made.out == "secret-of-the-token\n"
-    assert made.err == "token 1 of bob; keep it, it is shown this once\n"
+    assert made.err == "token 1 of bob; store it safely, it is shown only once\n"
     listed = detcloud("token", "list")
     assert "  1 | bob  | user | N/A           | ci " in listed.out
     # Three days after the epoch.
@@ -95,7 +95,7 @@ def test_a_login_keeps_a_token_that_works(
 ) -> None:
     monkeypatch.delenv("DETCLOUD_URL")
     monkeypatch.delenv("DETCLOUD_TOKEN")
-    assert detcloud("token", "login", TOKEN).err.startswith("error: which cluster? give --url")
+    assert detcloud("token", "login", TOKEN).err.startswith("error: no cluster is named: use --url")
     wrong = detcloud("token", "login", "wrong", "--url", fake.url)
     assert wrong.code == 3
     path = own_home / ".detcloud" / "credentials.json"
@@ -105,8 +105,8 @@ def test_a_login_keeps_a_token_that_works(
     assert done.out == f"ada (user) at {fake.url}, kept in {path}\n"
     assert detcloud("list").code == 0
     assert f"User     ada\nRole     user\nCluster  {fake.url}\n" == detcloud("u", "whoami").out
-    assert detcloud("user", "logout").out == "the token was forgotten\n"
-    assert detcloud("user", "logout").out == "no token was kept\n"
+    assert detcloud("user", "logout").out == "the stored token was removed\n"
+    assert detcloud("user", "logout").out == "no token was stored\n"
     assert detcloud("list").code == 4
 
 
@@ -164,4 +164,4 @@ def test_open_prints_a_link_and_opens_it_where_there_is_a_browser(
     assert opened == []
     assert detcloud("open").err == ""
     assert opened == [link]
-    assert "no browser was found here" in detcloud("open").err
+    assert "no browser was found" in detcloud("open").err

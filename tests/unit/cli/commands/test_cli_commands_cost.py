@@ -84,7 +84,7 @@ def test_what_is_no_day_is_refused_before_anything_is_asked(
 ) -> None:
     ended = detcloud("cost", word, day)
     assert ended.code == 2
-    assert f"{day!r} is no day; expected such as 2026-11-30" in ended.err
+    assert f"{day!r} is not a day; expected a form such as 2026-11-30" in ended.err
     assert fake.requests == []
 
 
@@ -141,5 +141,7 @@ def test_an_amount_is_dollars(text: str, dollars: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "$", "$$1", "x", "0", "-1", "$-1", "nan", "inf", "1e999"])
 def test_what_is_no_amount_is_refused(text: str) -> None:
-    with pytest.raises(ArgumentTypeError, match=r"is no amount; expected dollars such as 12\.50"):
+    with pytest.raises(
+        ArgumentTypeError, match=r"is not an amount; expected dollars such as 12\.50"
+    ):
         parse_dollars(text)

@@ -92,7 +92,7 @@ def test_another_administrators_cluster_is_not_taken_over(
 ) -> None:
     child.sha256 = "a" * 64
     done = detcloud("deploy", "aws", "--team", "vision")
-    assert "its first administrator is somebody else" in done.out
+    assert "its settings name another first administrator" in done.out
     assert not (own_home / ".detcloud" / "credentials.json").exists()
 
 
@@ -111,7 +111,7 @@ def test_a_preview_tells_what_would_be_done(detcloud: Detcloud, child: Child) ->
     child.answer = {"changes": {"same": 2, "create": 77}}
     done = detcloud("deploy", "aws", "--team", "vision", "--preview", "--config", __file__)
     assert child.words[3:5] == [f"--settings={__file__}", "--preview"]
-    assert done.out == "nothing was changed; there would be 77 to create, 2 to same\n"
+    assert done.out == "nothing was changed; the deployment would make: 77 to create, 2 to same\n"
 
 
 def test_an_export_tells_what_to_type_next(detcloud: Detcloud, child: Child) -> None:
@@ -140,14 +140,14 @@ def test_what_the_child_says_is_wrong_is_told(detcloud: Detcloud, child: Child) 
 def test_a_name_that_is_no_teams_is_refused(detcloud: Detcloud, child: Child, team: str) -> None:
     done = detcloud("deploy", "aws", "--team", team)
     assert done.code == 2
-    assert "is no team; expected 1 to 20 small letters" in done.err
+    assert "is not a team name; expected 1 to 20 lowercase letters" in done.err
     assert child.words == []
 
 
 def test_settings_that_are_not_there_are_asked_for(detcloud: Detcloud, child: Child) -> None:
     done = detcloud("deploy", "aws", "--team", "speech")
     assert done.code == 1
-    assert "there is no file Pulumi.speech.yaml; docs/aws.md shows" in done.err
+    assert "there is no settings file Pulumi.speech.yaml; docs/aws.md describes" in done.err
 
 
 def test_packages_that_are_missing_are_named(
@@ -157,7 +157,7 @@ def test_packages_that_are_missing_are_named(
     command = Handler(deploy.add_cloud_arguments, partial(deploy.deploy_to_cloud, lacking))
     monkeypatch.setitem(deploy.HANDLERS, "deploy aws", command)
     done = detcloud("deploy", "aws", "--team", "vision")
-    assert "this needs pulumi_none; pip install 'detcloud[infra]'" in done.err
+    assert "missing packages: pulumi_none; pip install 'detcloud[infra]'" in done.err
 
 
 def test_a_file_that_holds_no_token_is_told(
@@ -171,7 +171,12 @@ def test_a_file_that_holds_no_token_is_told(
 
 
 FINE = {"level": "fine", "subject": "image", "text": "AWS's is ami-1", "remedy": ""}
-NO_QUOTA = {"level": "error", "subject": "quota", "text": "0 vCPUs", "remedy": "ask for more"}
+NO_QUOTA = {
+    "level": "error",
+    "subject": "quota",
+    "text": "0 vCPUs",
+    "remedy": "request an increase",
+}
 
 
 def test_a_check_is_a_line_for_each_finding(detcloud: Detcloud, child: Child) -> None:
@@ -180,7 +185,7 @@ def test_a_check_is_a_line_for_each_finding(detcloud: Detcloud, child: Child) ->
     assert (child.hows, done.code) == (["check"], 1)
     assert done.out.splitlines() == [
         "fine     image: AWS's is ami-1",
-        "error    quota: 0 vCPUs; ask for more",
+        "error    quota: 0 vCPUs; request an increase",
     ]
     done = detcloud("deploy", "check", "aws", "--team", "vision", "--json")
     assert json.loads(done.out) == [FINE, NO_QUOTA]
@@ -204,7 +209,7 @@ def test_an_upgrade_is_shown_before_it_is_made(detcloud: Detcloud, child: Child)
     child.answer = {"changes": [TABLE], **child.answer}
     done = detcloud("deploy", "upgrade", "aws", "--team", "vision")
     assert (done.code, child.hows) == (1, ["preview"])
-    assert "make 1 changes, and lose what is in Table table: without a terminal" in done.err
+    assert "make 1 changes, and lose the contents of Table table: confirm with --yes" in done.err
     done = detcloud("deploy", "upgrade", "aws", "--team", "vision", "--yes")
     assert (done.code, child.hows) == (0, ["preview", "preview", "deploy"])
     # The account was checked before the changes were shown.
@@ -218,7 +223,7 @@ def test_an_upgrade_is_shown_before_it_is_made(detcloud: Detcloud, child: Child)
 def test_an_upgrade_of_what_is_right_changes_nothing(detcloud: Detcloud, child: Child) -> None:
     child.answer = {"changes": []}
     done = detcloud("deploy", "upgrade", "aws", "--team", "vision", "--yes")
-    assert (done.code, done.out) == (0, "the cluster is as its settings have it\n")
+    assert (done.code, done.out) == (0, "the cluster matches its settings\n")
     assert child.hows == ["preview"]
 
 
@@ -226,7 +231,7 @@ def test_a_cluster_is_ended_when_somebody_said_so(detcloud: Detcloud, child: Chi
     child.answer = {"instances": 2, "templates": 1, "leftovers": [], "side_leftovers": []}
     done = detcloud("deploy", "destroy", "aws", "--team", "vision")
     assert (done.code, child.hows) == (1, [])
-    assert "remove it with its experiments and checkpoints: without a terminal" in done.err
+    assert "delete it with its experiments and checkpoints: confirm with --yes" in done.err
     done = detcloud("deploy", "destroy", "aws", "--team", "vision", "--yes")
     assert (done.code, child.hows) == (0, ["destroy"])
     assert done.out.splitlines() == [
@@ -264,7 +269,7 @@ def test_instances_can_be_ended_for_somebody_else_to_remove_the_stack(
     child.answer = {"instances": 2, "templates": 1}
     done = detcloud("deploy", "destroy", "aws", "--team", "vision", "--yes", "--drain-only")
     assert (done.code, child.hows) == (0, ["drain"])
-    assert done.out.endswith("it launches nothing from now on\n")
+    assert done.out.endswith("it will not launch any more instances\n")
 
 
 def test_the_deployers_policy_is_printed_as_it_is(detcloud: Detcloud, child: Child) -> None:
@@ -283,7 +288,7 @@ def test_the_commands_for_another_cloud_are_printed_as_they_are(
     child.answer = {"commands": ""}
     done = detcloud("deploy", "trust", "aws", "--team", "vision")
     assert done.code == 1
-    assert "there is nothing to make: detcloud:otherClouds" in done.err
+    assert "nothing to create: detcloud:otherClouds" in done.err
 
 
 # A second cloud is one line of the registry, as the modules find it when they are imported.
@@ -305,10 +310,10 @@ def run_with_second_cloud(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_second_cloud_is_a_command_and_a_choice() -> None:
     helped = run_with_second_cloud("deploy", "--help").stdout
-    assert "make or change a team's cluster on the Moon" in helped
+    assert "create or update a team's cluster on the Moon" in helped
     for words in (("deploy", "export"), ("debug", "dump")):
         assert "--cloud {aws,moon}" in run_with_second_cloud(*words, "--help").stdout
-    assert "credentials of AWS or the Moon" in " ".join(
+    assert "credentials for AWS or the Moon" in " ".join(
         run_with_second_cloud("debug", "dump", "--help").stdout.split()
     )
 
@@ -317,7 +322,7 @@ def test_a_second_cloud_is_a_command_and_a_choice() -> None:
 def test_a_second_cloud_needs_packages_of_its_own(how: tuple[str, ...]) -> None:
     done = run_with_second_cloud("deploy", *how, "--team", "vision")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "this needs pulumi_moon; pip install 'detcloud[infra]'" in done.stderr
+    assert "missing packages: pulumi_moon; pip install 'detcloud[infra]'" in done.stderr
 
 
 def test_what_was_pruned_is_counted(detcloud: Detcloud, child: Child) -> None:

@@ -39,9 +39,9 @@ def test_create_finds_mistakes_before_it_starts_anything(
     detcloud: Detcloud, config: Path, model_dir: Path, own_home: Path
 ) -> None:
     for words, message in [
-        (["nothing.yaml", str(model_dir)], "nothing.yaml is no file"),
-        ([str(config), "nothing"], "nothing is no folder"),
-        ([str(config), str(model_dir), "--local"], "--local needs --test-mode"),
+        (["nothing.yaml", str(model_dir)], "nothing.yaml is not a file"),
+        ([str(config), "nothing"], "nothing is not a folder"),
+        ([str(config), str(model_dir), "--local"], "--local requires --test-mode"),
     ]:
         code, _, err = detcloud("create", *words)
         assert code == 1
@@ -305,11 +305,11 @@ def test_damaged_checkpoints_are_shown_with_what_came_instead(
     first, second = shown.partition("Damaged checkpoints")[2].splitlines()
     at = "1970-01-01 00:00:00+0000"
     assert first.strip() == (
-        f"{at} u-2 at batch 70: the store has no weights; gone on from u-1 at batch 30,"
+        f"{at} u-2 at batch 70: the store has no weights; resumed from u-1 at batch 30,"
         " batches lost: 40"
     )
     assert second.strip() == (
-        f"{at} u-1 at batch 30: the store has no weights; this trial had no other"
+        f"{at} u-1 at batch 30: the store has no weights; this trial had no other checkpoint"
     )
 
 
@@ -317,7 +317,7 @@ def test_a_trial_of_another_experiment_is_refused(fake: FakeCluster, detcloud: D
     fake.add_experiment({}, {})
     fake.add_experiment({}, {})
     refused = detcloud("checkpoint", "list", "1", "--trial", "3")
-    assert (refused.code, refused.err) == (1, "error: trial 3 is one of experiment 2\n")
+    assert (refused.code, refused.err) == (1, "error: trial 3 belongs to experiment 2\n")
     assert detcloud("checkpoint", "list", "2", "--trial", "3").code == 0
 
 

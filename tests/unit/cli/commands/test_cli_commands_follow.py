@@ -170,7 +170,7 @@ def test_ctrl_c_leaves_the_experiment_running(fake: FakeCluster) -> None:
     output = read_until(terminal, b"\0never").decode()
     os.close(terminal)
     assert process.wait(PROCESS_SECONDS_MAX) == 130
-    assert "experiment 1 goes on; come back with `detcloud follow 1`" in output
+    assert "experiment 1 continues; watch it again with `detcloud follow 1`" in output
     assert "Traceback" not in output
     assert fake.experiments[0]["state"] == "PAUSED"
     assert all(method == "GET" for method, _ in fake.requests)

@@ -111,7 +111,7 @@ def test_a_batch_is_one_request_in_order(fake: FakeCluster, detcloud: Detcloud) 
         ("priority=1", "invalid format"),
         ("1.a.priority=1", "invalid format"),
         ("1.speed=1", "invalid operation"),
-        ("1.priority=x", "no priority"),
+        ("1.priority=x", "not a priority"),
     ],
 )
 def test_an_operation_that_is_none_is_refused(
@@ -147,9 +147,9 @@ def test_pools_are_made_changed_drained_and_removed(
     assert detcloud("rp", "set", "new", "--config", "budget=5").out == "pool new was set\n"
     assert detcloud("rp", "set", "new").code == 1
     assert detcloud("rp", "set", "nowhere", "--config", "budget=5").code == 3
-    assert detcloud("rp", "drain", "new").out.startswith("pool new starts nothing more; 1 trial ")
+    assert detcloud("rp", "drain", "new").out.startswith("pool new starts no more trials; 1 trial ")
     assert fake.queue.pools["new"]["state"] == "DRAINING"
-    assert detcloud("rp", "undrain", "new").out == "pool new starts work again\n"
+    assert detcloud("rp", "undrain", "new").out == "pool new starts trials again\n"
     assert fake.queue.asked[:2] == [
         ("PUT /resource-pools/new", {"config": file.read_text(), "overrides": []}),
         ("PUT /resource-pools/new", {"config": None, "overrides": ["budget=5"]}),

@@ -22,7 +22,7 @@ def test_ended_experiments_are_archived_and_back(
     assert json.loads(detcloud("list", "--json").out) == []
     assert [item["id"] for item in json.loads(detcloud("list", "--archived", "--json").out)] == [1]
     assert [item["id"] for item in json.loads(detcloud("ls", "-a", "--json").out)] == [1]
-    assert detcloud("e", "unarchive", "1").out == "experiment 1 is in lists again\n"
+    assert detcloud("e", "unarchive", "1").out == "experiment 1 is shown in lists again\n"
     assert json.loads(detcloud("e", "archive", "1", "--json").out)["archived"] is True
 
 
@@ -87,7 +87,7 @@ def test_it_goes_on_after_its_end(ended_cluster: FakeCluster, detcloud: Detcloud
     assert ended_cluster.experiments[0]["asked"] == {"overrides": ["max_restarts=9"]}
     code, _, err = detcloud("e", "continue", "1", "--config-file", "x.yaml")
     assert code == 2
-    assert "--config-file has no meaning here: --config KEY=VALUE changes a field" in err
+    assert "--config-file is not supported: --config KEY=VALUE changes a field" in err
 
 
 def test_a_deletion_is_asked_for_and_waited_for(
@@ -97,7 +97,7 @@ def test_a_deletion_is_asked_for_and_waited_for(
     assert asked.code == 1
     assert asked.err == (
         "error: Delete experiment 1 (digits) with its checkpoints, logs and metrics: "
-        "without a terminal it needs --yes\n"
+        "confirm with --yes, since there is no terminal\n"
     )
     assert ended_cluster.experiments[0]["state"] == "COMPLETED"
     ended_cluster.deletion = "DELETE_FAILED"
@@ -134,7 +134,7 @@ def test_labels_are_added_once_and_removed(fake: FakeCluster, detcloud: Detcloud
 
 def test_names_descriptions_and_limits_are_set(fake: FakeCluster, detcloud: Detcloud) -> None:
     fake.add_experiment({}, {"paused": True})
-    assert detcloud("e", "set", "name", "1", "x y").out == "experiment 1 is called x y\n"
+    assert detcloud("e", "set", "name", "1", "x y").out == "experiment 1 is now named x y\n"
     detcloud("e", "set", "description", "1", "")
     assert fake.experiments[0]["description"] == ""
     limited = detcloud("e", "set", "max-slots", "1", "1")
@@ -158,14 +158,18 @@ def test_a_policy_is_previewed_before_it_deletes(
     deleted = "to delete: 2 checkpoints, 4 files, 2.0 KiB, in about 1 s; to keep: 1, 1.0 KiB\n"
     assert deleted in asked.out
     assert deleted in detcloud(*policy, "--save-trial-latest", "1", "--dry-run").out
-    assert "error: Delete 2 checkpoints: without a terminal it needs --yes" in asked.err
+    assert (
+        "error: Delete 2 checkpoints: confirm with --yes, since there is no terminal" in asked.err
+    )
     assert ended_cluster.experiments[0]["save_trial_latest"] == 1
     done = detcloud(*policy, "--save-trial-latest", "2", "--yes")
     assert done.out.endswith("experiment 1 deletes 1 checkpoint\n")
     assert ended_cluster.experiments[0]["save_trial_latest"] == 2
     document = json.loads(detcloud(*policy, "--preview", "--save-trial-latest", "0", "--json").out)
     assert (document["delete_count"], ended_cluster.experiments[0]["save_trial_latest"]) == (3, 2)
-    assert detcloud(*policy).err.startswith("error: say how many to keep: --save-experiment-best")
+    assert detcloud(*policy).err.startswith(
+        "error: nothing to change; set how many to keep with --save-experiment-best"
+    )
 
 
 def test_a_dry_run_says_what_a_deletion_takes_and_changes_nothing(
@@ -196,7 +200,11 @@ def test_history_is_told_and_replay_compared(
     only = json.loads(detcloud("history", "1", "--actor", "trial#1", "--json").out)
     assert [entry["actor"] for entry in only] == ["trial#1"]
     # An experiment and two trials of 4 entries each.
-    assert detcloud("replay", "1") == (0, "3 actors, 12 journal entries: all as recorded\n", "")
+    assert detcloud("replay", "1") == (
+        0,
+        "3 actors, 12 journal entries: all match the recorded state\n",
+        "",
+    )
     ended_cluster.differences["trial#2"] = {
         "revision": 3,
         "message": "TrialReached",
@@ -207,7 +215,7 @@ def test_history_is_told_and_replay_compared(
     code, out, _ = detcloud("replay", "1")
     assert code == 1
     assert " trial#2 |       4 |        3 | TrialReached | state | a        | b" in out
-    assert out.endswith("1 not as recorded (trial#2)\n")
+    assert out.endswith("1 differ from the recorded state (trial#2)\n")
     assert len(json.loads(detcloud("replay", "1", "--json").out)) == 3
     assert len(detcloud("replay", "1", "--csv").out.splitlines()) == 4
 
@@ -226,14 +234,14 @@ def test_the_best_checkpoints_are_fetched(
     best = json.loads(detcloud("e", "lc", "1", "--best", "2", "--json").out)
     assert [item["uuid"] for item in best] == ["bb", "aa"]
     code, _, err = detcloud("e", "download", "1", "--sort-by", "accuracy")
-    assert (code, "say --smaller-is-better true or false" in err) == (1, True)
+    assert (code, "set --smaller-is-better true or false" in err) == (1, True)
 
 
 def test_without_checkpoints_there_is_nothing_to_fetch(
     ended_cluster: FakeCluster, detcloud: Detcloud
 ) -> None:
     code, _, err = detcloud("download", "1")
-    assert (code, err) == (1, "error: experiment 1 has no validated checkpoint stored\n")
+    assert (code, err) == (1, "error: experiment 1 has no stored checkpoint with a validation\n")
 
 
 def test_code_and_includes_come_back(

@@ -65,16 +65,16 @@ def test_a_model_is_made_shown_and_deleted(detcloud: Detcloud) -> None:
     assert detcloud("m", "create", "digits").err == ("error: there is a model digits, user-1's\n")
     assert " digits | Vision" in detcloud("model", "list").out
     assert detcloud("m", "set", "digits", "--label", "a", "--metadata", '{"f1": 0.9}').out == (
-        "model digits was changed\n"
+        "model digits was updated\n"
     )
     described = detcloud("m", "describe", "digits").out
     assert 'Metadata     {"f1": 0.9}\n' in described
     assert 'Labels       ["a"]\n' in described
     assert detcloud("m", "set", "digits", "--label", "").code == 0
     assert json.loads(detcloud("m", "describe", "digits", "--json").out)["labels"] == []
-    assert detcloud("m", "set", "digits").err.startswith("error: nothing to change: give --desc")
+    assert detcloud("m", "set", "digits").err.startswith("error: nothing to change: set --desc")
     assert detcloud("m", "create", "x", "--metadata", "[]").code == 2
-    assert "without a terminal it needs --yes" in detcloud("m", "delete", "digits").err
+    assert "confirm with --yes, since there is no terminal" in detcloud("m", "delete", "digits").err
     assert detcloud("m", "delete", "digits", "-y").out == "model digits was deleted\n"
     assert detcloud("m", "describe", "digits").err == (
         "error: there is no model digits\nhint: `detcloud model list` shows what exists\n"
@@ -134,7 +134,7 @@ def test_checkpoints_are_pinned_and_unpinned(detcloud: Detcloud) -> None:
     detcloud("m", "create", "digits")
     detcloud("m", "register-version", "digits", UUID)
     assert detcloud("c", "unpin", UUID).out == (
-        f"checkpoint {UUID} is kept by model version digits/1 still\n"
+        f"checkpoint {UUID} is still kept by model version digits/1\n"
     )
     detcloud("m", "delete", "digits", "-y")
     assert detcloud("c", "unpin", UUID).out == f"checkpoint {UUID} is not pinned\n"
@@ -147,7 +147,7 @@ def test_the_client_has_models_and_versions() -> None:
         model.version()
     seen = model.revision
     model.set(notes="n")
-    with pytest.raises(ApiError, match="changed meanwhile"):
+    with pytest.raises(ApiError, match="changed in the meantime"):
         model.set(notes="m", revision=seen)
     version = model.register_version(UUID, name="first")
     assert repr(version) == "ModelVersion('digits', 1)"

@@ -48,5 +48,5 @@ def test_it_is_told_where_nothing_says_how_to_load_it(
 ) -> None:
     fake.files[UUID] = [one for one in fake.files[UUID] if one["path"] != "load_data.json"]
     assert detcloud("model", "export", "digits", "1", "out").out == (
-        "version 1 of digits is in out\nonly the code that stored its checkpoint can read it\n"
+        "version 1 of digits is in out\nonly the code that stored the checkpoint can load it\n"
     )

@@ -57,8 +57,9 @@ def test_a_halving_is_drawn_rung_by_rung(run_preview: Detcloud) -> None:
         f"      2 | 3 epochs  |        2 | 6 epochs | {'█' * 5}{'░' * 3}",
         f"      1 | 9 epochs  |        1 | 9 epochs | {'█' * 3}",
         "async_halving: 9 trials, 21 epochs in all (210 batches)",
-        "This is an example, in which trial i validates at i: results decide who trains on.",
-        "Expected is where trials end if one in `divisor` goes on: 21 epochs in all.",
+        "This is an example in which trial i has the metric i: in a real search the results "
+        "decide which trials continue.",
+        "Expected counts assume that one in `divisor` trials continues: 21 epochs in all.",
     ]
 
 
@@ -124,7 +125,7 @@ def test_a_file_is_refused_as_by_the_check(run_preview: Detcloud, detcloud: Detc
 def test_a_search_method_of_ones_own_cannot_be_previewed(run_preview: Detcloud) -> None:
     done = run_preview("{name: custom, metric: m}")
     assert (done.code, done.out) == (2, "")
-    assert "what that will ask for cannot be previewed" in done.err
+    assert "whose operations cannot be previewed" in done.err
 
 
 def test_what_the_checker_tells_on_the_way_is_no_error(tmp_path: Path) -> None:

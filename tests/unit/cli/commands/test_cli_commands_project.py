@@ -30,12 +30,12 @@ def test_a_move_names_experiments_and_where_to(
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (["Vision/Digits"], "does not say where to"),
-        (["1", "/Digits"], "does not say where to"),
-        (["1", "Vision/"], "does not say where to"),
-        (["1", "Vision"], "does not say where to"),
-        (["one", "Vision/Digits"], "'one' is no id"),
-        (["1", "2", "x", "Vision/Digits"], "'x' is no id"),
+        (["Vision/Digits"], "names no destination"),
+        (["1", "/Digits"], "names no destination"),
+        (["1", "Vision/"], "names no destination"),
+        (["1", "Vision"], "names no destination"),
+        (["one", "Vision/Digits"], "'one' is not an id"),
+        (["1", "2", "x", "Vision/Digits"], "'x' is not an id"),
     ],
 )
 def test_a_move_that_says_too_little_is_refused(words: list[str], why: str) -> None:

@@ -55,7 +55,7 @@ def test_recorded_curves_tell_what_a_search_takes(
         "Trials    4",
         "Trained   40 batches",
         "Best      validation_loss 0.25 by trial 1 after 10 seconds",
-        "Curves    of 1 among 1 recorded trial, 0 of 4 with their very hyperparameters; 20 % of the"
+        "Curves    of 1 among 1 recorded trial, 0 of 4 with identical hyperparameters; 20 % of the"
         " batches beyond the records, where the last metric was held",
         "Ended     COMPLETED",
     ]

@@ -104,10 +104,13 @@ def test_lines_of_all_trials_are_followed_in_turns(fake: FakeCluster, detcloud: 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--since", "yesterday"], "'yesterday' is no moment; expected such as 2026-01-31T12"),
+        (
+            ["--since", "yesterday"],
+            "'yesterday' is not a time; expected a form such as 2026-01-31T12",
+        ),
         (["--level", "LOUD"], "invalid choice: 'LOUD'"),
         (["--head", "1", "--tail", "1"], "not allowed with"),
-        (["--container-id", "x"], "--container-id has no meaning here: --rank, --level"),
+        (["--container-id", "x"], "--container-id is not supported: --rank, --level"),
     ],
 )
 def test_senseless_filters_are_usage(words: list[str], message: str, detcloud: Detcloud) -> None:
@@ -193,7 +196,7 @@ def test_metrics_of_a_rank_are_shown_by_themselves(
     assert "cpu" not in text
     refused = detcloud("t", "metrics", "1", "--rank", "3", "--points", "9")
     assert refused.code == 1
-    assert "leave it out with --rank" in refused.err
+    assert "cannot be used with --rank" in refused.err
 
 
 def test_an_experiments_curves_are_compared(ended_cluster: FakeCluster, detcloud: Detcloud) -> None:
@@ -226,7 +229,7 @@ def test_a_checkpoint_that_is_not_the_trials_is_refused(
 ) -> None:
     ended_cluster.add_checkpoint("aa", {"f": b"1"})
     for words, message in (
-        (["2", "--uuid", "aa"], "error: checkpoint aa is one of trial 1\n"),
+        (["2", "--uuid", "aa"], "error: checkpoint aa belongs to trial 1\n"),
         (["2", "--latest"], "error: trial 2 has no checkpoint\n"),
     ):
         assert detcloud("trial", "download", *words) == (1, "", message)
@@ -238,7 +241,9 @@ def test_checkpoints_are_deleted_after_a_question(
 ) -> None:
     for uuid in ("aa-1", "bb-1"):
         ended_cluster.add_checkpoint(uuid, {"f": b"1"})
-    assert detcloud("c", "rm", "aa").err.startswith("error: Delete 1 checkpoint, 1 B: without")
+    assert detcloud("c", "rm", "aa").err.startswith(
+        "error: Delete 1 checkpoint, 1 B: confirm with --yes"
+    )
     done = detcloud("checkpoint", "delete", "aa,bb", "--yes")
     assert done.out == "checkpoint aa-1 is DELETING\ncheckpoint bb-1 is DELETING\n"
     assert detcloud("c", "rm", "aa", "--glob", "*.pt").code == 2

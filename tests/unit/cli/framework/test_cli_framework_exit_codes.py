@@ -64,8 +64,12 @@ def test_help_lists_them(detcloud: Detcloud) -> None:
         (["user", "login"], "user login", "`detcloud token login`"),
         (["token", "edit", "1"], "token edit", "revoke this one"),
         (["resources", "list"], "resources", "`detcloud job list`"),
-        (["rp", "bindings", "add"], "resource-pool bindings", "every pool is there for everybody"),
-        (["shell", "start"], "shell", "`entrypoint` may be any command"),
+        (
+            ["rp", "bindings", "add"],
+            "resource-pool bindings",
+            "all workspaces share all pools",
+        ),
+        (["shell", "start"], "shell", "`entrypoint` can be any command"),
     ],
 )
 def test_commands_of_the_original_say_what_to_use(
@@ -74,7 +78,7 @@ def test_commands_of_the_original_say_what_to_use(
     code, out, err = detcloud(*words)
     assert (code, out) == (2, "")
     first, second = err.splitlines()
-    assert first == f"error: `detcloud {typed}` is no command here"
+    assert first == f"error: `detcloud {typed}` is not a known command"
     assert second.startswith("hint: ")
     assert instead in second
 
@@ -82,14 +86,30 @@ def test_commands_of_the_original_say_what_to_use(
 @pytest.mark.parametrize(
     ("words", "error", "hint"),
     [
-        (["-m", "http://x", "e", "list"], "-m is no option here", "`--url URL` or DETCLOUD_URL"),
-        (["--master=http://x", "list"], "--master is no option here", "`--url URL`"),
-        (["-u", "ada", "list"], "-u is no option here", "DETCLOUD_TOKEN says who you are"),
-        (["list-trials", "1"], "is no command", "did you mean `detcloud experiment list-trials`?"),
-        (["lc", "1"], "is no command", "did you mean `detcloud experiment lc`?"),
+        (
+            ["-m", "http://x", "e", "list"],
+            "-m is not a known option",
+            "`--url URL` or DETCLOUD_URL",
+        ),
+        (["--master=http://x", "list"], "--master is not a known option", "`--url URL`"),
+        (["-u", "ada", "list"], "-u is not a known option", "DETCLOUD_TOKEN says who you are"),
+        (
+            ["list-trials", "1"],
+            "is not a known command",
+            "did you mean `detcloud experiment list-trials`?",
+        ),
+        (["lc", "1"], "is not a known command", "did you mean `detcloud experiment lc`?"),
         (["create", "a", "b", "--test"], "arguments: --test", "did you mean --test-mode?"),
-        (["create", "a", "b", "--config", "x"], "'x' is no KEY=VALUE", "`detcloud create --help`"),
-        (["config", "check", "a", "--config", "=1"], "'=1' is no KEY", "`detcloud config check"),
+        (
+            ["create", "a", "b", "--config", "x"],
+            "'x' is not of the form KEY=VALUE",
+            "`detcloud create --help`",
+        ),
+        (
+            ["config", "check", "a", "--config", "=1"],
+            "'=1' is not of the form KEY",
+            "`detcloud config check",
+        ),
     ],
 )
 def test_words_of_the_original_lead_to_ours(

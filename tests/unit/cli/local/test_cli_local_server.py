@@ -130,7 +130,7 @@ def test_a_second_up_is_kind(home: Home, detcloud: Detcloud) -> None:
     pid = server_pid(home)
     again = detcloud("up")
     assert again.code == 0
-    assert "runs already at http://127.0.0.1:" in again.out
+    assert "is already running at http://127.0.0.1:" in again.out
     assert f"(pid {pid})" in again.out
     assert server_pid(home) == pid
 
@@ -276,7 +276,7 @@ def test_purge_needs_a_yes_and_leaves_the_credentials(home: Home, detcloud: Detc
     (home.folder / "objects" / "x").touch()
     refused = detcloud("down", "--purge")
     assert refused.code == 1
-    assert "without a terminal it needs --yes" in refused.err
+    assert "confirm with --yes, since there is no terminal" in refused.err
     assert server_pid(home) is not None
     assert detcloud("down", "--purge", "--yes").code == 0
     assert sorted(path.name for path in home.folder.iterdir()) == ["credentials.json", "lock"]
@@ -291,7 +291,7 @@ def test_purge_spares_a_folder_that_is_no_data_folder(
     monkeypatch.setenv("DETCLOUD_HOME", str(folder))
     code, _, err = detcloud("down", "--purge", "--yes")
     assert code == 1
-    assert "does not look like a data folder" in err
+    assert "is not a data folder of detcloud" in err
     assert (folder / "chapter").exists()
 
 

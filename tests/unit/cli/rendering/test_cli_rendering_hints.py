@@ -20,8 +20,8 @@ def hint(method: dict[str, Any] | None, capsys: pytest.CaptureFixture[str], **mo
 
 def test_one_that_nobody_started_is_told_how(capsys: pytest.CaptureFixture[str]) -> None:
     assert hint({"heard_ms": None, "events_waiting": 1}, capsys) == (
-        "hint: experiment 3 waits for its search method, which nobody has started; "
-        "detcloud.searcher.LocalSearchRunner(method, folder).attach(3) does\n"
+        "hint: experiment 3 waits for its search method, which is not running; start it with "
+        "detcloud.searcher.LocalSearchRunner(method, folder).attach(3)\n"
     )
 
 
@@ -37,7 +37,7 @@ def test_one_that_was_there_is_told_since_when(
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: float(NOW_SECONDS + seconds))
     assert hint({"heard_ms": NOW_SECONDS * 1000, "events_waiting": 2}, capsys) == (
-        f"hint: experiment 3 {what} last heard of at {NOW_TEXT}; 2 events unanswered\n"
+        f"hint: experiment 3 {what} last seen at {NOW_TEXT}; 2 events unanswered\n"
     )
 
 

@@ -78,11 +78,11 @@ function Training({ preview }: { preview: Found["preview"] }) {
         all{batches !== null && unit !== "batches" && ` (${numberText(batches)} batches)`}.
       </p>
       {preview.is_example && (
-        <p class="quiet">This is an example, in which trial i validates at i: results decide who trains on.</p>
+        <p class="quiet">This is an example in which trial i has the metric i: in a real search the results decide which trials continue.</p>
       )}
       {isExpected && (
         <p class="quiet">
-          Expected is where trials end if as many go on as the search's divisor says:{" "}
+          Expected counts assume that one in `divisor` trials continues:{" "}
           {numberText(rows.reduce((sum, { expected, length }) => sum + (expected ?? 0) * length, 0))} {unit} in all.
         </p>
       )}

@@ -92,7 +92,7 @@ function Facts({ trial }: { trial: TrialWhole }) {
           <dt>Damaged</dt>
           <dd>
             <Moment ms={damage.time_ms} /> checkpoint <code title={damage.uuid}>{damage.uuid.slice(0, 8)}</code> at step {damage.steps_completed}: {damage.cause};{" "}
-            {damage.instead ? <>gone on from <code title={damage.instead}>{damage.instead.slice(0, 8)}</code> at step {damage.instead_steps}</> : "this trial had no other"}
+            {damage.instead ? <>resumed from <code title={damage.instead}>{damage.instead.slice(0, 8)}</code> at step {damage.instead_steps}</> : "this trial had no other checkpoint"}
           </dd>
         </div>
       ))}
