@@ -259,7 +259,7 @@ def _mail(
         sender = f"bench#{number}"
         key = mailbox.mail_key(ADDRESS, clock, sender)
         encoded = [encode_message_for(ADDRESS, message)]
-        due_ms = now_ms + mailbox.BACKSTOP_MS
+        due_ms = now_ms + mailbox.RECOVERY_DELAY_MS
         puts.append(mailbox.mail_write(key, sender, mailbox.FIRST, clock, encoded, due_ms))
     for first in range(0, len(puts), COMMITTED_MAX):
         engine.table.commit(puts[first : first + COMMITTED_MAX])

@@ -4,8 +4,8 @@
     preview  what a deployment would change, resource by resource
     check    whether the stack can run in the account
     policy   what whoever deploys may have to do
-    trust    the commands that make the stack's sides in other clouds, or with --remove remove them
-    drain    the end of what the cluster made by itself, such as instances
+    trust    the commands that make the stack's remote accounts in other clouds, or with --remove
+    remove them drain    the end of what the cluster made by itself, such as instances
     rollback the functions of the deployment before, or with --forward of the newest
     prune    the end of functions' versions that no rollback needs
     destroy  that, and then the stack
@@ -29,7 +29,7 @@ from pulumi import automation
 
 from infra import engine
 from infra.clouds import DEFAULT_CLOUD, PROGRAMS, load_program
-from infra.dropped_sides import OTHER_CLOUDS, look_at_dropped_sides
+from infra.dropped_accounts import OTHER_CLOUDS, look_at_dropped_accounts
 from infra.engine import DeployFailed
 from infra.findings import error_lines, warning_lines
 from infra.stack_program import (
@@ -78,7 +78,7 @@ def _deploy(program: StackProgram, options: argparse.Namespace) -> Answer:
     engine.require_engine()
     config = _checked_config(program, options)
     stack = engine.open_stack(program, options.team)
-    _look_at_dropped_sides(program, options, config, stack)
+    _look_at_dropped_accounts(program, options, config, stack)
     engine.configure(stack, config)
     if options.preview:
         return {"changes": engine.count_changes(stack, _print_progress)}
@@ -97,23 +97,27 @@ def _preview(program: StackProgram, options: argparse.Namespace) -> Answer:
     engine.require_engine()
     config = _checked_config(program, options)
     stack = engine.open_stack(program, options.team, is_new=False)
-    _look_at_dropped_sides(program, options, config, stack)
+    _look_at_dropped_accounts(program, options, config, stack)
     engine.configure(stack, config)
     return {"changes": engine.find_changes(program, stack, _print_progress)}
 
 
-def _look_at_dropped_sides(
+def _look_at_dropped_accounts(
     program: StackProgram,
     options: argparse.Namespace,
     config: Mapping[str, str],
     stack: automation.Stack,
 ) -> None:
-    """Refuse to take a side away whose instances nobody would end any more. Raises DeployFailed."""
+    """Refuse to take a remote account away whose instances nobody would end any more. Raises
+    DeployFailed.
+    """
     before = engine.read_output(stack, SIDES)
     if not before or before == config.get(OTHER_CLOUDS):
         return
     try:
-        for line in look_at_dropped_sides(program, options.team, config, before, options.settings):
+        for line in look_at_dropped_accounts(
+            program, options.team, config, before, options.settings
+        ):
             _print_progress(f"warning: {line}")
     except DrainFailed as error:
         if not options.no_check:
@@ -194,8 +198,8 @@ def _destroy(program: StackProgram, options: argparse.Namespace) -> Answer:
     engine.remove_stack(stack, options.team, _print_progress)
     config = _given_config(program, options)
     left = program.find_leftovers(options.team, config)
-    elsewhere = program.find_side_leftovers(options.team, config)
-    return {**answer, "leftovers": left, "side_leftovers": elsewhere}
+    elsewhere = program.find_remote_leftovers(options.team, config)
+    return {**answer, "leftovers": left, "remote_leftovers": elsewhere}
 
 
 def _export(program: StackProgram, options: argparse.Namespace) -> Answer:

@@ -40,9 +40,9 @@ class DrainReport:
 
 
 @dataclass(frozen=True)
-class DroppedSide:
-    """A side that the settings no longer have: its place, what is there still, of which `instances`
-    are those of the cluster, and the script that removes it.
+class DroppedAccount:
+    """A remote account that the settings no longer have: its place, what is there still, of which
+    `instances` are those of the cluster, and the script that removes it.
     """
 
     cloud: str
@@ -120,10 +120,12 @@ class StackProgram:
         run_export: the program as it is exported to Terraform, where it is not `run`.
         finish: does what no resource does once the stack is deployed, and lets begin again what
             `drain` stopped; raises DrainFailed, SettingsInvalid.
-        trust_commands: returns the scripts that make the stack's sides in other clouds, or with
+        trust_commands: returns the scripts that make the stack's remote accounts in other clouds,
+        or with
             True those that remove them, "" where it has none; raises SettingsInvalid.
-        find_side_leftovers: returns what there is in other clouds of a team's cluster.
-        find_dropped_sides: returns the sides that a former value of `otherClouds` had and the
+        find_remote_leftovers: returns what there is in other clouds of a team's cluster.
+        find_dropped_accounts: returns the remote accounts that a former value of `otherClouds` had
+        and the
             configuration has no more; raises DrainFailed, SettingsInvalid.
         complete_config: adds to a configuration that is right what the cloud has to be asked for,
             and returns lines for the one who deploys. It is not asked where it may not be.
@@ -142,8 +144,8 @@ class StackProgram:
     terraform: TerraformProvider
     run_export: Callable[[], None] | None = None
     trust_commands: Callable[[str, Mapping[str, object], bool], str] = lambda team, config, end: ""
-    find_side_leftovers: Callable[[str, Mapping[str, object]], list[str]] = lambda team, config: []
-    find_dropped_sides: Callable[[str, Mapping[str, object], str], list[DroppedSide]] = (
+    find_remote_leftovers: Callable[[str, Mapping[str, object]], list[str]] = lambda team, config: []
+    find_dropped_accounts: Callable[[str, Mapping[str, object], str], list[DroppedAccount]] = (
         lambda team, config, before: []
     )
     finish: Callable[[str, Mapping[str, object], Progress], None] = lambda team, config, say: None

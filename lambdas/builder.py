@@ -18,24 +18,24 @@ if TYPE_CHECKING:
 
     from control_plane.access.tokens import StaticTokens
     from control_plane.agents.service import AgentService
+    from control_plane.checkpoint_gc.collector import Collector
+    from control_plane.checkpoint_gc.pace import DeletionPace
+    from control_plane.checkpoint_gc.stores import Stores
     from control_plane.checkpoint_stores.endpoints import EndpointRule
-    from control_plane.collection.collector import Collector
-    from control_plane.collection.pace import DeletionPace
-    from control_plane.collection.stores import Stores
     from control_plane.services import Services
     from control_plane.suggestions.suggester import Suggester
+    from provisioner.orphan_cleanup import OrphanCleaner
     from provisioner.reconcile import Reconciler
-    from provisioner.sweep import OrphanSweeper
 
 
 @dataclass(frozen=True)
 class Provisioner:
-    """The two passes that launch and end instances: `reconciler` those of pools, `sweeper`
+    """The two passes that launch and end instances: `reconciler` those of pools, `orphan_cleaner`
     orphans.
     """
 
     reconciler: Reconciler
-    sweeper: OrphanSweeper
+    orphan_cleaner: OrphanCleaner
 
 
 class Cluster:
@@ -52,7 +52,7 @@ class Cluster:
     @cached_property
     def stores(self) -> Stores:
         """The stores of objects and checkpoints."""
-        from control_plane.collection.stores import Stores
+        from control_plane.checkpoint_gc.stores import Stores
 
         adapters = self.adapters
         return Stores(
@@ -78,14 +78,14 @@ class Cluster:
     @cached_property
     def collector(self) -> Collector:
         """The collector, which removes checkpoints."""
-        from control_plane.collection.collector import Collector
+        from control_plane.checkpoint_gc.collector import Collector
 
         return Collector(self.stores, self.adapters.timing.monotonic_seconds, self.deletion_pace)
 
     @cached_property
     def deletion_pace(self) -> DeletionPace:
         """The pace of the collector, by the limit of the cluster's configuration in force."""
-        from control_plane.collection.pace import DeletionPace
+        from control_plane.checkpoint_gc.pace import DeletionPace
         from control_plane.queries.cluster_configuration import deletion_limit
 
         adapters = self.adapters
@@ -123,15 +123,15 @@ class Cluster:
     def provisioner(self) -> Provisioner:
         """The provisioner, which launches and ends instances."""
         from provisioner.engine_pools import EnginePools
+        from provisioner.orphan_cleanup import OrphanCleaner
         from provisioner.reconcile import Reconciler
-        from provisioner.sweep import OrphanSweeper
 
         adapters, table, clock = self.adapters, self.engine.table, self.engine.clock
         cluster_id, provider = adapters.cluster_id, adapters.cloud_provider
         pools, notices = EnginePools(self.engine), adapters.instance_notices
         return Provisioner(
             Reconciler(table, pools, provider, cluster_id, clock, adapters.random, notices),
-            OrphanSweeper(table, provider, cluster_id, clock),
+            OrphanCleaner(table, provider, cluster_id, clock),
         )
 
     @cached_property

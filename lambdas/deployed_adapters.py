@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from lambdas.adapters import Adapters
-from lambdas.other_clouds import OTHER_SIDE_REMEDY, VARIABLE, HostParts, OtherClouds
+from lambdas.other_clouds import REMOTE_ACCOUNT_REMEDY, VARIABLE, HostParts, OtherClouds
 
 if TYPE_CHECKING:
     from control_plane.agents.identity import IdentityVerifier
@@ -24,7 +24,7 @@ class DeployedAdapters(Adapters):
     """
 
     own_type: str
-    provider_remedy = OTHER_SIDE_REMEDY
+    provider_remedy = REMOTE_ACCOUNT_REMEDY
     checks_endpoints = True
     has_suggest_function = True
 

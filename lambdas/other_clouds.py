@@ -1,8 +1,8 @@
 """The other clouds that pools of a cluster are in, besides the one that its functions run in.
 
-Such a cloud is there only where the stack was given its side: what was made there for the cluster.
-Its entry is the module `other_pools` in the folder of its name, which is imported when a pool of
-its type is first looked at.
+Such a cloud is there only where the stack was given its remote account: what was made there for the
+cluster. Its entry is the module `other_pools` in the folder of its name, which is imported when a
+pool of its type is first looked at.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
     from provisioner.clouds.provider import CloudProvider
     from provisioner.model import ProvisionerSettings
 
-# By the name of each other cloud its side, as JSON: of what fields it is, is the cloud's.
+# By the name of each other cloud its remote account, as JSON: of what fields it is, is the cloud's.
 VARIABLE: Final = "DETCLOUD_OTHER_CLOUDS"
-# What to do where the cluster has no such side.
-OTHER_SIDE_REMEDY: Final = (
-    "pools of another cloud need its side in the settings of the stack: docs/resource-pools.md, "
+# What to do where the cluster has no such remote account.
+REMOTE_ACCOUNT_REMEDY: Final = (
+    "pools of another cloud need its remote account in the settings of the stack: "
+    "docs/resource-pools.md, "
     "Pools in another cloud"
 )
 
@@ -60,26 +61,28 @@ class OtherCloud(Protocol):
 
 
 class OtherClouds:
-    """The other clouds, by their sides in `text`, the value of VARIABLE. `parts` are asked for when
-    the first of them is opened.
+    """The other clouds, by their remote accounts in `text`, the value of VARIABLE. `parts` are
+    asked for when the first of them is opened.
     """
 
     def __init__(self, text: str, parts: Callable[[], HostParts]) -> None:
-        self._sides: Mapping[str, Mapping[str, Any]] = json.loads(text or "{}")
+        self._remotes: Mapping[str, Mapping[str, Any]] = json.loads(text or "{}")
         self._parts = parts
         self._opened: dict[str, OtherCloud] = {}
 
     @property
     def types(self) -> frozenset[str]:
         """The types of provider of their pools."""
-        return frozenset(self._sides) & frozenset(CLOUDS)
+        return frozenset(self._remotes) & frozenset(CLOUDS)
 
     def find_cloud(self, provider_type: str) -> OtherCloud | None:
-        """Return the cloud of a type of provider; None where the cluster has no such side."""
+        """Return the cloud of a type of provider; None where the cluster has no such remote
+        account.
+        """
         if provider_type not in self.types:
             return None
         if provider_type not in self._opened:
             module: Any = import_module(f"lambdas.{provider_type}.other_pools")
-            side = self._sides[provider_type]
-            self._opened[provider_type] = module.open_pools(self._parts(), side)
+            remote = self._remotes[provider_type]
+            self._opened[provider_type] = module.open_pools(self._parts(), remote)
         return self._opened[provider_type]

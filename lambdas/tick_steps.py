@@ -9,7 +9,7 @@ from control_plane.actors.suggestion_rows import SUGGESTIONS
 from lambdas.builder import Cluster
 from lambdas.clock import RESERVE_MS
 from lambdas.deployed_configuration import apply_deployed_configuration
-from lambdas.upkeep import Upkeep
+from lambdas.maintenance import Maintenance
 
 log = logging.getLogger(__name__)
 
@@ -48,26 +48,26 @@ class TickSteps:
     def minute_steps(self, count: Callable[..., None]) -> list[Step]:
         """Return the steps of each minute; `count` adds to metrics by their names."""
         cluster = self._cluster
-        upkeep = Upkeep(cluster.engine, cluster.adapters.is_api_down)
+        maintenance = Maintenance(cluster.engine, cluster.adapters.is_api_down)
 
         def redrive_mail() -> None:
             minute = cluster.adapters.clock() // MINUTE_MS
-            driven = upkeep.redrive_mail(with_expired=minute % MINUTES_PER_EXPIRY == 0)
+            driven = maintenance.redrive_mail(with_expired=minute % MINUTES_PER_EXPIRY == 0)
             count(RowsRedriven=driven.redriven, DeadLetters=driven.dead)
 
         def sweep() -> None:
-            count(InstancesSwept=len(cluster.provisioner.sweeper.terminate_orphans()))
+            count(InstancesSwept=len(cluster.provisioner.orphan_cleaner.terminate_orphans()))
 
         return [
             Step("configuration", lambda: apply_deployed_configuration(cluster)),
             # Before the mail, of which there may be more than a tick has time for.
-            Step("leases", upkeep.mark_lost_agents),
+            Step("leases", maintenance.mark_lost_agents),
             Step("late mail", redrive_mail),
-            Step("budgets", upkeep.check_budgets),
+            Step("budgets", maintenance.check_budgets),
             self.suggesting,
             Step("collection", self._start_collect_function),
-            Step("audit", upkeep.audit_pools, MINUTES_PER_AUDIT),
-            Step("forgetting", upkeep.forget_lost_agents, MINUTES_PER_FORGETTING),
+            Step("audit", maintenance.audit_pools, MINUTES_PER_AUDIT),
+            Step("forgetting", maintenance.forget_lost_agents, MINUTES_PER_FORGETTING),
             # A cloud that is silent may take all the time that is left.
             self.provisioning,
             Step("sweep", sweep),
@@ -108,7 +108,7 @@ class TickSteps:
 
     def _start_collect_function(self) -> None:
         """Start the function that removes checkpoints, if there is anything for it to do."""
-        from control_plane.collection.collector import pending_requests
+        from control_plane.checkpoint_gc.collector import pending_requests
 
         if pending_requests(self._cluster.engine.table):
             self._cluster.adapters.invoke_function("checkpoint_gc")

@@ -18,7 +18,7 @@ from control_plane.actors.pool.job_queue import Group, JobQueue
 from control_plane.actors.pool.state import PoolState, agents_of, job_queue_of, settings_of
 from control_plane.actors.step import ObservedRow, StepContext
 from control_plane.agents.draining import drain_agent
-from control_plane.agents.leases import BRAKE_SORT, holds_for_outage, mark_ended_agent
+from control_plane.agents.leases import LOSS_DETECTION_SORT, holds_for_outage, mark_ended_agent
 from control_plane.engine.engine import Engine
 from control_plane.fleet.rows import read_rows
 from control_plane.scheduling.reservations import OverdueSize, overdue_sizes
@@ -48,7 +48,7 @@ class EnginePools:
     def pool_snapshot(self, pool: str) -> PoolSnapshot:
         """Return a pool's current state. Raises SettingsInvalid for an unusable provider."""
         rows = {row.key.sort: row for row in read_rows(self._engine.table, leases_partition(pool))}
-        brake = rows.pop(BRAKE_SORT, None)
+        loss_detection = rows.pop(LOSS_DETECTION_SORT, None)
         context = self._pool_context(pool)
         settings = settings_of(context)
         agents = {name: _connected_agent(agent) for name, agent in agents_of(context).items()}
@@ -63,7 +63,7 @@ class EnginePools:
             ),
             agents=agents,
             leases={name: row.revision for name, row in rows.items()},
-            api_down=holds_for_outage(brake),
+            api_down=holds_for_outage(loss_detection),
         )
 
     def drain_agent(self, agent: str, ends_ms: int | None = None) -> None:

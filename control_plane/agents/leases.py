@@ -2,16 +2,16 @@
 was down.
 
 After a gap between the passes over the leases, a jump of the clock, or when more than a third of a
-pool's leases lapse together, no agent is marked as lost for one lease length (the "brake"): an
-outage of the server never kills healthy work. Leases that lapse together in the pause for a gap
-get a pause of their own. While the API answers nobody, no lease is judged; once it answers again,
-each agent has a full lease to come back. An agent that was silent for OUTAGE_MS_MAX is lost even
-so, once two passes in a row have found the API down. Nothing is asked and nothing more is written
-while agents are heard: their leases tell it.
+pool's leases lapse together, no agent is marked as lost for one lease length (loss detection is
+paused): an outage of the server never kills healthy work. Leases that lapse together in the pause
+for a gap get a pause of their own. While the API answers nobody, no lease is judged; once it
+answers again, each agent has a full lease to come back. An agent that was silent for OUTAGE_MS_MAX
+is lost even so, once two passes in a row have found the API down. Nothing is asked and nothing more
+is written while agents are heard: their leases tell it.
 
 An agent is marked in one commit with the message to its pool, on the condition that its lease and
-the brake are as they were read. Calls of a session that was marked are refused until the agent
-enrols again.
+the loss detection's row are as they were read. Calls of a session that was marked are refused until
+the agent enrols again.
 
 An instance never comes back under its name. So that the table does not grow with the number of past
 instances, agents that were lost a day ago are forgotten.
@@ -50,7 +50,7 @@ RENEW_AFTER_MS = LEASE_MS // 3
 PASS_INTERVAL_MS = 60_000
 # A longer interval between two passes, in multiples of the usual one, is a gap.
 GAP_PASSES_MAX = 2.5
-BRAKE_SORT = "~brake"
+LOSS_DETECTION_SORT = "~brake"
 OUTAGE_MS_MAX = OUTAGE_SECONDS_MAX * 1000
 FORGOTTEN_AFTER_MS = 24 * 3_600_000
 # Agents of a pool forgotten in one pass, for which a function has a minute.
@@ -67,7 +67,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class Brake:
+class LossDetection:
     """The time of the last pass over a pool's leases, 0 if none is owed: there was no live agent;
     and until when no agent is marked as lost. `for_lapses`: since leases lapsed together. `outage`:
     the API was down at that pass, or is back since and agents have a lease for their return.
@@ -80,7 +80,7 @@ class Brake:
 
 
 _LEASE = lazy_adapter(Lease)
-_BRAKE = lazy_adapter(Brake)
+_LOSS_DETECTION = lazy_adapter(LossDetection)
 
 
 IsApiDown = Callable[[bool], bool]
@@ -96,9 +96,9 @@ def never_down(is_silent: bool) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Marking:
-    """The agents that a pass marks as lost, and the brake after it."""
+    """The agents that a pass marks as lost, and the state of loss detection after it."""
 
-    brake: Brake
+    loss_detection: LossDetection
     lost: tuple[str, ...] = field(default=())
 
 
@@ -124,7 +124,7 @@ def renew_lease(table: StateTable, key: Key, row: Row | None, epoch: int, now_ms
 
 def decide_marking(
     leases: dict[str, Lease],
-    brake: Brake,
+    loss_detection: LossDetection,
     now_ms: int,
     pass_ms: int = PASS_INTERVAL_MS,
     is_api_down: IsApiDown = never_down,
@@ -136,40 +136,43 @@ def decide_marking(
     lapsed = sorted(
         agent for agent, lease in live.items() if abs(now_ms - lease.renewed_ms) > LEASE_MS
     )
-    away = brake.passed_ms > 0 and abs(now_ms - brake.passed_ms) > GAP_PASSES_MAX * pass_ms
-    paused = Brake(now_ms, now_ms + LEASE_MS)
+    away = (
+        loss_detection.passed_ms > 0
+        and abs(now_ms - loss_detection.passed_ms) > GAP_PASSES_MAX * pass_ms
+    )
+    paused = LossDetection(now_ms, now_ms + LEASE_MS)
     if away:
-        return Marking(replace(paused, outage="over" if brake.outage else ""))
-    is_paused = now_ms < brake.paused_until_ms
-    if is_paused and not brake.outage:
-        return Marking(replace(brake, passed_ms=now_ms))
+        return Marking(replace(paused, outage="over" if loss_detection.outage else ""))
+    is_paused = now_ms < loss_detection.paused_until_ms
+    if is_paused and not loss_detection.outage:
+        return Marking(replace(loss_detection, passed_ms=now_ms))
     if lapsed and is_api_down(len(lapsed) == len(live)):
         # Nobody can tell whether agents live that were silent for so long. Where the pass before
         # did not find the API down, a clock that has jumped may make it seem so.
-        was_down = brake.outage == "down"
+        was_down = loss_detection.outage == "down"
         gone = [
             it for it in lapsed if was_down and abs(now_ms - live[it].renewed_ms) > OUTAGE_MS_MAX
         ]
         return Marking(replace(paused, for_lapses=True, outage="down"), tuple(gone))
-    if lapsed and brake.outage == "down":
+    if lapsed and loss_detection.outage == "down":
         return Marking(replace(paused, for_lapses=True, outage="over"))
     if is_paused:
-        return Marking(replace(brake, passed_ms=now_ms))
+        return Marking(replace(loss_detection, passed_ms=now_ms))
     together = 3 * len(lapsed) > len(live)
-    if together and not brake.for_lapses:
+    if together and not loss_detection.for_lapses:
         return Marking(replace(paused, for_lapses=True))
-    return Marking(Brake(now_ms), tuple(lapsed))
+    return Marking(LossDetection(now_ms), tuple(lapsed))
 
 
 def holds_for_outage(row: Row | None) -> bool:
-    """Return whether a pool's brake, as stored, holds for an outage of the API."""
-    return row is not None and _BRAKE().validate_json(row.body).outage != ""
+    """Return whether a pool's loss detection, as stored, is paused for an outage of the API."""
+    return row is not None and _LOSS_DETECTION().validate_json(row.body).outage != ""
 
 
 def read_leases(table: StateTable, pool: str) -> dict[str, Lease]:
     """Read the lease of each agent that ever enrolled in the pool and is not forgotten."""
     rows = _read_partition(table, leases_partition(pool))
-    rows.pop(BRAKE_SORT, None)
+    rows.pop(LOSS_DETECTION_SORT, None)
     return _decode_leases(rows)
 
 
@@ -182,41 +185,50 @@ def mark_lost_agents(
     is_api_down: IsApiDown = never_down,
 ) -> Marking:
     """Make one pass over a pool's leases, of which one comes each `pass_ms`; returns the agents
-    that were marked as lost, and the brake.
+    that were marked as lost, and the state of loss detection.
     """
     partition = leases_partition(pool)
     rows = _read_partition(table, partition)
-    brake_row = rows.pop(BRAKE_SORT, None)
-    brake = _BRAKE().validate_json(brake_row.body) if brake_row else Brake()
+    loss_detection_row = rows.pop(LOSS_DETECTION_SORT, None)
+    loss_detection = (
+        _LOSS_DETECTION().validate_json(loss_detection_row.body)
+        if loss_detection_row
+        else LossDetection()
+    )
     leases = _decode_leases(rows)
     if all(lease.lost for lease in leases.values()):
         # A pool that is scaled to zero costs no writes but the first.
-        if brake != Brake():
-            _write_brake(table, partition, brake_row, Brake())
-        return Marking(Brake())
-    marking = decide_marking(leases, brake, now_ms, pass_ms, is_api_down)
+        if loss_detection != LossDetection():
+            _write_loss_detection(table, partition, loss_detection_row, LossDetection())
+        return Marking(LossDetection())
+    marking = decide_marking(leases, loss_detection, now_ms, pass_ms, is_api_down)
     # Another pass may have found meanwhile that the API is down.
-    seen = Check(Key(partition, BRAKE_SORT), brake_row.revision if brake_row else Expect.ABSENT)
+    seen = Check(
+        Key(partition, LOSS_DETECTION_SORT),
+        loss_detection_row.revision if loss_detection_row else Expect.ABSENT,
+    )
     lost = tuple(
         agent
         for agent in marking.lost
-        if _mark_agent_lost(table, pool, rows[agent], leases[agent], now_ms, brake=seen)
+        if _mark_agent_lost(table, pool, rows[agent], leases[agent], now_ms, loss_detection=seen)
     )
     # Each pass writes its time, so that the next one sees a gap.
-    _write_brake(table, partition, brake_row, marking.brake)
+    _write_loss_detection(table, partition, loss_detection_row, marking.loss_detection)
     if lost:
         follow((addresses.pool(pool),))
     return replace(marking, lost=lost)
 
 
-def _write_brake(table: StateTable, partition: str, row: Row | None, brake: Brake) -> None:
-    """Write a pool's brake over the `row` that was read. On a conflict another pass has written
-    its own, which is as good.
+def _write_loss_detection(
+    table: StateTable, partition: str, row: Row | None, loss_detection: LossDetection
+) -> None:
+    """Write the state of a pool's loss detection over the `row` that was read. On a conflict
+    another pass has written its own, which is as good.
     """
     revision = row.revision if row else 0
-    body, expect = _BRAKE().dump_json(brake), revision or Expect.ABSENT
+    body, expect = _LOSS_DETECTION().dump_json(loss_detection), revision or Expect.ABSENT
     with suppress(Conflict):
-        table.commit((Put(Key(partition, BRAKE_SORT), revision + 1, body, expect),))
+        table.commit((Put(Key(partition, LOSS_DETECTION_SORT), revision + 1, body, expect),))
 
 
 def forget_lost_agents(engine: Engine, pool: str) -> tuple[str, ...]:
@@ -227,7 +239,7 @@ def forget_lost_agents(engine: Engine, pool: str) -> tuple[str, ...]:
     table = engine.table
     before_ms = engine.clock() - FORGOTTEN_AFTER_MS
     rows = _read_partition(table, leases_partition(pool))
-    rows.pop(BRAKE_SORT, None)
+    rows.pop(LOSS_DETECTION_SORT, None)
     expired = {
         agent: lease.epoch
         for agent, lease in _decode_leases(rows).items()
@@ -270,7 +282,7 @@ def mark_all_agents(
 ) -> tuple[str, ...]:
     """Mark every agent of a pool as lost, for a reason; returns those that were not yet."""
     rows = _read_partition(table, leases_partition(pool))
-    rows.pop(BRAKE_SORT, None)
+    rows.pop(LOSS_DETECTION_SORT, None)
     marked = tuple(
         agent
         for agent, lease in sorted(_decode_leases(rows).items())
@@ -288,7 +300,7 @@ def _mark_agent_lost(
     lease: Lease,
     now_ms: int,
     reason: str = "",
-    brake: Check | None = None,
+    loss_detection: Check | None = None,
 ) -> bool:
     agent = row.key.sort
     silence = f"it has not been heard of for {(now_ms - lease.renewed_ms) // 1000} s"
@@ -302,12 +314,12 @@ def _mark_agent_lost(
         mailbox.FIRST,
         clock,
         [encode_message_for(to, message)],
-        now_ms + mailbox.BACKSTOP_MS,
+        now_ms + mailbox.RECOVERY_DELAY_MS,
     )
     body = _LEASE().dump_json(replace(lease, lost=True))
     try:
         put = Put(row.key, row.revision + 1, body, row.revision)
-        table.commit((put, mail, *([brake] if brake is not None else [])))
+        table.commit((put, mail, *([loss_detection] if loss_detection is not None else [])))
     except Conflict:
         return False
     return True

@@ -40,7 +40,7 @@ from control_plane.agents.sessions import (
     read_metadata_of,
     session_write,
 )
-from control_plane.collection.survey import fallback_uuids
+from control_plane.checkpoint_gc.checkpoint_inventory import fallback_uuids
 from control_plane.engine.engine import Engine
 from control_plane.fleet.records import instances_partition
 from control_plane.state.table import (

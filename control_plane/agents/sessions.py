@@ -203,7 +203,7 @@ def _mail_messages(
         to = addresses.trial(int(allocation.partition(".")[0]))
         key = mailbox.mail_key(to, clock, sender)
         previous = sent.get(allocation, mailbox.FIRST)
-        due_ms = now_ms + mailbox.BACKSTOP_MS
+        due_ms = now_ms + mailbox.RECOVERY_DELAY_MS
         writes.append(mailbox.mail_write(key, sender, previous, clock, messages, due_ms))
         sent[allocation] = key.sort
     return replace(session, clock=clock, sent=sent), writes

@@ -1,7 +1,7 @@
 """Due rows: overdue mail and timers are redriven, expired rows are deleted.
 
 Mail is normally folded right after the commit that sent it. Mail that was not is due in the table's
-index a few seconds later and found here (the "backstop"). Rows that only expire are in shards of
+index a few seconds later and found here (the recovery pass). Rows that only expire are in shards of
 their own, so that they never stand between a pass and its work.
 
 A row's attempts are counted before it is folded again, so that one that crashes the process is
@@ -33,11 +33,11 @@ from control_plane.engine.head import PARTS
 from control_plane.engine.journal import JOURNAL
 from control_plane.engine.mailbox import (
     ATTEMPTS_MAX,
-    BACKSTOP_MS,
     DUE_MS_MAX,
     ISOLATE_FROM_ATTEMPTS,
     MAIL,
     MAIL_END,
+    RECOVERY_DELAY_MS,
     TIMERS,
     Mail,
     attempt_delay_ms,
@@ -355,7 +355,7 @@ def _find_suspect(engine: Engine, late: Mail, now_ms: int) -> Mail:
     if not rows or rows[0].key.sort >= late.key.sort:
         return late
     first, due_ms = read_mail(rows[0]), rows[0].due_ms or 0
-    is_new = not first.attempts and now_ms < due_ms <= now_ms + BACKSTOP_MS
+    is_new = not first.attempts and now_ms < due_ms <= now_ms + RECOVERY_DELAY_MS
     return late if is_new and timer_due_ms(late.key) is not None else first
 
 

@@ -39,10 +39,10 @@ from control_plane.engine.fold_steps import (
 )
 from control_plane.engine.head import HEAD, PARTS
 from control_plane.engine.mailbox import (
-    BACKSTOP_MS,
     FIRST,
     MAIL,
     MAIL_END,
+    RECOVERY_DELAY_MS,
     Mail,
     dead_letter_write,
     mail_key,
@@ -73,7 +73,7 @@ log = logging.getLogger(__name__)
 LOAD_TRIES_MAX = 20
 COMMAND_TRIES_MAX = 60
 BUDGET_MS = 10_000
-# How long a command is followed before it is answered: what is left is the backstop's.
+# How long a command is followed before it is answered: what is left is the recovery pass's.
 COMMAND_BUDGET_MS = 3_000
 
 
@@ -126,7 +126,7 @@ class Engine:
     ) -> tuple[str, ...]:
         """Fold the actor's mail, and with `timers` its due timers, until none or no time is left.
 
-        Returns the actors that have new mail. Mail that is not folded stays for the backstop.
+        Returns the actors that have new mail. Mail that is not folded stays for the recovery pass.
         """
         receivers: dict[str, None] = {}
         skipped: set[str] = set()
@@ -229,7 +229,9 @@ class Engine:
         clock = next_clock(0, now_ms)
         encoded = [encode_message_for(address, message)]
         key = mail_key(address, clock, f"{sender}#{next(self._post_numbers)}")
-        self.table.commit((mail_write(key, sender, FIRST, clock, encoded, now_ms + BACKSTOP_MS),))
+        self.table.commit(
+            (mail_write(key, sender, FIRST, clock, encoded, now_ms + RECOVERY_DELAY_MS),)
+        )
         self.advance_until_idle((address,))
 
     def dead_letter_mail(self, mail: Mail) -> tuple[str, ...]:
@@ -342,7 +344,7 @@ class Engine:
         try:
             self.advance_until_idle((address, *receivers), budget_ms=COMMAND_BUDGET_MS)
         except TableError as error:
-            # The command is committed; the backstop finds the mail that it sent.
+            # The command is committed; the recovery pass finds the mail that it sent.
             log.warning("nobody went on after a command to %s: %s", address, error)
         return (fold.reply,)
 

@@ -261,7 +261,7 @@ def prepare_mail(
         rows[receiver] = key.sort
         constructs = messages[0][0] == actor_type_at(receiver).constructor
         previous = mailbox.FIRST if constructs else header.previous_row(receiver)
-        due_ms = now_ms + mailbox.BACKSTOP_MS
+        due_ms = now_ms + mailbox.RECOVERY_DELAY_MS
         writes.append(mailbox.mail_write(key, sender, previous, clock, messages, due_ms))
     return header.with_sent_rows(rows, clock), writes
 
@@ -302,8 +302,8 @@ def _part_writes(before: ActorSnapshot, fold: Fold, revision: int, now_ms: int) 
         if value is None:
             yield Delete(key, Expect.ANYTHING)
         elif isinstance(value, _SpillPart):
-            # Due like mail, so that the backstop finds it if no process goes on with it.
-            due_ms = now_ms + mailbox.BACKSTOP_MS
+            # Due like mail, so that the recovery pass finds it if no process goes on with it.
+            due_ms = now_ms + mailbox.RECOVERY_DELAY_MS
             yield Put(key, revision, value.body, Expect.ANYTHING, due_ms)
         else:
             body = before.actor_type.encode_part(name, value)

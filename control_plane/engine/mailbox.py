@@ -24,7 +24,7 @@ MAIL_END = "N"
 TIMERS = "T#"
 LETTERS = "D#"
 # Mail is due in the table's index so long after it was sent: see due_rows.py.
-BACKSTOP_MS = 5_000
+RECOVERY_DELAY_MS = 5_000
 # No row is due in the index later than this after it was written; a timer that is set for later is
 # found then, and waits on. What is due later still was written with a clock that was ahead.
 DUE_MS_MAX = 3_600_000
@@ -86,7 +86,7 @@ class Mail:
         # The first of the rest has had no attempt of its own, but may be the one to isolate.
         attempts = 0 if self.attempts < ISOLATE_FROM_ATTEMPTS else ISOLATE_FROM_ATTEMPTS
         body = self._header(attempts) + _encode_messages(self.rest)
-        return Put(self.key, self.revision + 1, body, self.revision, now_ms + BACKSTOP_MS)
+        return Put(self.key, self.revision + 1, body, self.revision, now_ms + RECOVERY_DELAY_MS)
 
     def _header(self, attempts: int) -> bytes:
         return _encode_header(self.sender, self.previous, self.clock, attempts)

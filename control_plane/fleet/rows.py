@@ -1,7 +1,7 @@
 """The rows of fleets: their keys, and how they are read and written.
 
 fleets            one row per pool that has instances, or may get some
-clouds            one row per location that instances were ever launched at, for the sweep
+clouds            one row per location that instances were ever launched at, for the orphan cleanup
 instances#POOL    its instances, by id; those that have ended are in `past-instances#POOL`, by
                   the time of their end
 intents#POOL      launches whose answer is not known yet

@@ -12,8 +12,8 @@ from control_plane.actors.trial.checkpoints import (
     CheckpointRecord,
     CheckpointState,
 )
-from control_plane.collection.pins import read_pins
-from control_plane.collection.survey import checkpoint_records
+from control_plane.checkpoint_gc.checkpoint_inventory import checkpoint_records
+from control_plane.checkpoint_gc.pins import read_pins
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.queries import experiment as experiments
 from control_plane.queries import trial as trials

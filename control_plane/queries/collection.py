@@ -8,9 +8,9 @@ from control_plane.actors import addresses
 from control_plane.actors.records import Retention
 from control_plane.actors.trial.checkpoints import CHECKPOINT_PARTS, CheckpointRecord
 from control_plane.actors.trial.state import TrialState
-from control_plane.collection.collection_request import survey_unwanted
-from control_plane.collection.pins import read_pins
-from control_plane.collection.ranking import CheckpointCandidate
+from control_plane.checkpoint_gc.collection_request import list_unwanted
+from control_plane.checkpoint_gc.pins import read_pins
+from control_plane.checkpoint_gc.ranking import CheckpointCandidate
 from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import experiment as experiments
 from control_plane.queries.answer import Answer
@@ -58,18 +58,18 @@ def preview_collection(
     )
     if delete_experiment:
         retention = Retention(0, 0, 0)
-    work = survey_unwanted(services.engine, state, retention, delete_experiment=delete_experiment)
-    survey, doomed = _finish(work)
-    candidates = list(survey.candidates())
-    delete_bytes = sum(one.size_bytes for one in doomed)
-    delete_files = sum(_stored_files(one.files) for one in doomed)
+    work = list_unwanted(services.engine, state, retention, delete_experiment=delete_experiment)
+    inventory, unwanted = _finish(work)
+    candidates = list(inventory.candidates())
+    delete_bytes = sum(one.size_bytes for one in unwanted)
+    delete_files = sum(_stored_files(one.files) for one in unwanted)
     return CollectionPreview(
-        delete=_describe_candidates(services, experiment_id, doomed[:SHOWN_MAX]),
-        delete_count=len(doomed),
+        delete=_describe_candidates(services, experiment_id, unwanted[:SHOWN_MAX]),
+        delete_count=len(unwanted),
         delete_files=delete_files,
         delete_bytes=delete_bytes,
         delete_seconds=_seconds_at_limit(services, delete_files),
-        keep_count=len(candidates) - len(doomed),
+        keep_count=len(candidates) - len(unwanted),
         keep_bytes=sum(one.size_bytes for one in candidates) - delete_bytes,
     )
 
@@ -126,7 +126,7 @@ def _seconds_at_limit(services: Services, files: int) -> int:
 def _describe_candidates(
     services: Services, experiment_id: int, candidates: Sequence[CheckpointCandidate]
 ) -> list[checkpoints.Checkpoint]:
-    """Describe those of an experiment's checkpoints that have not gone since the survey."""
+    """Describe those of an experiment's checkpoints that have not gone since the inventory."""
     read = services.engine.read_part
     parts = (read(addresses.trial(one.trial_id), CHECKPOINT_PARTS + one.uuid) for one in candidates)
     records = [part for part in parts if isinstance(part, CheckpointRecord)]

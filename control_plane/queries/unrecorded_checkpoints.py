@@ -1,7 +1,7 @@
 """Lists of checkpoints that lie in an experiment's store and are not recorded."""
 
-from control_plane.collection.stores import CollectionFailed, stores_of
-from control_plane.collection.unrecorded_checkpoints import UnrecordedCheckpoint, find_unrecorded
+from control_plane.checkpoint_gc.stores import CollectionFailed, stores_of
+from control_plane.checkpoint_gc.unrecorded_checkpoints import UnrecordedCheckpoint, find_unrecorded
 from control_plane.errors import Code, RequestError
 from control_plane.queries import experiment as experiments
 from control_plane.queries.answer import Answer

@@ -24,7 +24,7 @@ from control_plane.actors.records import Status
 from control_plane.agents.leases import mark_all_agents
 from control_plane.engine.due_rows import process_due_rows
 from control_plane.engine.engine import Engine
-from control_plane.engine.mailbox import BACKSTOP_MS
+from control_plane.engine.mailbox import RECOVERY_DELAY_MS
 from control_plane.fleet.rows import read_rows
 from control_plane.restoration.incarnation import incarnation_write
 from control_plane.state.table import Expect, Key, Put, StateTable
@@ -73,12 +73,12 @@ def begin_incarnation(
         for agent in mark_all_agents(engine.table, pool, engine.clock(), follow, REASON)
     )
     # What a restart left that was cut short, or the cluster when the copy was taken.
-    late = Engine(engine.table, lambda: engine.clock() + BACKSTOP_MS)
+    late = Engine(engine.table, lambda: engine.clock() + RECOVERY_DELAY_MS)
     process_due_rows(late, expiry_shards=(), budget_ms=_BUDGET_MS)
     on_step("telling experiments")
     experiments = 0
     for row in read_rows(engine.table, LISTING):
-        experiments += _tell_experiment(engine, row.key)
+        experiments += _notify_experiment(engine, row.key)
     incarnation = str(uuid.uuid4())
     engine.table.commit((incarnation_write(incarnation),))
     return RestartReport(incarnation, next_ids, agents, experiments)
@@ -99,7 +99,7 @@ def _skip_ids(table: StateTable, given: Mapping[str, int] | None) -> dict[str, i
     return next_ids
 
 
-def _tell_experiment(engine: Engine, key: Key) -> bool:
+def _notify_experiment(engine: Engine, key: Key) -> bool:
     """Tell an experiment of the listing row unless it needs no ids any more; whether it goes on."""
     address = addresses.experiment(int(key.sort))
     state = engine.read_state(address)

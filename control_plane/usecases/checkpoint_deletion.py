@@ -11,10 +11,13 @@ from control_plane.actors.trial.checkpoints import (
     CheckpointRecord,
     CheckpointState,
 )
-from control_plane.collection.erasure import remove_tensorboard_files
-from control_plane.collection.pace import DeletionPace, make_steps
-from control_plane.collection.stores import CollectionFailed, stores_of
-from control_plane.collection.survey import completed_checkpoints, newest_checkpoint
+from control_plane.checkpoint_gc.checkpoint_inventory import (
+    completed_checkpoints,
+    newest_checkpoint,
+)
+from control_plane.checkpoint_gc.erasure import remove_tensorboard_files
+from control_plane.checkpoint_gc.pace import DeletionPace, make_steps
+from control_plane.checkpoint_gc.stores import CollectionFailed, stores_of
 from control_plane.errors import Code, RequestError
 from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import experiment as experiments

@@ -38,7 +38,7 @@ def pin_checkpoint(
     uuid = get_checkpoint(services, prefix)[0].checkpoint.uuid
 
     def change(row: Row | None) -> tuple[PinChange, tuple[Write, ...]]:
-        # The pin was read first: a checkpoint that is condemned later changes it.
+        # The pin was read first: a checkpoint that is marked for deletion later changes it.
         record, _ = get_checkpoint(services, uuid)
         pin = Pin() if row is None else decode_pin(row.body)
         if pin.gone or not record.state.has_files:

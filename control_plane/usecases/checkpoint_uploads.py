@@ -24,6 +24,7 @@ from control_plane.actors.trial.checkpoints import (
 )
 from control_plane.agents.reports import METADATA_BYTES_MAX
 from control_plane.agents.sessions import INTENTS
+from control_plane.checkpoint_gc.removal import UPLOADS_EPOCH
 from control_plane.checkpoint_stores.checkpoint_files import (
     CheckpointFiles,
     FileDigests,
@@ -32,7 +33,6 @@ from control_plane.checkpoint_stores.checkpoint_files import (
 )
 from control_plane.checkpoint_stores.manifests import ManifestInvalid, StoredFile, parse_manifest
 from control_plane.checkpoint_stores.trial_storage import open_checkpoint_files
-from control_plane.collection.removal import UPLOADS_EPOCH
 from control_plane.engine.head import HEAD
 from control_plane.errors import Code, RequestError, invalid
 from control_plane.objects.signing import VALIDITY_MS_MAX

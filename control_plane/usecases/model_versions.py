@@ -57,7 +57,7 @@ def register_version(
         model, row = load_model(table, model_name)
         if model.archived:
             raise archived_error(model_name)
-        # The pin is read first: a checkpoint that is condemned later changes it.
+        # The pin is read first: a checkpoint that is marked for deletion later changes it.
         full_uuid = describe_checkpoint(services, uuid).uuid
         pin_row = table.get(Key(PINS, full_uuid))
         checkpoint = describe_checkpoint(services, full_uuid)

@@ -3,8 +3,8 @@
 from control_plane.actors.records import CheckpointRef
 from control_plane.actors.trial.checkpoints import CheckpointRecord, CheckpointState
 from control_plane.agents.spec import parse_stored_config
+from control_plane.checkpoint_gc.checkpoint_inventory import checkpoint_records
 from control_plane.checkpoint_stores.trial_storage import display_storage, storage_fields
-from control_plane.collection.survey import checkpoint_records
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.storage import CheckpointStorage
 from control_plane.errors import RequestError, invalid

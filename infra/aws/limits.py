@@ -11,7 +11,7 @@ from typing import Final
 from infra.aws import policies, trial_policies
 from infra.aws.policies import Document
 from infra.aws.settings import Settings
-from infra.side_settings import describe_sides
+from infra.remote_settings import describe_remote_accounts
 
 POLICY_CHARACTERS_MAX: Final = 10_240
 ENVIRONMENT_BYTES_MAX: Final = 4_096
@@ -48,15 +48,15 @@ def _policy_problems(settings: Settings) -> Iterator[str]:
 def _environment_problems(settings: Settings) -> Iterator[str]:
     place = len(settings.names.iam_path + settings.names.iam_prefix)
     grants = {"repositories": settings.image_repositories, "pool_roles": settings.task_roles}
-    sides = len(describe_sides(settings.other_sides).encode())
-    more = " and detcloud:otherClouds" if sides else ""
+    remotes = len(describe_remote_accounts(settings.remote_accounts).encode())
+    more = " and detcloud:otherClouds" if remotes else ""
     # The ARNs of four roles, and of the profile of instances.
     sizes = (
         (f"imageRepositories and detcloud:taskRoles{more}", grants, API_BYTES + 4 * place),
         (f"tags{more}", settings.tags, TICK_BYTES + place),
     )
     for name, value, others in sizes:
-        length, most = len(json.dumps(value).encode()) + sides, ENVIRONMENT_BYTES_MAX - others
+        length, most = len(json.dumps(value).encode()) + remotes, ENVIRONMENT_BYTES_MAX - others
         if length > most:
             yield (
                 f"detcloud:{name} are {length} bytes: expected at most {most}, which Lambda leaves "

@@ -56,7 +56,9 @@ def find_pool_problems(settings: Settings, cluster: ClusterConfig) -> list[str]:
     ]
     others = find_other_types(cluster, {"aws", *settings.other_clouds}, OTHER_TYPE_REMEDY)
     elsewhere = [
-        it for side in settings.other_sides.values() for it in side.find_pool_problems(cluster)
+        it
+        for remote in settings.remote_accounts.values()
+        for it in remote.find_pool_problems(cluster)
     ]
     return [
         *strangers,

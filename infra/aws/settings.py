@@ -13,8 +13,8 @@ from infra.aws import company_settings as company
 from infra.aws import trial_settings
 from infra.aws.names import Names
 from infra.aws.trial_settings import DataBucket
-from infra.other_sides import Launcher, OtherSide
-from infra.side_settings import find_side_problems, open_sides, parse_other_clouds
+from infra.remote_accounts import Launcher, RemoteAccount
+from infra.remote_settings import find_remote_problems, open_remote_accounts, parse_other_clouds
 from infra.stack_program import SettingsInvalid
 
 ARCHITECTURES: Final = ("arm64", "x86_64")
@@ -114,9 +114,9 @@ class Settings:
         return Names(self.team, self.account, self.region, self.iam_path, self.iam_prefix)
 
     @property
-    def other_sides(self) -> dict[str, OtherSide]:
-        """The sides of the cluster in other clouds."""
-        return open_sides(self.other_clouds, launcher_of(self.names))
+    def remote_accounts(self) -> dict[str, RemoteAccount]:
+        """The remote accounts of the cluster in other clouds."""
+        return open_remote_accounts(self.other_clouds, launcher_of(self.names))
 
 
 def launcher_of(names: Names) -> Launcher:
@@ -151,7 +151,7 @@ def parse_settings(team: str, texts: Mapping[str, str]) -> Settings:
     region = values["region"]
     settings = Settings(**{"zones": (f"{region}a", f"{region}b"), **values})
     problems += trial_settings.find_inconsistencies(values, settings.names)
-    problems += find_side_problems(settings.other_clouds, launcher_of(settings.names))
+    problems += find_remote_problems(settings.other_clouds, launcher_of(settings.names))
     if problems:
         raise SettingsInvalid(problems)
     return settings

@@ -22,7 +22,7 @@ from infra.aws.storage import (
     make_table,
     put_configuration,
 )
-from infra.side_settings import describe_deployed, describe_sides
+from infra.remote_settings import describe_deployed, describe_remote_accounts
 from lambdas.other_clouds import VARIABLE
 
 
@@ -118,7 +118,7 @@ def _function_settings(
 
 def _other_clouds(settings: Settings) -> dict[str, str]:
     """Return the variable of what the cluster has in other clouds."""
-    described = describe_sides(settings.other_sides)
+    described = describe_remote_accounts(settings.remote_accounts)
     return {VARIABLE: described} if described else {}
 
 

@@ -37,8 +37,8 @@ def find_pool_problems(settings: Settings, cluster: ClusterConfig) -> list[str]:
     where = "detcloud:network" if settings.network else "detcloud:regions"
     place = PoolPlace(settings.names, settings.subnetwork_regions, "detcloud:project", where)
     others = find_other_types(cluster, {"gcp", *settings.other_clouds}, OTHER_TYPE_REMEDY)
-    sides = settings.other_sides.values()
-    elsewhere = [it for side in sides for it in side.find_pool_problems(cluster)]
+    remotes = settings.remote_accounts.values()
+    elsewhere = [it for remote in remotes for it in remote.find_pool_problems(cluster)]
     found = [
         f"pool {name}: {problem}"
         for name, problem in (

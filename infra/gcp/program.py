@@ -26,11 +26,11 @@ from infra.gcp.rollback import move_functions
 from infra.gcp.settings import Settings, launcher_of, parse_settings
 from infra.gcp.stack import TeamStack
 from infra.gcp.terraform import PROVIDER
-from infra.side_settings import (
-    check_sides,
-    drain_sides,
-    list_dropped_sides,
-    list_side_leftovers,
+from infra.remote_settings import (
+    check_remote_accounts,
+    drain_remote_accounts,
+    list_dropped_accounts,
+    list_remote_leftovers,
     render_commands,
     render_removals,
 )
@@ -39,7 +39,7 @@ from infra.stack_program import (
     PROJECT,
     ConfigReport,
     DrainReport,
-    DroppedSide,
+    DroppedAccount,
     FunctionArchives,
     FunctionMove,
     Progress,
@@ -141,7 +141,10 @@ def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding
     if problems := find_pool_problems(settings, cluster):
         raise SettingsInvalid(problems)
     facts = read_project(settings, cluster, RestApi(settings.project))
-    return [*judge(settings, cluster, facts), *check_sides(settings.other_sides, cluster)]
+    return [
+        *judge(settings, cluster, facts),
+        *check_remote_accounts(settings.remote_accounts, cluster),
+    ]
 
 
 def deployer_policy(team: str, stack_config: Mapping[str, object], of_key: bool) -> str:
@@ -156,34 +159,34 @@ def drain(team: str, stack_config: Mapping[str, object], progress: Progress) -> 
     """End the instances of a team's cluster. Raises DrainFailed, SettingsInvalid."""
     settings = _read_settings(team, stack_config)
     report = draining.drain(settings.names, RestApi(settings.project), progress)
-    return drain_sides(settings.other_sides, report, progress)
+    return drain_remote_accounts(settings.remote_accounts, report, progress)
 
 
 def trust_commands(team: str, stack_config: Mapping[str, object], is_removal: bool) -> str:
-    """Return the scripts that make the cluster's sides in other clouds, or that remove them. Raises
-    SettingsInvalid.
+    """Return the scripts that make the cluster's remote accounts in other clouds, or that remove
+    them. Raises SettingsInvalid.
     """
     settings = _read_settings(team, stack_config)
     if is_removal:
-        return render_removals(settings.other_sides)
+        return render_removals(settings.remote_accounts)
     cluster = check_cluster(_read_cluster_config(Path(settings.cluster_config)))
-    return render_commands(settings.other_sides, cluster)
+    return render_commands(settings.remote_accounts, cluster)
 
 
-def find_side_leftovers(team: str, stack_config: Mapping[str, object]) -> list[str]:
+def find_remote_leftovers(team: str, stack_config: Mapping[str, object]) -> list[str]:
     """Return what there is of a cluster in other clouds. Raises SettingsInvalid."""
-    return list_side_leftovers(_read_settings(team, stack_config).other_sides)
+    return list_remote_leftovers(_read_settings(team, stack_config).remote_accounts)
 
 
-def find_dropped_sides(
+def find_dropped_accounts(
     team: str, stack_config: Mapping[str, object], before: str
-) -> list[DroppedSide]:
-    """Return the sides that `otherClouds` had with the text `before`, and has no more. Raises
-    DrainFailed, SettingsInvalid.
+) -> list[DroppedAccount]:
+    """Return the remote accounts that `otherClouds` had with the text `before`, and has no more.
+    Raises DrainFailed, SettingsInvalid.
     """
     settings = _read_settings(team, stack_config)
     launcher = launcher_of(settings.names)
-    return list_dropped_sides(before, "gcp", launcher, settings.other_sides)
+    return list_dropped_accounts(before, "gcp", launcher, settings.remote_accounts)
 
 
 def finish(team: str, stack_config: Mapping[str, object], progress: Progress) -> None:
@@ -290,6 +293,6 @@ PROGRAM: Final = StackProgram(
     run_export=run_export,
     finish=finish,
     trust_commands=trust_commands,
-    find_side_leftovers=find_side_leftovers,
-    find_dropped_sides=find_dropped_sides,
+    find_remote_leftovers=find_remote_leftovers,
+    find_dropped_accounts=find_dropped_accounts,
 )

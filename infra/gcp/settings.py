@@ -22,8 +22,8 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
 from infra.gcp.names import Names
-from infra.other_sides import Launcher, OtherSide
-from infra.side_settings import find_side_problems, open_sides, parse_other_clouds
+from infra.remote_accounts import Launcher, RemoteAccount
+from infra.remote_settings import find_remote_problems, open_remote_accounts, parse_other_clouds
 from infra.stack_program import SettingsInvalid
 
 REGIONS_MAX: Final = 16
@@ -190,9 +190,9 @@ class Settings(BaseModel):
         return Names(self.team, self.project, self.project_number, self.region)
 
     @property
-    def other_sides(self) -> dict[str, OtherSide]:
-        """The sides of the cluster in other clouds."""
-        return open_sides(self.other_clouds, launcher_of(self.names))
+    def remote_accounts(self) -> dict[str, RemoteAccount]:
+        """The remote accounts of the cluster in other clouds."""
+        return open_remote_accounts(self.other_clouds, launcher_of(self.names))
 
     @property
     def host_subnetworks(self) -> tuple[str, ...]:
@@ -258,7 +258,7 @@ def _describe(error: ErrorDetails, texts: Mapping[str, str]) -> str:
 
 def _find_inconsistencies(settings: Settings) -> list[str]:
     """Return the problems of settings that are right by themselves and wrong together."""
-    found = find_side_problems(settings.other_clouds, launcher_of(settings.names))
+    found = find_remote_problems(settings.other_clouds, launcher_of(settings.names))
     if settings.network is not None and settings.regions:
         found.append("detcloud:regions is for the stack's own network: remove it or network")
     if settings.network is not None and settings.private_subnets:

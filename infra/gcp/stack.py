@@ -17,7 +17,7 @@ from infra.gcp.policies import list_grants
 from infra.gcp.scope import Scope
 from infra.gcp.settings import Settings
 from infra.gcp.storage import make_buckets, make_database, put_configuration
-from infra.side_settings import describe_deployed, describe_sides
+from infra.remote_settings import describe_deployed, describe_remote_accounts
 from lambdas.other_clouds import VARIABLE
 
 
@@ -108,7 +108,7 @@ def _function_settings(
     scope: Scope, accounts: Accounts, network: pulumi.Output[str]
 ) -> dict[str, dict[str, Any]]:
     """Return the environment variables of single functions, besides those of all."""
-    names, described = scope.names, describe_sides(scope.settings.other_sides)
+    names, described = scope.names, describe_remote_accounts(scope.settings.remote_accounts)
     others = {VARIABLE: described} if described else {}
     return {
         "api": {

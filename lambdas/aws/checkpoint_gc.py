@@ -1,4 +1,6 @@
-"""The function that deletes condemned checkpoints: `lambdas.aws.checkpoint_gc.handler`."""
+"""The function that deletes checkpoints marked for deletion:
+`lambdas.aws.checkpoint_gc.handler`.
+"""
 
 from typing import Any
 

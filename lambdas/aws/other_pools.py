@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 
 class AwsPools:
-    """The side of a cluster on AWS.
+    """The remote account of a cluster on AWS.
 
-    `side` has the `region`, the ARNs of the roles `launcher` and `instance`, and the `network` as
+    `remote` has the `region`, the ARNs of the roles `launcher` and `instance`, and the `network` as
     DETCLOUD_NETWORK has it for clusters there.
     """
 
-    def __init__(self, parts: HostParts, side: Mapping[str, Any]) -> None:
+    def __init__(self, parts: HostParts, remote: Mapping[str, Any]) -> None:
         self._parts = parts
-        self._side = side
+        self._remote = remote
 
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
         """Return the EC2 of a pool. Raises CloudError."""
@@ -34,26 +34,26 @@ class AwsPools:
 
     @cached_property
     def identity_verifier(self) -> AwsIdentityVerifier:
-        """The verifier of instances that have the side's role."""
+        """The verifier of instances that have the remote account's role."""
         from control_plane.aws.instance_identity import AwsIdentityVerifier
 
-        region = self._side["region"]
+        region = self._remote["region"]
         url = os.environ.get("AWS_ENDPOINT_URL_STS") or f"https://sts.{region}.amazonaws.com"
-        return AwsIdentityVerifier(self._parts.cluster_id, self._side["instance"], url)
+        return AwsIdentityVerifier(self._parts.cluster_id, self._remote["instance"], url)
 
     @cached_property
     def _clouds(self) -> Ec2Clouds:
         from lambdas.aws.ec2_clouds import DeployedPlace, open_clouds
         from provisioner.clouds.aws.federation import federated_session
 
-        side, parts = self._side, self._parts
+        remote, parts = self._remote, self._parts
         session = federated_session(
-            side["launcher"], parts.cluster_id, side["region"], parts.identity_token
+            remote["launcher"], parts.cluster_id, remote["region"], parts.identity_token
         )
-        place = DeployedPlace(side["region"], side["network"])
+        place = DeployedPlace(remote["region"], remote["network"])
         return open_clouds(parts, place, "", lambda: session)
 
 
-def open_pools(parts: HostParts, side: Mapping[str, Any]) -> AwsPools:
-    """Open the side of a cluster on AWS."""
-    return AwsPools(parts, side)
+def open_pools(parts: HostParts, remote: Mapping[str, Any]) -> AwsPools:
+    """Open the remote account of a cluster on AWS."""
+    return AwsPools(parts, remote)

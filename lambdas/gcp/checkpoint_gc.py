@@ -1,4 +1,4 @@
-"""The function that deletes condemned checkpoints: `lambdas.gcp.checkpoint_gc:app`."""
+"""The function that deletes checkpoints marked for deletion: `lambdas.gcp.checkpoint_gc:app`."""
 
 from lambdas.gcp.adapters import cluster
 from lambdas.gcp.function import DONE, Call, Function

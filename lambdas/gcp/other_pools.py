@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 
 class GooglePools:
-    """The side of a cluster on Google Cloud.
+    """The remote account of a cluster on Google Cloud.
 
-    `side` has the `project`, the `region` of pools that name none, the `provider` of workload
+    `remote` has the `project`, the `region` of pools that name none, the `provider` of workload
     identities that trusts the cluster's cloud, the service accounts `launcher` and `instance`, by
     their e-mails, and the `network` as DETCLOUD_NETWORK has it for clusters there.
     """
 
-    def __init__(self, parts: HostParts, side: Mapping[str, Any]) -> None:
+    def __init__(self, parts: HostParts, remote: Mapping[str, Any]) -> None:
         self._parts = parts
-        self._side = side
+        self._remote = remote
 
     def cloud_provider(self, settings: ProvisionerSettings) -> CloudProvider:
         """Return the Compute Engine of a pool. Raises CloudError."""
@@ -36,9 +36,9 @@ class GooglePools:
 
     @cached_property
     def identity_verifier(self) -> GoogleIdentityVerifier:
-        """The verifier of instances that have the side's account."""
-        side = self._side
-        return open_verifier(self._parts.cluster_id, side["project"], side["instance"])
+        """The verifier of instances that have the remote account's service account."""
+        remote = self._remote
+        return open_verifier(self._parts.cluster_id, remote["project"], remote["instance"])
 
     @cached_property
     def _clouds(self) -> GceClouds:
@@ -46,18 +46,18 @@ class GooglePools:
         from provisioner.clouds.gcp.federation import federated_credentials
         from provisioner.clouds.gcp.google_api import create_billing_api, create_compute_api
 
-        side = self._side
-        credentials = federated_credentials(side["provider"], side["launcher"])
-        network = {**side["network"], "service_account": side["instance"]}
+        remote = self._remote
+        credentials = federated_credentials(remote["provider"], remote["launcher"])
+        network = {**remote["network"], "service_account": remote["instance"]}
         return open_clouds(
             self._parts,
-            DeployedPlace(side["project"], side["region"], network),
+            DeployedPlace(remote["project"], remote["region"], network),
             code_place="",
             compute=lambda: create_compute_api(credentials),
             billing=lambda: create_billing_api(credentials),
         )
 
 
-def open_pools(parts: HostParts, side: Mapping[str, Any]) -> GooglePools:
-    """Open the side of a cluster on Google Cloud."""
-    return GooglePools(parts, side)
+def open_pools(parts: HostParts, remote: Mapping[str, Any]) -> GooglePools:
+    """Open the remote account of a cluster on Google Cloud."""
+    return GooglePools(parts, remote)

@@ -90,7 +90,7 @@ class Connection(H11Protocol):
         state = self.cycle.scope.get("state", {}) if self.cycle is not None else {}
         return "principal" in state or "grant" in state
 
-    def _is_stranger(self) -> bool:
+    def _is_unknown_caller(self) -> bool:
         """Whether the caller keeps us waiting and is not known. Who is not read from, since what
         came so far waits for a thread that looks at the token, keeps nobody waiting.
         """
@@ -109,7 +109,7 @@ class Connection(H11Protocol):
         self.answering[self] = None
         if len(self.answering) <= STRANGERS_MAX:
             return
-        strangers = [each for each in self.answering if each._is_stranger()]
+        strangers = [each for each in self.answering if each._is_unknown_caller()]
         if len(strangers) > STRANGERS_MAX:
             self.answering.pop(strangers[0])
             strangers[0].transport.abort()

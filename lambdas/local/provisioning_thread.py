@@ -7,17 +7,19 @@ import threading
 
 from control_plane.state.table import TableError
 from lambdas.builder import Provisioner
+from provisioner.orphan_cleanup import ORPHAN_CLEANUP_PERIOD_MS
 from provisioner.pools import PoolsFailed
-from provisioner.sweep import SWEEP_PERIOD_MS
 
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 1.0
-LOOKS_PER_SWEEP = int(SWEEP_PERIOD_MS / 1000 / LOOK_SECONDS)
+LOOKS_PER_CLEANUP = int(ORPHAN_CLEANUP_PERIOD_MS / 1000 / LOOK_SECONDS)
 
 
 class ProvisioningThread:
-    """Reconciles all pools once a second, which each pool limits itself, and sweeps each minute."""
+    """Reconciles all pools once a second, which each pool limits itself, and cleans up orphans each
+    minute.
+    """
 
     def __init__(self, provisioner: Provisioner) -> None:
         self._provisioner = provisioner
@@ -47,5 +49,5 @@ class ProvisioningThread:
 
     def _provision(self, looks: int) -> None:
         self._provisioner.reconciler.reconcile_pools(self._stopped.is_set)
-        if looks % LOOKS_PER_SWEEP == 0 and not self._stopped.is_set():
-            self._provisioner.sweeper.terminate_orphans()
+        if looks % LOOKS_PER_CLEANUP == 0 and not self._stopped.is_set():
+            self._provisioner.orphan_cleaner.terminate_orphans()

@@ -1,4 +1,4 @@
-"""The tick of an embedded cluster: the backstop of the mail, timers, leases, audits and the
+"""The tick of an embedded cluster: the recovery pass of the mail, timers, leases, audits and the
 collection of checkpoints.
 """
 
@@ -6,10 +6,10 @@ import logging
 import threading
 from collections.abc import Callable
 
-from control_plane.collection.collector import Collector
+from control_plane.checkpoint_gc.collector import Collector
 from control_plane.engine.engine import Engine
 from control_plane.state.table import TableError
-from lambdas.upkeep import Upkeep
+from lambdas.maintenance import Maintenance
 from provisioner.pools import PoolsFailed
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class TickThread:
         self, engine: Engine, collector: Collector, advance_mark: Callable[[], None]
     ) -> None:
         self._advance_mark = advance_mark
-        self._upkeep = Upkeep(engine)
+        self._maintenance = Maintenance(engine)
         self._collector = collector
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ticker", daemon=True)
@@ -53,14 +53,14 @@ class TickThread:
             try:
                 # Before the mail, of which there may be more than there is time for.
                 if ticks % TICKS_PER_LEASE_PASS == 0:
-                    self._upkeep.mark_lost_agents(LEASE_PASS_MS)
-                self._upkeep.redrive_mail(REDRIVE_BUDGET_MS)
+                    self._maintenance.mark_lost_agents(LEASE_PASS_MS)
+                self._maintenance.redrive_mail(REDRIVE_BUDGET_MS)
                 if ticks % TICKS_PER_AUDIT == 0:
-                    self._upkeep.audit_pools()
+                    self._maintenance.audit_pools()
                 if ticks % TICKS_PER_FORGETTING == 0:
-                    self._upkeep.forget_lost_agents()
+                    self._maintenance.forget_lost_agents()
                 if ticks % TICKS_PER_BUDGET == 0:
-                    self._upkeep.check_budgets()
+                    self._maintenance.check_budgets()
                 if ticks % TICKS_PER_MARK == 0:
                     self._advance_mark()
                 self._collector.collect()

@@ -80,7 +80,8 @@ class SimulatedCloud(FakeCloud):
         """
         for offering in (request.offering, *self._offerings_elsewhere(request.offering)):
             try:
-                # An instance that comes of it although it failed before is the sweep's business.
+                # An instance that comes of it although it failed before is left to the orphan
+                # cleanup.
                 self._launch(replace(request, offering=offering))
             except CloudError:
                 continue

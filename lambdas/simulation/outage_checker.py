@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Sequence
 
 from control_plane.actors.agent.actor import leases_partition
-from control_plane.agents.leases import BRAKE_SORT, LEASE_MS
+from control_plane.agents.leases import LEASE_MS, LOSS_DETECTION_SORT
 from control_plane.fleet.records import InstanceRow, InstanceState
 from control_plane.simulation.virtual_clock import VirtualClock
 from control_plane.state.table import Put, Write
@@ -35,7 +35,7 @@ class OutageChecker:
     def check_commit(self, writes: Sequence[Write], is_gone: Callable[[str], bool]) -> None:
         """Check that no lease is judged that could not be renewed."""
         for put in (write for write in writes if isinstance(write, Put)):
-            if not put.key.partition.startswith(_LEASES) or put.key.sort == BRAKE_SORT:
+            if not put.key.partition.startswith(_LEASES) or put.key.sort == LOSS_DETECTION_SORT:
                 continue
             agent = put.key.sort
             if not json.loads(put.body)["lost"]:

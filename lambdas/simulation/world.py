@@ -23,6 +23,7 @@ from control_plane.scheduling.model import SchedulerRules
 from control_plane.simulation.virtual_clock import VirtualClock
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Write
+from lambdas.maintenance import Maintenance
 from lambdas.simulation.adapters import HostEnvironment
 from lambdas.simulation.agent import AgentEnvironment, SimulatedAgent
 from lambdas.simulation.checkpoints import CheckpointStore
@@ -39,7 +40,6 @@ from lambdas.simulation.process import ProcessEnvironment
 from lambdas.simulation.searches import PoolCapacity, Searches
 from lambdas.simulation.state_checker import CheckedTable, InvariantBroken, StateChecker
 from lambdas.simulation.users import Users
-from lambdas.upkeep import Upkeep
 from provisioner.pools import PoolsFailed
 
 START_MS = 1_700_000_000_000
@@ -285,10 +285,10 @@ class World:
         return tasks
 
     def _mark_lost_agents(self, host: Host) -> None:
-        upkeep = Upkeep(host.engine, host.adapters.is_api_down)
-        self._holds_timers = upkeep.holds_timers
+        maintenance = Maintenance(host.engine, host.adapters.is_api_down)
+        self._holds_timers = maintenance.holds_timers
         try:
-            upkeep.mark_lost_agents(TICK_MS)
+            maintenance.mark_lost_agents(TICK_MS)
         except PoolsFailed as failed:
             raise NoResponse(str(failed)) from None
 
@@ -301,7 +301,7 @@ class World:
             self.machines.check_maximum(pool, self._capacities[pool].machines)
 
     def _sweep_orphans(self, host: Host) -> None:
-        host.provisioner.sweeper.terminate_orphans()
+        host.provisioner.orphan_cleaner.terminate_orphans()
 
     def _run_on_host(self, operation: Callable[[Host], object]) -> None:
         """Let a host do an operation, which may fail: then a later tick does it."""

@@ -20,11 +20,11 @@ from typing import Any
 
 from control_plane.access.principals import Role
 from control_plane.actors import addresses
+from control_plane.checkpoint_gc.collector import Collector, pending_requests
+from control_plane.checkpoint_gc.stores import Stores
 from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles
 from control_plane.checkpoint_stores.trial_storage import open_checkpoint_files
 from control_plane.checkpoint_stores.types.directory import Directory
-from control_plane.collection.collector import Collector, pending_requests
-from control_plane.collection.stores import Stores
 from control_plane.engine.engine import Engine
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner

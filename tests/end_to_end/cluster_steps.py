@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from control_plane.actors.agent.actor import leases_partition
-from control_plane.agents.leases import BRAKE_SORT, Lease, read_leases
+from control_plane.agents.leases import LOSS_DETECTION_SORT, Lease, read_leases
 from control_plane.state.table import Delete, Key, StateTable
 from detcloud.client import Client, Experiment
 from detcloud.shared.http import ApiError
@@ -238,6 +238,6 @@ def forget_passes(deployed: DeployedCluster[Any]) -> None:
     hangs neither on how long ago the last one was, nor on a pause that has just ended.
     """
     table = deployed.state_table()
-    row = table.get(Key(leases_partition(POOL), BRAKE_SORT))
+    row = table.get(Key(leases_partition(POOL), LOSS_DETECTION_SORT))
     if row is not None:
         table.commit((Delete(row.key, row.revision),))

@@ -1,9 +1,9 @@
 """One cluster on Google Cloud with a pool there and one on AWS, where a job is taken away and ends.
 
-Nothing there has a key of AWS's: the side is what its script makes in an account, the tick shows a
-token that Google signs, the role's trust decides, EC2 answers whoever has a session of that role
-and nobody else, and an instance gets the agent's code by the proof of who it is. Checkpoints stay
-in the cluster's bucket.
+Nothing there has a key of AWS's: the remote account is what its script makes in an account, the
+tick shows a token that Google signs, the role's trust decides, EC2 answers whoever has a session of
+that role and nobody else, and an instance gets the agent's code by the proof of who it is.
+Checkpoints stay in the cluster's bucket.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ for package in ("pulumi_gcp", "cryptography", "google.auth", "boto3", "moto"):
 
 from control_plane.agents.agent_code import agent_code  # noqa: E402
 from control_plane.config.pools import check_cluster  # noqa: E402
-from infra.aws.other_side import AwsSide, AwsSideSettings  # noqa: E402
+from infra.aws.remote_account import AwsRemoteAccount, AwsRemoteSettings  # noqa: E402
 from infra.gcp.names import Names  # noqa: E402
-from infra.other_sides import Launcher, parse_side  # noqa: E402
-from tests.emulators.aws_side import (  # noqa: E402
+from infra.remote_accounts import Launcher, parse_remote_settings  # noqa: E402
+from tests.emulators.aws_remote import (  # noqa: E402
     ACTION,
-    SimulatedAwsSide,
-    aws_side,
-    make_side_network,
-    run_side_script,
+    SimulatedAwsRemote,
+    aws_remote,
+    make_remote_network,
+    run_trust_script,
 )
 from tests.emulators.deployment_gcp import (  # noqa: E402
     PROJECT,
@@ -73,17 +73,17 @@ POOLS = both_pools(ON_GCP)
 
 @dataclass
 class Pair:
-    """A cluster, its side on AWS as its settings have it, and that as EC2 has it."""
+    """A cluster, its remote account on AWS as its settings have it, and that as EC2 has it."""
 
     cluster: GcpDeployment
-    described: AwsSideSettings
+    described: AwsRemoteSettings
     launcher: Launcher
-    side: SimulatedAwsSide
+    remote: SimulatedAwsRemote
 
     @property
-    def plan(self) -> AwsSide:
-        """The side to whoever deploys."""
-        return AwsSide(self.described, self.launcher, self.side.clients)
+    def plan(self) -> AwsRemoteAccount:
+        """The remote account to whoever deploys."""
+        return AwsRemoteAccount(self.described, self.launcher, self.remote.clients)
 
 
 @pytest.fixture(scope="module")
@@ -100,22 +100,22 @@ def pair(
     described = {
         "account": ACCOUNT,
         "region": AWS_REGION,
-        **make_side_network(aws, f"{TEAM}-machines"),
+        **make_remote_network(aws, f"{TEAM}-machines"),
     }
     launcher = Launcher("gcp", PROJECT, TEAM, tick)
-    settings = parse_side(AwsSideSettings, described, "a side")
-    plan = AwsSide(settings, launcher, aws.client)
+    settings = parse_remote_settings(AwsRemoteSettings, described, "a remote account")
+    plan = AwsRemoteAccount(settings, launcher, aws.client)
     subject = MachineMetadata.subject
-    run_side_script(folder / "aws", aws.client, plan.commands(check_cluster(POOLS)), subject)
+    run_trust_script(folder / "aws", aws.client, plan.commands(check_cluster(POOLS)), subject)
     others = {"detcloud:otherClouds": json.dumps({"aws": described})}
-    with aws_side(folder / "ec2", aws, plan, tick) as side:
+    with aws_remote(folder / "ec2", aws, plan, tick) as remote:
         made_of = (firestore, gcs_server, folder, TEAM, POOLS, FUNCTIONS)
         with (
-            deployment(*made_of, settings=others, environment=side.environment) as made,
+            deployment(*made_of, settings=others, environment=remote.environment) as made,
             running(made),
         ):
             wait_until(lambda: bool(made.table.query("pools", " ", "~").rows), 60, "the pools")
-            yield Pair(made, settings, launcher, side)
+            yield Pair(made, settings, launcher, remote)
 
 
 @pytest.fixture
@@ -128,17 +128,17 @@ def owner(pair: Pair, tmp_path: Path) -> Laptop:
 def test_a_job_on_an_instance_of_aws_is_taken_away_and_goes_on_with_another_one(
     pair: Pair, owner: Laptop, tmp_path: Path
 ) -> None:
-    cluster, region = pair.cluster, pair.side.region
+    cluster, region = pair.cluster, pair.remote.region
     # Three epochs of 7 s each: the notice is heard in the middle of one.
     settings = (KEEP_ALL,)
     experiment = create(cluster, owner, 3, tmp_path, PREFERRED, 0.3, settings)
-    wait_until(lambda: bool(pair.side.billed_machines()), 60, "an instance")
-    [machine] = pair.side.billed_machines()
+    wait_until(lambda: bool(pair.remote.billed_machines()), 60, "an instance")
+    [machine] = pair.remote.billed_machines()
     trial = first_checkpoint(cluster, experiment)
     region.interrupt(machine.id)
     wait_until(lambda: len(region.machines) > 1, 60, "a replacement")
     assert machine.is_billed(region.clock()), "the replacement comes before the end"
-    described = wait_for_job(cluster, pair.side.machines, owner, experiment)
+    described = wait_for_job(cluster, pair.remote.machines, owner, experiment)
     check_replacement(cluster, trial, described)
     assert described["best_metric"] > 0.8
     # All checkpoints are in the cluster's own bucket, and the log with them.
@@ -150,8 +150,8 @@ def test_a_job_on_an_instance_of_aws_is_taken_away_and_goes_on_with_another_one(
         script = it.script.decode()
         assert "code_place=''" in script
         assert agent_code().sha256 in script
-    assert set(pair.side.tokens.given) == {"role"}
-    wait_until(lambda: not pair.side.billed_machines(), 60, "an empty pool")
+    assert set(pair.remote.tokens.given) == {"role"}
+    wait_until(lambda: not pair.remote.billed_machines(), 60, "an empty pool")
     assert cluster.failures == []
 
 
@@ -161,12 +161,12 @@ def assume(pair: Pair, claims: dict[str, Any]) -> int:
         "Action": ACTION.partition(":")[2],
         "RoleArn": pair.plan.variables()["launcher"],
         "RoleSessionName": "somebody",
-        "WebIdentityToken": pair.side.keys.sign(claims),
+        "WebIdentityToken": pair.remote.keys.sign(claims),
     }
     content = urllib.parse.urlencode(asked).encode()
     try:
         with urllib.request.urlopen(
-            f"{pair.side.tokens.url}/", content, timeout=ANSWER_SECONDS_MAX
+            f"{pair.remote.tokens.url}/", content, timeout=ANSWER_SECONDS_MAX
         ) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
@@ -174,7 +174,7 @@ def assume(pair: Pair, claims: dict[str, Any]) -> int:
 
 
 def test_aws_lets_the_tick_act_and_no_other_account_or_token(pair: Pair) -> None:
-    tick, audience = pair.side.metadata, f"detcloud-aws:detcloud-{TEAM}"
+    tick, audience = pair.remote.metadata, f"detcloud-aws:detcloud-{TEAM}"
     assert assume(pair, tick.claims(audience)) == 200
     assert assume(pair, tick.claims("detcloud-aws:detcloud-vision")) == 403
     assert assume(pair, replace(tick, subject="1" * 21).claims(audience)) == 403
@@ -183,7 +183,7 @@ def test_aws_lets_the_tick_act_and_no_other_account_or_token(pair: Pair) -> None
 def test_the_end_of_the_cluster_and_the_other_script_leave_nothing_there(
     pair: Pair, tmp_path: Path
 ) -> None:
-    region, told = pair.side.region, list[str]()
+    region, told = pair.remote.region, list[str]()
     with ticks_stopped(pair.cluster):
         templates, left = len(region.templates), pair.plan.find_leftovers()
         assert templates > 0
@@ -196,8 +196,8 @@ def test_the_end_of_the_cluster_and_the_other_script_leave_nothing_there(
             f"the role detcloud-{TEAM}-instance",
             f"the instance profile detcloud-{TEAM}-instance",
         ]
-        run_side_script(tmp_path, pair.side.clients, pair.plan.removal_commands())
+        run_trust_script(tmp_path, pair.remote.clients, pair.plan.removal_commands())
         assert pair.plan.find_leftovers() == []
         # Nobody launches there any more, whose token is ever so good.
         audience = f"detcloud-aws:detcloud-{TEAM}"
-        assert assume(pair, pair.side.metadata.claims(audience)) == 403
+        assert assume(pair, pair.remote.metadata.claims(audience)) == 403

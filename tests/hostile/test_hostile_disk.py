@@ -319,7 +319,7 @@ def test_a_command_that_was_committed_is_answered_though_nothing_can_follow_it(
         answer = call(cluster.app, "POST", path, token=token, headers=headers)
         assert (answer.status, answer.json["state"]) == (200, "PAUSED")
     assert call(cluster.app, "POST", path, token=token, headers=headers).json["state"] == "PAUSED"
-    # Its trials have not heard of it yet; the backstop tells them 5 s later.
+    # Its trials have not heard of it yet; the recovery pass tells them 5 s later.
     assert all(entry["directives"]["preempt"] is None for entry in agent.sync().json["desired"])
     cluster.clock.ms += 6_000
     due_rows.process_due_rows(cluster.services.engine)

@@ -12,9 +12,9 @@ from control_plane.access.principals import Role
 from control_plane.api.app import create_app
 from control_plane.api.routes import checkpoint_uploads
 from control_plane.aws.object_store import S3ObjectStore
+from control_plane.checkpoint_gc.collector import Collector
+from control_plane.checkpoint_gc.stores import stores_of
 from control_plane.checkpoint_stores.types.s3 import S3
-from control_plane.collection.collector import Collector
-from control_plane.collection.stores import stores_of
 from control_plane.config.section import Secret
 from control_plane.objects.store import model_code_key
 from detcloud.client import Client

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from control_plane.actors.records import Retention
-from control_plane.collection.ranking import CheckpointCandidate, unwanted_checkpoints
+from control_plane.checkpoint_gc.ranking import CheckpointCandidate, unwanted_checkpoints
 
 INFINITY = float("inf")
 

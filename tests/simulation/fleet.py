@@ -17,9 +17,9 @@ from control_plane.state.table import Expect, Key, Put, StateTable, TableError
 from provisioner.clouds.fake.provider import FakeCloud, FakeRules
 from provisioner.clouds.provider import CloudInstance, CloudProvider
 from provisioner.model import ConnectedAgent, Demand, JobDemand, ProvisionerSettings
+from provisioner.orphan_cleanup import ORPHAN_CLEANUP_PERIOD_MS, OrphanCleaner
 from provisioner.pools import PoolSnapshot
 from provisioner.reconcile import CloudFactory, Reconciler
-from provisioner.sweep import SWEEP_PERIOD_MS, OrphanSweeper
 
 T = TypeVar("T")
 
@@ -199,7 +199,7 @@ class FleetWorld:
         """Start a fresh process, which knows nothing but the table."""
         clock = lambda: self.now_ms  # noqa: E731
         self.reconciler = Reconciler(table, self.pool, clouds, CLUSTER, clock, self._random)
-        self.sweeper = OrphanSweeper(table, clouds, CLUSTER, clock)
+        self.orphan_cleaner = OrphanCleaner(table, clouds, CLUSTER, clock)
 
     def run(self, seconds: int) -> None:
         """Run for so many seconds, in steps of 5 s."""
@@ -214,14 +214,16 @@ class FleetWorld:
             self.step()
 
     def step(self) -> None:
-        """Run one step: five seconds, a pass, perhaps a sweep, and a check of the invariants."""
+        """Run one step: five seconds, a pass, perhaps an orphan cleanup, and a check of the
+        invariants.
+        """
         self.now_ms += STEP_MS
         self.pool.step(STEP_MS)
         try:
             for pool in self.reconciler.pools_to_reconcile():
                 self.reconciler.reconcile(pool)
-            if self.now_ms % SWEEP_PERIOD_MS < STEP_MS:
-                self.sweeper.terminate_orphans()
+            if self.now_ms % ORPHAN_CLEANUP_PERIOD_MS < STEP_MS:
+                self.orphan_cleaner.terminate_orphans()
         except Crash:
             self.crashes += 1
             self.boot(self.table, lambda settings: self.watched)

@@ -25,7 +25,7 @@ from control_plane.state.faults import Crash, CrashingTable, CrashMoment
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import StateTable
 from tests.simulation.crash_points import STRIDE_SHORT, WHENS, crash_points
-from tests.unit.collection.collection_cluster import EXPERIMENT, CollectionCluster
+from tests.unit.checkpoint_gc.collection_cluster import EXPERIMENT, CollectionCluster
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Disk:
 @pytest.fixture(scope="module")
 def ended_experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of an experiment that has ended, with checkpoints, logs and an upload cut short;
-    one of its checkpoints was condemned by hand.
+    one of its checkpoints was marked for deletion by hand.
     """
     folder = tmp_path_factory.mktemp("ended")
     table = SqliteTable(folder / "state.db", synchronous="NORMAL")

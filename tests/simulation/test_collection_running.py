@@ -20,18 +20,21 @@ from control_plane.actors.messages.experiment import (
 from control_plane.actors.records import Retention, Status
 from control_plane.actors.step import CommandRefused
 from control_plane.actors.trial.checkpoints import CheckpointState
+from control_plane.checkpoint_gc.checkpoint_inventory import (
+    checkpoint_records,
+    completed_checkpoints,
+)
+from control_plane.checkpoint_gc.collector import Collector
+from control_plane.checkpoint_gc.ranking import unwanted_checkpoints
+from control_plane.checkpoint_gc.stores import Stores
 from control_plane.checkpoint_stores.types.directory import Directory
-from control_plane.collection.collector import Collector
-from control_plane.collection.ranking import unwanted_checkpoints
-from control_plane.collection.stores import Stores
-from control_plane.collection.survey import checkpoint_records, completed_checkpoints
 from control_plane.engine.replay import replay_actor
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
 from tests.engine_timing import UNHURRIED
 from tests.simulation.cluster import Cluster, submission
 from tests.simulation.scripted_agent import Line, Run, metric_of
-from tests.unit.collection.collection_cluster import CONFIG
+from tests.unit.checkpoint_gc.collection_cluster import CONFIG
 
 EXPERIMENT = "experiment#1"
 TRIALS = 5

@@ -98,7 +98,7 @@ def mail_is_not_dropped_when_its_actor_has_come(cluster: Cluster) -> None:
 
 
 def a_message_that_was_folded_is_not_buried(cluster: Cluster) -> None:
-    """The backstop read the message; somebody folded it before it became a dead letter."""
+    """The recovery pass read the message; somebody folded it before it became a dead letter."""
     cluster.submit(1)
     key = put_mail(cluster.engine, TRIAL, EXPERIMENT, 0, [WorkAssigned(8, False)])
     row = cluster.engine.table.get(key)

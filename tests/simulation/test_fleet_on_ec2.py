@@ -13,8 +13,8 @@ from control_plane.fleet.rows import read_fleet, read_instances, read_intents, r
 from control_plane.state.sqlite import SqliteTable
 from provisioner.clouds.aws.provider import Ec2Clouds
 from provisioner.model import ProvisionerSettings
+from provisioner.orphan_cleanup import OrphanCleaner
 from provisioner.reconcile import Reconciler
-from provisioner.sweep import OrphanSweeper
 from tests.simulation.slot_pool import POOL, SlotPool
 from tests.unit.provisioner.ec2_account import G5, Account, open_account, request
 
@@ -48,7 +48,7 @@ class World:
         clouds = Ec2Clouds(lambda it: b"boot", clock, lambda region: ec2.api).cloud
         chance = Random(1)
         self.reconciler = Reconciler(self.table, self.pool, clouds, CLUSTER, clock, chance)
-        self.sweeper = OrphanSweeper(self.table, clouds, CLUSTER, clock)
+        self.orphan_cleaner = OrphanCleaner(self.table, clouds, CLUSTER, clock)
         self.cloud = clouds(fleet)
 
     def run(self, seconds: int) -> None:
@@ -197,7 +197,7 @@ def test_what_nobody_claims_is_swept_and_nothing_else(lasting: Account) -> None:
     (leaked,) = world.cloud.launch(request("nobody-s"))
     stranger = world.cloud.launch(request("strange", cluster_tag="another"))
     world.ec2.machine(stranger[0].id).tags["detcloud-cluster"] = "another"
-    assert world.sweeper.terminate_orphans() == []
+    assert world.orphan_cleaner.terminate_orphans() == []
     world.run(90)
-    assert world.sweeper.terminate_orphans() == [leaked.id]
+    assert world.orphan_cleaner.terminate_orphans() == [leaked.id]
     assert sorted(world.living()) == sorted([ours, stranger[0].id])

@@ -13,8 +13,8 @@ from control_plane.fleet.rows import read_fleet, read_instances, read_intents, r
 from control_plane.state.sqlite import SqliteTable
 from provisioner.clouds.gcp.provider import GceClouds
 from provisioner.model import ProvisionerSettings
+from provisioner.orphan_cleanup import OrphanCleaner
 from provisioner.reconcile import PASS_MS, Reconciler
-from provisioner.sweep import OrphanSweeper
 from tests.simulation.slot_pool import POOL, SlotPool
 from tests.unit.provisioner.gce_account import A2, PLACE, Account, open_account, request
 
@@ -55,7 +55,7 @@ class World:
         clock = lambda: gce.now_ms  # noqa: E731
         clouds = GceClouds(lambda it: b"boot", clock, api=lambda: gce.api).cloud
         self.reconciler = Reconciler(self.table, self.pool, clouds, CLUSTER, clock, Random(1))
-        self.sweeper = OrphanSweeper(self.table, clouds, CLUSTER, clock)
+        self.orphan_cleaner = OrphanCleaner(self.table, clouds, CLUSTER, clock)
         self.cloud = clouds(fleet)
 
     def run(self, seconds: int) -> None:
@@ -216,9 +216,9 @@ def test_what_nobody_claims_is_swept_and_nothing_else(lasting: Account) -> None:
     (stranger,) = lasting.launch(world.cloud, request("strange"))
     labels: Any = world.gce.machine(stranger.id).labels
     labels["detcloud-cluster"] = "another"
-    assert world.sweeper.terminate_orphans() == []
+    assert world.orphan_cleaner.terminate_orphans() == []
     world.run(90)
-    assert world.sweeper.terminate_orphans() == [leaked.id]
+    assert world.orphan_cleaner.terminate_orphans() == [leaked.id]
     assert sorted(world.living()) == sorted([ours, stranger.id, leaked.id])
     world.run(15)
     assert sorted(world.living()) == sorted([ours, stranger.id])

@@ -3,8 +3,9 @@
 What is not among these is guarded twice, or is raced too seldom for a few seeds; the races of
 test_commit_conditions show it one by one: messages consumed, new ids of mail, commands that
 come twice, rows that expire, mail to those who are not there, and leases. Of two guards in a row
-only both together are a mutant: a launch with another token is found by the sweep, and reports of a
-former allocation are stopped by the agent's own list before the trial looks at their epoch.
+only both together are a mutant: a launch with another token is found by the orphan cleanup, and
+reports of a former allocation are stopped by the agent's own list before the trial looks at their
+epoch.
 """
 
 import os

@@ -18,7 +18,7 @@ from detcloud.client.experiment_list import (
     Project,
     Workspace,
     read_experiments,
-    tell_of_left_out,
+    report_omitted,
 )
 from detcloud.client.job import Job, JobChange, job_path
 from detcloud.client.model import Model, model_path, sort_models, workspaces_text
@@ -187,7 +187,7 @@ class Client:
     def workspaces(self, on_left_out: Callable[[str], None] | None = None) -> list[Workspace]:
         """The workspaces that experiments are in; `on_left_out` as for `experiments`."""
         answer = self.get("/workspaces")
-        tell_of_left_out(answer, on_left_out)
+        report_omitted(answer, on_left_out)
         found: list[Workspace] = answer["items"]
         return found
 
@@ -196,7 +196,7 @@ class Client:
     ) -> list[Project]:
         """The projects of all workspaces, or of one; `on_left_out` as for `experiments`."""
         answer = self.get("/projects", workspace=workspace)
-        tell_of_left_out(answer, on_left_out)
+        report_omitted(answer, on_left_out)
         found: list[Project] = answer["items"]
         return found
 

@@ -70,7 +70,7 @@ def read_experiments(
         size = _PAGE_ITEMS if limit is None else min(limit, _PAGE_ITEMS)
         page = client.get("/experiments", **query, limit=size, cursor=cursor)
         if not told:
-            told = tell_of_left_out(page, on_left_out)
+            told = report_omitted(page, on_left_out)
         yield from (Experiment(client, item) for item in page["items"])
         cursor = page["next_cursor"]
         if cursor is None:
@@ -78,7 +78,7 @@ def read_experiments(
         limit = None if limit is None else limit - len(page["items"])
 
 
-def tell_of_left_out(
+def report_omitted(
     answer: Mapping[str, Any], on_left_out: Callable[[str], None] | None = None
 ) -> bool:
     """Say which experiments an answer knows nothing of, as a warning or to who asked for it;

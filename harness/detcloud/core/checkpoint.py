@@ -174,7 +174,7 @@ class CheckpointContext:
         run = self.saves.start if asynchronous else self.saves.run
         if shard and self._distributed.size > 1:
             save = Save(self._distributed.broadcast(str(uuid.uuid4())))
-            ranks = self._distributed.background_twin() if asynchronous else self._distributed
+            ranks = self._distributed.background_context() if asynchronous else self._distributed
             shared, own = try_to_take(take), copy.deepcopy(metadata)
             run(save, lambda: self._store_shard(save, shared, own, ranks))
             return save.uuid
@@ -332,7 +332,7 @@ class CheckpointContext:
     ) -> Iterator[tuple[Path, str]]:
         save = Save(self._distributed.broadcast(str(uuid.uuid4())))
         # The training goes on to exchange values of its own.
-        ranks = self._distributed.background_twin() if asynchronous else self._distributed
+        ranks = self._distributed.background_context() if asynchronous else self._distributed
         run = self.saves.start if asynchronous else self.saves.run
         own: dict[str, Any] = {}
 
@@ -389,7 +389,7 @@ class CheckpointContext:
             owners = assign_files(shards)
             merged = checked_steps(merge_metadata(shards), is_needed=self._on_cluster)
             if self._store is None:
-                _tell_of_no_storage()
+                _warn_of_disabled_storage()
                 return
             own = [name for name, rank in owners.items() if rank == ranks.rank]
             entries = manifest_entries(shards, owners)
@@ -415,7 +415,7 @@ class CheckpointContext:
     def _store_sources(self, sources: Sources, save: Save, metadata: dict[str, Any]) -> None:
         with contextlib.closing(sources):
             if self._store is None:
-                _tell_of_no_storage()
+                _warn_of_disabled_storage()
                 return
             files = sources.files
             save.bytes_total = max(1, sum(path.stat().st_size for path in files.values()))
@@ -464,6 +464,6 @@ class CheckpointContext:
         )
 
 
-def _tell_of_no_storage() -> None:
+def _warn_of_disabled_storage() -> None:
     text = "[detcloud] checkpoint storage is disabled: this checkpoint is discarded"
     print(text, file=sys.stderr)

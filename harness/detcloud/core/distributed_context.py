@@ -158,7 +158,7 @@ class DistributedContext:
         """The value of this node's first rank, on all of its ranks."""
         return cast("Value", self._check_local_star().broadcast(value))
 
-    def background_twin(self) -> DistributedContext:
+    def background_context(self) -> DistributedContext:
         """A context of this process for a thread: it exchanges values with those of the other
         processes over connections of its own, which end with this context's.
         """

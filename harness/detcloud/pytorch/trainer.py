@@ -87,7 +87,7 @@ class Trainer:
                 if step_zero_validation is None
                 else step_zero_validation
             )
-            self._tell_of_unused_periods(
+            self._warn_of_unused_periods(
                 validation_period=(validation_period, spec.min_validation_batches),
                 checkpoint_period=(checkpoint_period, spec.min_checkpoint_batches),
             )
@@ -110,7 +110,7 @@ class Trainer:
         finally:
             hooks.call(PyTorchCallback.on_trial_shutdown)
 
-    def _tell_of_unused_periods(self, **periods: tuple[Period | None, int]) -> None:
+    def _warn_of_unused_periods(self, **periods: tuple[Period | None, int]) -> None:
         """Print which periods of the configuration, in batches, those given to `fit` replace."""
         if not self._context.core.is_chief:
             return

@@ -80,7 +80,7 @@ class Training:
         self._start()
         with self._context.profile_training():
             for operation in self._core.searcher.operations(self._plan.max_length):
-                self._tell_of_unused_length(operation)
+                self._warn_of_unused_length(operation)
                 self._run_operation(operation)
                 if self._is_stop_requested() or not operation.completed:
                     break
@@ -90,7 +90,7 @@ class Training:
         if self._is_stop_requested():
             self._core.train.report_early_exit(EarlyExitReason.USER_REQUESTED_STOP)
 
-    def _tell_of_unused_length(self, operation: SearcherOperation) -> None:
+    def _warn_of_unused_length(self, operation: SearcherOperation) -> None:
         """Print that another length than the argument of `fit` counts, once."""
         given, length = self._plan.max_length, operation.length
         is_used = not self._core.on_cluster or operation.is_endless or given in (length, ENDLESS)

@@ -262,7 +262,7 @@ class Transport:
         )
         try:
             connection.request(method, target or "/", body, sent)
-            self._tell_of_silence(connection, timeout)
+            self._report_silence(connection, timeout)
             answer = connection.getresponse()
         except (OSError, HTTPException) as error:
             connection.close()
@@ -272,7 +272,7 @@ class Transport:
             connection.sock.close()
         return answer
 
-    def _tell_of_silence(self, connection: HTTPConnection, timeout_seconds: float) -> None:
+    def _report_silence(self, connection: HTTPConnection, timeout_seconds: float) -> None:
         """Wait for the answer's first byte for a while, and say so if none comes."""
         if self.on_silence is None or self._silence_seconds >= timeout_seconds:
             return

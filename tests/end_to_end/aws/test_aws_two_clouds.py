@@ -18,8 +18,8 @@ import pytest
 
 from control_plane.agents.agent_code import agent_code
 from infra.gcp.names import Names
-from infra.gcp.side_policies import Trust
-from infra.other_sides import Launcher
+from infra.gcp.trust_policies import Trust
+from infra.remote_accounts import Launcher
 from tests.conftest import require
 from tests.emulators.deployment import Account, Deployment, running, stack
 from tests.emulators.ministack import ACCOUNT
@@ -40,7 +40,7 @@ from google.auth.exceptions import GoogleAuthError  # noqa: E402
 from google.auth.transport.urllib3 import Request  # noqa: E402
 
 from provisioner.clouds.gcp.federation import federated_credentials  # noqa: E402
-from tests.emulators.google_side import SimulatedSide, google_side  # noqa: E402
+from tests.emulators.google_remote import SimulatedRemote, google_remote  # noqa: E402
 
 # As dear as a deployment and two jobs.
 pytestmark = pytest.mark.nightly
@@ -52,10 +52,10 @@ SIDE = {"project": "tests-1", "projectNumber": "123456789012", "region": REGION}
 
 @dataclass
 class Duo:
-    """A cluster with its side on Google Cloud."""
+    """A cluster with its remote account on Google Cloud."""
 
     cluster: Deployment
-    side: SimulatedSide
+    remote: SimulatedRemote
 
     def machines_on_aws(self) -> set[str]:
         """The machines of EC2 that its cluster ever had."""
@@ -68,11 +68,11 @@ def duo(company: Account, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     names = Names(TEAM, SIDE["project"], SIDE["projectNumber"], REGION)
     trust = Trust(names, Launcher("aws", ACCOUNT, TEAM, f"detcloud-{TEAM}-tick"))
     settings = {"detcloud:otherClouds": json.dumps({"gcp": SIDE})}
-    with google_side(tmp_path_factory.mktemp("gce"), company.aws, trust) as side:
-        made = stack(company, TEAM, both_pools(ON_AWS), settings, side.environment)
+    with google_remote(tmp_path_factory.mktemp("gce"), company.aws, trust) as remote:
+        made = stack(company, TEAM, both_pools(ON_AWS), settings, remote.environment)
         with running(made) as cluster:
             wait_until(lambda: ("pools", ON_GCP) in cluster.rows(), 60, "the configuration")
-            yield Duo(cluster, side)
+            yield Duo(cluster, remote)
 
 
 @pytest.fixture
@@ -85,9 +85,9 @@ def owner(duo: Duo, tmp_path: Path) -> Laptop:
 def test_a_job_that_prefers_the_other_cloud_runs_there_and_leaves_an_empty_pool(
     duo: Duo, owner: Laptop, tmp_path: Path
 ) -> None:
-    project = duo.side.project
+    project = duo.remote.project
     trial = wait_for_job(
-        duo.cluster, duo.side.machines, owner, create(owner, SHORT, tmp_path, PREFERRED)
+        duo.cluster, duo.remote.machines, owner, create(owner, SHORT, tmp_path, PREFERRED)
     )
     assert trial["best_metric"] > 0.8
     assert (trial["restarts"], trial["losses"]) == (0, 0)
@@ -102,8 +102,8 @@ def test_a_job_that_prefers_the_other_cloud_runs_there_and_leaves_an_empty_pool(
     script = machine.metadata["startup-script"]
     assert "code_place=''" in script
     assert agent_code().sha256 in script
-    assert {"exchange", "account"} == set(duo.side.tokens.given)
-    assert duo.side.machines.metadata[machine.name].access_tokens == []
+    assert {"exchange", "account"} == set(duo.remote.tokens.given)
+    assert duo.remote.machines.metadata[machine.name].access_tokens == []
     wait_until(lambda: not project.billed_machines(), 60, "an empty pool")
     assert duo.cluster.failures == []
 
@@ -111,12 +111,12 @@ def test_a_job_that_prefers_the_other_cloud_runs_there_and_leaves_an_empty_pool(
 def test_where_the_other_cloud_has_nothing_the_job_goes_on_at_home(
     duo: Duo, owner: Laptop, tmp_path: Path
 ) -> None:
-    project = duo.side.project
+    project = duo.remote.project
     before = set(project.machines)
     for zone in project.zones[REGION]:
         project.capacity[GCE_TYPE, zone, "spot"] = 0
     trial = wait_for_job(
-        duo.cluster, duo.side.machines, owner, create(owner, SHORT, tmp_path, PREFERRED)
+        duo.cluster, duo.remote.machines, owner, create(owner, SHORT, tmp_path, PREFERRED)
     )
     assert trial["best_metric"] > 0.8
     assert set(project.machines) == before
@@ -131,9 +131,9 @@ def test_where_the_other_cloud_has_nothing_the_job_goes_on_at_home(
 def test_google_lets_the_tick_act_and_no_other_function(
     duo: Duo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in duo.side.environment.items():
+    for name, value in duo.remote.environment.items():
         monkeypatch.setenv(name, value)
-    sts, tokens = duo.cluster.aws.client("sts"), duo.side.tokens
+    sts, tokens = duo.cluster.aws.client("sts"), duo.remote.tokens
 
     def headers_of(function: str) -> dict[str, str]:
         role = f"arn:aws:iam::{ACCOUNT}:role/{duo.cluster.function_name(function)}"

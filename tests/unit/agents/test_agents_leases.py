@@ -9,13 +9,13 @@ from control_plane.actors.agent.actor import leases_partition
 from control_plane.actors.messages.pool import AgentLost
 from control_plane.actors.step import CommandRefused
 from control_plane.agents.leases import (
-    BRAKE_SORT,
     LEASE_MS,
+    LOSS_DETECTION_SORT,
     OUTAGE_MS_MAX,
     PASS_INTERVAL_MS,
     RENEW_AFTER_MS,
-    Brake,
     Lease,
+    LossDetection,
     Marking,
     decide_marking,
     mark_lost_agents,
@@ -30,7 +30,7 @@ from control_plane.state.table import Expect, Key, Page, Put, StateTable
 NOW_MS = 1_000_000
 # Two passes and a half.
 PASS_GAP_MS_MAX = PASS_INTERVAL_MS * 5 // 2
-STEADY = Brake(passed_ms=NOW_MS - 1_000)
+STEADY = LossDetection(passed_ms=NOW_MS - 1_000)
 LAPSED = Lease(1, NOW_MS - LEASE_MS - 1)
 FRESH = Lease(1, NOW_MS - LEASE_MS)
 LEASES = leases_partition("default")
@@ -43,16 +43,18 @@ def pool(lapsed: int, fresh: int) -> dict[str, Lease]:
 
 
 def pausing_marking(*, for_lapses: bool = False) -> Marking:
-    return Marking(Brake(NOW_MS, NOW_MS + LEASE_MS, for_lapses))
+    return Marking(LossDetection(NOW_MS, NOW_MS + LEASE_MS, for_lapses))
 
 
 def test_an_agent_is_lost_when_its_lease_has_lapsed() -> None:
     # 1 of 3: a third and not more.
-    assert decide_marking(pool(1, 2), STEADY, NOW_MS) == Marking(Brake(NOW_MS), ("lapsed-0",))
+    assert decide_marking(pool(1, 2), STEADY, NOW_MS) == Marking(
+        LossDetection(NOW_MS), ("lapsed-0",)
+    )
 
 
 def test_an_agent_is_not_lost_at_the_last_moment_of_its_lease() -> None:
-    assert decide_marking({"a": FRESH}, STEADY, NOW_MS) == Marking(Brake(NOW_MS))
+    assert decide_marking({"a": FRESH}, STEADY, NOW_MS) == Marking(LossDetection(NOW_MS))
 
 
 @pytest.mark.parametrize(
@@ -80,29 +82,38 @@ def test_a_lost_agent_counts_neither_as_lapsed_nor_as_alive() -> None:
     ("gap_ms", "away"), [(PASS_GAP_MS_MAX, False), (PASS_GAP_MS_MAX + 1, True)]
 )
 def test_a_gap_in_our_own_passes_pauses_the_marking(gap_ms: int, away: bool) -> None:
-    found = decide_marking(pool(1, 9), Brake(NOW_MS - gap_ms), NOW_MS)
-    assert found == (pausing_marking() if away else Marking(Brake(NOW_MS), ("lapsed-0",)))
+    found = decide_marking(pool(1, 9), LossDetection(NOW_MS - gap_ms), NOW_MS)
+    assert found == (pausing_marking() if away else Marking(LossDetection(NOW_MS), ("lapsed-0",)))
 
 
 def test_a_gap_pauses_even_if_nobody_has_lapsed() -> None:
     # Those who could not reach us meanwhile get a lease's length to do so.
     assert (
-        decide_marking(pool(0, 3), Brake(NOW_MS - PASS_GAP_MS_MAX - 1), NOW_MS) == pausing_marking()
+        decide_marking(pool(0, 3), LossDetection(NOW_MS - PASS_GAP_MS_MAX - 1), NOW_MS)
+        == pausing_marking()
     )
 
 
 def test_where_passes_come_more_often_a_shorter_gap_counts() -> None:
     # 2.5 x 5 s
-    assert decide_marking(pool(1, 9), Brake(NOW_MS - 12_500), NOW_MS, 5_000).lost == ("lapsed-0",)
-    assert decide_marking(pool(1, 9), Brake(NOW_MS - 12_501), NOW_MS, 5_000) == pausing_marking()
+    assert decide_marking(pool(1, 9), LossDetection(NOW_MS - 12_500), NOW_MS, 5_000).lost == (
+        "lapsed-0",
+    )
+    assert (
+        decide_marking(pool(1, 9), LossDetection(NOW_MS - 12_501), NOW_MS, 5_000)
+        == pausing_marking()
+    )
 
 
 def test_a_clock_that_went_back_pauses_the_marking_even_in_a_pause() -> None:
     ahead = NOW_MS + PASS_GAP_MS_MAX + 1
-    assert decide_marking(pool(0, 3), Brake(ahead), NOW_MS) == pausing_marking()
-    assert decide_marking(pool(0, 3), Brake(ahead, ahead + LEASE_MS), NOW_MS) == pausing_marking()
+    assert decide_marking(pool(0, 3), LossDetection(ahead), NOW_MS) == pausing_marking()
+    assert (
+        decide_marking(pool(0, 3), LossDetection(ahead, ahead + LEASE_MS), NOW_MS)
+        == pausing_marking()
+    )
     # A little is only another machine's clock.
-    assert decide_marking(pool(1, 9), Brake(NOW_MS + 1_000), NOW_MS).lost == ("lapsed-0",)
+    assert decide_marking(pool(1, 9), LossDetection(NOW_MS + 1_000), NOW_MS).lost == ("lapsed-0",)
 
 
 def test_a_lease_from_the_future_is_worth_no_more_than_one_of_now() -> None:
@@ -114,37 +125,39 @@ def test_a_lease_from_the_future_is_worth_no_more_than_one_of_now() -> None:
 
 
 def test_the_first_pass_of_all_is_no_gap() -> None:
-    assert decide_marking(pool(1, 2), Brake(), NOW_MS).lost == ("lapsed-0",)
+    assert decide_marking(pool(1, 2), LossDetection(), NOW_MS).lost == ("lapsed-0",)
 
 
 def test_nobody_is_marked_during_the_pause() -> None:
     for for_lapses in (False, True):
-        brake = Brake(NOW_MS - 1_000, NOW_MS + 1, for_lapses)
-        expected = Marking(Brake(NOW_MS, NOW_MS + 1, for_lapses))
-        assert decide_marking(pool(1, 9), brake, NOW_MS) == expected
+        loss_detection = LossDetection(NOW_MS - 1_000, NOW_MS + 1, for_lapses)
+        expected = Marking(LossDetection(NOW_MS, NOW_MS + 1, for_lapses))
+        assert decide_marking(pool(1, 9), loss_detection, NOW_MS) == expected
 
 
 def test_after_the_pause_those_still_silent_are_marked_however_many() -> None:
-    brake = Brake(NOW_MS - 1_000, NOW_MS, for_lapses=True)
-    assert decide_marking(pool(3, 1), brake, NOW_MS) == Marking(
-        Brake(NOW_MS), ("lapsed-0", "lapsed-1", "lapsed-2")
+    loss_detection = LossDetection(NOW_MS - 1_000, NOW_MS, for_lapses=True)
+    assert decide_marking(pool(3, 1), loss_detection, NOW_MS) == Marking(
+        LossDetection(NOW_MS), ("lapsed-0", "lapsed-1", "lapsed-2")
     )
 
 
 def test_an_outage_that_begins_in_the_pause_for_another_one_has_a_pause_of_its_own() -> None:
     """The agents called after a gap; then the API was away, while passes went on."""
-    after_gap = Brake(NOW_MS - 1_000, NOW_MS)
+    after_gap = LossDetection(NOW_MS - 1_000, NOW_MS)
     assert decide_marking(pool(2, 0), after_gap, NOW_MS) == pausing_marking(for_lapses=True)
     # One of four is no outage of ours.
-    assert decide_marking(pool(1, 3), after_gap, NOW_MS) == Marking(Brake(NOW_MS), ("lapsed-0",))
+    assert decide_marking(pool(1, 3), after_gap, NOW_MS) == Marking(
+        LossDetection(NOW_MS), ("lapsed-0",)
+    )
 
 
 def test_the_only_agent_of_a_pool_is_marked_after_one_pause() -> None:
-    brake, passes, lost_at = STEADY, 0, None
+    loss_detection, passes, lost_at = STEADY, 0, None
     while lost_at is None:
         now_ms = NOW_MS + passes * 1_000
-        marking = decide_marking({"a": LAPSED}, brake, now_ms)
-        brake, passes = marking.brake, passes + 1
+        marking = decide_marking({"a": LAPSED}, loss_detection, now_ms)
+        loss_detection, passes = marking.loss_detection, passes + 1
         lost_at = now_ms if marking.lost else None
     assert lost_at == NOW_MS + LEASE_MS
 
@@ -152,11 +165,11 @@ def test_the_only_agent_of_a_pool_is_marked_after_one_pause() -> None:
 def test_an_outage_of_ours_kills_nobody_who_comes_back_in_time() -> None:
     # Away for ten minutes: all leases have lapsed. The agents renew during the pause.
     leases = {name: Lease(1, NOW_MS - 600_000) for name in "abc"}
-    marking = decide_marking(leases, Brake(NOW_MS - 600_000), NOW_MS)
+    marking = decide_marking(leases, LossDetection(NOW_MS - 600_000), NOW_MS)
     assert marking == pausing_marking()
     back = {name: Lease(1, NOW_MS + 5_000) for name in "abc"}
     for second in range(1, 36):
-        marking = decide_marking(back, marking.brake, NOW_MS + second * 1_000)
+        marking = decide_marking(back, marking.loss_detection, NOW_MS + second * 1_000)
         assert marking.lost == ()
 
 
@@ -172,14 +185,16 @@ def test_no_lease_is_judged_while_the_api_is_down() -> None:
     # Few have lapsed so far, since the outage has just begun; and then all.
     for lapsed, fresh in ((1, 9), (3, 1), (1, 0)):
         marking = decide_marking(pool(lapsed, fresh), STEADY, NOW_MS, is_api_down=api_is_down)
-        assert marking == Marking(Brake(NOW_MS, NOW_MS + LEASE_MS, True, "down"))
+        assert marking == Marking(LossDetection(NOW_MS, NOW_MS + LEASE_MS, True, "down"))
 
 
 def test_nobody_asks_for_the_api_while_agents_are_heard() -> None:
     def fail(is_silent: bool) -> bool:
         raise AssertionError
 
-    assert decide_marking(pool(0, 3), STEADY, NOW_MS, is_api_down=fail) == Marking(Brake(NOW_MS))
+    assert decide_marking(pool(0, 3), STEADY, NOW_MS, is_api_down=fail) == Marking(
+        LossDetection(NOW_MS)
+    )
 
 
 def test_whether_others_were_served_is_passed_on() -> None:
@@ -195,12 +210,12 @@ def test_whether_others_were_served_is_passed_on() -> None:
 
 
 def test_the_only_agent_of_a_pool_is_lost_although_nobody_is_served_if_the_api_answers() -> None:
-    brake = STEADY
+    loss_detection = STEADY
     lost: list[tuple[str, ...]] = []
     for minute in range(3):
         now_ms = NOW_MS + minute * PASS_INTERVAL_MS
-        marking = decide_marking({"a": LAPSED}, brake, now_ms, is_api_down=api_answers)
-        brake = marking.brake
+        marking = decide_marking({"a": LAPSED}, loss_detection, now_ms, is_api_down=api_answers)
+        loss_detection = marking.loss_detection
         lost.append(marking.lost)
     # At first it may be our fault, as ever; then it is not.
     assert lost[:2] == [(), ("a",)]
@@ -209,26 +224,30 @@ def test_the_only_agent_of_a_pool_is_lost_although_nobody_is_served_if_the_api_a
 def test_agents_have_a_full_lease_once_the_api_is_back() -> None:
     leases = pool(3, 0)
     # After an hour of passes, one each minute.
-    brake = STEADY
+    loss_detection = STEADY
     for minute in range(60):
         now_ms = NOW_MS + minute * PASS_INTERVAL_MS
-        marking = decide_marking(leases, brake, now_ms, is_api_down=api_is_down)
+        marking = decide_marking(leases, loss_detection, now_ms, is_api_down=api_is_down)
         assert marking.lost == ()
-        brake = marking.brake
+        loss_detection = marking.loss_detection
     back_ms = now_ms + PASS_INTERVAL_MS
     # Two of three have come back when the first pass sees that it answers.
     returned = {**leases, "lapsed-0": Lease(1, back_ms), "lapsed-1": Lease(1, back_ms)}
-    marking = decide_marking(returned, brake, back_ms, is_api_down=api_answers)
-    assert marking == Marking(Brake(back_ms, back_ms + LEASE_MS, True, "over"))
+    marking = decide_marking(returned, loss_detection, back_ms, is_api_down=api_answers)
+    assert marking == Marking(LossDetection(back_ms, back_ms + LEASE_MS, True, "over"))
     for after_ms, lost in ((LEASE_MS - 1, ()), (LEASE_MS, ("lapsed-2",))):
-        found = decide_marking(returned, marking.brake, back_ms + after_ms, is_api_down=api_answers)
+        found = decide_marking(
+            returned, marking.loss_detection, back_ms + after_ms, is_api_down=api_answers
+        )
         assert found.lost == lost
 
 
 def test_an_outage_that_begins_again_holds_again() -> None:
-    over = Brake(NOW_MS - PASS_INTERVAL_MS, NOW_MS - PASS_INTERVAL_MS + LEASE_MS, True, "over")
+    over = LossDetection(
+        NOW_MS - PASS_INTERVAL_MS, NOW_MS - PASS_INTERVAL_MS + LEASE_MS, True, "over"
+    )
     marking = decide_marking(pool(3, 0), over, NOW_MS, is_api_down=api_is_down)
-    assert (marking.lost, marking.brake.outage) == ((), "down")
+    assert (marking.lost, marking.loss_detection.outage) == ((), "down")
 
 
 def test_who_was_silent_for_six_hours_is_lost_whatever_the_api_does() -> None:
@@ -236,23 +255,28 @@ def test_who_was_silent_for_six_hours_is_lost_whatever_the_api_does() -> None:
         leases = {"old": Lease(1, NOW_MS - OUTAGE_MS_MAX - more_ms), "b": LAPSED}
         first = decide_marking(leases, STEADY, NOW_MS, is_api_down=api_is_down)
         assert first.lost == ()
-        again = decide_marking(leases, first.brake, NOW_MS, is_api_down=api_is_down)
+        again = decide_marking(leases, first.loss_detection, NOW_MS, is_api_down=api_is_down)
         assert again.lost == lost
 
 
 def test_two_passes_of_a_clock_that_is_ahead_lose_nobody_in_an_outage() -> None:
     """The first one sees a gap; the second is no proof of a silence of a day."""
-    leases, brake = pool(3, 0), Brake(NOW_MS - PASS_INTERVAL_MS, NOW_MS, True, "down")
+    leases, loss_detection = (
+        pool(3, 0),
+        LossDetection(NOW_MS - PASS_INTERVAL_MS, NOW_MS, True, "down"),
+    )
     for clock_ms in (NOW_MS + 86_400_000, NOW_MS + 86_400_000 + PASS_INTERVAL_MS, NOW_MS):
-        marking = decide_marking(leases, brake, clock_ms, is_api_down=api_is_down)
+        marking = decide_marking(leases, loss_detection, clock_ms, is_api_down=api_is_down)
         assert marking.lost == ()
-        brake = marking.brake
+        loss_detection = marking.loss_detection
 
 
 def test_an_outage_that_is_over_for_everybody_holds_nothing() -> None:
-    brake = Brake(NOW_MS - PASS_INTERVAL_MS, NOW_MS - PASS_INTERVAL_MS + LEASE_MS, True, "down")
-    assert decide_marking(pool(0, 3), brake, NOW_MS, is_api_down=api_is_down) == Marking(
-        Brake(NOW_MS)
+    loss_detection = LossDetection(
+        NOW_MS - PASS_INTERVAL_MS, NOW_MS - PASS_INTERVAL_MS + LEASE_MS, True, "down"
+    )
+    assert decide_marking(pool(0, 3), loss_detection, NOW_MS, is_api_down=api_is_down) == Marking(
+        LossDetection(NOW_MS)
     )
 
 
@@ -345,10 +369,10 @@ def test_an_agent_that_renews_while_it_is_marked_is_not_lost(table: SqliteTable)
     assert table.query("pool#default", "M#", "N").rows == ()
 
 
-def test_the_brake_is_kept_between_passes(table: SqliteTable) -> None:
+def test_loss_detection_is_stored_between_passes(table: SqliteTable) -> None:
     store_lease(table, "a", Lease(1, NOW_MS - 45_000))
     mark_lost_agents(table, "default", NOW_MS, fail_to_advance)
-    row = table.get(Key(LEASES, BRAKE_SORT))
+    row = table.get(Key(LEASES, LOSS_DETECTION_SORT))
     assert row is not None
     assert json.loads(row.body) == {
         "passed_ms": NOW_MS,
@@ -365,7 +389,7 @@ def test_a_pass_over_a_pool_without_live_agents_writes_nothing(table: SqliteTabl
     store_lease(table, "a", Lease(1, NOW_MS - 45_000, lost=True))
     for pool in ("default", "empty"):
         assert mark_lost_agents(table, pool, NOW_MS, fail_to_advance).lost == ()
-    assert table.get(Key(LEASES, BRAKE_SORT)) is None
+    assert table.get(Key(LEASES, LOSS_DETECTION_SORT)) is None
 
 
 def test_a_pool_that_was_empty_begins_no_pause_when_an_agent_comes(table: SqliteTable) -> None:
@@ -377,16 +401,16 @@ def test_a_pool_that_was_empty_begins_no_pause_when_an_agent_comes(table: Sqlite
     table.commit((Put(key, 2, gone, 1),))
     for minute in range(1, 10):
         mark_lost_agents(table, "default", NOW_MS + minute * PASS_INTERVAL_MS, fail_to_advance)
-    brake = table.get(Key(LEASES, BRAKE_SORT))
-    assert brake is not None
-    # The pass that set the brake, and the first that found nobody.
-    assert brake.revision == 2
+    loss_detection = table.get(Key(LEASES, LOSS_DETECTION_SORT))
+    assert loss_detection is not None
+    # The pass that paused loss detection, and the first that found nobody.
+    assert loss_detection.revision == 2
     later_ms = NOW_MS + 10 * PASS_INTERVAL_MS
     store_lease(table, "b", Lease(1, later_ms))
     assert mark_lost_agents(table, "default", later_ms, fail_to_advance).lost == ()
-    brake = table.get(Key(LEASES, BRAKE_SORT))
-    assert brake is not None
-    assert json.loads(brake.body)["paused_until_ms"] == 0
+    loss_detection = table.get(Key(LEASES, LOSS_DETECTION_SORT))
+    assert loss_detection is not None
+    assert json.loads(loss_detection.body)["paused_until_ms"] == 0
 
 
 def test_pools_are_judged_apart(table: SqliteTable) -> None:
@@ -399,8 +423,10 @@ def test_a_pass_that_another_one_overtook_marks_nobody(table: SqliteTable) -> No
     """The other one found meanwhile that the API is down."""
     for name in "abcd":
         store_lease(table, name, LAPSED if name == "a" else FRESH)
-    store_brake = Put(Key(LEASES, BRAKE_SORT), 1, b'{"passed_ms": 999000}', Expect.ABSENT)
-    table.commit((store_brake,))
+    store_loss_detection = Put(
+        Key(LEASES, LOSS_DETECTION_SORT), 1, b'{"passed_ms": 999000}', Expect.ABSENT
+    )
+    table.commit((store_loss_detection,))
 
     def let_another_pass(is_silent: bool) -> bool:
         mark_lost_agents(table, "default", NOW_MS, fail_to_advance, is_api_down=api_is_down)
@@ -410,6 +436,6 @@ def test_a_pass_that_another_one_overtook_marks_nobody(table: SqliteTable) -> No
         table, "default", NOW_MS, fail_to_advance, is_api_down=let_another_pass
     )
     assert marking.lost == ()
-    row = table.get(Key(LEASES, BRAKE_SORT))
+    row = table.get(Key(LEASES, LOSS_DETECTION_SORT))
     assert row is not None
     assert json.loads(row.body)["outage"] == "down"

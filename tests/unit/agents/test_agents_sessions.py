@@ -28,7 +28,7 @@ from control_plane.agents.sessions import (
     session_write,
 )
 from control_plane.engine.actor_types import actor_type_at
-from control_plane.engine.mailbox import BACKSTOP_MS, TICKS_PER_MS, read_mail
+from control_plane.engine.mailbox import RECOVERY_DELAY_MS, TICKS_PER_MS, read_mail
 from control_plane.metrics.columns import Columns
 from control_plane.metrics.segment import decode_segment
 from control_plane.state.table import (
@@ -187,7 +187,7 @@ def test_mail_names_the_row_before_it_and_is_later_than_all_before() -> None:
     assert session.clock == NOW_MS * TICKS_PER_MS + 1
     assert one.sender == "agent#a"
     due = [put.due_ms for put in first if put.key.sort.startswith("M#")]
-    assert due == [NOW_MS + BACKSTOP_MS]
+    assert due == [NOW_MS + RECOVERY_DELAY_MS]
 
 
 def test_an_exit_is_remembered_until_its_allocation_is_forgotten() -> None:

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from control_plane.access.principals import Role
-from control_plane.collection.collector import Collector
-from control_plane.collection.stores import Stores
+from control_plane.checkpoint_gc.collector import Collector
+from control_plane.checkpoint_gc.stores import Stores
 from tests.engine_timing import UNHURRIED
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster

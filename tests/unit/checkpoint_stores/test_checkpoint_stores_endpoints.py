@@ -7,9 +7,9 @@ import pytest
 
 from control_plane.access.principals import Role
 from control_plane.api.app import create_app
+from control_plane.checkpoint_gc.stores import CollectionFailed, Stores
 from control_plane.checkpoint_stores.endpoints import endpoint_rule
 from control_plane.checkpoint_stores.types.s3 import S3
-from control_plane.collection.stores import CollectionFailed, Stores
 from control_plane.config.endpoints import endpoint_origin
 from control_plane.queries.cluster_configuration import allowed_endpoints
 from tests.conftest import require

@@ -8,10 +8,10 @@ from typing import Any, get_args
 
 import pytest
 
+from control_plane.checkpoint_gc.collector import Collector
+from control_plane.checkpoint_gc.stores import Stores
 from control_plane.checkpoint_stores import registry
 from control_plane.checkpoint_stores.store_type import RequiredPackage
-from control_plane.collection.collector import Collector
-from control_plane.collection.stores import Stores
 from control_plane.config.check import check_config
 from control_plane.config.problems import ConfigInvalid
 from control_plane.config.reference import render_reference

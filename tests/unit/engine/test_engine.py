@@ -183,7 +183,7 @@ def test_a_condition_beside_a_command_undoes_the_command(engine: Engine) -> None
     assert engine.table.get(Key(POOL, HEAD)) == before
 
 
-def test_without_time_nothing_is_followed_and_the_backstop_does_it(
+def test_without_time_nothing_is_followed_and_the_recovery_pass_does_it(
     engine: Engine, clock: Clock
 ) -> None:
     send(engine, 0, 1)

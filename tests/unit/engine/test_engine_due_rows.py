@@ -317,7 +317,7 @@ def test_mail_of_a_clock_that_was_ahead_is_folded_now(engine: Engine, clock: Clo
     pools = [f"pool#p{n}" for n in range(40)]
     for pool in pools:
         engine.execute_command(pool, PoolConfigured(pool.removeprefix("pool#")))
-        mail_for(engine, pool, 1, due_ms=NOW_MS + 24 * HOUR_MS + mailbox.BACKSTOP_MS)
+        mail_for(engine, pool, 1, due_ms=NOW_MS + 24 * HOUR_MS + mailbox.RECOVERY_DELAY_MS)
         # It was tried by that clock too, and is due 2^5 s later.
         late_ms = NOW_MS + 24 * HOUR_MS + mailbox.attempt_delay_ms(5)
         mail_for(engine, pool, 2, attempts=mailbox.ATTEMPTS_MAX - 1, due_ms=late_ms)

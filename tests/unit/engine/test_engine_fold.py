@@ -21,7 +21,14 @@ from control_plane.engine.fold import (
     step_of,
 )
 from control_plane.engine.head import HEAD, Header, Spill, decode_head
-from control_plane.engine.mailbox import BACKSTOP_MS, FIRST, Mail, mail_key, mail_write, read_mail
+from control_plane.engine.mailbox import (
+    FIRST,
+    RECOVERY_DELAY_MS,
+    Mail,
+    mail_key,
+    mail_write,
+    read_mail,
+)
 from control_plane.evolve import evolve
 from control_plane.state.table import (
     OPERATIONS_MAX,
@@ -154,7 +161,7 @@ def _entry(commit: Commit) -> bytes:
     return put.body
 
 
-def test_all_messages_to_one_receiver_are_one_row_due_for_the_backstop() -> None:
+def test_all_messages_to_one_receiver_are_one_row_due_for_recovery() -> None:
     context = step_context()
     for _ in range(3):
         context.send("trial#1", ExperimentStatusChanged(Status.PAUSED))
@@ -165,7 +172,7 @@ def test_all_messages_to_one_receiver_are_one_row_due_for_the_backstop() -> None
     mailed = [w for w in commit.writes if isinstance(w, Put) and w.key.sort.startswith("M#")]
     assert [put.key.partition for put in mailed] == ["trial#1", "trial#2"]
     assert len(parse_json(mailed[0].body)["messages"]) == 3
-    assert {put.due_ms for put in mailed} == {NOW_MS + BACKSTOP_MS}
+    assert {put.due_ms for put in mailed} == {NOW_MS + RECOVERY_DELAY_MS}
     assert commit.receivers == ("trial#1", "trial#2")
 
 
@@ -288,7 +295,7 @@ def test_a_spilled_outbox_is_due_like_mail() -> None:
     commit = build_commit(snapshot_before(), Fold(PoolState("a"), sends=sent_messages(200)), NOW_MS)
     part = writes_by_sort(commit)["P#outbox/000000"]
     assert isinstance(part, Put)
-    assert part.due_ms == NOW_MS + BACKSTOP_MS
+    assert part.due_ms == NOW_MS + RECOVERY_DELAY_MS
 
 
 @pytest.mark.parametrize("receivers", [99, 180, 181, 100_000])

@@ -14,7 +14,7 @@ from typing import Any
 from infra.gcp.account_reader import MANAGER
 from infra.gcp.google_api import GoogleError
 from infra.gcp.instance_ends import COMPUTE
-from infra.gcp.side_checks import IAM
+from infra.gcp.trust_checks import IAM
 from tests.patience import PROCESS_SECONDS_MAX
 
 _PROGRAM = """#!{python}

@@ -21,7 +21,7 @@ from infra.findings import Finding, Level
 from infra.sources import REPOSITORY
 from infra.stack_program import (
     DrainReport,
-    DroppedSide,
+    DroppedAccount,
     FunctionMove,
     PruneFailed,
     RollbackFailed,
@@ -364,7 +364,7 @@ def test_a_cluster_is_drained_before_its_stack_is_removed(
     code, found = run("destroy")
     assert (code, found) == (
         0,
-        {"instances": 3, "templates": 2, "leftovers": ["arn:x"], "side_leftovers": []},
+        {"instances": 3, "templates": 2, "leftovers": ["arn:x"], "remote_leftovers": []},
     )
     assert engine.asked == ["detcloud/vision", "drain vision", "destroy", "forget vision"]
 
@@ -422,8 +422,8 @@ def test_the_policy_is_that_of_the_settings(run: Run) -> None:
 
 def test_the_commands_for_another_cloud_are_those_of_the_settings(run: Run, settings: Path) -> None:
     assert run("trust") == (0, {"commands": ""})
-    side = '{"project": "acme-ml", "projectNumber": "12345", "region": "us-central1"}'
-    settings.write_text(f"{SETTINGS}  detcloud:otherClouds: {{gcp: {side}}}\n")
+    remote = '{"project": "acme-ml", "projectNumber": "12345", "region": "us-central1"}'
+    settings.write_text(f"{SETTINGS}  detcloud:otherClouds: {{gcp: {remote}}}\n")
     code, found = run("trust")
     assert (code, found["commands"].splitlines()[0]) == (0, "#!/bin/bash")
     assert "gcloud iam workload-identity-pools create detcloud-vision " in found["commands"]
@@ -435,8 +435,8 @@ def test_the_commands_for_another_cloud_are_those_of_the_settings(run: Run, sett
 def test_a_side_with_instances_is_not_taken_out_of_the_settings(
     run: Run, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    side = DroppedSide("gcp", "the project acme-ml", ("vm-1",), ("the instance vm-1",), "")
-    standing_in = replace(program.PROGRAM, find_dropped_sides=lambda *_: [side])
+    remote = DroppedAccount("gcp", "the project acme-ml", ("vm-1",), ("the instance vm-1",), "")
+    standing_in = replace(program.PROGRAM, find_dropped_accounts=lambda *_: [remote])
     monkeypatch.setattr(program, "PROGRAM", standing_in)
     # A stack that was deployed without one has none to lose.
     assert run("deploy")[0] == 0

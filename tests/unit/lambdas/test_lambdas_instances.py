@@ -69,7 +69,7 @@ def test_one_pools_trouble_is_not_anothers(monkeypatch: pytest.MonkeyPatch) -> N
             raise ZeroDivisionError
 
     monkeypatch.setattr("lambdas.local.provisioning_thread.LOOK_SECONDS", 0.001)
-    monkeypatch.setattr("lambdas.local.provisioning_thread.LOOKS_PER_SWEEP", 1)
+    monkeypatch.setattr("lambdas.local.provisioning_thread.LOOKS_PER_CLEANUP", 1)
     stumbling = cast(Any, Stumbling())
     provisioning = ProvisioningThread(Provisioner(stumbling, stumbling))
     provisioning.start()

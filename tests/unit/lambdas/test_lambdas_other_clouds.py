@@ -35,7 +35,9 @@ SIDES = json.dumps({"gcp": SIDE})
 
 @pytest.fixture
 def function_of_aws(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """The environment of a function on AWS, of a stack that was given the side at Google's."""
+    """The environment of a function on AWS, of a stack that was given the remote account at
+    Google's.
+    """
     require("botocore")
     require("google.auth")
     environment = {
@@ -65,7 +67,8 @@ def test_a_stack_has_the_pools_of_the_clouds_whose_sides_it_was_given(
     assert alone.provider_types == {"aws"}
     assert alone.find_verifier("gcp") is None
     remedy = (
-        r"no provider gcp; it has aws; pools of another cloud need its side .* in another cloud"
+        r"no provider gcp; it has aws; pools of another cloud need its remote account .* in "
+        r"another cloud"
     )
     with pytest.raises(ConfigurationError, match=remedy):
         alone.cloud_provider(ProvisionerSettings("gcp"))
@@ -132,7 +135,7 @@ def test_a_launch_in_the_other_cloud_has_its_side_and_a_script_without_a_bucket(
 
 
 PROFILE = "arn:aws:iam::123456789012:instance-profile/detcloud-vision-instance"
-AWS_SIDE = {
+AWS_REMOTE_ACCOUNT = {
     "region": "us-east-1",
     "launcher": "arn:aws:iam::123456789012:role/detcloud-vision-launcher",
     "instance": "arn:aws:iam::123456789012:role/detcloud-vision-instance",
@@ -146,7 +149,9 @@ AWS_SIDE = {
 
 @pytest.fixture
 def function_of_google(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """The environment of a function of a stack on Google Cloud that was given the side on AWS."""
+    """The environment of a function of a stack on Google Cloud that was given the remote account on
+    AWS.
+    """
     for package in ("botocore", "google.auth", "moto"):
         require(package)
     environment = {
@@ -154,7 +159,7 @@ def function_of_google(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         "DETCLOUD_API_URL": "https://api.example",
         "DETCLOUD_PROJECT": "tests-1",
         "DETCLOUD_INSTANCE_ACCOUNT": "vm@tests-1.iam.gserviceaccount.com",
-        VARIABLE: json.dumps({"aws": AWS_SIDE}),
+        VARIABLE: json.dumps({"aws": AWS_REMOTE_ACCOUNT}),
     }
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
@@ -188,12 +193,12 @@ def test_a_launch_on_aws_is_by_a_role_that_an_identity_token_opens(
     now_ms = 1_700_000_000_000
     region = Region(lambda: now_ms, lets_in=lambda it: "Credential=ASIATESTS" in it)
     with ec2_server(region) as ec2, token_services() as services:
-        services.role = AWS_SIDE["launcher"]  # type: ignore[assignment]
+        services.role = AWS_REMOTE_ACCOUNT["launcher"]  # type: ignore[assignment]
         services.tokens = {f"signed for detcloud-aws:{CLUSTER}"}
         function_of_google.setenv("AWS_ENDPOINT_URL_EC2", ec2.url)
         function_of_google.setenv("AWS_ENDPOINT_URL_STS", services.url)
         parts = HostParts(CLUSTER, "https://api.example", lambda: now_ms, lambda: None, make_token)
-        text = json.dumps({"aws": AWS_SIDE})
+        text = json.dumps({"aws": AWS_REMOTE_ACCOUNT})
         other = OtherClouds(text, lambda: parts).find_cloud("aws")
         assert other is not None
         offering = Offering("g5/spot", "g5.xlarge", "", Market.SPOT, 1)

@@ -360,7 +360,7 @@ class TestSweep:
         world.cloud.machines[row.id] = replace(
             world.cloud.machines[row.id], launched_ms=launched_ms
         )
-        assert world.sweeper.terminate_orphans() == [row.id]
+        assert world.orphan_cleaner.terminate_orphans() == [row.id]
 
     def test_it_works_when_the_pool_is_gone(self) -> None:
         world = _world(work=1)

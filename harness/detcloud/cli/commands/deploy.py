@@ -153,9 +153,9 @@ def destroy_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
         return 0
     for name in answer["leftovers"]:
         print(f"still listed with the cluster's tag: {name}")
-    for name in answer["side_leftovers"]:
+    for name in answer["remote_leftovers"]:
         print(f"still there: {name}")
-    if answer["side_leftovers"]:
+    if answer["remote_leftovers"]:
         command = f"detcloud deploy trust {cloud.name} --team {team} --remove"
         print(f"`{command}` prints the script that removes what is left in other clouds")
     print(f"the cluster {team} is gone")

@@ -37,12 +37,12 @@ def connect(arguments: Namespace, *, start: bool = False) -> Client:
         print("starting a local cluster ...", file=sys.stderr)
         start_server(Home.from_environment())
     client = Client(arguments.url)
-    client.http.on_silence = _tell_of_silence
+    client.http.on_silence = _report_silence
     arguments.client = client
     return client
 
 
-def _tell_of_silence(address: str) -> None:
+def _report_silence(address: str) -> None:
     print(f"waiting for an answer of {address} ...", file=sys.stderr, flush=True)
 
 

@@ -228,7 +228,7 @@ def test_an_upgrade_of_what_is_right_changes_nothing(detcloud: Detcloud, child: 
 
 
 def test_a_cluster_is_ended_when_somebody_said_so(detcloud: Detcloud, child: Child) -> None:
-    child.answer = {"instances": 2, "templates": 1, "leftovers": [], "side_leftovers": []}
+    child.answer = {"instances": 2, "templates": 1, "leftovers": [], "remote_leftovers": []}
     done = detcloud("deploy", "destroy", "aws", "--team", "vision")
     assert (done.code, child.hows) == (1, [])
     assert "delete it with its experiments and checkpoints: confirm with --yes" in done.err
@@ -241,7 +241,7 @@ def test_a_cluster_is_ended_when_somebody_said_so(detcloud: Detcloud, child: Chi
 
 
 def test_what_is_left_of_a_cluster_is_told(detcloud: Detcloud, child: Child) -> None:
-    left = {"leftovers": ["arn:aws:sqs:x"], "side_leftovers": []}
+    left = {"leftovers": ["arn:aws:sqs:x"], "remote_leftovers": []}
     child.answer = {"instances": 0, "templates": 0, **left}
     done = detcloud("deploy", "destroy", "aws", "--team", "vision", "--yes")
     assert done.code == 1
@@ -251,7 +251,7 @@ def test_what_is_left_of_a_cluster_is_told(detcloud: Detcloud, child: Child) -> 
 def test_what_is_left_in_another_cloud_is_told_with_what_removes_it(
     detcloud: Detcloud, child: Child
 ) -> None:
-    left = {"leftovers": [], "side_leftovers": ["the role x in the account 2"]}
+    left = {"leftovers": [], "remote_leftovers": ["the role x in the account 2"]}
     child.answer = {"instances": 0, "templates": 0, **left}
     done = detcloud("deploy", "destroy", "gcp", "--team", "vision", "--yes")
     # Somebody else's script made it, and may only be run by whoever manages that account.

@@ -6,7 +6,7 @@ import pytest
 
 from detcloud.cli.commands.project import parse_move
 from detcloud.cli.framework.metadata_values import merge_metadata, parse_metadata_value
-from detcloud.client.experiment_list import metadata_filters, tell_of_left_out
+from detcloud.client.experiment_list import metadata_filters, report_omitted
 from detcloud.shared.errors import DetcloudError
 
 
@@ -67,8 +67,8 @@ def test_filters_are_given_as_a_mapping_or_as_texts() -> None:
 
 def test_what_a_list_leaves_out_is_told() -> None:
     told: list[str] = []
-    assert not tell_of_left_out({"left_out_before": None}, told.append)
-    assert tell_of_left_out({"left_out_before": 7}, told.append)
+    assert not report_omitted({"left_out_before": None}, told.append)
+    assert report_omitted({"left_out_before": 7}, told.append)
     assert told[0].endswith("those before 7 are left out")
     with pytest.warns(UserWarning, match="those before 7 are left out"):
-        tell_of_left_out({"left_out_before": 7})
+        report_omitted({"left_out_before": 7})

@@ -1,0 +1,192 @@
+"""The removal of checkpoints' files: of checkpoints marked for deletion, and of incomplete uploads.
+
+The folder of a checkpoint is named by ids that the cluster gave and a checked UUID, never by a path
+that a trial reported.
+"""
+
+import logging
+import re
+from collections.abc import Mapping
+from itertools import groupby, islice
+
+from control_plane.actors import addresses
+from control_plane.actors.collection_rows import COLLECTIONS, removal_sort_key
+from control_plane.actors.experiment.state import ExperimentState
+from control_plane.actors.messages.trial import COLLECTED_MAX, CheckpointFilesDeleted
+from control_plane.actors.trial.checkpoints import (
+    CHECKPOINT_PARTS,
+    CheckpointRecord,
+    CheckpointState,
+)
+from control_plane.actors.trial.state import TrialState
+from control_plane.agents.sessions import INTENTS
+from control_plane.checkpoint_gc.checkpoint_inventory import (
+    checkpoint_records,
+    read_rows,
+    trial_ids,
+)
+from control_plane.checkpoint_gc.pace import NO_FILES, Steps, remove_checkpoint_folder
+from control_plane.checkpoint_gc.pins import expire_pins
+from control_plane.checkpoint_gc.stores import CollectionFailed, Stores
+from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles
+from control_plane.engine.actor_types import parse_json
+from control_plane.engine.engine import Engine
+from control_plane.state.table import Delete, Expect, Row, StateTable
+from detcloud.shared.bucket_errors import StoreBusy
+
+log = logging.getLogger(__name__)
+
+# The folder of what users uploaded stands for no run.
+UPLOADS_EPOCH = 0
+EPOCH = re.compile(r"0|[1-9][0-9]{0,11}")
+# A user who began an upload so long ago has given it up, or begins it anew.
+UPLOAD_MS_MAX = 24 * 3600 * 1000
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def remove_marked_files(stores: Stores, experiment_id: int, *, ended: bool) -> Steps:
+    """Remove the files of the experiment's checkpoints marked for deletion and report it to their
+    trials.
+
+    Of an experiment that has `ended`, folders that are left empty go too. A failure holds up
+    nothing else.
+
+    Raises:
+        CollectionFailed: some could not be removed, or the store is missing.
+    """
+    failures: list[str] = []
+    first, last = removal_sort_key(experiment_id, ""), removal_sort_key(experiment_id, "~")
+    rows = read_rows(stores.engine.table, COLLECTIONS, first, last)
+    while some := list(islice(rows, 100)):
+        some.sort(key=lambda row: int(row.body))
+        for trial_id, of_trial in groupby(some, key=lambda row: int(row.body)):
+            yield from _remove_trial_files(
+                stores, experiment_id, trial_id, list(of_trial), ended, failures
+            )
+    if failures:
+        raise CollectionFailed(
+            f"the files of {len(failures)} checkpoints cannot be deleted: {failures[0]}"
+        )
+
+
+def remove_incomplete_uploads(
+    stores: Stores, experiment: ExperimentState, *, delete: bool = False
+) -> Steps:
+    """Remove the files of uploads that trials which have ended began and never completed, and of
+    those that users began a day ago or, to `delete`, ever. Raises CollectionFailed.
+    """
+    for trial_id in trial_ids(stores.engine, experiment):
+        for epoch, uuid in _incomplete_uploads(stores, trial_id, delete):
+            files = stores.checkpoint_files(experiment.experiment_id)
+            parts = (str(experiment.experiment_id), str(trial_id), str(epoch), uuid)
+            try:
+                yield from remove_checkpoint_folder(files, parts, prune=True)
+            except FileNotFoundError:
+                # Nothing can lie in a store that is not there.
+                return
+            except OSError as error:
+                raise CollectionFailed(_failure_text(files, parts, error)) from None
+        yield NO_FILES
+
+
+def _remove_trial_files(
+    stores: Stores,
+    experiment_id: int,
+    trial_id: int,
+    rows: list[Row],
+    ended: bool,
+    failures: list[str],
+) -> Steps:
+    """Remove the files of one trial's checkpoints marked for deletion; adds to `failures`."""
+    files = stores.checkpoint_files(experiment_id)
+    done: dict[str, tuple[str, ...]] = {}
+    for row in rows:
+        uuid = row.key.sort.rpartition("/")[2]
+        record = stores.engine.read_part(addresses.trial(trial_id), CHECKPOINT_PARTS + uuid)
+        if not isinstance(record, CheckpointRecord) or record.state is CheckpointState.DELETED:
+            _delete_row(stores.engine.table, row)
+            continue
+        parts = _folder_parts(experiment_id, record)
+        try:
+            if parts:
+                yield from remove_checkpoint_folder(files, parts, prune=ended)
+            done[uuid] = parts
+        except StoreBusy as error:
+            # The next ones would be refused as well.
+            raise CollectionFailed(_failure_text(files, parts, error)) from None
+        except OSError as error:
+            failures.append(_failure_text(files, parts, error))
+        yield NO_FILES
+        # Soon, so that whoever goes on after a crash has little to look at again.
+        if len(done) == COLLECTED_MAX:
+            yield from _report_removed(stores.engine, trial_id, files, done, failures)
+            done = {}
+    if done:
+        yield from _report_removed(stores.engine, trial_id, files, done, failures)
+
+
+def _report_removed(
+    engine: Engine,
+    trial_id: int,
+    files: CheckpointFiles,
+    done: Mapping[str, tuple[str, ...]],
+    failures: list[str],
+) -> Steps:
+    """Tell a trial whose files are gone, by UUID, once that outlasts a loss of power."""
+    try:
+        for parent in {parts[:-1] for parts in done.values() if parts}:
+            files.sync_folder(parent)
+    except OSError as error:
+        failures.append(_failure_text(files, (), error))
+        return
+    uuids = tuple(done)
+    engine.execute_command(addresses.trial(trial_id), CheckpointFilesDeleted(uuids))
+    expire_pins(engine.table, uuids, engine.clock())
+    yield NO_FILES
+
+
+def _folder_parts(experiment_id: int, record: CheckpointRecord) -> tuple[str, ...]:
+    """The folder of a checkpoint's files; empty for one whose recorded path is not its own."""
+    reference = record.checkpoint
+    parts = tuple(reference.path.split("/"))
+    own = (str(experiment_id), str(reference.trial_id), reference.uuid)
+    is_plain = len(parts) == 4 and EPOCH.fullmatch(parts[2]) and UUID.fullmatch(parts[3])
+    if is_plain and (*parts[:2], parts[3]) == own:
+        return parts
+    log.warning(
+        "checkpoint %s is recorded at %.200r, outside its folder: not deleted",
+        reference.uuid,
+        reference.path,
+    )
+    return ()
+
+
+def _delete_row(table: StateTable, row: Row) -> None:
+    """Delete a row whose checkpoint needs nothing any more."""
+    table.commit((Delete(row.key, Expect.ANYTHING),))
+
+
+def _incomplete_uploads(stores: Stores, trial_id: int, delete: bool) -> list[tuple[int, str]]:
+    """Epoch and UUID of each upload that an ended trial, or some time ago a user, began and did not
+    complete.
+    """
+    since_ms = stores.engine.clock() - UPLOAD_MS_MAX
+    address = addresses.trial(trial_id)
+    begun: dict[str, int] = {}
+    for row in read_rows(stores.engine.table, address, INTENTS, f"{INTENTS}~"):
+        line = parse_json(row.body)
+        uuid = line.get("uuid") if isinstance(line, dict) else None
+        if isinstance(uuid, str) and UUID.fullmatch(uuid):
+            if line.get("begun_ms", 0) > since_ms and not delete:
+                continue
+            begun[uuid] = int(row.key.sort.split("#")[1])
+    # After the rows, so that none of them is of an allocation which the trial had later.
+    state = stores.engine.read_state(address) if begun else None
+    if not isinstance(state, TrialState) or not state.status.is_final:
+        return []
+    known = {record.checkpoint.uuid for record in checkpoint_records(stores.engine.table, trial_id)}
+    return [(epoch, uuid) for uuid, epoch in begun.items() if uuid not in known]
+
+
+def _failure_text(files: CheckpointFiles, parts: tuple[str, ...], error: OSError) -> str:
+    return f"{files.location_text(parts)}: {error.strerror or error}"

@@ -1,0 +1,47 @@
+"""The remains on AWS of a cluster whose functions run in another cloud."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import botocore.exceptions as sdk
+
+from infra.aws.account_facts import Clients
+from infra.aws.instance_ends import error_code, list_instances, list_templates
+from infra.aws.names import Names
+
+_MISSING = "NoSuchEntity"
+
+
+def find_remote_leftovers(names: Names, clients: Clients) -> list[str]:
+    """Return what the account has of the remote account, a line each, or that it could not be
+    looked at.
+    """
+    where = f"in the account {names.account}"
+    try:
+        caller = clients("sts").get_caller_identity()["Account"]
+        if caller != names.account:
+            return [f"what is {where}, which was not looked at: the credentials are of {caller}"]
+        return [f"{it} {where}" for it in _parts(names, clients)]
+    except (sdk.ClientError, sdk.BotoCoreError) as error:
+        return [f"what is {where}, which could not be looked at: {error}"]
+
+
+def _parts(names: Names, clients: Clients) -> Iterator[str]:
+    iam, profile = clients("iam"), names.role("instance")
+    for role in (names.role("launcher"), names.role("instance")):
+        if _is_there(iam.get_role, RoleName=role):
+            yield f"the role {role}"
+    if _is_there(iam.get_instance_profile, InstanceProfileName=profile):
+        yield f"the instance profile {profile}"
+    yield from (f"the launch template {it}" for it in list_templates(names, clients))
+    yield from (f"the instance {it['InstanceId']}" for it in list_instances(names, clients))
+
+
+def _is_there(read: Callable[..., Any], **named: str) -> bool:
+    try:
+        read(**named)
+    except sdk.ClientError as error:
+        if error_code(error) != _MISSING:
+            raise
+        return False
+    return True

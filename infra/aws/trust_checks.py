@@ -1,0 +1,137 @@
+"""The check whether a cluster's remote account is there on AWS, with the credentials of whoever
+deploys, who need not be allowed to see it.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+import botocore.exceptions as sdk
+
+from infra.aws.account_facts import Clients
+from infra.aws.trust_script import HOME_TAG, SUBJECT, RemoteRoles
+from infra.findings import Finding, Level
+
+_MISSING: Final = frozenset(
+    {"NoSuchEntity", "InvalidSubnetID.NotFound", "InvalidGroup.NotFound", "InvalidGroupId.NotFound"}
+)
+
+_NOT_CHECKED: Final = "neither the remote account nor its pools were checked"
+_NAMESAKE: Final = "it is of a cluster of the same name"
+
+Problems = Callable[[], Iterator[str]]
+
+
+def find_remote_findings(roles: RemoteRoles, clients: Clients) -> list[Finding]:
+    """Return a finding for each part of the remote account: whether it is there, and as it has to
+    be.
+    """
+    names = roles.names
+    checks: dict[str, Problems] = {
+        "credentials": lambda: _caller_problems(roles, clients),
+        "launcher": lambda: _launcher_problems(roles, clients),
+        "instances": lambda: _instance_problems(roles, clients),
+        "network": lambda: _network_problems(roles, clients),
+    }
+    found = []
+    for part, look in checks.items():
+        subject = f"{part} in {names.account}"
+        try:
+            problems = list(look())
+        except (sdk.ClientError, sdk.BotoCoreError) as error:
+            if part == "credentials":
+                return [_missing(roles, subject, f"{_NOT_CHECKED}: {error}")]
+            text = f"could not be checked: {error}"
+            remedy = "log in there with credentials that can read roles, or name a profile"
+            found.append(Finding(Level.WARNING, subject, text, remedy))
+            continue
+        found += [_missing(roles, subject, problem) for problem in problems] or [
+            Finding(Level.FINE, subject, "as pools there need it")
+        ]
+        if part == "credentials" and problems:
+            break
+    return found
+
+
+def _missing(roles: RemoteRoles, subject: str, problem: str) -> Finding:
+    team, cloud = roles.launcher.team, roles.launcher.cloud
+    remedy = f"`detcloud deploy trust {cloud} --team {team}` prints the commands that make it"
+    level = Level.ERROR
+    if problem.startswith(_NAMESAKE):
+        remedy = "take another account, or another name for the team; docs/resource-pools.md"
+    elif subject.startswith("credentials"):
+        level = Level.WARNING
+        remedy = (
+            "sign in there or name a profile of that account in AWS_PROFILE, and `detcloud deploy "
+            f"check {cloud} --team {team}` looks at it"
+        )
+    elif subject.startswith("network"):
+        remedy = "name subnets and a security group of that account in detcloud:otherClouds"
+    return Finding(level, subject, problem, remedy)
+
+
+def _caller_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
+    account = clients("sts").get_caller_identity()["Account"]
+    if account != roles.names.account:
+        yield f"{_NOT_CHECKED}: the credentials are of the account {account}"
+
+
+def _launcher_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
+    iam, role = clients("iam"), roles.names.role("launcher")
+    found = _find(lambda: iam.get_role(RoleName=role)["Role"])
+    if found is None:
+        yield f"the role {role} is missing"
+        return
+    home = {it["Key"]: it["Value"] for it in found.get("Tags", ())}.get(HOME_TAG, "")
+    if home != roles.home:
+        yield f"{_NAMESAKE}, in {home or 'no place that its tags name'}"
+        return
+    if _generalize(found["AssumeRolePolicyDocument"]) != roles.trust:
+        yield f"the trust of the role {role} differs from the expected one"
+    name = roles.names.part("launcher")
+    policy = _find(lambda: iam.get_role_policy(RoleName=role, PolicyName=name))
+    if policy is None or policy["PolicyDocument"] != roles.policy:
+        yield f"the policy {name} of the role {role} is missing or differs"
+
+
+def _instance_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
+    iam, role = clients("iam"), roles.names.role("instance")
+    found = _find(lambda: iam.get_instance_profile(InstanceProfileName=role)["InstanceProfile"])
+    if found is None or role not in [it["RoleName"] for it in found["Roles"]]:
+        yield f"the instance profile {role} is missing, or has no role of that name"
+    name = roles.names.part("instance")
+    policy = _find(lambda: iam.get_role_policy(RoleName=role, PolicyName=name))
+    if roles.instance_policy and (policy or {}).get("PolicyDocument") != roles.instance_policy:
+        yield f"the policy {name} of the role {role} is missing or differs"
+
+
+def _network_problems(roles: RemoteRoles, clients: Clients) -> Iterator[str]:
+    ec2, network = clients("ec2"), roles.network
+    for zone, subnet in network.subnets.items():
+        found = _find(partial(_describe_subnet, ec2, subnet))
+        if not found or found[0]["AvailabilityZone"] != zone:
+            yield f"the subnet {subnet} is missing, or not in {zone}"
+    group = network.security_group
+    if not _find(lambda: ec2.describe_security_groups(GroupIds=[group])["SecurityGroups"]):
+        yield f"the security group {group} is missing"
+
+
+def _describe_subnet(ec2: Any, subnet: str) -> Any:
+    return ec2.describe_subnets(SubnetIds=[subnet])["Subnets"]
+
+
+def _find(read: Callable[[], Any]) -> Any:
+    """Return what is read, None where it is not there."""
+    try:
+        return read()
+    except sdk.ClientError as error:
+        if error.response["Error"].get("Code") not in _MISSING:
+            raise
+        return None
+
+
+def _generalize(trust: object) -> Any:
+    """Return a trust with SUBJECT in the place of the number of a service account."""
+    return json.loads(re.sub(r'"[0-9]{15,30}"', f'"{SUBJECT}"', json.dumps(trust)))

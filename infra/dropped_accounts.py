@@ -1,0 +1,42 @@
+"""The look at a remote account that a stack's settings no longer have, before it is deployed
+without.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from infra.stack_program import PROJECT, SIDES, DrainFailed, StackProgram
+
+OTHER_CLOUDS: Final = f"{PROJECT}:{SIDES}"
+
+
+def look_at_dropped_accounts(
+    program: StackProgram, team: str, config: Mapping[str, str], before: str, settings: Path
+) -> list[str]:
+    """Return what is left of the remote accounts that the setting had as it was deployed, `before`,
+    and has no more. The script that removes one is written beside the file of the settings.
+
+    Raises:
+        DrainFailed: instances are left there, which nobody would end any more, or nobody can tell.
+    """
+    try:
+        dropped = program.find_dropped_accounts(team, config, before)
+    except DrainFailed as error:
+        raise DrainFailed(
+            f"{OTHER_CLOUDS} no longer has a remote account that was deployed, and {error}"
+        ) from None
+    told = []
+    for remote in dropped:
+        if remote.instances:
+            raise DrainFailed(
+                f"{OTHER_CLOUDS} no longer has {remote.place}, and the cluster would not know the "
+                f"instances any more that it has there: {', '.join(remote.instances)}. Leave the "
+                "setting as it was, take their pools out of the cluster's configuration, deploy, "
+                "and wait until `detcloud resource-pool list` shows none of their instances"
+            )
+        script = settings.with_name(f"remove-{remote.cloud}-of-{team}.sh")
+        script.write_text(remote.removal, encoding="utf-8")
+        told += [f"{OTHER_CLOUDS}: still there: {line}" for line in remote.leftovers]
+        told.append(f"`bash {script}` removes it, with credentials of {remote.place}")
+    return told

@@ -1,0 +1,61 @@
+"""The remains on Google Cloud of a cluster whose functions run in another cloud."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from infra.gcp.google_api import GoogleApi, GoogleError, read_or_none
+from infra.gcp.instance_ends import COMPUTE, list_parts
+from infra.gcp.trust_checks import IAM
+from infra.gcp.trust_policies import LOCATION, Trust, list_remote_grants
+from infra.gcp.trust_script import ACCOUNTS, TRUST_ROLE
+
+_UNAUTHORIZED: Final = 401
+
+
+def find_remote_leftovers(trust: Trust, regions: tuple[str, ...], api: GoogleApi) -> list[str]:
+    """Return what the project has of the remote account, a line each, or that it could not be
+    looked at.
+    """
+    where = f"in the project {trust.names.project}"
+    try:
+        return [f"{it} {where}" for it in _parts(trust, regions, api)]
+    except GoogleError as error:
+        remedy = ""
+        if error.status == _UNAUTHORIZED:
+            remedy = "; `gcloud auth application-default login` makes credentials"
+        return [f"what is {where}, which could not be looked at: {error}{remedy}"]
+
+
+def _parts(trust: Trust, regions: tuple[str, ...], api: GoogleApi) -> Iterator[str]:
+    names = trust.names
+    grants = list_remote_grants(names, regions, logs_instances=True)
+    roles = [*dict.fromkeys(it.role for it in grants), TRUST_ROLE]
+    accounts = f"{IAM}/projects/{names.project}/serviceAccounts"
+    firewall = f"projects/{names.project}/global/firewalls/{names.part('within')}"
+    places = {
+        f"the pool of identities {trust.pool}": (
+            f"{IAM}/projects/{names.project_number}/{LOCATION}/{trust.pool}"
+        ),
+        **{
+            f"the service account {names.email(it)}": f"{accounts}/{names.email(it)}"
+            for it in ACCOUNTS
+        },
+        **{f"the role {names.role_id(it)}": f"{IAM}/{names.role(it)}" for it in roles},
+        f"the firewall rule {names.part('within')}": f"{COMPUTE}/{firewall}",
+        **{
+            f"the subnetwork {names.part(it)}": f"{COMPUTE}/{names.subnetwork_path(it)}"
+            for it in regions
+        },
+        f"the network {names.part('network')}": f"{COMPUTE}/{names.network_path}",
+    }
+    for name, url in places.items():
+        found = read_or_none(api, url)
+        if found is not None and not _is_deleted(found):
+            yield name
+    for kind in ("instance", "disk"):
+        yield from (f"the {kind} {it}" for it in list_parts(names, api, kind))
+
+
+def _is_deleted(found: Mapping[str, Any]) -> bool:
+    """Return whether Google only shows it for some days longer."""
+    return bool(found.get("deleted")) or found.get("state") == "DELETED"

@@ -1,0 +1,102 @@
+"""The check of pools on Google Cloud of a cluster whose functions run in another cloud: what is
+said of the pools of a cluster on Google Cloud, and what the project and its organization refuse.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from control_plane.config.pools import ClusterConfig
+from infra.findings import Finding, Level
+from infra.gcp.account_checks import judge_pools, read_fact
+from infra.gcp.account_facts import Policy, Project
+from infra.gcp.account_reader import (
+    list_disabled,
+    read_billing,
+    read_policy,
+    read_pools,
+    read_state,
+)
+from infra.gcp.google_api import GoogleApi
+from infra.gcp.purchases import list_purchases
+from infra.gcp.trust_policies import Trust
+from infra.gcp.trust_script import SERVICES
+
+# By the constraint of an organization, what it refuses where it allows less than all.
+REFUSALS: Final = {
+    "compute.vmExternalIpAccess": "instances get no public address",
+    "iam.workloadIdentityPoolAwsAccounts": "the cluster's account of AWS may not be trusted",
+    "iam.workloadIdentityPoolProviders": "no provider of identities like AWS may be trusted",
+}
+_ACCOUNTS: Final = "iam.workloadIdentityPoolAwsAccounts"
+_AWS: Final = "https://sts.amazonaws.com"
+
+
+def find_pool_findings(trust: Trust, cluster: ClusterConfig, api: GoogleApi) -> list[Finding]:
+    """Return a finding for each fact that the pools depend on, none where there are no pools."""
+    names, purchases = trust.names, list_purchases(trust.names.region, cluster)
+    if not purchases:
+        return []
+    facts = read_pools(names.project, names.region, cluster, api)
+    disabled = list_disabled(names.project_number, SERVICES, api)
+    found = [
+        *read_fact(read_state(names.project, api), "project", lambda it: _project(trust, it)),
+        *read_fact(read_billing(names.project, api), "billing", _billing),
+        *read_fact(disabled, "services", lambda it: _services(trust, it)),
+        *judge_pools(names.project, purchases, facts),
+    ]
+    for constraint in REFUSALS:
+        policy = read_policy(names.project, constraint, api)
+        subject = f"policy {constraint}"
+        found += read_fact(policy, subject, partial(_policy, trust, constraint))
+    # A pool's name says where it is; what else is said may be of either cloud.
+    return [
+        it
+        if it.subject.startswith("pool ")
+        else replace(it, subject=f"{it.subject} in {names.project}")
+        for it in found
+    ]
+
+
+def _project(trust: Trust, project: Project) -> Iterator[Finding]:
+    names = trust.names
+    if project.number != names.project_number:
+        text = f"its number is {project.number}, and not {names.project_number}"
+        remedy = f'say projectNumber: "{project.number}" in detcloud:otherClouds'
+        yield Finding(Level.ERROR, "project", text, remedy)
+    elif not project.is_active:
+        yield Finding(Level.ERROR, "project", "it is about to be deleted", "take another project")
+    else:
+        yield Finding(Level.FINE, "project", f"it is number {project.number}")
+
+
+def _billing(is_billed: bool) -> Iterator[Finding]:
+    if is_billed:
+        yield Finding(Level.FINE, "billing", "an account pays for the project")
+    else:
+        text = "no billing account pays for the project"
+        yield Finding(Level.ERROR, "billing", text, "link one with `gcloud billing projects link`")
+
+
+def _services(trust: Trust, disabled: tuple[str, ...]) -> Iterator[Finding]:
+    if disabled:
+        team, cloud = trust.launcher.team, trust.launcher.cloud
+        text = f"not enabled: {', '.join(disabled)}"
+        remedy = f"the script of `detcloud deploy trust {cloud} --team {team}` enables them"
+        yield Finding(Level.ERROR, "services", text, remedy)
+    else:
+        yield Finding(Level.FINE, "services", "all that the pools need are enabled")
+
+
+def _policy(trust: Trust, name: str, policy: Policy) -> Iterator[Finding]:
+    allowed = {_ACCOUNTS: trust.launcher.account, "iam.workloadIdentityPoolProviders": _AWS}
+    needed = allowed.get(name, "")
+    is_refused = policy.denies_all or needed in policy.denied
+    if policy.allowed and needed not in policy.allowed:
+        is_refused = True
+    if is_refused:
+        remedy = "ask who manages the organization's policies for an exception"
+        yield Finding(Level.ERROR, f"policy {name}", REFUSALS[name], remedy)
+    else:
+        yield Finding(Level.FINE, f"policy {name}", "refuses nothing that the pools need")

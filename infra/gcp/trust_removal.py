@@ -1,0 +1,108 @@
+"""The script of gcloud's commands that remove a cluster's remote account on Google Cloud, once none
+of its instances is left: what `trust_script` made, and nothing else.
+"""
+
+import shlex
+from collections.abc import Iterator
+
+from infra.gcp.names import Names
+from infra.gcp.policies import PROJECT
+from infra.gcp.trust_policies import Trust, list_remote_grants
+from infra.gcp.trust_script import (
+    ACCOUNTS,
+    TRUST_ROLE,
+    begin_lines,
+    check_lines,
+    gcloud,
+    grant_condition,
+)
+from provisioner.clouds.provider import CLUSTER_TAG
+
+
+def render_removal(trust: Trust, regions: tuple[str, ...]) -> str:
+    """Return the script."""
+    names = trust.names
+    # Also what a pool that wrote logs had once.
+    grants = list_remote_grants(names, regions, logs_instances=True)
+    roles = [*dict.fromkeys(it.role for it in grants), TRUST_ROLE]
+    done = f"{names.project} has nothing any more of the cluster {names.cluster}"
+    pool = (trust.pool, "--location=global")
+    lines = [
+        "#!/bin/bash",
+        f"# Removes what the cluster {names.cluster}, which runs in {trust.launcher.cloud}, has",
+        f"# in the project {names.project}, once no instance is left there. To run it again",
+        "# removes what is left alone. Google keeps roles for 7 days and pools of identities for",
+        "# 30, and the script that makes the remote account takes them back.",
+        *begin_lines(names),
+        *check_lines(trust),
+        *_instance_lines(trust),
+        *(
+            _grant_removal(names, it.account, it.role, grant_condition(it))
+            for it in grants
+            if it.place.kind == PROJECT
+        ),
+        *_network_lines(names),
+        *(_removal(("iam", "service-accounts"), names.email(account)) for account in ACCOUNTS),
+        *(_role_removal(names, it) for it in roles),
+        _kept_removal(("iam", "workload-identity-pools"), pool, "state", "DELETED"),
+        f"echo {shlex.quote(done)}",
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _instance_lines(trust: Trust) -> Iterator[str]:
+    names, cloud = trust.names, trust.launcher.cloud
+    labelled = f"--filter=labels.{CLUSTER_TAG}={names.cluster}"
+    listed = gcloud("compute", "instances", "list", labelled, "--format=value(name)")
+    remedy = (
+        f"`detcloud deploy destroy {cloud} --team {names.team}` ends them; without it, take its "
+        "pools there out of the cluster's configuration, deploy, and wait until `detcloud "
+        "resource-pool list` shows none of their instances"
+    )
+    yield f"living=$({listed})"
+    yield (
+        f'if [ -n "$living" ]; then echo "instances are left: $living;" {shlex.quote(remedy)} >&2;'
+        " exit 1; fi"
+    )
+
+
+def _grant_removal(names: Names, account: str, role: str, condition: str) -> str:
+    """Return the command that takes a role of the project from an account, if it has it."""
+    removed = gcloud(
+        *("projects", "remove-iam-policy-binding", names.project),
+        *(f"--member={names.member(account)}", f"--role={names.role(role)}"),
+        *(f"--condition={condition}", "--format=none"),
+    )
+    return f"{removed} 2> /dev/null || true"
+
+
+def _network_lines(names: Names) -> Iterator[str]:
+    network = names.part("network")
+    yield _removal(("compute", "firewall-rules"), names.part("within"))
+    subnets = ("compute", "networks", "subnets")
+    listed = gcloud(
+        *subnets, "list", f"--network={network}", "--format=value(name,region.basename())"
+    )
+    yield f"{listed} | while read -r name region; do"
+    yield f'  {gcloud(*subnets, "delete")} "$name" --region="$region" < /dev/null'
+    yield "done"
+    yield _removal(("compute", "networks"), network)
+
+
+def _removal(kind: tuple[str, ...], name: str) -> str:
+    there, delete = (gcloud(*kind, verb, name) for verb in ("describe", "delete"))
+    return f"if {there} > /dev/null 2>&1; then {delete}; fi"
+
+
+def _role_removal(names: Names, role: str) -> str:
+    words = (names.role_id(role), f"--project={names.project}")
+    return _kept_removal(("iam", "roles"), words, "deleted", "True")
+
+
+def _kept_removal(kind: tuple[str, ...], words: tuple[str, ...], field: str, deleted: str) -> str:
+    """Return the command that deletes what is shown for some days longer, by a field that says so
+    then.
+    """
+    described = gcloud(*kind, "describe", *words, f"--format=value({field})")
+    state = f"$({described} 2> /dev/null || echo {deleted})"
+    return f'if [ "{state}" != {deleted} ]; then {gcloud(*kind, "delete", *words)}; fi'

@@ -1,0 +1,222 @@
+"""The script of gcloud's commands that make a cluster's remote account on Google Cloud: its trust
+in the function that launches, two service accounts, roles, and a network.
+
+Whoever may manage the project runs it once, and again for another region or after a release that
+needs more: what is there stays, and roles get the permissions that they lack. A pool of identities
+or roles of which Google knows still that they were deleted are taken back. What trusts another
+cluster is left alone.
+"""
+
+import shlex
+from collections.abc import Iterator
+from typing import Final
+
+from infra.gcp.names import Names
+from infra.gcp.policies import ROLES, Grant
+from infra.gcp.ranges import subnetwork_ranges
+from infra.gcp.trust_policies import MAPPING, PROVIDER_ID, Trust, list_remote_grants
+
+# The interfaces that the remote account's callers use.
+SERVICES: Final = (
+    "cloudbilling",
+    "cloudresourcemanager",
+    "compute",
+    "iam",
+    "iamcredentials",
+    "logging",
+    "sts",
+)
+ACCOUNTS: Final = {
+    "launcher": "what launches instances, for a function in another cloud",
+    "instance": "instances of the cluster",
+}
+TRUST_ROLE: Final = "issue_tokens"
+
+
+def render_script(trust: Trust, regions: tuple[str, ...], *, logs_instances: bool) -> str:
+    """Return the script."""
+    grants = list_remote_grants(trust.names, regions, logs_instances=logs_instances)
+    lines = [
+        *_head(trust),
+        *check_lines(trust),
+        gcloud("services", "enable", *(f"{it}.googleapis.com" for it in SERVICES)),
+        *_trust_lines(trust),
+        *_account_lines(trust.names),
+        *_role_lines(trust.names, [*dict.fromkeys(it.role for it in grants), TRUST_ROLE]),
+        *_network_lines(trust.names, regions),
+        *(_grant_line(trust.names, it) for it in grants),
+        _binding_line(trust.names, "launcher", TRUST_ROLE, trust.member),
+        f"echo {shlex.quote(f'{trust.names.project} is ready for the pools of its cluster')}",
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _head(trust: Trust) -> Iterator[str]:
+    names, launcher = trust.names, trust.launcher
+    yield "#!/bin/bash"
+    yield f"# What the cluster {names.cluster}, which runs in {launcher.cloud}, needs for its pools"
+    yield f"# in the project {names.project}. To run it again changes what is missing alone."
+    yield from begin_lines(names)
+
+
+def begin_lines(names: Names) -> Iterator[str]:
+    """Yield the lines that all scripts begin with, after what they are for."""
+    yield "set -euo pipefail"
+    yield f"export CLOUDSDK_CORE_PROJECT={names.project} CLOUDSDK_CORE_DISABLE_PROMPTS=1"
+
+
+def check_lines(trust: Trust) -> Iterator[str]:
+    """Yield the lines that end a script where the project has another cluster of this name: one of
+    its own, or the remote account of one that runs elsewhere.
+    """
+    names, account = trust.names, trust.launcher.account
+    taken = (
+        f"{names.project} has a cluster {names.cluster} of its own, which would end the instances "
+        "of this one: use another project"
+    )
+    described = gcloud("firestore", "databases", "describe", f"--database={names.database}")
+    yield f"if {described} > /dev/null 2>&1; then echo {shlex.quote(taken)} >&2; exit 1; fi"
+    where = ("--location=global", f"--workload-identity-pool={trust.pool}")
+    asked = gcloud(
+        *("iam", "workload-identity-pools", "providers", "describe", PROVIDER_ID, *where),
+        "--format=value(aws.accountId)",
+    )
+    remedy = (
+        f"and not {account}: clusters of one name cannot share the project {names.project}. Take "
+        "another project, or another name for the team; where that cluster is gone, `detcloud "
+        f"deploy trust {trust.launcher.cloud} --team {names.team} --remove` with its settings "
+        "removes its remote account"
+    )
+    yield f"home=$({asked} 2> /dev/null) || home={account}"
+    whose = f"the pool of identities {trust.pool} is there, and its cluster runs in account $home,"
+    yield (
+        f'if [ "$home" != {account} ]; then echo "{whose}" {shlex.quote(remedy)} >&2; exit 1; fi'
+    )
+
+
+def _trust_lines(trust: Trust) -> Iterator[str]:
+    pools, place = ("iam", "workload-identity-pools"), "--location=global"
+    described = gcloud(*pools, "describe", trust.pool, place, "--format=value(state)")
+    yield _take_back(described, "DELETED", gcloud(*pools, "undelete", trust.pool, place))
+    about = f"--description=who launches instances of {trust.names.cluster}"
+    yield _unless_there(
+        gcloud(*pools, "describe", trust.pool, place),
+        gcloud(*pools, "create", trust.pool, place, about),
+    )
+    providers = (*pools, "providers")
+    where = (PROVIDER_ID, place, f"--workload-identity-pool={trust.pool}")
+    said = (
+        f"--account-id={trust.launcher.account}",
+        f"--attribute-mapping={MAPPING}",
+        f"--attribute-condition={trust.condition}",
+    )
+    yield _change_or_make(
+        gcloud(*providers, "describe", *where),
+        gcloud(*providers, f"update-{trust.launcher.cloud}", *where, *said),
+        gcloud(*providers, f"create-{trust.launcher.cloud}", *where, *said),
+    )
+
+
+def _account_lines(names: Names) -> Iterator[str]:
+    for account, title in ACCOUNTS.items():
+        yield _unless_there(
+            gcloud("iam", "service-accounts", "describe", names.email(account)),
+            gcloud(
+                *("iam", "service-accounts", "create", names.account_id(account)),
+                f"--display-name={names.cluster}: {account}",
+                f"--description={names.cluster}: {title}",
+            ),
+        )
+
+
+def _role_lines(names: Names, roles: list[str]) -> Iterator[str]:
+    for role in roles:
+        where = (names.role_id(role), f"--project={names.project}")
+        said = (
+            f"--title={names.cluster}: {role.replace('_', ' ')}",
+            f"--permissions={','.join(ROLES[role])}",
+            "--stage=GA",
+        )
+        described = gcloud("iam", "roles", "describe", *where, "--format=value(deleted)")
+        yield _take_back(described, "True", gcloud("iam", "roles", "undelete", *where))
+        yield _change_or_make(
+            gcloud("iam", "roles", "describe", *where),
+            gcloud("iam", "roles", "update", *where, *said),
+            gcloud("iam", "roles", "create", *where, *said),
+        )
+
+
+def _network_lines(names: Names, regions: tuple[str, ...]) -> Iterator[str]:
+    network, firewall, tag = names.part("network"), names.part("within"), names.cluster
+    yield _unless_there(
+        gcloud("compute", "networks", "describe", network),
+        gcloud(
+            *("compute", "networks", "create", network, "--subnet-mode=custom"),
+            *("--bgp-routing-mode=regional", "--mtu=8896"),
+        ),
+    )
+    for region, block in zip(regions, subnetwork_ranges(), strict=False):
+        name, where = names.part(region), f"--region={region}"
+        yield _unless_there(
+            gcloud("compute", "networks", "subnets", "describe", name, where),
+            gcloud(
+                *("compute", "networks", "subnets", "create", name, where),
+                *(f"--network={network}", f"--range={block}"),
+                "--enable-private-ip-google-access",
+            ),
+        )
+    yield _unless_there(
+        gcloud("compute", "firewall-rules", "describe", firewall),
+        gcloud(
+            *("compute", "firewall-rules", "create", firewall, f"--network={network}"),
+            *("--direction=INGRESS", "--allow=all", f"--source-tags={tag}", f"--target-tags={tag}"),
+        ),
+    )
+
+
+def grant_condition(grant: Grant) -> str:
+    """Return a grant's condition as gcloud takes it."""
+    if not grant.condition:
+        return "None"
+    return f"title={grant.account} {grant.role},expression={grant.condition}"
+
+
+def _grant_line(names: Names, grant: Grant) -> str:
+    condition = grant_condition(grant)
+    role, member = f"--role={names.role(grant.role)}", f"--member={names.member(grant.account)}"
+    said = (member, role, f"--condition={condition}", "--format=none")
+    match grant.place.kind:
+        case "project":
+            return gcloud("projects", "add-iam-policy-binding", names.project, *said)
+        case "subnetwork":
+            name, region = names.part(grant.place.name), f"--region={grant.place.name}"
+            add = ("compute", "networks", "subnets", "add-iam-policy-binding")
+            return gcloud(*add, name, region, member, role, "--format=none")
+        case _:
+            return _binding_line(names, grant.place.name, grant.role, names.member(grant.account))
+
+
+def _binding_line(names: Names, account: str, role: str, member: str) -> str:
+    """Return the command that gives a member a role at one of the service accounts."""
+    return gcloud(
+        *("iam", "service-accounts", "add-iam-policy-binding", names.email(account)),
+        *(f"--member={member}", f"--role={names.role(role)}", "--condition=None", "--format=none"),
+    )
+
+
+def _take_back(described: str, state: str, undelete: str) -> str:
+    """Return the command that takes back what is deleted and kept for some days still."""
+    return f'if [ "$({described} 2> /dev/null || true)" = {state} ]; then {undelete}; fi'
+
+
+def _unless_there(describe: str, create: str) -> str:
+    return f"{describe} > /dev/null 2>&1 || {create}"
+
+
+def _change_or_make(describe: str, update: str, create: str) -> str:
+    return f"if {describe} > /dev/null 2>&1; then {update}; else {create}; fi"
+
+
+def gcloud(*words: str) -> str:
+    """Return a command of gcloud with these words."""
+    return shlex.join(("gcloud", *words))

@@ -1,0 +1,91 @@
+"""Remote accounts that a stack's settings no longer have: what is said before a deployment."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import require
+
+require("pulumi_aws")
+
+from infra import remote_settings  # noqa: E402
+from infra.aws.program import PROGRAM  # noqa: E402
+from infra.dropped_accounts import look_at_dropped_accounts  # noqa: E402
+from infra.remote_accounts import Launcher  # noqa: E402
+from infra.stack_program import DrainFailed, DroppedAccount  # noqa: E402
+
+BEFORE = '{"gcp": {}}'
+
+
+def look(folder: Path, *instances: str) -> list[str]:
+    left = ("the network detcloud-vision-network in the project acme-ml",)
+    remote = DroppedAccount("gcp", "the project acme-ml", instances, left, "#!/bin/bash\n")
+    program = replace(PROGRAM, find_dropped_accounts=lambda *_: [remote])
+    return look_at_dropped_accounts(program, "vision", {}, BEFORE, folder / "Pulumi.vision.yaml")
+
+
+def test_instances_that_nobody_would_end_are_not_left_behind(tmp_path: Path) -> None:
+    with pytest.raises(DrainFailed, match="no longer has the project acme-ml") as refused:
+        look(tmp_path, "vm-1", "vm-2")
+    assert "that it has there: vm-1, vm-2. Leave the setting as it was" in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_script_that_removes_the_rest_is_written_beside_the_settings(tmp_path: Path) -> None:
+    told = look(tmp_path)
+    script = tmp_path / "remove-gcp-of-vision.sh"
+    assert script.read_text() == "#!/bin/bash\n"
+    assert told == [
+        "detcloud:otherClouds: still there: the network detcloud-vision-network in the project "
+        "acme-ml",
+        f"`bash {script}` removes it, with credentials of the project acme-ml",
+    ]
+
+
+def test_a_side_that_nobody_can_look_at_is_not_taken_away(tmp_path: Path) -> None:
+    def refuse(*_: object) -> list[DroppedAccount]:
+        raise DrainFailed("instances in acme-ml may be left: sign in")
+
+    program = replace(PROGRAM, find_dropped_accounts=refuse)
+    with pytest.raises(
+        DrainFailed, match="no longer has a remote account that was deployed, and instances"
+    ):
+        look_at_dropped_accounts(program, "vision", {}, BEFORE, tmp_path / "Pulumi.vision.yaml")
+
+
+class Account:
+    """A remote account at a place, with one instance and one thing besides."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def list_instances(self) -> list[str]:
+        return ["vm-1"]
+
+    def find_leftovers(self) -> list[str]:
+        return [f"the instance vm-1 in {self.place}", f"the network in {self.place}"]
+
+    def removal_commands(self) -> str:
+        return "#!/bin/bash\n"
+
+
+def test_a_side_is_dropped_where_the_setting_has_its_place_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        remote_settings,
+        "open_remote_account_in",
+        lambda cloud, value, launcher: Account(value["project"]),
+    )
+    launcher = Launcher("aws", "111111111111", "vision", "detcloud-vision-tick")
+    before = '{"gcp": {"project": "acme-ml"}}'
+    # Another region of the same project is no other remote account.
+    same: Any = {"gcp": Account("acme-ml")}
+    assert remote_settings.list_dropped_accounts(before, "aws", launcher, same) == []
+    left = ("the instance vm-1 in acme-ml", "the network in acme-ml")
+    expected = [DroppedAccount("gcp", "acme-ml", ("vm-1",), left, "#!/bin/bash\n")]
+    others: list[Any] = [{}, {"gcp": Account("acme-new")}]
+    for present in others:
+        assert remote_settings.list_dropped_accounts(before, "aws", launcher, present) == expected

@@ -1,0 +1,381 @@
+"""The remote account of a cluster on AWS that is on Google Cloud: what it is given, what it may,
+how it is made, and what a check says of it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import require
+
+for package in ("botocore", "pulumi_aws", "google.auth"):
+    require(package)
+
+from control_plane.config.pools import ClusterConfig, check_cluster  # noqa: E402
+from infra.aws import draining, program  # noqa: E402
+from infra.aws.limits import find_limit_problems  # noqa: E402
+from infra.aws.pool_checks import find_pool_problems  # noqa: E402
+from infra.aws.settings import Settings, launcher_of, parse_settings  # noqa: E402
+from infra.findings import Level  # noqa: E402
+from infra.gcp.google_api import GoogleError  # noqa: E402
+from infra.gcp.instance_ends import end_instances  # noqa: E402
+from infra.gcp.names import Names  # noqa: E402
+from infra.gcp.policies import list_grants  # noqa: E402
+from infra.gcp.remote_account import GoogleRemoteAccount, GoogleRemoteSettings  # noqa: E402
+from infra.gcp.trust_policies import Trust, list_remote_grants  # noqa: E402
+from infra.remote_accounts import Launcher, RemoteAccount  # noqa: E402
+from infra.stack_program import DrainFailed, DrainReport, SettingsInvalid  # noqa: E402
+from lambdas.other_clouds import VARIABLE  # noqa: E402
+from provisioner.clouds.gcp.deployment import add_deployment  # noqa: E402
+from provisioner.clouds.gcp.launch_request import parse_section  # noqa: E402
+from tests.unit.infra.gcloud_stub import Gcloud, Project, bindings_of, flags_of  # noqa: E402
+from tests.unit.infra.graphs import VISION, graph  # noqa: E402
+from tests.unit.infra.test_infra_gcp_draining import Region, Seconds  # noqa: E402
+
+NAMES = Names("vision", "acme-ml", "123456789012", "us-central1")
+REGIONS = ("us-central1", "europe-west4")
+SIDE = {"project": "acme-ml", "projectNumber": "123456789012", "region": "us-central1"}
+TWO_REGIONS = {**SIDE, "regions": ["europe-west4"]}
+LEAST = {
+    "account": "111111111111",
+    "region": "us-east-1",
+    "clusterConfig": "pools.yaml",
+    "adminSha256": "a" * 64,
+}
+LAUNCHER = Launcher("aws", "111111111111", "vision", "detcloud-vision-tick")
+LAUNCHES = "serviceAccount:dc-vision-launch@acme-ml.iam.gserviceaccount.com"
+INSTANCE = "dc-vision-vm@acme-ml.iam.gserviceaccount.com"
+
+
+def settings(**given: str) -> Settings:
+    others = {"otherClouds": json.dumps({"gcp": TWO_REGIONS})}
+    return parse_settings("vision", {**LEAST, **others, **given})
+
+
+def pools(provider: str = "{type: gcp}") -> ClusterConfig:
+    return check_cluster(f"resource_pools: [{{pool_name: default, provider: {provider}}}]")
+
+
+# What a remote account is made of is there without pools, too.
+NO_POOLS = check_cluster("resource_pools: [{pool_name: default}]")
+
+
+def remote(api: Any = None, given: object = TWO_REGIONS) -> GoogleRemoteAccount:
+    described = GoogleRemoteSettings.model_validate_json(json.dumps(given))
+    return GoogleRemoteAccount(described, LAUNCHER, api)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("[]", "a map of what there is in gcp"),
+        ('{"moon": {}}', "a map of what there is in gcp"),
+        ('{"gcp": {}}', '{"project": ID'),
+        ('{"gcp": "acme-ml"}', '{"project": ID'),
+        (json.dumps({"gcp": {**SIDE, "projectNumber": 123456789012}}), '{"project": ID'),
+        (json.dumps({"gcp": {**SIDE, "region": "us-central1-a"}}), '{"project": ID'),
+        (json.dumps({"gcp": {**SIDE, "regions": ["a1", "a1"]}}), '{"project": ID'),
+        (json.dumps({"gcp": {**SIDE, "key": "secret"}}), '{"project": ID'),
+    ],
+)
+def test_a_description_that_is_none_is_refused(value: str, expected: str) -> None:
+    with pytest.raises(SettingsInvalid) as refused:
+        settings(otherClouds=value)
+    [problem] = refused.value.problems
+    assert problem.startswith("detcloud:otherClouds")
+    assert expected in problem
+
+
+def test_the_functions_that_need_it_know_the_remote_account(tmp_path: Path) -> None:
+    config = {**VISION, "detcloud:otherClouds": json.dumps({"gcp": TWO_REGIONS})}
+    functions = graph("vision", config, tmp_path).inputs_of("Function")
+    told = {
+        name: it["environment"]["variables"][VARIABLE]
+        for name, it in functions.items()
+        if VARIABLE in it["environment"]["variables"]
+    }
+    assert set(told) == {"api", "tick"}
+    assert told["api"] == told["tick"]
+    said = json.loads(told["tick"])["gcp"]
+    # What the pools' settings get of it: the account and network that the script makes.
+    whole = add_deployment(
+        parse_section('{"region": "europe-west4"}'),
+        {**said["network"], "service_account": said["instance"]},
+        said["project"],
+        said["region"],
+    )
+    assert (whole.project, whole.service_account.email) == ("acme-ml", INSTANCE)
+    assert whole.network_interface.subnetwork == (
+        "projects/acme-ml/regions/europe-west4/subnetworks/detcloud-vision-europe-west4"
+    )
+    # Lambda takes 4 KB of variables, and others need some of it.
+    assert len(told["tick"]) < 1000
+
+
+def test_a_stack_without_another_cloud_says_nothing_of_any(tmp_path: Path) -> None:
+    functions = graph("vision", VISION, tmp_path).inputs_of("Function")
+    assert not [it for it in functions.values() if VARIABLE in it["environment"]["variables"]]
+
+
+def test_a_side_that_leaves_no_room_in_a_functions_environment_is_told() -> None:
+    # Of 4,096 bytes 2,500 are the tick's others and 1,900 the API's; these regions take over 2,200.
+    regions = [f"some-region{number}" for number in range(1, 17)]
+    given = {"otherClouds": json.dumps({"gcp": {**SIDE, "regions": regions}})}
+    of_api, of_tick = find_limit_problems(settings(**given))
+    assert of_api.startswith("detcloud:imageRepositories and detcloud:taskRoles and detcloud:other")
+    assert of_tick.startswith("detcloud:tags and detcloud:otherClouds are ")
+    assert find_limit_problems(settings()) == []
+
+
+def test_the_launcher_may_do_what_a_tick_there_may_and_instances_nothing() -> None:
+    grants = list_remote_grants(NAMES, REGIONS, logs_instances=False)
+    assert {it.account for it in grants} == {"launcher"}
+    tick = {
+        (it.role, it.place, it.condition)
+        for it in list_grants(NAMES, REGIONS, logs_instances=False)
+        if it.account == "tick"
+    }
+    launcher = {(it.role, it.place, it.condition) for it in grants}
+    # All but rows, objects and other functions, which are not there.
+    assert {role for role, _, _ in tick - launcher} == {
+        "rows",
+        "read_objects",
+        "keep_objects",
+        "start_functions",
+    }
+    assert launcher <= tick
+    assert {it.role for it in grants if it.place.kind == "project"} == {"instances"}
+    assert all(it.condition for it in grants if it.place.kind == "project")
+    logged = list_remote_grants(NAMES, REGIONS, logs_instances=True)
+    assert [(it.account, it.role) for it in logged if it not in grants] == [
+        ("instance", "write_logs")
+    ]
+
+
+def test_one_role_of_one_account_is_trusted() -> None:
+    trust = Trust(NAMES, LAUNCHER)
+    assert trust.condition == (
+        'assertion.arn.startsWith("arn:aws:sts::111111111111:assumed-role/detcloud-vision-tick/")'
+    )
+    pool = "projects/123456789012/locations/global/workloadIdentityPools/detcloud-vision"
+    assert trust.member == f"principal://iam.googleapis.com/{pool}/subject/detcloud-vision-tick"
+    assert trust.provider == f"//iam.googleapis.com/{pool}/providers/functions"
+    # Names that a company gives to its roles are theirs.
+    named = parse_settings("vision", {**LEAST, "iamPrefix": "corp-", "iamPath": "/teams/"}).names
+    assert launcher_of(named).role == "corp-detcloud-vision-tick"
+
+
+@pytest.fixture
+def gcloud(tmp_path: Path) -> Gcloud:
+    folder = tmp_path / "gcloud"
+    folder.mkdir()
+    return Gcloud(folder)
+
+
+def test_the_script_makes_what_is_missing_and_gives_no_more(gcloud: Gcloud) -> None:
+    script = remote().commands(pools())
+    done = gcloud.run(script)
+    assert done.returncode == 0, done.stderr
+    assert "acme-ml is ready" in done.stdout
+    given = bindings_of(gcloud.commands)
+    trust, roles = Trust(NAMES, LAUNCHER), "projects/acme-ml/roles/detcloud_vision"
+    condition = list_remote_grants(NAMES, REGIONS, logs_instances=False)[0].condition
+    launcher = "dc-vision-launch@acme-ml.iam.gserviceaccount.com"
+    assert set(given) == {
+        ("acme-ml", LAUNCHES, f"{roles}_instances", condition),
+        (INSTANCE, LAUNCHES, f"{roles}_give_account", ""),
+        ("detcloud-vision-us-central1", LAUNCHES, f"{roles}_use_subnetworks", ""),
+        ("detcloud-vision-europe-west4", LAUNCHES, f"{roles}_use_subnetworks", ""),
+        (launcher, trust.member, f"{roles}_issue_tokens", ""),
+    }
+    made = [it for it in gcloud.commands if "create" in it or "create-aws" in it]
+    # Four roles, two accounts, the trust's two parts, a network of two regions, and its firewall.
+    assert len(made) == 4 + 2 + 2 + 3 + 1
+    assert not [it for it in gcloud.commands if "key" in " ".join(it)]
+    again = gcloud.run(script)
+    assert again.returncode == 0, again.stderr
+    assert not [it for it in gcloud.commands if "create" in it or "create-aws" in it]
+    assert bindings_of(gcloud.commands) == given
+
+
+def test_a_project_with_a_cluster_of_that_name_is_left_alone(gcloud: Gcloud) -> None:
+    gcloud.seed("firestore", "databases", "create", "--database=detcloud-vision")
+    done = gcloud.run(remote().commands(pools()))
+    assert done.returncode == 1
+    assert "acme-ml has a cluster detcloud-vision of its own" in done.stderr
+    assert gcloud.commands == []
+
+
+def test_the_side_of_a_cluster_in_another_account_is_left_alone(gcloud: Gcloud) -> None:
+    namesake = Launcher("aws", "222222222222", "vision", "detcloud-vision-tick")
+    described = GoogleRemoteSettings.model_validate(TWO_REGIONS)
+    theirs = GoogleRemoteAccount(described, namesake)
+    assert gcloud.run(theirs.commands(pools())).returncode == 0
+    for script in (remote().commands(pools()), remote().removal_commands()):
+        done = gcloud.run(script)
+        assert (done.returncode, gcloud.commands) == (1, [])
+        assert "its cluster runs in account 222222222222, and not 111111111111" in done.stderr
+    found = remote(Project("acme-ml", "123456789012", gcloud.all_commands())).find_findings(pools())
+    [trust] = [it for it in found if it.subject == "trust in acme-ml"]
+    assert trust.text.startswith("it is of a cluster of the same name, in the account 222222222222")
+    assert "another name for the team" in trust.remedy
+
+
+def test_another_script_removes_what_the_script_made_and_can_be_taken_back(gcloud: Gcloud) -> None:
+    made = finished_project(gcloud)
+    assert len(remote(made).find_leftovers()) == 1 + 2 + 5 - 1 + 1 + 2 + 1
+    gcloud.seed("compute", "instances", "create", "detcloud-vision--vm-1")
+    refused = gcloud.run(remote().removal_commands())
+    assert (refused.returncode, gcloud.commands) == (1, [])
+    assert "instances are left: detcloud-vision--vm-1" in refused.stderr
+    assert "`detcloud deploy destroy aws --team vision` ends them" in refused.stderr
+    gcloud.seed("compute", "instances", "delete", "detcloud-vision--vm-1")
+    done = gcloud.run(remote().removal_commands())
+    assert done.returncode == 0, done.stderr
+    deleted = [it for it in gcloud.commands if "delete" in it]
+    # As many as were made, but the provider, which goes with its pool.
+    assert len(deleted) == 4 + 2 + 1 + 3 + 1
+    taken = [flags_of(it)["member"] for it in gcloud.commands if "remove-iam-policy-binding" in it]
+    assert LAUNCHES in taken
+    left = Project("acme-ml", "123456789012", gcloud.all_commands())
+    assert remote(left).find_leftovers() == []
+    again = gcloud.run(remote().removal_commands())
+    assert again.returncode == 0, again.stderr
+    assert not [it for it in gcloud.commands if "delete" in it]
+    back = gcloud.run(remote().commands(pools()))
+    assert back.returncode == 0, back.stderr
+    # What Google keeps is not to be made, and all else is.
+    assert len([it for it in gcloud.commands if "undelete" in it]) == 4 + 1
+    assert len([it for it in gcloud.commands if "create" in it]) == 2 + 3 + 1
+
+
+def finished_project(gcloud: Gcloud) -> Project:
+    assert gcloud.run(remote().commands(pools())).returncode == 0
+    return Project("acme-ml", "123456789012", gcloud.commands)
+
+
+def test_what_the_script_made_is_what_the_check_looks_for(gcloud: Gcloud) -> None:
+    findings = remote(finished_project(gcloud)).find_findings(NO_POOLS)
+    assert [it.subject for it in findings if it.level is Level.FINE] == [
+        f"{part} in acme-ml" for part in ("trust", "accounts", "roles", "grants", "network")
+    ], findings
+    assert len(findings) == 5
+
+
+def errors(project: Project) -> list[str]:
+    found = remote(project).find_findings(NO_POOLS)
+    assert all(
+        "`detcloud deploy trust aws --team vision`" in it.remedy for it in found if it.remedy
+    )
+    return [f"{it.subject}: {it.text}" for it in found if it.level is Level.ERROR]
+
+
+def test_the_check_says_what_is_missing(gcloud: Gcloud) -> None:
+    made = finished_project(gcloud)
+    [provider] = [url for url in made.there if url.endswith("/providers/functions")]
+    [role] = [url for url in made.there if url.endswith("_instances")]
+    made.there[provider]["attributeCondition"] = "true"
+    made.there[role]["includedPermissions"].remove("compute.instances.delete")
+    del made.there[next(url for url in made.there if url.endswith("detcloud-vision-europe-west4"))]
+    made.lose_binding("_give_account")
+    made.lose_binding("_issue_tokens")
+    found = errors(made)
+    for said in (
+        "trust in acme-ml: the condition of projects/123456789012/",
+        "is true: expected assertion.arn.startsWith(",
+        "dc-vision-launch@acme-ml.iam.gserviceaccount.com does not trust principal://",
+        "roles/detcloud_vision_instances lacks compute.instances.delete",
+        f"{LAUNCHES} lacks projects/acme-ml/roles/detcloud_vision_give_account at {INSTANCE}",
+        "subnetworks/detcloud-vision-europe-west4 is missing",
+    ):
+        assert any(said in line for line in found), (said, found)
+
+
+def test_the_check_of_a_project_with_nothing_says_all_of_it() -> None:
+    found = errors(Project("acme-ml", "123456789012", []))
+    assert found[0].endswith("/providers/functions is missing, or disabled")
+    assert sum("is missing" in line for line in found) == 1 + 2 + 4 + 3
+
+
+class ClosedGoogle:
+    """Google to somebody without credentials, or without a permission."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+    def call(self, method: str, url: str, body: object = None) -> dict[str, Any]:
+        raise GoogleError(self.status, "not for you")
+
+
+def test_whoever_deploys_need_not_see_the_other_cloud() -> None:
+    findings = remote(ClosedGoogle(403)).find_findings(pools())
+    assert {it.level for it in findings} == {Level.WARNING}
+    assert all("could not be checked: not for you" in it.text for it in findings)
+    assert "roles/iam.securityReviewer" in findings[0].remedy
+
+
+def test_without_credentials_there_one_line_says_that_nothing_was_checked_and_how() -> None:
+    [finding] = remote(ClosedGoogle(401)).find_findings(pools())
+    assert (finding.level, finding.subject) == (Level.WARNING, "credentials for acme-ml")
+    assert finding.text == "neither the remote account nor its pools were checked: not for you"
+    assert finding.remedy == (
+        "`gcloud auth application-default login` makes credentials, and `detcloud deploy check aws "
+        "--team vision` looks at it"
+    )
+
+
+def test_a_pool_of_a_cloud_that_the_stack_was_not_given_is_refused_with_what_to_add() -> None:
+    alone = parse_settings("vision", LEAST)
+    [problem] = find_pool_problems(alone, pools())
+    assert problem.startswith(
+        "pools.yaml: pool default: provider.type is gcp: expected aws; detcloud"
+    )
+    assert "otherClouds" in problem
+    assert find_pool_problems(settings(), pools()) == []
+    [problem] = find_pool_problems(settings(), pools("{type: local}"))
+    assert "provider.type is local: expected aws or gcp" in problem
+
+
+@pytest.mark.parametrize(
+    ("provider", "expected"),
+    [
+        ("{type: gcp, region: asia-east1}", "`regions` of gcp there"),
+        ("{type: gcp, project: other-1}", "expected acme-ml, as detcloud:otherClouds says"),
+        ("{type: gcp, name_prefix: mine}", "names begin with detcloud-vision--vm"),
+        ("{type: gcp, service_account: {email: a@b}}", "expected none"),
+    ],
+)
+def test_a_pool_that_cannot_be_in_the_side_is_refused(provider: str, expected: str) -> None:
+    [problem] = find_pool_problems(settings(), pools(provider))
+    assert problem.startswith("pools.yaml: pool default: ")
+    assert expected in problem
+
+
+def test_instances_there_end_with_the_cluster() -> None:
+    region = Region(one="RUNNING", two="TERMINATED")
+    assert end_instances(NAMES, region.answers(), lambda line: None, Seconds().clock()) == 2
+    assert sorted(region.deleted) == ["one", "two"]
+    with pytest.raises(DrainFailed, match=r"instances in acme-ml may be left: .* login"):
+        remote(ClosedGoogle(401)).drain(lambda line: None)
+
+
+class EndingRemoteAccount(GoogleRemoteAccount):
+    """A remote account with three instances, and one thing that they are launched by."""
+
+    def drain(self, progress: object) -> DrainReport:
+        return DrainReport(3, 1)
+
+
+def test_the_end_of_a_cluster_counts_what_it_had_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(draining, "drain", lambda *_: DrainReport(2, 1))
+    described = GoogleRemoteSettings.model_validate_json(json.dumps(SIDE))
+    remotes: dict[str, RemoteAccount] = {"gcp": EndingRemoteAccount(described, LAUNCHER)}
+    monkeypatch.setattr(Settings, "remote_accounts", remotes)
+    config = {f"detcloud:{name}": value for name, value in LEAST.items()}
+    assert program.drain("vision", config, lambda line: None) == DrainReport(5, 2)

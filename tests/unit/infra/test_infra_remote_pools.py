@@ -1,0 +1,234 @@
+"""The check of pools in another cloud than the cluster's: it says what it says of those at home."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.conftest import require
+
+for package in ("botocore", "boto3", "google.auth"):
+    require(package)
+
+from botocore.exceptions import ClientError  # noqa: E402
+
+from control_plane.config.pools import ClusterConfig, check_cluster  # noqa: E402
+from infra.aws.remote_pools import find_pool_findings as find_aws_findings  # noqa: E402
+from infra.aws.settings import Network, Settings  # noqa: E402
+from infra.findings import Finding, Level  # noqa: E402
+from infra.gcp.google_api import GoogleError  # noqa: E402
+from infra.gcp.names import Names  # noqa: E402
+from infra.gcp.remote_pools import find_pool_findings  # noqa: E402
+from infra.gcp.trust_policies import Trust  # noqa: E402
+from infra.gcp.trust_script import SERVICES  # noqa: E402
+from infra.remote_accounts import Launcher  # noqa: E402
+
+NAMES = Names("vision", "acme-ml", "123456789012", "us-central1")
+TRUST = Trust(NAMES, Launcher("aws", "111111111111", "vision", "detcloud-vision-tick"))
+ACCOUNT = "222222222222"
+PLACE = Settings(
+    "vision",
+    ACCOUNT,
+    "us-east-1",
+    "",
+    "",
+    network=Network({"us-east-1a": "subnet-1"}, "sg-1", "detcloud:otherClouds"),
+)
+
+
+def pools(provider: str, kind: str) -> ClusterConfig:
+    return check_cluster(
+        f"resource_pools: [{{pool_name: default, provider: {{type: {provider}, max_instances: 4, "
+        f"offerings: [{{instance_type: {kind}, market: spot, slots: 1}}]}}}}]"
+    )
+
+
+class Google:
+    """Google's interfaces of a project in which one `g2-standard-4` may be bought, by their answers
+    to addresses that end or go on so.
+    """
+
+    def __init__(self, **said: Any) -> None:
+        services = [
+            {"name": f"p/services/{it}.googleapis.com", "state": "ENABLED"} for it in SERVICES
+        ]
+        zone = "zones/us-central1-a"
+        machine = {"name": "g2-standard-4", "guestCpus": 4, "memoryMb": 16384}
+        self.said = {
+            "v1/projects/acme-ml": {"projectNumber": "123456789012", "lifecycleState": "ACTIVE"},
+            "billingInfo": {"billingEnabled": True},
+            "services:batchGet": {"services": services},
+            "/machineTypes": {"items": {zone: {"machineTypes": [machine]}}},
+            "/acceleratorTypes": {"items": {zone: {"acceleratorTypes": [{"name": "nvidia-l4"}]}}},
+            "/regions/us-central1": {
+                "quotas": [{"metric": "PREEMPTIBLE_NVIDIA_L4_GPUS", "limit": 8}]
+            },
+            "compute/v1/projects/acme-ml": {"quotas": [{"metric": "GPUS_ALL_REGIONS", "limit": 8}]},
+            **said,
+        }
+
+    def call(self, method: str, url: str, body: object = None) -> Any:
+        place = url.partition("?")[0]
+        for end in sorted(self.said, key=len, reverse=True):
+            if place.endswith(end):
+                return self.said[end]
+        raise GoogleError(404 if "/policies/" in url else 403, f"nobody may see {place}")
+
+
+def google_findings(**said: Any) -> dict[str, Finding]:
+    found = find_pool_findings(TRUST, pools("gcp", "g2-standard-4"), Google(**said))
+    return {it.subject: it for it in found}
+
+
+def test_types_quotas_and_policies_of_a_project_are_looked_at() -> None:
+    found = google_findings()
+    assert {it.level for it in found.values()} == {Level.FINE}, found
+    assert list(found) == [
+        "project in acme-ml",
+        "billing in acme-ml",
+        "services in acme-ml",
+        "pool default, g2-standard-4 spot",
+        "quota PREEMPTIBLE_NVIDIA_L4_GPUS in us-central1 in acme-ml",
+        "quota GPUS_ALL_REGIONS in acme-ml",
+        "policy compute.vmExternalIpAccess in acme-ml",
+        "policy iam.workloadIdentityPoolAwsAccounts in acme-ml",
+        "policy iam.workloadIdentityPoolProviders in acme-ml",
+    ]
+
+
+def rule(**values: Any) -> dict[str, Any]:
+    return {"spec": {"rules": [values]}}
+
+
+@pytest.mark.parametrize(
+    ("place", "answer", "subject", "text", "remedy"),
+    [
+        ("billingInfo", {}, "billing", "no billing account", "gcloud billing projects link"),
+        ("services:batchGet", {}, "services", "not enabled: cloudbilling", "deploy trust aws"),
+        ("/machineTypes", {}, "", "us-central1 has no such type", "another region"),
+        (
+            "compute/v1/projects/acme-ml",
+            {"quotas": [{"metric": "GPUS_ALL_REGIONS", "limit": 0}]},
+            "quota GPUS_ALL_REGIONS",
+            "0 GPUs, and one g2-standard-4 has 1",
+            "ask for more at",
+        ),
+        (
+            "v1/projects/acme-ml",
+            {"projectNumber": "5", "lifecycleState": "ACTIVE"},
+            "project",
+            "its number is 5",
+            'projectNumber: "5" in detcloud:otherClouds',
+        ),
+        (
+            "iam.workloadIdentityPoolAwsAccounts:getEffectivePolicy",
+            rule(values={"allowedValues": ["999999999999"]}),
+            "policy iam.workloadIdentityPoolAwsAccounts",
+            "account of AWS may not be trusted",
+            "an exception",
+        ),
+        (
+            "compute.vmExternalIpAccess:getEffectivePolicy",
+            rule(denyAll=True),
+            "policy compute.vmExternalIpAccess",
+            "no public address",
+            "an exception",
+        ),
+    ],
+)
+def test_what_a_project_refuses_is_an_error_with_what_to_do(
+    place: str, answer: Any, subject: str, text: str, remedy: str
+) -> None:
+    found = google_findings(**{place: answer})
+    [error] = [it for it in found.values() if it.level is Level.ERROR]
+    assert error.subject == (
+        f"{subject} in acme-ml" if subject else "pool default, g2-standard-4 spot"
+    )
+    assert text in error.text
+    assert remedy in error.remedy
+
+
+def test_an_account_of_aws_that_is_named_may_be_trusted() -> None:
+    policy = "iam.workloadIdentityPoolAwsAccounts:getEffectivePolicy"
+    found = google_findings(**{policy: rule(values={"allowedValues": ["111111111111"]})})
+    assert {it.level for it in found.values()} == {Level.FINE}
+
+
+class Ec2:
+    """An account of AWS in which a `g5.xlarge` may be bought, but in quotas."""
+
+    def __init__(self, vcpus: float, zone: str = "us-east-1a", key: str = "alias/aws/ebs") -> None:
+        self.vcpus, self.zone, self.key = vcpus, zone, key
+
+    def __call__(self, service: str) -> Any:
+        return self
+
+    def get_service_quota(self, **asked: str) -> Any:
+        return {"Quota": {"Value": self.vcpus}}
+
+    def get_ebs_default_kms_key_id(self) -> Any:
+        return {"KmsKeyId": self.key}
+
+    def get_parameters(self, **asked: Any) -> Any:
+        return {"Parameters": [{"Value": "ami-1"}]}
+
+    def get_account_plan_state(self) -> Any:
+        return {"accountPlanType": "PAID"}
+
+    def create_fleet(self, **asked: Any) -> Any:
+        raise ClientError({"Error": {"Code": "DryRunOperation"}}, "CreateFleet")
+
+    def get_paginator(self, operation: str) -> Any:
+        self.operation = operation
+        return self
+
+    def paginate(self, **asked: Any) -> Any:
+        if self.operation == "describe_instance_type_offerings":
+            return [
+                {"InstanceTypeOfferings": [{"InstanceType": "g5.xlarge", "Location": self.zone}]}
+            ]
+        described = {
+            "InstanceType": "g5.xlarge",
+            "VCpuInfo": {"DefaultVCpus": 4},
+            "ProcessorInfo": {"SupportedArchitectures": ["x86_64"]},
+            "GpuInfo": {"Gpus": [{"Manufacturer": "NVIDIA", "Name": "A10G", "Count": 1}]},
+            "SupportedUsageClasses": ["on-demand", "spot"],
+        }
+        return [{"InstanceTypes": [described]}]
+
+
+def aws_findings(account: Ec2) -> list[Finding]:
+    return find_aws_findings(PLACE, pools("aws", "g5.xlarge"), account)
+
+
+def test_types_quotas_and_images_of_an_account_are_looked_at() -> None:
+    found = aws_findings(Ec2(16))
+    assert {it.level for it in found} == {Level.FINE}, found
+    assert [it.subject for it in found] == [
+        f"plan in {ACCOUNT}",
+        "pool default, g5.xlarge spot",
+        f"quota L-3819A6DF in {ACCOUNT}",
+        f"image in {ACCOUNT}",
+        f"disks in {ACCOUNT}",
+        f"launch in {ACCOUNT}",
+    ]
+    # Four instances of four vCPUs each may be wanted, and two may be had.
+    [warning] = [it for it in aws_findings(Ec2(8)) if it.level is Level.WARNING]
+    assert warning.subject == f"quota L-3819A6DF in {ACCOUNT}"
+    [error] = [it for it in aws_findings(Ec2(0)) if it.level is Level.ERROR]
+    assert "and one g5.xlarge has 4" in error.text
+    assert "ask for more at" in error.remedy
+
+
+def test_what_to_do_names_the_setting_of_the_remote_account() -> None:
+    [error] = [it for it in aws_findings(Ec2(16, "us-east-1f")) if it.level is Level.ERROR]
+    assert error.remedy == "add one of those zones to detcloud:otherClouds"
+    [error] = [it for it in aws_findings(Ec2(16, key="arn:x")) if it.level is Level.ERROR]
+    assert error.subject == f"disks in {ACCOUNT}"
+    assert "reset-ebs-default-kms-key-id --region us-east-1" in error.remedy
+
+
+def test_a_side_without_pools_asks_nothing() -> None:
+    assert find_aws_findings(PLACE, pools("gcp", "g2-standard-4"), Ec2(0)) == []
+    assert find_pool_findings(TRUST, pools("aws", "g5.xlarge"), Google()) == []

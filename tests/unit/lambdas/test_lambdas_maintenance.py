@@ -1,0 +1,117 @@
+"""The maintenance of a cluster whose table refuses one of the pools."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from control_plane.actors.messages.pool import PoolConfigured
+from control_plane.agents.failed_syncs import (
+    FAILED_SYNC,
+    RECENT_MS,
+    FailedSyncs,
+    has_failed_recently,
+)
+from control_plane.engine.engine import Engine
+from control_plane.state.memory import MemoryTable
+from control_plane.state.table import Expect, Key, Page, Put, Row, Unavailable
+from lambdas.maintenance import Maintenance
+from provisioner.pools import PoolsFailed
+from tests.engine_timing import UNHURRIED
+
+
+class ThrottledTable(MemoryTable):
+    """Notes which partitions are read, and refuses those of the pool `hot`."""
+
+    hot = ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[str] = []
+
+    def get(self, key: Key) -> Row | None:
+        self._note(key.partition)
+        return super().get(key)
+
+    def query(self, partition: str, first: str, last: str, **options: Any) -> Page:
+        self._note(partition)
+        return super().query(partition, first, last, **options)
+
+    def _note(self, partition: str) -> None:
+        self.read.append(partition)
+        if self.hot and partition.endswith(f"#{self.hot}"):
+            raise Unavailable("throttled")
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        Maintenance.mark_lost_agents,
+        Maintenance.forget_lost_agents,
+        Maintenance.audit_pools,
+        Maintenance.check_budgets,
+    ],
+)
+def test_a_pool_that_the_table_refuses_holds_up_no_other(
+    look: Callable[[Maintenance], None],
+) -> None:
+    table = ThrottledTable()
+    engine = Engine(table, lambda: 1_000, UNHURRIED)
+    for pool in ("a", "b", "c"):
+        engine.execute_command(f"pool#{pool}", PoolConfigured(pool))
+    table.read.clear()
+    table.hot = "b"
+    with pytest.raises(PoolsFailed, match=r"^pools that failed: b$"):
+        look(Maintenance(engine))
+    assert any(partition.endswith("#c") for partition in table.read)
+
+
+def test_timers_wait_while_agents_cannot_reach_the_api(caplog: pytest.LogCaptureFixture) -> None:
+    """A trial that was told to stop could not hear it: it is not overdue."""
+    now_ms, down = 1_000_000, [True]
+    engine = Engine(MemoryTable(), lambda: now_ms, UNHURRIED)
+    engine.execute_command("pool#a", PoolConfigured("a"))
+    body = json.dumps({"epoch": 1, "renewed_ms": now_ms, "lost": False}).encode()
+    engine.table.commit((Put(Key("leases#a", "agent"), 1, body, Expect.ABSENT),))
+    maintenance = Maintenance(engine, lambda: down[0])
+    holds = []
+    # Heard just now; then silent for a minute and the API is down; then it is back.
+    for is_down in (True, True, True, False, False):
+        down[0] = is_down
+        maintenance.mark_lost_agents()
+        holds.append(maintenance.holds_for_outage)
+        now_ms += 60_000
+    assert holds == [False, True, True, True, False]
+    assert [it.message for it in caplog.records] == ["agent agent was lost"]
+
+
+def test_a_sync_that_fails_by_our_error_is_an_outage_where_nobody_is_served() -> None:
+    now_ms = 1_000_000
+    engine = Engine(MemoryTable(), lambda: now_ms, UNHURRIED)
+    engine.execute_command("pool#a", PoolConfigured("a"))
+    for agent, age_ms in (("a", 31_000), ("b", 0)):
+        body = json.dumps({"epoch": 1, "renewed_ms": now_ms - age_ms, "lost": False}).encode()
+        engine.table.commit((Put(Key("leases#a", agent), 1, body, Expect.ABSENT),))
+    failed = FailedSyncs(engine.table)
+    failed.record(now_ms)
+    maintenance = Maintenance(engine)
+    # The other agent is served: what fails is one agent's, which holds nothing up.
+    maintenance.mark_lost_agents()
+    assert not maintenance.holds_for_outage
+    now_ms += 45_000
+    failed.record(now_ms)
+    maintenance.mark_lost_agents()
+    assert maintenance.holds_for_outage
+
+
+def test_failed_syncs_are_written_seldom() -> None:
+    table = MemoryTable()
+    failed = FailedSyncs(table)
+    for now_ms in (100_000, 105_000, 109_999):
+        failed.record(now_ms)
+    row = table.get(FAILED_SYNC)
+    assert row is not None
+    assert json.loads(row.body) == {"failed_ms": 100_000}
+    assert has_failed_recently(table, 100_000 + RECENT_MS)
+    assert not has_failed_recently(table, 100_001 + RECENT_MS)
