@@ -144,7 +144,7 @@ class StackProgram:
     terraform: TerraformProvider
     run_export: Callable[[], None] | None = None
     trust_commands: Callable[[str, Mapping[str, object], bool], str] = lambda team, config, end: ""
-    find_remote_leftovers: Callable[[str, Mapping[str, object]], list[str]] = lambda team, config: []
+    find_remote_leftovers: Callable[[str, Mapping[str, object]], list[str]] = lambda team, _: []
     find_dropped_accounts: Callable[[str, Mapping[str, object], str], list[DroppedAccount]] = (
         lambda team, config, before: []
     )

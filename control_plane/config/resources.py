@@ -150,8 +150,6 @@ class Resources(Section):
     """Trials run only on agents with this label; those without one only on agents without."""
     native_parallel: bool = False
     """Kept and shown."""
-    slots: CountOrZero | None = None
-    """Kept and shown: Determined's commands had it, beside `slots_per_trial`."""
     devices: Annotated[tuple[DeviceField, ...], Field(strict=False)] = ()
     """Devices of the host for the container, also written HOST_PATH:CONTAINER_PATH[:MODE]. In
     containers alone.

@@ -47,7 +47,6 @@ UNUSED_SETTINGS = (
         (True,),
     ),
     UnusedSetting(("resources", "native_parallel"), "only Determined's native API had it"),
-    UnusedSetting(("resources", "slots"), "trials have slots_per_trial"),
     UnusedSetting(("slurm",), NO_MANAGER),
     UnusedSetting(("pbs",), NO_MANAGER),
     UnusedSetting(("optimizations", "grad_updates_size_file"), NO_FUSION),
