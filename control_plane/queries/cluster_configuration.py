@@ -55,7 +55,7 @@ def deletion_limit(table: StateTable) -> float:
 
 
 def _shared_fields(table: StateTable) -> dict[str, Any]:
-    """What the configuration in force says beside its pools."""
+    """The fields of the configuration in force, but for its pools."""
     shared = table.get(SHARED_CONFIG)
     fields: dict[str, Any] = {} if shared is None else json.loads(shared.body)
     return fields

@@ -102,7 +102,7 @@ def _refuse_incomplete(found: Mapping[str, FunctionVersions], target: str) -> No
     lacking = sorted(name for name, it in found.items() if target not in it.by_deployment)
     if lacking:
         raise RollbackFailed(
-            f"{', '.join(lacking)} of the deployment {target!r} no longer exist, so nothing was "
+            f"{', '.join(lacking)} of the deployment {target!r} cannot be found, so nothing was "
             "rolled back: deploy the release that you want instead"
         )
 

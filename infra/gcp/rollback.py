@@ -149,7 +149,7 @@ def _refuse_incomplete(found: Mapping[str, FunctionRevisions], target: str) -> N
     lacking = sorted(name for name, it in found.items() if target not in it.by_deployment)
     if lacking:
         raise RollbackFailed(
-            f"{', '.join(lacking)} of the deployment {target} no longer exist, so nothing was "
+            f"{', '.join(lacking)} of the deployment {target} cannot be found, so nothing was "
             "rolled back: deploy the release that you want instead"
         )
 

@@ -112,7 +112,7 @@ def test_a_busy_store_is_asked_again_and_a_refusal_is_not(
     assert b"".join(bucket.read(KEY, 1, 3)) == CONTENT[1:3]
     assert len(pauses) == 2
     session.statuses = [403]
-    with pytest.raises(BucketError, match="may not do that"):
+    with pytest.raises(BucketError, match="do not allow that"):
         bucket.read(KEY)
     assert len(pauses) == 2
 

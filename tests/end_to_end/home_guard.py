@@ -1,8 +1,8 @@
-"""Kills what runs for a cluster's home once those who started it are gone, however they ended.
+"""Kills what runs for clusters' homes once those who started it are gone, however they ended.
 
-A program of its own, which imports nothing of ours: its first line of input names the home, and the
-end of its input is the end of whoever holds the other side. Its own command and environment do not
-name the home, so that nobody takes it for a part of the cluster.
+A program of its own, which imports nothing of ours: each line of its input names a home, and the
+end of its input is the end of whoever holds the other side. Its own command and environment name
+no home, so that nobody takes it for a part of a cluster.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ PASSES_MAX = 20
 
 def main() -> None:
     """Wait for the end of the input, and end what is left."""
-    home = os.fsencode(sys.stdin.readline().strip())
-    sys.stdin.read()
+    homes = [os.fsencode(line.strip()) for line in sys.stdin]
     for _ in range(PASSES_MAX):
-        left = [pid for pid in pids() if mentions(pid, home)]
+        left = [pid for pid in pids() if any(mentions(pid, home) for home in homes)]
         if not left:
             return
         for pid in left:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -41,7 +42,6 @@ class Laptop:
     def __init__(self, home: Path, **variables: str) -> None:
         self.home = home
         self.environment = environment(home) | variables
-        self._guard: subprocess.Popen[bytes] | None = None
 
     def run(
         self, *words: object, code: int = 0, seconds: float = COMMAND_SECONDS_MAX
@@ -55,7 +55,7 @@ class Laptop:
         self, command: Sequence[str], seconds: float = COMMAND_SECONDS_MAX
     ) -> subprocess.CompletedProcess[str]:
         """Any command in the newcomer's environment."""
-        self._begin_guard()
+        _GUARD.add_home(self.home)
         return subprocess.run(
             command,
             env=self.environment,
@@ -72,7 +72,7 @@ class Laptop:
 
     def spawn(self, *words: object) -> subprocess.Popen[str]:
         """`detcloud WORDS` in the background, its output in a pipe."""
-        self._begin_guard()
+        _GUARD.add_home(self.home)
         return subprocess.Popen(
             [*DETCLOUD, *map(str, words)],
             env=self.environment,
@@ -136,23 +136,34 @@ class Laptop:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
         wait_until(lambda: not any(map(is_alive, left)), what=f"the end of {left}")
-        self._end_guard()
         return left
 
-    def _begin_guard(self) -> None:
-        """Start what ends the cluster if this process ends without having done so."""
-        if self._guard is not None:
-            return
-        self._guard = subprocess.Popen(GUARD, stdin=subprocess.PIPE, env={}, start_new_session=True)
-        assert self._guard.stdin is not None
-        self._guard.stdin.write(os.fsencode(self.home) + b"\n")
-        self._guard.stdin.flush()
 
-    def _end_guard(self) -> None:
-        """Let the guard look once more, which finds nothing, and end."""
-        if self._guard is not None:
-            self._guard.communicate()
-            self._guard = None
+class HomeGuard:
+    """A process that ends the clusters of these homes if this process ends without having done so.
+    It is started by the first home.
+    """
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._homes: set[Path] = set()
+
+    def add_home(self, home: Path) -> None:
+        """Guard a home too."""
+        if home in self._homes:
+            return
+        self._homes.add(home)
+        if self._process is None:
+            self._process = subprocess.Popen(
+                GUARD, stdin=subprocess.PIPE, env={}, start_new_session=True
+            )
+            atexit.register(self._process.communicate)
+        assert self._process.stdin is not None
+        self._process.stdin.write(os.fsencode(home) + b"\n")
+        self._process.stdin.flush()
+
+
+_GUARD = HomeGuard()
 
 
 def environment(home: Path) -> dict[str, str]:

@@ -187,7 +187,7 @@ def test_ids_that_do_not_exist_and_words_that_mean_nothing(laptop: Laptop) -> No
     for words in (("describe", 7), ("trial", "logs", 7), ("checkpoint", "describe", "abcdef01")):
         assert laptop.run(*words, code=3).stderr.startswith("error: ")
     assert "did you mean `detcloud describe`?" in laptop.run("descrive", 1, code=2).stderr
-    assert "no file" in laptop.run("create", "missing.yaml", DIGITS, code=1).stderr
+    assert "is not a file" in laptop.run("create", "missing.yaml", DIGITS, code=1).stderr
 
 
 def _searcher(trials: int = 2, batches: int = BATCHES) -> dict[str, object]:

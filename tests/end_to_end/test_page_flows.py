@@ -169,7 +169,7 @@ def test_what_one_writes_is_kept_over_other_views_and_a_reload(browser: Browser)
 
     # Notes that were written are not lost by one Escape.
     browser.go("experiments/1", "first sweep")
-    browser.press("Edit name, notes and labels")
+    browser.press("Edit name, notes, labels and metadata")
     dialog = window.get_by_role("dialog")
     dialog.get_by_label("Notes").fill("better than the last one")
     window.keyboard.press("Escape")

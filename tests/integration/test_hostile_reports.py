@@ -76,7 +76,10 @@ os.symlink({target!r}, f"{{home}}/out")
     ("line", "told"),
     [
         ("""b'{"kind": "metrics", "metrics": {"loss": NaN}}'""", "NaN is not a JSON value"),
-        ("""b'{"kind": "metrics", "metrics": {"loss": -Infinity}}'""", "-Infinity is no JSON"),
+        (
+            """b'{"kind": "metrics", "metrics": {"loss": -Infinity}}'""",
+            "-Infinity is not a JSON value",
+        ),
         ("""b'{"kind": "progress", "value": '""", "it is not JSON"),
         ("bytes([255, 254, 0])", "it is not JSON"),
         ("""b'"a string"'""", "it is not a JSON object"),
@@ -127,7 +130,7 @@ def test_a_report_file_of_any_size_stops_no_agent_and_no_neighbour(
     cluster.assign("4.1", PRELUDE + FINE + program + GO + separator + LEAVE)
     first = agent.start()
     wait_until(lambda: warnings(cluster))
-    assert "no more than 16 GiB of reports are read" in warnings(cluster)[0]
+    assert "at most 16 GiB of reports are read" in warnings(cluster)[0]
     first.kill()
     first.wait()
     cluster.assign("5.1", PRELUDE + FINE + LEAVE)
@@ -140,7 +143,7 @@ def test_a_report_file_of_any_size_stops_no_agent_and_no_neighbour(
         found = cluster.exit_record(allocation)
         assert found is not None
         assert found["reason"] == "completed"
-    assert b"no more than 16 GiB" in cluster.log["4.1"]
+    assert b"at most 16 GiB" in cluster.log["4.1"]
 
 
 def test_half_a_line_waits_for_its_rest_and_is_left_out_without_one(

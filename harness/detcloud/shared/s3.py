@@ -428,7 +428,7 @@ def new_client(place: BucketPlace, *, for_checkpoints: bool = False) -> Any:
         **(others if place.endpoint_url else amazon),
     )
     if (place.access_key is None) != (place.secret_key is None):
-        raise BucketError(f"{place} cannot be used: access_key and secret_key belong together")
+        raise BucketError(f"{place} cannot be used: access_key and secret_key must be set together")
     try:
         session = new_storage_session() if for_checkpoints else new_session()
         if place.access_key is not None:

@@ -113,7 +113,7 @@ def test_every_problem_of_a_configuration_is_told_with_its_line(cluster: Cluster
     [
         ("resources.resource_pool=gpus", "resources.resource_pool", "gpus does not exist"),
         ("resources.slots_per_trial=3", "resources.slots_per_trial", "3 slots"),
-        ("resources.deadline=1970-01-01T00:00:00Z", "resources.deadline", "is over"),
+        ("resources.deadline=1970-01-01T00:00:00Z", "resources.deadline", "has passed"),
     ],
 )
 def test_what_this_cluster_cannot_run_is_refused(

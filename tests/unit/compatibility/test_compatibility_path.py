@@ -95,4 +95,4 @@ def test_a_script_runs_outside_of_a_trial_with_its_own_arguments_and_folder(
         for words in ((str(tmp_path / "alone.py"), "--lr", "1"), (str(tmp_path / "none.py"),))
     )
     assert done.stdout == "None beside ['--lr', '1'] __main__\n", done.stderr
-    assert (wrong.returncode, "none.py is no file" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, "none.py is not a file" in wrong.stderr) == (2, True)

@@ -175,7 +175,7 @@ def test_a_hint_says_what_was_meant(changes: dict[str, object], path: str, hint:
     [
         (
             {"resources.deadline": "2020-01-31T18:00:00+01:00"},
-            "resources.deadline: has passed: 2020-01-31T18:00:00+01:00 has passed",
+            "resources.deadline: has passed: 2020-01-31T18:00:00+01:00",
         ),
     ],
 )

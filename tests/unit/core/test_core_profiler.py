@@ -130,7 +130,9 @@ def test_an_alert_is_a_line_of_the_log(
     enter(make_trial(tmp_path), monkeypatch)
     with core.init() as context:
         context.alert("loss", "is not a number", "warn")
-        with pytest.raises(DetcloudError, match="alert level 'loud' is none of debug, info"):
+        with pytest.raises(
+            DetcloudError, match="alert level 'loud' is unknown; expected one of debug, info"
+        ):
             context.alert("x", level="loud")
     assert "[detcloud] alert (warn): loss: is not a number\n" in capfd.readouterr().err
 

@@ -125,8 +125,16 @@ def test_a_token_ends_within_an_hour(storage: Storage) -> None:
 @pytest.mark.parametrize(
     ("account", "caller", "said"),
     [
-        (ACCOUNT, "of-somebody-else", "no token for trial-2.3: .*IAM_PERMISSION_DENIED"),
-        ("other@x.iam.gserviceaccount.com", API_TOKEN, "no token for trial-2.3: .*NOT_FOUND"),
+        (
+            ACCOUNT,
+            "of-somebody-else",
+            "cannot issue a token for trial-2.3: .*IAM_PERMISSION_DENIED",
+        ),
+        (
+            "other@x.iam.gserviceaccount.com",
+            API_TOKEN,
+            "cannot issue a token for trial-2.3: .*NOT_FOUND",
+        ),
     ],
 )
 def test_google_may_refuse(storage: Storage, account: str, caller: str, said: str) -> None:
@@ -146,7 +154,7 @@ def test_google_may_not_answer(storage: Storage) -> None:
             iam_endpoint=places[0],
             token_endpoint=places[1],
         )
-        with pytest.raises(OSError, match="no token for"):
+        with pytest.raises(OSError, match="cannot issue a token for"):
             issuer.issue_credentials("trial-2.3", storage.access)
 
 

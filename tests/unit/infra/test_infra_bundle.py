@@ -27,7 +27,7 @@ def test_code_for_a_python_that_is_not_here_is_not_compiled_and_that_is_said(
     (tmp_path / "api.py").write_text("ANSWER = 42\n")
     bundle._compile(bundle.Target("later", "3.99", "any"), tmp_path)
     assert not list(tmp_path.rglob("*.pyc"))
-    assert "no python3.99 runs here" in capsys.readouterr().err
+    assert "python3.99 is not installed here" in capsys.readouterr().err
 
 
 def test_functions_carry_what_they_import_and_nothing_that_none_does(

@@ -96,7 +96,7 @@ def test_without_a_deployment_before_nothing_moves() -> None:
 
 def test_a_deployment_of_which_a_part_is_gone_is_refused_whole() -> None:
     api = services("one", "two", without="tick")
-    with pytest.raises(RollbackFailed, match="tick of the deployment one are gone"):
+    with pytest.raises(RollbackFailed, match="tick of the deployment one cannot be found"):
         move_functions(NAMES, api, lambda line: None)
     assert api.urls_of("PATCH") == []
 

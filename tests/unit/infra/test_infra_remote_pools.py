@@ -106,13 +106,13 @@ def rule(**values: Any) -> dict[str, Any]:
     [
         ("billingInfo", {}, "billing", "no billing account", "gcloud billing projects link"),
         ("services:batchGet", {}, "services", "not enabled: cloudbilling", "deploy trust aws"),
-        ("/machineTypes", {}, "", "us-central1 has no such type", "another region"),
+        ("/machineTypes", {}, "", "us-central1 does not offer this type", "another region"),
         (
             "compute/v1/projects/acme-ml",
             {"quotas": [{"metric": "GPUS_ALL_REGIONS", "limit": 0}]},
             "quota GPUS_ALL_REGIONS",
             "0 GPUs, and one g2-standard-4 has 1",
-            "ask for more at",
+            "request an increase at",
         ),
         (
             "v1/projects/acme-ml",
@@ -218,7 +218,7 @@ def test_types_quotas_and_images_of_an_account_are_looked_at() -> None:
     assert warning.subject == f"quota L-3819A6DF in {ACCOUNT}"
     [error] = [it for it in aws_findings(Ec2(0)) if it.level is Level.ERROR]
     assert "and one g5.xlarge has 4" in error.text
-    assert "ask for more at" in error.remedy
+    assert "request an increase at" in error.remedy
 
 
 def test_what_to_do_names_the_setting_of_the_remote_account() -> None:

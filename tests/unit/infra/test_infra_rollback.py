@@ -114,7 +114,7 @@ def test_what_has_not_been_deployed_twice_has_no_way_back() -> None:
 def test_nothing_moves_where_a_function_of_the_deployment_is_gone() -> None:
     aws = Lambda(OLD, NEW)
     del aws.versions[NAMES.part("tick")][1]
-    with pytest.raises(RollbackFailed, match=r"^tick of the deployment .* are gone"):
+    with pytest.raises(RollbackFailed, match=r"^tick of the deployment .* cannot be found"):
         aws.move()
     assert not aws.moved
 

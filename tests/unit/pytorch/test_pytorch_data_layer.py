@@ -91,7 +91,7 @@ def test_names_that_are_no_folders_are_refused(folder_layer: dict[str, Any], nam
 
 def test_an_unknown_type_is_refused() -> None:
     with pytest.raises(
-        DetcloudError, match=r"data_layer\.type is 'hdfs': one of gcs, s3, shared_fs"
+        DetcloudError, match=r"data_layer\.type is 'hdfs': expected one of gcs, s3, shared_fs"
     ):
         open_cached({"type": "hdfs"}, Squares())
 

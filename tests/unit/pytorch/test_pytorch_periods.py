@@ -24,5 +24,7 @@ def test_periods_may_be_lists_of_batches_and_epochs(
 
 def test_a_length_is_one_number() -> None:
     assert length_batches(Epoch(3), 4) == 12
-    with pytest.raises(DetcloudError, match=r"Batch\(value=\[3\]\) is no length .*: one number"):
+    with pytest.raises(
+        DetcloudError, match=r"Batch\(value=\[3\]\) is not a training length: expected one number"
+    ):
         length_batches(Batch([3]), 4)

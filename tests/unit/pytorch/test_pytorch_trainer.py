@@ -433,7 +433,9 @@ def test_the_metrics_of_a_whole_data_set_have_names(local: Path) -> None:
             return torch.ones(())
 
     with (
-        pytest.raises(DetcloudError, match="evaluate_full_dataset returned a Tensor: a dict"),
+        pytest.raises(
+            DetcloudError, match="evaluate_full_dataset returned a Tensor: expected a dict"
+        ),
         pytorch.init(checkpoint_dir=local) as context,
     ):
         pytorch.Trainer(WholeSetTrial(context), context).fit(Batch(1))
@@ -470,7 +472,7 @@ def test_callbacks_have_names_to_be_kept_under(local: Path) -> None:
             return [pytorch.PyTorchCallback()]
 
     with (
-        pytest.raises(DetcloudError, match="build_callbacks returned a list: a dict"),
+        pytest.raises(DetcloudError, match="build_callbacks returned a list: expected a dict"),
         pytorch.init(checkpoint_dir=local) as context,
     ):
         pytorch.Trainer(ListingTrial(context), context).fit(Batch(2))

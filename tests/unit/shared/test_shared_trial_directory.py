@@ -134,7 +134,9 @@ def test_what_readers_could_not_take_is_not_written(tmp_path: Path, depth: int) 
         value = {"a": value} if level % 2 else (value,)
     report = ReportFile(tmp_path / "report-0.jsonl")
     if depth > 64:
-        with pytest.raises(DetcloudError, match=r"^metrics\.loss.* nested more than 64 deep"):
+        with pytest.raises(
+            DetcloudError, match=r"^metrics\.loss.* nested more than 64 levels deep"
+        ):
             report.append("metrics", loss=value)
         assert report.path.read_bytes() == b""
     else:

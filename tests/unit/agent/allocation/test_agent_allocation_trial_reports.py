@@ -226,7 +226,7 @@ def test_no_more_of_a_file_is_read_than_its_limit(out_folder: Path) -> None:
     reader = ReportReader(out_folder)
     offset = FILE_BYTES_MAX - 5
     (warning,) = reader.read_lines("0", offset)
-    assert (warning.offset, "no more than 16 GiB" in warning.warning) == (FILE_BYTES_MAX, True)
+    assert (warning.offset, "at most 16 GiB" in warning.warning) == (FILE_BYTES_MAX, True)
     assert reader.read_lines("0", FILE_BYTES_MAX) == []
     assert reader.read_lines("0", FILE_BYTES_MAX + 1) == []
 

@@ -45,7 +45,7 @@ def test_a_mark_of_damage_goes_where_every_file_is_right_and_stays_else(
     )
     fake.checkpoints[0]["owner"] = "ada"
     assert detcloud("checkpoint", "verify", "1234").out.splitlines() == [
-        f"checkpoint {UUID} is whole: 4 files, 18 B",
+        f"checkpoint {UUID} is intact: 4 files, 18 B",
         "it was marked as damaged, and is COMPLETED again",
     ]
     assert fake.checkpoints[0]["state"] == "COMPLETED"

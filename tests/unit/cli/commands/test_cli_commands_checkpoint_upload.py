@@ -52,7 +52,7 @@ def test_what_cannot_be_uploaded_is_named(cluster: Cluster, detcloud: Detcloud) 
     assert "experiment 1 has several trials; name one with --trial" in error_of(
         "files", "--experiment", "1"
     )
-    assert "nowhere is no directory" in error_of("nowhere", "--trial", "1")
+    assert "nowhere is not a directory" in error_of("nowhere", "--trial", "1")
     assert "there is no trial 9" in error_of("files", "--trial", "9")
     assert "required" in error_of("files")
     Path("files/link").symlink_to("weights.bin")
