@@ -25,8 +25,7 @@ VARIABLE: Final = "DETCLOUD_OTHER_CLOUDS"
 # What to do where the cluster has no such remote account.
 REMOTE_ACCOUNT_REMEDY: Final = (
     "pools of another cloud need its remote account in the settings of the stack: "
-    "docs/resource-pools.md, "
-    "Pools in another cloud"
+    "docs/resource-pools.md, Pools in another cloud"
 )
 
 

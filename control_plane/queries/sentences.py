@@ -335,9 +335,8 @@ OF_TRIALS: Mapping[type, Sentence] = {
         f"{context.allocation(m.epoch)} has {_places_text(m.places)}"
     ),
     to_trial.PreemptionRequested: lambda m, context: (
-        f"{context.allocation(m.epoch)} is {'to' if m.forced else 'asked to'}"
-        " give its slots back"
-        f"{' at once' if m.forced else ''}: {_last_line(m.reason)}"
+        f"{context.allocation(m.epoch)} is {'to' if m.forced else 'asked to'} give its slots "
+        f"back{' at once' if m.forced else ''}: {_last_line(m.reason)}"
     ),
     to_trial.AllocationLost: lambda m, context: (
         f"{context.allocation(m.epoch)} was lost: {_last_line(m.reason)}"

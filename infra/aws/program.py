@@ -95,11 +95,10 @@ def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigR
         raise SettingsInvalid(problems)
     pools = _pools_without_image(cluster)
     warning = (
-        f"{settings.cluster_config}: pools {', '.join(pools)}: neither "
-        "provider.image_id nor task_container_defaults.image is said, so trials run in "
-        f"{DEFAULT_IMAGES.cpu} or {DEFAULT_IMAGES.cuda}, which are in no registry; "
-        "docs/aws.md describes "
-        "how to build one, under The image of trials"
+        f"{settings.cluster_config}: pools {', '.join(pools)}: neither provider.image_id nor "
+        f"task_container_defaults.image is set, so trials run in {DEFAULT_IMAGES.cpu} or "
+        f"{DEFAULT_IMAGES.cuda}, which are in no registry; docs/aws.md describes how to build one, "
+        "under The image of trials"
     )
     return ConfigReport(settings.architecture, (warning,) if pools else ())
 

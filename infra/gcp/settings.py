@@ -170,9 +170,8 @@ class Settings(BaseModel):
     ] = Field(
         default={},
         description=(
-            f"a map of at most {LABELS_MAX} labels: lowercase letters, digits, _ and -, and "
-            "keys that "
-            "begin with a letter and not with detcloud-"
+            f"a map of at most {LABELS_MAX} labels: lowercase letters, digits, _ and -, and keys "
+            "that begin with a letter and not with detcloud-"
         ),
     )
     """Labels of everything, instances included, besides the cluster's own."""

@@ -274,10 +274,9 @@ class _PostDraft:
         most = waiting + state.running * _EVENTS_OF_OPEN + state.awaited
         if self._adds and most > EVENTS_MAX:
             raise PostRefused(
-                f"operations: up to {most} events could be waiting, of {state.running} open "
-                "trials and "
-                f"{waiting} unacknowledged ones; at most {EVENTS_MAX} may: acknowledge events or "
-                "close trials first"
+                f"operations: up to {most} events could be waiting, of {state.running} open trials "
+                f"and {waiting} unacknowledged ones; at most {EVENTS_MAX} may: acknowledge events "
+                "or close trials first"
             )
         return state
 

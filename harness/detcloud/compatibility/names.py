@@ -309,11 +309,10 @@ _MODULES: dict[str, Module] = {
     "experimental.client": Module(
         offered=_same_names(
             "detcloud.compatibility.client",
-            "Checkpoint Experiment ExperimentReference ExperimentState OrderBy Trial"
-            " TrialMetrics"
-            " TrialReference create_experiment get_checkpoint get_experiment get_session_username"
-            " get_trial list_experiments login create_model get_model get_models list_models"
-            " get_workspace list_workspaces",
+            "Checkpoint Experiment ExperimentReference ExperimentState OrderBy Trial TrialMetrics "
+            "TrialReference create_experiment get_checkpoint get_experiment get_session_username "
+            "get_trial list_experiments login create_model get_model get_models list_models "
+            "get_workspace list_workspaces",
         )
         | _same_names("detcloud.compatibility.models", "Model ModelSortBy ModelVersion")
         | _same_names("detcloud.compatibility.projects", "ExperimentSortBy Project Workspace")

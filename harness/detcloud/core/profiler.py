@@ -44,8 +44,7 @@ class ProfilerContext:
         if not INTERVAL_SECONDS_MIN <= sampling_interval < threading.TIMEOUT_MAX:
             raise DetcloudError(
                 f"sampling_interval is {sampling_interval}: expected at least "
-                f"{INTERVAL_SECONDS_MIN} "
-                "seconds"
+                f"{INTERVAL_SECONDS_MIN} seconds"
             )
         if samples_per_report < 1:
             raise DetcloudError(f"samples_per_report is {samples_per_report}: at least 1 is needed")

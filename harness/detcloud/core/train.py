@@ -265,9 +265,8 @@ def _to_plain_metrics(group: str, steps_completed: int, metrics: dict[str, Any])
     """The metrics with tensors and arrays as numbers and lists."""
     if not isinstance(metrics, dict):
         raise DetcloudError(
-            f"{group} metrics at batch {steps_completed} are {metrics!r:.80}: expected an "
-            "object with "
-            "the metrics' names"
+            f"{group} metrics at batch {steps_completed} are {metrics!r:.80}: expected an object "
+            "with the metrics' names"
         )
     for name, value in metrics.items():
         if value is None and group == "validation":

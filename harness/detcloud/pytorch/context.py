@@ -241,9 +241,8 @@ class PyTorchTrialContext:
         """
         if isinstance(backward_passes_per_step, bool) or backward_passes_per_step < 1:
             raise DetcloudError(
-                f"backward_passes_per_step is {backward_passes_per_step!r}: expected an "
-                "integer of at least "
-                "1"
+                f"backward_passes_per_step is {backward_passes_per_step!r}: expected an integer of "
+                "at least 1"
             )
         self.optimization.optimizers.append(optimizer)
         if average_aggregated_gradients is not None:

@@ -72,9 +72,8 @@ class FormerTrial(PyTorchTrial):
         named = {"loss": metrics} if isinstance(metrics, torch.Tensor) else metrics
         if not isinstance(named, dict) or "loss" not in named:
             raise DetcloudError(
-                f"{type(self.trial).__name__}.train_batch returned no loss: expected a "
-                "tensor or a dict "
-                "with `loss`"
+                f"{type(self.trial).__name__}.train_batch returned no loss: expected a tensor or a "
+                "dict with `loss`"
             )
         context.backward(named["loss"])
         context.step_optimizer(context.get_optimizer())

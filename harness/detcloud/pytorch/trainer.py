@@ -127,8 +127,7 @@ class Trainer:
         if not isinstance(callbacks, dict):
             raise DetcloudError(
                 f"build_callbacks returned a {type(callbacks).__name__}: expected a dict of "
-                "callbacks by "
-                "their names"
+                "callbacks by their names"
             )
         for name, callback in callbacks.items():
             if not isinstance(callback, PyTorchCallback):

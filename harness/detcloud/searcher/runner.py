@@ -289,8 +289,7 @@ class LocalSearchRunner(SearchRunner):
         if self._cluster_id() != record.cluster_id:
             raise DetcloudError(
                 f"{self._folder.path} is a search of another cluster ({record.cluster_id}); "
-                "connect "
-                "to that cluster, or use a new folder"
+                "connect to that cluster, or use a new folder"
             )
         return self.run_experiment(record)
 

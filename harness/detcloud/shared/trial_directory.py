@@ -332,9 +332,8 @@ def to_json_value(value: object, place: str, depth: int = 2) -> Any:
         return value
     if depth > JSON_DEPTH_MAX and isinstance(value, dict | list | tuple):
         raise DetcloudError(
-            f"{place:.80} is nested more than {JSON_DEPTH_MAX} levels deep in the report: "
-            "report it flat, "
-            "or keep it in a checkpoint's files"
+            f"{place:.80} is nested more than {JSON_DEPTH_MAX} levels deep in the report: report "
+            "it flat, or keep it in a checkpoint's files"
         )
     if isinstance(value, dict):
         return _to_json_object(value, place, depth)

@@ -54,10 +54,9 @@ _CLASSES: Final[tuple[tuple[type[CloudError], str], ...]] = (
     (
         ConfigurationError,
         "InvalidAMIID InvalidAction InvalidAvailabilityZone InvalidBlockDeviceMapping "
-        "InvalidCapacityReservationId "
-        "InvalidFleetConfig InvalidFleetConfiguration InvalidGroup InvalidGroupId "
-        "InvalidIamInstanceProfile InvalidIamInstanceProfileArn InvalidID InvalidInput "
-        "InvalidInstanceType InvalidInterface InvalidKeyPair InvalidLaunchTemplate "
+        "InvalidCapacityReservationId InvalidFleetConfig InvalidFleetConfiguration InvalidGroup "
+        "InvalidGroupId InvalidIamInstanceProfile InvalidIamInstanceProfileArn InvalidID "
+        "InvalidInput InvalidInstanceType InvalidInterface InvalidKeyPair InvalidLaunchTemplate "
         "InvalidLaunchTemplateId InvalidLaunchTemplateName InvalidNetworkInterface "
         "InvalidParameter InvalidPlacementGroup InvalidParameterCombination InvalidParameterValue "
         "InvalidSecurityGroupID InvalidSnapshot InvalidSpotFleetRequestConfig InvalidSubnet "

@@ -43,9 +43,8 @@ def print_search_method_hint(experiment: Experiment) -> None:
     heard_ms = method["heard_ms"]
     if heard_ms is None:
         hint = (
-            f"experiment {experiment.id} waits for its search method, which is not running; "
-            "start it with "
-            f"detcloud.searcher.LocalSearchRunner(method, folder).attach({experiment.id})"
+            f"experiment {experiment.id} waits for its search method, which is not running; start "
+            f"it with detcloud.searcher.LocalSearchRunner(method, folder).attach({experiment.id})"
         )
     else:
         is_away = time.time() - heard_ms / 1000 > METHOD_AWAY_SECONDS
