@@ -125,7 +125,7 @@ def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigR
     pools = _pools_without_image(cluster)
     warning = (
         f"{settings.cluster_config}: pools {', '.join(pools)}: neither "
-        "provider.boot_disk_source_image nor task_container_defaults.image is said, so trials run "
+        "provider.boot_disk_source_image nor task_container_defaults.image is set, so trials run "
         f"in {DEFAULT_IMAGES.cpu} or {DEFAULT_IMAGES.cuda}, which are in no registry; docs/gcp.md "
         "describes how to build one, under The image of trials"
     )
