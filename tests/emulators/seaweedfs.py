@@ -23,6 +23,7 @@ GUESTS = ("checkpoints", "data")
 
 _PORTS = ("s3.port", "master.port", "volume.port", "filer.port")
 _READY_SECONDS_MAX = 30.0
+VOLUMES_MAX = 10_000
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,8 @@ def seaweedfs(folder: Path) -> Iterator[SeaweedFs]:
         "s3.port.lance": 0,
         "master.telemetry": "false",
         "master.volumeSizeLimitMB": 64,
-        "volume.max": 0,
+        # Each new bucket takes several, which by default are as many as the free disk could fill.
+        "volume.max": VOLUMES_MAX,
         **ports,
     }
     command = [str(program), "server", *(f"-{name}={value}" for name, value in options.items())]
