@@ -110,7 +110,8 @@ def pause_at_wait(experiment: Experiment) -> tuple[Trial, list[Checkpoint]]:
 
 
 def file_of(cluster: EmbeddedCluster, checkpoint: Checkpoint, name: str) -> Path:
-    [path] = cluster.home.rglob(f"{checkpoint.uuid}/{name}")
+    # Not below the agent's folder, of which it removes parts meanwhile.
+    [path] = (cluster.home / "checkpoints").rglob(f"{checkpoint.uuid}/{name}")
     return path
 
 
