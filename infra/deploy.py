@@ -34,7 +34,7 @@ from infra.engine import DeployFailed
 from infra.findings import error_lines, warning_lines
 from infra.stack_program import (
     PROJECT,
-    SIDES,
+    REMOTE_SETTING,
     DrainFailed,
     PruneFailed,
     RollbackFailed,
@@ -111,7 +111,7 @@ def _look_at_dropped_accounts(
     """Refuse to take a remote account away whose instances nobody would end any more. Raises
     DeployFailed.
     """
-    before = engine.read_output(stack, SIDES)
+    before = engine.read_output(stack, REMOTE_SETTING)
     if not before or before == config.get(OTHER_CLOUDS):
         return
     try:

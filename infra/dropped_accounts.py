@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from infra.stack_program import PROJECT, SIDES, DrainFailed, StackProgram
+from infra.stack_program import PROJECT, REMOTE_SETTING, DrainFailed, StackProgram
 
-OTHER_CLOUDS: Final = f"{PROJECT}:{SIDES}"
+OTHER_CLOUDS: Final = f"{PROJECT}:{REMOTE_SETTING}"
 
 
 def look_at_dropped_accounts(

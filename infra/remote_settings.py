@@ -8,7 +8,7 @@ from control_plane.config.pools import ClusterConfig
 from infra.clouds import REMOTE_ACCOUNTS, open_remote_account_in
 from infra.findings import Finding
 from infra.remote_accounts import Launcher, RemoteAccount
-from infra.stack_program import SIDES, DrainReport, DroppedAccount, Progress
+from infra.stack_program import REMOTE_SETTING, DrainReport, DroppedAccount, Progress
 
 
 def parse_other_clouds(text: str, own: str) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def describe_remote_accounts(remotes: Mapping[str, RemoteAccount]) -> str:
 
 def describe_deployed(given: Mapping[str, Any]) -> dict[str, str]:
     """Return the output of a stack that has the setting, none without one."""
-    return {SIDES: json.dumps(given, sort_keys=True)} if given else {}
+    return {REMOTE_SETTING: json.dumps(given, sort_keys=True)} if given else {}
 
 
 def render_commands(remotes: Mapping[str, RemoteAccount], cluster: ClusterConfig) -> str:

@@ -12,7 +12,7 @@ from infra.terraform.provider import TerraformProvider
 # Pulumi's project, with whose name the settings of a stack begin.
 PROJECT = "detcloud"
 # The output that has the setting `otherClouds` as it was deployed, where there is one.
-SIDES = "otherClouds"
+REMOTE_SETTING = "otherClouds"
 
 
 Progress = Callable[[str], None]

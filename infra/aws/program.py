@@ -14,7 +14,6 @@ from control_plane.aws.pool_provider import AwsProvider
 from control_plane.config.images import DEFAULT_IMAGES
 from control_plane.config.pool_settings import task_defaults
 from control_plane.config.pools import ClusterConfig, check_cluster
-from control_plane.config.problems import ConfigInvalid
 from infra.aws import bundle, deployer, draining
 from infra.aws.account_checks import default_api_concurrency, judge
 from infra.aws.account_facts import Unknown
@@ -28,21 +27,15 @@ from infra.aws.settings import Settings, launcher_of, parse_settings
 from infra.aws.stack import TeamStack
 from infra.aws.terraform import PROVIDER
 from infra.aws.zones import default_zones
+from infra.cluster_config_file import read_cluster_config
 from infra.findings import Finding
-from infra.remote_settings import (
-    check_remote_accounts,
-    drain_remote_accounts,
-    list_dropped_accounts,
-    list_remote_leftovers,
-    render_commands,
-    render_removals,
-)
+from infra.remote_commands import RemoteCommands
+from infra.remote_settings import check_remote_accounts, drain_remote_accounts
 from infra.sources import REPOSITORY
 from infra.stack_program import (
     PROJECT,
     ConfigReport,
     DrainReport,
-    DroppedAccount,
     FunctionArchives,
     FunctionMove,
     Progress,
@@ -81,7 +74,7 @@ def read_stack_config(team: str, stack_config: Mapping[str, object]) -> tuple[Se
         SettingsInvalid: they are wrong, or what they name is not there or wrong.
     """
     settings = _read_settings(team, stack_config)
-    text = _read_cluster_config(Path(settings.cluster_config))
+    text = read_cluster_config(Path(settings.cluster_config))
     functions = _archive_path(settings, "archive", settings.archive)
     suggest = _archive_path(settings, "suggestArchive", settings.suggest_archive)
     return replace(settings, archive=functions, suggest_archive=suggest), text
@@ -127,7 +120,7 @@ def _complete_concurrency(team: str, stack_config: dict[str, str]) -> list[str]:
 def _complete_zones(team: str, stack_config: dict[str, str]) -> list[str]:
     """Set the zones, where neither they nor a network are: all that offer a type of the pools."""
     settings = _read_settings(team, stack_config)
-    text = _read_cluster_config(Path(settings.cluster_config))
+    text = read_cluster_config(Path(settings.cluster_config))
     zones = f"{PROJECT}:zones"
     if settings.network is not None or zones in stack_config:
         return []
@@ -140,7 +133,7 @@ def _complete_zones(team: str, stack_config: dict[str, str]) -> list[str]:
 def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding]:
     """Check whether a team's stack can run in its account. Raises SettingsInvalid."""
     settings = _read_settings(team, stack_config)
-    cluster = check_cluster(_read_cluster_config(Path(settings.cluster_config)))
+    cluster = check_cluster(read_cluster_config(Path(settings.cluster_config)))
     if problems := find_pool_problems(settings, cluster):
         raise SettingsInvalid(problems)
     facts = read_account(settings, cluster, aws_clients(settings.region))
@@ -165,33 +158,6 @@ def drain(team: str, stack_config: Mapping[str, object], progress: Progress) -> 
     settings = _read_settings(team, stack_config)
     report = draining.drain(settings.names, aws_clients(settings.region), progress)
     return drain_remote_accounts(settings.remote_accounts, report, progress)
-
-
-def trust_commands(team: str, stack_config: Mapping[str, object], is_removal: bool) -> str:
-    """Return the scripts that make the cluster's remote accounts in other clouds, or that remove
-    them. Raises SettingsInvalid.
-    """
-    settings = _read_settings(team, stack_config)
-    if is_removal:
-        return render_removals(settings.remote_accounts)
-    cluster = check_cluster(_read_cluster_config(Path(settings.cluster_config)))
-    return render_commands(settings.remote_accounts, cluster)
-
-
-def find_remote_leftovers(team: str, stack_config: Mapping[str, object]) -> list[str]:
-    """Return what there is of a cluster in other clouds. Raises SettingsInvalid."""
-    return list_remote_leftovers(_read_settings(team, stack_config).remote_accounts)
-
-
-def find_dropped_accounts(
-    team: str, stack_config: Mapping[str, object], before: str
-) -> list[DroppedAccount]:
-    """Return the remote accounts that `otherClouds` had with the text `before`, and has no more.
-    Raises DrainFailed, SettingsInvalid.
-    """
-    settings = _read_settings(team, stack_config)
-    launcher = launcher_of(settings.names)
-    return list_dropped_accounts(before, "aws", launcher, settings.remote_accounts)
 
 
 def find_leftovers(team: str, stack_config: Mapping[str, object]) -> list[str]:
@@ -249,27 +215,13 @@ def _archive_path(settings: Settings, setting: str, path: str) -> str:
     return str(archive)
 
 
-def _read_cluster_config(path: Path) -> str:
-    place = f"detcloud:clusterConfig: {path}"
-    try:
-        text = path.read_text(encoding="utf-8")
-        check_cluster(text)
-    except OSError as error:
-        raise SettingsInvalid([f"{place} cannot be read: {error.strerror}"]) from None
-    except UnicodeDecodeError:
-        raise SettingsInvalid([f"{place} is not UTF-8 text"]) from None
-    except ConfigInvalid as error:
-        lines = [problem.text(str(path)) for problem in error.problems]
-        raise SettingsInvalid(lines) from None
-    return text
-
-
 def _build_archive(kind: str, architecture: str, folder: Path) -> Path:
     return bundle.build_archive(bundle.TARGETS[architecture], folder, kind)
 
 
 ARCHIVES = FunctionArchives(ARCHIVE_KINDS, bundle.archive_name, _build_archive)
 STORES = frozenset({"aws:dynamodb/table:Table", "aws:s3/bucket:Bucket"})
+REMOTE_COMMANDS = RemoteCommands("aws", _read_settings, launcher_of)
 PROGRAM = StackProgram(
     run=run,
     check_config=check_stack_config,
@@ -279,9 +231,9 @@ PROGRAM = StackProgram(
     find_leftovers=find_leftovers,
     rollback=rollback,
     prune=prune,
-    trust_commands=trust_commands,
-    find_remote_leftovers=find_remote_leftovers,
-    find_dropped_accounts=find_dropped_accounts,
+    trust_commands=REMOTE_COMMANDS.trust_commands,
+    find_remote_leftovers=REMOTE_COMMANDS.find_remote_leftovers,
+    find_dropped_accounts=REMOTE_COMMANDS.find_dropped_accounts,
     stores=STORES,
     archives=ARCHIVES,
     terraform=PROVIDER,

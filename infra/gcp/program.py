@@ -11,8 +11,8 @@ from pulumi.runtime import config
 from control_plane.config.images import DEFAULT_IMAGES
 from control_plane.config.pool_settings import task_defaults
 from control_plane.config.pools import ClusterConfig, check_cluster
-from control_plane.config.problems import ConfigInvalid
 from control_plane.gcp.pool_provider import GcpProvider
+from infra.cluster_config_file import read_cluster_config
 from infra.findings import Finding
 from infra.gcp import bundle, deployer, draining
 from infra.gcp.account_checks import judge
@@ -26,20 +26,13 @@ from infra.gcp.rollback import move_functions
 from infra.gcp.settings import Settings, launcher_of, parse_settings
 from infra.gcp.stack import TeamStack
 from infra.gcp.terraform import PROVIDER
-from infra.remote_settings import (
-    check_remote_accounts,
-    drain_remote_accounts,
-    list_dropped_accounts,
-    list_remote_leftovers,
-    render_commands,
-    render_removals,
-)
+from infra.remote_commands import RemoteCommands
+from infra.remote_settings import check_remote_accounts, drain_remote_accounts
 from infra.sources import REPOSITORY
 from infra.stack_program import (
     PROJECT,
     ConfigReport,
     DrainReport,
-    DroppedAccount,
     FunctionArchives,
     FunctionMove,
     Progress,
@@ -106,7 +99,7 @@ def read_stack_config(team: str, stack_config: Mapping[str, object]) -> tuple[Se
         SettingsInvalid: they are wrong, or what they name is not there or wrong.
     """
     settings = _read_settings(team, stack_config)
-    text = _read_cluster_config(Path(settings.cluster_config))
+    text = read_cluster_config(Path(settings.cluster_config))
     if settings.image:
         return settings, text
     archives = {
@@ -137,7 +130,7 @@ def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigR
 def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding]:
     """Check whether a team's stack can run in its project. Raises SettingsInvalid."""
     settings = _read_settings(team, stack_config)
-    cluster = check_cluster(_read_cluster_config(Path(settings.cluster_config)))
+    cluster = check_cluster(read_cluster_config(Path(settings.cluster_config)))
     if problems := find_pool_problems(settings, cluster):
         raise SettingsInvalid(problems)
     facts = read_project(settings, cluster, RestApi(settings.project))
@@ -160,33 +153,6 @@ def drain(team: str, stack_config: Mapping[str, object], progress: Progress) -> 
     settings = _read_settings(team, stack_config)
     report = draining.drain(settings.names, RestApi(settings.project), progress)
     return drain_remote_accounts(settings.remote_accounts, report, progress)
-
-
-def trust_commands(team: str, stack_config: Mapping[str, object], is_removal: bool) -> str:
-    """Return the scripts that make the cluster's remote accounts in other clouds, or that remove
-    them. Raises SettingsInvalid.
-    """
-    settings = _read_settings(team, stack_config)
-    if is_removal:
-        return render_removals(settings.remote_accounts)
-    cluster = check_cluster(_read_cluster_config(Path(settings.cluster_config)))
-    return render_commands(settings.remote_accounts, cluster)
-
-
-def find_remote_leftovers(team: str, stack_config: Mapping[str, object]) -> list[str]:
-    """Return what there is of a cluster in other clouds. Raises SettingsInvalid."""
-    return list_remote_leftovers(_read_settings(team, stack_config).remote_accounts)
-
-
-def find_dropped_accounts(
-    team: str, stack_config: Mapping[str, object], before: str
-) -> list[DroppedAccount]:
-    """Return the remote accounts that `otherClouds` had with the text `before`, and has no more.
-    Raises DrainFailed, SettingsInvalid.
-    """
-    settings = _read_settings(team, stack_config)
-    launcher = launcher_of(settings.names)
-    return list_dropped_accounts(before, "gcp", launcher, settings.remote_accounts)
 
 
 def finish(team: str, stack_config: Mapping[str, object], progress: Progress) -> None:
@@ -253,21 +219,6 @@ def _archive_path(setting: str, path: str | None) -> str:
     return str(archive)
 
 
-def _read_cluster_config(path: Path) -> str:
-    place = f"{PROJECT}:clusterConfig: {path}"
-    try:
-        text = path.read_text(encoding="utf-8")
-        check_cluster(text)
-    except OSError as error:
-        raise SettingsInvalid([f"{place} cannot be read: {error.strerror}"]) from None
-    except UnicodeDecodeError:
-        raise SettingsInvalid([f"{place} is not UTF-8 text"]) from None
-    except ConfigInvalid as error:
-        lines = [problem.text(str(path)) for problem in error.problems]
-        raise SettingsInvalid(lines) from None
-    return text
-
-
 def _archive_name(kind: str, architecture: str) -> str:
     return bundle.archive_name(kind)
 
@@ -278,6 +229,7 @@ def _build_archive(kind: str, architecture: str, folder: Path) -> Path:
 
 ARCHIVES: Final = FunctionArchives(ARCHIVE_KINDS, _archive_name, _build_archive)
 STORES: Final = frozenset({"gcp:firestore/database:Database", "gcp:storage/bucket:Bucket"})
+REMOTE_COMMANDS: Final = RemoteCommands("gcp", _read_settings, launcher_of)
 PROGRAM: Final = StackProgram(
     run=run,
     check_config=check_stack_config,
@@ -292,7 +244,7 @@ PROGRAM: Final = StackProgram(
     terraform=PROVIDER,
     run_export=run_export,
     finish=finish,
-    trust_commands=trust_commands,
-    find_remote_leftovers=find_remote_leftovers,
-    find_dropped_accounts=find_dropped_accounts,
+    trust_commands=REMOTE_COMMANDS.trust_commands,
+    find_remote_leftovers=REMOTE_COMMANDS.find_remote_leftovers,
+    find_dropped_accounts=REMOTE_COMMANDS.find_dropped_accounts,
 )
