@@ -94,6 +94,12 @@ def find_missing_file(files: Iterable[StoredFile], stored: Mapping[str, int]) ->
     return ""
 
 
+def store_error(error: OSError) -> RequestError:
+    """The answer to a request whose checkpoint store does not answer."""
+    text = f"the checkpoint store does not respond: {error.strerror or error}"
+    return RequestError(Code.UNAVAILABLE, text)
+
+
 def locate_checkpoint(services: Services, prefix: str) -> CheckpointPlace:
     """Locate the checkpoint whose UUID begins with `prefix`; RequestError as `checkpoint_folder`,
     and conflict where the cluster alone reaches its store.

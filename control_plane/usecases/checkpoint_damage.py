@@ -6,7 +6,7 @@ from control_plane.actors.messages.trial import CheckpointVerified
 from control_plane.actors.trial.checkpoints import CheckpointState
 from control_plane.errors import Code, RequestError
 from control_plane.queries.checkpoint import get_checkpoint
-from control_plane.queries.checkpoint_files import check_stored, checkpoint_folder
+from control_plane.queries.checkpoint_files import check_stored, checkpoint_folder, store_error
 from control_plane.services import Services
 from control_plane.state.table import Write
 from control_plane.usecases.experiment_deletion import check_is_owner
@@ -32,8 +32,7 @@ def clear_damage(
         folder = checkpoint_folder(services, uuid)
         check_stored(folder)
     except OSError as error:
-        text = f"the store of checkpoints does not answer: {error.strerror or error}"
-        raise RequestError(Code.UNAVAILABLE, text) from None
+        raise store_error(error) from None
 
     if record.state is not CheckpointState.DAMAGED:
         if writes := extra_writes(trial_id):

@@ -39,7 +39,11 @@ from control_plane.objects.signing import VALIDITY_MS_MAX
 from control_plane.queries import experiment as experiments
 from control_plane.queries import trial as trials
 from control_plane.queries.checkpoint import Checkpoint, describe_checkpoint
-from control_plane.queries.checkpoint_files import experiment_storage, find_missing_file
+from control_plane.queries.checkpoint_files import (
+    experiment_storage,
+    find_missing_file,
+    store_error,
+)
 from control_plane.services import Services
 from control_plane.state.table import Check, Conflict, Expect, Key, Put
 from control_plane.usecases.experiment_deletion import check_is_owner
@@ -123,7 +127,7 @@ def stored_files(services: Services, upload: Upload) -> list[tuple[str, int]]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise _store_error(error) from None
+        raise store_error(error) from None
 
 
 def sign_files(
@@ -138,7 +142,7 @@ def sign_files(
             place = f"{upload.path}/{path}"
             signed.append(store.sign_upload(place, VALIDITY_MS_MAX // 1000, digests))
         except OSError as error:
-            raise _store_error(error) from None
+            raise store_error(error) from None
     return signed
 
 
@@ -148,7 +152,7 @@ def store_upload_file(services: Services, upload: Upload, path: str, source: Pat
     try:
         open_store(services, upload).store_file(f"{upload.path}/{path}", str(source))
     except OSError as error:
-        raise _store_error(error) from None
+        raise store_error(error) from None
 
 
 def complete_upload(
@@ -219,7 +223,7 @@ def _read_manifest(store: CheckpointFiles, path: str) -> bytes:
     except NoSuchFile:
         raise RequestError(Code.CONFLICT, f"{MANIFEST} is missing: upload it last") from None
     except OSError as error:
-        raise _store_error(error) from None
+        raise store_error(error) from None
     return bytes(content)
 
 
@@ -259,8 +263,3 @@ def _check_file(path: str, size: int) -> None:
     if size > FILE_BYTES_MAX:
         text = f"{path} has {size} bytes, the limit of an upload is {FILE_BYTES_MAX} a file"
         raise RequestError(Code.TOO_LARGE, text)
-
-
-def _store_error(error: OSError) -> RequestError:
-    text = f"the checkpoint store does not respond: {error.strerror or error}"
-    return RequestError(Code.UNAVAILABLE, text)

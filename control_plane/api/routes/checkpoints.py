@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from fastapi import Path, Query, Response
 
-from control_plane.access.principals import USER_ROLES
+from control_plane.access.principals import USER_ROLES, Principal
 from control_plane.api.dependencies import (
     ExperimentId,
     IdempotencyParameter,
@@ -81,13 +81,7 @@ def delete(
     uuid: Prefix, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
     """Delete the checkpoint's files, within seconds; deleting them again is no error."""
-    full_uuid = checkpoints.describe_checkpoint(services, uuid).uuid
-    answer = request.execute(
-        services,
-        lambda extra_writes: delete_checkpoint(services, full_uuid, caller, extra_writes),
-        lambda _: checkpoints.describe_checkpoint(services, full_uuid),
-    )
-    return answer_response(answer)
+    return _change_checkpoint(services, request, uuid, caller, delete_checkpoint)
 
 
 @router.get("/checkpoints/{uuid}/deletion")
@@ -103,13 +97,7 @@ def take_back_damage(
     uuid: Prefix, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
     """Take back that the checkpoint is damaged, for who has read all its files."""
-    full_uuid = checkpoints.describe_checkpoint(services, uuid).uuid
-    answer = request.execute(
-        services,
-        lambda extra_writes: clear_damage(services, full_uuid, caller, extra_writes),
-        lambda _: checkpoints.describe_checkpoint(services, full_uuid),
-    )
-    return answer_response(answer)
+    return _change_checkpoint(services, request, uuid, caller, clear_damage)
 
 
 @router.post("/checkpoints/{uuid}/pin", response_model=CheckpointPin)
@@ -199,6 +187,23 @@ def delete_tensorboard(
             services, experiment_id, caller, extra_writes
         ),
         lambda _: experiments.describe_experiment(services, experiment_id),
+    )
+    return answer_response(answer)
+
+
+def _change_checkpoint(
+    services: Services,
+    request: IdempotentRequest,
+    uuid: str,
+    caller: Principal,
+    change: Callable[[Services, str, Principal, ExtraWrites], object],
+) -> Response:
+    """Change a checkpoint once, and answer what it is now."""
+    full_uuid = checkpoints.describe_checkpoint(services, uuid).uuid
+    answer = request.execute(
+        services,
+        lambda extra_writes: change(services, full_uuid, caller, extra_writes),
+        lambda _: checkpoints.describe_checkpoint(services, full_uuid),
     )
     return answer_response(answer)
 
