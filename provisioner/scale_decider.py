@@ -335,8 +335,6 @@ def _assess_need(draft: DraftPlan) -> _Need:
             for row in _busy_capacity_rows(draft)
         ),
     ]
-    there = sum(map(_counts_against_max, draft.rows.values()))
-    most = settings.max_instances - there - len(pending)
     overdue = find_overdue(demand, order, on_demand, settings.max_instances)
     bounds = _instance_bounds(draft)
     still_to_drain = _room_to_make(draft, overdue)[1]
@@ -344,8 +342,10 @@ def _assess_need(draft: DraftPlan) -> _Need:
     launches, lacks_gang = sizing.launches_for_demand(
         demand, order, capacity, bounds, on_demand, overdue
     )
-    is_short = lacks_gang or sum(launch.count for launch in launches) > max(0, most)
-    return _Need(waiting, demand, order, on_demand, launches, most, is_short, lacks_gang, overdue)
+    is_short = lacks_gang or sum(launch.count for launch in launches) > bounds.room
+    return _Need(
+        waiting, demand, order, on_demand, launches, bounds.room, is_short, lacks_gang, overdue
+    )
 
 
 def _plan_launches(draft: DraftPlan) -> tuple[tuple[Launch, ...], str]:
