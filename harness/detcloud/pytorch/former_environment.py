@@ -10,6 +10,7 @@ import torch
 
 from detcloud.core import TrialSpec
 from detcloud.shared.experiment_config import ExperimentConfig
+from detcloud.shared.hparam_values import choose_hparams
 
 
 class Environment:
@@ -53,19 +54,9 @@ def read_horovod_settings(config: Mapping[str, Any]) -> HorovodSettings:
 
 def first_hparams(space: Mapping[str, Any]) -> dict[str, Any]:
     """Hyperparameters to try a trial's methods with: of each range its first value."""
-    return {name: _first_value(value) for name, value in space.items()}
+    return choose_hparams(space, _first_number)
 
 
-def _first_value(value: Any) -> Any:
-    if not isinstance(value, Mapping):
-        return value
-    match value.get("type"):
-        case "const":
-            return value["val"]
-        case "categorical":
-            return value["vals"][0]
-        case "int" | "double":
-            return value["minval"]
-        case "log":
-            return float(value.get("base", 10)) ** value["minval"]
-    return first_hparams(value)
+def _first_number(value: Mapping[str, Any]) -> Any:
+    least = value["minval"]
+    return float(value.get("base", 10)) ** least if value["type"] == "log" else least

@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from detcloud.cli.rendering.table import cell_text
 from detcloud.client.upload import pack_model_code
 from detcloud.compatibility.variables import determined_variables
 from detcloud.shared.archive import extract
+from detcloud.shared.hparam_values import choose_hparams
 
 SEED_MAX = 2**31
 
@@ -69,24 +70,17 @@ def middle_hparams(space: dict[str, Any]) -> dict[str, Any]:
 
     A log range runs over exponents: base 10 from -4 to 0 gives 10^-2.
     """
-    return {name: _middle_value(value) for name, value in space.items()}
+    return choose_hparams(space, _middle_number)
 
 
-def _middle_value(value: Any) -> Any:
-    if not isinstance(value, dict):
-        return value
-    match value.get("type"):
-        case "const":
-            return value["val"]
-        case "categorical":
-            return value["vals"][0]
+def _middle_number(value: Mapping[str, Any]) -> Any:
+    ends = value["minval"] + value["maxval"]
+    match value["type"]:
         case "int":
-            return (value["minval"] + value["maxval"]) // 2
+            return ends // 2
         case "double":
-            return (value["minval"] + value["maxval"]) / 2
-        case "log":
-            return float(value["base"] ** ((value["minval"] + value["maxval"]) / 2))
-    return middle_hparams(value)
+            return ends / 2
+    return float(value["base"] ** (ends / 2))
 
 
 def _trial_spec(folder: Path, config: dict[str, Any]) -> dict[str, Any]:
