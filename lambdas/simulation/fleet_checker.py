@@ -97,6 +97,7 @@ class FleetChecker:
         for trial in self._checker.actor_states("trial"):
             self._record_request(trial)
         for pool, history in self._pools.items():
+            self._record_queue(pool)
             history.forget_before(self._clock.now_ms - WINDOW_MS)
             needed = sum(count for _, count in history.requests.values())
             allowed = needed + len(history.losses) + history.limits.instances_min
@@ -126,10 +127,18 @@ class FleetChecker:
             self._check_drain(row)
 
     def _record_queue(self, pool: str) -> None:
-        """Record since when each request is in the pool's queue."""
+        """Record the requests in the pool's queue, and since when each is there.
+
+        What waits there is launched for, even if its trial went elsewhere: the pool has not read
+        that yet, where its last attempts to read its mail failed.
+        """
         history, now_ms = self._pools[pool], self._clock.now_ms
-        names = [request.allocation_id for request in self._checker.job_queue(pool).all_requests()]
+        queued = list(self._checker.job_queue(pool).all_requests())
+        names = [request.allocation_id for request in queued]
         history.queued_ms = {name: history.queued_ms.get(name, now_ms) for name in names}
+        for request in queued:
+            count = history.limits.instances_for(request.slots)
+            history.requests[request.allocation_id] = now_ms, count
 
     def _record_request(self, trial: TrialState | None) -> None:
         """Record that a trial waits for slots."""
