@@ -235,7 +235,7 @@ class ClusterConfig(Section):
     ] = ()
     """Where the web page is served beside the cluster itself, such as
     `https://page.example.com`: pages of these origins alone may ask the API. See
-    [the page elsewhere](web-page.md#the-page-elsewhere).
+    [hosting the page elsewhere](web-page.md#hosting-the-page-elsewhere).
     """
     checkpoint_deletions_per_second: Annotated[int, Field(ge=1, le=DELETIONS_PER_SECOND_MAX)] = (
         DELETIONS_PER_SECOND
