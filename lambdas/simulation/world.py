@@ -279,7 +279,7 @@ class World:
             tasks.append(partial(self._reconcile_pool, pool=pool))
         if number % TICKS_PER_AUDIT == 0:
             tasks.append(lambda host: check_budgets(host.engine, list(self.pools)))
-        tasks.append(self._sweep_orphans)
+        tasks.append(self._terminate_orphans)
         tasks.append(lambda host: host.collector.collect())
         tasks.append(lambda host: host.suggester.suggest_all())
         return tasks
@@ -300,7 +300,7 @@ class World:
             host.provisioner.reconciler.reconcile(pool)
             self.machines.check_maximum(pool, self._capacities[pool].machines)
 
-    def _sweep_orphans(self, host: Host) -> None:
+    def _terminate_orphans(self, host: Host) -> None:
         host.provisioner.orphan_cleaner.terminate_orphans()
 
     def _run_on_host(self, operation: Callable[[Host], object]) -> None:
