@@ -74,7 +74,7 @@ class TickSteps:
         ]
 
     def row_steps(self, partitions: Collection[str]) -> list[Step]:
-        """Return the steps that new rows in these partitions ask for at once."""
+        """Return the steps that new rows in these partitions ask for immediately."""
         wanted = {self.suggestions if it == SUGGESTIONS else self.provisioning for it in partitions}
         return [step for step in (self.suggestions, self.provisioning) if step in wanted]
 

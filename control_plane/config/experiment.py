@@ -228,7 +228,7 @@ class ExperimentConfig(Section):
     @property
     @abstractmethod
     def scale(self) -> Scale:
-        """The number of batches or records that the units stand for."""
+        """The number of batches or records in that many units."""
 
     @property
     @abstractmethod
@@ -312,7 +312,7 @@ class StepConfig(ExperimentConfig):
 
     @property
     def scale(self) -> Scale:
-        """The number of batches or records that the units stand for."""
+        """The number of batches or records in that many units."""
         return Scale(batches_per_step=self.batches_per_step)
 
     @property
@@ -339,7 +339,7 @@ class LengthConfig(ExperimentConfig):
 
     @property
     def scale(self) -> Scale:
-        """The number of batches or records that the units stand for."""
+        """The number of batches or records in that many units."""
         return Scale(records_per_epoch=self.records_per_epoch)
 
     @property

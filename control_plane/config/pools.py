@@ -109,7 +109,7 @@ class TaskContainerDefaults(Section):
     """Devices of the host; a configuration adds its own."""
 
     def config_layer(self) -> dict[str, Any]:
-        """Return the layer of an experiment's configuration that lies below its user's."""
+        """Return the layer of an experiment's configuration that is merged below its user's."""
         given = self.model_dump(mode="json", context=REVEAL, exclude_defaults=True)
         resources = {
             ours: given.pop(name)
@@ -124,7 +124,7 @@ class TaskContainerDefaults(Section):
 
 
 class PoolFields(Section):
-    """The fields of a resource pool but for its name."""
+    """The fields of a resource pool except its name."""
 
     description: str = ""
     """A description for users."""

@@ -83,8 +83,8 @@ def _pause_randomly() -> None:
 
 @dataclass(frozen=True, slots=True)
 class EngineTiming:
-    """The timing of an engine: a clock in seconds that never goes back, and the
-    pause that whoever lost a race makes before it tries again.
+    """The timing of an engine: a clock in seconds that never goes back, and the pause
+    before another attempt after a lost race.
     """
 
     monotonic_seconds: Callable[[], float] = time.monotonic

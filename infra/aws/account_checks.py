@@ -31,7 +31,7 @@ from infra.aws.account_facts import (
     TypeFacts,
     Unknown,
 )
-from infra.aws.deployer import actions_of_the_check
+from infra.aws.deployer import check_actions
 from infra.aws.file_system_checks import find_file_system_problems
 from infra.aws.pool_checks import aws_pools, offerings_of, zones_in_use
 from infra.aws.settings import Settings
@@ -137,7 +137,7 @@ def _read(
         yield from look(fact)
 
 
-def _fine(subject: str, text: str) -> Finding:
+def _fine_finding(subject: str, text: str) -> Finding:
     return Finding(Level.FINE, subject, text)
 
 
@@ -150,7 +150,7 @@ def _caller(settings: Settings, caller: Caller) -> Iterator[Finding]:
             Level.ERROR, "credentials", text, "use credentials of the account in the settings"
         )
     else:
-        yield _fine("credentials", f"{caller.arn} deploys")
+        yield _fine_finding("credentials", f"{caller.arn} deploys")
 
 
 def _permissions(denied: tuple[str, ...]) -> Iterator[Finding]:
@@ -159,11 +159,13 @@ def _permissions(denied: tuple[str, ...]) -> Iterator[Finding]:
         text = f"the deployer may not {shown}"
         remedy = "`detcloud deploy policy aws` prints the policy that a deployer needs"
         # What only the check asks, a release may ask newly, and a deployment goes without.
-        is_needed = not actions_of_the_check().issuperset(denied)
+        is_needed = not check_actions().issuperset(denied)
         level = Level.ERROR if is_needed else Level.WARNING
         yield Finding(level, "permissions", text, remedy)
     else:
-        yield _fine("permissions", "the deployer has all permissions that a deployment needs")
+        yield _fine_finding(
+            "permissions", "the deployer has all permissions that a deployment needs"
+        )
 
 
 def _plan(plan: str) -> Iterator[Finding]:
@@ -172,7 +174,7 @@ def _plan(plan: str) -> Iterator[Finding]:
         remedy = "aws freetier upgrade-account-plan --account-plan-type PAID --region us-east-1"
         yield Finding(Level.ERROR, "plan", text, remedy)
     elif plan:
-        yield _fine("plan", "the account is on the paid plan")
+        yield _fine_finding("plan", "the account is on the paid plan")
 
 
 def _purchases(cluster: ClusterConfig) -> Iterator[Purchase]:
@@ -192,7 +194,7 @@ def _type_findings(settings: Settings, purchase: Purchase, facts: PoolFacts) -> 
         text = f"{settings.region} does not offer this type"
         yield Finding(Level.ERROR, subject, text, "use another type, or another region")
         return
-    problem = _why_not(settings, purchase, kind)
+    problem = _incompatibility(settings, purchase, kind)
     if problem:
         yield Finding(Level.ERROR, subject, problem, "use another type or another image")
         return
@@ -222,7 +224,7 @@ def _description(kind: TypeFacts) -> str:
     )
 
 
-def _why_not(settings: Settings, purchase: Purchase, kind: TypeFacts) -> str:
+def _incompatibility(settings: Settings, purchase: Purchase, kind: TypeFacts) -> str:
     """Return why the type cannot run what the pool's instances boot, "" if it can."""
     if purchase.usage_class not in kind.markets:
         return f"it is sold only as {', '.join(sorted(kind.markets))}"
@@ -254,7 +256,7 @@ def _zones(
         text = f"{', '.join(without)} has none of it; {elsewhere}"
         yield Finding(Level.WARNING, subject, text, f"more zones in {where} are more machines")
     else:
-        yield _fine(subject, f"offered in {', '.join(used)}")
+        yield _fine_finding(subject, f"offered in {', '.join(used)}")
 
 
 def _quota_findings(
@@ -302,12 +304,12 @@ def _quota(
         text = f"{known}, and the pools {', '.join(pools)} may want {wanted}"
         yield Finding(Level.WARNING, subject, text, remedy)
     else:
-        yield _fine(subject, f"{known}, enough for the {wanted} of {', '.join(pools)}")
+        yield _fine_finding(subject, f"{known}, enough for the {wanted} of {', '.join(pools)}")
 
 
 def _image(settings: Settings, image: str) -> Iterator[Finding]:
     if image:
-        yield _fine("image", f"AWS's Deep Learning Base AMI is {image}")
+        yield _fine_finding("image", f"AWS's Deep Learning Base AMI is {image}")
     else:
         text = f"{settings.region} has no parameter of AWS's Deep Learning Base AMI"
         yield Finding(Level.ERROR, "image", text, "name an image in provider.image_id of the pools")
@@ -336,12 +338,12 @@ def _own_images(
             text = f"it is for {images[image]}, which {', '.join(wrong)} is not"
             yield Finding(Level.ERROR, f"image {image}", text, "use another type or image")
         else:
-            yield _fine(f"image {image}", f"for {images[image]}, as {', '.join(kinds)}")
+            yield _fine_finding(f"image {image}", f"for {images[image]}, as {', '.join(kinds)}")
 
 
 def _disk_key(disk_key: DiskKey, kms_key: str, own_key_remedy: str) -> Iterator[Finding]:
     if kms_key:
-        yield _fine("disks", "encrypted with detcloud:kmsKey")
+        yield _fine_finding("disks", "encrypted with detcloud:kmsKey")
     elif disk_key.is_own:
         text = (
             f"this account's default key, {disk_key.key}, is its own: spot instances end as they "
@@ -349,7 +351,7 @@ def _disk_key(disk_key: DiskKey, kms_key: str, own_key_remedy: str) -> Iterator[
         )
         yield Finding(Level.ERROR, "disks", text, own_key_remedy)
     else:
-        yield _fine("disks", "encrypted with AWS's own key")
+        yield _fine_finding("disks", "encrypted with AWS's own key")
 
 
 def _own_key(settings: Settings, key: KeyFacts) -> Iterator[Finding]:
@@ -365,12 +367,12 @@ def _own_key(settings: Settings, key: KeyFacts) -> Iterator[Finding]:
         remedy = "`detcloud deploy policy aws --key` prints the statement to add to it"
         yield Finding(Level.ERROR, "key", text, remedy)
     else:
-        yield _fine("key", "enabled, and the logs may use it")
+        yield _fine_finding("key", "enabled, and the logs may use it")
 
 
 def _spot_role(is_there: bool) -> Iterator[Finding]:
     if is_there:
-        yield _fine("spot role", "AWSServiceRoleForEC2Spot is there for the key's grant")
+        yield _fine_finding("spot role", "AWSServiceRoleForEC2Spot is there for the key's grant")
     else:
         remedy = "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
         text = "AWSServiceRoleForEC2Spot is missing, but the key's grant needs it"
@@ -378,7 +380,7 @@ def _spot_role(is_there: bool) -> Iterator[Finding]:
 
 
 def reserved_concurrency(settings: Settings) -> int:
-    """Return how many runs of functions at once the stack reserves."""
+    """Return how many concurrent runs of functions the stack reserves."""
     ticks = settings.tick_concurrency
     of_tick = ticks + RESERVED_BESIDE_TICKS if ticks != -1 else 0
     return of_tick + max(0, settings.api_concurrency)
@@ -395,7 +397,7 @@ def default_api_concurrency(settings: Settings, found: Concurrency) -> int:
 def _concurrency(settings: Settings, found: Concurrency) -> Iterator[Finding]:
     wanted = reserved_concurrency(settings)
     if wanted == 0:
-        yield _fine("concurrency", f"no concurrency is reserved out of {found.limit}")
+        yield _fine_finding("concurrency", f"no concurrency is reserved out of {found.limit}")
         return
     left = found.unreserved + found.reserved_here - wanted
     if left < UNRESERVED_MIN:
@@ -409,13 +411,13 @@ def _concurrency(settings: Settings, found: Concurrency) -> Iterator[Finding]:
         remedy = f"set {said}, or request an increase of quota L-B99A9384"
         yield Finding(Level.ERROR, "concurrency", text, remedy)
     else:
-        yield _fine("concurrency", f"{wanted} are reserved, and {left} remain for others")
+        yield _fine_finding("concurrency", f"{wanted} are reserved, and {left} remain for others")
 
 
 def _networks(settings: Settings, found: NetworkCount) -> Iterator[Finding]:
     known = f"{found.count} of {found.limit:g} networks are there"
     if found.has_own:
-        yield _fine("network", f"{known}, including the stack's")
+        yield _fine_finding("network", f"{known}, including the stack's")
     elif found.count >= found.limit:
         remedy = (
             f"request an increase of quota {VPC_QUOTA} at "
@@ -424,7 +426,7 @@ def _networks(settings: Settings, found: NetworkCount) -> Iterator[Finding]:
         )
         yield Finding(Level.ERROR, "network", f"{known}, and the stack creates one", remedy)
     else:
-        yield _fine("network", f"{known}, and there is room for the stack's")
+        yield _fine_finding("network", f"{known}, and there is room for the stack's")
 
 
 def _launch(answer: DryRun) -> Iterator[Finding]:
@@ -437,7 +439,7 @@ def _launch(answer: DryRun) -> Iterator[Finding]:
             Level.ERROR, "launch", text, "ask the administrator of the organization's policies"
         )
     elif answer.code == WOULD_WORK:
-        yield _fine("launch", "EC2 would launch: CreateFleet with DryRun succeeded")
+        yield _fine_finding("launch", "EC2 would launch: CreateFleet with DryRun succeeded")
     elif answer.code in ("UnauthorizedOperation", "AccessDenied"):
         text = (
             "could not be checked: these credentials may not launch instances, which is not "
@@ -447,7 +449,7 @@ def _launch(answer: DryRun) -> Iterator[Finding]:
         yield Finding(Level.WARNING, "launch", text, remedy)
     elif answer.code.startswith("InvalidLaunchTemplate"):
         # Permissions are looked at first; the first launch makes the template.
-        yield _fine("launch", "allowed, as far as EC2 tells without a launch template")
+        yield _fine_finding("launch", "allowed, as far as EC2 tells without a launch template")
     else:
         text = f"EC2 answered {answer.code} to CreateFleet with DryRun"
         yield Finding(Level.WARNING, "launch", text, "look up the code in EC2's API reference")

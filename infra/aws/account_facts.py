@@ -18,7 +18,7 @@ class Unknown:
 
 @dataclass(frozen=True)
 class Caller:
-    """Whoever deploys."""
+    """The identity of the deployer."""
 
     account: str
     arn: str
@@ -51,8 +51,8 @@ class DiskKey:
 
 @dataclass(frozen=True)
 class Concurrency:
-    """How many functions may run at once: in the account, of those for which none are reserved, and
-    as many as this stack has reserved already.
+    """How many functions may run concurrently: in the account, of those for which none are
+    reserved, and as many as this stack has reserved already.
     """
 
     limit: int
@@ -164,7 +164,7 @@ class AccountFacts(PoolFacts):
     """The facts of an account that a stack depends on, each of which may be Unknown.
 
     Attributes:
-        caller: whoever deploys.
+        caller: the deployer.
         denied: of the deployer's policy, the actions that the caller may not do.
         concurrency: of functions.
         key: of `kmsKey`, None where there is none.

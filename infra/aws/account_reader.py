@@ -1,4 +1,4 @@
-"""The facts of an account, asked of AWS with the credentials of whoever deploys. Nothing that is
+"""The facts of an account, asked of AWS with the deployer's credentials. Nothing that is
 asked costs or changes anything.
 """
 
@@ -97,7 +97,7 @@ def read_pools(settings: Settings, cluster: ClusterConfig, clients: Clients) -> 
 
 
 def _read_pool_facts(settings: Settings, cluster: ClusterConfig, clients: Clients) -> PoolFacts:
-    """Read the facts that the pools depend on, but for their file systems."""
+    """Read the facts that the pools depend on, except their file systems."""
     bought = [
         (offering.instance_type, offering.market)
         for _, provider in aws_pools(cluster)
@@ -266,7 +266,7 @@ def _disk_key(clients: Clients) -> DiskKey:
 
 
 def read_concurrency(settings: Settings, clients: Clients) -> Concurrency | Unknown:
-    """Return how many functions may run at once, or why nobody can tell."""
+    """Return how many functions may run concurrently, or why nobody can tell."""
     return _ask("lambda:GetAccountSettings", lambda: _concurrency(settings, clients))
 
 

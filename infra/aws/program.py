@@ -144,7 +144,7 @@ def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding
 
 
 def deployer_policy(team: str, stack_config: Mapping[str, object], of_key: bool) -> str:
-    """Return the policy of whoever deploys, or the statement that `kmsKey` needs in its own.
+    """Return the policy of the deployer, or the statement that `kmsKey` needs in its own.
     Raises SettingsInvalid.
     """
     settings = _read_settings(team, stack_config)

@@ -62,7 +62,7 @@ def read_fact(
         yield from look(fact)
 
 
-def _fine(subject: str, text: str) -> Finding:
+def _fine_finding(subject: str, text: str) -> Finding:
     return Finding(Level.FINE, subject, text)
 
 
@@ -77,12 +77,12 @@ def _project(settings: Settings, project: Project) -> Iterator[Finding]:
         text = f"{settings.project} is scheduled for deletion"
         yield Finding(Level.ERROR, "project", text, "use another project")
     else:
-        yield _fine("project", f"{settings.project} is number {project.number}")
+        yield _fine_finding("project", f"{settings.project} is number {project.number}")
 
 
 def _billing(settings: Settings, *, is_billed: bool) -> Iterator[Finding]:
     if is_billed:
-        yield _fine("billing", "an account pays for the project")
+        yield _fine_finding("billing", "an account pays for the project")
     else:
         url = f"https://console.cloud.google.com/billing/linkedaccount?project={settings.project}"
         text = "no billing account pays for the project"
@@ -96,7 +96,7 @@ def _services(settings: Settings, disabled: tuple[str, ...]) -> Iterator[Finding
         text = f"not enabled: {', '.join(disabled)}"
         yield Finding(Level.ERROR, "services", text, remedy)
     else:
-        yield _fine("services", "all that the stack uses are enabled")
+        yield _fine_finding("services", "all that the stack uses are enabled")
 
 
 def _permissions(denied: tuple[str, ...]) -> Iterator[Finding]:
@@ -106,7 +106,9 @@ def _permissions(denied: tuple[str, ...]) -> Iterator[Finding]:
         text = f"the deployer may not {shown}"
         yield Finding(Level.ERROR, "permissions", text, remedy)
     else:
-        yield _fine("permissions", "the deployer has all permissions that a deployment needs")
+        yield _fine_finding(
+            "permissions", "the deployer has all permissions that a deployment needs"
+        )
 
 
 def _host_permissions(
@@ -114,7 +116,7 @@ def _host_permissions(
 ) -> Iterator[Finding]:
     subject = f"subnetwork {subnetwork}"
     if not denied:
-        yield _fine(subject, "the deployer may use it, and let the cluster's tick use it")
+        yield _fine_finding(subject, "the deployer may use it, and let the cluster's tick use it")
         return
     _, host, _, region, _, name = subnetwork.split("/")
     text = f"the deployer may not {', '.join(denied)}"
@@ -160,7 +162,7 @@ def _zones(subject: str, purchase: Purchase, kind: TypeFacts, offered: frozenset
         return Finding(Level.ERROR, subject, text, "name one of those zones, or none")
     gpus = f"{purchase.gpus} GPUs ({purchase.accelerator}), " if purchase.gpus else ""
     size = f"{gpus}{kind.vcpus} vCPUs, {kind.memory_mb // 1024} GiB of memory"
-    return _fine(subject, f"offered in {', '.join(here)}: {size}")
+    return _fine_finding(subject, f"offered in {', '.join(here)}: {size}")
 
 
 def _quota_findings(project: str, purchases: list[Purchase], facts: PoolFacts) -> Iterator[Finding]:
@@ -207,7 +209,7 @@ def _compare(project: str, subject: str, those: list[Purchase], limit: float | N
     if limit < total:
         text = f"{known}, and the pools {pools} may want {total}"
         return Finding(Level.WARNING, subject, text, remedy)
-    return _fine(subject, f"{known}, enough for the {total} of {pools}")
+    return _fine_finding(subject, f"{known}, enough for the {total} of {pools}")
 
 
 def _policy(settings: Settings, name: str, policy: Policy) -> Iterator[Finding]:
@@ -216,7 +218,7 @@ def _policy(settings: Settings, name: str, policy: Policy) -> Iterator[Finding]:
     if problem:
         yield Finding(Level.ERROR, subject, problem, remedy or _ORGANIZATION)
     else:
-        yield _fine(subject, "refuses nothing that the stack does")
+        yield _fine_finding(subject, "refuses nothing that the stack does")
 
 
 def _policy_problem(settings: Settings, name: str, policy: Policy) -> tuple[str, str]:

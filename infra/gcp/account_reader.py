@@ -1,4 +1,4 @@
-"""The facts of a project, asked of Google with the credentials of whoever deploys. Nothing that is
+"""The facts of a project, asked of Google with the deployer's credentials. Nothing that is
 asked costs or changes anything.
 """
 

@@ -115,7 +115,7 @@ class AwsAdapters(DeployedAdapters):
         return StsTrialGrants(client, _create_registry_client, repositories=repositories, **roles)
 
     def administrator_tokens(self) -> StaticTokens:
-        """Return the token of whoever deployed the cluster."""
+        """Return the token of the user who deployed the cluster."""
         from control_plane.access.principals import Principal, Role
         from control_plane.access.tokens import StaticTokens
 

@@ -104,7 +104,7 @@ class GcpAdapters(DeployedAdapters):
         return DownscopedTokenIssuer(_setting("STORAGE_ACCOUNT"))
 
     def administrator_tokens(self) -> StaticTokens:
-        """Return the token of whoever deployed the cluster."""
+        """Return the token of the user who deployed the cluster."""
         from control_plane.access.principals import Principal, Role
         from control_plane.access.tokens import StaticTokens
 
