@@ -4,16 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from infra.findings import Unknown
+
 Clients = Callable[[str], Any]
 """Returns the client of a service in the stack's region, as boto3 has it."""
-
-
-@dataclass(frozen=True)
-class Unknown:
-    """A fact that could not be read: `needs` is the permission for it, `why` what AWS answered."""
-
-    needs: str
-    why: str
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,13 @@ from infra.aws.account_facts import (
     NetworkCount,
     PoolFacts,
     TypeFacts,
-    Unknown,
 )
 from infra.aws.deployer import deployer_policy
 from infra.aws.file_system_reader import read_file_system, read_network
 from infra.aws.names import INVOKED_BY_TICK
 from infra.aws.pool_checks import aws_pools, offerings_of
 from infra.aws.settings import Settings
+from infra.findings import Unknown
 from provisioner.clouds.aws.launch_request import IMAGE_DEFAULT
 from provisioner.clouds.provider import CLUSTER_TAG
 
