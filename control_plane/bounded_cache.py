@@ -9,7 +9,7 @@ Value = TypeVar("Value")
 
 class BoundedCache(Generic[Name, Value]):
     """The values used last, as many as weigh `weight_max` together; one that alone weighs more is
-    not kept. Whoever shares it between threads has a lock.
+    not kept. Threads that share it need a lock.
     """
 
     def __init__(self, weight_max: int) -> None:

@@ -1,4 +1,4 @@
-"""Times that a host whose clock was ahead has written, told from those of hosts that are right.
+"""How to recognize times written by a host whose clock was ahead.
 
 A delay lasts as long as it was to last, from now on at most. So whoever reads a time that lies in
 the future, or further in it than any delay reaches, takes it for one of now (decision 0048).

@@ -3,7 +3,7 @@
     deploy   through Pulumi's engine, which is a program that must be installed
     preview  what a deployment would change, resource by resource
     check    whether the stack can run in the account
-    policy   what whoever deploys may have to do
+    policy   what the deployer may have to do
     trust    the commands that make the stack's remote accounts in other clouds, or with --remove
     remove them drain    the end of what the cluster made by itself, such as instances
     rollback the functions of the deployment before, or with --forward of the newest
@@ -29,7 +29,7 @@ from pulumi import automation
 
 from infra import engine
 from infra.clouds import DEFAULT_CLOUD, PROGRAMS, load_program
-from infra.dropped_accounts import OTHER_CLOUDS, look_at_dropped_accounts
+from infra.dropped_accounts import OTHER_CLOUDS, check_dropped_accounts
 from infra.engine import DeployFailed
 from infra.findings import error_lines, warning_lines
 from infra.stack_program import (
@@ -78,7 +78,7 @@ def _deploy(program: StackProgram, options: argparse.Namespace) -> Answer:
     engine.require_engine()
     config = _checked_config(program, options)
     stack = engine.open_stack(program, options.team)
-    _look_at_dropped_accounts(program, options, config, stack)
+    _check_dropped_accounts(program, options, config, stack)
     engine.configure(stack, config)
     if options.preview:
         return {"changes": engine.count_changes(stack, _print_progress)}
@@ -97,12 +97,12 @@ def _preview(program: StackProgram, options: argparse.Namespace) -> Answer:
     engine.require_engine()
     config = _checked_config(program, options)
     stack = engine.open_stack(program, options.team, is_new=False)
-    _look_at_dropped_accounts(program, options, config, stack)
+    _check_dropped_accounts(program, options, config, stack)
     engine.configure(stack, config)
     return {"changes": engine.find_changes(program, stack, _print_progress)}
 
 
-def _look_at_dropped_accounts(
+def _check_dropped_accounts(
     program: StackProgram,
     options: argparse.Namespace,
     config: Mapping[str, str],
@@ -115,9 +115,7 @@ def _look_at_dropped_accounts(
     if not before or before == config.get(OTHER_CLOUDS):
         return
     try:
-        for line in look_at_dropped_accounts(
-            program, options.team, config, before, options.settings
-        ):
+        for line in check_dropped_accounts(program, options.team, config, before, options.settings):
             _print_progress(f"warning: {line}")
     except DrainFailed as error:
         if not options.no_check:
@@ -257,7 +255,7 @@ def _given_config(program: StackProgram, options: argparse.Namespace) -> dict[st
 
 
 def _read_config(file: Path) -> dict[str, str]:
-    """Read the file's map as Pulumi would hand it on: texts, and JSON for all that is none."""
+    """Read the file's map as Pulumi would hand it on: texts, and JSON for everything else."""
     try:
         document = yaml.safe_load(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -11,7 +11,7 @@ from infra.stack_program import PROJECT, REMOTE_SETTING, DrainFailed, StackProgr
 OTHER_CLOUDS: Final = f"{PROJECT}:{REMOTE_SETTING}"
 
 
-def look_at_dropped_accounts(
+def check_dropped_accounts(
     program: StackProgram, team: str, config: Mapping[str, str], before: str, settings: Path
 ) -> list[str]:
     """Return what is left of the remote accounts that the setting had as it was deployed, `before`,

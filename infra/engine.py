@@ -88,7 +88,7 @@ def _change_reader(
 ) -> Callable[[automation.EngineEvent], None]:
     """Return a reader of the engine's events that notes changes in `found`, by their URN."""
 
-    def note(event: automation.EngineEvent) -> None:
+    def record_change(event: automation.EngineEvent) -> None:
         step = event.resource_pre_event and event.resource_pre_event.metadata
         if not step or step.type.startswith(("pulumi:", "detcloud:")):
             return
@@ -103,4 +103,4 @@ def _change_reader(
             "loses_content": step.type in stores and change in ("replace", "delete"),
         }
 
-    return note
+    return record_change

@@ -72,7 +72,7 @@ class RemoteAccount(Protocol):
         """Return what pools there say that cannot run in it, a line each."""
 
     def find_findings(self, cluster: ClusterConfig) -> list[Finding]:
-        """Check whether it is there, with the credentials of whoever deploys."""
+        """Check whether it is there, with the deployer's credentials."""
 
     def drain(self, progress: Progress) -> DrainReport:
         """End what the cluster made there by itself, and whose launcher is stopped: instances, and

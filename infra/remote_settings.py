@@ -41,7 +41,7 @@ def open_remote_accounts(given: Mapping[str, Any], launcher: Launcher) -> dict[s
 
 
 def describe_remote_accounts(remotes: Mapping[str, RemoteAccount]) -> str:
-    """Return what functions are told of the remote accounts, "" for none."""
+    """Return the description of the remote accounts for the functions, "" if there are none."""
     described = {cloud: remote.variables() for cloud, remote in remotes.items()}
     return json.dumps(described, separators=(",", ":")) if described else ""
 

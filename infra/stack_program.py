@@ -104,8 +104,8 @@ class StackProgram:
         run: the program; it makes the stack that Pulumi's present one is named after.
         check_config: looks at the configuration of a team's stack; raises SettingsInvalid.
         check_account: looks whether the configuration can run in the cloud's account, with the
-            credentials of whoever deploys; raises SettingsInvalid.
-        deployer_policy: returns the permissions that whoever deploys needs, or with True those that
+            credentials of the deployer; raises SettingsInvalid.
+        deployer_policy: returns the permissions that the deployer needs, or with True those that
             a key of one's own must give; raises SettingsInvalid.
         drain: ends what the cluster of a team made by itself, and lets it make nothing more; raises
             DrainFailed, SettingsInvalid.

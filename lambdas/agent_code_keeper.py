@@ -11,8 +11,8 @@ log = logging.getLogger(__name__)
 
 
 class AgentCodeKeeper:
-    """Keeps the code of the instances that are launched, which they fetch from the bucket, also
-    when who deploys anew meanwhile has other code.
+    """Keeps the code of the instances that are launched, which they fetch from the bucket, even if
+    a later deployment has other code.
     """
 
     def __init__(self, object_store: Callable[[], ObjectStore]) -> None:

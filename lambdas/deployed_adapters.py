@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
+from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,20 @@ from lambdas.adapters import Adapters
 from lambdas.other_clouds import REMOTE_ACCOUNT_REMEDY, VARIABLE, HostParts, OtherClouds
 
 if TYPE_CHECKING:
+    from control_plane.access.tokens import StaticTokens
     from control_plane.agents.identity import IdentityVerifier
+    from control_plane.fleet.notices import InstanceNotice
+    from lambdas.api_probe import ApiProbe
     from provisioner.clouds.provider import CloudProvider
     from provisioner.model import ProvisionerSettings
+
+# The user who deploys, to whom the first token belongs.
+ADMINISTRATOR = "administrator"
+
+
+def read_setting(name: str) -> str:
+    """Return a setting that the stack gave the function. Raises KeyError if it did not."""
+    return os.environ[f"DETCLOUD_{name}"]
 
 
 class DeployedAdapters(Adapters):
@@ -44,6 +56,29 @@ class DeployedAdapters(Adapters):
         self._check_provider_type(settings)
         other = self._other_clouds.find_cloud(settings.kind)
         return self.own_cloud(settings) if other is None else other.cloud_provider(settings)
+
+    def administrator_tokens(self) -> StaticTokens:
+        """Return the token of the user who deployed the cluster."""
+        from control_plane.access.principals import Principal, Role
+        from control_plane.access.tokens import StaticTokens
+
+        return StaticTokens({read_setting("ADMIN_SHA256"): Principal(ADMINISTRATOR, Role.ADMIN)})
+
+    def instance_notices(self) -> Iterable[InstanceNotice]:
+        """Return what agents, and events of the cloud, announced of instances."""
+        from control_plane.fleet.notices import read_notices
+
+        return read_notices(self.state_table)
+
+    def is_api_down(self) -> bool:
+        """Return whether the API does not answer at the address that agents know."""
+        return self._api_probe.is_down()
+
+    @cached_property
+    def _api_probe(self) -> ApiProbe:
+        from lambdas.api_probe import ApiProbe
+
+        return ApiProbe(read_setting("API_URL"), self.clock)
 
     @property
     @abstractmethod

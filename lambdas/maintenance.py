@@ -87,7 +87,7 @@ class Maintenance:
 
         def check(pool: str) -> None:
             for agent in forget_lost_agents(self._engine, pool):
-                log.info("agent %s was forgotten", agent)
+                log.info("the record of lost agent %s was deleted", agent)
 
         for_each_pool(self.pools(), check)
 
@@ -101,11 +101,11 @@ class Maintenance:
 
         differences = audit_pool(self._engine, pool)
         for released in differences.pool.stale:
-            log.warning("pool %s held allocations %s that no trial has", pool, released)
+            log.warning("pool %s released allocations %s that belong to no trial", pool, released)
         for session in differences.sessions:
-            log.warning("pool %s had missed %s", pool, session)
+            log.warning("pool %s had not noticed %s", pool, session)
         for agent, message in differences.agents:
-            log.warning("agent %s had missed %s", agent, message)
+            log.warning("agent %s had not received %s", agent, message)
         for number in differences.experiments:
             log.warning("pool %s and experiment %s disagree on its job", pool, number)
 

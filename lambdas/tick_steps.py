@@ -14,18 +14,17 @@ from lambdas.maintenance import Maintenance
 log = logging.getLogger(__name__)
 
 MINUTE_MS = 60_000
-# Pools are compared with their trials less often than mail is looked for: it takes a read of each
-# pool's parts.
+# Less often than the recovery of mail, since an audit reads the parts of each pool.
 MINUTES_PER_AUDIT = 5
-MINUTES_PER_FORGETTING = 20
-# Nobody waits for it, and each look reads the index once for each shard.
+MINUTES_PER_LOST_AGENTS = 20
+# Not urgent, and each pass reads the index once for each shard.
 MINUTES_PER_EXPIRY = 60
 
 
 @dataclass(frozen=True)
 class Step:
-    """One task of a tick: `run`, in each minute whose number `minutes` divides. Where it was too
-    early for some of it, `run` returns in how many ms it no longer is.
+    """One task of a tick: `run`, in each minute whose number is a multiple of `minutes`. `run`
+    returns after how many ms it is to run again, if it was too early for a part of it.
     """
 
     name: str
@@ -43,40 +42,41 @@ class TickSteps:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self.provisioning = Step("provisioning", self._reconcile_pools)
-        self.suggesting = Step("suggestions", self._start_suggest_function)
+        self.suggestions = Step("suggestions", self._start_suggest_function)
 
     def minute_steps(self, count: Callable[..., None]) -> list[Step]:
         """Return the steps of each minute; `count` adds to metrics by their names."""
         cluster = self._cluster
         maintenance = Maintenance(cluster.engine, cluster.adapters.is_api_down)
 
-        def redrive_mail() -> None:
+        def recover_mail() -> None:
             minute = cluster.adapters.clock() // MINUTE_MS
             driven = maintenance.redrive_mail(with_expired=minute % MINUTES_PER_EXPIRY == 0)
             count(RowsRedriven=driven.redriven, DeadLetters=driven.dead)
 
-        def sweep() -> None:
-            count(InstancesSwept=len(cluster.provisioner.orphan_cleaner.terminate_orphans()))
+        def terminate_orphans() -> None:
+            orphans = cluster.provisioner.orphan_cleaner.terminate_orphans()
+            count(OrphansTerminated=len(orphans))
 
         return [
             Step("configuration", lambda: apply_deployed_configuration(cluster)),
             # Before the mail, of which there may be more than a tick has time for.
             Step("leases", maintenance.mark_lost_agents),
-            Step("late mail", redrive_mail),
+            Step("mail recovery", recover_mail),
             Step("budgets", maintenance.check_budgets),
-            self.suggesting,
+            self.suggestions,
             Step("collection", self._start_collect_function),
             Step("audit", maintenance.audit_pools, MINUTES_PER_AUDIT),
-            Step("forgetting", maintenance.forget_lost_agents, MINUTES_PER_FORGETTING),
+            Step("lost agents", maintenance.forget_lost_agents, MINUTES_PER_LOST_AGENTS),
             # A cloud that is silent may take all the time that is left.
             self.provisioning,
-            Step("sweep", sweep),
+            Step("orphan cleanup", terminate_orphans),
         ]
 
     def row_steps(self, partitions: Collection[str]) -> list[Step]:
-        """Return the steps that new rows in these partitions ask for at once."""
-        wanted = {self.suggesting if it == SUGGESTIONS else self.provisioning for it in partitions}
-        return [step for step in (self.suggesting, self.provisioning) if step in wanted]
+        """Return the steps that new rows in these partitions ask for immediately."""
+        wanted = {self.suggestions if it == SUGGESTIONS else self.provisioning for it in partitions}
+        return [step for step in (self.suggestions, self.provisioning) if step in wanted]
 
     def run_row_steps(
         self,

@@ -40,7 +40,7 @@ def updated_marks(marks: SpareMarks, counts: Mapping[int, int], now_ms: int) -> 
 
 
 def marks_after_end(marks: SpareMarks, size: int) -> SpareMarks:
-    """The marks once an instance of that size is no more: where there were two spare ones, there
+    """The marks after an instance of that size has ended: where there were two spare ones, there
     is one.
     """
     return {**marks, size: marks.get(size, ())[1:]}

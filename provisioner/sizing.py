@@ -333,8 +333,8 @@ def _launches_for_spanning(
 def _take_starting(
     need: RequestShape, count: int, capacity: Sequence[FreeCapacity], served: Counter[RequestShape]
 ) -> int:
-    """Serve so many requests as well as may be by larger instances that start, each by one; returns
-    how many.
+    """Assign up to this many requests to larger instances that start, each to one; returns how
+    many.
     """
     taken = 0
     for instance in sorted(capacity, key=lambda it: it.slots):

@@ -72,7 +72,7 @@ class TableTokens:
         self._now_ms = now_ms
 
     def find_principal(self, digest: str) -> Principal | None:
-        """The holder of the token with this digest, as TokenStore has it."""
+        """The holder of the token with this digest, as described in TokenStore."""
         row = self._table.get(Key(TOKENS, digest))
         if row is None:
             return self._others.find_principal(digest)

@@ -97,7 +97,7 @@ OPEN = Availability()
 
 
 def worst_metric(smaller_is_better: bool) -> float:
-    """The value that stands for a metric that is no finite number."""
+    """The value that replaces a metric that is not finite."""
     return float_info.max if smaller_is_better else -float_info.max
 
 

@@ -1,5 +1,5 @@
-"""The rows of searches that wait for a suggestion, apart from the actor: who looks whether there is
-one needs no more of it.
+"""The rows of searches that wait for a suggestion, apart from the actor: looking for one needs
+nothing else of it.
 """
 
 SUGGESTIONS = "suggestions"

@@ -1,5 +1,5 @@
-"""Draining of agents: their allocations may finish, and they get no more; where their machine is
-taken away, they tell their trials until when.
+"""Draining of agents: their allocations may finish, and they get no new ones; where their machine
+is taken away, they tell their trials until when.
 """
 
 import logging
@@ -14,12 +14,12 @@ log = logging.getLogger(__name__)
 
 
 def drain_agent(engine: Engine, agent: str, by: str, ends_ms: int | None = None) -> None:
-    """Drain an agent: it finishes its allocations and gets no more. Harmless when repeated.
+    """Drain an agent: it finishes its allocations and gets no new ones. Harmless when repeated.
 
     `ends_ms`: its machine is taken away then (epoch ms), which the answer to its next call says.
     """
     address = addresses.agent(agent)
-    if ends_ms is not None and _knows_end(engine.read_state(address), ends_ms):
+    if ends_ms is not None and _has_same_deadline(engine.read_state(address), ends_ms):
         return
     message = AgentDisableRequested(drain=True, ends_ms=ends_ms)
     try:
@@ -29,7 +29,7 @@ def drain_agent(engine: Engine, agent: str, by: str, ends_ms: int | None = None)
         log.info("cannot drain agent %s: %s", agent, refused)
 
 
-def _knows_end(state: object, ends_ms: int) -> bool:
+def _has_same_deadline(state: object, ends_ms: int) -> bool:
     """Whether a command would change nothing: each pass of the provisioner repeats it."""
     return (
         isinstance(state, AgentState)

@@ -89,7 +89,7 @@ may take seconds, and is asked when a lease has lapsed.
 """
 
 
-def never_down(is_silent: bool) -> bool:
+def is_never_down(is_silent: bool) -> bool:
     """Return False, as IsApiDown does of an API that is in one process with the passes."""
     return False
 
@@ -127,7 +127,7 @@ def decide_marking(
     loss_detection: LossDetection,
     now_ms: int,
     pass_ms: int = PASS_INTERVAL_MS,
-    is_api_down: IsApiDown = never_down,
+    is_api_down: IsApiDown = is_never_down,
 ) -> Marking:
     """Decide which agents to mark as lost, given that a pass comes each `pass_ms`. A jump of the
     clock, ahead or back, is a gap between passes.
@@ -182,7 +182,7 @@ def mark_lost_agents(
     now_ms: int,
     follow: Callable[[tuple[str, ...]], None],
     pass_ms: int = PASS_INTERVAL_MS,
-    is_api_down: IsApiDown = never_down,
+    is_api_down: IsApiDown = is_never_down,
 ) -> Marking:
     """Make one pass over a pool's leases, of which one comes each `pass_ms`; returns the agents
     that were marked as lost, and the state of loss detection.

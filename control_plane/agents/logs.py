@@ -70,7 +70,7 @@ class TrialLogs:
     def store_chunk(self, trial_id: int, chunk: LogChunk) -> Put:
         """Store a chunk and return the write of its index row. Storing it again is no error. The
         write of a gang's chunk conflicts with one that another node has written meanwhile, and must
-        be made anew then.
+        be made again then.
         """
         epoch = int(chunk.allocation.partition(".")[2])
         node = chunk.node_rank if chunk.nodes > 1 else None

@@ -92,7 +92,9 @@ def _checkpoint_reference(checkpoint: CheckpointRef) -> dict[str, Any]:
 
 
 def _damaged_checkpoint(trial: TrialState) -> dict[str, Any] | None:
-    """The damaged checkpoint in place of which the trial begins from an older one, or anew."""
+    """The damaged checkpoint in place of which the trial starts from an older one, or from the
+    beginning.
+    """
     own = trial.checkpoint.uuid if trial.checkpoint else ""
     damage = trial.recent_damages[-1] if trial.recent_damages else None
     if damage is None or damage.instead != own:

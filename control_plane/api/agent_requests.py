@@ -146,7 +146,7 @@ def _portions(lines: list[ReportLine]) -> list[list[Report]]:
     portions: list[list[Report]] = [[]]
     size = 0
     for one in lines:
-        line, bytes_of_line = _kept_line(one)
+        line, bytes_of_line = _encodable_line(one)
         if size + bytes_of_line > PORTION_BYTES_MAX and portions[-1]:
             portions.append([])
             size = 0
@@ -156,7 +156,7 @@ def _portions(lines: list[ReportLine]) -> list[list[Report]]:
     return portions
 
 
-def _kept_line(one: ReportLine) -> tuple[Mapping[str, Any], int]:
+def _encodable_line(one: ReportLine) -> tuple[Mapping[str, Any], int]:
     """A line as JSON can hold it, with NaN and infinities as text, and its size in bytes; an empty
     one, which says nothing, in place of one that cannot be kept.
     """

@@ -18,7 +18,9 @@ MetadataFilters = Annotated[list[str] | None, Query(max_length=FILTERS_MAX)]
 
 
 def parse_metadata_filters(filters: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the terms of filters `key=value`; RequestError invalid for one that is none."""
+    """Return the terms of filters `key=value`; RequestError invalid for one that is not a
+    filter.
+    """
     terms = []
     for text in filters or ():
         try:

@@ -1,4 +1,4 @@
-"""Pages of other origins: which of them may ask the API, and what a browser is told of that.
+"""Pages of other origins: which of them may ask the API, and the headers that tell browsers so.
 
 Such a page sends its token itself. Nothing here tells a browser to send cookies along, so that
 no page elsewhere acts by a session of the page that the API serves.

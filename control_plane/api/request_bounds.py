@@ -1,4 +1,4 @@
-"""Bounds on the requests that are answered at once: of each caller, and of all who are no agents.
+"""Bounds on concurrent requests: of each caller, and of all callers other than agents together.
 
 A request counts until its whole answer was sent, so that a download counts while it is read, and a
 call that is held while it waits. Whoever has too many is refused; agents always have room.

@@ -63,9 +63,9 @@ class Tag(Section):
     """A tag of an EC2 instance and its disks."""
 
     key: TagKey
-    """Its name."""
+    """The name of the tag."""
     value: TagValue = ""
-    """What it says."""
+    """The value of the tag."""
 
 
 FileSystemId = Annotated[str, Field(pattern=r"^fs-[0-9a-f]{8,17}$")]
@@ -78,9 +78,9 @@ class FileSystem(Section):
     """A file system that EC2 instances mount as they boot."""
 
     id: FileSystemId
-    """Its id, fs-..., in the region of the pool."""
+    """The id of the file system, fs-..., in the region of the pool."""
     folder: Folder
-    """Where it is mounted; trials may mount it, and parts of it, from there."""
+    """The folder where it is mounted; trials may mount it, or folders in it, from there."""
     type: Literal["efs", "fsx_lustre"] = "efs"
     """`efs`, or `fsx_lustre`, for which the machine image needs the Lustre client."""
     mount_name: MountName = ""
@@ -113,9 +113,9 @@ class AwsProvider(Provider):
     ssh_key_name: str = ""
     """The key pair that may log in; nobody may if empty."""
     instance_type: Text = "g4dn.metal"
-    """The type where there are no offerings."""
+    """The instance type if there are no offerings."""
     instance_slots: CountOrZero | None = None
-    """Slots of the type; needed where it is none of the known ones, whose GPUs are their slots."""
+    """Slots of the type; required if the type is not a known one, whose GPUs are its slots."""
     cpu_slots_allowed: bool = False
     """Whether a type without GPUs counts as one slot."""
     spot: bool = False
@@ -127,13 +127,13 @@ class AwsProvider(Provider):
     Deep Learning Base AMI if empty.
     """
     root_volume_size: VolumeGib = 200
-    """GiB."""
+    """The size in GiB."""
     root_volume_iops: VolumeIops = 3000
     """Operations a second of the root disk, a gp3 one; at most 500 a GiB. Those above 3000 cost."""
     root_volume_throughput: VolumeThroughput = 125
     """MiB a second of the root disk; at most a quarter of its operations. Those above 125 cost."""
     tag_key: TagKey = "managed_by"
-    """One more tag of its instances, for those who look for them."""
+    """An additional tag of its instances, to find them by."""
     tag_value: str = ""
     """The cluster's id if empty."""
     instance_name: Text = "determined-ai-agent"
@@ -141,7 +141,7 @@ class AwsProvider(Provider):
     network_interface: NetworkInterface = Field(default_factory=NetworkInterface)
     """See Network interfaces."""
     iam_instance_profile_arn: str = ""
-    """The role that instances have."""
+    """The role of the instances."""
     custom_tags: Tags = ()
     """More tags; see Tags."""
     allowed_mounts: Folders = ()
@@ -159,11 +159,11 @@ class AwsProvider(Provider):
     a resource group of such; what a group does not have is bought on demand.
     """
     capacity_block: bool = False
-    """Whether the reservation is a capacity block, beyond which nothing is bought."""
+    """Whether the reservation is a capacity block; no instances are bought beyond it."""
     log_group: str = ""
     """The group of CloudWatch, which is there, that the journals of agents go to; none if empty."""
     log_stream: str = ""
-    """The stream in it, of all instances; each instance has its own, by its id, if empty."""
+    """The log stream of all instances; if empty, each instance has one with its id."""
 
     @field_validator("spot_max_price")
     @classmethod

@@ -87,7 +87,7 @@ class StsTrialGrants:
 
 
 def matches_repository(repository: EcrRepository, pattern: str) -> bool:
-    """Whether a pattern, such as 123456789012.dkr.ecr.eu-west-1.amazonaws.com/ml/*, has it."""
+    """Whether a pattern, such as 123456789012.dkr.ecr.eu-west-1.amazonaws.com/ml/*, matches it."""
     name = f"{repository.host}/{repository.name}"
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
 

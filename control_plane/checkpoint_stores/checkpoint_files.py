@@ -55,8 +55,8 @@ class CheckpointFiles(Protocol):
         """Remove a folder and those above it as far as they are empty."""
 
     def list_checkpoints(self, experiment_id: int, trial_id: int) -> Iterator[tuple[str, str]]:
-        """Epoch and UUID of each folder that lies where the trial's checkpoints do, whoever made
-        it; none where nothing is.
+        """Epoch and UUID of each folder among the trial's checkpoints, recorded or not; none if
+        nothing is there.
         """
 
     def location_text(self, parts: tuple[str, ...]) -> str:

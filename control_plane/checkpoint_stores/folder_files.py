@@ -176,7 +176,7 @@ def _open_folders(root: Path, parts: tuple[str, ...]) -> Iterator[list[int]]:
             try:
                 folder = os.open(part, _FOLDER, dir_fd=folders[-1])
             except OSError as error:
-                if not _means_absent(error):
+                if not _is_absence(error):
                     raise
                 break
             stack.callback(os.close, folder)
@@ -189,7 +189,7 @@ def _remove_entry(parent: int, name: str, depth: int) -> Iterator[int]:
     try:
         folder = os.open(name, _FOLDER, dir_fd=parent)
     except OSError as error:
-        if not _means_absent(error):
+        if not _is_absence(error):
             raise
         yield _remove_file(name, parent)
         return
@@ -228,7 +228,7 @@ def _next_entries(folder: int) -> list[tuple[str, bool]]:
         return [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in some]
 
 
-def _means_absent(error: OSError) -> bool:
+def _is_absence(error: OSError) -> bool:
     """Whether nothing is there, or something that is no folder: a file or a link."""
     return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 

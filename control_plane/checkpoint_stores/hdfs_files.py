@@ -1,4 +1,4 @@
-"""The files of checkpoints in HDFS, whose folders are removed at once with all they hold."""
+"""The files of checkpoints in HDFS, whose folders are removed recursively by one call."""
 
 import re
 from collections.abc import Iterator

@@ -38,7 +38,7 @@ class CredentialScope:
 
 
 def no_host_paths(options: Any) -> Mapping[str, str]:
-    """Name no path: such a store does not lie on the machines of trials."""
+    """Name no path: such a store is not on the machines of trials."""
     return {}
 
 

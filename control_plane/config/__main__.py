@@ -141,7 +141,9 @@ def _check_submittable(config: ExperimentConfig) -> None:
 
 
 def _print_progress(done: int, total: int | None) -> None:
-    """Print a line to standard error for whoever shows the progress of a long preview."""
+    """Print a line to standard error for a parent process that shows the progress of a long
+    preview.
+    """
     sys.stderr.write(f"previewed {done} of {total or 0}\n")
 
 

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from control_plane.config.consistency import inconsistencies
 from control_plane.config.eras import RULES, Era, EraMixed, EraRules, Tree, era_of
 from control_plane.config.experiment import ExperimentConfig, scope_of_tree, validate_config
-from control_plane.config.generated_names import three_words
+from control_plane.config.generated_names import seeded_words
 from control_plane.config.images import replace_determined_images
 from control_plane.config.merge import apply_override, merge_trees
 from control_plane.config.problems import ConfigInvalid, Problem
@@ -70,7 +70,7 @@ class Layers:
         layers = self.user, self.template.tree, cluster
         tree: Tree = merge_trees(self.user, merge_trees(self.template.tree, cluster, rules), rules)
         tree = drop_foreign_login(tree, layers)
-        words = three_words(seed)
+        words = seeded_words(seed)
         generated = {
             "reproducibility": {"experiment_seed": seed},
             rules.generated_name: words if rules.era is Era.LENGTH else f"Experiment ({words})",

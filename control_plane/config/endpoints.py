@@ -1,4 +1,4 @@
-"""Endpoints of stores: the hosts that URLs lead to, whoever reads them."""
+"""Endpoints of stores: the hosts that URLs lead to."""
 
 import re
 

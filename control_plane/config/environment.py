@@ -152,36 +152,36 @@ class Environment(Section):
     """The environment of a trial: its image, variables, ports and registry login."""
 
     image: ImagesField = Field(default_factory=Images)
-    """The container image, or a map of one for each of `cpu`, `cuda` and `rocm`. In containers
-    alone.
+    """The container image, or a map with one for each of `cpu`, `cuda` and `rocm`. Only in
+    containers.
     """
     environment_variables: VariablesField = Field(default_factory=VariablesByDevice)
     """A list of NAME=VALUE, or a map of a list for each of `cpu`, `cuda` and `rocm`. Where NAME
     sounds like a secret (password, secret, token, key, credential), VALUE is shown as a mask.
     """
     ports: dict[str, Port] = Field(default_factory=dict)
-    """Kept and shown; containers use the host's network."""
+    """Accepted, but has no effect: containers use the host's network."""
     registry_auth: RegistryAuth | None = None
     """The login for the image's registry: `username` and `password`, or one of `auth`,
     `identitytoken` and `registrytoken`; `server` or `serveraddress`; `email`. It replaces the
     template's and the cluster's, which stay with the registry that they are for: where another
     one's image is named, they are left out. No login is sent to a registry that is not its
-    `server`. In containers alone.
+    `server`. Only in containers.
     """
     force_pull_image: bool = False
-    """Whether the image is pulled even if it is present. In containers alone."""
+    """Whether the image is pulled even if it is present. Only in containers."""
     proxy_ports: ProxyPorts = ()
-    """Kept and shown: maps of `proxy_port`, `proxy_tcp` and `unauthenticated`."""
+    """Accepted, but has no effect: maps of `proxy_port`, `proxy_tcp` and `unauthenticated`."""
     pod_spec: CarriedMap | None = Field(default=None, repr=False)
-    """Kept and shown: this cluster runs no pods."""
+    """Accepted, but has no effect: this cluster runs no pods."""
     add_capabilities: Words = ()
-    """Kept and shown: the user of a trial has no capabilities."""
+    """Accepted, but has no effect: the user of a trial has no capabilities."""
     drop_capabilities: Words = ()
-    """Kept and shown: the user of a trial has no capabilities."""
+    """Accepted, but has no effect: the user of a trial has no capabilities."""
     slurm: Words = ()
-    """Kept and shown: this cluster has no Slurm."""
+    """Accepted, but has no effect: this cluster has no Slurm."""
     pbs: Words = ()
-    """Kept and shown: this cluster has no PBS."""
+    """Accepted, but has no effect: this cluster has no PBS."""
     determined_compatibility: bool = True
     """Whether `import determined` in a trial is detcloud's package of Determined's names, which
     comes before an installed one; `false` leaves it out.

@@ -1,4 +1,4 @@
-"""The two eras of experiment configurations, told apart by their fields; their rules as data."""
+"""The two eras of experiment configurations, recognized by their fields; their rules as data."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class ExperimentConfig(Section):
     name: Text | None = None
     """Shown in lists; need not be unique. Three generated words by default (length era)."""
     description: str | None = None
-    """A description for people. In the step era three generated words by default."""
+    """A description for users. In the step era three generated words by default."""
     labels: Labels = ()
     """Names to filter and group by; also written as a map of name: true. Changed later with
     `experiment label`.
@@ -160,23 +160,23 @@ class ExperimentConfig(Section):
     data_layer: Layer = Field(default_factory=SharedFsLayer)
     """See Data layer."""
     tensorboard_storage: CarriedMap | None = None
-    """Kept and shown; event files lie beside the checkpoints."""
+    """Accepted, but has no effect: event files are stored beside the checkpoints."""
     security: CarriedMap | None = None
-    """Kept and shown."""
+    """Accepted, but has no effect."""
     internal: CarriedMap | None = None
-    """Kept and shown."""
+    """Accepted, but has no effect."""
     integrations: CarriedMap | None = None
-    """Kept and shown."""
+    """Accepted, but has no effect."""
     retention_policy: CarriedMap | None = None
-    """Kept and shown."""
+    """Accepted, but has no effect."""
     log_policies: Annotated[tuple[Any, ...], Field(strict=False)] = ()
-    """Kept and shown."""
+    """Accepted, but has no effect."""
     slurm: CarriedMap | None = None
-    """Kept and shown."""
+    """Accepted, but has no effect."""
     pbs: CarriedMap | None = None
-    """Kept and shown."""
+    """Accepted, but has no effect."""
     debug: bool = False
-    """Kept and shown."""
+    """Accepted, but has no effect."""
 
     @field_validator("hyperparameters", mode="before")
     @classmethod
@@ -228,7 +228,7 @@ class ExperimentConfig(Section):
     @property
     @abstractmethod
     def scale(self) -> Scale:
-        """The number of batches or records that the units stand for."""
+        """The number of batches or records in that many units."""
 
     @property
     @abstractmethod
@@ -312,7 +312,7 @@ class StepConfig(ExperimentConfig):
 
     @property
     def scale(self) -> Scale:
-        """The number of batches or records that the units stand for."""
+        """The number of batches or records in that many units."""
         return Scale(batches_per_step=self.batches_per_step)
 
     @property
@@ -339,7 +339,7 @@ class LengthConfig(ExperimentConfig):
 
     @property
     def scale(self) -> Scale:
-        """The number of batches or records that the units stand for."""
+        """The number of batches or records in that many units."""
         return Scale(records_per_epoch=self.records_per_epoch)
 
     @property

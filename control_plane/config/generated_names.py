@@ -9,7 +9,7 @@ _COLORS: Final = ("amber", "azure", "coral", "cyan", "gold", "green", "indigo", 
 _ANIMALS: Final = ("badger", "crane", "dolphin", "falcon", "fox", "heron", "lynx", "otter", "raven")
 
 
-def three_words(seed: int) -> str:
+def seeded_words(seed: int) -> str:
     """Return three words that depend on `seed` alone, like quick-amber-fox."""
     words = []
     for choices in (_MANNERS, _COLORS, _ANIMALS):

@@ -55,7 +55,7 @@ def replace_determined_images(tree: Tree, cluster: Tree) -> Tree:
 
 
 def image_warnings(config: ExperimentConfig) -> Iterator[str]:
-    """Yield a warning for each image that the user named and another one stands for."""
+    """Yield a warning for each image of the user's that is replaced by another one."""
     defaults: Mapping[str, Any] = RULES[config.era].defaults.get("environment", {})
     ours = images_to_run(config.environment.image)
     for kind, name in config.environment.image.model_dump().items():

@@ -24,7 +24,7 @@ from control_plane.findings import value_text
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The batches or records that a unit stands for; 0 where the configuration does not say."""
+    """The batches or records in a unit; 0 if the configuration does not say."""
 
     batches_per_step: int = 0
     records_per_epoch: int = 0

@@ -93,7 +93,7 @@ def _convert_searcher(searcher: Tree, batches_per_step: int) -> Tree:
 
 
 def _default_concurrency(searcher: str, era: Era) -> int:
-    """Return how many trials a search runs at a time if it is not told; 0: as it sees fit."""
+    """Return the default number of concurrent trials of a search; 0: the search decides."""
     field = searcher_model(searcher, era).model_fields.get(_CONCURRENT)
     return 0 if field is None else field.default
 

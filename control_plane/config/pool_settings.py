@@ -43,8 +43,8 @@ def scheduler_rules(scheduler: Scheduler) -> SchedulerRules:
 
 
 def task_defaults(pool: ResourcePool, cluster: ClusterConfig) -> Mapping[str, Any]:
-    """Return the defaults that lie below the configurations of the pool's experiments, with the
-    secrets of the cluster's store of checkpoints.
+    """Return the defaults that are merged below the configurations of the pool's experiments, with
+    the secrets of the cluster's store of checkpoints.
     """
     upper = pool.task_container_defaults
     lower = cluster.task_container_defaults

@@ -65,9 +65,9 @@ class Scheduler(Section):
     always does, round robin never.
     """
     default_priority: Annotated[int, Field(ge=1, le=99)] = 42
-    """The priority of jobs that have none of their own; 1 is the first."""
+    """The priority of jobs that set none; 1 is the first."""
     fitting_policy: Literal["best", "worst"] = "best"
-    """`best` fills agents up one by one, `worst` spreads work over them."""
+    """`best` fills agents one by one, `worst` spreads work over them."""
     allow_heterogeneous_fits: bool = False
     """Whether a trial on several agents may be given agents of different sizes, where they are
     started by hand: a provider's instances for one trial are of one size."""
@@ -109,7 +109,7 @@ class TaskContainerDefaults(Section):
     """Devices of the host; a configuration adds its own."""
 
     def config_layer(self) -> dict[str, Any]:
-        """Return the layer of an experiment's configuration that lies below its user's."""
+        """Return the layer of an experiment's configuration that is merged below its user's."""
         given = self.model_dump(mode="json", context=REVEAL, exclude_defaults=True)
         resources = {
             ours: given.pop(name)
@@ -124,10 +124,10 @@ class TaskContainerDefaults(Section):
 
 
 class PoolFields(Section):
-    """The fields of a resource pool but for its name."""
+    """The fields of a resource pool except its name."""
 
     description: str = ""
-    """A description for people."""
+    """A description for users."""
     scheduler: Scheduler | None = None
     """See Schedulers. It replaces the cluster's as a whole; the cluster's if absent."""
     max_aux_containers_per_agent: CountOrZero = 100
@@ -139,11 +139,11 @@ class PoolFields(Section):
     no instance is launched.
     """
     task_container_defaults: TaskContainerDefaults | None = None
-    """See Task container defaults; laid over the cluster's."""
+    """See Task container defaults; merged over the cluster's."""
     agent_reconnect_wait: Duration = 25_000
-    """Kept and shown: an agent is lost when its lease lapses."""
+    """Accepted, but has no effect: an agent is lost when its lease lapses."""
     agent_reattach_enabled: bool = True
-    """Kept and shown: agents always go on with what they run."""
+    """Accepted, but has no effect: agents always continue what they run."""
 
     @model_validator(mode="before")
     @classmethod
@@ -167,7 +167,7 @@ class ResourcePool(PoolFields):
     """A resource pool: agents, and a queue of work for them."""
 
     pool_name: PoolName
-    """Its name: up to 63 letters, digits, points, underscores and hyphens."""
+    """The pool's name: up to 63 letters, digits, points, underscores and hyphens."""
 
     def masked_values(self) -> dict[str, Any]:
         """Return all fields as JSON values, secrets masked."""
@@ -186,9 +186,9 @@ class ResourceManager(Section):
     scheduler: Scheduler = Field(default_factory=Scheduler)
     """See Schedulers; of pools that have none of their own."""
     default_aux_resource_pool: PoolName = POOL_DEFAULT
-    """Where experiments without slots go that name no pool."""
+    """The pool of experiments without slots that name none."""
     default_compute_resource_pool: PoolName = POOL_DEFAULT
-    """Where all others go that name no pool."""
+    """The pool of all other experiments that name none."""
 
 
 def _check_endpoint(url: str) -> str:
@@ -235,7 +235,7 @@ class ClusterConfig(Section):
     ] = ()
     """Where the web page is served beside the cluster itself, such as
     `https://page.example.com`: pages of these origins alone may ask the API. See
-    [the page elsewhere](web-page.md#the-page-elsewhere).
+    [hosting the page elsewhere](web-page.md#hosting-the-page-elsewhere).
     """
     checkpoint_deletions_per_second: Annotated[int, Field(ge=1, le=DELETIONS_PER_SECOND_MAX)] = (
         DELETIONS_PER_SECOND

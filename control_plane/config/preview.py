@@ -75,7 +75,7 @@ class Preview(NamedTuple):
     is_example: bool
 
 
-class NotForeseeable(ValueError):
+class NotPreviewable(ValueError):
     """A search cannot be previewed: code of the user's decides what it asks for."""
 
 
@@ -88,16 +88,16 @@ def preview_search(
     they were asked for; where lengths depend on results, these are an example.
 
     Raises:
-        NotForeseeable: nobody can say what the search will do.
+        NotPreviewable: nobody can say what the search will do.
     """
     plan = config.search_plan()
     spec = searcher_spec(config.searcher.name)
     if spec.preview is None:
-        raise NotForeseeable(
+        raise NotPreviewable(
             f"{spec.name} is driven by your own search method, whose operations cannot be previewed"
         )
     if config.searcher.is_open_ended:
-        raise NotForeseeable(
+        raise NotPreviewable(
             f"without max_length the trials, {config.trials} of them, train until their "
             "code ends, which cannot be previewed"
         )
@@ -132,7 +132,7 @@ def preview_report(
     """
     try:
         found = preview_search(config, report_progress)
-    except NotForeseeable as error:
+    except NotPreviewable as error:
         raise ConfigInvalid([Problem("searcher.name", None, None, str(error))]) from None
     rungs = [rung for bracket in found.brackets for rung in bracket.rungs]
     return {

@@ -39,15 +39,15 @@ class OfferingConfig(Section):
     """One way to get an instance."""
 
     instance_type: Text
-    """What the cloud calls it; on GCP with what is attached, as n1-standard-8+nvidia-tesla-t4:2."""
+    """The cloud's name; on GCP with the accelerators, as n1-standard-8+nvidia-tesla-t4:2."""
     zone: str = ""
-    """Where; the provider's own zone if empty."""
+    """The zone; the provider's own if empty."""
     market: Literal["on_demand", "spot"] = "on_demand"
-    """What is paid for it, and whether it may be taken away."""
+    """Spot instances are cheaper, and may be taken away; on-demand ones are not."""
     slots: CountOrZero = 1
     """Slots of one instance; in a cloud those of the type, if it is a known one."""
     price_per_hour: Annotated[float, Field(ge=0)] = 0.0
-    """Dollars; 0 where nothing is paid. In a cloud those that it tells, or a list price."""
+    """Dollars; 0 if nothing is paid. By default the cloud's current price, or a list price."""
 
     @property
     def name(self) -> str:
@@ -64,9 +64,9 @@ class Provider(Section):
     reference_sections: ClassVar[ReferenceSections] = ()
     type: str
     min_instances: CountOrZero = 0
-    """Instances that are there without work."""
+    """The number of instances that the pool keeps even without work."""
     max_instances: Annotated[Count, Field(validate_default=True)] = 5
-    """Instances at most."""
+    """The largest number of instances."""
     max_idle_agent_period: PositiveDuration = 20 * 60_000
     """How long an instance without work is kept."""
     max_agent_starting_period: PositiveDuration = 20 * 60_000
@@ -77,9 +77,9 @@ class Provider(Section):
     launch_error_retries + 1 if those are given.
     """
     launch_error_retries: CountOrZero = 0
-    """The original's name for one less; 0 says nothing."""
+    """Determined's name for launch_error_limit - 1; 0 has no effect."""
     launch_error_timeout: Duration | None = None
-    """Kept and shown: launch errors are always shown, and tried again ever more rarely."""
+    """Accepted, but has no effect: launch errors are always shown, and retried with a back-off."""
     offerings: Offerings = ()
     """Instance types, zones and markets, in the order of preference; see Offerings. Absent: what
     the provider's own fields describe.
@@ -89,9 +89,9 @@ class Provider(Section):
     on_demand_base: Annotated[float, Field(ge=0, le=1)] = 0.0
     """The share of instances that are always on demand."""
     startup_script: Secret | None = None
-    """Run by an instance before its agent starts; shown as a mask."""
+    """A script that an instance runs before its agent starts; shown as a mask."""
     container_startup_script: Secret | None = None
-    """Run in the agent's container before the agent starts; shown as a mask."""
+    """A script that runs in the agent's container before the agent starts; shown as a mask."""
 
     @field_validator("offerings")
     @classmethod

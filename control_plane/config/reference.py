@@ -35,16 +35,18 @@ from control_plane.searchers.registry import searcher_specs
 INTRODUCTION: Final = """\
 # Configuration reference
 
-Every field of an experiment's configuration. `detcloud config check FILE` checks one and prints
-what is wrong with the line, and `detcloud experiment config ID` prints one with all defaults.
+This page lists every field of an experiment's configuration. `detcloud config check FILE` checks a
+configuration and prints each problem with its line; `detcloud experiment config ID` prints that of
+an experiment with all defaults.
 
-A configuration is of one of two **eras**: the step era counts training in steps of
+A configuration belongs to one of two **eras**: the step era counts training in steps of
 `batches_per_step` batches, the length era in batches, records or epochs. One of
 `max_steps`, `target_trial_steps`, `step_budget`, `steps_per_round`, `batches_per_step`, or an
 integer `min_validation_period` or `min_checkpoint_period` makes it the step era; `detcloud config
-check --migrate` prints it with lengths. A null means that a field is absent. Unknown fields,
-duplicate keys and wrong types are errors. An experiment's template lies below its configuration,
-and `--config a.b=value` above it.
+check --migrate` converts it to lengths.
+
+Null is the same as leaving a field out. Unknown fields, duplicate keys and wrong types are errors.
+A configuration is merged over its template, and `--config a.b=value` over both.
 
 ```yaml
 name: digits
@@ -185,11 +187,11 @@ CHOSEN_BY_CHECK: Final = frozenset({"experiment_seed", "searcher"})
 CLUSTER_INTRODUCTION: Final = """\
 # Cluster configuration reference
 
-Every field of a cluster configuration file, which describes the resource pools of a cluster.
-`detcloud config check --cluster FILE` checks one, `detcloud cluster apply FILE` puts one in force
-on a cluster that runs, and `detcloud up --config FILE` starts one with it. What a file does not
-say has its default; a pool that it does not have is removed, which is refused while the pool is
-used. [resource-pools.md](resource-pools.md) tells how pools are used.
+This page lists every field of a cluster configuration file, which describes the resource pools of a
+cluster. `detcloud config check --cluster FILE` checks a file, `detcloud cluster apply FILE` applies
+it to a running cluster, and `detcloud up --config FILE` starts a cluster with it. Fields that are
+left out have their defaults. Pools that are not in the file are removed, which is refused while
+they are in use. [resource-pools.md](resource-pools.md) explains how to use pools.
 
 ```yaml
 resource_manager:

@@ -145,14 +145,14 @@ class Resources(Section):
     shm_size: Annotated[
         Annotated[int, Field(ge=0, le=COUNT_MAX)] | None, BeforeValidator(_parse_size)
     ] = None
-    """Bytes of /dev/shm in the container, or a size like `1.5 gb`. In containers alone."""
+    """Bytes of /dev/shm in the container, or a size like `1.5 gb`. Only in containers."""
     agent_label: str = ""
     """Trials run only on agents with this label; those without one only on agents without."""
     native_parallel: bool = False
-    """Kept and shown."""
+    """Accepted, but has no effect."""
     devices: Annotated[tuple[DeviceField, ...], Field(strict=False)] = ()
-    """Devices of the host for the container, also written HOST_PATH:CONTAINER_PATH[:MODE]. In
-    containers alone.
+    """Devices of the host for the container, also written HOST_PATH:CONTAINER_PATH[:MODE].
+    Only in containers.
     """
     is_single_node: bool | None = None
     """Whether all slots of a trial must be on one machine. The nodes of a trial on several find
@@ -193,12 +193,12 @@ class BindMount(Section):
     """The directory on the agent's machine; a trial fails to start where it is missing."""
     container_path: Text
     """Where it appears. A relative path is below the working directory, and not that itself.
-    Another absolute one than `host_path` in containers alone.
+    Another absolute one than `host_path` only in containers.
     """
     read_only: bool = False
-    """Whether the container may not write to it. In containers alone."""
+    """Whether the container may not write to it. Only in containers."""
     propagation: Propagation = "rprivate"
-    """How mounts below it are passed on. In containers alone."""
+    """How mounts below it are passed on. Only in containers."""
 
     @field_validator("container_path")
     @classmethod

@@ -126,7 +126,7 @@ class SharedFsLayer(DataLayer):
     ends with the run.
     """
     container_storage_path: AbsolutePath | None = Field(default=None, validate_default=True)
-    """Where it appears. Another path than the host's in containers alone."""
+    """Where it appears. Another path than the host's only in containers."""
 
     @field_validator("container_storage_path")
     @classmethod
@@ -144,7 +144,7 @@ class BucketLayer(DataLayer):
     local_cache_host_path: AbsolutePath | None = None
     """The folder of the host for the copies that are read; without it as for shared_fs."""
     local_cache_container_path: AbsolutePath | None = Field(default=None, validate_default=True)
-    """Where that appears. Another path than the host's in containers alone."""
+    """Where that appears. Another path than the host's only in containers."""
 
     @field_validator("local_cache_container_path")
     @classmethod
@@ -165,7 +165,7 @@ class S3Layer(BucketLayer):
     access_key: Secret | None = None
     """Instead of what the trial's own environment has."""
     secret_key: Secret | None = None
-    """Belongs to access_key."""
+    """The secret for access_key."""
     endpoint_url: Url | None = None
     """Of a store other than Amazon's."""
 

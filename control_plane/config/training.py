@@ -16,7 +16,7 @@ class Optimizations(Section):
     """Trades of exactness against speed."""
 
     aggregation_frequency: Count = 1
-    """Batches whose gradients are added up before the optimizer steps."""
+    """The number of batches whose gradients are added before the optimizer steps."""
     average_aggregated_gradients: bool = True
     """Whether those are divided by their number."""
     asynchronous_checkpoints: bool | None = None
@@ -33,11 +33,11 @@ class Optimizations(Section):
     tensor_fusion_threshold: CountOrZero = 64
     """The MiB of gradients that processes exchange at a time; 0 leaves it to PyTorch."""
     tensor_fusion_cycle_time: CountOrZero = 1
-    """Kept and shown."""
+    """Accepted, but has no effect."""
     auto_tune_tensor_fusion: bool = False
-    """Kept and shown."""
+    """Accepted, but has no effect."""
     grad_updates_size_file: str | None = None
-    """Kept and shown."""
+    """Accepted, but has no effect."""
 
 
 class Profiling(Section):
@@ -48,11 +48,11 @@ class Profiling(Section):
     GPUs.
     """
     begin_on_batch: CountOrZero = 0
-    """Kept and shown."""
+    """Accepted, but has no effect."""
     end_after_batch: CountOrZero | None = None
-    """Kept and shown."""
+    """Accepted, but has no effect."""
     sync_timings: bool = True
-    """Kept and shown."""
+    """Accepted, but has no effect."""
 
     @field_validator("end_after_batch")
     @classmethod

@@ -255,7 +255,7 @@ def _find_due(
             (waiting if _is_waiting_timer(row, now_ms) else late).append(row)
     _postpone(engine, [read_mail(row) for row in held], now_ms + HELD_MS)
     put_off = expired + sum(_put_off_timer(engine, row, now_ms) for row in waiting)
-    return _DuePage(_late_mail(late), full_shards, expired, put_off)
+    return _DuePage(_overdue_mail(late), full_shards, expired, put_off)
 
 
 def _shards_with_due_rows(engine: Engine, shards: Iterable[int]) -> tuple[int, ...]:
@@ -276,10 +276,10 @@ def _find_future(engine: Engine, shard: int) -> dict[str, list[Mail]]:
     future = [row for row in rows if row.due_ms is not None and row.due_ms > after_ms]
     for row in filter(_is_timer, future):
         _put_off_timer(engine, row, now_ms, from_now=True)
-    return _late_mail(row for row in future if not _is_timer(row))
+    return _overdue_mail(row for row in future if not _is_timer(row))
 
 
-def _late_mail(rows: Iterable[Row]) -> dict[str, list[Mail]]:
+def _overdue_mail(rows: Iterable[Row]) -> dict[str, list[Mail]]:
     """The mail of rows by actor, that due first ahead."""
     late: dict[str, list[Mail]] = {}
     for row in sorted(rows, key=lambda row: row.due_ms or 0):

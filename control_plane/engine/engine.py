@@ -83,8 +83,8 @@ def _pause_randomly() -> None:
 
 @dataclass(frozen=True, slots=True)
 class EngineTiming:
-    """The timing of an engine: a clock in seconds that never goes back, and the
-    pause that whoever lost a race makes before it tries again.
+    """The timing of an engine: a clock in seconds that never goes back, and the pause
+    before another attempt after a lost race.
     """
 
     monotonic_seconds: Callable[[], float] = time.monotonic
@@ -345,7 +345,9 @@ class Engine:
             self.advance_until_idle((address, *receivers), budget_ms=COMMAND_BUDGET_MS)
         except TableError as error:
             # The command is committed; the recovery pass finds the mail that it sent.
-            log.warning("nobody went on after a command to %s: %s", address, error)
+            log.warning(
+                "the consequences of a command to %s are left to a later pass: %s", address, error
+            )
         return (fold.reply,)
 
     def _drain_outbox(self, actor: LoadedActor, now_ms: int) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ Authorize = Callable[[str, str], Mapping[str, str]]
 """Makes the headers that let a request, of a method and a URL, do what it asks for."""
 
 
-class NothingDone(Exception):
+class RequestNotExecuted(Exception):
     """A request did nothing, and may be sent again."""
 
 
@@ -90,10 +90,10 @@ def authorize_owner(method: str, url: str) -> Mapping[str, str]:
 
 
 class FirestoreClient:
-    """Requests to one database; may be used by many threads at once.
+    """Requests to one database; may be used concurrently by many threads.
 
-    Every method raises NothingDone, UnknownOutcome, Refusal, or Unavailable for what only a person
-    can mend.
+    Every method raises RequestNotExecuted, UnknownOutcome, Refusal, or Unavailable for what only a
+    person can mend.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class FirestoreClient:
             headers = {"Content-Type": "application/json", **self._authorize("POST", url)}
         except GoogleAuthError as error:
             text = f"no access to Firestore: {error}"
-            raise (NothingDone(text) if error.retryable else Unavailable(text)) from None
+            raise (RequestNotExecuted(text) if error.retryable else Unavailable(text)) from None
         request = json.dumps(body, separators=(",", ":")).encode()
         content = bytearray()
         try:
@@ -166,7 +166,7 @@ class FirestoreClient:
                         answer.close()
                         return bytes(content), False
         except _NOT_SENT as error:
-            raise NothingDone(str(error)) from None
+            raise RequestNotExecuted(str(error)) from None
         except urllib3.exceptions.HTTPError as error:
             raise UnknownOutcome(str(error)) from None
         return bytes(content), True
@@ -203,7 +203,7 @@ def _to_exception(http_status: int, content: bytes) -> Exception:
         status, text = "", content[:200].decode("utf-8", "replace")
     shown = f"{status or http_status}: {text}"
     if status in _RETRYABLE or (not status and http_status == 429):
-        return NothingDone(shown)
+        return RequestNotExecuted(shown)
     if status in _UNKNOWN_OUTCOME or (not status and http_status >= 500):
         return UnknownOutcome(shown)
     return Refusal(status, text) if status in _REFUSALS else Unavailable(shown)

@@ -150,7 +150,7 @@ _INSTANCE_TYPE: Final = re.compile(
 
 
 def parse_instance_type(text: str) -> InstanceType | None:
-    """Parse an instance type as configurations write it; None for what is none."""
+    """Parse an instance type as configurations write it; None if it is not one."""
     found = _INSTANCE_TYPE.fullmatch(text)
     if found is None:
         return None

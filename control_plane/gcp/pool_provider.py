@@ -74,9 +74,9 @@ class MachineConfig(Section):
     machine_type: Text = N1_DEFAULT
     """The machine type."""
     gpu_type: Text | None = None
-    """The accelerator attached to it: nvidia-tesla-t4 for N1 if absent, those of the type else."""
+    """The accelerator; by default nvidia-tesla-t4 for N1, otherwise that of the type."""
     gpu_num: CountOrZero | None = None
-    """How many of them: 4 for N1 if absent, those of the type else."""
+    """The number of accelerators; by default 4 for N1, and those of the type otherwise."""
     preemptible: bool = False
     """Whether they are bought on the spot market."""
 
@@ -103,9 +103,9 @@ class AccountConfig(Section):
     """The service account that Compute Engine instances have."""
 
     email: str = ""
-    """Its address; the deployment's if empty."""
+    """The address of the account; the deployment's if empty."""
     scopes: Zones = (SCOPE_DEFAULT,)
-    """What access tokens of it are for; what they may do its roles say."""
+    """The scopes of its access tokens; its roles decide what they may do."""
 
 
 class GcpProvider(Provider):
@@ -123,11 +123,11 @@ class GcpProvider(Provider):
     region: str = ""
     """That of the zone, or the server's own, if empty."""
     zone: str = ""
-    """The only zone; all of the region if empty."""
+    """The only zone to use; all zones of the region if empty."""
     instance_type: MachineConfig = Field(default_factory=MachineConfig)
-    """The machines where there are no offerings; see Machines."""
+    """The machine type if there are no offerings; see Machines."""
     instance_slots: CountOrZero | None = None
-    """Slots of that machine type; needed where it is none of the known ones."""
+    """Slots of that machine type; required if it is not a known one."""
     cpu_slots_allowed: bool = False
     """Whether a type without GPUs counts as one slot."""
     base_config: CarriedMap = Field(default_factory=dict)
@@ -135,21 +135,21 @@ class GcpProvider(Provider):
     network interfaces. Other fields of this section come before them.
     """
     boot_disk_size: VolumeGib = 200
-    """GiB."""
+    """The size in GiB."""
     boot_disk_type: str = ""
     """The kind of disk; pd-standard if empty, or the cheapest that the machine type takes."""
     boot_disk_source_image: str = ""
     """The machine image; Google's image of Ubuntu with drivers for accelerators if empty."""
     label_key: LabelKey = "managed-by"
-    """One more label of its instances, for those who look for them."""
+    """An additional label of its instances, to find them by."""
     label_value: LabelValue = ""
     """The cluster's id if empty."""
     name_prefix: str = ""
-    """What the names of instances begin with; detcloud if empty."""
+    """The prefix of the names of instances; detcloud if empty."""
     network_interface: NetworkConfig = Field(default_factory=NetworkConfig)
     """See Networks."""
     network_tags: Zones = ()
-    """For firewall rules."""
+    """Network tags, for firewall rules."""
     service_account: AccountConfig = Field(default_factory=AccountConfig)
     """See Service accounts."""
     allowed_mounts: Folders = ()
@@ -159,7 +159,7 @@ class GcpProvider(Provider):
     where their machine type allows that; it begins at once if not.
     """
     operation_timeout_period: PositiveDuration = 5 * 60_000
-    """Kept and shown: no operation is waited for; each pass looks at it again, for 10 minutes."""
+    """Accepted, but has no effect: each pass polls an operation, for up to 10 minutes."""
     use_cloud_logging: bool = False
     """Whether the agents' journals go to Cloud Logging, which the service account must be allowed
     to write to.

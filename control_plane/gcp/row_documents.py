@@ -37,7 +37,7 @@ _MAIL = "M#"
 # Jobs that ask for slots, instances that are taken away, and searches that wait for their model.
 _JOBS = "jobs#"
 _WAITING = ("notices", "suggestions")
-# The sweep of the tick deletes what has expired, within minutes. Firestore, which knows nothing of
+# The tick deletes what has expired, within minutes. Firestore, which knows nothing of
 # what goes with a row, does so where no tick has passed for as long as this.
 DELETION_DELAY = timedelta(days=7)
 

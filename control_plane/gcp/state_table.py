@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 from control_plane.gcp.firestore_client import (
     FirestoreClient,
-    NothingDone,
     Refusal,
+    RequestNotExecuted,
     UnknownOutcome,
 )
 from control_plane.gcp.row_documents import (
@@ -171,10 +171,10 @@ class FirestoreTable:
             batch = [self._to_batched(write, times, token) for write in writes]
             try:
                 results = self._client.commit(batch)["writeResults"]
-            except NothingDone as trouble:
+            except RequestNotExecuted as trouble:
                 pauses.wait(str(trouble))
             except UnknownOutcome as trouble:
-                if not _happens_once(writes):
+                if not _is_idempotent(writes):
                     self._ensure_it_happened(writes, token, str(trouble))
                     return
                 may_have_happened = not all(isinstance(write, Check) for write in writes)
@@ -260,7 +260,7 @@ class FirestoreTable:
         while True:
             try:
                 return read()
-            except (NothingDone, UnknownOutcome) as trouble:
+            except (RequestNotExecuted, UnknownOutcome) as trouble:
                 pauses.wait(str(trouble))
             except Refusal as refusal:
                 if refusal.status in _PRECONDITION_FAILED:
@@ -278,7 +278,7 @@ class FirestoreTable:
         return f"{self._client.documents}/{document_path(key)}"
 
 
-def _happens_once(writes: Sequence[Write]) -> bool:
+def _is_idempotent(writes: Sequence[Write]) -> bool:
     """Whether a commit can be repeated without a second effect: it has none, or it ends a revision,
     whose update time never comes back.
     """

@@ -9,7 +9,9 @@ ROWS_MAX = 4096
 
 
 class UpdateTimes:
-    """The update times of the rows that were read or written last; for many threads at once."""
+    """The update times of the rows that were read or written last; safe for concurrent use by
+    threads.
+    """
 
     def __init__(self, rows_max: int = ROWS_MAX) -> None:
         self._rows_max = rows_max

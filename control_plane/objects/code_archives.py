@@ -1,4 +1,4 @@
-"""Files of model code as they lie in their archives, read without trust.
+"""Files of model code, read from untrusted archives.
 
 In a bucket nobody has looked at an archive before: it is what its uploader sent. One pass reads it,
 within the limits of `archive_limits.py`, and is good for every later question about it as long as

@@ -52,7 +52,9 @@ class PageFiles:
         media_type = _MEDIA_TYPES.get(Path(path).suffix)
         if media_type is None or path not in self._names():
             return _not_built() if path == ENTRY else None
-        encoding = next((name for name in _ENCODINGS if self._offers(path, name, accepted)), "")
+        encoding = next(
+            (name for name in _ENCODINGS if self._has_encoding(path, name, accepted)), ""
+        )
         return self._read(path, encoding, media_type)
 
     def paths(self) -> list[str]:
@@ -63,7 +65,7 @@ class PageFiles:
         files = (file for file in self._folder.rglob("*") if file.is_file())
         return frozenset(file.relative_to(self._folder).as_posix() for file in files)
 
-    def _offers(self, path: str, encoding: str, accepted: str) -> bool:
+    def _has_encoding(self, path: str, encoding: str, accepted: str) -> bool:
         accepts = re.search(
             rf"(?:^|[\s,]){encoding}\s*(?:,|$|;\s*q=(?!0(?:\.0*)?\s*(?:,|$)))", accepted
         )

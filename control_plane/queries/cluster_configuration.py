@@ -55,7 +55,7 @@ def deletion_limit(table: StateTable) -> float:
 
 
 def _shared_fields(table: StateTable) -> dict[str, Any]:
-    """The fields of the configuration in force, but for its pools."""
+    """The fields of the current configuration, except its pools."""
     shared = table.get(SHARED_CONFIG)
     fields: dict[str, Any] = {} if shared is None else json.loads(shared.body)
     return fields

@@ -115,7 +115,9 @@ def _find_need(services: Services, record: CheckpointRecord) -> str:
 
 
 def _stored_files(files: int) -> int:
-    """How many files lie in the folder of a checkpoint of so many: its manifest is one more."""
+    """The number of files in the folder of a checkpoint with this many: the manifest is one
+    more.
+    """
     return files + 1
 
 

@@ -226,13 +226,13 @@ def _entry_with_time(
 
 def _event_describer(services: Services, state: ExperimentState) -> DescribeEntry:
     @cache
-    def stretch(index: int) -> list[int]:
+    def trial_ids_of_part(index: int) -> list[int]:
         first = index * SUMMARIES_PER_PART
         return list(experiments.trial_ids(services, state, first, first + SUMMARIES_PER_PART))
 
     def trial_id(number: int) -> int | None:
         index, place = divmod(number, SUMMARIES_PER_PART)
-        trial_ids = stretch(index)
+        trial_ids = trial_ids_of_part(index)
         return trial_ids[place] if place < len(trial_ids) else None
 
     @cache

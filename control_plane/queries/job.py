@@ -103,7 +103,7 @@ def _missing_instance_reasons(services: Services, snapshot: PoolSnapshot) -> Map
 def ordered_jobs(snapshot: PoolSnapshot) -> list[Job]:
     """The jobs of a priority pool as they are served, those of others as they were submitted."""
     if snapshot.settings.scheduler.kind == "priority":
-        return sorted(snapshot.jobs, key=lambda job: _standing(job).rank)
+        return sorted(snapshot.jobs, key=lambda job: _queue_entry(job).rank)
     return sorted(snapshot.jobs, key=lambda job: (job.submitted_ms, job.group))
 
 
@@ -158,7 +158,7 @@ def _check_present(answer: JobView | None, experiment_id: int) -> JobView:
     return answer
 
 
-def _standing(job: Job) -> QueueEntry:
+def _queue_entry(job: Job) -> QueueEntry:
     return QueueEntry(job.group, job.submitted_ms, job.priority, job.position)
 
 

@@ -64,7 +64,7 @@ class _Counts:
 
 
 @dataclass
-class _Census:
+class _ProjectCounts:
     projects: dict[tuple[str, str], _Counts] = field(default_factory=dict)
     left_out_before: int | None = None
 
@@ -99,9 +99,9 @@ def list_workspaces(table: StateTable) -> WorkspaceList:
     return WorkspaceList(items=items, left_out_before=census.left_out_before)
 
 
-def _take_census(table: StateTable) -> _Census:
+def _take_census(table: StateTable) -> _ProjectCounts:
     """Count the newest experiments by workspace and project."""
-    census = _Census()
+    census = _ProjectCounts()
     rows, census.left_out_before = read_newest_listings(table, COUNTED_MAX)
     for row in rows:
         entry = decode_listing(row.body)

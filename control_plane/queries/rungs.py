@@ -1,4 +1,4 @@
-"""The brackets and rungs of a search, or its rounds, with who is where."""
+"""The brackets and rungs of a search, or its rounds, with the progress of its trials."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence

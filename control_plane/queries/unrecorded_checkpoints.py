@@ -1,4 +1,4 @@
-"""Lists of checkpoints that lie in an experiment's store and are not recorded."""
+"""Lists of checkpoints that are in an experiment's store and not recorded."""
 
 from control_plane.checkpoint_gc.stores import CollectionFailed, stores_of
 from control_plane.checkpoint_gc.unrecorded_checkpoints import UnrecordedCheckpoint, find_unrecorded

@@ -1,1 +1,1 @@
-"""Restored clusters: what has to be so before an older copy of the state is used again."""
+"""Restored clusters: what must be done before an older copy of the state is used again."""

@@ -99,7 +99,7 @@ def _choose_victims(
                 job, offered, placer, _start_number if _is_over_limit(job) else order_key
             )
         ]
-        if need.can_use(victims) and _moves_on(jobs, victims, placer):
+        if need.can_use(victims) and _starts_other_trials(jobs, victims, placer):
             return victims
     return [
         victim
@@ -109,7 +109,9 @@ def _choose_victims(
     ]
 
 
-def _moves_on(jobs: Sequence[Job], victims: Sequence[Victim], placer: RequestPlacer) -> bool:
+def _starts_other_trials(
+    jobs: Sequence[Job], victims: Sequence[Victim], placer: RequestPlacer
+) -> bool:
     """Whether the shares, once the victims are gone and wait again, start anything but them. Offers
     depend on who runs and who waits, so that it may be just them, who would come and go for ever.
     """
@@ -272,7 +274,7 @@ def _lend_idle_slots(order: Iterable[Job], placer: RequestPlacer) -> None:
     started = {start.request.allocation_id for start in placer.starts}
     given = _started_slots(placer)
     turns = [
-        _BeyondShare(job, (r for r in job.pending if r.allocation_id not in started), given)
+        _RequestsBeyondShare(job, (r for r in job.pending if r.allocation_id not in started), given)
         for job in order
         if placer.can_start_any(job, maxsize)
     ]
@@ -280,7 +282,7 @@ def _lend_idle_slots(order: Iterable[Job], placer: RequestPlacer) -> None:
         turns = [turn for turn in turns if turn.start_next(placer)]
 
 
-class _BeyondShare:
+class _RequestsBeyondShare:
     """A job's requests that wait beyond its share."""
 
     def __init__(

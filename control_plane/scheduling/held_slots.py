@@ -221,7 +221,7 @@ def _slots_on(agent: str, running: RunningAllocation) -> int:
 
 
 def _job_once_started(job: Job, request: AllocationRequest) -> Job:
-    """The job once the request has its slots, which nobody may take back at once."""
+    """The job once the request has its slots, which nobody may take back immediately."""
     waiting = dict(job.pending_slots)
     waiting[request.slots] -= 1
     return replace(

@@ -103,7 +103,8 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class AgentCapacity:
-    """An agent that takes work: `total` slots, of which `free` are, and auxiliary places likewise.
+    """An agent that takes work: `total` slots, of which `free` are, and | auxiliary places in the
+    same way.
 
     One that is `draining` takes none, but what it holds still counts: its total is what is held
     there, and nothing of it is free. A disabled agent is left out.

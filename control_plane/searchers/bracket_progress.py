@@ -20,7 +20,7 @@ class Outcome(StrEnum):
     FINISHED = "finished"
     EXITED = "exited"
 
-    def when_open(self, *, is_open: bool) -> "Outcome":
+    def of_open_or_ended_trial(self, *, is_open: bool) -> "Outcome":
         """Return the outcome, or what it means for a trial that has ended."""
         if is_open:
             return self

@@ -1,5 +1,5 @@
 """How a copy in population-based training differs from its original: each hyperparameter is drawn
-anew, or moved up or down a little.
+again, or moved up or down a little.
 
 Source: Jaderberg et al., "Population Based Training of Neural Networks" (2017), explore; the order
 of the draws is that of Determined 0.12.

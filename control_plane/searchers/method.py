@@ -234,7 +234,7 @@ class MethodPlan(Protocol):
 
     @property
     def kind(self) -> str:
-        """The name by which stored plans of this type are told from others."""
+        """The name that identifies stored plans of this type."""
         ...
 
     @property

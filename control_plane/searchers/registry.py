@@ -22,7 +22,7 @@ _specs_by_plan_type: dict[type, AnySpec] = {}
 
 
 def register(spec: AnySpec) -> None:
-    """Add a searcher; ValueError if it cannot be told apart from one that is there."""
+    """Add a searcher; ValueError if its kinds are those of another one."""
     if spec.name in _specs:
         raise ValueError(f"there is a searcher {spec.name} already")
     for other in _specs.values():

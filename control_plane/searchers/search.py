@@ -149,7 +149,7 @@ def expand_creates(
             created.append(_make_trial(plan, trial, head, i, generator, blobs))
             method_state = method.on_trial_created(method_state, created[-1])
         if count < head.count:
-            backlog.insert(0, _remaining_create(head, count))
+            backlog.insert(0, _create_remainder(head, count))
     tally = evolve(state.tally, created=state.tally.created + len(created))
     position = generator.position
     after = evolve(
@@ -317,14 +317,14 @@ def _extend_backlog(backlog: tuple[Create, ...], creates: list[Create]) -> tuple
     queue = list(backlog)
     for create in creates:
         last = queue[-1] if queue else None
-        if last and create == replace(_remaining_create(last, last.count), count=create.count):
+        if last and create == replace(_create_remainder(last, last.count), count=create.count):
             queue[-1] = replace(last, count=last.count + create.count)
         else:
             queue.append(create)
     return tuple(queue)
 
 
-def _remaining_create(create: Create, count: int) -> Create:
+def _create_remainder(create: Create, count: int) -> Create:
     """Return the rest of a create without its first `count` trials."""
     moves = create.hparams in ("FromGrid", "Kept")
     passed = count * create.point_step if moves else 0

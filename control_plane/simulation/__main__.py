@@ -192,7 +192,7 @@ def _curves_report(curves: LearningCurves, outcome: SimulationResult) -> dict[st
 
 
 def _write_progress(ended: int, total: int | None) -> None:
-    """Write a line for whoever shows the progress of a long simulation."""
+    """Write a line for a parent process that shows the progress of a long simulation."""
     sys.stderr.write(f"simulated {ended} of {total or 0}\n")
 
 

@@ -114,7 +114,7 @@ def uniform_progress_policy(job: DeadlineJob, snapshot: JobSnapshot) -> MachineK
 
 
 def reserved_slack_policy(job: DeadlineJob, snapshot: JobSnapshot) -> MachineKind:
-    """Wait while there is slack, but for a reserve that pays for the changeovers still to come.
+    """Wait while there is slack beyond a reserve for the changeovers still to come.
 
     With d = 0 it is best to wait for spot machines until C(t) = R(t), and from then on to compute
     on-demand whenever there is none (section 3.2): nothing is bought before it is needed, and no

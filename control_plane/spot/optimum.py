@@ -23,7 +23,7 @@ _Costs = dict[_State, dict[int, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Ahead:
+class _TraceRemainder:
     """The rest of a trace from a tick on: time with spot machines, and their least price."""
 
     spot_ms: int
@@ -49,22 +49,27 @@ def optimum_cost(job: DeadlineJob, trace: SpotTrace) -> float | None:
     return best
 
 
-def _remaining_market(job: DeadlineJob, trace: SpotTrace) -> list[_Ahead]:
+def _remaining_market(job: DeadlineJob, trace: SpotTrace) -> list[_TraceRemainder]:
     """The rest of the trace at each tick before the deadline, and at the deadline."""
     length_ms = job.deadline_ms - job.submitted_ms
     ticks = min(len(trace.available), -(-length_ms // job.tick_ms))
-    rest = [_Ahead(0, ON_DEMAND_PRICE)]
+    rest = [_TraceRemainder(0, ON_DEMAND_PRICE)]
     for tick in reversed(range(ticks)):
         spot_ms, price = rest[-1].spot_ms, rest[-1].price_least
         if trace.available[tick]:
             spot_ms += min(job.tick_ms, length_ms - tick * job.tick_ms)
             price = min(price, trace.prices[tick])
-        rest.append(_Ahead(spot_ms, price))
+        rest.append(_TraceRemainder(spot_ms, price))
     return rest[::-1]
 
 
 def _advance_tick(
-    job: DeadlineJob, trace: SpotTrace, tick: int, costs: _Costs, ahead: _Ahead, best: float
+    job: DeadlineJob,
+    trace: SpotTrace,
+    tick: int,
+    costs: _Costs,
+    ahead: _TraceRemainder,
+    best: float,
 ) -> tuple[_Costs, float]:
     """The states after a tick, and the least cost of paths that finished in it."""
     left_of_time_ms = job.deadline_ms - job.submitted_ms - (tick + 1) * job.tick_ms
@@ -103,7 +108,11 @@ def _choices(job: DeadlineJob, available: bool, state: _State) -> Iterator[_Stat
 
 
 def _undominated_paths(
-    job: DeadlineJob, machine: MachineKind, paths: dict[int, float], ahead: _Ahead, best: float
+    job: DeadlineJob,
+    machine: MachineKind,
+    paths: dict[int, float],
+    ahead: _TraceRemainder,
+    best: float,
 ) -> dict[int, float]:
     kept: dict[int, float] = {}
     cheapest = best
@@ -115,7 +124,9 @@ def _undominated_paths(
     return kept
 
 
-def _cost_bound(job: DeadlineJob, machine: MachineKind, left_ms: int, ahead: _Ahead) -> float:
+def _cost_bound(
+    job: DeadlineJob, machine: MachineKind, left_ms: int, ahead: _TraceRemainder
+) -> float:
     """A lower bound of the rest's cost."""
     spot_ms = min(left_ms, ahead.spot_ms)
     paid = ahead.price_least * spot_ms + ON_DEMAND_PRICE * (left_ms - spot_ms)

@@ -48,7 +48,9 @@ class _PendingSuggestion:
 
 
 class Suggester:
-    """Answers the requests of experiments. Two suggesters at once do work twice, and no harm."""
+    """Answers the requests of experiments. Two concurrent suggesters do work twice, without
+    harm.
+    """
 
     def __init__(self, engine: Engine, model: SuggestionModel = suggest_point) -> None:
         self._engine = engine

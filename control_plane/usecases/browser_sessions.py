@@ -29,7 +29,7 @@ _SESSION_TOKEN = re.compile(rf"{TOKEN_PREFIX}[\w-]+\.{TOKEN_PREFIX}[\w-]+", re.A
 
 @dataclass(frozen=True)
 class SignInCode:
-    """A code that opens one session of whoever made it, once and until `expires_ms`."""
+    """A code that opens one session for the user who made it, once and until `expires_ms`."""
 
     code: str
     expires_ms: int

@@ -148,7 +148,7 @@ class IdempotentRequest:
                 fields = parse_json(now.body) if now else fields
             except Unavailable as error:
                 # It was carried out and can be answered; a repetition makes the answer anew.
-                log.warning("the answer to a request was not kept: %s", error)
+                log.warning("the answer to a request was not stored: %s", error)
         return StoredAnswer(fields["status"], fields["answer"].encode())
 
     def _stored_fields(self, row: Row) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def change_jobs(
         except RequestError as error:
             errors.append((number, error))
     if errors:
-        raise _joint_error(errors)
+        raise _combined_error(errors)
     return groups
 
 
@@ -108,7 +108,7 @@ def _change_in_batch(
     return change_job(services, job, change, by, extra_writes, keep_position=True)
 
 
-def _joint_error(errors: Sequence[tuple[int, RequestError]]) -> RequestError:
+def _combined_error(errors: Sequence[tuple[int, RequestError]]) -> RequestError:
     """One error for several: unavailable, to be tried again, if one of them is."""
     details = [Detail(f"operations[{number}]", error.message) for number, error in errors]
     codes = [error.code for _, error in errors]
@@ -196,7 +196,7 @@ def _move_command(
 ) -> SettingsChanged:
     default = pools.load_settings(services, pool).default_priority
     rows = read_rows(services.table, jobs_partition(pool), " ", "\x7f")
-    standings = {int(row.key.sort): _standing(row, default) for row in rows}
+    standings = {int(row.key.sort): _queue_entry(row, default) for row in rows}
     if group not in standings or anchor not in standings:
         return SettingsChanged()
     now_ms = services.now_ms()
@@ -209,7 +209,7 @@ def _move_command(
     return SettingsChanged(priority=priority, position=position, keep_position=True)
 
 
-def _standing(row: Row, default_priority: int) -> QueueEntry:
+def _queue_entry(row: Row, default_priority: int) -> QueueEntry:
     job = decode_job(row.body)
     priority = default_priority if job.priority is None else job.priority
     return QueueEntry(int(row.key.sort), job.submitted_ms, priority, job.queue_position())

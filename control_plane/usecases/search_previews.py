@@ -76,7 +76,7 @@ class SearchPreview(Answer):
     estimate_missing: str = ""
 
 
-class _TimeIsUp(Exception):
+class _TimeLimitExceeded(Exception):
     """A computation took longer than it may."""
 
 
@@ -98,12 +98,12 @@ def preview_submission(
     if (config.trials or 0) > TRIALS_MAX:
         text = f"would create {config.trials} trials; the cluster previews at most {TRIALS_MAX}"
         raise invalid("config", text, "preview it with `detcloud preview-search`")
-    with _one_at_a_time():
+    with _hold_computing_lock():
         try:
             report = preview_report(config, _time_limit(PREVIEW_SECONDS_MAX))
         except ConfigInvalid as error:
             raise config_error(error, "the search cannot be previewed") from None
-        except _TimeIsUp:
+        except _TimeLimitExceeded:
             text = f"takes more than {PREVIEW_SECONDS_MAX:g} s to preview, which is the limit"
             hint = "preview it with `detcloud preview-search`"
             raise invalid("config", text, hint) from None
@@ -113,7 +113,7 @@ def preview_submission(
 
 
 @contextmanager
-def _one_at_a_time() -> Iterator[None]:
+def _hold_computing_lock() -> Iterator[None]:
     if not _computing.acquire(blocking=False):
         text = "another preview is being computed; try again in a few seconds"
         raise RequestError(Code.UNAVAILABLE, text)
@@ -129,7 +129,7 @@ def _time_limit(seconds_max: float) -> Callable[..., None]:
 
     def check(*progress: object) -> None:
         if time.monotonic() > until:
-            raise _TimeIsUp
+            raise _TimeLimitExceeded
 
     return check
 
@@ -146,7 +146,7 @@ def _estimate(config: ExperimentConfig, slots: int, unit_seconds: float) -> dict
         )
     except ConfigInvalid as error:
         return {"estimate_missing": "; ".join(one.text("").strip(": ") for one in error.problems)}
-    except _TimeIsUp:
+    except _TimeLimitExceeded:
         text = f"simulating it takes more than {ESTIMATE_SECONDS_MAX:g} s: use `detcloud simulate`"
         return {"estimate_missing": text}
     return {"estimate": simulation_report(config, slots, outcome)}

@@ -80,7 +80,7 @@ class Submission:
 @dataclass(frozen=True)
 class CheckedSubmission:
     """A submission that this cluster can run: its configuration, the message that creates the
-    experiment, but for its id, and warnings for its author.
+    experiment, without its id, and warnings for its author.
     """
 
     config: ExperimentConfig

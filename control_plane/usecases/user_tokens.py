@@ -163,7 +163,7 @@ def load_record(table: StateTable, token_id: int) -> TokenRecord:
 def create_token(
     table: StateTable, draft: TokenRecord, bearer: str, extra_writes: ExtraWrites
 ) -> MintedToken:
-    """Make the token that `draft` describes, but for its id and digest, in one commit.
+    """Make the token that `draft` describes, with a new id and digest, in one commit.
 
     `bearer` is the token of the user who asks: a repeated request brings it again, and nothing else
     decrypts the new token that is stored for that. Unless it is one of the cluster's own, which
@@ -243,7 +243,7 @@ def decrypt_token(minted: MintedToken, record: TokenRecord, bearer: str) -> str 
 
 
 def revoke_token(table: StateTable, token_id: int, by: str, extra_writes: ExtraWrites) -> int:
-    """End a token at once, and all that were made with it; its record stays, as does one that is
+    """Revoke a token and all that were made with it; its record stays, as does one that is
     revoked already.
 
     Raises:

@@ -71,7 +71,7 @@ def _checkpoint_by_prefix(services: Services, prefix: str) -> CheckpointRecord:
 def _check_store(
     services: Services, config: ExperimentConfig, record: CheckpointRecord, field: str
 ) -> None:
-    """Check that the checkpoint lies in the store that the trials write to: they read it there."""
+    """Check that the checkpoint is in the store that the trials write to: they read it there."""
     trial = trials.get_trial(services, record.checkpoint.trial_id)
     _, definition = experiments.get_experiment(services, trial.experiment_id)
     theirs = _store_name(parse_stored_config(definition), services.checkpoints)

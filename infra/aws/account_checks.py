@@ -3,7 +3,7 @@ each fact, with what to do. Facts in, findings out.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -29,13 +29,12 @@ from infra.aws.account_facts import (
     NetworkCount,
     PoolFacts,
     TypeFacts,
-    Unknown,
 )
-from infra.aws.deployer import actions_of_the_check
+from infra.aws.deployer import check_actions
 from infra.aws.file_system_checks import find_file_system_problems
 from infra.aws.pool_checks import aws_pools, offerings_of, zones_in_use
 from infra.aws.settings import Settings
-from infra.findings import Finding, Level
+from infra.findings import Finding, Level, Unknown, fine_finding, read_fact
 
 T = TypeVar("T")
 
@@ -80,17 +79,17 @@ def judge(settings: Settings, cluster: ClusterConfig, facts: AccountFacts) -> li
         return [Finding(Level.ERROR, "credentials", text, remedy)]
     found = [
         *_caller(settings, facts.caller),
-        *_read(facts.denied, "permissions", _permissions),
+        *read_fact(facts.denied, "permissions", _permissions),
     ]
     found += judge_pools(settings, cluster, facts)
     found += judge_disks(facts, settings.kms_key, OWN_KEY_REMEDY)
     if settings.kms_key:
         if facts.key is not None:
-            found += _read(facts.key, "key", lambda it: _own_key(settings, it))
-        found += _read(facts.has_spot_role, "spot role", _spot_role)
+            found += read_fact(facts.key, "key", lambda it: _own_key(settings, it))
+        found += read_fact(facts.has_spot_role, "spot role", _spot_role)
     if facts.networks is not None:
-        found += _read(facts.networks, "network", lambda it: _networks(settings, it))
-    found += _read(facts.concurrency, "concurrency", lambda it: _concurrency(settings, it))
+        found += read_fact(facts.networks, "network", lambda it: _networks(settings, it))
+    found += read_fact(facts.concurrency, "concurrency", lambda it: _concurrency(settings, it))
     return [*found, *judge_launch(cluster, facts)]
 
 
@@ -101,13 +100,13 @@ def judge_pools(settings: Settings, cluster: ClusterConfig, facts: PoolFacts) ->
     found: list[Finding] = []
     purchases = list(_purchases(cluster))
     if purchases:
-        found += _read(facts.plan, "plan", _plan)
+        found += read_fact(facts.plan, "plan", _plan)
     for purchase in purchases:
         found += _type_findings(settings, purchase, facts)
     found += _quota_findings(settings, purchases, facts)
     if any(not it.provider.image_id for it in purchases):
-        found += _read(facts.image, "image", lambda it: _image(settings, it))
-    found += _read(
+        found += read_fact(facts.image, "image", lambda it: _image(settings, it))
+    found += read_fact(
         facts.image_architectures, "images", lambda it: _own_images(purchases, facts, it)
     )
     return [*found, *find_file_system_problems(settings, cluster, facts)]
@@ -117,28 +116,13 @@ def judge_disks(facts: PoolFacts, kms_key: str, own_key_remedy: str) -> Iterator
     """Yield what there is to say of the key of disks. `own_key_remedy` is what to do where it is
     one of the account's own.
     """
-    yield from _read(facts.disk_key, "disks", lambda it: _disk_key(it, kms_key, own_key_remedy))
+    yield from read_fact(facts.disk_key, "disks", lambda it: _disk_key(it, kms_key, own_key_remedy))
 
 
 def judge_launch(cluster: ClusterConfig, facts: PoolFacts) -> Iterator[Finding]:
     """Yield what EC2 says of a launch, where a pool makes any."""
     if any(aws_pools(cluster)):
-        yield from _read(facts.dry_run, "launch", _launch)
-
-
-def _read(
-    fact: T | Unknown, subject: str, look: Callable[[T], Iterator[Finding]]
-) -> Iterator[Finding]:
-    """Yield what there is to say of a fact, or that it could not be read."""
-    if isinstance(fact, Unknown):
-        text = f"could not be checked: {fact.why}"
-        yield Finding(Level.WARNING, subject, text, f"the check needs {fact.needs}")
-    else:
-        yield from look(fact)
-
-
-def _fine(subject: str, text: str) -> Finding:
-    return Finding(Level.FINE, subject, text)
+        yield from read_fact(facts.dry_run, "launch", _launch)
 
 
 def _caller(settings: Settings, caller: Caller) -> Iterator[Finding]:
@@ -150,7 +134,7 @@ def _caller(settings: Settings, caller: Caller) -> Iterator[Finding]:
             Level.ERROR, "credentials", text, "use credentials of the account in the settings"
         )
     else:
-        yield _fine("credentials", f"{caller.arn} deploys")
+        yield fine_finding("credentials", f"{caller.arn} deploys")
 
 
 def _permissions(denied: tuple[str, ...]) -> Iterator[Finding]:
@@ -159,11 +143,13 @@ def _permissions(denied: tuple[str, ...]) -> Iterator[Finding]:
         text = f"the deployer may not {shown}"
         remedy = "`detcloud deploy policy aws` prints the policy that a deployer needs"
         # What only the check asks, a release may ask newly, and a deployment goes without.
-        is_needed = not actions_of_the_check().issuperset(denied)
+        is_needed = not check_actions().issuperset(denied)
         level = Level.ERROR if is_needed else Level.WARNING
         yield Finding(level, "permissions", text, remedy)
     else:
-        yield _fine("permissions", "the deployer has all permissions that a deployment needs")
+        yield fine_finding(
+            "permissions", "the deployer has all permissions that a deployment needs"
+        )
 
 
 def _plan(plan: str) -> Iterator[Finding]:
@@ -172,7 +158,7 @@ def _plan(plan: str) -> Iterator[Finding]:
         remedy = "aws freetier upgrade-account-plan --account-plan-type PAID --region us-east-1"
         yield Finding(Level.ERROR, "plan", text, remedy)
     elif plan:
-        yield _fine("plan", "the account is on the paid plan")
+        yield fine_finding("plan", "the account is on the paid plan")
 
 
 def _purchases(cluster: ClusterConfig) -> Iterator[Purchase]:
@@ -185,14 +171,14 @@ def _purchases(cluster: ClusterConfig) -> Iterator[Purchase]:
 def _type_findings(settings: Settings, purchase: Purchase, facts: PoolFacts) -> Iterator[Finding]:
     subject = f"pool {purchase.pool}, {purchase.instance_type} {purchase.usage_class}"
     if isinstance(facts.types, Unknown):
-        yield from _read(facts.types, subject, lambda it: iter(()))
+        yield from read_fact(facts.types, subject, lambda it: iter(()))
         return
     kind = facts.types.get(purchase.instance_type)
     if kind is None:
         text = f"{settings.region} does not offer this type"
         yield Finding(Level.ERROR, subject, text, "use another type, or another region")
         return
-    problem = _why_not(settings, purchase, kind)
+    problem = _incompatibility(settings, purchase, kind)
     if problem:
         yield Finding(Level.ERROR, subject, problem, "use another type or another image")
         return
@@ -203,7 +189,9 @@ def _type_findings(settings: Settings, purchase: Purchase, facts: PoolFacts) -> 
         remedy = "set that number in `slots` of the offering or in provider.instance_slots"
         yield Finding(Level.ERROR, subject, text, remedy)
         return
-    for finding in _read(facts.zones, subject, lambda it: _zones(settings, subject, purchase, it)):
+    for finding in read_fact(
+        facts.zones, subject, lambda it: _zones(settings, subject, purchase, it)
+    ):
         is_fine = finding.level is Level.FINE
         yield replace(finding, text=f"{finding.text}: {_description(kind)}") if is_fine else finding
 
@@ -222,7 +210,7 @@ def _description(kind: TypeFacts) -> str:
     )
 
 
-def _why_not(settings: Settings, purchase: Purchase, kind: TypeFacts) -> str:
+def _incompatibility(settings: Settings, purchase: Purchase, kind: TypeFacts) -> str:
     """Return why the type cannot run what the pool's instances boot, "" if it can."""
     if purchase.usage_class not in kind.markets:
         return f"it is sold only as {', '.join(sorted(kind.markets))}"
@@ -254,7 +242,7 @@ def _zones(
         text = f"{', '.join(without)} has none of it; {elsewhere}"
         yield Finding(Level.WARNING, subject, text, f"more zones in {where} are more machines")
     else:
-        yield _fine(subject, f"offered in {', '.join(used)}")
+        yield fine_finding(subject, f"offered in {', '.join(used)}")
 
 
 def _quota_findings(
@@ -275,7 +263,7 @@ def _quota_findings(
         fact = facts.quotas.get(quota.code, Unknown("servicequotas:GetServiceQuota", "not asked"))
         subject = f"quota {quota.code}"
         one = {it: facts.types[it.instance_type].vcpus for it in those}
-        yield from _read(fact, subject, partial(_quota, settings, quota, one))
+        yield from read_fact(fact, subject, partial(_quota, settings, quota, one))
 
 
 def _quota(
@@ -302,12 +290,12 @@ def _quota(
         text = f"{known}, and the pools {', '.join(pools)} may want {wanted}"
         yield Finding(Level.WARNING, subject, text, remedy)
     else:
-        yield _fine(subject, f"{known}, enough for the {wanted} of {', '.join(pools)}")
+        yield fine_finding(subject, f"{known}, enough for the {wanted} of {', '.join(pools)}")
 
 
 def _image(settings: Settings, image: str) -> Iterator[Finding]:
     if image:
-        yield _fine("image", f"AWS's Deep Learning Base AMI is {image}")
+        yield fine_finding("image", f"AWS's Deep Learning Base AMI is {image}")
     else:
         text = f"{settings.region} has no parameter of AWS's Deep Learning Base AMI"
         yield Finding(Level.ERROR, "image", text, "name an image in provider.image_id of the pools")
@@ -336,12 +324,12 @@ def _own_images(
             text = f"it is for {images[image]}, which {', '.join(wrong)} is not"
             yield Finding(Level.ERROR, f"image {image}", text, "use another type or image")
         else:
-            yield _fine(f"image {image}", f"for {images[image]}, as {', '.join(kinds)}")
+            yield fine_finding(f"image {image}", f"for {images[image]}, as {', '.join(kinds)}")
 
 
 def _disk_key(disk_key: DiskKey, kms_key: str, own_key_remedy: str) -> Iterator[Finding]:
     if kms_key:
-        yield _fine("disks", "encrypted with detcloud:kmsKey")
+        yield fine_finding("disks", "encrypted with detcloud:kmsKey")
     elif disk_key.is_own:
         text = (
             f"this account's default key, {disk_key.key}, is its own: spot instances end as they "
@@ -349,7 +337,7 @@ def _disk_key(disk_key: DiskKey, kms_key: str, own_key_remedy: str) -> Iterator[
         )
         yield Finding(Level.ERROR, "disks", text, own_key_remedy)
     else:
-        yield _fine("disks", "encrypted with AWS's own key")
+        yield fine_finding("disks", "encrypted with AWS's own key")
 
 
 def _own_key(settings: Settings, key: KeyFacts) -> Iterator[Finding]:
@@ -365,12 +353,12 @@ def _own_key(settings: Settings, key: KeyFacts) -> Iterator[Finding]:
         remedy = "`detcloud deploy policy aws --key` prints the statement to add to it"
         yield Finding(Level.ERROR, "key", text, remedy)
     else:
-        yield _fine("key", "enabled, and the logs may use it")
+        yield fine_finding("key", "enabled, and the logs may use it")
 
 
 def _spot_role(is_there: bool) -> Iterator[Finding]:
     if is_there:
-        yield _fine("spot role", "AWSServiceRoleForEC2Spot is there for the key's grant")
+        yield fine_finding("spot role", "AWSServiceRoleForEC2Spot is there for the key's grant")
     else:
         remedy = "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
         text = "AWSServiceRoleForEC2Spot is missing, but the key's grant needs it"
@@ -378,7 +366,7 @@ def _spot_role(is_there: bool) -> Iterator[Finding]:
 
 
 def reserved_concurrency(settings: Settings) -> int:
-    """Return how many runs of functions at once the stack reserves."""
+    """Return how many concurrent runs of functions the stack reserves."""
     ticks = settings.tick_concurrency
     of_tick = ticks + RESERVED_BESIDE_TICKS if ticks != -1 else 0
     return of_tick + max(0, settings.api_concurrency)
@@ -395,7 +383,7 @@ def default_api_concurrency(settings: Settings, found: Concurrency) -> int:
 def _concurrency(settings: Settings, found: Concurrency) -> Iterator[Finding]:
     wanted = reserved_concurrency(settings)
     if wanted == 0:
-        yield _fine("concurrency", f"no concurrency is reserved out of {found.limit}")
+        yield fine_finding("concurrency", f"no concurrency is reserved out of {found.limit}")
         return
     left = found.unreserved + found.reserved_here - wanted
     if left < UNRESERVED_MIN:
@@ -409,13 +397,13 @@ def _concurrency(settings: Settings, found: Concurrency) -> Iterator[Finding]:
         remedy = f"set {said}, or request an increase of quota L-B99A9384"
         yield Finding(Level.ERROR, "concurrency", text, remedy)
     else:
-        yield _fine("concurrency", f"{wanted} are reserved, and {left} remain for others")
+        yield fine_finding("concurrency", f"{wanted} are reserved, and {left} remain for others")
 
 
 def _networks(settings: Settings, found: NetworkCount) -> Iterator[Finding]:
     known = f"{found.count} of {found.limit:g} networks are there"
     if found.has_own:
-        yield _fine("network", f"{known}, including the stack's")
+        yield fine_finding("network", f"{known}, including the stack's")
     elif found.count >= found.limit:
         remedy = (
             f"request an increase of quota {VPC_QUOTA} at "
@@ -424,7 +412,7 @@ def _networks(settings: Settings, found: NetworkCount) -> Iterator[Finding]:
         )
         yield Finding(Level.ERROR, "network", f"{known}, and the stack creates one", remedy)
     else:
-        yield _fine("network", f"{known}, and there is room for the stack's")
+        yield fine_finding("network", f"{known}, and there is room for the stack's")
 
 
 def _launch(answer: DryRun) -> Iterator[Finding]:
@@ -437,7 +425,7 @@ def _launch(answer: DryRun) -> Iterator[Finding]:
             Level.ERROR, "launch", text, "ask the administrator of the organization's policies"
         )
     elif answer.code == WOULD_WORK:
-        yield _fine("launch", "EC2 would launch: CreateFleet with DryRun succeeded")
+        yield fine_finding("launch", "EC2 would launch: CreateFleet with DryRun succeeded")
     elif answer.code in ("UnauthorizedOperation", "AccessDenied"):
         text = (
             "could not be checked: these credentials may not launch instances, which is not "
@@ -447,7 +435,7 @@ def _launch(answer: DryRun) -> Iterator[Finding]:
         yield Finding(Level.WARNING, "launch", text, remedy)
     elif answer.code.startswith("InvalidLaunchTemplate"):
         # Permissions are looked at first; the first launch makes the template.
-        yield _fine("launch", "allowed, as far as EC2 tells without a launch template")
+        yield fine_finding("launch", "allowed, as far as EC2 tells without a launch template")
     else:
         text = f"EC2 answered {answer.code} to CreateFleet with DryRun"
         yield Finding(Level.WARNING, "launch", text, "look up the code in EC2's API reference")

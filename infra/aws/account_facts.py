@@ -4,21 +4,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from infra.findings import Unknown
+
 Clients = Callable[[str], Any]
 """Returns the client of a service in the stack's region, as boto3 has it."""
 
 
 @dataclass(frozen=True)
-class Unknown:
-    """A fact that could not be read: `needs` is the permission for it, `why` what AWS answered."""
-
-    needs: str
-    why: str
-
-
-@dataclass(frozen=True)
 class Caller:
-    """Whoever deploys."""
+    """The identity of the deployer."""
 
     account: str
     arn: str
@@ -51,8 +45,8 @@ class DiskKey:
 
 @dataclass(frozen=True)
 class Concurrency:
-    """How many functions may run at once: in the account, of those for which none are reserved, and
-    as many as this stack has reserved already.
+    """How many functions may run concurrently: in the account, of those for which none are
+    reserved, and as many as this stack has reserved already.
     """
 
     limit: int
@@ -164,7 +158,7 @@ class AccountFacts(PoolFacts):
     """The facts of an account that a stack depends on, each of which may be Unknown.
 
     Attributes:
-        caller: whoever deploys.
+        caller: the deployer.
         denied: of the deployer's policy, the actions that the caller may not do.
         concurrency: of functions.
         key: of `kmsKey`, None where there is none.

@@ -1,4 +1,4 @@
-"""The facts of an account, asked of AWS with the credentials of whoever deploys. Nothing that is
+"""The facts of an account, asked of AWS with the deployer's credentials. Nothing that is
 asked costs or changes anything.
 """
 
@@ -26,13 +26,13 @@ from infra.aws.account_facts import (
     NetworkCount,
     PoolFacts,
     TypeFacts,
-    Unknown,
 )
 from infra.aws.deployer import deployer_policy
 from infra.aws.file_system_reader import read_file_system, read_network
 from infra.aws.names import INVOKED_BY_TICK
 from infra.aws.pool_checks import aws_pools, offerings_of
 from infra.aws.settings import Settings
+from infra.findings import Unknown
 from provisioner.clouds.aws.launch_request import IMAGE_DEFAULT
 from provisioner.clouds.provider import CLUSTER_TAG
 
@@ -97,7 +97,7 @@ def read_pools(settings: Settings, cluster: ClusterConfig, clients: Clients) -> 
 
 
 def _read_pool_facts(settings: Settings, cluster: ClusterConfig, clients: Clients) -> PoolFacts:
-    """Read the facts that the pools depend on, but for their file systems."""
+    """Read the facts that the pools depend on, except their file systems."""
     bought = [
         (offering.instance_type, offering.market)
         for _, provider in aws_pools(cluster)
@@ -266,7 +266,7 @@ def _disk_key(clients: Clients) -> DiskKey:
 
 
 def read_concurrency(settings: Settings, clients: Clients) -> Concurrency | Unknown:
-    """Return how many functions may run at once, or why nobody can tell."""
+    """Return how many functions may run concurrently, or why nobody can tell."""
     return _ask("lambda:GetAccountSettings", lambda: _concurrency(settings, clients))
 
 

@@ -21,7 +21,7 @@ def architecture_by_name(instance_type: str) -> str:
     return "arm64" if is_arm else "x86_64"
 
 
-def why_not_by_name(instance_type: str) -> str:
+def name_incompatibility(instance_type: str) -> str:
     """Return why the image cannot run on a type, as far as its name tells, and "" if it can."""
     if architecture_by_name(instance_type) != ARCHITECTURE:
         return f"its processor is ARM's, and AWS's image is for {ARCHITECTURE}"

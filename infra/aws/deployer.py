@@ -1,4 +1,4 @@
-"""The least that whoever deploys a team's stack may do, as a policy: what each type of resource in
+"""The minimal permissions for deploying a team's stack, as a policy: what each type of resource in
 a stack needs to be made, looked at, changed and removed, and what `check` and `destroy` ask.
 
 `infra/aws/deployer_policy.json` is the policy of the team `TEAM`; `detcloud deploy policy aws`
@@ -241,7 +241,7 @@ def actions_needed() -> frozenset[str]:
     return frozenset(split_actions((*texts, *CHECK_NEEDS, *ROLLBACK_NEEDS, *DESTROY_NEEDS)))
 
 
-def actions_of_the_check() -> frozenset[str]:
+def check_actions() -> frozenset[str]:
     """Return what the check of an account asks and nothing else needs."""
     texts = [text for needs in NEEDS.values() for text in needs]
     others = split_actions((*texts, *ROLLBACK_NEEDS, *DESTROY_NEEDS))
@@ -249,7 +249,7 @@ def actions_of_the_check() -> frozenset[str]:
 
 
 def deployer_policy(settings: Settings) -> Document:
-    """Return the policy of whoever deploys the stack of these settings.
+    """Return the deployer's policy for the stack of these settings.
 
     Its size is below the 10,240 characters that the inline policies of a role may have.
     """

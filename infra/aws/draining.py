@@ -1,5 +1,5 @@
-"""The end of a cluster's instances before its stack is removed: whoever launches is stopped first,
-so that nothing begins anew, and what was made at run time goes with them.
+"""The end of a cluster's instances before its stack is removed: what launches is stopped first,
+so that nothing starts again, and what was made at run time goes with them.
 """
 
 import botocore.exceptions as sdk
@@ -25,7 +25,7 @@ def drain(
     names: Names, clients: Clients, progress: Progress, clock: Clock | None = None
 ) -> DrainReport:
     """End the cluster's instances and delete its launch templates; its tick is stopped, and stays
-    so. Whoever repeats it goes on where it stopped.
+    so. It can be repeated.
 
     Raises:
         DrainFailed: the table is protected still, or instances do not end.
@@ -40,7 +40,7 @@ def drain(
 
 
 def find_leftovers(names: Names, clients: Clients) -> list[str]:
-    """Return what AWS still lists with the cluster's tag, but for instances that have ended: it
+    """Return what AWS still lists with the cluster's tag, except instances that have ended: it
     shows them for an hour.
     """
     pages = clients("resourcegroupstaggingapi").get_paginator("get_resources")

@@ -10,10 +10,10 @@ from ipaddress import IPv4Network
 
 from control_plane.aws.pool_provider import AwsProvider, FileSystem
 from control_plane.config.pools import ClusterConfig
-from infra.aws.account_facts import FileSystemFacts, Interface, NetworkFacts, PoolFacts, Unknown
+from infra.aws.account_facts import FileSystemFacts, Interface, NetworkFacts, PoolFacts
 from infra.aws.pool_checks import aws_pools, offerings_of, zones_in_use
 from infra.aws.settings import Settings
-from infra.findings import Finding, Level
+from infra.findings import Finding, Level, Unknown
 
 PORTS = {"efs": ((2049, 2049),), "fsx_lustre": ((988, 988), (1018, 1023))}
 _PROTOCOLS = frozenset({"-1", "tcp", "6"})

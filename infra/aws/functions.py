@@ -111,7 +111,7 @@ def make_permission(scope: Scope, name: str, alias: Any, service: str, source: A
 
 
 def _concurrency(settings: Settings, name: str) -> int | None:
-    """Return how many of a function may run at once; -1 or None: as many as are called."""
+    """Return how many of a function may run concurrently; -1 or None: as many as are called."""
     if name == "api":
         return settings.api_concurrency
     if name == "tick":

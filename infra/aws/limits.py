@@ -1,4 +1,4 @@
-"""Limits of IAM and Lambda that long settings exceed, told before anything is made.
+"""Limits of IAM and Lambda that long settings exceed, checked before anything is created.
 
 Sources: IAM user guide, "IAM and AWS STS quotas" (the inline policies of a role: 10,240 characters
 without white space); Lambda developer guide, "Lambda quotas" (environment variables: 4 KB).

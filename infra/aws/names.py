@@ -46,18 +46,18 @@ class Names:
 
     @property
     def table_arn(self) -> str:
-        return self._regional("dynamodb", f"table/{self.cluster}")
+        return self._regional_arn("dynamodb", f"table/{self.cluster}")
 
     @property
     def dead_letters_arn(self) -> str:
-        return self._regional("sqs", self.part("dead_letters"))
+        return self._regional_arn("sqs", self.part("dead_letters"))
 
     @property
     def alarms_arn(self) -> str:
-        return self._regional("sns", self.part("alarms"))
+        return self._regional_arn("sns", self.part("alarms"))
 
     def function_arn(self, function: str) -> str:
-        return self._regional("lambda", f"function:{self.part(function)}")
+        return self._regional_arn("lambda", f"function:{self.part(function)}")
 
     def live_function(self, function: str) -> str:
         """Return what a function is invoked by: its name and the alias."""
@@ -71,7 +71,7 @@ class Names:
 
     def any_log_group_arn(self, group: str) -> str:
         """Return the ARN of a log group, the stack's or another one of its account."""
-        return self._regional("logs", f"log-group:{group}")
+        return self._regional_arn("logs", f"log-group:{group}")
 
     def role(self, name: str) -> str:
         """Return the name of a role or an instance profile."""
@@ -88,13 +88,13 @@ class Names:
 
     def ec2_arn(self, resource: str) -> str:
         """Return the ARN of a `resource` like `subnet/subnet-1`."""
-        return self._regional("ec2", resource)
+        return self._regional_arn("ec2", resource)
 
     def shared_ec2_arn(self, resource: str) -> str:
         """Return the ARN of a `resource` that another account may own and share with this one."""
         return f"arn:aws:ec2:{self.region}:*:{resource}"
 
-    def _regional(self, service: str, resource: str) -> str:
+    def _regional_arn(self, service: str, resource: str) -> str:
         return f"arn:aws:{service}:{self.region}:{self.account}:{resource}"
 
 

@@ -229,7 +229,7 @@ def key_use(names: Names, key: str) -> list[Statement]:
 
 
 def disk_encryption(names: Names, key: str) -> list[Statement]:
-    """Return what whoever launches instances needs for disks that the key encrypts."""
+    """Return what the launcher of instances needs for disks that the key encrypts."""
     through = {"kms:ViaService": f"ec2.{names.region}.amazonaws.com"}
     resource = {"Bool": {"kms:GrantIsForAWSResource": "true"}}
     return [

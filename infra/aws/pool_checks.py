@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from control_plane.aws.pool_provider import AwsProvider
 from control_plane.config.pools import ClusterConfig
 from control_plane.config.providers import OfferingConfig
-from infra.aws.default_image import why_not_by_name
+from infra.aws.default_image import name_incompatibility
 from infra.aws.settings import Settings
 from infra.pool_types import OTHER_TYPE_REMEDY, find_other_types
 
@@ -103,13 +103,13 @@ def _network_problems(settings: Settings, provider: AwsProvider) -> Iterator[str
     known = set(network.subnets.values()) if network else set()
     for subnet in filter(None, (interface.subnet_id, *interface.subnet_ids)):
         if subnet not in known:
-            yield _foreign(settings, "subnet", subnet, ", ".join(sorted(known)))
+            yield _foreign_name_problem(settings, "subnet", subnet, ", ".join(sorted(known)))
     group = network.security_group if network else ""
     if interface.security_group_id not in ("", group):
-        yield _foreign(settings, "security group", interface.security_group_id, group)
+        yield _foreign_name_problem(settings, "security group", interface.security_group_id, group)
 
 
-def _foreign(settings: Settings, kind: str, name: str, known: str) -> str:
+def _foreign_name_problem(settings: Settings, kind: str, name: str, known: str) -> str:
     expected = f"one of {known}" if known else "none, for the stack makes its own"
     setting = settings.network.setting if settings.network else "detcloud:network"
     return (
@@ -127,7 +127,7 @@ def _type_problems(settings: Settings, provider: AwsProvider) -> Iterator[str]:
                 f"an offering is in the zone {offering.zone}: expected one of {', '.join(zones)}, "
                 f"where there are subnets for it; add it to {where}"
             )
-        why_not = "" if provider.image_id else why_not_by_name(offering.instance_type)
+        why_not = "" if provider.image_id else name_incompatibility(offering.instance_type)
         if why_not:
             yield (
                 f"{offering.instance_type} cannot boot: {why_not}; use another type, "

@@ -16,7 +16,6 @@ from control_plane.config.pool_settings import task_defaults
 from control_plane.config.pools import ClusterConfig, check_cluster
 from infra.aws import bundle, deployer, draining
 from infra.aws.account_checks import default_api_concurrency, judge
-from infra.aws.account_facts import Unknown
 from infra.aws.account_reader import aws_clients, read_account, read_concurrency
 from infra.aws.limits import find_limit_problems
 from infra.aws.policies import log_key
@@ -28,7 +27,7 @@ from infra.aws.stack import TeamStack
 from infra.aws.terraform import PROVIDER
 from infra.aws.zones import default_zones
 from infra.cluster_config_file import read_cluster_config
-from infra.findings import Finding
+from infra.findings import Finding, Unknown
 from infra.remote_commands import RemoteCommands
 from infra.remote_settings import check_remote_accounts, drain_remote_accounts
 from infra.sources import REPOSITORY
@@ -144,7 +143,7 @@ def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding
 
 
 def deployer_policy(team: str, stack_config: Mapping[str, object], of_key: bool) -> str:
-    """Return the policy of whoever deploys, or the statement that `kmsKey` needs in its own.
+    """Return the policy of the deployer, or the statement that `kmsKey` needs in its own.
     Raises SettingsInvalid.
     """
     settings = _read_settings(team, stack_config)

@@ -46,7 +46,7 @@ class AwsRemoteSettings(RemoteSettings):
 
 
 class AwsRemoteAccount:
-    """A cluster's remote account on AWS. `clients` make the calls of whoever deploys."""
+    """A cluster's remote account on AWS. `clients` makes calls as the deployer."""
 
     def __init__(
         self, settings: AwsRemoteSettings, launcher: Launcher, clients: Clients | None = None
@@ -110,12 +110,12 @@ class AwsRemoteAccount:
 
     def drain(self, progress: Progress) -> DrainReport:
         """End the cluster's instances there and delete its launch templates. Raises DrainFailed."""
-        with self._told_refusals():
+        with self._explain_refusals():
             return end_own_parts(self._names, self._clients, progress)
 
     def list_instances(self) -> list[str]:
         """Return the cluster's instances there that have not ended. Raises DrainFailed."""
-        with self._told_refusals():
+        with self._explain_refusals():
             return [it["InstanceId"] for it in list_instances(self._names, self._clients)]
 
     def find_leftovers(self) -> list[str]:
@@ -123,7 +123,7 @@ class AwsRemoteAccount:
         return find_remote_leftovers(self._names, self._clients)
 
     @contextmanager
-    def _told_refusals(self) -> Iterator[None]:
+    def _explain_refusals(self) -> Iterator[None]:
         account = self._names.account
         try:
             caller = self._clients("sts").get_caller_identity()["Account"]

@@ -99,7 +99,7 @@ class Settings:
     certificate: str = ""
     """The ARN of the domain's certificate."""
     hosted_zone: str = ""
-    """The zone of Route 53 that gets the domain's record; whoever deploys makes it if empty."""
+    """The zone of Route 53 that gets the domain's record; the deployer makes it if empty."""
     data_buckets: tuple[DataBucket, ...] = ()
     """Buckets that the code of trials may use."""
     task_roles: Mapping[str, str] = field(default_factory=dict)

@@ -14,7 +14,7 @@ INDEX = "due"
 
 
 def make_table(scope: Scope) -> Any:
-    """Make the state table, as `control_plane.aws.state_table.definition` has it."""
+    """Make the state table, as described in control_plane.aws.state_table.definition."""
     types = {"p": "S", "s": "S", "h": "N", "d": "N"}
     return aws.dynamodb.Table(
         "table",

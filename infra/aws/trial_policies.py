@@ -15,10 +15,10 @@ def data_access(buckets: tuple[DataBucket, ...]) -> Document:
     """
     writes = ["s3:AbortMultipartUpload", "s3:DeleteObject", "s3:PutObject"]
     statements = [
-        *_about_objects("Read", ["s3:GetObject"], buckets),
-        *_about_objects("Write", writes, [it for it in buckets if it.writes]),
-        *_about_buckets("Find", ["s3:GetBucketLocation"], buckets),
-        *_about_buckets("List", ["s3:ListBucket"], [it for it in buckets if not it.folder]),
+        *_object_statement("Read", ["s3:GetObject"], buckets),
+        *_object_statement("Write", writes, [it for it in buckets if it.writes]),
+        *_bucket_statement("Find", ["s3:GetBucketLocation"], buckets),
+        *_bucket_statement("List", ["s3:ListBucket"], [it for it in buckets if not it.folder]),
     ]
     for number, it in enumerate(buckets):
         if it.folder:
@@ -29,14 +29,14 @@ def data_access(buckets: tuple[DataBucket, ...]) -> Document:
     return {"Version": VERSION, "Statement": statements}
 
 
-def _about_objects(
+def _object_statement(
     sid: str, actions: Sequence[str], buckets: Sequence[DataBucket]
 ) -> list[Statement]:
     arns = [bucket_arn(f"{it.bucket}/{it.folder}*") for it in buckets]
     return [make_statement(sid, actions, arns)] if arns else []
 
 
-def _about_buckets(
+def _bucket_statement(
     sid: str, actions: Sequence[str], buckets: Sequence[DataBucket]
 ) -> list[Statement]:
     arns = [bucket_arn(name) for name in dict.fromkeys(it.bucket for it in buckets)]

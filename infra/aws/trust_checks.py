@@ -1,5 +1,5 @@
-"""The check whether a cluster's remote account is there on AWS, with the credentials of whoever
-deploys, who need not be allowed to see it.
+"""The check whether a cluster's remote account is there on AWS, with the deployer's
+credentials, which may not be allowed to read it.
 """
 
 import json

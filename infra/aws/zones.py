@@ -25,7 +25,7 @@ def find_zones(api: Any, region: str, types: Collection[str]) -> tuple[str, ...]
 
 
 def default_zones(region: str, types: Collection[str]) -> tuple[tuple[str, ...], str]:
-    """The zones for whoever names none, and why there are none of them, "" if they are known or
+    """The zones if the settings name none, and why there are none of them, "" if they are known or
     nobody could ask.
     """
     if not types:

@@ -2,7 +2,7 @@
 each fact, with what to do. Facts in, findings out.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
@@ -10,8 +10,8 @@ from control_plane.config.pools import ClusterConfig
 from control_plane.fleet.records import Market
 from control_plane.gcp.accelerator_quotas import ALL_REGIONS, quota_url
 from control_plane.gcp.zones import region_of
-from infra.findings import Finding, Level
-from infra.gcp.account_facts import Policy, PoolFacts, Project, ProjectFacts, TypeFacts, Unknown
+from infra.findings import Finding, Level, Unknown, fine_finding, read_fact
+from infra.gcp.account_facts import Policy, PoolFacts, Project, ProjectFacts, TypeFacts
 from infra.gcp.deployer import HOST_PERMISSIONS, USE_SUBNETWORK
 from infra.gcp.policies import HOST_ROLE
 from infra.gcp.purchases import Purchase, list_purchases
@@ -51,21 +51,6 @@ def judge_pools(project: str, purchases: list[Purchase], facts: PoolFacts) -> li
     return [*types, *_quota_findings(project, purchases, facts)]
 
 
-def read_fact(
-    fact: T | Unknown, subject: str, look: Callable[[T], Iterator[Finding]]
-) -> Iterator[Finding]:
-    """Yield what there is to say of a fact, or that it could not be read."""
-    if isinstance(fact, Unknown):
-        text = f"could not be checked: {fact.why}"
-        yield Finding(Level.WARNING, subject, text, f"the check needs {fact.needs}")
-    else:
-        yield from look(fact)
-
-
-def _fine(subject: str, text: str) -> Finding:
-    return Finding(Level.FINE, subject, text)
-
-
 def _project(settings: Settings, project: Project) -> Iterator[Finding]:
     if project.number != settings.project_number:
         text = (
@@ -77,12 +62,12 @@ def _project(settings: Settings, project: Project) -> Iterator[Finding]:
         text = f"{settings.project} is scheduled for deletion"
         yield Finding(Level.ERROR, "project", text, "use another project")
     else:
-        yield _fine("project", f"{settings.project} is number {project.number}")
+        yield fine_finding("project", f"{settings.project} is number {project.number}")
 
 
 def _billing(settings: Settings, *, is_billed: bool) -> Iterator[Finding]:
     if is_billed:
-        yield _fine("billing", "an account pays for the project")
+        yield fine_finding("billing", "an account pays for the project")
     else:
         url = f"https://console.cloud.google.com/billing/linkedaccount?project={settings.project}"
         text = "no billing account pays for the project"
@@ -96,7 +81,7 @@ def _services(settings: Settings, disabled: tuple[str, ...]) -> Iterator[Finding
         text = f"not enabled: {', '.join(disabled)}"
         yield Finding(Level.ERROR, "services", text, remedy)
     else:
-        yield _fine("services", "all that the stack uses are enabled")
+        yield fine_finding("services", "all that the stack uses are enabled")
 
 
 def _permissions(denied: tuple[str, ...]) -> Iterator[Finding]:
@@ -106,7 +91,9 @@ def _permissions(denied: tuple[str, ...]) -> Iterator[Finding]:
         text = f"the deployer may not {shown}"
         yield Finding(Level.ERROR, "permissions", text, remedy)
     else:
-        yield _fine("permissions", "the deployer has all permissions that a deployment needs")
+        yield fine_finding(
+            "permissions", "the deployer has all permissions that a deployment needs"
+        )
 
 
 def _host_permissions(
@@ -114,7 +101,7 @@ def _host_permissions(
 ) -> Iterator[Finding]:
     subject = f"subnetwork {subnetwork}"
     if not denied:
-        yield _fine(subject, "the deployer may use it, and let the cluster's tick use it")
+        yield fine_finding(subject, "the deployer may use it, and let the cluster's tick use it")
         return
     _, host, _, region, _, name = subnetwork.split("/")
     text = f"the deployer may not {', '.join(denied)}"
@@ -160,7 +147,7 @@ def _zones(subject: str, purchase: Purchase, kind: TypeFacts, offered: frozenset
         return Finding(Level.ERROR, subject, text, "name one of those zones, or none")
     gpus = f"{purchase.gpus} GPUs ({purchase.accelerator}), " if purchase.gpus else ""
     size = f"{gpus}{kind.vcpus} vCPUs, {kind.memory_mb // 1024} GiB of memory"
-    return _fine(subject, f"offered in {', '.join(here)}: {size}")
+    return fine_finding(subject, f"offered in {', '.join(here)}: {size}")
 
 
 def _quota_findings(project: str, purchases: list[Purchase], facts: PoolFacts) -> Iterator[Finding]:
@@ -207,7 +194,7 @@ def _compare(project: str, subject: str, those: list[Purchase], limit: float | N
     if limit < total:
         text = f"{known}, and the pools {pools} may want {total}"
         return Finding(Level.WARNING, subject, text, remedy)
-    return _fine(subject, f"{known}, enough for the {total} of {pools}")
+    return fine_finding(subject, f"{known}, enough for the {total} of {pools}")
 
 
 def _policy(settings: Settings, name: str, policy: Policy) -> Iterator[Finding]:
@@ -216,7 +203,7 @@ def _policy(settings: Settings, name: str, policy: Policy) -> Iterator[Finding]:
     if problem:
         yield Finding(Level.ERROR, subject, problem, remedy or _ORGANIZATION)
     else:
-        yield _fine(subject, "refuses nothing that the stack does")
+        yield fine_finding(subject, "refuses nothing that the stack does")
 
 
 def _policy_problem(settings: Settings, name: str, policy: Policy) -> tuple[str, str]:

@@ -3,16 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-
-@dataclass(frozen=True)
-class Unknown:
-    """A fact that could not be read: `needs` is the permission for it, `why` what Google
-    answered; `is_login` where Google does not know who asks.
-    """
-
-    needs: str
-    why: str
-    is_login: bool = False
+from infra.findings import Unknown
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The facts of a project, asked of Google with the credentials of whoever deploys. Nothing that is
+"""The facts of a project, asked of Google with the deployer's credentials. Nothing that is
 asked costs or changes anything.
 """
 
@@ -9,14 +9,8 @@ from urllib.parse import quote
 
 from control_plane.config.pools import ClusterConfig
 from control_plane.gcp.zones import region_of
-from infra.gcp.account_facts import (
-    Policy,
-    PoolFacts,
-    Project,
-    ProjectFacts,
-    TypeFacts,
-    Unknown,
-)
+from infra.findings import Unknown
+from infra.gcp.account_facts import Policy, PoolFacts, Project, ProjectFacts, TypeFacts
 from infra.gcp.deployer import HOST_PERMISSIONS, permissions_needed
 from infra.gcp.google_api import NOT_FOUND, GoogleApi, GoogleError, read_pages
 from infra.gcp.instance_ends import COMPUTE

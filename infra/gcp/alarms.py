@@ -1,4 +1,6 @@
-"""Alarms and who is told: one condition each, for conditions are paid for by the month."""
+"""Alarms and their recipients. Each has one condition, because conditions are billed by the
+month.
+"""
 
 from typing import Any, Final
 
@@ -14,7 +16,7 @@ MAIL_SECONDS_MAX: Final = 60
 
 
 def make_alarms(scope: Scope) -> None:
-    """Make the alarms, who is told of them, and the budget."""
+    """Make the alarms, their recipients, and the budget."""
     settings = scope.settings
     channels = [_make_channel(scope).name] if settings.alarm_email else []
     _make_alarm(scope, "errors", _errors(scope), channels, rate_limit=HOUR)

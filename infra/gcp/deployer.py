@@ -1,4 +1,4 @@
-"""The least that whoever deploys a team's stack may do, as a role: what each type of resource in a
+"""The minimal permissions for deploying a team's stack, as a role: what each type of resource in a
 stack needs to be made, looked at, changed and removed, and what `check`, `destroy` and `rollback`
 ask.
 
@@ -36,7 +36,7 @@ NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
         f"run.services: {_CRUD}",
         "run.operations: get",
         "iam.serviceAccounts: actAs",
-        # Cloud Run looks whether whoever deploys may pull the image.
+        # Cloud Run looks whether the deployer may pull the image.
         "artifactregistry.repositories: downloadArtifacts get",
     ),
     "gcp:cloudrunv2/serviceIamMember:ServiceIamMember": (

@@ -1,5 +1,5 @@
-"""The end of a cluster's instances before its stack is removed: whoever launches is stopped first,
-so that nothing begins anew.
+"""The end of a cluster's instances before its stack is removed: what launches is stopped first,
+so that nothing starts again.
 """
 
 from infra.drain_clock import Clock
@@ -14,8 +14,7 @@ from lambdas.gcp.function_names import FUNCTIONS
 def drain(
     names: Names, api: GoogleApi, progress: Progress, clock: Clock | None = None
 ) -> DrainReport:
-    """End the cluster's instances; its tick is stopped, and stays so. Whoever repeats it goes on
-    where it stopped.
+    """End the cluster's instances; its tick is stopped, and stays so. It can be repeated.
 
     Raises:
         DrainFailed: the database is protected still, instances do not end, or Google refused.

@@ -25,7 +25,7 @@ DIGEST_CHARACTERS: Final = 12
 
 @dataclass(frozen=True)
 class Size:
-    """The time, memory and requests at once of an instance of a function, and how many there may
+    """The time, memory and concurrent requests of an instance of a function, and how many there may
     be.
     """
 

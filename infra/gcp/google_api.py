@@ -1,4 +1,4 @@
-"""Calls of Google's interfaces over REST, with the credentials of whoever deploys."""
+"""Calls of Google's interfaces over REST, with the deployer's credentials."""
 
 import json
 from collections.abc import Iterator, Mapping

@@ -155,7 +155,7 @@ def _begin(api: GoogleApi, build: Build) -> tuple[str, Mapping[str, Any]]:
 
 
 def _is_refused_in_region(error: GoogleError) -> bool:
-    """Whether the project may build in a few regions only, of which this one is none."""
+    """Whether the project may only build in some regions, and not in this one."""
     return error.status == BAD_REQUEST and "builds in this region" in str(error)
 
 

@@ -141,7 +141,7 @@ def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding
 
 
 def deployer_policy(team: str, stack_config: Mapping[str, object], of_key: bool) -> str:
-    """Return the role of whoever deploys, or the binding that `kmsKey` needs. Raises
+    """Return the role of the deployer, or the binding that `kmsKey` needs. Raises
     SettingsInvalid.
     """
     settings = _read_settings(team, stack_config)

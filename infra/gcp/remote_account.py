@@ -51,7 +51,7 @@ class GoogleRemoteSettings(RemoteSettings):
 
 
 class GoogleRemoteAccount:
-    """A cluster's remote account on Google Cloud. `api` makes the calls of whoever deploys."""
+    """A cluster's remote account on Google Cloud. `api` makes calls as the deployer."""
 
     def __init__(
         self, settings: GoogleRemoteSettings, launcher: Launcher, api: GoogleApi | None = None
@@ -117,12 +117,12 @@ class GoogleRemoteAccount:
 
     def drain(self, progress: Progress) -> DrainReport:
         """End the cluster's instances there. Raises DrainFailed."""
-        with self._told_refusals():
+        with self._explain_refusals():
             return DrainReport(end_instances(self._names, self._api, progress), 0)
 
     def list_instances(self) -> list[str]:
         """Return the cluster's instances there that have not ended. Raises DrainFailed."""
-        with self._told_refusals():
+        with self._explain_refusals():
             found = list_parts(self._names, self._api, "instance")
             return sorted(it.rpartition("/")[2] for it in found)
 
@@ -131,7 +131,7 @@ class GoogleRemoteAccount:
         return find_remote_leftovers(self._trust, self._regions, self._api)
 
     @contextmanager
-    def _told_refusals(self) -> Iterator[None]:
+    def _explain_refusals(self) -> Iterator[None]:
         try:
             yield
         except GoogleError as error:

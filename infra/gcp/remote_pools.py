@@ -8,8 +8,8 @@ from functools import partial
 from typing import Final
 
 from control_plane.config.pools import ClusterConfig
-from infra.findings import Finding, Level
-from infra.gcp.account_checks import judge_pools, read_fact
+from infra.findings import Finding, Level, read_fact
+from infra.gcp.account_checks import judge_pools
 from infra.gcp.account_facts import Policy, Project
 from infra.gcp.account_reader import (
     list_disabled,

@@ -73,7 +73,7 @@ def move_functions(
     refused: dict[str, str] = {}
     for group in (others, [_LAST]):
         if not refused:
-            moving = _Moving(names, api, found, target, clock or Clock())
+            moving = _AliasMoves(names, api, found, target, clock or Clock())
             done, refused = moving.move(group, progress)
             moved += done
     if refused:
@@ -154,7 +154,7 @@ def _refuse_incomplete(found: Mapping[str, FunctionRevisions], target: str) -> N
         )
 
 
-class _Moving:
+class _AliasMoves:
     """Moves of functions to the deployment `target`."""
 
     def __init__(

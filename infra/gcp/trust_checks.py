@@ -1,5 +1,5 @@
 """The check whether a cluster's remote account is there on Google Cloud, with the credentials of
-whoever deploys, who need not be allowed to see it.
+the deployer, who need not be allowed to see it.
 """
 
 from collections.abc import Callable, Iterator

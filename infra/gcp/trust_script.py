@@ -99,7 +99,7 @@ def _trust_lines(trust: Trust) -> Iterator[str]:
     described = gcloud(*pools, "describe", trust.pool, place, "--format=value(state)")
     yield _take_back(described, "DELETED", gcloud(*pools, "undelete", trust.pool, place))
     about = f"--description=who launches instances of {trust.names.cluster}"
-    yield _unless_there(
+    yield _create_if_missing(
         gcloud(*pools, "describe", trust.pool, place),
         gcloud(*pools, "create", trust.pool, place, about),
     )
@@ -110,7 +110,7 @@ def _trust_lines(trust: Trust) -> Iterator[str]:
         f"--attribute-mapping={MAPPING}",
         f"--attribute-condition={trust.condition}",
     )
-    yield _change_or_make(
+    yield _update_or_create(
         gcloud(*providers, "describe", *where),
         gcloud(*providers, f"update-{trust.launcher.cloud}", *where, *said),
         gcloud(*providers, f"create-{trust.launcher.cloud}", *where, *said),
@@ -119,7 +119,7 @@ def _trust_lines(trust: Trust) -> Iterator[str]:
 
 def _account_lines(names: Names) -> Iterator[str]:
     for account, title in ACCOUNTS.items():
-        yield _unless_there(
+        yield _create_if_missing(
             gcloud("iam", "service-accounts", "describe", names.email(account)),
             gcloud(
                 *("iam", "service-accounts", "create", names.account_id(account)),
@@ -139,7 +139,7 @@ def _role_lines(names: Names, roles: list[str]) -> Iterator[str]:
         )
         described = gcloud("iam", "roles", "describe", *where, "--format=value(deleted)")
         yield _take_back(described, "True", gcloud("iam", "roles", "undelete", *where))
-        yield _change_or_make(
+        yield _update_or_create(
             gcloud("iam", "roles", "describe", *where),
             gcloud("iam", "roles", "update", *where, *said),
             gcloud("iam", "roles", "create", *where, *said),
@@ -148,7 +148,7 @@ def _role_lines(names: Names, roles: list[str]) -> Iterator[str]:
 
 def _network_lines(names: Names, regions: tuple[str, ...]) -> Iterator[str]:
     network, firewall, tag = names.part("network"), names.part("within"), names.cluster
-    yield _unless_there(
+    yield _create_if_missing(
         gcloud("compute", "networks", "describe", network),
         gcloud(
             *("compute", "networks", "create", network, "--subnet-mode=custom"),
@@ -157,7 +157,7 @@ def _network_lines(names: Names, regions: tuple[str, ...]) -> Iterator[str]:
     )
     for region, block in zip(regions, subnetwork_ranges(), strict=False):
         name, where = names.part(region), f"--region={region}"
-        yield _unless_there(
+        yield _create_if_missing(
             gcloud("compute", "networks", "subnets", "describe", name, where),
             gcloud(
                 *("compute", "networks", "subnets", "create", name, where),
@@ -165,7 +165,7 @@ def _network_lines(names: Names, regions: tuple[str, ...]) -> Iterator[str]:
                 "--enable-private-ip-google-access",
             ),
         )
-    yield _unless_there(
+    yield _create_if_missing(
         gcloud("compute", "firewall-rules", "describe", firewall),
         gcloud(
             *("compute", "firewall-rules", "create", firewall, f"--network={network}"),
@@ -209,11 +209,11 @@ def _take_back(described: str, state: str, undelete: str) -> str:
     return f'if [ "$({described} 2> /dev/null || true)" = {state} ]; then {undelete}; fi'
 
 
-def _unless_there(describe: str, create: str) -> str:
+def _create_if_missing(describe: str, create: str) -> str:
     return f"{describe} > /dev/null 2>&1 || {create}"
 
 
-def _change_or_make(describe: str, update: str, create: str) -> str:
+def _update_or_create(describe: str, update: str, create: str) -> str:
     return f"if {describe} > /dev/null 2>&1; then {update}; else {create}; fi"
 
 

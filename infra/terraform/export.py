@@ -69,7 +69,7 @@ class EntryMaker:
         self.resources: dict[str, dict[str, Any]] = {}
 
     def make(self, resource: Resource) -> tuple[str, Mapping[str, Any]]:
-        """Write an entry, as ResourceMaker has it."""
+        """Write an entry, as described in ResourceMaker."""
         if is_provider(resource):
             self.provider_entry = {
                 to_snake_case(key): _decode_json(it) for key, it in resource.inputs.items()

@@ -34,7 +34,7 @@ class Resource:
 
 
 class ResourceMaker(Protocol):
-    """A maker of a program's resources, or of what stands for them."""
+    """A maker of a program's resources, or of substitutes for them."""
 
     def make(self, resource: Resource) -> tuple[str, Mapping[str, Any]]:
         """Make a resource; returns its id, and the outputs that it has besides its inputs."""

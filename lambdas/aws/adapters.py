@@ -6,34 +6,29 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from control_plane.aws import state_table as dynamodb
 from lambdas.aws.clients import lazy_client
 from lambdas.builder import Cluster
-from lambdas.deployed_adapters import DeployedAdapters
+from lambdas.deployed_adapters import DeployedAdapters, read_setting
 from lambdas.lazy_client import LazyClient
 
 if TYPE_CHECKING:
-    from control_plane.access.tokens import StaticTokens
     from control_plane.agents.storage_credentials import StorageCredentials
     from control_plane.aws.instance_identity import AwsIdentityVerifier
     from control_plane.aws.object_store import S3ObjectStore
     from control_plane.aws.storage_credentials import StsCredentialIssuer
     from control_plane.aws.trial_grants import StsTrialGrants
     from control_plane.checkpoint_stores.types.s3 import S3
-    from control_plane.fleet.notices import InstanceNotice
     from control_plane.objects.signing import HmacUrlSigner
-    from lambdas.api_probe import ApiProbe
     from lambdas.other_clouds import HostParts
     from provisioner.clouds.aws.provider import Ec2Clouds
     from provisioner.clouds.provider import CloudProvider
     from provisioner.model import ProvisionerSettings
 
-# Whoever deploys; the first token is theirs.
-ADMINISTRATOR = "administrator"
 # The settings that name the functions which others start.
 _FUNCTIONS = {"checkpoint_gc": "GC_FUNCTION", "suggest": "SUGGEST_FUNCTION"}
 
@@ -45,23 +40,23 @@ class AwsAdapters(DeployedAdapters):
 
     @cached_property
     def cluster_id(self) -> str:
-        return _setting("CLUSTER")
+        return read_setting("CLUSTER")
 
     @cached_property
     def api_hosts(self) -> frozenset[str]:
         from urllib.parse import urlsplit
 
         former = os.environ.get("DETCLOUD_API_FORMER_URL")
-        urls = [_setting("API_URL"), *([former] if former else [])]
+        urls = [read_setting("API_URL"), *([former] if former else [])]
         return frozenset(urlsplit(url).hostname or "" for url in urls)
 
     @cached_property
     def configuration_sha256(self) -> str:
-        return _setting("CONFIG_SHA256")
+        return read_setting("CONFIG_SHA256")
 
     @cached_property
     def state_table(self) -> dynamodb.DynamoDbTable:
-        return dynamodb.DynamoDbTable(dynamodb.create_client(), _setting("TABLE"))
+        return dynamodb.DynamoDbTable(dynamodb.create_client(), read_setting("TABLE"))
 
     @cached_property
     def object_store(self) -> S3ObjectStore:
@@ -71,14 +66,14 @@ class AwsAdapters(DeployedAdapters):
 
         # The buckets are made where the functions are: nobody needs to ask where.
         region = os.environ.get("AWS_REGION")
-        place = BucketPlace(_setting("OBJECTS"), endpoint_url=_s3_url(), region=region)
+        place = BucketPlace(read_setting("OBJECTS"), endpoint_url=_s3_url(), region=region)
         return S3ObjectStore(Bucket(place, LazyClient(lambda: new_client(place))), self.clock)
 
     @cached_property
     def checkpoint_storage(self) -> S3:
         from control_plane.checkpoint_stores.types.s3 import S3
 
-        return S3(type="s3", bucket=_setting("CHECKPOINTS"), endpoint_url=_s3_url())
+        return S3(type="s3", bucket=read_setting("CHECKPOINTS"), endpoint_url=_s3_url())
 
     @cached_property
     def url_signer(self) -> HmacUrlSigner:
@@ -93,14 +88,16 @@ class AwsAdapters(DeployedAdapters):
     def own_verifier(self) -> AwsIdentityVerifier:
         from control_plane.aws.instance_identity import AwsIdentityVerifier
 
-        return AwsIdentityVerifier(self.cluster_id, _setting("INSTANCE_ROLE"), _token_service_url())
+        return AwsIdentityVerifier(
+            self.cluster_id, read_setting("INSTANCE_ROLE"), _token_service_url()
+        )
 
     @cached_property
     def credential_issuer(self) -> StsCredentialIssuer:
         from control_plane.aws.storage_credentials import StsCredentialIssuer
 
         key = os.environ.get("DETCLOUD_KMS_KEY", "")
-        return StsCredentialIssuer(lazy_client("sts"), _setting("STORAGE_ROLE"), key)
+        return StsCredentialIssuer(lazy_client("sts"), read_setting("STORAGE_ROLE"), key)
 
     @cached_property
     def trial_grants(self) -> StsTrialGrants | None:
@@ -114,32 +111,9 @@ class AwsAdapters(DeployedAdapters):
         client = lazy_client("sts")
         return StsTrialGrants(client, _create_registry_client, repositories=repositories, **roles)
 
-    def administrator_tokens(self) -> StaticTokens:
-        """Return the token of whoever deployed the cluster."""
-        from control_plane.access.principals import Principal, Role
-        from control_plane.access.tokens import StaticTokens
-
-        return StaticTokens({_setting("ADMIN_SHA256"): Principal(ADMINISTRATOR, Role.ADMIN)})
-
     def own_cloud(self, settings: ProvisionerSettings) -> CloudProvider:
         """Return the EC2 of a pool. Raises CloudError."""
         return self._ec2_clouds.cloud(settings)
-
-    def instance_notices(self) -> Iterable[InstanceNotice]:
-        """Return what agents and EC2's events announced of instances."""
-        from control_plane.fleet.notices import read_notices
-
-        return read_notices(self.state_table)
-
-    def is_api_down(self) -> bool:
-        """Return whether the API does not answer at the address that agents know."""
-        return self._api_probe.is_down()
-
-    @cached_property
-    def _api_probe(self) -> ApiProbe:
-        from lambdas.api_probe import ApiProbe
-
-        return ApiProbe(_setting("API_URL"), self.clock)
 
     @cached_property
     def host_parts(self) -> HostParts:
@@ -147,20 +121,20 @@ class AwsAdapters(DeployedAdapters):
         from lambdas.other_clouds import HostParts
 
         keeper = AgentCodeKeeper(lambda: self.object_store)
-        return HostParts(self.cluster_id, _setting("API_URL"), self.clock, keeper.keep)
+        return HostParts(self.cluster_id, read_setting("API_URL"), self.clock, keeper.keep)
 
     @cached_property
     def _ec2_clouds(self) -> Ec2Clouds:
         from detcloud.shared.aws import new_session
         from lambdas.aws.ec2_clouds import DeployedPlace, open_clouds
 
-        network: Mapping[str, Any] = json.loads(_setting("NETWORK"))
+        network: Mapping[str, Any] = json.loads(read_setting("NETWORK"))
         place = DeployedPlace(os.environ.get("AWS_REGION", ""), network)
         return open_clouds(self.host_parts, place, _agent_code_place(), new_session)
 
     def invoke_function(self, name: str) -> None:
         """Start a function of the cluster, and wait for nothing."""
-        function = _setting(_FUNCTIONS[name])
+        function = read_setting(_FUNCTIONS[name])
         lazy_client("lambda").invoke(FunctionName=function, InvocationType="Event", Payload=b"{}")
 
 
@@ -177,15 +151,11 @@ def _create_registry_client(region: str, keys: StorageCredentials) -> Any:
     )
 
 
-def _setting(name: str) -> str:
-    return os.environ[f"DETCLOUD_{name}"]
-
-
 def _agent_code_place() -> str:
     """The URL in the bucket of objects below which the agent's code is."""
     from control_plane.agents.agent_code import AGENT_CODE_NAMESPACE
 
-    bucket, other = _setting("OBJECTS"), _s3_url()
+    bucket, other = read_setting("OBJECTS"), _s3_url()
     own = f"https://{bucket}.s3.{os.environ['AWS_REGION']}.amazonaws.com"
     return f"{f'{other}/{bucket}' if other else own}/{AGENT_CODE_NAMESPACE}"
 

@@ -6,7 +6,7 @@ from typing import Any
 from mangum import Mangum
 
 from lambdas.aws.adapters import adapters, cluster
-from lambdas.aws.front import REFUSAL, comes_by_front
+from lambdas.aws.front import REFUSAL, comes_through_distribution
 from lambdas.aws.telemetry import Telemetry
 
 telemetry = Telemetry("api")
@@ -16,6 +16,6 @@ _answer = Mangum(cluster.build_app(adapters.administrator_tokens()), lifespan="o
 @telemetry.wrap_handler
 def handler(event: Any, context: Any) -> Any:
     """Answer a request; the application writes its line of the log."""
-    if not comes_by_front(event, os.environ.get("DETCLOUD_ORIGIN_SHA256", "")):
+    if not comes_through_distribution(event, os.environ.get("DETCLOUD_ORIGIN_SHA256", "")):
         return REFUSAL
     return _answer(event, context)

@@ -16,7 +16,7 @@ REFUSAL = {
 }
 
 
-def comes_by_front(event: Mapping[str, Any], secret_sha256: str) -> bool:
+def comes_through_distribution(event: Mapping[str, Any], secret_sha256: str) -> bool:
     """Return whether a request of the gateway shows what the distribution alone knows, whose digest
     is `secret_sha256`; "": nobody needs to.
     """

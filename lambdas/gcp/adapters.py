@@ -6,31 +6,26 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from control_plane.gcp.firestore_client import create_client
 from control_plane.gcp.state_table import FirestoreTable
 from lambdas.builder import Cluster
-from lambdas.deployed_adapters import DeployedAdapters
+from lambdas.deployed_adapters import DeployedAdapters, read_setting
 
 if TYPE_CHECKING:
-    from control_plane.access.tokens import StaticTokens
     from control_plane.checkpoint_stores.types.gcs import Gcs
-    from control_plane.fleet.notices import InstanceNotice
     from control_plane.gcp.instance_identity import GoogleIdentityVerifier
     from control_plane.gcp.object_store import GcsObjectStore
     from control_plane.gcp.storage_credentials import DownscopedTokenIssuer
     from control_plane.objects.signing import HmacUrlSigner
-    from lambdas.api_probe import ApiProbe
     from lambdas.other_clouds import HostParts
     from provisioner.clouds.gcp.provider import GceClouds
     from provisioner.clouds.provider import CloudProvider
     from provisioner.model import ProvisionerSettings
 
-# Whoever deploys; the first token is theirs.
-ADMINISTRATOR = "administrator"
 STORAGE_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 # The settings that have the addresses of the functions which others start.
 _FUNCTIONS = {"checkpoint_gc": "GC_URL", "suggest": "SUGGEST_URL"}
@@ -43,21 +38,21 @@ class GcpAdapters(DeployedAdapters):
 
     @cached_property
     def cluster_id(self) -> str:
-        return _setting("CLUSTER")
+        return read_setting("CLUSTER")
 
     @cached_property
     def api_hosts(self) -> frozenset[str]:
         from urllib.parse import urlsplit
 
-        return frozenset({urlsplit(_setting("API_URL")).hostname or ""})
+        return frozenset({urlsplit(read_setting("API_URL")).hostname or ""})
 
     @cached_property
     def configuration_sha256(self) -> str:
-        return _setting("CONFIG_SHA256")
+        return read_setting("CONFIG_SHA256")
 
     @cached_property
     def state_table(self) -> FirestoreTable:
-        return FirestoreTable(create_client(_setting("PROJECT"), _setting("DATABASE")))
+        return FirestoreTable(create_client(read_setting("PROJECT"), read_setting("DATABASE")))
 
     @cached_property
     def object_store(self) -> GcsObjectStore:
@@ -71,7 +66,7 @@ class GcpAdapters(DeployedAdapters):
 
             # Given, so that they sign URLs of an emulator too, of which Google's client needs none.
             credentials, _ = google.auth.default(scopes=(STORAGE_SCOPE,))
-            return GcsBucket(_setting("OBJECTS"), credentials=credentials)
+            return GcsBucket(read_setting("OBJECTS"), credentials=credentials)
 
         # Google's client takes a third of a second to import, and most requests need none.
         return GcsObjectStore(LazyClient(open_bucket), self.clock)
@@ -80,7 +75,7 @@ class GcpAdapters(DeployedAdapters):
     def checkpoint_storage(self) -> Gcs:
         from control_plane.checkpoint_stores.types.gcs import Gcs
 
-        return Gcs(type="gcs", bucket=_setting("CHECKPOINTS"))
+        return Gcs(type="gcs", bucket=read_setting("CHECKPOINTS"))
 
     @cached_property
     def url_signer(self) -> HmacUrlSigner:
@@ -95,40 +90,19 @@ class GcpAdapters(DeployedAdapters):
     def own_verifier(self) -> GoogleIdentityVerifier:
         from lambdas.gcp.verifier import open_verifier
 
-        return open_verifier(self.cluster_id, _setting("PROJECT"), _setting("INSTANCE_ACCOUNT"))
+        return open_verifier(
+            self.cluster_id, read_setting("PROJECT"), read_setting("INSTANCE_ACCOUNT")
+        )
 
     @cached_property
     def credential_issuer(self) -> DownscopedTokenIssuer:
         from control_plane.gcp.storage_credentials import DownscopedTokenIssuer
 
-        return DownscopedTokenIssuer(_setting("STORAGE_ACCOUNT"))
-
-    def administrator_tokens(self) -> StaticTokens:
-        """Return the token of whoever deployed the cluster."""
-        from control_plane.access.principals import Principal, Role
-        from control_plane.access.tokens import StaticTokens
-
-        return StaticTokens({_setting("ADMIN_SHA256"): Principal(ADMINISTRATOR, Role.ADMIN)})
+        return DownscopedTokenIssuer(read_setting("STORAGE_ACCOUNT"))
 
     def own_cloud(self, settings: ProvisionerSettings) -> CloudProvider:
         """Return the Compute Engine of a pool. Raises CloudError."""
         return self._gce_clouds.cloud(settings)
-
-    def instance_notices(self) -> Iterable[InstanceNotice]:
-        """Return what agents announced of instances."""
-        from control_plane.fleet.notices import read_notices
-
-        return read_notices(self.state_table)
-
-    def is_api_down(self) -> bool:
-        """Return whether the API does not answer at the address that agents know."""
-        return self._api_probe.is_down()
-
-    @cached_property
-    def _api_probe(self) -> ApiProbe:
-        from lambdas.api_probe import ApiProbe
-
-        return ApiProbe(_setting("API_URL"), self.clock)
 
     @cached_property
     def host_parts(self) -> HostParts:
@@ -138,7 +112,7 @@ class GcpAdapters(DeployedAdapters):
 
         return HostParts(
             self.cluster_id,
-            _setting("API_URL"),
+            read_setting("API_URL"),
             self.clock,
             AgentCodeKeeper(lambda: self.object_store).keep,
             fetch_identity_token,
@@ -148,15 +122,15 @@ class GcpAdapters(DeployedAdapters):
     def _gce_clouds(self) -> GceClouds:
         from lambdas.gcp.gce_clouds import DeployedPlace, open_clouds
 
-        network: Mapping[str, Any] = json.loads(_setting("NETWORK"))
-        place = DeployedPlace(_setting("PROJECT"), _setting("REGION"), network)
+        network: Mapping[str, Any] = json.loads(read_setting("NETWORK"))
+        place = DeployedPlace(read_setting("PROJECT"), read_setting("REGION"), network)
         return open_clouds(self.host_parts, place, _agent_code_place())
 
     def invoke_function(self, name: str) -> None:
         """Start a function of the cluster, and wait for nothing but that it begins."""
         from lambdas.gcp.invocations import invoke_url
 
-        invoke_url(_setting(_FUNCTIONS[name]))
+        invoke_url(read_setting(_FUNCTIONS[name]))
 
 
 def _agent_code_place() -> str:
@@ -164,11 +138,7 @@ def _agent_code_place() -> str:
     from control_plane.agents.agent_code import AGENT_CODE_NAMESPACE
 
     store = os.environ.get("STORAGE_EMULATOR_HOST") or "https://storage.googleapis.com"
-    return f"{store}/{_setting('OBJECTS')}/{AGENT_CODE_NAMESPACE}"
-
-
-def _setting(name: str) -> str:
-    return os.environ[f"DETCLOUD_{name}"]
+    return f"{store}/{read_setting('OBJECTS')}/{AGENT_CODE_NAMESPACE}"
 
 
 adapters = GcpAdapters()

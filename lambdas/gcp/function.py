@@ -44,8 +44,8 @@ again unless the status is 2xx.
 
 
 class Function:
-    """The ASGI application of a function. `threads` calls are handled at once; another waits, or,
-    where it is `one_at_a_time`, is answered at once: the one that runs does its work too.
+    """The ASGI application of a function. `threads` calls are handled concurrently; another waits,
+    or, where it is `one_at_a_time`, is answered at once: the one that runs does its work too.
     """
 
     def __init__(

@@ -13,7 +13,7 @@ CONNECT_SECONDS_MAX = 3.0
 
 
 def invoke_url(url: str) -> None:
-    """Call the function at `url`, and wait for no more than that it has begun.
+    """Call the function at `url`, and wait only until it has begun.
 
     Raises OSError where it refuses or cannot be reached.
     """

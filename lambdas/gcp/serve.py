@@ -18,7 +18,7 @@ KEEP_ALIVE_SECONDS = 620
 
 
 def main() -> int:
-    """Serve until SIGTERM; 2 for a name that is none."""
+    """Serve until SIGTERM; returns 2 for an unknown name."""
     name = os.environ.get("DETCLOUD_FUNCTION", "")
     if name not in FUNCTIONS:
         known = ", ".join(FUNCTIONS)

@@ -33,9 +33,9 @@ class SharedPass:
         self._next: _Round | None = None
 
     def join(self, partition: str, run: Callable[[Collection[str]], bool], left_ms: LeftMs) -> bool:
-        """Make the next pass, or wait for whoever makes it, and return what it returned; False
-        where the caller's time, of which there are `left_ms`, was over before. Raises what `run`
-        raises, and PassFailed.
+        """Make the next pass, or wait for the thread that makes it, and return what it returned;
+        False where the caller's time, of which there are `left_ms`, was over before. Raises what
+        `run` raises, and PassFailed.
         """
         with self._lock:
             mine, leads = self._next, self._next is None
@@ -43,14 +43,16 @@ class SharedPass:
                 mine = self._next = _Round()
             mine.partitions.add(partition)
         if leads:
-            self._lead(mine, run, left_ms)
+            self._run_pass(mine, run, left_ms)
         elif not mine.over.wait(_wait_seconds(left_ms)):
             return False
         if mine.outcome is None:
             raise PassFailed("the pass failed")
         return mine.outcome
 
-    def _lead(self, mine: _Round, run: Callable[[Collection[str]], bool], left_ms: LeftMs) -> None:
+    def _run_pass(
+        self, mine: _Round, run: Callable[[Collection[str]], bool], left_ms: LeftMs
+    ) -> None:
         """Make the pass when it is its turn, unless the time is over by then."""
         is_on_turn = self._turn.acquire(timeout=_wait_seconds(left_ms))
         try:

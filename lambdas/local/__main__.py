@@ -1,4 +1,4 @@
-"""`python -m lambdas.local`: a whole cluster on this machine, until it is told to stop."""
+"""`python -m lambdas.local`: a whole cluster on this machine, until it is asked to stop."""
 
 import argparse
 import os

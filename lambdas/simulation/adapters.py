@@ -27,7 +27,7 @@ class SimulatedEngine(Engine):
     faults: FaultState
 
     def advance_until_idle(self, addresses: Iterable[str], *, budget_ms: int = 10_000) -> None:
-        """Advance actors, as Engine has it, or leave them to whoever comes next."""
+        """Advance actors, as described in Engine, or leave them to the next call."""
         faults = self.faults
         if faults.draw_fault("lost_triggers", faults.rates.lost_triggers):
             return

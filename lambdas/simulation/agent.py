@@ -76,7 +76,7 @@ class SimulatedAgent:
         self._notice: EndNotice | None = None
 
     def start(self) -> None:
-        """Start the agent's process, with whatever lies on the disk."""
+        """Start the agent's process, with what is on the disk."""
         if self.is_down:
             return
         self._run_generation += 1
@@ -150,12 +150,12 @@ class SimulatedAgent:
         """Call `action` after a while, unless the agent's process has ended by then."""
         generation = self._run_generation
 
-        def act() -> None:
+        def run_unless_gone() -> None:
             if self._run_generation == generation and not self.is_gone:
                 action()
 
         clock = self._environment.clock
-        clock.call_at(clock.now_ms + delay_ms, act)
+        clock.call_at(clock.now_ms + delay_ms, run_unless_gone)
 
     def _make_call(self) -> None:
         if self._is_calling or self._is_fencing:
@@ -217,11 +217,11 @@ class SimulatedAgent:
         for process in list(self.processes.values()):
             process.fence()
 
-        def go_on() -> None:
+        def end_fencing() -> None:
             self._is_fencing = False
             self._wake(delay_ms)
 
-        self._call_later(1, go_on)
+        self._call_later(1, end_fencing)
 
     def _sync_request(self, epoch: int) -> SyncRequest:
         self._calls += 1

@@ -38,8 +38,8 @@ class SimulatedCloud(FakeCloud):
     faults: FaultState
 
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
-        """Launch, as CloudProvider has it. A request may arrive again, much later, or in another
-        zone.
+        """Launch, as described in CloudProvider. A request may arrive again, much later, or in
+        another zone.
         """
         faults = self.faults
         if faults.draw_fault("replayed_tokens", faults.rates.replayed_tokens):
@@ -51,13 +51,13 @@ class SimulatedCloud(FakeCloud):
             raise InvariantBroken(f"{request}: {error}") from None
 
     def terminate(self, ids: Sequence[str]) -> None:
-        """Terminate, as CloudProvider has it."""
+        """Terminate, as described in CloudProvider."""
         for name in ids:
             self.on_terminate(name)
         super().terminate(ids)
 
     def shut_down(self, name: str) -> None:
-        """Shut a machine down, as FakeCloud has it."""
+        """Shut a machine down, as described in FakeCloud."""
         super().shut_down(name)
         self.on_machine_change(self.machines[name])
 

@@ -27,7 +27,7 @@ _OF_CLUSTER = frozenset(
 
 
 class FaultInjector:
-    """Injects faults from `start` on, and those no more whose rates have become 0. A notice is one
+    """Injects faults from `start` on, while their rates are above 0. A notice is one
     of `notices_ms` long.
     """
 
@@ -50,13 +50,13 @@ class FaultInjector:
         self._random = random
         self._rates: FaultRates = faults.rates
         self._injections: dict[str, Callable[[], None]] = {
-            "agent_restarts": lambda: self._hit_one_agent(SimulatedAgent.start),
-            "reboots": lambda: self._hit_one_agent(
+            "agent_restarts": lambda: self._inject_into_one_agent(SimulatedAgent.start),
+            "reboots": lambda: self._inject_into_one_agent(
                 lambda agent: agent.reboot(random.randint(0, 3))
             ),
-            "losses": lambda: self._hit_one_agent(machines.lose_machine),
-            "zombies": lambda: self._hit_one_agent(self._partition_agent),
-            "notices": lambda: self._hit_one_agent(self._give_notice),
+            "losses": lambda: self._inject_into_one_agent(machines.lose_machine),
+            "zombies": lambda: self._inject_into_one_agent(self._partition_agent),
+            "notices": lambda: self._inject_into_one_agent(self._give_notice),
             "storms": self._end_most_machines,
             "outages": self._start_outage,
             "api_outages": self._stop_api,
@@ -81,7 +81,7 @@ class FaultInjector:
 
         self._call_later(round(self._random.expovariate(hourly) * HOUR_MS), inject)
 
-    def _hit_one_agent(self, inject: Callable[[SimulatedAgent], None]) -> None:
+    def _inject_into_one_agent(self, inject: Callable[[SimulatedAgent], None]) -> None:
         agents = self._agents_without_notice()
         if agents:
             inject(self._random.choice(agents))

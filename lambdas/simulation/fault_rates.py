@@ -1,4 +1,4 @@
-"""The rates of faults: one number for each fault, sampled anew for every run.
+"""The rates of faults: one number for each fault, sampled again for every run.
 
 In half of the runs a fault is absent, so that bugs behind it show; where it is present, small rates
 are more frequent than great ones.

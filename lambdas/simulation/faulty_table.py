@@ -32,14 +32,14 @@ class FaultyTable(TableDecorator):
         self._faults = faults
 
     def get(self, key: Key) -> Row | None:
-        """Read a row, as StateTable has it. Raises Crash."""
+        """Read a row, as described in StateTable. Raises Crash."""
         self._before_read()
         return self.table.get(key)
 
     def query(
         self, partition: str, first: str, last: str, *, limit: int = 1000, descending: bool = False
     ) -> Page:
-        """Query a range, as StateTable has it. Raises Crash."""
+        """Query a range, as described in StateTable. Raises Crash."""
         self._before_read()
         faults = self._faults
         page = self.table.query(partition, first, last, limit=limit, descending=descending)
@@ -57,14 +57,14 @@ class FaultyTable(TableDecorator):
         return Page(rows[:limit], rows[limit].key.sort if len(rows) > limit else again.next_sort)
 
     def due_shards(self, shards: Sequence[int], until_ms: int) -> tuple[int, ...]:
-        """Return the shards that may have due rows, as StateTable has it. Raises Crash."""
+        """Return the shards that may have due rows, as described in StateTable. Raises Crash."""
         self._check_alive()
         return (self._faults.stale_rows or self.table).due_shards(shards, until_ms)
 
     def due_keys(
         self, shard: int, until_ms: int, *, after_ms: int = NEVER_MS, limit: int = 100
     ) -> tuple[Key, ...]:
-        """Read the index of due rows, as StateTable has it. Raises Crash."""
+        """Read the index of due rows, as described in StateTable. Raises Crash."""
         self._before_read()
         stale_rows = self._faults.stale_rows
         if stale_rows is not None:
@@ -72,7 +72,7 @@ class FaultyTable(TableDecorator):
         return self.table.due_keys(shard, until_ms, after_ms=after_ms, limit=limit)
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Commit, as StateTable has it. Raises Crash."""
+        """Commit, as described in StateTable. Raises Crash."""
         faults, rates = self._faults, self._faults.rates
         self._check_alive()
         faults.draw_race()

@@ -45,8 +45,8 @@ class FleetLimits:
         return _fits(slots, size) and slots <= self.instances_max * size
 
     def lacks_room(self, slots: int, size: int, there: Sequence[int]) -> bool:
-        """Whether instances of one size could serve a request, but for the others of these sizes
-        that are there.
+        """Whether instances of one size could serve a request, if no others of these sizes
+        existed.
         """
         others = sum(other != size for other in there)
         wanted = -(-slots // size)

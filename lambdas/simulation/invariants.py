@@ -36,7 +36,7 @@ class ErrorLog(logging.Handler):
         self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Note a record, as logging.Handler has it."""
+        """Note a record, as described in logging.Handler."""
         error = record.exc_info[1] if record.exc_info else None
         if not isinstance(error, TableError):
             self.messages.append(f"{record.getMessage()}: {error!r}")

@@ -96,7 +96,7 @@ class Machines:
                 agent.give_notice(EndNotice(gone_ms - self._start_ms))
 
     def lose_machine(self, agent: SimulatedAgent) -> None:
-        """Take a machine away at once."""
+        """Take a machine away immediately."""
         if agent.name in self._cloud.machines:
             self._cloud.interrupt(agent.name, None)
             self._remove_machine(self._cloud.machines[agent.name])

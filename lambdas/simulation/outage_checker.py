@@ -55,7 +55,7 @@ class OutageChecker:
             raise InvariantBroken(f"{row} is ended while it works, and the API answers nobody")
 
     def _is_excused(self) -> bool:
-        """Whether no agent could have been heard of."""
+        """Whether no agent could have reached the API."""
         network, now_ms = self._network, self._clock.now_ms
         if network.api_down_ms is not None:
             return now_ms - network.api_down_ms > TOLERANCE_MS

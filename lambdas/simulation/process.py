@@ -145,7 +145,9 @@ class TrialProcess:
         self.react()
 
     def give_notice(self, notice: EndNotice) -> None:
-        """Give notice of the machine's end: work is saved at once, as far as the time allows."""
+        """Give notice of the machine's end: work is saved immediately, as far as the time
+        allows.
+        """
         if self.has_ended or self.notice is not None:
             return
         self.notice = notice
@@ -171,7 +173,9 @@ class TrialProcess:
         self._call_later(delay_ms, lambda: self._exit("killed", signal=9))
 
     def fence(self) -> None:
-        """Kill the process at once, as its agent's session was replaced: the cluster's doing."""
+        """Kill the process immediately, as its agent's session was replaced: the cluster's
+        doing.
+        """
         self.cause = self.cause or "another session of its agent began"
         self.kill(0)
 
@@ -362,8 +366,10 @@ class TrialProcess:
         self._action_number += 1
         number = self._action_number
 
-        def act() -> None:
+        def run_unless_ended() -> None:
             if self._action_number == number and not self.has_ended:
                 action()
 
-        self.environment.clock.call_at(self.environment.clock.now_ms + max(0, delay_ms), act)
+        self.environment.clock.call_at(
+            self.environment.clock.now_ms + max(0, delay_ms), run_unless_ended
+        )

@@ -152,7 +152,7 @@ class Searches:
         self._checkpoints = checkpoints
 
     def training(self, spec: Mapping[str, Any]) -> Training:
-        """Return a process's training, as TrainingSource has it."""
+        """Return a process's training, as described in TrainingSource."""
         search = self.by_name[spec["search"]]
         seed = spec["trial_seed"]
         return Training(

@@ -252,8 +252,8 @@ class StateChecker:
 
 
 def _check_run_generation(address: str, known: Any, after: Any) -> None:
-    """Check that final is final, but for an experiment that is continued or deleted, and its
-    trials.
+    """Check that final states do not change, except when an experiment is continued or
+    deleted.
     """
     assert after.life >= known.life, f"{address} goes back to life {after.life}"
     if after.life > known.life:
@@ -297,7 +297,7 @@ class CheckedTable(TableDecorator):
         self._checker = checker
 
     def commit(self, writes: Sequence[Write]) -> None:
-        """Commit, as StateTable has it. Raises InvariantBroken."""
+        """Commit, as described in StateTable. Raises InvariantBroken."""
         with self._checker.lock:
             try:
                 self.table.commit(writes)

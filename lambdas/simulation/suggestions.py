@@ -10,6 +10,6 @@ from control_plane.suggestions.model import Observation, Problem
 def sample_point(
     problem: Problem, observations: Sequence[Observation], number: int
 ) -> Mapping[str, object]:
-    """Sample a point, as SuggestionModel has it."""
+    """Sample a point, as described in SuggestionModel."""
     generator = Generator.from_seed((problem.seed + number) % 2**32)
     return draw_hparams(problem.space, generator, maxval_drawn=problem.maxval_drawn)

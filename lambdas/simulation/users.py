@@ -165,7 +165,7 @@ class Users:
         )
 
     def _change_pool(self, submitted: SubmittedExperiment) -> None:
-        """Move an experiment to any pool that its trials fit into, be it the one where it is."""
+        """Move an experiment to any pool that its trials fit into, possibly the one where it is."""
         fitting = self._fitting_pools(submitted.search.message)
         if fitting:
             self._command_experiment(submitted, PoolChanged(self.random.choice(fitting)))

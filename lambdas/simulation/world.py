@@ -279,7 +279,7 @@ class World:
             tasks.append(partial(self._reconcile_pool, pool=pool))
         if number % TICKS_PER_AUDIT == 0:
             tasks.append(lambda host: check_budgets(host.engine, list(self.pools)))
-        tasks.append(self._sweep_orphans)
+        tasks.append(self._terminate_orphans)
         tasks.append(lambda host: host.collector.collect())
         tasks.append(lambda host: host.suggester.suggest_all())
         return tasks
@@ -300,7 +300,7 @@ class World:
             host.provisioner.reconciler.reconcile(pool)
             self.machines.check_maximum(pool, self._capacities[pool].machines)
 
-    def _sweep_orphans(self, host: Host) -> None:
+    def _terminate_orphans(self, host: Host) -> None:
         host.provisioner.orphan_cleaner.terminate_orphans()
 
     def _run_on_host(self, operation: Callable[[Host], object]) -> None:
@@ -400,9 +400,9 @@ class World:
         self.cloud.lost_zones.clear()
         for agent in self.machines.agents.values():
             agent.is_cut_off = False
-        self._press_for_end()
+        self._drive_to_end()
 
-    def _press_for_end(self) -> None:
+    def _drive_to_end(self) -> None:
         """Activate what is paused, and configure pools to hold no idle machines, every ten
         minutes.
         """
@@ -413,7 +413,7 @@ class World:
                     fields = json.loads(settings.provider) | {"min_instances": 0}
                     without_minimum = replace(settings, provider=json.dumps(fields))
                     self._configure_pool(name, without_minimum)
-        self.clock.call_at(self.clock.now_ms + 10 * TICK_MS, self._press_for_end)
+        self.clock.call_at(self.clock.now_ms + 10 * TICK_MS, self._drive_to_end)
 
     def _is_over(self) -> bool:
         if not self.faults_stopped or not self._have_all_ended() or self.checker.pending_mail():
@@ -426,7 +426,7 @@ class World:
         )
 
     def describe(self) -> str:
-        """Return what is left, for whoever looks into a run that does not end."""
+        """Return what is left, to debug a run that does not end."""
         agents = self.machines.present_agents()
         runs = {agent.name: list(agent.processes) for agent in agents if agent.processes}
         experiments = [s for s in self.checker.actor_states("experiment") if not s.status.is_final]

@@ -50,7 +50,7 @@ class NoCapacity(CloudError):
 
 
 class QuotaExceeded(CloudError):
-    """The account may have no more such instances."""
+    """The account's quota for such instances is used up."""
 
     kind = ErrorKind.QUOTA
 

@@ -1,4 +1,4 @@
-"""The partitions of tokens, apart from the actor: who checks a token needs no more of it."""
+"""The partitions of tokens, apart from the actor: checking a token needs nothing else of it."""
 
 # Tokens by their digest, and the agents that hold one by name, each with its digest and epoch.
 TOKENS = "tokens"

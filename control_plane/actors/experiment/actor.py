@@ -265,7 +265,9 @@ def _apply_status_command(
 
 
 def _kill(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Stop at once what runs. Where the era has no status for that, every kill is sent again."""
+    """Immediately stop what runs. Where the era has no status for that, every kill is sent
+    again.
+    """
     context.reply = state.experiment_id
     rules = definition_of(context).rules
     if state.status.is_final:

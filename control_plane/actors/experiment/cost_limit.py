@@ -96,7 +96,7 @@ def _pause_at_limit(state: ExperimentState, limit: int, context: StepContext) ->
 
 
 def _kill_running_trials(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Stop at once the trials that still run; they can go on later."""
+    """Immediately stop the trials that still run; they can continue later."""
     reason = "the experiment has come to its max_cost"
     for number, meter in running_meters(state.trials, context):
         summary = summary_of(number, context)

@@ -69,8 +69,8 @@ def current_trial_settings(state: ExperimentState, context: StepContext) -> Tria
 def move_to_pool(
     state: ExperimentState, message: PoolChanged, context: StepContext
 ) -> ExperimentState:
-    """Move to another pool: queued trials request slots there at once, running ones once they have
-    saved their work.
+    """Move to another pool: queued trials request slots there immediately, running ones once they
+    have saved their work.
 
     Raises:
         CommandRefused: conflict for one that has ended and for the pool that it is in; invalid for
@@ -115,7 +115,7 @@ def leave_pool(state: ExperimentState, message: WaitEnded, context: StepContext)
 
 
 def begin_new_round(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Begin the wait of a job anew after it ran, in the pool that it is in."""
+    """Restart the wait of a job after it ran, in the pool that it is in."""
     moves = state.pool_moves
     if moves is None or moves.is_over or moves.waits_since_ms is None:
         return state

@@ -14,7 +14,7 @@ def write_metadata_rows(
     context: StepContext,
 ) -> None:
     """Write the rows by which the experiment is found by its metadata, and remove those of terms
-    that it has no more; CommandRefused invalid for too many terms.
+    that it no longer has; CommandRefused invalid for too many terms.
     """
     old, new = metadata_terms(before), metadata_terms(after)
     if len(new) > TERMS_MAX:

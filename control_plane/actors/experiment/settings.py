@@ -31,7 +31,7 @@ _ARCHIVABLE = (Status.COMPLETED, Status.CANCELED, Status.ERROR)
 def change_settings(
     state: ExperimentState, message: SettingsChanged, context: StepContext
 ) -> ExperimentState:
-    """Change settings; those that concern running trials are in force at once.
+    """Change settings; those that concern running trials take effect immediately.
 
     Raises:
         CommandRefused: conflict for an experiment that is being deleted; invalid for a limit of

@@ -25,7 +25,7 @@ _FINAL = {
 def change_status(
     state: ExperimentState, status: Status, context: StepContext, *, forced: bool = False
 ) -> ExperimentState:
-    """Change the status, tell every open trial, and end at once if there is none."""
+    """Change the status, tell every open trial, and end immediately if there is none."""
     context.add_reason(f"{state.status} to {status}")
     if state.trials_open:
         for summary in summaries(state.trials, context):

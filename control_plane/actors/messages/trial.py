@@ -70,7 +70,7 @@ class TrialMoved:
 
 @dataclass(frozen=True, slots=True)
 class TerminationOverdue:
-    """Timer: the allocation of this epoch should have ended by now, having been told to stop or
+    """Timer: the allocation of this epoch should have ended by now, after a request to stop or
     having nothing left to do.
     """
 
@@ -117,7 +117,8 @@ class TrialDeleted:
 @dataclass(frozen=True, slots=True)
 class WorkAssigned:
     """The search decided on the latest length reached: train to `length`, or wait for now (None).
-    `closed`: no further length will come. `stopped`: the trial is to end at once, saving its work.
+    `closed`: no further length will come. `stopped`: the trial is to save its work and end
+    immediately.
     """
 
     length: int | None
@@ -127,7 +128,7 @@ class WorkAssigned:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentStatusChanged:
-    """The experiment has a new status. `forced`: what runs is to be stopped at once."""
+    """The experiment has a new status. `forced`: what runs is to be stopped immediately."""
 
     status: Status
     forced: bool = False
@@ -143,7 +144,7 @@ class SlotsAssigned:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionRequested:
-    """The pool wants the slots of this epoch's allocation back; `forced`: at once."""
+    """The pool wants the slots of this epoch's allocation back; `forced`: immediately."""
 
     epoch: int
     reason: str

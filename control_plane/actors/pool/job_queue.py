@@ -252,7 +252,7 @@ class JobQueue:
         """The time since when the group waits from now on, if that concerns the scheduler."""
         if not group.waits_for_slots or self._reserve_after_ms() is None:
             return None
-        return self._past_time(group.waits_since_ms or group.row.waits_since_ms)
+        return self._recorded_time_or_now(group.waits_since_ms or group.row.waits_since_ms)
 
     def _with_stay(self, number: int, group: Group) -> Group:
         """The group with the time since when it waits to leave for another pool; a timer tells when
@@ -261,14 +261,14 @@ class JobQueue:
         if group.row.patience_ms is None or group.running or not group.pending:
             is_reset = group.stays_since_ms is None and not group.released
             return group if is_reset else replace(group, stays_since_ms=None, released=False)
-        since_ms = self._past_time(group.stays_since_ms)
+        since_ms = self._recorded_time_or_now(group.stays_since_ms)
         if since_ms == group.stays_since_ms:
             return group
         due_ms = since_ms + group.row.patience_ms
         self._context.set_timer(due_ms, PatienceEnded(number, since_ms))
         return replace(group, stays_since_ms=since_ms, released=False)
 
-    def _past_time(self, known_ms: int | None) -> int:
+    def _recorded_time_or_now(self, known_ms: int | None) -> int:
         """A time that was recorded, or now where none was or it is in the future."""
         now_ms = self._context.now_ms
         return now_ms if known_ms is None or is_from_future(known_ms, now_ms) else known_ms

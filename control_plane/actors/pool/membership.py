@@ -80,7 +80,7 @@ def _change_availability(
 
 
 def _stop_on_closed_slots(name: str, agent: AgentSlots, context: StepContext) -> None:
-    """Stop at once what runs on slots that are closed and not draining."""
+    """Immediately stop what runs on slots that are closed and not draining."""
     for allocation in agent.allocations_to_stop:
         trial_id, epoch = parse_allocation(allocation)
         whole = not agent.availability.enabled

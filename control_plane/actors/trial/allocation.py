@@ -62,7 +62,7 @@ def preempt(
 
 
 def kill(state: TrialState, allocation: Allocation, reason: str) -> TrialState:
-    """Stop the allocation at once."""
+    """Immediately stop the allocation."""
     return _set_desired_state(state, allocation, DesiredState.KILL, reason)
 
 

@@ -64,8 +64,8 @@ def release_and_reconcile(
 
 
 def move_to_pool(state: TrialState, message: TrialMoved, context: StepContext) -> TrialState:
-    """Move to another pool. A queued allocation moves at once; a running one saves its work first
-    and releases its slots in the pool that it has them of, unless it is to keep them.
+    """Move to another pool. A queued allocation moves immediately; a running one saves its work
+    first and releases its slots in the pool that it has them of, unless it is to keep them.
     """
     pool = message.pool
     if pool == state.settings.pool:

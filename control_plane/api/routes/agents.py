@@ -168,7 +168,9 @@ def _take_call(services: Services, agent_id: str, body: SyncBody) -> AgentAnswer
 async def _hold_call(
     services: Services, polls: LongPollRegistry, agent_id: str, body: SyncBody
 ) -> bytes:
-    """The answer: at once if the agent brings something, else once there is something for it."""
+    """The answer: immediately if the agent sent something, otherwise once there is something for
+    it.
+    """
     brings_something = bool(body.reports or body.logs or body.more)
     hold_ms = 0 if brings_something else min(body.wait_ms, HOLD_MS_MAX)
     deadline = time.monotonic() + hold_ms / 1000

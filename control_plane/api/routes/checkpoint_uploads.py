@@ -130,7 +130,7 @@ def list_uploaded(
     services: ServicesParameter,
     page: PageParameters,
 ) -> Page[UploadedFile]:
-    """List what of the upload is in the store, by path."""
+    """List the uploaded files that are in the store, by path."""
     after = page.start_after(_LIST, (int,))
     first = 0 if after is None else max(int(after[0]) + 1, 0)
     files = stored_files(services, find_upload(services, trial_id, uuid, caller))

@@ -168,7 +168,7 @@ def preview(
 def list_unrecorded_checkpoints(
     experiment_id: ExperimentId, services: ServicesParameter, page: PageParameters
 ) -> Page[UnrecordedCheckpointAnswer]:
-    """List what lies among an experiment's checkpoints and is not recorded, by trial."""
+    """List checkpoints in an experiment's folders that are not recorded, by trial."""
     return list_unrecorded(services, experiment_id, page)
 
 

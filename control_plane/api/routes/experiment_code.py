@@ -1,4 +1,5 @@
-"""Routes of an experiment's model code as files, for whoever may not follow a redirect to a bucket.
+"""Routes of an experiment's model code as files, for callers that cannot follow a redirect to a
+bucket.
 
 An archive is read by one thread beside those that answer, since a pass over one that was made to be
 dear takes seconds; what is kept of it is answered at once.

@@ -150,7 +150,7 @@ def _check_booting(services: Services, instance_id: str, pool: str, proof: Proof
 
 def _check_signer(services: Services, instance_id: str, pool: str, proof: Proof) -> None:
     """Check that the proof is one of the instance, by the cloud that the cluster launches the
-    pool's instances in: whoever proves something does not choose who vouches for it.
+    pool's instances in: the proof itself cannot choose the cloud that verifies it.
     """
     verifier = services.find_verifier(launched_provider_type(services.table, pool))
     if verifier is None:

@@ -32,7 +32,7 @@ async def redirect_to_page() -> RedirectResponse:
 @router.get("/ui/files.json")
 @allow_anyone
 def list_files() -> JSONResponse:
-    """The files of the page and its policy, for whoever copies it to another server."""
+    """The files of the page and its policy, for copying it to another server."""
     return JSONResponse({"files": _files.paths(), "policy": _POLICY})
 
 

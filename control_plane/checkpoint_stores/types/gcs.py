@@ -27,7 +27,7 @@ class Gcs(CheckpointStorage):
     bucket: Text
     """The bucket."""
     prefix: Prefix | None = None
-    """Before every key."""
+    """A prefix of every key."""
 
 
 def _storage_fields(options: Gcs) -> dict[str, str]:

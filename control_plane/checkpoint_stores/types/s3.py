@@ -37,13 +37,13 @@ class S3(CheckpointStorage):
     access_key: Secret | None = None
     """Instead of the cluster's credentials and of those that it issues."""
     secret_key: Secret | None = Field(default=None, validate_default=True)
-    """Belongs to access_key."""
+    """The secret for access_key."""
     endpoint_url: Url | None = None
     """Of a store other than Amazon's. A cluster in a cloud calls those alone that its configuration
     names (`checkpoint_endpoints`).
     """
     prefix: Prefix | None = None
-    """Before every key."""
+    """A prefix of every key."""
 
     @field_validator("secret_key")
     @classmethod

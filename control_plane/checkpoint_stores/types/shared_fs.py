@@ -27,11 +27,11 @@ class SharedFs(CheckpointStorage):
     propagation: Propagation = "rprivate"
     """How mounts below it are passed on."""
     container_path: str | None = None
-    """Kept and shown: trials find the directory themselves."""
+    """Accepted, but has no effect: trials find the directory themselves."""
     checkpoint_path: str | None = None
-    """Kept and shown: a former name; `storage_path` says where checkpoints lie."""
+    """Accepted, but has no effect: a former name of `storage_path`."""
     tensorboard_path: str | None = None
-    """Kept and shown: event files lie beside the checkpoints."""
+    """Accepted, but has no effect: event files are stored beside the checkpoints."""
 
     @field_validator("storage_path")
     @classmethod

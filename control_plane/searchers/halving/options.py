@@ -61,20 +61,20 @@ class HalvingOptions(SearcherOptions):
     """Rungs of trials, of which one in `divisor` goes on."""
 
     num_rungs: Rungs
-    """Times that trials are compared."""
+    """The number of times that trials are compared."""
     divisor: Divisor = 4.0
-    """One in so many goes on from a rung."""
+    """The reduction factor: one in this many trials is promoted from a rung."""
 
 
 class AdaptiveOptions(SearcherOptions):
     """Several halvings side by side, chosen by mode or listed."""
 
     divisor: Divisor = 4.0
-    """One in so many goes on from a rung."""
+    """The reduction factor: one in this many trials is promoted from a rung."""
     mode: Mode = "standard"
     """How early trials are stopped."""
     max_rungs: Rungs = 5
-    """Times at most that trials are compared."""
+    """The largest number of times that trials are compared."""
 
 
 class AsynchronousOptions(TrialCountOptions):
@@ -87,7 +87,7 @@ class AsynchronousOptions(TrialCountOptions):
     max_length: Annotated[Measured | None, CrossCheck(_check_measure)] = None
     """How long a trial trains at most: {batches: n}, {records: n} or {epochs: n}."""
     max_concurrent_trials: CountOrZero = 16
-    """Trials at a time; 0 leaves it to the search."""
+    """The number of trials at a time; with 0 the search decides."""
     stop_once: bool = False
     """Whether trials are stopped rather than promoted."""
 

@@ -47,13 +47,13 @@ class StepAdaptive(AdaptiveOptions):
     """Synchronous halvings that share a budget."""
 
     target_trial_steps: Steps
-    """Steps that a trial trains at most."""
+    """The largest number of steps that a trial trains."""
     step_budget: Annotated[Steps, CrossCheck(_check_step_budget)]
-    """Steps of all trials together."""
+    """The number of steps of all trials together."""
     bracket_rungs: Brackets = ()
-    """Rungs of each bracket, instead of those of the mode."""
+    """The number of rungs of each bracket, instead of those of the mode."""
     train_stragglers: bool = True
-    """Kept and shown; what a rung leaves behind is closed, as Determined did."""
+    """Accepted, but has no effect: trials that a rung does not promote end, as in Determined."""
 
 
 class LengthAdaptive(AdaptiveOptions, BudgetOptions):
@@ -62,9 +62,9 @@ class LengthAdaptive(AdaptiveOptions, BudgetOptions):
     budget: Annotated[Measured, CrossCheck(_check_budget)]
     """Training of all trials together, in the unit of max_length."""
     bracket_rungs: Brackets = ()
-    """Rungs of each bracket, instead of those of the mode."""
+    """The number of rungs of each bracket, instead of those of the mode."""
     train_stragglers: bool = True
-    """Kept and shown; what a rung leaves behind is closed, as Determined did."""
+    """Accepted, but has no effect: trials that a rung does not promote end, as in Determined."""
 
 
 Options = StepAdaptive | LengthAdaptive

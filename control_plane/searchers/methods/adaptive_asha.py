@@ -39,18 +39,18 @@ class StepAdaptiveAsha(AdaptiveOptions, TrialCountOptions):
     """Asynchronous halvings side by side."""
 
     target_trial_steps: Steps
-    """Steps that a trial trains at most."""
+    """The largest number of steps that a trial trains."""
     bracket_rungs: Brackets = ()
-    """Rungs of each bracket, instead of those of the mode."""
+    """The number of rungs of each bracket, instead of those of the mode."""
     max_concurrent_trials: CountOrZero = 0
-    """Trials at a time; 0 leaves it to the search."""
+    """The number of trials at a time; with 0 the search decides."""
 
 
 class LengthAdaptiveAsha(AdaptiveOptions, AsynchronousOptions):
     """Asynchronous halvings side by side."""
 
     bracket_rungs: Brackets = ()
-    """Rungs of each bracket, instead of those of the mode."""
+    """The number of rungs of each bracket, instead of those of the mode."""
 
 
 Options = StepAdaptiveAsha | LengthAdaptiveAsha

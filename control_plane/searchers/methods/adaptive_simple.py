@@ -25,9 +25,9 @@ class StepAdaptiveSimple(AdaptiveOptions):
     """Synchronous halvings that share a number of trials."""
 
     max_steps: Steps
-    """Steps that a trial trains at most."""
+    """The largest number of steps that a trial trains."""
     max_trials: FewTrials
-    """How many hyperparameter settings are tried."""
+    """The number of trials."""
 
 
 class LengthAdaptiveSimple(AdaptiveOptions):
@@ -36,7 +36,7 @@ class LengthAdaptiveSimple(AdaptiveOptions):
     max_length: MaxLength
     """How long a trial trains at most: {batches: n}, {records: n} or {epochs: n}."""
     max_trials: FewTrials
-    """How many hyperparameter settings are tried."""
+    """The number of trials."""
 
 
 Options = StepAdaptiveSimple | LengthAdaptiveSimple

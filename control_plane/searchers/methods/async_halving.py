@@ -17,9 +17,9 @@ class StepAsyncHalving(HalvingOptions, TrialCountOptions):
     """Halving that promotes as results come in."""
 
     target_trial_steps: Steps
-    """Steps that a trial trains at most."""
+    """The largest number of steps that a trial trains."""
     max_concurrent_trials: CountOrZero = 0
-    """Trials at a time; 0 leaves it to the search."""
+    """The number of trials at a time; with 0 the search decides."""
 
 
 class LengthAsyncHalving(HalvingOptions, AsynchronousOptions):

@@ -45,7 +45,7 @@ class BayesianOptions(TrialCountOptions):
     """Trials of which most are suggested by a model of the results so far."""
 
     max_concurrent_trials: Count = 16
-    """Trials at a time; the fewer, the more the model knows when it suggests one."""
+    """The number of trials at a time; fewer let the model use more results for each suggestion."""
     startup_trials: Count = 10
     """Results that come in before the model is asked; until then hyperparameters are drawn."""
 
@@ -54,7 +54,7 @@ class StepBayesian(BayesianOptions):
     """Trials suggested by a model of the results so far, a number of them at a time."""
 
     max_steps: Steps
-    """Steps that a trial trains."""
+    """The number of steps that a trial trains."""
 
 
 class LengthBayesian(BayesianOptions):

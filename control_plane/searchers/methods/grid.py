@@ -29,7 +29,7 @@ class StepGrid(SearcherOptions):
     """One trial for every point of the grid."""
 
     max_steps: Steps
-    """Steps that a trial trains."""
+    """The number of steps that a trial trains."""
 
 
 class LengthGrid(SearcherOptions):
@@ -40,7 +40,7 @@ class LengthGrid(SearcherOptions):
     command trains as long as its code does; a trial class needs it.
     """
     max_concurrent_trials: CountOrZero = 16
-    """Trials at a time; 0 is no limit."""
+    """The number of trials at a time; 0 means no limit."""
 
 
 @dataclass(frozen=True, slots=True)

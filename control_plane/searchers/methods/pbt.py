@@ -79,7 +79,7 @@ class ExplorationOptions(OptionGroup):
     """How the hyperparameters of a copy are changed."""
 
     resample_probability: Fraction
-    """Chance that a hyperparameter is drawn anew."""
+    """Chance that a hyperparameter is drawn again."""
     perturb_factor: Fraction
     """By which share the others are raised or lowered."""
 
@@ -436,7 +436,9 @@ def _read_brackets(
                 roomy.remove(place)
         last = member.measured if member.gone else state.rounds
         for place in range(max(member.measured, member.born), min(last + 1, begun)):
-            outcome = _outcome(member, place, state, plan).when_open(is_open=trial.is_open)
+            outcome = _outcome(member, place, state, plan).of_open_or_ended_trial(
+                is_open=trial.is_open
+            )
             has_result = place == member.measured and member.result != WORST_RESULT
             metric = signed_metric(member.result, plan.smaller_is_better) if has_result else None
             rounds[place].trials.append(RungTrial(number, metric, outcome))

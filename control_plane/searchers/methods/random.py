@@ -28,7 +28,7 @@ class StepRandom(TrialCountOptions):
     """Trials sampled from the space."""
 
     max_steps: Steps
-    """Steps that a trial trains."""
+    """The number of steps that a trial trains."""
 
 
 class LengthRandom(TrialCountOptions):
@@ -39,7 +39,7 @@ class LengthRandom(TrialCountOptions):
     command trains as long as its code does; a trial class needs it.
     """
     max_concurrent_trials: CountOrZero = 16
-    """Trials at a time; 0 is no limit."""
+    """The number of trials at a time; 0 means no limit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ class StepSingle(SearcherOptions):
     """One trial."""
 
     max_steps: Steps
-    """Steps that a trial trains."""
+    """The number of steps that a trial trains."""
 
 
 class LengthSingle(SearcherOptions):

@@ -25,18 +25,18 @@ class StepSyncHalving(HalvingOptions):
     """Halving that waits for a whole rung."""
 
     target_trial_steps: Steps
-    """Steps that a trial trains at most."""
+    """The largest number of steps that a trial trains."""
     step_budget: Steps
-    """Steps of all trials together."""
+    """The number of steps of all trials together."""
     train_stragglers: bool = True
-    """Kept and shown; what a rung leaves behind is closed, as Determined did."""
+    """Accepted, but has no effect: trials that a rung does not promote end, as in Determined."""
 
 
 class LengthSyncHalving(HalvingOptions, BudgetOptions):
     """Halving that waits for a whole rung."""
 
     train_stragglers: bool = True
-    """Kept and shown; what a rung leaves behind is closed, as Determined did."""
+    """Accepted, but has no effect: trials that a rung does not promote end, as in Determined."""
 
 
 Options = StepSyncHalving | LengthSyncHalving

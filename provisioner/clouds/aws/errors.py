@@ -85,7 +85,7 @@ CODES: Final[Mapping[str, type[CloudError]]] = MappingProxyType(
 # Not allowed with one resource, such as a protected instance, whoever asks.
 _SPECIFIC_TO_RESOURCE: Final = frozenset({"OperationNotPermitted"})
 # Of several errors the one that leaves the most hope counts: zones differ.
-_MOST_HOPEFUL_FIRST: Final = (
+_BEST_TO_RETRY_FIRST: Final = (
     ThrottlingError,
     NoCapacity,
     QuotaExceeded,
@@ -139,7 +139,7 @@ def fleet_error(errors: Iterable[Mapping[str, object]]) -> CloudError:
         code, message = (str(error.get(name, "")) for name in ("ErrorCode", "ErrorMessage"))
         one = cloud_error(code, message)
         found.append(CloudError(str(one)) if isinstance(one, OutcomeUnknown) else one)
-    return min(found, key=_hope_rank)
+    return min(found, key=_retry_rank)
 
 
 def error_text(code: str, message: str) -> str:
@@ -174,5 +174,5 @@ def _error_class(code: str) -> type[CloudError] | None:
     return CODES.get(code) or CODES.get(code.partition(".")[0])
 
 
-def _hope_rank(error: CloudError) -> int:
-    return next(place for place, cls in enumerate(_MOST_HOPEFUL_FIRST) if isinstance(error, cls))
+def _retry_rank(error: CloudError) -> int:
+    return next(place for place, cls in enumerate(_BEST_TO_RETRY_FIRST) if isinstance(error, cls))

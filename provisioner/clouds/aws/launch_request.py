@@ -179,10 +179,10 @@ def uses_block(request: IntentRow, settings: Ec2Settings) -> bool:
 
 def fabric_of(request: IntentRow, settings: Ec2Settings) -> NetworkCards | None:
     """The cards with Elastic Fabric Adapters of a request's instances; None without such."""
-    return _cards_of(request, settings) if request.together and settings.efa else None
+    return _network_cards(request, settings) if request.together and settings.efa else None
 
 
-def _cards_of(request: IntentRow, settings: Ec2Settings) -> NetworkCards | None:
+def _network_cards(request: IntentRow, settings: Ec2Settings) -> NetworkCards | None:
     return NETWORK_CARDS.get(request.offering.instance_type, settings.described_cards)
 
 
@@ -204,14 +204,14 @@ def _interfaces(request: IntentRow, settings: Ec2Settings) -> list[dict[str, Any
     if network.public_ip:
         return [first if is_first_plain else {**first, "InterfaceType": "efa"}]
     del first["AssociatePublicIpAddress"]
-    first |= {"NetworkCardIndex": 0} if is_first_plain else _card(0, "efa")
+    first |= {"NetworkCardIndex": 0} if is_first_plain else _card_fields(0, "efa")
     # The others need no address: what goes over them is no IP.
     more = {"DeviceIndex": 1, "DeleteOnTermination": True, **groups}
-    others = [{**more, **_card(index, "efa-only")} for index in range(1, fabric.cards)]
+    others = [{**more, **_card_fields(index, "efa-only")} for index in range(1, fabric.cards)]
     return [first, *others]
 
 
-def _card(index: int, kind: str) -> dict[str, Any]:
+def _card_fields(index: int, kind: str) -> dict[str, Any]:
     return {"NetworkCardIndex": index, "InterfaceType": kind}
 
 
@@ -319,7 +319,7 @@ def _placement_groups(request: IntentRow, settings: Ec2Settings) -> Mapping[str,
     block is close to each other anyway.
     """
     wants = request.together and settings.cluster_placement and not uses_block(request, settings)
-    has_fabric = _cards_of(request, settings) is not None
+    has_fabric = _network_cards(request, settings) is not None
     return settings.placement_groups if wants and has_fabric else {}
 
 

@@ -72,7 +72,7 @@ class LaunchTemplates:
 
     def _delete_former_templates(self, pool: dict[str, str], name: str) -> None:
         """Delete the pool's other templates. Young ones may belong to a launch that is under way;
-        whoever needs a deleted one creates it again.
+        a launch that needs a deleted one creates it again.
         """
         before_ms = self._clock() - TEMPLATE_TTL_MS
         api = self._api

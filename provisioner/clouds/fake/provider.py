@@ -147,14 +147,14 @@ class FakeCloud:
     def launch(self, request: IntentRow) -> tuple[CloudInstance, ...]:
         """Launch machines, or fail as the rules say."""
         self._throttle_by_chance()
-        if self._happens(self.rules.lost_request_share):
+        if self._draw_fault(self.rules.lost_request_share):
             raise OutcomeUnknown("the request was lost")
         outcome = self._outcomes.get(request.token)
         if outcome is None:
             outcome = self._carry_out(request)
         elif outcome.request != request:
             raise TokenReused(f"the token {request.token} belongs to another request")
-        if self._happens(self.rules.timeout_share):
+        if self._draw_fault(self.rules.timeout_share):
             raise OutcomeUnknown("the launch was not answered in time")
         now_ms = self.clock()
         if now_ms < outcome.told_ms:
@@ -193,7 +193,7 @@ class FakeCloud:
         return self.boot_logs.get(instance, "")
 
     def shut_down(self, name: str) -> None:
-        """End a machine, whoever wants it to: its user, its own timer, the cloud."""
+        """End a machine, for any reason: its user, its own timer, the cloud."""
         machine, now_ms = self.machines[name], self.clock()
         if machine.asked_ms is None or now_ms < machine.asked_ms:
             machine.asked_ms = now_ms
@@ -201,7 +201,7 @@ class FakeCloud:
             machine.gone_ms = min(gone_ms, machine.gone_ms or gone_ms)
 
     def interrupt(self, name: str, notice_ms: int | None) -> None:
-        """Take a machine away: at once, or `notice_ms` after a notice."""
+        """Take a machine away: immediately, or `notice_ms` after a notice."""
         machine, now_ms = self.machines[name], self.clock()
         machine.notice_at_ms = None if notice_ms is None else now_ms
         machine.gone_ms = now_ms + (notice_ms or 0)
@@ -221,7 +221,7 @@ class FakeCloud:
         return sum(machine.cost(now_ms) for machine in self.machines.values())
 
     def _carry_out(self, request: IntentRow) -> _Outcome:
-        """Launch machines; a failure that is told at once is no outcome to remember."""
+        """Launch machines; a failure that is returned immediately is not remembered."""
         told_ms = self.clock() + self.rules.under_way_ms
         try:
             outcome = _Outcome(request, told_ms, self._launch_machines(request))
@@ -239,7 +239,7 @@ class FakeCloud:
         if self.failing is not None:
             raise self.failing
         count = min(request.count, self._available_count(offering))
-        if count > 1 and self._happens(self.rules.partial_share):
+        if count > 1 and self._draw_fault(self.rules.partial_share):
             count = self.random.randint(1, count - 1)
         if request.together and count < request.count:
             raise NoCapacity(f"there are {count} of {request.count} {offering.instance_type}")
@@ -267,9 +267,9 @@ class FakeCloud:
         rules, now_ms = self.rules, self.clock()
         running_ms = now_ms + self._sample_between(rules.running_ms)
         boots_ms = running_ms + self._sample_between(rules.boot_ms)
-        if self._happens(rules.late_boot_share):
+        if self._draw_fault(rules.late_boot_share):
             boots_ms += rules.late_boot_ms
-        never = self._happens(rules.never_boots_share)
+        never = self._draw_fault(rules.never_boots_share)
         machine = FakeMachine(
             id=f"i-{len(self.machines) + n:06x}",
             offering=request.offering,
@@ -287,14 +287,14 @@ class FakeCloud:
 
     def _with_sampled_end(self, machine: FakeMachine) -> FakeMachine:
         rules = self.rules
-        if self._happens(rules.vanishes_share):
+        if self._draw_fault(rules.vanishes_share):
             return replace(
                 machine, gone_ms=machine.launched_ms + self._sample_between(rules.vanish_ms)
             )
         if rules.interrupted_ms is None or machine.offering.market is not Market.SPOT:
             return machine
         gone_ms = machine.launched_ms + self._sample_between(rules.interrupted_ms)
-        if self._happens(rules.unannounced_share):
+        if self._draw_fault(rules.unannounced_share):
             return replace(machine, gone_ms=gone_ms)
         notice_at_ms = max(machine.launched_ms, gone_ms - rules.notice_ms)
         advised_ms = notice_at_ms - rules.rebalance_ms if rules.rebalance_ms else None
@@ -303,10 +303,10 @@ class FakeCloud:
         )
 
     def _throttle_by_chance(self) -> None:
-        if self._happens(self.rules.throttled_share):
+        if self._draw_fault(self.rules.throttled_share):
             raise ThrottlingError("too many requests")
 
-    def _happens(self, share: float) -> bool:
+    def _draw_fault(self, share: float) -> bool:
         return share > 0 and self.random.random() < share
 
     def _sample_between(self, bounds: tuple[int, int]) -> int:

@@ -75,7 +75,7 @@ _STATUSES: Final[Mapping[int, type[CloudError]]] = MappingProxyType(
 # Says that too few instances came, and other errors beside it say why.
 MIN_COUNT_NOT_REACHED: Final = "VM_MIN_COUNT_NOT_REACHED"
 # Of several errors the one that leaves the most hope counts: zones differ.
-_MOST_HOPEFUL_FIRST: Final = (
+_BEST_TO_RETRY_FIRST: Final = (
     ThrottlingError,
     NoCapacity,
     QuotaExceeded,
@@ -109,7 +109,7 @@ def answer_error(status: int, answer: Any) -> CloudError:
     ]
     if not found:
         return cloud_error(str(error.get("status") or ""), message, status)
-    return min(found, key=_hope_rank)
+    return min(found, key=_retry_rank)
 
 
 def operation_error(errors: Iterable[Mapping[str, Any]]) -> CloudError:
@@ -126,7 +126,7 @@ def operation_error(errors: Iterable[Mapping[str, Any]]) -> CloudError:
         elif code not in CODES or isinstance(one, OutcomeUnknown):
             one = CloudError(str(one))
         classified.append(one)
-    return min(classified, key=_hope_rank, default=NoCapacity("Compute Engine made no instance"))
+    return min(classified, key=_retry_rank, default=NoCapacity("Compute Engine made no instance"))
 
 
 def is_caller_refused(error: CloudError) -> bool:
@@ -142,7 +142,7 @@ def error_text(code: str, message: str) -> str:
     return f"{code}: {text}" if text else code
 
 
-def _hope_rank(error: CloudError) -> int:
+def _retry_rank(error: CloudError) -> int:
     return next(
-        (place for place, cls in enumerate(_MOST_HOPEFUL_FIRST) if isinstance(error, cls)), 0
+        (place for place, cls in enumerate(_BEST_TO_RETRY_FIRST) if isinstance(error, cls)), 0
     )

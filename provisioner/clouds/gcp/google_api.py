@@ -98,7 +98,7 @@ class _CredentialHeaders:
 
 
 class GoogleApi:
-    """Calls below the URL `root`; may be used by many threads at once.
+    """Calls below the URL `root`; may be used concurrently by many threads.
 
     Every method raises CloudError, whose causes are left out: theirs hold what no log should.
     """

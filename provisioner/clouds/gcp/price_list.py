@@ -12,7 +12,7 @@ PUBLIC_ADDRESS_HOUR: Final = {Market.ON_DEMAND: 0.005, Market.SPOT: 0.0025}
 
 
 class _Prices(NamedTuple):
-    """Dollars an hour on demand, and those of spot, which Google sets anew each month at most."""
+    """Dollars an hour on demand, and those of spot, which Google changes at most once a month."""
 
     on_demand: float
     spot: float = 0.0

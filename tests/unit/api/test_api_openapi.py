@@ -1,4 +1,8 @@
-"""The OpenAPI document keeps the names by which programs made from it know its schemas."""
+"""The OpenAPI document keeps the names of its schemas, and docs/api.md has every route."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
 
 from control_plane.api.openapi import SCHEMA_NAMES
 from tests.unit.api.cluster import Cluster
@@ -19,3 +23,31 @@ def test_every_reference_leads_to_a_schema(cluster: Cluster) -> None:
     }
     assert references
     assert references <= set(schemas)
+
+
+REFERENCE = Path(__file__).resolve().parents[3] / "docs" / "api.md"
+# `GET /jobs/{job}`, with more endings of the same path behind it: `/enable`, `/disable`.
+ROUTES = re.compile(r"`(GET|POST|PUT|PATCH|DELETE) (/[^` ?]*)[^`]*`((?:, `/[a-z]+`)*)")
+
+
+def test_the_reference_has_every_route_and_no_other(cluster: Cluster) -> None:
+    paths = cluster.get("/openapi.json").json["paths"]
+    routes = {
+        (method.upper(), _anonymous(path.removeprefix("/api/v1")))
+        for path, methods in paths.items()
+        for method in methods.keys() & {"get", "post", "put", "patch", "delete"}
+    }
+    described = {route for route in _described_routes() if not route[1].startswith("/ui")}
+    assert len(routes) > 80
+    assert described == routes
+
+
+def _described_routes() -> Iterator[tuple[str, str]]:
+    for method, path, endings in ROUTES.findall(REFERENCE.read_text(encoding="utf-8")):
+        yield method, _anonymous(path)
+        for ending in re.findall(r"/[a-z]+", endings):
+            yield method, _anonymous(path.rpartition("/")[0] + ending)
+
+
+def _anonymous(path: str) -> str:
+    return re.sub(r"\{[^}]*\}", "{}", path)

@@ -11,7 +11,7 @@ import pytest
 from control_plane.config.__main__ import main
 from control_plane.config.check import check_config
 from control_plane.config.experiment import ExperimentConfig
-from control_plane.config.preview import Bracket, NotForeseeable, Rung, preview_search
+from control_plane.config.preview import Bracket, NotPreviewable, Rung, preview_search
 
 BASE = """
 name: preview
@@ -209,7 +209,7 @@ def test_the_command_tells_how_far_it_is(
 
 
 def test_nobody_can_say_what_a_search_method_of_ones_own_will_do() -> None:
-    with pytest.raises(NotForeseeable) as refused:
+    with pytest.raises(NotPreviewable) as refused:
         preview_search(check_searcher("name: custom, metric: m"))
     assert str(refused.value) == (
         "custom is driven by your own search method, whose operations cannot be previewed"

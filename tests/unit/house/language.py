@@ -34,6 +34,14 @@ VAGUE_OPENING = re.compile(
     r"|Who|Whose|Of|Where|Beside)\b"
 )
 
+# Words of an older English, and what to write: readers look twice, and translators fail.
+ARCHAIC_WORDS = {
+    "anew": "again",
+    "whoever": "the role: the caller, the deployer, the reader",
+    "likewise": "in the same way",
+}
+SERVER_FOLDERS = ("control_plane/", "provisioner/", "lambdas/", "infra/")
+
 Named = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -58,6 +66,18 @@ def docstrings_stand_alone(source: Source) -> Iterator[str]:
         if VAGUE_OPENING.match(first):
             line = 1 if isinstance(node, ast.Module) else node.lineno
             yield f"{line}: a docstring opens with {' '.join(first.split()[:3])!r}"
+
+
+def docstrings_use_plain_words(source: Source) -> Iterator[str]:
+    """Name each word of an older English in the first paragraph of a server's docstring."""
+    if not source.path.startswith(SERVER_FOLDERS):
+        return
+    for node in (source.tree, *_definitions(source)):
+        paragraph = (ast.get_docstring(node) or "").partition("\n\n")[0]
+        for word in re.findall(r"[a-z]+", paragraph.lower()):
+            if word in ARCHAIC_WORDS:
+                line = 1 if isinstance(node, ast.Module) else node.lineno
+                yield f"{line}: a docstring says {word}: write {ARCHAIC_WORDS[word]}"
 
 
 def terms_are_the_glossarys(source: Source) -> Iterator[str]:
@@ -116,5 +136,6 @@ def _definitions(source: Source) -> Iterator[Named]:
 LANGUAGE_RULES: tuple[Rule, ...] = (
     names_are_verbs_or_nouns,
     docstrings_stand_alone,
+    docstrings_use_plain_words,
     terms_are_the_glossarys,
 )

@@ -8,6 +8,7 @@ from tests.unit.house.language import (
     GLOSSARY,
     LANGUAGE_RULES,
     docstrings_stand_alone,
+    docstrings_use_plain_words,
     forbidden_terms,
     is_bare,
     names_are_verbs_or_nouns,
@@ -80,6 +81,13 @@ def test_a_docstring_that_leans_on_another_is_caught(first: str) -> None:
 def test_a_docstring_that_stands_alone_passes() -> None:
     text = '"""Itself a word.\n\nIt goes on here.\n"""\ndef run():\n    """Run the server."""'
     assert not breaches(docstrings_stand_alone, [Source(API, text)])
+
+
+def test_an_archaic_word_in_a_docstring_is_caught() -> None:
+    text = 'def run():\n    """Start the server anew.\n\n    Whoever asks.\n    """'
+    [breach] = breaches(docstrings_use_plain_words, [Source(API, text)])
+    assert breach == f"{API}:1: a docstring says anew: write again"
+    assert not breaches(docstrings_use_plain_words, [Source(TESTS, text)])
 
 
 def test_a_word_that_the_glossary_replaces_is_caught() -> None:

@@ -17,12 +17,11 @@ from infra.aws.account_facts import (
     KeyFacts,
     NetworkCount,
     TypeFacts,
-    Unknown,
 )
 from infra.aws.default_image import architecture_by_name
 from infra.aws.pool_checks import find_pool_problems
 from infra.aws.settings import Network, Settings
-from infra.findings import Finding, Level
+from infra.findings import Finding, Level, Unknown
 from tests.emulators.policy_reader import allows
 
 SETTINGS = Settings(

@@ -20,11 +20,11 @@ from infra.aws.account_facts import (
     KeyFacts,
     NetworkCount,
     TypeFacts,
-    Unknown,
 )
 from infra.aws.account_reader import aws_clients, read_account
 from infra.aws.deployer import deployer_policy
 from infra.aws.settings import Settings
+from infra.findings import Unknown
 
 SETTINGS = Settings("vision", "111111111111", "us-east-1", "pools.yaml", "a" * 64)
 KEY = "arn:aws:kms:us-east-1:111111111111:key/1"

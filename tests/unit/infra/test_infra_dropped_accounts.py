@@ -12,7 +12,7 @@ require("pulumi_aws")
 
 from infra import remote_settings  # noqa: E402
 from infra.aws.program import PROGRAM  # noqa: E402
-from infra.dropped_accounts import look_at_dropped_accounts  # noqa: E402
+from infra.dropped_accounts import check_dropped_accounts  # noqa: E402
 from infra.remote_accounts import Launcher  # noqa: E402
 from infra.stack_program import DrainFailed, DroppedAccount  # noqa: E402
 
@@ -23,7 +23,7 @@ def look(folder: Path, *instances: str) -> list[str]:
     left = ("the network detcloud-vision-network in the project acme-ml",)
     remote = DroppedAccount("gcp", "the project acme-ml", instances, left, "#!/bin/bash\n")
     program = replace(PROGRAM, find_dropped_accounts=lambda *_: [remote])
-    return look_at_dropped_accounts(program, "vision", {}, BEFORE, folder / "Pulumi.vision.yaml")
+    return check_dropped_accounts(program, "vision", {}, BEFORE, folder / "Pulumi.vision.yaml")
 
 
 def test_instances_that_nobody_would_end_are_not_left_behind(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_side_that_nobody_can_look_at_is_not_taken_away(tmp_path: Path) -> Non
     with pytest.raises(
         DrainFailed, match="no longer has a remote account that was deployed, and instances"
     ):
-        look_at_dropped_accounts(program, "vision", {}, BEFORE, tmp_path / "Pulumi.vision.yaml")
+        check_dropped_accounts(program, "vision", {}, BEFORE, tmp_path / "Pulumi.vision.yaml")
 
 
 class Account:

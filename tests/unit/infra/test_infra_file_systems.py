@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from control_plane.config.pools import ClusterConfig, check_cluster
-from infra.aws.account_facts import FileSystemFacts, Interface, NetworkFacts, Rule, Unknown
+from infra.aws.account_facts import FileSystemFacts, Interface, NetworkFacts, Rule
 from infra.aws.account_reader import read_account
 from infra.aws.file_system_checks import find_file_system_problems
 from infra.aws.settings import Network
-from infra.findings import Finding, Level
+from infra.findings import Finding, Level, Unknown
 from tests.unit.infra.test_infra_account_checks import GOOD, SETTINGS
 from tests.unit.infra.test_infra_account_reader import SETTINGS as READ
 from tests.unit.infra.test_infra_account_reader import Aws, answer_everything

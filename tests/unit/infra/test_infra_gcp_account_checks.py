@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from control_plane.config.pools import check_cluster
-from infra.findings import Finding, Level
+from infra.findings import Finding, Level, Unknown
 from infra.gcp.account_checks import judge
-from infra.gcp.account_facts import Policy, Project, ProjectFacts, TypeFacts, Unknown
+from infra.gcp.account_facts import Policy, Project, ProjectFacts, TypeFacts
 from infra.gcp.account_reader import CONSTRAINTS, SERVICES, read_project
 from infra.gcp.deployer import permissions_needed
 from infra.gcp.google_api import GoogleError

@@ -22,7 +22,7 @@ from tests.emulators.google_keys import GoogleKeys, certificate_server
 from tests.patience import PROCESS_SECONDS_MAX
 
 CLUSTER = "detcloud-vision"
-SIDE = {
+OTHER_CLOUD = {
     "project": "tests-1",
     "region": "us-central1",
     "provider": "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p",
@@ -30,7 +30,7 @@ SIDE = {
     "instance": "dc-vision-poolvm@tests-1.iam.gserviceaccount.com",
     "network": {"network": "n", "subnetworks": {"us-central1": "s"}, "name_prefix": "vision--vm"},
 }
-SIDES = json.dumps({"gcp": SIDE})
+OTHER_CLOUDS = json.dumps({"gcp": OTHER_CLOUD})
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def function_of_aws(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
         "DETCLOUD_CLUSTER": CLUSTER,
         "DETCLOUD_API_URL": "https://api.example",
         "DETCLOUD_INSTANCE_ROLE": "arn:aws:iam::111111111111:role/detcloud-vision-instance",
-        VARIABLE: SIDES,
+        VARIABLE: OTHER_CLOUDS,
     }
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
@@ -89,7 +89,7 @@ def test_proofs_of_either_cloud_are_verified_by_its_own(
     from control_plane.agents.identity import InvalidProof, Proof
 
     machine = MachineMetadata("vision--vm-1", GoogleKeys(), project="tests-1")
-    machine.account = SIDE["instance"]  # type: ignore[assignment]
+    machine.account = OTHER_CLOUD["instance"]  # type: ignore[assignment]
     token = machine.keys.sign(machine.claims(f"detcloud/{CLUSTER}/{'d' * 64}"))
     proof = Proof("d" * 64, {"identity_token": token})
     with certificate_server(machine.keys) as url:
@@ -118,7 +118,7 @@ def test_a_launch_in_the_other_cloud_has_its_side_and_a_script_without_a_bucket(
         parts = HostParts(
             CLUSTER, "https://api.example", lambda: 1_000_000, lambda: kept.append("code")
         )
-        other = OtherClouds(SIDES, lambda: parts).find_cloud("gcp")
+        other = OtherClouds(OTHER_CLOUDS, lambda: parts).find_cloud("gcp")
         assert other is not None
         offering = Offering("n1/spot", "n1-standard-4", "", Market.SPOT, 1)
         settings = ProvisionerSettings("gcp", section='{"cpu_slots_allowed": true}')
@@ -128,7 +128,7 @@ def test_a_launch_in_the_other_cloud_has_its_side_and_a_script_without_a_bucket(
     assert kept == ["code"]
     machine = project.machines[launched.id]
     assert machine.name.startswith("vision--vm-")
-    assert machine.properties["serviceAccounts"][0]["email"] == SIDE["instance"]
+    assert machine.properties["serviceAccounts"][0]["email"] == OTHER_CLOUD["instance"]
     script = machine.metadata["startup-script"].splitlines()
     assert "code_place=''" in script
     assert "url='https://api.example'" in script
@@ -225,7 +225,7 @@ def test_the_other_cloud_is_imported_when_a_pool_of_it_is_looked_at(tmp_path: Pa
     require("aws_lambda_powertools")
     check = f"""
 import os, sys
-os.environ["{VARIABLE}"] = '''{SIDES}'''
+os.environ["{VARIABLE}"] = '''{OTHER_CLOUDS}'''
 from lambdas.aws import tick
 adapters = tick.cluster.adapters
 assert "gcp" in adapters.provider_types

@@ -49,12 +49,12 @@ def test_a_step_that_fails_holds_up_no_other_and_is_named() -> None:
     done: list[str] = []
     steps = [
         Step("leases", failing),
-        Step("books", lambda: done.append("books")),
-        Step("sweep", failing),
+        Step("audit", lambda: done.append("audit")),
+        Step("orphan cleanup", failing),
     ]
-    with pytest.raises(StepsFailed, match="leases, sweep"):
+    with pytest.raises(StepsFailed, match="leases, orphan cleanup"):
         run_steps(steps, 0, enough)
-    assert done == ["books"]
+    assert done == ["audit"]
 
 
 def test_a_step_is_done_in_the_minutes_that_are_its_own() -> None:
@@ -77,19 +77,19 @@ def test_a_step_is_not_begun_without_the_time_for_it_and_is_named(
     steps = [
         Step("leases", lambda: done.append("leases")),
         Step("provisioning", slow),
-        Step("sweep", lambda: done.append("sweep")),
-        Step("books", lambda: done.append("books")),
+        Step("orphan cleanup", lambda: done.append("orphan cleanup")),
+        Step("audit", lambda: done.append("audit")),
     ]
-    with pytest.raises(StepsFailed, match="sweep, books"):
+    with pytest.raises(StepsFailed, match="orphan cleanup, audit"):
         run_steps(steps, 0, lambda: left_ms)
     assert done == ["leases"]
-    assert "sweep was not started: only 3000 ms are left" in caplog.text
+    assert "orphan cleanup was not started: only 3000 ms are left" in caplog.text
 
 
 def test_who_wakes_others_comes_before_what_a_silent_cloud_holds_up() -> None:
     names = [step.name for step in steps_on(MemoryTable()).minute_steps(print)]
-    assert names[-2:] == ["provisioning", "sweep"]
-    assert {"suggestions", "collection", "audit", "forgetting"} < set(names)
+    assert names[-2:] == ["provisioning", "orphan cleanup"]
+    assert {"suggestions", "collection", "audit", "lost agents"} < set(names)
 
 
 def test_a_round_tells_when_the_last_of_its_steps_can_be_done() -> None:
@@ -172,7 +172,7 @@ def test_a_wake_whose_time_ends_within_its_steps_is_to_come_again(
     def take_time() -> None:
         provisioner.left_ms -= 56_000
 
-    provisioner.steps.suggesting = Step("suggestions", take_time)
+    provisioner.steps.suggestions = Step("suggestions", take_time)
     assert not provisioner.run_for_rows("suggestions", "notices")
     assert provisioner.looks == 0
     assert caplog.records == []
@@ -180,10 +180,10 @@ def test_a_wake_whose_time_ends_within_its_steps_is_to_come_again(
 
 def test_new_rows_have_done_only_what_they_are_about() -> None:
     steps = steps_on(MemoryTable())
-    provisioning, suggesting = steps.provisioning, steps.suggesting
+    provisioning, suggestions = steps.provisioning, steps.suggestions
     assert steps.row_steps(["jobs#gpus", "notices", "jobs#gpus"]) == [provisioning]
-    assert steps.row_steps(["suggestions", "suggestions"]) == [suggesting]
-    assert steps.row_steps(["notices", "suggestions"]) == [suggesting, provisioning]
+    assert steps.row_steps(["suggestions", "suggestions"]) == [suggestions]
+    assert steps.row_steps(["notices", "suggestions"]) == [suggestions, provisioning]
 
 
 def test_who_suggests_is_woken_while_a_search_waits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,13 +194,13 @@ def test_who_suggests_is_woken_while_a_search_waits(monkeypatch: pytest.MonkeyPa
             invoked.append(request)
 
     table = MemoryTable()
-    suggesting = steps_on(table).suggesting
+    suggestions = steps_on(table).suggestions
     monkeypatch.setattr(aws_adapters, "lazy_client", lambda service: Lambda())
     monkeypatch.setenv("DETCLOUD_SUGGEST_FUNCTION", "detcloud-vision-suggest")
-    run_steps([suggesting], 0, enough)
+    run_steps([suggestions], 0, enough)
     assert not invoked
     table.commit((Put(Key("suggestions", "7"), 1, b"", Expect.ABSENT),))
-    run_steps([suggesting], 0, enough)
+    run_steps([suggestions], 0, enough)
     [request] = invoked
     # Nobody waits for the answer.
     assert (request["FunctionName"], request["InvocationType"]) == (

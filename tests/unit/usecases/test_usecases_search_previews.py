@@ -92,7 +92,7 @@ def test_what_is_wrong_or_too_large_is_refused(
 
 
 def test_one_preview_is_computed_at_a_time(cluster: Cluster) -> None:
-    with search_previews._one_at_a_time():
+    with search_previews._hold_computing_lock():
         answer = cluster.post(PATH, {"config": RANDOM})
         assert (answer.status, answer.json["error"]["code"]) == (503, "unavailable")
     assert cluster.post(PATH, {"config": RANDOM}).status == 200

@@ -1,4 +1,4 @@
-"""`detcloud experiment rungs`: who is where in a halving, or in the rounds of a population."""
+"""`detcloud experiment rungs`: the progress of trials through a halving or a population."""
 
 from __future__ import annotations
 

@@ -90,7 +90,9 @@ _EXPERIMENT = (
         "print its trials' validations, to be simulated again",
         "experiment",
     ),
-    Command("experiment", "rungs", "show who is where in its halving or population", "rungs"),
+    Command(
+        "experiment", "rungs", "show how far its trials are in a halving or population", "rungs"
+    ),
     Command("experiment", "config", "print its configuration", "experiment"),
     Command(
         "experiment",
@@ -114,7 +116,7 @@ _EXPERIMENT = (
         "lifecycle",
         ("cancel",),
     ),
-    Command("experiment", "kill", "end it at once", "lifecycle", ("kill",)),
+    Command("experiment", "kill", "end it immediately", "lifecycle", ("kill",)),
     Command(
         "experiment",
         "continue",
@@ -204,8 +206,8 @@ _TRIAL = (
     Command("trial", "describe", "show a trial", "trial"),
     Command("trial", "logs", "print the log of a trial", "logs"),
     Command("trial", "metrics", "show its metrics or draw them", "metrics"),
-    Command("trial", "ranks", "list the ranks whose metrics are kept apart", "metrics"),
-    Command("trial", "kill", "end it at once; the search continues", "trial"),
+    Command("trial", "ranks", "list the ranks that reported metrics of their own", "metrics"),
+    Command("trial", "kill", "end it immediately; the search continues", "trial"),
     Command("trial", "download", "download one of its checkpoints", "download"),
     Command(
         "trial",
