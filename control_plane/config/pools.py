@@ -96,7 +96,9 @@ class TaskContainerDefaults(Section):
     image: ImagesField | None = None
     """The container image, or a map of one for each of `cpu`, `cuda` and `rocm`."""
     environment_variables: VariablesField | None = None
-    """A list of NAME=VALUE, or a map of a list for each kind of device."""
+    """A list of NAME=VALUE, or a map of a list for each kind of device; a configuration adds its
+    own.
+    """
     registry_auth: RegistryAuth | None = None
     """The login for the registry `server`, without it for that of `image`, else for Docker Hub. It
     goes to no other, whatever image a configuration names.
