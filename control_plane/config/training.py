@@ -44,7 +44,9 @@ class Optimizations(Section):
 class Profiling(Section):
     """Measurements of the machine."""
 
-    mistaken_names: ClassVar[Mapping[str, str]] = {"end_on_batch": "end_after_batch"}
+    unknown_field_hints: ClassVar[Mapping[str, str]] = {
+        "end_on_batch": "did you mean end_after_batch?"
+    }
 
     enabled: bool = False
     """Whether the machine is measured while the trial runs: processors, memory, disks, network and
