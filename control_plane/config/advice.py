@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from control_plane.config.eras import RULES
@@ -17,14 +18,37 @@ from detcloud.shared.unused_settings import unused_setting_notices
 # The time metrics that every trial class has.
 TIME_METRICS_OF_TRIALS = ("batches", "epochs")
 
+VARIABLES_OF_IMAGES = ("HOME", "LD_LIBRARY_PATH", "PATH", "PWD", "PYTHONPATH", "USER")
+_REFERENCE = re.compile(r"\$\{?([A-Za-z_]\w*)", re.ASCII)
+
 
 def config_warnings(config: ExperimentConfig) -> Iterator[str]:
     """Yield a warning for each setting of a configuration that its author may misread."""
     yield from image_warnings(config)
+    yield from _expansion_warnings(config)
     yield from _draw_warnings(config)
     yield from _batch_size_warnings(config)
     yield from _time_metric_warnings(config)
     yield from unused_setting_notices(config.model_dump(mode="json"))
+
+
+def _expansion_warnings(config: ExperimentConfig) -> Iterator[str]:
+    """Yield a warning for each variable that refers to one which is set before it, or to one that
+    images set, as a shell would read it.
+    """
+    by_device = config.environment.environment_variables.reveal()
+    told: set[str] = set()
+    for variables in by_device.values():
+        known = set(VARIABLES_OF_IMAGES)
+        for name, _, value in (variable.partition("=") for variable in variables):
+            used = next((it for it in _REFERENCE.findall(value) if it in known), None)
+            known.add(name)
+            if used is not None and name not in told:
+                told.add(name)
+                yield (
+                    f"environment.environment_variables: ${used} in {name} is handed on as it is "
+                    "written; startup-hook.sh can export a value that refers to others"
+                )
 
 
 def _draw_warnings(config: ExperimentConfig) -> Iterator[str]:

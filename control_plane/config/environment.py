@@ -24,23 +24,31 @@ from control_plane.config.section import (
     Secret,
     Section,
     mask_variable,
+    refusal,
     refuse,
 )
 from control_plane.field_types import Text
+from control_plane.findings import Finding
 
 DEVICE_KINDS: Final = ("cpu", "cuda", "rocm")
 FORMER_KINDS: Final = {"gpu": "cuda"}
 """Names of device kinds in old configurations, and what they mean."""
 
-PER_DEVICE: Final = (("environment", "image"), ("environment", "environment_variables"))
+VARIABLES_LOC: Final = ("environment", "environment_variables")
+PER_DEVICE: Final = (("environment", "image"), VARIABLES_LOC)
 """Where a map by kind of device may stand."""
 
 _VARIABLE: Final = re.compile(r"[^=\s\x00]+=[^\x00]*\Z")
 
 
+def is_variable(value: object) -> bool:
+    """Whether a value is of the form NAME=VALUE."""
+    return isinstance(value, str) and _VARIABLE.match(value) is not None
+
+
 def _check_variable(variable: str) -> str:
-    if not _VARIABLE.match(variable):
-        refuse("must be of the form NAME=VALUE", shown=False)
+    if not is_variable(variable):
+        refuse("must be of the form NAME=VALUE", "write NAME= for an empty value", shown=False)
     return variable
 
 
@@ -48,6 +56,16 @@ def _check_list(variables: object) -> object:
     if not isinstance(variables, list | tuple):
         refuse("must be a list of NAME=VALUE", shown=False)
     return variables
+
+
+def _check_devices(value: object) -> object:
+    """Refuse a map of variables by their own names."""
+    kinds = (*DEVICE_KINDS, *FORMER_KINDS)
+    names = [name for name in value if name not in kinds] if isinstance(value, Mapping) else ()
+    if names:
+        hint = "write a list of NAME=VALUE, or a map of one for each of cpu, cuda and rocm"
+        raise refusal([Finding((str(it),), "is not a kind of device", hint) for it in names])
+    return value
 
 
 def _render_variables(variables: tuple[str, ...], info: SerializationInfo) -> list[str]:
@@ -145,7 +163,11 @@ class ProxyPort(Section):
 
 ProxyPorts = Annotated[tuple[ProxyPort, ...], Loose]
 ImagesField = Annotated[Images, _spread_over_devices(TypeAdapter(Text))]
-VariablesField = Annotated[VariablesByDevice, _spread_over_devices(TypeAdapter(Variables))]
+VariablesField = Annotated[
+    VariablesByDevice,
+    _spread_over_devices(TypeAdapter(Variables)),
+    BeforeValidator(_check_devices),
+]
 
 
 class Environment(Section):
@@ -157,7 +179,8 @@ class Environment(Section):
     """
     environment_variables: VariablesField = Field(default_factory=VariablesByDevice)
     """A list of NAME=VALUE, or a map of a list for each of `cpu`, `cuda` and `rocm`. Where NAME
-    sounds like a secret (password, secret, token, key, credential), VALUE is shown as a mask.
+    sounds like a secret (password, secret, token, key, credential), VALUE is shown as a mask. In
+    the length era those of the template and the cluster are added, unless one has the same NAME.
     """
     ports: dict[str, Port] = Field(default_factory=dict)
     """Accepted, but has no effect: containers use the host's network."""

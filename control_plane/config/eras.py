@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from pydantic import ValidationInfo
 
+from control_plane.config.environment import DEVICE_KINDS, VARIABLES_LOC
 from control_plane.config.problems import ConfigInvalid
 from control_plane.field_types import to_integer
 from control_plane.findings import Finding, Loc, path_text
@@ -47,8 +48,8 @@ class EraRules:
     grid_integers_extra: int
     # A null hides the value of a template instead of asking for it.
     null_hides: bool
-    # Lists that a template and the cluster extend, with the key that tells entries apart.
-    appended: Mapping[Loc, str]
+    # Lists that a template and the cluster extend.
+    appended: Set[Loc]
     # The field that gets a generated name.
     generated_name: str
     # Defaults that the other era does not share.
@@ -65,7 +66,7 @@ STEP_ERA: Final = EraRules(
     grid_points_max=2_000,
     grid_integers_extra=0,
     null_hides=True,
-    appended=MappingProxyType({}),
+    appended=frozenset(),
     generated_name="description",
     defaults=MappingProxyType(
         {
@@ -84,8 +85,14 @@ LENGTH_ERA: Final = EraRules(
     grid_points_max=100_000,
     grid_integers_extra=1,
     null_hides=False,
-    appended=MappingProxyType(
-        {("bind_mounts",): "container_path", ("resources", "devices"): "container_path"}
+    appended=frozenset(
+        {
+            ("bind_mounts",),
+            ("labels",),
+            ("resources", "devices"),
+            VARIABLES_LOC,
+            *((*VARIABLES_LOC, kind) for kind in DEVICE_KINDS),
+        }
     ),
     generated_name="name",
     defaults=MappingProxyType({}),

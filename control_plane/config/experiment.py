@@ -103,8 +103,8 @@ class ExperimentConfig(Section):
     description: str | None = None
     """A description for users. In the step era three generated words by default."""
     labels: Labels = ()
-    """Names to filter and group by; also written as a map of name: true. Changed later with
-    `experiment label`.
+    """Names to filter and group by; also written as a map of name: true. In the length era those of
+    the template are added. Changed later with `experiment label`.
     """
     workspace: str | None = None
     """The workspace whose project it is in, `Uncategorized` without one. Workspaces and projects

@@ -13,6 +13,7 @@ from typing import Any, Final
 from control_plane.config.environment import DEVICE_KINDS, FORMER_KINDS, Images
 from control_plane.config.eras import RULES, Tree
 from control_plane.config.experiment import ExperimentConfig
+from detcloud.shared.registries import DOCKER_HUB, registry_host, registry_of_image
 
 RELEASE: Final = "0.1.0"
 DEFAULT_IMAGES: Final = Images(
@@ -20,7 +21,8 @@ DEFAULT_IMAGES: Final = Images(
 )
 """Built from `images/`."""
 
-_DETERMINED: Final = ("determinedai/environments", "docker.io/determinedai/environments")
+# Of Docker Hub: environments, pytorch-ngc, model-hub-transformers and all others.
+_DETERMINED: Final = "determinedai/"
 
 
 def images_to_run(images: Images) -> dict[str, str | None]:
@@ -68,5 +70,8 @@ def image_warnings(config: ExperimentConfig) -> Iterator[str]:
 
 
 def is_determined_image(name: object) -> bool:
-    """Whether a name is that of an image that Determined made for trials."""
-    return isinstance(name, str) and name.startswith(_DETERMINED)
+    """Whether a name is that of an image that Determined made."""
+    if not isinstance(name, str) or registry_of_image(name) != DOCKER_HUB:
+        return False
+    host = registry_host(name)
+    return name.removeprefix(f"{host}/").startswith(_DETERMINED)

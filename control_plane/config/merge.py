@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from typing import Any, Final
 
-from control_plane.config.environment import FORMER_KINDS, PER_DEVICE
+from control_plane.config.environment import (
+    DEVICE_KINDS,
+    FORMER_KINDS,
+    PER_DEVICE,
+    VARIABLES_LOC,
+    is_variable,
+)
 from control_plane.config.eras import EraRules, Tree
 from control_plane.config.problems import ConfigInvalid
 from control_plane.config.searcher import SearcherSection
@@ -40,8 +46,10 @@ def merge_trees(upper: Any, lower: Any, rules: EraRules, loc: Loc = ()) -> Any:
     is_parameter = loc[:1] == ("hyperparameters",) and len(loc) > 1
     if upper is None and not rules.null_hides and not is_parameter:
         return lower
-    if isinstance(upper, list) and isinstance(lower, list) and loc in rules.appended:
-        return _append_entries(upper, lower, rules.appended[loc])
+    if loc in rules.appended:
+        upper, lower = _to_one_form(upper, lower, loc)
+        if isinstance(upper, list) and isinstance(lower, list):
+            return _append_entries(upper, lower, _IDENTITIES[loc[:2]])
     if not isinstance(upper, Mapping) or not isinstance(lower, Mapping) or loc in _WHOLE:
         return upper
     if is_parameter and _is_other_parameter(upper, lower, rules):
@@ -90,11 +98,53 @@ def _is_other_kind(upper: Tree, lower: Tree, loc: Loc) -> bool:
     return bool(upper[tag] != lower.get(tag, upper[tag]))
 
 
-def _append_entries(upper: list[Any], lower: list[Any], key: str) -> list[Any]:
-    taken = [entry.get(key) for entry in upper if isinstance(entry, Mapping)]
-    return upper + [
-        entry for entry in lower if not isinstance(entry, Mapping) or entry.get(key) not in taken
-    ]
+def _append_entries(
+    upper: list[Any], lower: list[Any], identity: Callable[[object], object]
+) -> list[Any]:
+    """Return the upper entries, and those of the lower ones that stand for something else."""
+    taken = {it for it in map(identity, upper) if isinstance(it, str)}
+    return upper + [entry for entry in lower if identity(entry) not in taken]
+
+
+def _to_one_form(upper: Any, lower: Any, loc: Loc) -> tuple[Any, Any]:
+    """Return what may be a list or a map in one form: both as they are where that is one already,
+    or where a value is wrong, which the validation tells.
+    """
+    if isinstance(upper, list) and isinstance(lower, list):
+        return upper, lower
+    if loc == VARIABLES_LOC:
+        above, below = _variables_by_device(upper), _variables_by_device(lower)
+        return (upper, lower) if above is None or below is None else (above, below)
+    if loc == ("labels",) and isinstance(upper, list) and isinstance(lower, Mapping):
+        return upper, [name for name, kept in lower.items() if kept is True]
+    if loc == ("labels",) and isinstance(lower, list) and isinstance(upper, Mapping):
+        return upper, dict.fromkeys((it for it in lower if isinstance(it, str)), True)
+    return upper, lower
+
+
+def _variables_by_device(value: object) -> dict[str, list[Any]] | None:
+    """Return lists of variables by kind of device; None for what is no such thing."""
+    if isinstance(value, list):
+        value = dict.fromkeys(DEVICE_KINDS, value)
+    if not isinstance(value, Mapping):
+        return None
+    given = {key: variables for key, variables in value.items() if variables is not None}
+    by_device = {FORMER_KINDS.get(key, key): variables for key, variables in given.items()}
+    is_valid = len(by_device) == len(given) and all(
+        kind in DEVICE_KINDS and isinstance(variables, list) and all(map(is_variable, variables))
+        for kind, variables in by_device.items()
+    )
+    return by_device if is_valid else None
+
+
+def _container_path(entry: object) -> object:
+    if isinstance(entry, Mapping):
+        return entry.get("container_path")
+    return entry.split(":")[1] if isinstance(entry, str) and ":" in entry else None
+
+
+def _variable_name(entry: object) -> object:
+    return entry.partition("=")[0] if isinstance(entry, str) else None
 
 
 def _drop_synonym(result: dict[str, Any], upper: Tree, former: str, kind: str) -> dict[str, Any]:
@@ -118,3 +168,12 @@ def _set_value(tree: Tree, rest: Loc, value: object, loc: Loc) -> tuple[Tree, Lo
         return tree, loc, Finding(place, "is not a map, so no field can be set in it")
     changed, _, finding = _set_value(child, tuple(below), value, loc)
     return {**tree, str(key): changed}, loc, finding
+
+
+_IDENTITIES: Final[Mapping[Loc, Callable[[object], object]]] = {
+    ("bind_mounts",): _container_path,
+    ("resources", "devices"): _container_path,
+    ("labels",): lambda entry: entry,
+    VARIABLES_LOC: _variable_name,
+}
+"""What tells the entries of the lists apart to which a lower layer adds its own."""

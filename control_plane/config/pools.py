@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     Field,
     ValidationError,
     ValidationInfo,
@@ -16,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from control_plane.config import master_fields
 from control_plane.config.deletion_limit import DELETIONS_PER_SECOND, DELETIONS_PER_SECOND_MAX
 from control_plane.config.durations import Duration
 from control_plane.config.endpoints import endpoint_origin
@@ -56,6 +58,8 @@ PoolName = Annotated[str, AfterValidator(_check_pool_name)]
 class Scheduler(Section):
     """The scheduler of a pool, which decides who gets slots, and on which agents."""
 
+    unknown_field_hints: ClassVar[Mapping[str, str]] = master_fields.SCHEDULER
+
     type: Literal["fair_share", "priority", "round_robin"] = "fair_share"
     """`fair_share` divides the slots by weight, `priority` goes by priority and place in the queue,
     `round_robin` takes jobs in turn.
@@ -89,6 +93,8 @@ class Scheduler(Section):
 class TaskContainerDefaults(Section):
     """Defaults of trials in a pool, below their own configuration."""
 
+    unknown_field_hints: ClassVar[Mapping[str, str]] = master_fields.TASK_CONTAINER_DEFAULTS
+
     preemption_timeout: Count | None = None
     """Seconds that a trial has for its checkpoint when it is asked to stop; then it is killed."""
     shm_size_bytes: CountOrZero | None = None
@@ -96,7 +102,9 @@ class TaskContainerDefaults(Section):
     image: ImagesField | None = None
     """The container image, or a map of one for each of `cpu`, `cuda` and `rocm`."""
     environment_variables: VariablesField | None = None
-    """A list of NAME=VALUE, or a map of a list for each kind of device."""
+    """A list of NAME=VALUE, or a map of a list for each kind of device; a configuration adds its
+    own.
+    """
     registry_auth: RegistryAuth | None = None
     """The login for the registry `server`, without it for that of `image`, else for Docker Hub. It
     goes to no other, whatever image a configuration names.
@@ -125,6 +133,8 @@ class TaskContainerDefaults(Section):
 
 class PoolFields(Section):
     """The fields of a resource pool except its name."""
+
+    unknown_field_hints: ClassVar[Mapping[str, str]] = master_fields.POOL
 
     description: str = ""
     """A description for users."""
@@ -178,10 +188,19 @@ class ResourcePool(PoolFields):
         return self.model_dump_json(context=REVEAL, exclude_none=True).encode()
 
 
+def _check_manager(kind: object) -> object:
+    if kind in ("kubernetes", "slurm", "pbs"):
+        hint = "agents run on machines that a pool's provider starts, or that you start"
+        refuse(f"must be agent, not {kind}", hint)
+    return kind
+
+
 class ResourceManager(Section):
     """Settings that the pools share."""
 
-    type: Literal["agent"] = "agent"
+    unknown_field_hints: ClassVar[Mapping[str, str]] = master_fields.RESOURCE_MANAGER
+
+    type: Annotated[Literal["agent"], BeforeValidator(_check_manager)] = "agent"
     """The only kind there is."""
     scheduler: Scheduler = Field(default_factory=Scheduler)
     """See Schedulers; of pools that have none of their own."""
@@ -205,6 +224,8 @@ def _check_page_origin(origin: str) -> str:
 
 class ClusterConfig(Section):
     """A cluster configuration file; `check_cluster` reads them."""
+
+    unknown_field_hints: ClassVar[Mapping[str, str]] = master_fields.CLUSTER
 
     resource_manager: ResourceManager = Field(default_factory=ResourceManager)
     """See Resource manager."""

@@ -7,10 +7,12 @@ A cloud's own section is in its folder, as `control_plane/CLOUD/pool_provider.py
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
+from control_plane.config import master_fields
 from control_plane.config.durations import Duration, PositiveDuration
 from control_plane.config.section import REVEAL, Secret, Section, refuse, refuse_at
 from control_plane.field_types import Count, CountOrZero, Text
@@ -61,6 +63,7 @@ Offerings = Annotated[tuple[OfferingConfig, ...], Field(strict=False)]
 class Provider(Section):
     """How many instances a pool has, and when they come and go."""
 
+    unknown_field_hints: ClassVar[Mapping[str, str]] = master_fields.PROVIDER
     reference_sections: ClassVar[ReferenceSections] = ()
     type: str
     min_instances: CountOrZero = 0

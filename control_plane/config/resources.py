@@ -5,7 +5,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -106,8 +106,6 @@ DeviceField = Annotated[Device, BeforeValidator(_parse_device)]
 class Resources(Section):
     """The resources that the trials of an experiment may use."""
 
-    mistaken_names: ClassVar[Mapping[str, str]] = {"slots": "slots_per_trial"}
-
     slots_per_trial: CountOrZero = 1
     """Slots (devices) of each trial; 0, a trial without any, in the length era only."""
     max_slots: CountOrZero | None = None
@@ -150,6 +148,8 @@ class Resources(Section):
     """Trials run only on agents with this label; those without one only on agents without."""
     native_parallel: bool = False
     """Accepted, but has no effect."""
+    slots: CountOrZero | None = None
+    """Accepted, but has no effect: `slots_per_trial` says how many a trial has."""
     devices: Annotated[tuple[DeviceField, ...], Field(strict=False)] = ()
     """Devices of the host for the container, also written HOST_PATH:CONTAINER_PATH[:MODE].
     Only in containers.

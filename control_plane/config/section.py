@@ -61,8 +61,10 @@ _FINDING: Final = "finding"
 class Section(BaseModel):
     """A map with known fields; null means that a field is absent."""
 
-    mistaken_names: ClassVar[Mapping[str, str]] = {}
-    """Names that users write for a field whose own is less like them than another one's."""
+    unknown_field_hints: ClassVar[Mapping[str, str]] = {}
+    """What to say of names that are no fields but that users bring, in place of the field whose
+    name is most like it.
+    """
 
     model_config = ConfigDict(
         extra="forbid",
@@ -313,15 +315,16 @@ def _to_findings(cls: type[Section], error: ValidationError) -> list[Finding]:
         finding = _to_finding(cls, details)
         if details["type"] == "extra_forbidden":
             hints -= 1
-            hint = _name_hint(cls, str(finding.loc[-1])) if hints >= 0 else ""
+            name = str(finding.loc[-1])
+            is_told = hints >= 0 or name in cls.unknown_field_hints
+            hint = _name_hint(cls, name) if is_told else ""
             finding = replace(finding, hint=hint)
         findings.append(finding)
     return findings
 
 
 def _name_hint(cls: type[Section], name: str) -> str:
-    meant = cls.mistaken_names.get(name)
-    return f"did you mean {meant}?" if meant else nearest_name_hint(name, cls.model_fields)
+    return cls.unknown_field_hints.get(name) or nearest_name_hint(name, cls.model_fields)
 
 
 def _to_finding(cls: type[Section], details: Any) -> Finding:

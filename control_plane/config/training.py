@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -42,6 +43,10 @@ class Optimizations(Section):
 
 class Profiling(Section):
     """Measurements of the machine."""
+
+    unknown_field_hints: ClassVar[Mapping[str, str]] = {
+        "end_on_batch": "did you mean end_after_batch?"
+    }
 
     enabled: bool = False
     """Whether the machine is measured while the trial runs: processors, memory, disks, network and

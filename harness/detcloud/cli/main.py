@@ -112,6 +112,9 @@ def _find_command(words: list[str]) -> tuple[Command, str, list[str]]:
         word = " ".join(words[place : place + length])
         if word in known:
             end = place + len(word.split(" "))
+            if noun == "deploy":
+                # There the original has verbs behind the name of a cloud, a command here.
+                _refuse_original(noun, words)
             return known[word], " ".join(words[:end]), words[end:]
     raise _unknown_command_error(noun, words, known)
 
@@ -124,14 +127,19 @@ def _unknown_option_error(word: str) -> UsageError:
     return UsageError(f"{option} is not a known option", hint)
 
 
-def _unknown_command_error(noun: str, words: list[str], known: dict[str, Command]) -> UsageError:
-    from difflib import get_close_matches
-
+def _refuse_original(noun: str, words: list[str]) -> None:
+    """Raise the UsageError that says what replaces the original's command, if the words are one."""
     from detcloud.cli.framework.original_commands import find_replacement
 
     if replacement := find_replacement([noun, *words[1:]]):
         typed, instead = replacement
-        return UsageError(f"`detcloud {typed}` is not a known command", instead)
+        raise UsageError(f"`detcloud {typed}` is not a known command", instead)
+
+
+def _unknown_command_error(noun: str, words: list[str], known: dict[str, Command]) -> UsageError:
+    from difflib import get_close_matches
+
+    _refuse_original(noun, words)
     is_verb = noun in NOUNS
     prefix = f"{noun} " if is_verb else ""
     typed = words[1] if is_verb else words[0]

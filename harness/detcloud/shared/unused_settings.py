@@ -47,6 +47,7 @@ UNUSED_SETTINGS = (
         (True,),
     ),
     UnusedSetting(("resources", "native_parallel"), "only Determined's native API had it"),
+    UnusedSetting(("resources", "slots"), "slots_per_trial says how many slots a trial has"),
     UnusedSetting(("slurm",), NO_MANAGER),
     UnusedSetting(("pbs",), NO_MANAGER),
     UnusedSetting(("optimizations", "grad_updates_size_file"), NO_FUSION),

@@ -159,7 +159,18 @@ def test_nothing_in_a_file_steers_the_terminal(
 @pytest.mark.parametrize(
     ("changes", "path", "hint"),
     [
-        ({"resources.slots": 2}, "resources.slots", "did you mean slots_per_trial?"),
+        ({"profiling.end_on_batch": 2}, "profiling.end_on_batch", "did you mean end_after_batch?"),
+        ({"resources.slot": 2}, "resources.slot", "did you mean slots"),
+        (
+            {"environment.environment_variables": ["A"]},
+            "environment.environment_variables[0]",
+            "write NAME= for an empty value",
+        ),
+        (
+            {"environment.environment_variables": {"A": "b"}},
+            "environment.environment_variables.A",
+            "write a list of NAME=VALUE, or a map of one for each of cpu, cuda and rocm",
+        ),
         ({"searcher.metric": False}, "searcher.metric", "quote it: unquoted yes, no, on and off"),
         ({"name": 5}, "name", "quote it"),
     ],

@@ -11,7 +11,13 @@ import pytest
 import detcloud
 from control_plane.config.__main__ import main
 from control_plane.config.check import check_config
-from control_plane.config.images import DEFAULT_IMAGES, RELEASE, image_warnings, images_to_run
+from control_plane.config.images import (
+    DEFAULT_IMAGES,
+    RELEASE,
+    image_warnings,
+    images_to_run,
+    is_determined_image,
+)
 from tests.unit.config.samples import LENGTH, STEP, change_fields, check_changed, to_yaml
 
 THEIRS = "determinedai/environments:cuda-11.3-pytorch-1.12-gpu-0.21.0"
@@ -40,6 +46,30 @@ def test_without_one_and_for_determineds_ours_is_run(image: Any) -> None:
         DEFAULT_IMAGES.cuda,
         None,
     )
+
+
+@pytest.mark.parametrize(
+    ("image", "is_theirs"),
+    [
+        ("determinedai/environments:cuda-11.3-pytorch-1.12-gpu-0.21.0", True),
+        ("determinedai/pytorch-ngc:0.38.1", True),
+        ("determinedai/pytorch-tensorflow-cuda:0.33.0", True),
+        ("determinedai/model-hub-transformers@sha256:0", True),
+        ("docker.io/determinedai/tensorflow-ngc", True),
+        ("index.docker.io/determinedai/environments-dev:x", True),
+        # A copy in a registry of the team's own, or of somebody with a similar name, is theirs.
+        ("registry.org/determinedai/environments:x", False),
+        ("determinedai2/environments", False),
+        ("org/determinedai/environments", False),
+        ("determinedai", False),
+    ],
+)
+def test_all_of_determineds_images_on_docker_hub_are_determineds(
+    image: str, is_theirs: bool
+) -> None:
+    assert is_determined_image(image) == is_theirs
+    found = images_to_run_of(image)
+    assert found["cpu"] == (DEFAULT_IMAGES.cpu if is_theirs else image)
 
 
 def test_the_step_eras_default_is_one_of_determineds_and_is_silent() -> None:

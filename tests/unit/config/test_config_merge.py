@@ -145,6 +145,74 @@ def test_bind_mounts_of_the_template_are_added_in_the_length_era_only() -> None:
     assert [it.host_path for it in config.bind_mounts] == ["/mine"]
 
 
+LIST = ["A=template", "B=template"]
+BY_DEVICE = {"cpu": ["A=template"], "gpu": ["B=template"]}
+
+
+@pytest.mark.parametrize(
+    ("mine", "below", "cpu", "cuda"),
+    [
+        (["A=mine"], LIST, "A=mine B=template", "A=mine B=template"),
+        ([], LIST, "A=template B=template", "A=template B=template"),
+        (["A=mine"], BY_DEVICE, "A=mine", "A=mine B=template"),
+        ({"gpu": ["A=mine"]}, LIST, "A=template B=template", "A=mine B=template"),
+        ({"cuda": ["A=mine"]}, BY_DEVICE, "A=template", "A=mine B=template"),
+        ({"gpu": ["B=mine"], "cpu": None}, BY_DEVICE, "A=template", "B=mine"),
+    ],
+)
+def test_variables_are_added_to_those_of_the_layers_below_and_win_by_name(
+    mine: Any, below: Any, cpu: str, cuda: str
+) -> None:
+    text = to_yaml(change_fields(LENGTH, {"environment.environment_variables": mine}))
+    layer = {"environment": {"environment_variables": below}}
+    for layers in ({"template": to_yaml(layer)}, {"cluster": layer}):
+        variables = check_config(text, **layers).environment.environment_variables
+        assert (" ".join(variables.cpu), " ".join(variables.cuda)) == (cpu, cuda)
+
+
+def test_a_template_and_the_cluster_both_add_variables_in_the_length_era_only() -> None:
+    template = to_yaml({"environment": {"environment_variables": ["A=t", "B=t"]}})
+    cluster = {"environment": {"environment_variables": {"cpu": ["B=c", "C=c"]}}}
+    mine = {"environment.environment_variables": ["A=mine"]}
+    for era, expected in ((LENGTH, ("A=mine", "B=t", "C=c")), (STEP, ("A=mine",))):
+        text = to_yaml(change_fields(era, mine))
+        config = check_config(text, template=template, cluster=cluster)
+        assert config.environment.environment_variables.cpu == expected
+
+
+@pytest.mark.parametrize("below", [LIST, BY_DEVICE, {"cpu": 5}])
+def test_a_wrong_variable_is_one_problem_whatever_lies_below(below: Any) -> None:
+    text = to_yaml(change_fields(LENGTH, {"environment.environment_variables": ["A=1", "B"]}))
+    cluster = {"environment": {"environment_variables": below}}
+    (problem,) = find_problems(text, cluster=cluster)
+    assert problem.path == "environment.environment_variables[1]"
+    assert problem.line == text.splitlines().index("  - B") + 1
+
+
+@pytest.mark.parametrize(
+    ("mine", "below", "merged"),
+    [
+        (["a"], ["b", "a"], ("a", "b")),
+        (["a"], {"b": True, "c": False}, ("a", "b")),
+        ({"a": True, "b": False}, ["b", "c"], ("c", "a")),
+        (None, ["b"], ("b",)),
+    ],
+)
+def test_labels_are_added_to_those_of_the_template(mine: Any, below: Any, merged: Any) -> None:
+    text = to_yaml(change_fields(LENGTH, {"labels": mine}))
+    labels = check_config(text, template=to_yaml({"labels": below})).labels
+    assert set(labels) == set(merged)
+
+
+def test_a_device_in_short_form_takes_the_place_of_the_templates() -> None:
+    below = ["/dev/theirs:/dev/x:r", {"host_path": "/dev/y", "container_path": "/dev/y"}]
+    for mine in ("/dev/mine:/dev/x", {"host_path": "/dev/mine", "container_path": "/dev/x"}):
+        text = to_yaml(change_fields(LENGTH, {"resources.devices": [mine]}))
+        template = to_yaml({"resources": {"devices": below}})
+        devices = check_config(text, template=template).resources.devices
+        assert [it.host_path for it in devices] == ["/dev/mine", "/dev/y"]
+
+
 def mount(host_path: str, container_path: str) -> dict[str, str]:
     return {"host_path": host_path, "container_path": container_path}
 

@@ -12,6 +12,7 @@ from control_plane.config.check import check_config
 from control_plane.config.reference import render_reference
 from detcloud.shared.process_settings import process_setting_notices
 from detcloud.shared.unused_settings import UNUSED_SETTINGS, unused_setting_notices
+from tests.unit.config.samples import LENGTH, check_changed
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -154,3 +155,27 @@ searcher: {{name: single, metric: loss, max_length: {{epochs: 2}}}}
         "searcher.max_length: without hyperparameters.global_batch_size a batch counts as one"
         f" record{more}"
     )
+
+
+@pytest.mark.parametrize(
+    ("variables", "told"),
+    [
+        (["A=1", "B=$A"], ["$A in B"]),
+        (["A=1", "B=${A}/x", "C=$B$A"], ["$A in B", "$B in C"]),
+        (["PATH=/mine:$PATH"], ["$PATH in PATH"]),
+        ({"cpu": ["A=1", "B=$A"], "gpu": ["A=2", "B=$A"]}, ["$A in B"]),
+        # Only what is set before, as a shell would have it; a dollar alone is a character.
+        (["B=$A", "A=1"], []),
+        (["PASSWORD=pa$$word$5"], []),
+    ],
+)
+def test_a_variable_that_refers_to_another_is_warned_of(variables: Any, told: list[str]) -> None:
+    config = check_changed(LENGTH, {"environment.environment_variables": variables})
+    warnings = list(config_warnings(config))
+    place = "environment.environment_variables: "
+    assert [it.removeprefix(place).partition(" is ")[0] for it in warnings] == told
+
+
+def test_slots_of_commands_are_told_of() -> None:
+    (warning,) = config_warnings(check_changed(LENGTH, {"resources.slots": 4}))
+    assert warning.startswith("resources.slots is not used: slots_per_trial says how many")

@@ -74,7 +74,7 @@ def test_an_experiment_is_laid_over_its_template(cluster: Cluster) -> None:
     config = cluster.get("/experiments/1").json["config"]
     assert config["max_restarts"] == 2
     assert config["resources"]["slots_per_trial"] == 2
-    assert config["labels"] == ["mine"]
+    assert config["labels"] == ["mine", "ours"]
     # What it took stays its own.
     request_template(cluster, "DELETE", "base")
     assert cluster.get("/experiments/1").json["config"]["max_restarts"] == 2

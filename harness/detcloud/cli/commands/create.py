@@ -62,7 +62,7 @@ def add_create_arguments(parser: ArgumentParser) -> None:
         instead="use the project's name: `--config workspace=NAME --config project=NAME`",
     )
     add_replaced_option(parser, "-p", "--publish", instead="ports of trials are not forwarded")
-    add_replaced_option(parser, "--git", instead="the folder is always sent as it is")
+    add_replaced_option(parser, "-g", "--git", instead="the folder is always sent as it is")
     add_output_options(parser, csv=False)
 
 

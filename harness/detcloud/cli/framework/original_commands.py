@@ -16,6 +16,11 @@ _LOG_RETENTION = "logs stay as long as their experiment; `detcloud experiment de
 _CURVES = "`detcloud metrics EXPERIMENT --plot` and `detcloud trial metrics TRIAL --plot` draw \
 curves here; `tensorboard --logdir ~/.detcloud/checkpoints/tensorboard/EXPERIMENT` reads its files"
 _SERVER = "`detcloud up` starts a cluster here and `detcloud down` ends it"
+_CLOUDS = ("aws", "gcp")
+_STACKS = "each team's cluster has its folder with a Pulumi.TEAM.yaml; `detcloud status` shows one"
+_SETTINGS = "`detcloud cluster apply FILE` takes a cluster's configuration, \
+`detcloud config check --cluster FILE` checks one"
+_LOCAL_LOGS = "`detcloud master logs` prints the local cluster's log"
 
 _CLUSTER = "`--url URL` or DETCLOUD_URL names the cluster"
 _IDENTITY = "DETCLOUD_TOKEN says who you are, see `detcloud user whoami`"
@@ -40,6 +45,13 @@ REPLACED_NOUNS = {
 }
 REPLACED_VERBS = {
     "deploy local": _SERVER,
+    "deploy gke-experimental": "agents need no Kubernetes: `detcloud deploy gcp --team TEAM`",
+    **{f"deploy {it} up": f"`detcloud deploy {it} --team TEAM`" for it in _CLOUDS},
+    **{f"deploy {it} down": f"`detcloud deploy destroy {it} --team TEAM`" for it in _CLOUDS},
+    **{f"deploy {it} {verb}": _STACKS for it in _CLOUDS for verb in ("list", "ls")},
+    **{f"deploy {it} dump-master-config-template": _SETTINGS for it in _CLOUDS},
+    "model config": "`detcloud status` shows the cluster: `m` is a model here, not the master",
+    "model logs": f"{_LOCAL_LOGS}: `m` is a model here, not the master",
     "experiment set log-retention": _LOG_RETENTION,
     "trial set log-retention": _LOG_RETENTION,
     **{f"{noun} {verb}": _PROJECTS for noun in ("workspace", "project") for verb in _GROUP_VERBS},

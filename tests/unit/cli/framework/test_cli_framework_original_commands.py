@@ -4,6 +4,7 @@ import pytest
 
 from detcloud.cli.framework.command_index import NOUN_ALIASES, commands_by_verb, flat_commands
 from detcloud.cli.framework.command_parser import load_command
+from detcloud.cli.framework.exit_codes import USAGE
 from detcloud.cli.framework.original_commands import find_replacement
 from tests.unit.cli.conftest import Detcloud
 
@@ -21,7 +22,7 @@ ORIGINAL = {
     "e config": "",
     "e continue": "--config-file --config --follow-first-trial -f",
     "e create": "--include -i --local --template --project_id --config --follow-first-trial -f "
-    "--paused --test-mode -t --publish -p --git",
+    "--paused --test-mode -t --publish -p --git -g",
     "e delete": "--yes",
     "e delete-tb-files": "",
     "e describe": "--metrics --csv --json --outdir",
@@ -128,6 +129,30 @@ def test_a_command_of_the_original_takes_its_flags(typed: str) -> None:
 )
 def test_a_noun_of_the_original_is_answered(noun: str) -> None:
     assert find_replacement([noun, "list"])
+
+
+@pytest.mark.parametrize(
+    ("typed", "instead"),
+    [
+        ("deploy aws up --cluster-id x", "`detcloud deploy aws --team TEAM`"),
+        ("d gcp down --cluster-id x", "`detcloud deploy destroy gcp --team TEAM`"),
+        ("deploy aws list", "Pulumi.TEAM.yaml"),
+        ("deploy gcp dump-master-config-template", "`detcloud cluster apply FILE`"),
+        ("deploy gke-experimental up", "`detcloud deploy gcp --team TEAM`"),
+        ("deploy local cluster-up", "`detcloud up`"),
+        # In 0.12 to 0.17 m was the master.
+        ("m logs -f", "`detcloud master logs`"),
+        ("m config", "`detcloud status`"),
+    ],
+)
+def test_a_command_of_the_original_says_what_replaces_it(
+    typed: str, instead: str, detcloud: Detcloud
+) -> None:
+    done = detcloud(*typed.split())
+    assert done.code == USAGE
+    error, hint = done.err.splitlines()
+    assert "is not a known command" in error
+    assert instead in hint
 
 
 def test_the_address_of_a_master_is_told_to_be_unused(

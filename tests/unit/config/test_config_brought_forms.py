@@ -1,0 +1,137 @@
+"""Forms in which users of Determined's releases, 0.12 to 0.38, write their configurations."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from control_plane.config.advice import config_warnings
+from control_plane.config.check import check_config
+from tests.unit.config.samples import change_fields, find_problems, to_yaml
+
+SCRIPT = "entrypoint: python3 train.py\nsearcher: {name: single, metric: loss}\n"
+ASHA = "entrypoint: python3 train.py\nsearcher: {name: adaptive_asha, metric: loss, max_trials: 4"
+STEPS = """
+entrypoint: model_def:Trial
+hyperparameters: {global_batch_size: 64}
+searcher: {name: adaptive, metric: loss, target_trial_steps: 8, step_budget: 64, max_rungs: 2}
+"""
+TRIAL = """
+entrypoint: model_def:Trial
+hyperparameters: {global_batch_size: 64}
+searcher: {name: single, metric: loss, max_length: {batches: 10}}
+"""
+IMAGE = "determinedai/pytorch-ngc:0.38.1"
+
+# A configuration, and the fields that have a notice each.
+ACCEPTED: dict[str, tuple[str, list[str]]] = {
+    "steps": (STEPS + "batches_per_step: 50\nmin_validation_period: 2\n", []),
+    "labels as a map": (TRIAL + "labels: {a: true}\n", []),
+    "numbers without a point": (
+        TRIAL.replace("64}", "64, lr: {type: double, minval: 1e-5, maxval: 1e-4}}"),
+        [],
+    ),
+    "a list of ranges": (
+        TRIAL.replace(
+            "64}", "64, nodes: [{type: int, minval: 1, maxval: 2}, {type: const, val: 1}]}"
+        ),
+        [],
+    ),
+    "names with points": (
+        TRIAL.replace("64}", "64, cfg: {optim.lr: 1, optim._delete_: true}}"),
+        [],
+    ),
+    "a folded entrypoint": (
+        SCRIPT.replace(
+            "python3", ">-\n  python3 -m determined.launch.torch_distributed\n  python3"
+        ),
+        [],
+    ),
+    "an entrypoint as a list": (
+        SCRIPT.replace("python3 train.py", "[python3, -m, determined.launch.horovod, a:B]"),
+        [],
+    ),
+    "horovod with an option": (
+        TRIAL.replace("model", "python3 -m determined.launch.horovod --autohorovod --trial model"),
+        [],
+    ),
+    "no length": (SCRIPT, []),
+    "a length without a unit": (SCRIPT.replace("loss}", "loss, max_length: 100}"), []),
+    "time": (ASHA + ", max_time: 20, time_metric: epochs}\nrecords_per_epoch: 6000\n", []),
+    "stop_once": (ASHA + ", max_length: {batches: 64}, stop_once: true}\n", []),
+    "a custom search": (SCRIPT.replace("single", "custom, unit: batches"), []),
+    "both forms of log policies": (
+        SCRIPT
+        + "log_policies: [{pattern: a, action: {type: cancel_retries}},"
+        + " {name: n, pattern: b, actions: [exclude_node, {signal: s}]}]\n",
+        ["log_policies"],
+    ),
+    "clusters of others": (
+        SCRIPT + "slurm: {sbatch_args: [-n 1]}\npbs: {pbsbatch_args: [-x]}\n",
+        ["slurm", "pbs"],
+    ),
+    "integrations": (
+        SCRIPT
+        + "integrations: {webhooks: {exclude: true}}\nretention_policy: {log_retention_days: 1}\n",
+        ["integrations", "retention_policy"],
+    ),
+    "proxied ports": (
+        SCRIPT + "environment: {proxy_ports: [{proxy_port: 8000, proxy_tcp: true}]}\n",
+        ["environment.proxy_ports"],
+    ),
+    "an image by the former name of a device": (
+        SCRIPT + f"environment: {{image: {{gpu: {IMAGE}}}, ports: null, pod_spec: null}}\n",
+        ["environment.image.cuda"],
+    ),
+    "the slots of a template for commands": (
+        SCRIPT + "resources: {slots: 2}\n",
+        ["resources.slots"],
+    ),
+    "a native experiment": (
+        TRIAL.replace("entrypoint: model_def:Trial", "internal: {native: {command: [a.py]}}"),
+        ["internal"],
+    ),
+    "a stored default": (
+        SCRIPT + "data_layer: {type: shared_fs, container_storage_path: null}\n",
+        [],
+    ),
+    "places": (SCRIPT + "workspace: a\nproject: b\npreemption_timeout: 60\n", []),
+}
+
+
+@pytest.mark.parametrize("form", ACCEPTED)
+def test_a_form_of_a_release_is_accepted_and_names_what_has_no_effect(form: str) -> None:
+    text, noticed = ACCEPTED[form]
+    warnings = config_warnings(check_config(text))
+    assert [warning.split(" ")[0].rstrip(":") for warning in warnings] == noticed
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "hint"),
+    [
+        ({"min_validation_period": 1}, "searcher.max_length", "use a length like {batches: 100}"),
+        ({"searcher.max_length": {"epochs": 2}}, "records_per_epoch", "how many records"),
+        (
+            {"searcher.max_length": {"batches": 1, "records": 1}},
+            "searcher.max_length",
+            "remove all",
+        ),
+        (
+            {"searcher.smallest_is_better": True},
+            "searcher.smallest_is_better",
+            "did you mean smaller",
+        ),
+        (
+            {"bind_mounts": [{"host_path": "/a", "container_path": "."}]},
+            "bind_mounts[0].container_path",
+            "mount a folder below",
+        ),
+    ],
+)
+def test_what_the_original_refused_is_refused_with_what_to_write(
+    changes: dict[str, Any], path: str, hint: str
+) -> None:
+    tree = change_fields(yaml.safe_load(TRIAL), changes)
+    (problem,) = find_problems(to_yaml(tree))
+    assert problem.path == path
+    assert problem.hint.startswith(hint)
