@@ -12,7 +12,7 @@ from typing import Any
 from tests.conftest import require
 from tests.emulators.server import missing, require_program
 from tests.end_to_end.laptop import ROOT, Laptop
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 
 BUILT = ROOT / "control_plane" / "page" / "built"
 AXE = ROOT / "web" / "node_modules" / "axe-core" / "axe.min.js"
@@ -63,6 +63,13 @@ class Browser:
         """The texts of the rows of a table, without its head."""
         rows = self.window.get_by_role("table", name=label).locator("tbody tr")
         return [str(text) for text in rows.all_inner_texts()]
+
+    def wait_for_width(self, width: int) -> None:
+        """Wait until nothing in the view makes it wider than so many pixels: what is wider scrolls
+        in a box of its own. Charts take their new size a frame after their window has it.
+        """
+        wide = "document.documentElement.scrollWidth"
+        wait_until(lambda: self.window.evaluate(wide) <= width, what=f"no wider than {width}")
 
     def serious_findings(self) -> list[str]:
         """The faults of the view for those who cannot see or point, as axe finds them."""

@@ -118,6 +118,12 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
         assert one.end() == []
 
 
+@pytest.fixture(scope="module")
+def search_end(laptop: Laptop) -> None:
+    """The search has ended."""
+    laptop.run("wait", 1)
+
+
 def test_a_link_signs_in_once_and_a_session_outlives_a_reload(
     chromium: Any, laptop: Laptop
 ) -> None:
@@ -172,6 +178,7 @@ def test_curves_and_logs_come_while_one_looks(browser: Browser) -> None:
     assert browser.faults == []
 
 
+@pytest.mark.usefixtures("search_end")
 def test_every_view_shows_text_as_text_and_serves_everybody(browser: Browser) -> None:
     for path, (title, content) in VIEWS.items():
         browser.go(path, title)
@@ -192,11 +199,11 @@ def test_it_is_as_good_in_the_dark_and_on_a_narrow_screen(chromium: Any, laptop:
             phone.wait_for_text(content)
             assert phone.serious_findings() == [], path
             # What is wider scrolls in its own box, not with the page.
-            width = phone.window.evaluate("document.documentElement.scrollWidth")
-            assert width <= narrow["width"], path
+            phone.wait_for_width(narrow["width"])
         assert phone.faults == []
 
 
+@pytest.mark.usefixtures("search_end")
 def test_a_checkpoint_is_registered_described_and_kept(laptop: Laptop, browser: Browser) -> None:
     window = browser.window
     name = "digits (v2) + more"
@@ -245,12 +252,13 @@ def test_a_checkpoint_is_registered_described_and_kept(laptop: Laptop, browser: 
     assert browser.serious_findings() == []
     window.keyboard.press("Escape")
     window.set_viewport_size({"width": 390, "height": 800})
-    assert window.evaluate("document.documentElement.scrollWidth") <= 390
+    browser.wait_for_width(390)
     window.set_viewport_size({"width": 1280, "height": 900})
     assert window.evaluate("window.canary") is None
     assert browser.faults == []
 
 
+@pytest.mark.usefixtures("search_end")
 def test_an_archived_model_is_left_out_and_deleted_after_a_question(
     laptop: Laptop, browser: Browser
 ) -> None:
@@ -299,6 +307,7 @@ def _fill_and_save(browser: Browser, action: str, texts: dict[str, str]) -> None
     dialog.wait_for(state="detached")
 
 
+@pytest.mark.usefixtures("search_end")
 def test_the_queue_is_managed_as_the_page_of_determined_does(
     laptop: Laptop, browser: Browser, tmp_path: Path
 ) -> None:
@@ -401,6 +410,7 @@ def test_it_works_by_the_keyboard_alone(browser: Browser) -> None:
     assert browser.faults == []
 
 
+@pytest.mark.usefixtures("search_end")
 def test_a_page_that_nobody_uses_asks_seldom_and_a_hidden_one_never(
     chromium: Any, laptop: Laptop
 ) -> None:

@@ -70,7 +70,7 @@ def nothing_is_wrong(browser: Browser) -> Iterator[None]:
     """No script failed, and nothing keeps anybody from the view."""
     yield
     assert browser.serious_findings() == []
-    assert browser.window.evaluate("document.documentElement.scrollWidth") <= 1280
+    browser.wait_for_width(SIZE["width"])
     assert browser.faults == []
 
 
@@ -99,6 +99,32 @@ def test_the_palette_finds_by_name_and_the_tab_says_what_is_shown(browser: Brows
     window.keyboard.type("first")
     wait_until(lambda: len(browser.table_rows("experiments")) == 1)
     window.keyboard.press("Escape")
+
+
+def test_the_key_that_searches_waits_for_a_view_that_loads(browser: Browser) -> None:
+    window = browser.window
+    held: list[Any] = []
+    browser.go("templates", "Templates")
+    browser.wait_for_text("No templates.")
+    # Nothing is searched here, and the next key is a shortcut again.
+    window.keyboard.press("/")
+    window.keyboard.press("g")
+    window.keyboard.press("j")
+    browser.see("Job queue")
+    window.route("**/api/v1/trials/1", lambda route: held.append(route))
+    window.goto(f"{browser.page}#/trials/1/logs")
+    wait_until(lambda: held or window.wait_for_timeout(50))
+    window.keyboard.press("/")
+    window.keyboard.type("stopz")
+    window.keyboard.press("Backspace")
+    held.pop().continue_()
+    text = window.get_by_role("searchbox", name="Text")
+    text.wait_for()
+    wait_until(lambda: text.input_value() == "stop")
+    window.keyboard.type("s at 5")
+    window.keyboard.press("Enter")
+    browser.wait_for_text(re.compile("^1 line, complete"))
+    window.unroute("**/api/v1/trials/1")
 
 
 def test_experiments_are_compared_by_any_metric_and_by_their_configurations(
@@ -248,8 +274,10 @@ def test_long_names_keep_to_their_place(browser: Browser) -> None:
         assert window.get_by_role("heading", level=1).bounding_box()["height"] < 200, path
         for width in (1280, 390):
             window.set_viewport_size({"width": width, "height": 900})
-            assert window.evaluate("document.documentElement.scrollWidth") <= width, path
+            browser.wait_for_width(width)
+            assert browser.serious_findings() == [], (path, width)
         window.set_viewport_size(SIZE)
+        browser.wait_for_width(SIZE["width"])
 
 
 def test_who_is_no_admin_is_not_offered_what_only_admins_may(

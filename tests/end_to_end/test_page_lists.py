@@ -102,7 +102,7 @@ def test_long_code_is_shown_in_parts_and_what_is_no_text_is_not(browser: Browser
     browser.wait_for_text("This file is no text.")
     assert browser.serious_findings() == []
     window.set_viewport_size({"width": 390, "height": 800})
-    assert window.evaluate("document.documentElement.scrollWidth") <= 390
+    browser.wait_for_width(390)
     window.set_viewport_size({"width": 1280, "height": 900})
     assert browser.faults == []
 
