@@ -55,6 +55,22 @@ class Browser:
         """Press the button with this name, the last one where a window is above another."""
         self.window.get_by_role("button", name=name, exact=True).last.click()
 
+    def edit(self, name: str, text: str, within: Any = None) -> Any:
+        """Write a text into what is edited where it stands, `within` a part of the view; returns
+        its form, which is not saved.
+        """
+        part = within or self.window.locator("main")
+        part.get_by_role("button", name=re.compile(f"^(Edit|Add) {name}$")).first.click()
+        form = part.get_by_role("form", name=f"edit {name}")
+        form.get_by_label(name, exact=True).fill(text)
+        return form
+
+    def edit_and_save(self, name: str, text: str, within: Any = None) -> None:
+        """Write a text into what is edited where it stands, and see it saved."""
+        form = self.edit(name, text, within)
+        form.get_by_role("button", name="Save").click()
+        form.wait_for(state="detached")
+
     def wait_for_text(self, text: str | re.Pattern[str]) -> None:
         """Wait until something visible has the text."""
         self.window.get_by_text(text).locator("visible=true").first.wait_for()

@@ -59,7 +59,7 @@ def write_long_names(folder: Path) -> tuple[Path, Path]:
     return write_model(
         folder,
         name="n" * 100_000,
-        labels=["l" * 10_000],
+        labels=["l" * 1_000],
         hyperparameters=hyperparameters,
         searcher=searcher,
     )
@@ -166,7 +166,14 @@ def test_a_trial_tells_what_happened_to_it(browser: Browser) -> None:
     window.get_by_text("is RUNNING").wait_for()
     assert window.get_by_text("submitted by").count() == 0
     browser.go("experiments/1/history", "first sweep")
-    window.get_by_text("submitted by").wait_for()
+    submitted = window.get_by_role("listitem").filter(has_text="submitted by")
+    submitted.wait_for()
+    # The newest is first, and what came first is last, unless one asks otherwise.
+    events = window.locator("ol.history > li")
+    assert "submitted by" in events.last.inner_text()
+    window.get_by_label("Oldest first").check()
+    wait_until(lambda: "submitted by" in events.first.inner_text())
+    assert "order=asc" in window.url
     window.get_by_text("is RUNNING").wait_for()
     window.get_by_label("Without its trials").check()
     window.get_by_text("is RUNNING").wait_for(state="detached")
@@ -195,14 +202,18 @@ def test_what_one_writes_is_kept_over_other_views_and_a_reload(browser: Browser)
 
     # Notes that were written are not lost by one Escape.
     browser.go("experiments/1", "first sweep")
-    browser.press("Edit name, notes, labels and metadata")
-    dialog = window.get_by_role("dialog")
-    dialog.get_by_label("Notes").fill("better than the last one")
+    form = browser.edit("notes", "better than the last one")
     window.keyboard.press("Escape")
-    dialog.get_by_text("This is not saved yet.").wait_for()
-    assert dialog.get_by_label("Notes").input_value() == "better than the last one"
+    form.get_by_text("This is not saved yet.").wait_for()
+    assert browser.serious_findings() == []
+    window.reload()
+    notes = form.get_by_label("notes")
+    notes.wait_for()
+    assert notes.input_value() == "better than the last one"
+    notes.press("Escape")
     window.keyboard.press("Escape")
-    dialog.wait_for(state="detached")
+    form.wait_for(state="detached")
+    window.get_by_role("button", name="Add notes").wait_for()
 
 
 def test_a_continuation_is_checked_as_it_is_written(laptop: Laptop, browser: Browser) -> None:
