@@ -2,6 +2,9 @@
 
 import { parseHash, viewOf } from "./router";
 
+// They write nothing alone, and end nothing.
+const MODIFIERS = ["Shift", "Control", "Alt", "AltGraph", "Meta", "CapsLock"];
+
 let stopWaiting = () => {};
 
 /**
@@ -26,6 +29,7 @@ export function goToSearch(): void {
   const options = { capture: true, signal: control.signal };
   window.addEventListener("pointerdown", () => stopWaiting(), options);
   window.addEventListener("keydown", (event) => {
+    if (MODIFIERS.includes(event.key)) return;
     const isText = event.key.length === 1 && !event.ctrlKey && !event.metaKey && !event.altKey;
     if (!isText && event.key !== "Backspace") return stopWaiting();
     typed = isText ? typed + event.key : typed.slice(0, -1);
