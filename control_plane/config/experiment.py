@@ -18,11 +18,12 @@ from pydantic import (
 )
 
 from control_plane.actors.lengths import Unit
+from control_plane.config.described_texts import Description, ExperimentName, Labels
 from control_plane.config.environment import Environment
 from control_plane.config.eras import PERIODS, RULES, Era, Scope, Tree, scope_of, search_rules
 from control_plane.config.hyperparameters import Hyperparameters, to_search_space
 from control_plane.config.lengths import Period, Scale
-from control_plane.config.resources import BindMounts, Labels, Resources
+from control_plane.config.resources import BindMounts, Resources
 from control_plane.config.searcher import NO_SEARCHER, AnySearcher
 from control_plane.config.section import REVEAL, CarriedMap, Section, refuse
 from control_plane.config.storage import CheckpointStorage, Layer, SharedFsLayer, Storage
@@ -33,7 +34,6 @@ from control_plane.field_types import (
     CountOrZero,
     Length,
     Steps,
-    Text,
     to_integer,
 )
 from control_plane.findings import Loc, value_text
@@ -98,13 +98,18 @@ class ExperimentConfig(Section):
 
     era: ClassVar[Era]
 
-    name: Text | None = None
-    """Shown in lists; need not be unique. Three generated words by default (length era)."""
-    description: str | None = None
-    """A description for users. In the step era three generated words by default."""
+    name: ExperimentName | None = None
+    """Shown in lists; need not be unique; at most 100,000 characters. Three generated words by
+    default (length era).
+    """
+    description: Description | None = None
+    """A description for users, of at most 100,000 characters. In the step era three generated
+    words by default.
+    """
     labels: Labels = ()
-    """Names to filter and group by; also written as a map of name: true. In the length era those of
-    the template are added. Changed later with `experiment label`.
+    """Names to filter and group by; also written as a map of name: true; at most 100, of 1,000
+    characters each. In the length era those of the template are added. Changed later with
+    `experiment label`.
     """
     workspace: str | None = None
     """The workspace whose project it is in, `Uncategorized` without one. Workspaces and projects

@@ -97,6 +97,8 @@ TYPES: Final[Mapping[str, str]] = {
     "CountOrZero": "integer >= 0",
     "Deadline": "duration or time with zone",
     "Cost": "number > 0",
+    "ExperimentName": "string",
+    "Description": "string",
     "Labels": "list of strings",
     "Entrypoint": "string or list of strings",
     "AnySearcher": "map",

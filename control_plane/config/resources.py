@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import (
     AfterValidator,
@@ -209,20 +208,3 @@ class BindMount(Section):
 
 
 BindMounts = Annotated[tuple[BindMount, ...], Field(strict=False)]
-
-
-def _parse_labels(value: Any) -> Any:
-    """Parse a list of names, also written as a map of name: true."""
-    if isinstance(value, Mapping):
-        for name, kept in value.items():
-            if not isinstance(kept, bool):
-                refuse(f"must map each name to true, but {name!r} has {value_text(kept)}")
-        value = [name for name, kept in value.items() if kept]
-    return list(dict.fromkeys(value)) if _are_strings(value) else value
-
-
-def _are_strings(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
-Labels = Annotated[Annotated[tuple[Text, ...], Field(strict=False)], BeforeValidator(_parse_labels)]

@@ -289,6 +289,7 @@ _MESSAGES: Final = {
     "tuple_type": "must be a list",
     "string_type": "must be a string",
     "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters",
     "too_short": "must not be empty",
     "too_long": "must have at most {max_length} entries",
     "int_type": "must be an integer",
@@ -303,7 +304,15 @@ _MESSAGES: Final = {
     "less_than_equal": "must be at most {le}",
 }
 _VALUELESS: Final = frozenset(
-    {"missing", "string_too_short", "too_short", "too_long", "model_type", "dict_type"}
+    {
+        "missing",
+        "string_too_short",
+        "string_too_long",
+        "too_short",
+        "too_long",
+        "model_type",
+        "dict_type",
+    }
 )
 """Kinds whose value says nothing, or may hold a secret out of its place."""
 

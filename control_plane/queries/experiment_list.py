@@ -27,7 +27,7 @@ from control_plane.queries.pages import Page, PageRequest, encode_cursor
 from control_plane.services import Services
 from control_plane.state.table import GET_MAX, Key, Row, StateTable
 
-Sort = Literal["id", "submitted", "name", "state", "progress", "metric"]
+Sort = Literal["id", "submitted", "name", "state", "user", "progress", "metric", "cost"]
 Order = Literal["asc", "desc"]
 
 # Rows of the list that one request reads.
@@ -36,6 +36,8 @@ LISTED_MAX = 5_000
 # state an order needs.
 LOOKED_UP_MAX = 1_000
 _FIRST, _LAST = " ", "\x7f"
+# What the list's rows do not tell.
+_BY_STATE = ("progress", "metric", "cost")
 # Ids are given in the order of submission, so that both are the order of the rows.
 _BY_ID = ("id", "submitted")
 
@@ -80,10 +82,10 @@ def list_experiments(
     after = page.start_after(name, (int,))
     first = 0 if after is None else max(0, int(after[0]))
     rows, left_out_before = _read_newest(services.table, shown, is_shown)
-    if sort in ("progress", "metric") and len(rows) > LOOKED_UP_MAX:
+    if sort in _BY_STATE and len(rows) > LOOKED_UP_MAX:
         rows = rows[:LOOKED_UP_MAX]
         left_out_before = int(rows[-1].key.sort)
-    rows = _sorted_rows(services.table, rows, sort, order)
+    rows = _sorted_rows(services, rows, sort, order)
     end = first + page.limit
     return ExperimentPage(
         items=_answers(services, rows[first:end]),
@@ -201,15 +203,14 @@ def _look_up(
         yield sort, None if sort in lacking else row
 
 
-def _sorted_rows(table: StateTable, rows: Sequence[Row], sort: Sort, order: Order) -> list[Row]:
+def _sorted_rows(services: Services, rows: Sequence[Row], sort: Sort, order: Order) -> list[Row]:
     """Rows, which are newest first, in an order; what has no value is last, the newest first."""
     values: list[str | float | None]
-    if sort in ("name", "state"):
-        entries = [decode_listing(row.body) for row in rows]
-        values = [one.state if sort == "state" else one.name.casefold() for one in entries]
+    if sort in _BY_STATE:
+        states = _read_states(services.table, [int(row.key.sort) for row in rows])
+        values = [_number_of(state, sort, services.now_ms()) for state in states]
     else:
-        states = _read_states(table, [int(row.key.sort) for row in rows])
-        values = [_number_of(state, sort) for state in states]
+        values = [str(getattr(decode_listing(row.body), sort)).casefold() for row in rows]
     known = [(value, row) for value, row in zip(values, rows, strict=True) if value is not None]
     # A stable sort, which keeps the newest of equals first in both orders.
     known.sort(key=lambda pair: pair[0], reverse=order == "desc")
@@ -217,9 +218,11 @@ def _sorted_rows(table: StateTable, rows: Sequence[Row], sort: Sort, order: Orde
     return [*(row for _, row in known), *unknown]
 
 
-def _number_of(state: ExperimentState | None, sort: Sort) -> float | None:
+def _number_of(state: ExperimentState | None, sort: Sort, now_ms: int) -> float | None:
     if state is None:
         return None
+    if sort == "cost":
+        return state.bill.spent_micros(now_ms)
     number = state.progress if sort == "progress" else state.best_metric
     return None if number is None or math.isnan(number) else number
 

@@ -84,10 +84,12 @@ def list_history(
     actor: str | None,
     merged: bool | None,
     page: PageRequest,
+    *,
+    descending: bool = False,
 ) -> Page[Event]:
-    """List events, oldest first: with an actor those of its entries alone; without one those of the
-    experiment, merged with its trials' if `merged`, or if that is None and there are at most
-    MERGED_TRIALS_MAX trials.
+    """List events, oldest first or `descending`: with an actor those of its entries alone; without
+    one those of the experiment, merged with its trials' if `merged`, or if that is None and there
+    are at most MERGED_TRIALS_MAX trials.
 
     Raises:
         RequestError: not_found; invalid, for an actor that is none of the experiment's, and for
@@ -95,12 +97,11 @@ def list_history(
     """
     state, _ = experiments.get_experiment(services, experiment_id)
     listed = _actor_addresses(services, state, actor, merged)
-    list_name = f"history {actor or experiment_id}"
+    list_name = f"history {actor or experiment_id}{' desc' if descending else ''}"
     positions = _parse_positions(page, list_name, len(listed))
+    stretch = page.limit if len(listed) == 1 else STRETCH_ROWS
     streams = [
-        _JournalStream(
-            services, address, position, page.limit if len(listed) == 1 else STRETCH_ROWS
-        )
+        _JournalStream(services, address, position, stretch, descending)
         for address, position in zip(listed, positions, strict=True)
     ]
     describe = _event_describer(services, state)
@@ -132,8 +133,8 @@ def list_replays(services: Services, experiment_id: int, page: PageRequest) -> P
 
 @dataclass(frozen=True, slots=True)
 class _JournalPosition:
-    """The position where reading goes on: behind entry `revision`, and behind `offset` messages of
-    the next entry.
+    """The position where reading goes on: behind entry `revision`, 0 for the beginning, and behind
+    `offset` messages of the next entry, in the order of reading.
     """
 
     revision: int = 0
@@ -144,22 +145,35 @@ class _JournalPosition:
 
 
 class _JournalStream:
-    """An actor's journal from a position on."""
+    """An actor's journal from a position on, forwards or, `descending`, back from its end."""
 
     def __init__(
-        self, services: Services, address: str, position: _JournalPosition, stretch: int
+        self,
+        services: Services,
+        address: str,
+        position: _JournalPosition,
+        stretch: int,
+        descending: bool,
     ) -> None:
         self.address = address
         self.position = position
+        self.descending = descending
         self._table = services.table
         self._stretch = stretch
         self._rows: deque[Row] = deque()
-        self._next: str | None = f"{journal.JOURNAL}{position.revision + 1:012d}"
+        self._next: str | None = f"{journal.JOURNAL}{position.revision + (not descending):012d}"
+        if descending and not position.revision:
+            self._next = JOURNAL_END
 
     def peek(self) -> Row | None:
         """Read the next entry without passing it; None at the end."""
         if not self._rows and self._next is not None:
-            page = self._table.query(self.address, self._next, JOURNAL_END, limit=self._stretch)
+            first, last = self._next, JOURNAL_END
+            if self.descending:
+                first, last = f"{journal.JOURNAL}{0:012d}", self._next
+            page = self._table.query(
+                self.address, first, last, limit=self._stretch, descending=self.descending
+            )
             self._rows.extend(page.rows)
             self._next = page.next_sort
         return self._rows[0] if self._rows else None
@@ -181,7 +195,7 @@ DescribeEntry = Callable[[str, RecordedEntry], list[tuple[Event, bool]]]
 def _merge(
     streams: Sequence[_JournalStream], describe: DescribeEntry, limit: int, without_echoes: bool
 ) -> list[Event]:
-    """Merge up to `limit` events in the order of time; the streams end up behind them."""
+    """Merge up to `limit` events in the order of the streams; these end up behind them."""
     events: list[Event] = []
     waiting = [
         item for place, stream in enumerate(streams) for item in _entry_with_time(place, stream)
@@ -192,7 +206,8 @@ def _merge(
             break
         *_, place, row, entry = heapq.heappop(waiting)
         stream = streams[place]
-        listed = list(enumerate(describe(stream.address, entry), 1))[stream.position.offset :]
+        described = describe(stream.address, entry)[:: -1 if stream.descending else 1]
+        listed = list(enumerate(described, 1))[stream.position.offset :]
         for count, (event, is_echo) in listed:
             if len(events) == limit:
                 return events
@@ -207,11 +222,11 @@ def _merge(
 
 def _entry_with_time(
     place: int, stream: _JournalStream
-) -> Iterator[tuple[int, int, int, Row, RecordedEntry]]:
+) -> Iterator[tuple[int, int, int, int, Row, RecordedEntry]]:
     """The stream's next entry with its time; one that cannot be read has the time 0.
 
     At one time, what is commanded comes before what trials say, and that before its effect on the
-    experiment, whose stream is the first.
+    experiment, whose stream is the first; descending it is the other way round.
     """
     row = stream.peek()
     if row is not None:
@@ -221,7 +236,8 @@ def _entry_with_time(
             revision = journal.entry_revision(row)
             entry = RecordedEntry(revision, 0, (), (("", {}),), {}, {})
         rank = 0 if entry.command else 1 if place else 2
-        yield entry.now_ms, rank, place, row, entry
+        sign = -1 if stream.descending else 1
+        yield sign * entry.now_ms, sign * rank, sign * place, place, row, entry
 
 
 def _event_describer(services: Services, state: ExperimentState) -> DescribeEntry:

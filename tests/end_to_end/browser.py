@@ -12,7 +12,7 @@ from typing import Any
 from tests.conftest import require
 from tests.emulators.server import missing, require_program
 from tests.end_to_end.laptop import ROOT, Laptop
-from tests.patience import PATIENCE
+from tests.patience import PATIENCE, wait_until
 
 BUILT = ROOT / "control_plane" / "page" / "built"
 AXE = ROOT / "web" / "node_modules" / "axe-core" / "axe.min.js"
@@ -55,6 +55,22 @@ class Browser:
         """Press the button with this name, the last one where a window is above another."""
         self.window.get_by_role("button", name=name, exact=True).last.click()
 
+    def edit(self, name: str, text: str, within: Any = None) -> Any:
+        """Write a text into what is edited where it stands, `within` a part of the view; returns
+        its form, which is not saved.
+        """
+        part = within or self.window.locator("main")
+        part.get_by_role("button", name=re.compile(f"^(Edit|Add) {name}$")).first.click()
+        form = part.get_by_role("form", name=f"edit {name}")
+        form.get_by_label(name, exact=True).fill(text)
+        return form
+
+    def edit_and_save(self, name: str, text: str, within: Any = None) -> None:
+        """Write a text into what is edited where it stands, and see it saved."""
+        form = self.edit(name, text, within)
+        form.get_by_role("button", name="Save").click()
+        form.wait_for(state="detached")
+
     def wait_for_text(self, text: str | re.Pattern[str]) -> None:
         """Wait until something visible has the text."""
         self.window.get_by_text(text).locator("visible=true").first.wait_for()
@@ -63,6 +79,13 @@ class Browser:
         """The texts of the rows of a table, without its head."""
         rows = self.window.get_by_role("table", name=label).locator("tbody tr")
         return [str(text) for text in rows.all_inner_texts()]
+
+    def wait_for_width(self, width: int) -> None:
+        """Wait until nothing in the view makes it wider than so many pixels: what is wider scrolls
+        in a box of its own. Charts take their new size a frame after their window has it.
+        """
+        wide = "document.documentElement.scrollWidth"
+        wait_until(lambda: self.window.evaluate(wide) <= width, what=f"no wider than {width}")
 
     def serious_findings(self) -> list[str]:
         """The faults of the view for those who cannot see or point, as axe finds them."""

@@ -118,6 +118,12 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
         assert one.end() == []
 
 
+@pytest.fixture(scope="module")
+def search_end(laptop: Laptop) -> None:
+    """The search has ended."""
+    laptop.run("wait", 1)
+
+
 def test_a_link_signs_in_once_and_a_session_outlives_a_reload(
     chromium: Any, laptop: Laptop
 ) -> None:
@@ -172,6 +178,7 @@ def test_curves_and_logs_come_while_one_looks(browser: Browser) -> None:
     assert browser.faults == []
 
 
+@pytest.mark.usefixtures("search_end")
 def test_every_view_shows_text_as_text_and_serves_everybody(browser: Browser) -> None:
     for path, (title, content) in VIEWS.items():
         browser.go(path, title)
@@ -192,11 +199,11 @@ def test_it_is_as_good_in_the_dark_and_on_a_narrow_screen(chromium: Any, laptop:
             phone.wait_for_text(content)
             assert phone.serious_findings() == [], path
             # What is wider scrolls in its own box, not with the page.
-            width = phone.window.evaluate("document.documentElement.scrollWidth")
-            assert width <= narrow["width"], path
+            phone.wait_for_width(narrow["width"])
         assert phone.faults == []
 
 
+@pytest.mark.usefixtures("search_end")
 def test_a_checkpoint_is_registered_described_and_kept(laptop: Laptop, browser: Browser) -> None:
     window = browser.window
     name = "digits (v2) + more"
@@ -222,21 +229,23 @@ def test_a_checkpoint_is_registered_described_and_kept(laptop: Laptop, browser: 
         assert registered.data["experiment_id"] == 1
 
         # Somebody else changes it while it is edited: nothing of theirs is lost.
-        browser.press("Edit version")
+        form = browser.edit("notes", CANARY, version)
         registered.set(notes="theirs", metadata={"<b>accuracy</b>": 0.5})
-        window.get_by_label("Notes").fill(CANARY)
-        browser.press("Save")
+        form.get_by_role("button", name="Save").click()
         window.get_by_role("alert").get_by_text("revision").wait_for()
-        window.keyboard.press("Escape")
+        assert browser.serious_findings() == []
+        # What was written is there after a reload, beside what it is by now.
         window.reload()
+        form.get_by_role("button", name="Cancel").click()
         version.get_by_text("theirs").wait_for()
-        browser.press("Edit version")
-        window.get_by_label("Metadata (JSON)").fill("{accuracy: 1}")
-        browser.press("Save")
+        form = browser.edit("metadata", "{accuracy: 1}", version)
+        form.get_by_role("button", name="Save").click()
         window.get_by_role("alert").get_by_text("not JSON").wait_for()
-        said = {"Notes": CANARY, "Labels": f"{CANARY}\nbest"}
-        _fill_and_save(browser, "Save", said | {"Metadata": '{"<b>accuracy</b>": 0.75}'})
+        form.get_by_label("metadata").fill('{"<b>accuracy</b>": 0.75}')
+        form.get_by_label("metadata").press("Control+Enter")
         version.get_by_text("0.75").wait_for()
+        browser.edit_and_save("notes", CANARY, version)
+        browser.edit_and_save("labels", f"{CANARY}\nbest", version)
         changed = cluster.model(name).version(1).data
     assert (changed["notes"], changed["labels"]) == (CANARY, [CANARY, "best"])
     assert (changed["comment"], changed["metadata"]) == ("good enough", {"<b>accuracy</b>": 0.75})
@@ -245,12 +254,13 @@ def test_a_checkpoint_is_registered_described_and_kept(laptop: Laptop, browser: 
     assert browser.serious_findings() == []
     window.keyboard.press("Escape")
     window.set_viewport_size({"width": 390, "height": 800})
-    assert window.evaluate("document.documentElement.scrollWidth") <= 390
+    browser.wait_for_width(390)
     window.set_viewport_size({"width": 1280, "height": 900})
     assert window.evaluate("window.canary") is None
     assert browser.faults == []
 
 
+@pytest.mark.usefixtures("search_end")
 def test_an_archived_model_is_left_out_and_deleted_after_a_question(
     laptop: Laptop, browser: Browser
 ) -> None:
@@ -266,7 +276,8 @@ def test_an_archived_model_is_left_out_and_deleted_after_a_question(
     browser.press("Unarchive")
     browser.press("Archive")
     window.locator("h1 .badge", has_text="ARCHIVED").wait_for()
-    assert window.get_by_role("button", name="Edit").count() == 0
+    for name in ("Edit", "Add"):
+        assert window.get_by_role("button", name=name).count() == 0
     assert browser.serious_findings() == []
     browser.go("models?name=old", "Models")
     browser.wait_for_text("No model is like that.")
@@ -299,6 +310,7 @@ def _fill_and_save(browser: Browser, action: str, texts: dict[str, str]) -> None
     dialog.wait_for(state="detached")
 
 
+@pytest.mark.usefixtures("search_end")
 def test_the_queue_is_managed_as_the_page_of_determined_does(
     laptop: Laptop, browser: Browser, tmp_path: Path
 ) -> None:
@@ -357,14 +369,15 @@ def test_a_fork_is_checked_as_it_is_written(laptop: Laptop, browser: Browser) ->
     browser.see(re.compile("^forked"))
     forked = laptop.json("list")[0]
     assert (forked["name"], forked["searcher"], forked["state"]) == ("forked", "single", "PAUSED")
-    browser.press("Edit name, notes, labels and metadata")
-    browser.window.get_by_label("Labels, one a line").fill("one\ntwo")
-    browser.window.get_by_label("Metadata (JSON)").fill('{"data": {"version": 3}}')
-    browser.press("Save")
-    browser.window.get_by_role("dialog").wait_for(state="detached")
+    browser.edit_and_save("labels", "one\ntwo")
+    # The keyboard goes on where it was.
+    assert browser.window.evaluate("document.activeElement.title") == "Edit labels"
+    browser.edit_and_save("metadata", '{"data": {"version": 3}}')
     browser.wait_for_text('"version": 3')
+    browser.edit("name", "renamed").get_by_label("name").press("Enter")
+    browser.see("renamed")
     changed = laptop.json("describe", forked["id"])
-    assert changed["labels"] == ["one", "two"]
+    assert (changed["name"], changed["labels"]) == ("renamed", ["one", "two"])
     assert changed["metadata"] == {"data": {"version": 3}}
     assert browser.faults == []
 
@@ -401,6 +414,7 @@ def test_it_works_by_the_keyboard_alone(browser: Browser) -> None:
     assert browser.faults == []
 
 
+@pytest.mark.usefixtures("search_end")
 def test_a_page_that_nobody_uses_asks_seldom_and_a_hidden_one_never(
     chromium: Any, laptop: Laptop
 ) -> None:

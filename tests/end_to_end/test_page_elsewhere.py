@@ -6,6 +6,7 @@ import contextlib
 import functools
 import http.server
 import io
+import re
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -242,6 +243,39 @@ def test_an_experiment_is_made_of_a_folder(laptop: Laptop, chromium: Any, origin
         listed = cluster.get(f"/experiments/{number}/code", limit=500)["items"]
     assert {one["path"] for one in listed} >= {"train.py", "config.yaml", HOSTILE, "ü.txt", LONG}
     assert not {one["path"] for one in listed} & {"data.bin", ".detignore", ".git/config"}
+
+
+def drop_from_outside(window: Any, path: Path) -> None:
+    """Drop a file or folder of this machine on the code of "New experiment", as by the pointer."""
+    section = window.get_by_role("region", name="code from this machine")
+    section.scroll_into_view_if_needed()
+    box = section.bounding_box()
+    protocol = window.context.new_cdp_session(window)
+    for kind in ("dragEnter", "dragOver", "drop"):
+        data = {"items": [], "files": [str(path)], "dragOperationsMask": 1}
+        place = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2}
+        protocol.send("Input.dispatchDragEvent", {"type": kind, "data": data, **place})
+
+
+def test_a_folder_that_is_dropped_is_sent_without_what_stays_here(
+    laptop: Laptop, chromium: Any
+) -> None:
+    model = write_folder(laptop.home.parent / "dropped")
+    with open_window(chromium, laptop) as browser:
+        browser.sign_in()
+        browser.go("create", "New experiment")
+        drop_from_outside(browser.window, model)
+        # As where the folder is chosen: .detignore, data.bin, and what is in __pycache__ and .git.
+        browser.wait_for_text(re.compile(f"the folder {model.name}: 5 files"))
+        browser.wait_for_text("4 are left out")
+        assert browser.serious_findings() == []
+        browser.press("Send the code")
+        editor = browser.window.get_by_label("Configuration (YAML)")
+        editor.wait_for()
+        assert '"name": "from the page"' in editor.input_value()
+        browser.wait_for_text("The configuration is valid.")
+        assert browser.window.evaluate("window.canary") is None
+        assert browser.faults == []
 
 
 def test_an_archive_that_is_dropped_is_checked_by_the_cluster(

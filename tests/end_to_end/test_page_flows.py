@@ -59,7 +59,7 @@ def write_long_names(folder: Path) -> tuple[Path, Path]:
     return write_model(
         folder,
         name="n" * 100_000,
-        labels=["l" * 10_000],
+        labels=["l" * 1_000],
         hyperparameters=hyperparameters,
         searcher=searcher,
     )
@@ -70,7 +70,7 @@ def nothing_is_wrong(browser: Browser) -> Iterator[None]:
     """No script failed, and nothing keeps anybody from the view."""
     yield
     assert browser.serious_findings() == []
-    assert browser.window.evaluate("document.documentElement.scrollWidth") <= 1280
+    browser.wait_for_width(SIZE["width"])
     assert browser.faults == []
 
 
@@ -99,6 +99,33 @@ def test_the_palette_finds_by_name_and_the_tab_says_what_is_shown(browser: Brows
     window.keyboard.type("first")
     wait_until(lambda: len(browser.table_rows("experiments")) == 1)
     window.keyboard.press("Escape")
+
+
+def test_the_key_that_searches_waits_for_a_view_that_loads(browser: Browser) -> None:
+    window = browser.window
+    held: list[Any] = []
+    browser.go("templates", "Templates")
+    browser.wait_for_text("No templates.")
+    # Nothing is searched here, and the next key is a shortcut again.
+    window.keyboard.press("/")
+    window.keyboard.press("g")
+    window.keyboard.press("j")
+    browser.see("Job queue")
+    window.route("**/api/v1/trials/1", lambda route: held.append(route))
+    window.goto(f"{browser.page}#/trials/1/logs")
+    wait_until(lambda: held or window.wait_for_timeout(50))
+    window.keyboard.press("/")
+    window.keyboard.press("Shift+S")
+    window.keyboard.type("topz")
+    window.keyboard.press("Backspace")
+    held.pop().continue_()
+    text = window.get_by_role("searchbox", name="Text")
+    text.wait_for()
+    wait_until(lambda: text.input_value() == "Stop")
+    window.keyboard.type("s at 5")
+    window.keyboard.press("Enter")
+    browser.wait_for_text(re.compile("^1 line, complete"))
+    window.unroute("**/api/v1/trials/1")
 
 
 def test_experiments_are_compared_by_any_metric_and_by_their_configurations(
@@ -140,7 +167,14 @@ def test_a_trial_tells_what_happened_to_it(browser: Browser) -> None:
     window.get_by_text("is RUNNING").wait_for()
     assert window.get_by_text("submitted by").count() == 0
     browser.go("experiments/1/history", "first sweep")
-    window.get_by_text("submitted by").wait_for()
+    submitted = window.get_by_role("listitem").filter(has_text="submitted by")
+    submitted.wait_for()
+    # The newest is first, and what came first is last, unless one asks otherwise.
+    events = window.locator("ol.history > li")
+    assert "submitted by" in events.last.inner_text()
+    window.get_by_label("Oldest first").check()
+    wait_until(lambda: "submitted by" in events.first.inner_text())
+    assert "order=asc" in window.url
     window.get_by_text("is RUNNING").wait_for()
     window.get_by_label("Without its trials").check()
     window.get_by_text("is RUNNING").wait_for(state="detached")
@@ -169,14 +203,18 @@ def test_what_one_writes_is_kept_over_other_views_and_a_reload(browser: Browser)
 
     # Notes that were written are not lost by one Escape.
     browser.go("experiments/1", "first sweep")
-    browser.press("Edit name, notes, labels and metadata")
-    dialog = window.get_by_role("dialog")
-    dialog.get_by_label("Notes").fill("better than the last one")
+    form = browser.edit("notes", "better than the last one")
     window.keyboard.press("Escape")
-    dialog.get_by_text("This is not saved yet.").wait_for()
-    assert dialog.get_by_label("Notes").input_value() == "better than the last one"
+    form.get_by_text("This is not saved yet.").wait_for()
+    assert browser.serious_findings() == []
+    window.reload()
+    notes = form.get_by_label("notes")
+    notes.wait_for()
+    assert notes.input_value() == "better than the last one"
+    notes.press("Escape")
     window.keyboard.press("Escape")
-    dialog.wait_for(state="detached")
+    form.wait_for(state="detached")
+    window.get_by_role("button", name="Add notes").wait_for()
 
 
 def test_a_continuation_is_checked_as_it_is_written(laptop: Laptop, browser: Browser) -> None:
@@ -248,8 +286,10 @@ def test_long_names_keep_to_their_place(browser: Browser) -> None:
         assert window.get_by_role("heading", level=1).bounding_box()["height"] < 200, path
         for width in (1280, 390):
             window.set_viewport_size({"width": width, "height": 900})
-            assert window.evaluate("document.documentElement.scrollWidth") <= width, path
+            browser.wait_for_width(width)
+            assert browser.serious_findings() == [], (path, width)
         window.set_viewport_size(SIZE)
+        browser.wait_for_width(SIZE["width"])
 
 
 def test_who_is_no_admin_is_not_offered_what_only_admins_may(

@@ -102,7 +102,7 @@ def test_long_code_is_shown_in_parts_and_what_is_no_text_is_not(browser: Browser
     browser.wait_for_text("This file is no text.")
     assert browser.serious_findings() == []
     window.set_viewport_size({"width": 390, "height": 800})
-    assert window.evaluate("document.documentElement.scrollWidth") <= 390
+    browser.wait_for_width(390)
     window.set_viewport_size({"width": 1280, "height": 900})
     assert browser.faults == []
 
@@ -127,6 +127,19 @@ def test_experiments_are_sorted_by_the_cluster(laptop: Laptop, browser: Browser)
     window.reload()
     wait_until(lambda: names_in(browser) == ["gamma", "beta", "alpha", CANARY])
     assert window.locator("th[aria-sort=descending]").all_inner_texts() == ["Name ↓"]
+    browser.press("User")
+    browser.wait_for_text("4 shown, by user, ascending")
+    browser.press("Cost")
+    browser.wait_for_text("4 shown, by cost, ascending")
+    states = window.get_by_role("group", name="State")
+    states.get_by_role("button", name="COMPLETED").click()
+    wait_until(lambda: names_in(browser) == [CANARY])
+    states.get_by_role("button", name="PAUSED").click()
+    wait_until(lambda: len(names_in(browser)) == 4)
+    states.get_by_role("button", name="COMPLETED").click()
+    wait_until(lambda: sorted(names_in(browser)) == ["alpha", "beta", "gamma"])
+    assert states.get_by_role("button", pressed=True).all_inner_texts() == ["PAUSED"]
+    browser.press("Clear filters")
     browser.press("Progress")
     # Only the first one has begun, and so it is the last.
     wait_until(lambda: names_in(browser)[-1:] == [CANARY])
@@ -243,3 +256,73 @@ def test_a_checkpoint_is_pinned_and_an_admin_unpins_for_others_after_a_question(
     with laptop.cluster() as cluster:
         assert not cluster.checkpoint(checkpoint.uuid).data["pinned"]
     assert browser.faults == []
+
+
+def test_a_log_is_saved_whole_or_as_far_as_it_is_shown(browser: Browser) -> None:
+    window = browser.window
+    browser.go("trials/1/logs", "Trial 1")
+    window.get_by_role("log").wait_for()
+    with window.expect_download() as started:
+        browser.press("Download")
+    whole = Path(started.value.path()).read_text()
+    assert started.value.suggested_filename == "trial-1.log"
+    assert "starts at 0" in whole
+    assert "stops at" in whole
+    window.get_by_label("Text").fill("STARTS AT")
+    window.get_by_label("Text").press("Enter")
+    browser.wait_for_text(re.compile("^1 line, complete"))
+    with window.expect_download() as started:
+        browser.press("Download these lines")
+    assert Path(started.value.path()).read_text() == "starts at 0\n"
+    assert browser.serious_findings() == []
+    browser.press("Clear filters")
+    assert browser.faults == []
+
+
+def test_a_damaged_checkpoint_is_told_and_taken_back_after_a_question(
+    laptop: Laptop, browser: Browser, tmp_path: Path
+) -> None:
+    window = browser.window
+    single = {"name": "single", "metric": "loss", "max_length": {"batches": 10}}
+    config, model = write_model(tmp_path, name="once", searcher=single, hyperparameters={"x": 1.0})
+    number = laptop.json("create", config, model)["id"]
+    laptop.run("wait", number)
+    with laptop.cluster() as cluster:
+        checkpoint = next(iter(cluster.experiment(number).checkpoints()))
+    browser.go(f"experiments/{number}/checkpoints", "once")
+    row = window.get_by_role("row").filter(has_text=checkpoint.uuid[:8])
+    row.get_by_role("button", name="Files").click()
+    dialog = window.get_by_role("dialog")
+    dialog.get_by_text(checkpoint.uuid, exact=True).wait_for()
+    dialog.get_by_text("Metadata", exact=True).wait_for()
+    # What the model stored beside its files, in the dialog's words of JSON.
+    dialog.get_by_text('"steps_completed": 10').wait_for()
+    assert browser.serious_findings() == []
+    window.keyboard.press("Escape")
+    # A byte of the file is missing while a run begins from it.
+    file = checkpoint_file(laptop, checkpoint.uuid, "state.json")
+    right = file.read_bytes()
+    file.write_bytes(right[:-1])
+    laptop.run("experiment", "continue", number, "--config", "searcher.max_length.batches=12")
+    laptop.run("wait", number)
+    window.reload()
+    row.get_by_text("DAMAGED", exact=True).wait_for()
+    row.get_by_role("button", name="Not damaged").click()
+    dialog.get_by_text("state.json").wait_for()
+    assert browser.serious_findings() == []
+    # The cluster looks at the sizes.
+    browser.press("Not damaged")
+    dialog.get_by_role("alert").wait_for()
+    file.write_bytes(right)
+    browser.press("Not damaged")
+    dialog.wait_for(state="detached")
+    row.get_by_text("COMPLETED").wait_for()
+    assert laptop.json("checkpoint", "describe", checkpoint.uuid)["damage"] == ""
+    assert browser.faults == []
+
+
+def checkpoint_file(laptop: Laptop, uuid: str, name: str) -> Path:
+    """The place of a checkpoint's file on this machine."""
+    with laptop.cluster() as cluster:
+        place = cluster.get(f"/checkpoints/{uuid}/storage")
+    return Path(place["storage"]["path"], place["path"], name)

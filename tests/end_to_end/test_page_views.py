@@ -79,7 +79,7 @@ def nothing_is_wrong(browser: Browser) -> Iterator[None]:
     yield
     assert browser.serious_findings() == []
     assert browser.window.evaluate("window.canary") is None
-    assert browser.window.evaluate("document.documentElement.scrollWidth") <= 1280
+    browser.wait_for_width(1280)
     assert browser.faults == []
 
 
@@ -217,8 +217,7 @@ def test_they_are_as_good_in_the_dark_and_on_a_narrow_screen(chromium: Any, lapt
             phone.wait_for_text(content)
             assert phone.serious_findings() == [], path
             # What is wider scrolls in its own box, not with the page.
-            width = phone.window.evaluate("document.documentElement.scrollWidth")
-            assert width <= narrow["width"], path
+            phone.wait_for_width(narrow["width"])
         assert phone.faults == []
 
 

@@ -38,6 +38,13 @@ from control_plane.api.project_names import GroupName, check_group_name
 from control_plane.api.request_body import RequestBody
 from control_plane.api.responses import answer_response
 from control_plane.api.route_guards import Caller, guarded_router, require_role
+from control_plane.config.described_texts import (
+    LABEL_CHARACTERS_MAX,
+    LABELS_MAX,
+    Description,
+    ExperimentName,
+    Label,
+)
 from control_plane.errors import invalid
 from control_plane.objects.store import SHA256_PATTERN
 from control_plane.queries import checkpoint as checkpoints
@@ -82,12 +89,9 @@ class ContinueBody(RequestBody):
 class ExperimentChangeBody(RequestBody):
     """The fields of an experiment to change; absent ones stay."""
 
-    name: Annotated[str, Field(min_length=1, max_length=1_000)] | None = None
-    description: Annotated[str, Field(max_length=10_000)] | None = None
-    labels: (
-        Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=100)]
-        | None
-    ) = None
+    name: ExperimentName | None = None
+    description: Description | None = None
+    labels: Annotated[list[Label], Field(max_length=LABELS_MAX)] | None = None
     max_slots: Count | None = None
     weight: float | None = None
     priority: int | None = None
@@ -135,7 +139,7 @@ def create(
 def _filter(
     state: SearchText = None,
     user: SearchText = None,
-    label: SearchText = None,
+    label: Annotated[str | None, Query(max_length=LABEL_CHARACTERS_MAX)] = None,
     name: SearchText = None,
     archived: Literal["false", "true", "all"] = "false",
     workspace: SearchText = None,

@@ -1,6 +1,6 @@
 """Routes of an experiment's history, and of the replay of its journals."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Query
 
@@ -21,13 +21,16 @@ def list_history(
     page: PageParameters,
     actor: Annotated[str | None, Query(max_length=40)] = None,
     trials: bool | None = None,
+    order: Literal["asc", "desc"] = "asc",
 ) -> Page[history.Event]:
-    """List events, oldest first, one per message: the experiment's, and between them its trials' as
-    long as it has at most 100 of them. `trials=false` leaves those out, `trials=true` refuses an
-    experiment with more; `actor=trial#7` tells of one trial alone, `actor=experiment#3` of the
-    experiment. What one only repeats of the other is left out where both are listed.
+    """List events, oldest first or with `order=desc` newest first, one per message: the
+    experiment's, and between them its trials' as long as it has at most 100 of them. `trials=false`
+    leaves those out, `trials=true` refuses an experiment with more; `actor=trial#7` tells of one
+    trial alone, `actor=experiment#3` of the experiment. What one only repeats of the other is left
+    out where both are listed.
     """
-    return history.list_history(services, experiment_id, actor, trials, page)
+    descending = order == "desc"
+    return history.list_history(services, experiment_id, actor, trials, page, descending=descending)
 
 
 @router.get("/experiments/{experiment_id}/replay")

@@ -176,7 +176,7 @@ class Client:
         """The experiments, newest first; pages are fetched as they are needed.
 
         Args:
-            sort_by: `id`, `name`, `state`, `progress`, `metric` or `submitted`.
+            sort_by: `id`, `name`, `state`, `user`, `progress`, `metric`, `cost` or `submitted`.
             order_by: `asc` or `desc`; what has no value is last in both.
             on_left_out: gets a sentence where an order leaves out old experiments; else it is a
                 warning.

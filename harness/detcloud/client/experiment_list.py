@@ -13,7 +13,7 @@ from detcloud.client.experiment import Experiment
 if TYPE_CHECKING:
     from detcloud.client.client import Client
 
-SORT_FIELDS = ("id", "name", "state", "progress", "metric", "submitted")
+SORT_FIELDS = ("id", "name", "state", "user", "progress", "metric", "cost", "submitted")
 _PAGE_ITEMS = 500
 
 

@@ -1,16 +1,22 @@
 """Workspaces, projects, metadata and orders of experiments over HTTP."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
 from control_plane.access.principals import Role
-from control_plane.actors.experiment.state import LISTING
+from control_plane.actors import addresses
+from control_plane.actors.experiment.bill import Bill
+from control_plane.actors.experiment.state import LISTING, ExperimentState
 from control_plane.actors.messages.experiment import CollectionEnded
 from control_plane.actors.metadata_terms import metadata_partition
+from control_plane.engine.actor_types import actor_type_at
+from control_plane.engine.head import HEAD, decode_head, encode_head
 from control_plane.queries import experiment_list, projects
+from control_plane.state.table import Key, Put
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
@@ -278,7 +284,7 @@ def test_experiments_are_sorted_by_what_their_rows_say(cluster: Cluster) -> None
     assert list_ids(cluster, sort="name") == [3, 1, 4, 2]
     # CANCELED comes before PAUSED.
     assert list_ids(cluster, sort="state", order="asc") == [3, 4, 2, 1]
-    assert cluster.get("/experiments?sort=cost").status == 422
+    assert cluster.get("/experiments?sort=pool").status == 422
     assert cluster.get("/experiments?order=up").status == 422
 
 
@@ -295,6 +301,44 @@ def test_experiments_are_sorted_by_their_best_metric(cluster: Cluster) -> None:
     assert list_ids(cluster, sort="metric", order="asc") == [2, 1, 3]
     # What has no value is last in both orders.
     assert list_ids(cluster, sort="metric") == [1, 2, 3]
+
+
+def test_experiments_are_sorted_by_their_users(cluster: Cluster) -> None:
+    path, model_code = f"{V1}/experiments", cluster.store_code()
+    for role in (Role.USER, Role.ADMIN, Role.USER):
+        body = {"config": SINGLE, "model_code": model_code, "paused": True}
+        assert call(cluster.app, "POST", path, token=TOKENS[role], content=body).status == 201
+    users = {item["id"]: item["user"] for item in cluster.get("/experiments").json["items"]}
+    assert users[1] == users[3] != users[2]
+    last = sorted(users.values())[-1]
+    # Of equals the newest is first.
+    expected = [2, 3, 1] if users[2] == last else [3, 1, 2]
+    assert list_ids(cluster, sort="user") == expected
+
+
+def test_experiments_are_sorted_by_their_cost(cluster: Cluster) -> None:
+    for number, micros in ((1, 2_000_000), (2, 0), (3, 5_000_000)):
+        create(cluster)
+        row = cluster.services.table.get(Key(addresses.experiment(number), HEAD))
+        assert row is not None
+        header, body = decode_head(row.body)
+        kind = actor_type_at(addresses.experiment(number))
+        state = kind.decode_state(body)
+        assert isinstance(state, ExperimentState)
+        billed = replace(state, bill=Bill(cost_micros=micros))
+        head = encode_head(header, kind.encode_state(billed))
+        cluster.services.table.commit([Put(row.key, row.revision + 1, head, row.revision)])
+    assert list_ids(cluster, sort="cost") == [3, 1, 2]
+    assert list_ids(cluster, sort="cost", order="asc") == [2, 1, 3]
+
+
+def test_what_a_configuration_may_say_may_also_be_changed(cluster: Cluster) -> None:
+    create(cluster)
+    name, label = "n" * 100_000, "l" * 1_000
+    assert change(cluster, 1, name=name, description=name, labels=[label]).status == 200
+    assert list_ids(cluster, label=label) == [1]
+    for fields in ({"name": name + "n"}, {"labels": [label + "l"]}, {"description": name + "n"}):
+        assert change(cluster, 1, **fields).status == 422, list(fields)
 
 
 def test_an_order_says_what_it_left_out(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,17 +110,22 @@ def test_trials_are_told_among_the_experiments_own_events(cluster: Cluster, agen
     assert {item["actor"] for item in own} == {"experiment#1"}
 
 
-def test_pages_follow_each_other_without_gap_or_repeat(cluster: Cluster, agent: Agent) -> None:
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_pages_follow_each_other_without_gap_or_repeat(
+    cluster: Cluster, agent: Agent, order: str
+) -> None:
     for n in range(1, 4):
         agent.report("1.1", metrics(n, "validation", loss=n), metrics(n, "validation", loss=n + 1))
     fail(agent, "2.1")
-    whole = cluster.get(f"{LIST}?limit=500").json
+    whole = cluster.get(f"{LIST}?limit=500&order={order}").json
     assert whole["next_cursor"] is None
+    if order == "desc":
+        assert whole["items"] == cluster.get(f"{LIST}?limit=500").json["items"][::-1]
     for limit in (1, 2, 3, 7):
         listed: list[Any] = []
         cursor = ""
         while True:
-            page = cluster.get(f"{LIST}?limit={limit}{cursor}").json
+            page = cluster.get(f"{LIST}?limit={limit}&order={order}{cursor}").json
             assert len(page["items"]) <= limit
             listed += page["items"]
             if page["next_cursor"] is None:
@@ -133,6 +138,7 @@ def test_a_cursor_of_another_list_is_refused(cluster: Cluster, agent: Agent) -> 
     cursor = cluster.get(f"{LIST}?limit=1").json["next_cursor"]
     assert cluster.get(f"{LIST}?limit=1&cursor={cursor}").status == 200
     assert cluster.get(f"{LIST}?limit=1&actor=trial%231&cursor={cursor}").status == 422
+    assert cluster.get(f"{LIST}?limit=1&order=desc&cursor={cursor}").status == 422
     assert cluster.get(f"/experiments/1/replay?cursor={cursor}").status == 422
     garbled = encode_cursor("history 1", ("1,x",))
     assert cluster.get(f"{LIST}?cursor={garbled}").status == 422

@@ -71,7 +71,7 @@ export function FormDialog({ title, onClose, children, action, danger, submit, i
 interface ActionProps {
   label: string;
   /** Asked before; without it the action is one that can be taken back. */
-  question?: string;
+  question?: ComponentChildren;
   run: () => Promise<unknown>;
   disabled?: boolean;
 }

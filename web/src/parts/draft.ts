@@ -1,6 +1,6 @@
 /** A text that is being typed: a view that is drawn again meanwhile leaves it as it is. */
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useState } from "preact/hooks";
 
 const PAUSE_MS = 400;
 
@@ -10,7 +10,8 @@ const PAUSE_MS = 400;
  */
 export function useDraft(value: string, commit: (text: string) => void, eager = false) {
   const [draft, setDraft] = useState(value);
-  useEffect(() => setDraft(value), [value]);
+  // At once: later it would take away what was typed meanwhile.
+  useLayoutEffect(() => setDraft(value), [value]);
   useEffect(() => {
     if (!eager || draft === value) return undefined;
     const timer = setTimeout(() => commit(draft), PAUSE_MS);

@@ -21,6 +21,11 @@ export function useKeptDraft(name: string, first: string) {
   return { text, wasKept, keep, drop };
 }
 
+/** Whether a text was kept under a name. */
+export function isDraftKept(name: string): boolean {
+  return sessionStorage.getItem(PREFIX + name) !== null;
+}
+
 /** Forget all of them, as whoever signs out wants: there may be secrets in them. */
 export function forgetDrafts(): void {
   for (const key of Object.keys(sessionStorage)) if (key.startsWith(PREFIX)) sessionStorage.removeItem(key);

@@ -1,14 +1,21 @@
 /** Labels as marks that lead to all that has them, and as the lines of a field that they are written in. */
 
 import { href } from "../shell/router";
+import { shortText } from "./format";
+
+// Of a label, where it is shown: more is no help to those who see it, and long to hear.
+const SHOWN_MAX = 200;
 
 export function Labels({ labels, of = "experiments" }: { labels: string[]; of?: "experiments" | "models" }) {
+  if (labels.length === 0) return null;
   return (
-    <>
+    <span role="list" aria-label="labels">
       {labels.map((label) => (
-        <a key={label} class="label" href={`${href(of)}?${new URLSearchParams({ label })}`} aria-label={`label ${label.slice(0, 200)}`}>{label}</a>
+        <span key={label} role="listitem">
+          <a class="label" title={label.slice(0, 1000)} href={`${href(of)}?${new URLSearchParams({ label })}`}>{shortText(label, SHOWN_MAX)}</a>
+        </span>
       ))}
-    </>
+    </span>
   );
 }
 

@@ -5,7 +5,7 @@ import type { Live } from "../live/use_live";
 import { durationText } from "./format";
 
 export function Loading() {
-  return <p class="quiet" role="status">Loading …</p>;
+  return <p class="quiet loading" role="status">Loading …</p>;
 }
 
 export function Empty({ children }: { children: ComponentChildren }) {

@@ -1,7 +1,7 @@
 /** The page: who is signed in, the bar, and the view of the address. */
 
 import { Component, type ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get } from "../api/client";
 import { onSessionChange, sessionKey } from "../api/session";
 import { useLive } from "../live/use_live";
@@ -20,7 +20,7 @@ import { TemplatesView } from "../views/templates/templates_view";
 import { TokensView } from "../views/tokens/tokens_view";
 import { TrialView } from "../views/trial/trial_view";
 import { Navigation } from "./navigation";
-import { useRoute, type Route } from "./router";
+import { useRoute, viewOf, type Route } from "./router";
 import { WhoContext } from "./who";
 
 export function App() {
@@ -35,13 +35,13 @@ function SignedIn({ route }: { route: Route }) {
   const who = useLive("who", (signal) => get("/api/v1/whoami", { signal }), () => "still");
   const [first = "experiments"] = route.parts;
   // A view without a trace of the one before.
-  const identity = route.parts.slice(0, 2).join("/");
+  const identity = viewOf(route);
   useFocusOnChange(identity);
   return (
     <WhoContext.Provider value={who.value}>
       {who.error && <Failure error={who.error} retry={() => void who.refresh()} />}
       <Navigation who={who.value} current={first} />
-      <main id="main" tabIndex={-1}>
+      <main id="main" data-view={identity} tabIndex={-1}>
         <Fence key={identity}>{chooseView(first, route.parts[1] ?? "")}</Fence>
       </main>
     </WhoContext.Provider>
@@ -51,7 +51,8 @@ function SignedIn({ route }: { route: Route }) {
 /** Whoever uses a keyboard or hears the page goes on in the view that came, not behind the bar. */
 function useFocusOnChange(identity: string): void {
   const before = useRef(identity);
-  useEffect(() => {
+  // At once: a key that is pressed next may go to a field, and that keeps it.
+  useLayoutEffect(() => {
     if (before.current === identity) return;
     before.current = identity;
     document.getElementById("main")?.focus({ preventScroll: true });

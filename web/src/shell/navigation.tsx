@@ -7,6 +7,7 @@ import { forgetDrafts } from "../parts/kept_draft";
 import { Palette } from "./palette";
 import { Shortcuts } from "./shortcuts";
 import { href } from "./router";
+import { goToSearch } from "./search_key";
 import { applyTheme, chosenTheme, followingTheme } from "./theme";
 
 export const VIEWS = [
@@ -92,10 +93,9 @@ function useShortcuts(open: (window: "palette" | "shortcuts") => void): void {
       if (event.ctrlKey || event.metaKey || event.altKey) return;
       if (target.closest("input, textarea, select, dialog")) return;
       if (event.key === "?") open("shortcuts");
-      const field = event.key === "/" ? document.querySelector<HTMLElement>("main input[type=search]") : null;
-      if (field) {
+      if (event.key === "/") {
         event.preventDefault();
-        field.focus();
+        goToSearch();
       }
       const view = isGoing ? VIEWS.find(({ key }) => key === event.key) : undefined;
       isGoing = event.key === "g";

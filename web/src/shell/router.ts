@@ -21,6 +21,11 @@ function decodePart(part: string): string {
   }
 }
 
+/** What names the view of a route: with another one the view begins anew. */
+export function viewOf({ parts }: Route): string {
+  return parts.slice(0, 2).join("/");
+}
+
 /** The address of a view: `href("trials", 3)` is `#/trials/3`. */
 export function href(...parts: (string | number)[]): string {
   return `#/${parts.map((part) => encodeURIComponent(String(part))).join("/")}`;

@@ -60,7 +60,7 @@ def add_list_arguments(parser: ArgumentParser) -> None:
         default="id",
         help="the column to sort by; other than id and submitted: among the newest 5,000 "
         "stored, and "
-        "for progress and metric among the newest 1,000 that match (default: %(default)s)",
+        "for progress, metric and cost among the newest 1,000 that match (default: %(default)s)",
     )
     parser.add_argument(
         "--order-by", choices=("asc", "desc"), default="desc", help="default: %(default)s"

@@ -9,7 +9,7 @@ import { Badge, Empty, Moment, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href } from "../../shell/router";
 import { useWho } from "../../shell/who";
-import { motionOfParts } from "../experiment/experiment_view";
+import { markOf, motionOfParts, type Owner } from "../experiment/experiment_view";
 import { RegisterDialog } from "../models/register_dialog";
 import { FilesDialog } from "./files_dialog";
 import { holdersText, othersUnpinned, pinActions, type Holders } from "./pins";
@@ -20,10 +20,10 @@ interface Props {
   of: "experiments" | "trials";
   id: number;
   /** The experiment or trial. */
-  owner: { state: string };
+  owner: Owner;
 }
 
-type ChangeAction = "Pin" | "Unpin" | "Delete";
+type ChangeAction = "Pin" | "Unpin" | "Delete" | "Not damaged";
 
 const CHECKPOINTS_MAX = 1000;
 
@@ -40,11 +40,12 @@ export function CheckpointTable({ of, id, owner }: Props) {
           : get("/api/v1/trials/{trial_id}/checkpoints", { path: { trial_id: id }, query, signal });
       }, CHECKPOINTS_MAX),
     ({ items }) => (items.some(({ state }) => state === "DELETING") ? "moving" : motionOfParts(owner)),
-    owner.state,
+    markOf(owner),
   );
   const who = useWho();
   const change = async (action: ChangeAction, uuid: string) => {
     if (action === "Delete") await send("delete", "/api/v1/checkpoints/{uuid}", { path: { uuid } });
+    else if (action === "Not damaged") await send("delete", "/api/v1/checkpoints/{uuid}/damage", { path: { uuid } });
     else await send(action === "Pin" ? "post" : "delete", "/api/v1/checkpoints/{uuid}/pin", { path: { uuid } });
     await live.refresh();
   };
@@ -80,16 +81,28 @@ function checkpointColumns(
     {
       key: "actions",
       title: "Actions",
-      show: ({ uuid, state, pinned, pinned_by: by }) => (state === "COMPLETED" || state === "DAMAGED") && (
+      show: ({ uuid, state, damage, pinned, pinned_by: by }) => (state === "COMPLETED" || state === "DAMAGED") && (
         <>
           <button onClick={() => open(uuid)}>Files</button>{" "}
           {state === "COMPLETED" && <button onClick={() => register(uuid)}>Register</button>}{" "}
+          {state === "DAMAGED" && <DamageAction uuid={uuid} damage={damage} run={() => change("Not damaged", uuid)} />}
           {pinActions(by, who).map((action) => <PinAction key={action} action={action} by={by} who={who} run={() => change(action, uuid)} />)}
           <Action label="Delete" disabled={pinned} question={`Delete checkpoint ${uuid}? This cannot be undone.`} run={() => change("Delete", uuid)} />
         </>
       ),
     },
   ];
+}
+
+/** Takes back the mark of damage, for who has read the files: the cluster compares their sizes alone. */
+function DamageAction({ uuid, damage, run }: { uuid: string; damage: string; run: () => Promise<void> }) {
+  const question = (
+    <>
+      It was found damaged: {damage || "nobody said how"}. If its files are all right again, <code>detcloud checkpoint verify {uuid}</code> reads
+      each of them and takes this back. Here the cluster looks only whether all of them are there with their sizes. Take it back?
+    </>
+  );
+  return <><Action label="Not damaged" question={question} run={run} />{" "}</>;
 }
 
 interface PinProps {

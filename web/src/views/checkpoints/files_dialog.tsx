@@ -1,10 +1,12 @@
-/** The files of a checkpoint, to download. */
+/** What a checkpoint is, with its metadata, and its files to download. */
 
 import { collect, get } from "../../api/client";
 import { apiUrl } from "../../api/place";
 import { useLive } from "../../live/use_live";
 import { Dialog } from "../../parts/dialog";
 import { bytesText } from "../../parts/format";
+import { CopyButton } from "../../parts/copy_button";
+import { Metadata } from "../../parts/metadata";
 import { Shown } from "../../parts/status";
 
 export function FilesDialog({ uuid, onClose }: { uuid: string; onClose: () => void }) {
@@ -13,8 +15,18 @@ export function FilesDialog({ uuid, onClose }: { uuid: string; onClose: () => vo
     (signal) => collect((cursor) => get("/api/v1/checkpoints/{uuid}/files", { path: { uuid }, query: { limit: 500, cursor }, signal })),
     () => "still",
   );
+  const checkpoint = useLive(`checkpoint ${uuid}`, (signal) => get("/api/v1/checkpoints/{uuid}", { path: { uuid }, signal }), () => "still");
   return (
     <Dialog title={`Files of ${uuid.slice(0, 8)}`} onClose={onClose}>
+      <Shown live={checkpoint}>
+        {({ damage, metadata }) => (
+          <>
+            <p><code class="breaks">{uuid}</code> <CopyButton text={uuid} /></p>
+            {damage && <p class="failure">Found damaged: {damage}</p>}
+            <Metadata of={metadata} />
+          </>
+        )}
+      </Shown>
       <Shown live={live}>
         {({ items, next }) => (
           <>

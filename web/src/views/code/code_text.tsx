@@ -1,10 +1,12 @@
 /** One file of the model code: its text with numbered lines, each with an address. */
 
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import { get, type Schemas } from "../../api/client";
 import { useLive } from "../../live/use_live";
+import { CopyButton } from "../../parts/copy_button";
 import { NumberField } from "../../parts/filter_fields";
-import { bytesText, messageOf } from "../../parts/format";
+import { bytesText } from "../../parts/format";
+import { saveText } from "../../parts/save_file";
 import { Empty, Shown } from "../../parts/status";
 import { href, useRoute } from "../../shell/router";
 import { baseName, shownPart, splitLines } from "./code_tree";
@@ -63,7 +65,7 @@ function TextView({ id, file, text }: TextProps) {
     <>
       <div class="tools">
         <CopyButton text={text} />
-        {!file.is_truncated && <button onClick={() => saveText(baseName(file.path), text)}>Download</button>}
+        {!file.is_truncated && <button onClick={() => saveText(baseName(file.path), [text])}>Download</button>}
         <NumberField name="line" title="Line" min={1} max={lines.length} />
         {lines.length > LINES_SHOWN && (
           <span>
@@ -106,32 +108,4 @@ function Lines({ id, path, lines, first, marked }: LinesProps) {
       })}
     </div>
   );
-}
-
-/** Puts a text where it can be pasted from, which browsers allow on secure addresses alone. */
-function CopyButton({ text }: { text: string }) {
-  const [told, setTold] = useState("");
-  useEffect(() => setTold(""), [text]);
-  async function copy(): Promise<void> {
-    try {
-      await navigator.clipboard.writeText(text);
-      setTold("Copied");
-    } catch (error) {
-      setTold(`Not copied: ${messageOf(error)}`);
-    }
-  }
-  if (!navigator.clipboard) return null;
-  return (
-    <span>
-      <button onClick={() => void copy()}>Copy</button> <span class="quiet" role="status">{told}</span>
-    </span>
-  );
-}
-
-function saveText(name: string, text: string): void {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text]));
-  link.download = name;
-  link.click();
-  URL.revokeObjectURL(link.href);
 }

@@ -3,9 +3,8 @@
 import { get, type Schemas } from "../../api/client";
 import type { Motion } from "../../live/pace";
 import { useLive } from "../../live/use_live";
-import { Badge, Moment, Period, Progress, Shown } from "../../parts/status";
+import { Moment, Period, Progress, Shown } from "../../parts/status";
 import { countText, dollarsText, numberText } from "../../parts/format";
-import { Heading } from "../../parts/heading";
 import { Tabs, useTab } from "../../parts/tabs";
 import { href } from "../../shell/router";
 import { CheckpointTable } from "../checkpoints/checkpoint_table";
@@ -16,7 +15,7 @@ import { CurvesPart } from "./curves_part";
 import { Steering } from "./steering";
 import { HistoryPart } from "./history_part";
 import { HyperparametersPart } from "./hyperparameters_part";
-import { Notes } from "./notes";
+import { Name, Notes } from "./notes";
 import { RungsPart } from "./rungs_part";
 import { TrialsPart } from "./trials_part";
 
@@ -33,6 +32,12 @@ const TABS = [
   ["history", "History"],
 ] as const;
 
+/** An experiment or trial, as to whether it goes on. */
+export interface Owner {
+  state: string;
+  ended_ms?: number | null | undefined;
+}
+
 /** How an experiment or trial can change. */
 export function motionOf({ state }: { state: string }): Motion {
   const isMoving = state === "ACTIVE" || state === "DELETING" || state.startsWith("STOPPING");
@@ -42,6 +47,11 @@ export function motionOf({ state }: { state: string }): Motion {
 /** How what belongs to an experiment or trial can change: no more once that has ended. */
 export function motionOfParts(owner: { state: string }): Motion {
   return motionOf(owner) === "moving" ? "moving" : "still";
+}
+
+/** What is another one after each time that it ran: it may have ended again before the page looked. */
+export function markOf({ state, ended_ms: ended }: Owner): string {
+  return `${state} ${ended}`;
 }
 
 export function ExperimentView({ id }: { id: number }) {
@@ -54,7 +64,7 @@ export function ExperimentView({ id }: { id: number }) {
     <Shown live={live}>
       {(experiment) => (
         <>
-          <Heading title={experiment.name || `Experiment ${id}`}><Badge state={experiment.state} /></Heading>
+          <Name experiment={experiment} onDone={live.refresh} />
           <Steering experiment={experiment} onDone={live.refresh} />
           <Facts experiment={experiment} />
           <Notes experiment={experiment} onDone={live.refresh} />

@@ -4,14 +4,14 @@ import { collect, get } from "../../api/client";
 import { useLive } from "../../live/use_live";
 import { Empty, Moment, Shown } from "../../parts/status";
 import { setQuery, useRoute } from "../../shell/router";
-import { motionOfParts } from "./experiment_view";
+import { markOf, motionOfParts, type Owner } from "./experiment_view";
 
 const PAGE = 500;
 
 interface Props {
   experiment: number;
   /** The experiment or trial whose state says whether more may happen. */
-  owner: { state: string };
+  owner: Owner;
   /** The trial whose history alone it is. */
   trial?: number;
 }
@@ -20,24 +20,29 @@ export function HistoryPart({ experiment, owner, trial }: Props) {
   const { query } = useRoute();
   const most = Math.max(PAGE, Number(query.get("most")) || PAGE);
   const isOwn = query.get("trials") === "without";
-  const wanted = { limit: PAGE, actor: trial ? `trial#${trial}` : null, trials: isOwn ? false : null };
+  const isOldestFirst = query.get("order") === "asc";
+  const wanted = { limit: PAGE, actor: trial ? `trial#${trial}` : null, trials: isOwn ? false : null, order: isOldestFirst ? "asc" : "desc" };
   const live = useLive(
     `history ${experiment} ${most} ${JSON.stringify(wanted)}`,
     (signal) =>
       collect((cursor) => get("/api/v1/experiments/{experiment_id}/history", { path: { experiment_id: experiment }, query: { ...wanted, cursor }, signal }), most),
     () => motionOfParts(owner),
-    owner.state,
+    markOf(owner),
   );
   return (
     <>
-      {!trial && (
-        <div class="tools">
+      <div class="tools">
+        <label>
+          <input type="checkbox" checked={isOldestFirst}
+            onChange={(event) => setQuery({ order: event.currentTarget.checked ? "asc" : null })} /> Oldest first
+        </label>
+        {!trial && (
           <label>
             <input type="checkbox" checked={isOwn}
               onChange={(event) => setQuery({ trials: event.currentTarget.checked ? "without" : null })} /> Without its trials
           </label>
-        </div>
-      )}
+        )}
+      </div>
       <Shown live={live}>
         {({ items, next }) => items.length === 0 ? <Empty>Nothing happened yet.</Empty> : (
           <>
@@ -51,7 +56,7 @@ export function HistoryPart({ experiment, owner, trial }: Props) {
             </ol>
             {next && (
               <div class="tools">
-                <span class="quiet">The first {items.length} are shown.</span>
+                <span class="quiet">The {isOldestFirst ? "first" : "newest"} {items.length} are shown.</span>
                 <button onClick={() => setQuery({ most: String(most * 2) })}>Show more</button>
               </div>
             )}

@@ -1,10 +1,10 @@
-/** An experiment's name, notes, labels and metadata, edited in place. */
+/** An experiment's name, notes, labels and metadata, edited where they stand. */
 
-import { useState } from "preact/hooks";
 import { send } from "../../api/client";
-import { EditDialog } from "../../parts/edit_dialog";
-import { Labels } from "../../parts/labels";
-import { Metadata } from "../../parts/metadata";
+import { Heading } from "../../parts/heading";
+import { InPlace } from "../../parts/in_place";
+import { Remarks } from "../../parts/remarks";
+import { Badge } from "../../parts/status";
 import type { ExperimentWhole } from "./experiment_view";
 
 interface Props {
@@ -14,24 +14,24 @@ interface Props {
 
 type Said = Pick<ExperimentWhole, "name" | "description" | "labels" | "metadata">;
 
-export function Notes({ experiment, onDone }: Props) {
-  const [edits, setEdits] = useState(false);
-  const { name, description, labels, metadata } = experiment;
-  const save = async (changes: Partial<Said>) => {
-    await send("patch", "/api/v1/experiments/{experiment_id}", { path: { experiment_id: experiment.id! }, body: changes });
-    await onDone();
-  };
+async function change({ experiment, onDone }: Props, body: Partial<Said>): Promise<void> {
+  await send("patch", "/api/v1/experiments/{experiment_id}", { path: { experiment_id: experiment.id! }, body });
+  await onDone();
+}
+
+export function Name(props: Props) {
+  const { id, name, state } = props.experiment;
   return (
-    <section aria-label="notes and labels">
-      <Labels labels={labels} />
-      <button onClick={() => setEdits(true)}>Edit name, notes, labels and metadata</button>
-      {description && <p class="notes">{description}</p>}
-      <Metadata of={metadata} />
-      {edits && (
-        <EditDialog<Said> title="Name, notes, labels and metadata" action="Save" former={{ name, description, labels, metadata }} save={save}
-          fields={[{ key: "name", title: "Name" }, { key: "description", title: "Notes", rows: 5 }]}
-          onClose={() => setEdits(false)} />
-      )}
-    </section>
+    <InPlace of={`experiment ${id}`} name="name" value={name} isRequired save={(text) => change(props, { name: text })}>
+      <Heading title={name || `Experiment ${id}`}><Badge state={state} /></Heading>
+    </InPlace>
+  );
+}
+
+export function Notes(props: Props) {
+  const { id, description, labels, metadata } = props.experiment;
+  return (
+    <Remarks name={`experiment ${id}`} labels={labels} notes={description} metadata={metadata}
+      save={({ notes, ...others }) => change(props, { ...others, ...(notes !== undefined && { description: notes }) })} />
   );
 }

@@ -24,10 +24,10 @@ export const COLUMNS: Column<Experiment>[] = [
   { key: "pool", title: "Pool", show: (one) => <a href={href("pools", one.resource_pool)}>{one.resource_pool}</a> },
   { key: "workspace", title: "Workspace", show: ({ workspace }) => <a href={experimentsLink(workspace)}>{workspace}</a> },
   { key: "project", title: "Project", show: ({ workspace, project }) => <a href={experimentsLink(workspace, project)}>{project}</a> },
-  { key: "user", title: "User", show: ({ user }) => <a href={`${href("experiments")}?${new URLSearchParams({ user })}`}>{user}</a> },
+  { key: "user", title: "User", order: "user", show: ({ user }) => <a href={`${href("experiments")}?${new URLSearchParams({ user })}`}>{user}</a> },
   { key: "created", title: "Created", order: "submitted", show: (one) => <Moment ms={one.created_ms} /> },
   { key: "ended", title: "Ended", show: (one) => <Moment ms={one.ended_ms} /> },
-  { key: "cost", title: "Cost", isNumber: true, show: (one) => dollarsText(one.cost) },
+  { key: "cost", title: "Cost", isNumber: true, order: "cost", show: (one) => dollarsText(one.cost) },
 ];
 
 const SHOWN_AT_FIRST = COLUMNS.map(({ key }) => key).filter((key) => !["ended", "searcher", "workspace", "project"].includes(key));

@@ -8,6 +8,21 @@ export const FILTERS = ["name", "label", "user", "workspace", "project", "metada
 
 const STATES = ["ACTIVE", "PAUSED", "COMPLETED", "CANCELED", "ERROR"];
 
+/** Of several states each is shown; of none, all are. */
+function StateButtons() {
+  const chosen = (useRoute().query.get("state") ?? "").toUpperCase().split(",").filter(Boolean);
+  const toggle = (state: string) =>
+    setQuery({ state: (chosen.includes(state) ? chosen.filter((one) => one !== state) : [...chosen, state]).join(",") });
+  return (
+    <span class="states" role="group" aria-label="State">
+      {/* Those too that an address alone names. */}
+      {[...new Set([...STATES, ...chosen])].map((state) => (
+        <button key={state} type="button" aria-pressed={chosen.includes(state)} onClick={() => toggle(state)}>{state}</button>
+      ))}
+    </span>
+  );
+}
+
 export function Filters() {
   const { query } = useRoute();
   return (
@@ -19,13 +34,7 @@ export function Filters() {
       <GroupField kind="project" title="Project" value={query.get("project") ?? ""} workspace={query.get("workspace") ?? ""}
         onChange={(project) => setQuery({ project })} />
       <SearchField name="metadata" title="Metadata, key=value" />
-      <label>State{" "}
-        <select value={query.get("state") ?? ""}
-          onChange={(event) => setQuery({ state: event.currentTarget.value })}>
-          <option value="">any</option>
-          {STATES.map((state) => <option key={state}>{state}</option>)}
-        </select>
-      </label>
+      <StateButtons />
       <ArchivedField />
       <ClearButton names={FILTERS} />
     </form>

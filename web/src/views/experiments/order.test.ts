@@ -11,6 +11,6 @@ test("without an order the newest experiment is first", () => {
 });
 
 test("an order that the cluster does not have is none", () => {
-  expect(of("sort=cost")).toEqual({ by: "id", descending: true });
+  expect(of("sort=pool")).toEqual({ by: "id", descending: true });
   expect(of("sort=metric&order=asc")).toEqual({ by: "metric", descending: false });
 });

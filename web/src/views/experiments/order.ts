@@ -2,7 +2,7 @@
 
 import type { Order } from "../../parts/table";
 
-const ORDERS = ["id", "submitted", "name", "state", "progress", "metric"] as const;
+const ORDERS = ["id", "submitted", "name", "state", "user", "progress", "metric", "cost"] as const;
 
 /** The order that an address names: newest first without one, or with one that does not exist. */
 export function orderOf(query: URLSearchParams): Order {

@@ -4,15 +4,15 @@ import { useState } from "preact/hooks";
 import { collect, get, send, type Schemas } from "../../api/client";
 import { useLive } from "../../live/use_live";
 import { Action } from "../../parts/dialog";
-import { EditDialog } from "../../parts/edit_dialog";
 import { Heading } from "../../parts/heading";
+import { InPlace } from "../../parts/in_place";
 import { Labels } from "../../parts/labels";
+import { Remarks } from "../../parts/remarks";
 import { Badge, Empty, Moment, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href, setQuery, useRoute } from "../../shell/router";
 import { mayDelete, useWho } from "../../shell/who";
 import { RegisterDialog } from "./register_dialog";
-import { Remarks } from "./remarks";
 import { VersionPart } from "./version_part";
 
 type Model = Schemas["Model"];
@@ -41,8 +41,7 @@ export function ModelView({ name }: { name: string }) {
         <>
           <Heading title={name}>{model.archived && <Badge state="ARCHIVED" />}</Heading>
           <ModelTools model={model} onDone={refresh} />
-          <ModelFacts model={model} />
-          <Remarks of={model} />
+          <ModelFacts model={model} onDone={refresh} />
           <h2>Versions</h2>
           <Shown live={versions}>
             {({ items, next }) => items.length === 0 ? <Empty>No versions yet. Checkpoints are registered here, or where they are listed.</Empty> : (
@@ -77,7 +76,7 @@ interface ModelProps {
 type Said = Pick<Model, "workspace" | "description" | "notes" | "labels" | "metadata">;
 
 function ModelTools({ model, onDone }: ModelProps) {
-  const [opened, setOpened] = useState<{ edits: Model } | "registers" | null>(null);
+  const [registers, setRegisters] = useState(false);
   const { name, archived, versions } = model;
   const path = { name };
   const isOurs = mayDelete(useWho(), model.user);
@@ -92,53 +91,48 @@ function ModelTools({ model, onDone }: ModelProps) {
   const question = `Delete the model ${name} with its versions (${versions}), which hold their checkpoints no longer? This cannot be undone.`;
   return (
     <div class="tools" role="group" aria-label="change the model">
-      {!archived && (
-        <>
-          <button onClick={() => setOpened("registers")}>Register a checkpoint</button>
-          {isOurs && <button onClick={() => setOpened({ edits: model })}>Edit model</button>}
-        </>
-      )}
+      {!archived && <button onClick={() => setRegisters(true)}>Register a checkpoint</button>}
       {isOurs ? (
         <>
           <Action label={archived ? "Unarchive" : "Archive"} run={archive} />
           <Action label="Delete model" question={question} run={remove} />
         </>
       ) : <span class="quiet">Only {model.user} and admins change or delete it.</span>}
-      {opened === "registers" && <RegisterDialog model={name} onDone={onDone} onClose={() => setOpened(null)} />}
-      {opened !== null && typeof opened === "object" && (
-        <ModelDialog model={opened.edits} onDone={onDone} onClose={() => setOpened(null)} />
-      )}
+      {registers && <RegisterDialog model={name} onDone={onDone} onClose={() => setRegisters(false)} />}
     </div>
   );
 }
 
-/** Changes the model that was read when it opened, and not one that somebody changed since. */
-function ModelDialog({ model, onDone, onClose }: ModelProps & { onClose: () => void }) {
-  const { name, workspace, description, notes, labels, metadata, revision } = model;
+/** What is said of the model, which whoever may change it edits there; not one that somebody changed since. */
+function ModelFacts({ model, onDone }: ModelProps) {
+  const mayEdit = mayDelete(useWho(), model.user) && !model.archived;
+  const of = `model ${model.name}`;
   const save = async (changes: Partial<Said>) => {
-    await send("patch", "/api/v1/models/{name}", { path: { name }, body: { ...changes, revision } });
+    await send("patch", "/api/v1/models/{name}", { path: { name: model.name }, body: { ...changes, revision: model.revision } });
     await onDone();
   };
   return (
-    <EditDialog<Said> title={`Model ${name}`} action="Save" former={{ workspace, description, notes, labels, metadata }} save={save} onClose={onClose}
-      fields={[
-        { key: "workspace", title: "Workspace", isRequired: true },
-        { key: "description", title: "Description", rows: 2 },
-        { key: "notes", title: "Notes", rows: 5 },
-      ]} />
-  );
-}
-
-function ModelFacts({ model }: { model: Model }) {
-  return (
-    <dl class="facts">
-      {model.description && <><dt>Description</dt><dd>{model.description}</dd></>}
-      <dt>Workspace</dt><dd>{model.workspace}</dd>
-      <dt>Of</dt><dd>{model.user}</dd>
-      <dt>Made</dt><dd><Moment ms={model.created_ms} /></dd>
-      <dt>Changed</dt><dd><Moment ms={model.updated_ms} /></dd>
-      <dt>Versions</dt><dd>{model.versions}</dd>
-    </dl>
+    <>
+      <dl class="facts">
+        <dt>Description</dt>
+        <dd>
+          <InPlace of={of} name="description" mayEdit={mayEdit} value={model.description} rows={2} save={(description) => save({ description })}>
+            {model.description || (!mayEdit && "–")}
+          </InPlace>
+        </dd>
+        <dt>Workspace</dt>
+        <dd>
+          <InPlace of={of} name="workspace" mayEdit={mayEdit} value={model.workspace} isRequired save={(workspace) => save({ workspace })}>
+            {model.workspace}
+          </InPlace>
+        </dd>
+        <dt>Of</dt><dd>{model.user}</dd>
+        <dt>Made</dt><dd><Moment ms={model.created_ms} /></dd>
+        <dt>Changed</dt><dd><Moment ms={model.updated_ms} /></dd>
+        <dt>Versions</dt><dd>{model.versions}</dd>
+      </dl>
+      <Remarks name={of} labels={model.labels} labelsOf="models" notes={model.notes} metadata={model.metadata} mayEdit={mayEdit} save={save} />
+    </>
   );
 }
 

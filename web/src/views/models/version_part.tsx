@@ -4,12 +4,12 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { get, send, type Schemas } from "../../api/client";
 import { useLive } from "../../live/use_live";
 import { Action } from "../../parts/dialog";
-import { EditDialog } from "../../parts/edit_dialog";
 import { bytesText, countText, numberText } from "../../parts/format";
+import { InPlace } from "../../parts/in_place";
+import { Remarks } from "../../parts/remarks";
 import { Badge, Moment, Shown } from "../../parts/status";
 import { href } from "../../shell/router";
 import { FilesDialog } from "../checkpoints/files_dialog";
-import { Remarks } from "./remarks";
 
 type Version = Schemas["ModelVersion"];
 type Said = Pick<Version, "name" | "comment" | "notes" | "labels" | "metadata">;
@@ -45,9 +45,8 @@ export function VersionPart({ model, number, onDone }: Props) {
       <Shown live={live}>
         {(version) => (
           <>
-            <VersionTools version={version} isArchived={model.archived} onDone={afterChange} remove={remove} />
-            <VersionFacts version={version} />
-            <Remarks of={version} />
+            <VersionTools version={version} remove={remove} />
+            <VersionFacts version={version} mayEdit={!model.archived} onDone={afterChange} />
           </>
         )}
       </Shown>
@@ -57,58 +56,53 @@ export function VersionPart({ model, number, onDone }: Props) {
 
 interface ToolsProps {
   version: Version;
-  isArchived: boolean;
-  onDone: () => Promise<void>;
   remove: () => Promise<void>;
 }
 
-function VersionTools({ version, isArchived, onDone, remove }: ToolsProps) {
-  const [edited, setEdited] = useState<Version | null>(null);
+function VersionTools({ version, remove }: ToolsProps) {
   const [showsFiles, setShowsFiles] = useState(false);
   const { number, checkpoint_uuid: uuid } = version;
   const question = `Delete version ${number}, which holds its checkpoint no longer? This cannot be undone.`;
   return (
     <div class="tools" role="group" aria-label={`change version ${number}`}>
       <button onClick={() => setShowsFiles(true)}>Files</button>
-      {!isArchived && <button onClick={() => setEdited(version)}>Edit version</button>}
       <Action label="Delete version" question={question} run={remove} />
       {showsFiles && <FilesDialog uuid={uuid} onClose={() => setShowsFiles(false)} />}
-      {edited && <VersionDialog version={edited} onDone={onDone} onClose={() => setEdited(null)} />}
     </div>
   );
 }
 
-interface DialogProps {
+interface FactsProps {
   version: Version;
+  mayEdit: boolean;
   onDone: () => Promise<void>;
-  onClose: () => void;
 }
 
-/** Changes the version that was read when it opened, and not one that somebody changed since. */
-function VersionDialog({ version, onDone, onClose }: DialogProps) {
-  const { number, name, comment, notes, labels, metadata, revision } = version;
+/** What is said of the version, which is edited there; not one that somebody changed since. */
+function VersionFacts({ version, mayEdit, onDone }: FactsProps) {
+  const of = `version ${version.number} of ${version.model}`;
   const save = async (changes: Partial<Said>) => {
-    const path = { name: version.model, number };
-    await send("patch", "/api/v1/models/{name}/versions/{number}", { path, body: { ...changes, revision } });
+    const path = { name: version.model, number: version.number };
+    await send("patch", "/api/v1/models/{name}/versions/{number}", { path, body: { ...changes, revision: version.revision } });
     await onDone();
   };
-  return (
-    <EditDialog<Said> title={`Version ${number}`} action="Save" former={{ name, comment, notes, labels, metadata }} save={save} onClose={onClose}
-      fields={[
-        { key: "name", title: "Name" },
-        { key: "comment", title: "Comment", rows: 2 },
-        { key: "notes", title: "Notes", rows: 5 },
-      ]} />
-  );
-}
-
-function VersionFacts({ version }: { version: Version }) {
   const { checkpoint_uuid: uuid, experiment_id: experiment, trial_id: trial } = version;
   const checkpoint = useLive(`checkpoint ${uuid}`, (signal) => get("/api/v1/checkpoints/{uuid}", { path: { uuid }, signal }), () => "still");
   return (
     <>
       <dl class="facts">
-        {version.comment && <><dt>Comment</dt><dd>{version.comment}</dd></>}
+        <dt>Name</dt>
+        <dd>
+          <InPlace of={of} name="version name" mayEdit={mayEdit} value={version.name} save={(name) => save({ name })}>
+            {version.name || (!mayEdit && "–")}
+          </InPlace>
+        </dd>
+        <dt>Comment</dt>
+        <dd>
+          <InPlace of={of} name="comment" mayEdit={mayEdit} value={version.comment} rows={2} save={(comment) => save({ comment })}>
+            {version.comment || (!mayEdit && "–")}
+          </InPlace>
+        </dd>
         <dt>Checkpoint</dt>
         <dd><code>{uuid}</code></dd>
         <dt>From</dt>
@@ -124,6 +118,7 @@ function VersionFacts({ version }: { version: Version }) {
           <p><Badge state={state} /> metric {numberText(metric)}, {bytesText(size)} in {countText(files, "file")}</p>
         )}
       </Shown>
+      <Remarks name={of} labels={version.labels} labelsOf="models" notes={version.notes} metadata={version.metadata} mayEdit={mayEdit} save={save} />
     </>
   );
 }

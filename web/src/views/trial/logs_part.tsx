@@ -1,17 +1,20 @@
 /** A trial's log, line by line: live, narrowed, with links to lines. */
 
+import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { get } from "../../api/client";
 import { useLive } from "../../live/use_live";
-import { NumberField, SearchField } from "../../parts/filter_fields";
+import { ClearButton, NumberField, SearchField } from "../../parts/filter_fields";
 import { countText } from "../../parts/format";
 import { Empty, Shown } from "../../parts/status";
 import { href, setQuery, useRoute } from "../../shell/router";
+import { LogDownload } from "./log_download";
 import { LINES_MAX, LogReader, type Line } from "./log_reader";
 import { toAddressTime, toFieldTime, toMs } from "./log_times";
 
 const LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"];
 const KINDS: Record<string, string> = { WARNING: "wait", ERROR: "bad", CRITICAL: "bad" };
+const FILTERS = ["search", "rank", "level", "since", "until"];
 const SHOWN_MAX = 2000;
 
 export function LogsPart({ id }: { id: number }) {
@@ -34,7 +37,7 @@ export function LogsPart({ id }: { id: number }) {
   const live = useLive(key, (signal) => reader.readOn(signal), ({ isOpen, isFull }) => (isOpen && !isFull ? "moving" : "still"));
   return (
     <>
-      <LogFilters />
+      <LogFilters><LogDownload key={key} id={id} wanted={wanted} /></LogFilters>
       <Shown live={live}>
         {({ lines, isOpen, isFull }) => (
           <>
@@ -51,7 +54,7 @@ export function LogsPart({ id }: { id: number }) {
   );
 }
 
-function LogFilters() {
+function LogFilters({ children }: { children: ComponentChildren }) {
   const { query } = useRoute();
   const set = (name: string) => (event: Event) => setQuery({ [name]: (event.currentTarget as HTMLInputElement).value });
   const setTime = (name: string) => (event: Event) => setQuery({ [name]: toAddressTime((event.currentTarget as HTMLInputElement).value) });
@@ -67,6 +70,8 @@ function LogFilters() {
       </label>
       <label>From <input type="datetime-local" step="1" value={toFieldTime(query.get("since"))} onChange={setTime("since")} /></label>
       <label>Until <input type="datetime-local" step="1" value={toFieldTime(query.get("until"))} onChange={setTime("until")} /></label>
+      <ClearButton names={FILTERS} />
+      {children}
     </form>
   );
 }

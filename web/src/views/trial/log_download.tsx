@@ -1,0 +1,77 @@
+/** The whole log of a trial, or the lines of it that the view is narrowed to, as a file. */
+
+import { useEffect, useState } from "preact/hooks";
+import { get, type Query } from "../../api/client";
+import { bytesText, messageOf } from "../../parts/format";
+import { saveText } from "../../parts/save_file";
+
+const PIECE_BYTES = 1024 * 1024;
+const PIECE_LINES = 500;
+// Of what the browser is to keep in memory at once, in characters.
+const TEXT_MAX = 256 * 1024 * 1024;
+
+interface Props {
+  id: number;
+  /** What the lines are narrowed to. */
+  wanted: Query;
+}
+
+export function LogDownload({ id, wanted }: Props) {
+  const [control, setControl] = useState<AbortController | null>(null);
+  const [told, setTold] = useState("");
+  const isNarrowed = Object.values(wanted).some(Boolean);
+  useEffect(() => () => control?.abort(), [control]);
+
+  async function download(): Promise<void> {
+    const started = new AbortController();
+    setControl(started);
+    setTold("Reading …");
+    try {
+      const read = isNarrowed ? readLines(id, wanted, started.signal) : readWhole(id, started.signal);
+      const pieces: string[] = [];
+      let size = 0;
+      for await (const piece of read) {
+        pieces.push(piece);
+        size += piece.length;
+        if (size > TEXT_MAX) throw new Error(`the log is longer than the page takes: use detcloud trial logs ${id}`);
+        setTold(`Reading … ${bytesText(size)}`);
+      }
+      saveText(`trial-${id}${isNarrowed ? "-part" : ""}.log`, pieces);
+      setTold(`Saved ${bytesText(size)}`);
+    } catch (error) {
+      if (!started.signal.aborted) setTold(`Not saved: ${messageOf(error)}`);
+    }
+    setControl(null);
+  }
+
+  return (
+    <>
+      {control
+        ? <button type="button" onClick={() => { control.abort(); setTold("Not saved."); }}>Stop</button>
+        : <button type="button" onClick={() => void download()}>{isNarrowed ? "Download these lines" : "Download"}</button>}
+      <span class="quiet" role="status">{told}</span>
+    </>
+  );
+}
+
+/** The pieces of the log from its beginning to its present end. */
+async function* readWhole(id: number, signal: AbortSignal): AsyncGenerator<string> {
+  let after = 0;
+  for (;;) {
+    const { text, next } = await get("/api/v1/trials/{trial_id}/logs", { path: { trial_id: id }, query: { after, limit_bytes: PIECE_BYTES }, signal });
+    if (next === after) return;
+    yield text;
+    after = next;
+  }
+}
+
+async function* readLines(id: number, wanted: Query, signal: AbortSignal): AsyncGenerator<string> {
+  let after: string | undefined;
+  for (;;) {
+    const query = { ...wanted, after, limit: PIECE_LINES };
+    const { items, next_cursor: next } = await get("/api/v1/trials/{trial_id}/logs/lines", { path: { trial_id: id }, query, signal });
+    yield items.map((line) => `${line.text}\n`).join("");
+    if (!next || next === after) return;
+    after = next;
+  }
+}
