@@ -78,6 +78,8 @@ def test_a_boot_disk_is_of_a_kind_that_the_type_takes() -> None:
         ("n1-standard-8+nvidia-tesla-t4:1", Market.SPOT, "PREEMPTIBLE_NVIDIA_T4_GPUS"),
         ("a2-ultragpu-8g", Market.SPOT, "PREEMPTIBLE_NVIDIA_A100_80GB_GPUS"),
         ("a3-highgpu-8g", Market.SPOT, "PREEMPTIBLE_NVIDIA_H100_GPUS"),
+        ("a3-megagpu-8g", Market.SPOT, "PREEMPTIBLE_NVIDIA_H100_MEGA_GPUS"),
+        ("a4-highgpu-8g", Market.SPOT, "PREEMPTIBLE_NVIDIA_B200_GPUS"),
         ("a3-highgpu-8g", Market.ON_DEMAND, "GPUS-PER-GPU-FAMILY-per-project-region"),
         ("e2-standard-4", Market.SPOT, ""),
     ],
