@@ -23,7 +23,7 @@ _DISK_QUOTAS: Final = {
 
 
 class Demand(NamedTuple):
-    """What instances of a pool want of a quota: `amount` each of `unit`."""
+    """The demand of a pool on a quota: `amount` of `unit` for each instance."""
 
     pool: str
     machine_type: str

@@ -79,6 +79,7 @@ _STATUS = {
 _ENDING = frozenset({InstanceStatus.STOPPING, InstanceStatus.STOPPED, InstanceStatus.TERMINATING})
 # Metadata is left out: it has a boot script of a hundred kilobytes for each instance.
 _INSTANCE = "name,status,zone,labels,creationTimestamp,statusMessage"
+_LIST = f"nextPageToken,unreachables,items/*/warning/code,items/*/instances({_INSTANCE})"
 _NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _THERE_ALREADY = ("alreadyExists", "RESOURCE_ALREADY_EXISTS")
 _GONE = ("notFound", "resourceNotFound", "resourceNotReady")
@@ -262,7 +263,7 @@ class GceCloud:
             f"{settings.project}/aggregated/instances",
             filter=wanted,
             maxResults=PAGE_SIZE,
-            fields=f"nextPageToken,unreachables,items/*/instances({_INSTANCE}),items/*/warning/code",
+            fields=_LIST,
         )
         found: list[Any] = []
         for page in pages:
