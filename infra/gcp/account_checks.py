@@ -2,7 +2,7 @@
 each fact, with what to do. Facts in, findings out.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
@@ -10,7 +10,7 @@ from control_plane.config.pools import ClusterConfig
 from control_plane.fleet.records import Market
 from control_plane.gcp.zones import region_of
 from infra.findings import Finding, Level
-from infra.gcp.account_facts import PoolFacts, Project, ProjectFacts, TypeFacts, Unknown
+from infra.gcp.account_facts import Policy, PoolFacts, Project, ProjectFacts, TypeFacts, Unknown
 from infra.gcp.deployer import HOST_PERMISSIONS, USE_SUBNETWORK
 from infra.gcp.fact_findings import fine_finding, read_fact
 from infra.gcp.policies import HOST_ROLE
@@ -40,10 +40,27 @@ def judge(settings: Settings, cluster: ClusterConfig, facts: ProjectFacts) -> li
         )
     purchases = list_purchases(settings.region, cluster, settings.gives_addresses)
     found += judge_pools(settings.project, purchases, facts)
-    for name, policy in facts.policies.items():
+    return [*found, *_policies(settings, cluster, facts.policies)]
+
+
+def _policies(
+    settings: Settings, cluster: ClusterConfig, policies: Mapping[str, Policy | Unknown]
+) -> Iterator[Finding]:
+    """Yield a finding for each policy, or one where Google tells of none."""
+    reasons = {it.why for it in policies.values() if isinstance(it, Unknown)}
+    is_silent = all(isinstance(it, Unknown) for it in policies.values())
+    if is_silent and len(reasons) == 1 < len(policies):
+        remedy = (
+            "the check needs orgpolicy.policy.get, and `gcloud services enable "
+            f"orgpolicy.googleapis.com --project {settings.project}`; a project without an "
+            "organization has none"
+        )
+        text = f"could not be checked: {reasons.pop()}"
+        yield Finding(Level.WARNING, "policies of the organization", text, remedy)
+        return
+    for name, policy in policies.items():
         look = partial(judge_policy, settings, cluster, name)
-        found += read_fact(policy, f"policy {name}", look)
-    return found
+        yield from read_fact(policy, f"policy {name}", look)
 
 
 def judge_pools(project: str, purchases: list[Purchase], facts: PoolFacts) -> list[Finding]:

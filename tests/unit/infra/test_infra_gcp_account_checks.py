@@ -352,6 +352,16 @@ def test_what_may_not_be_asked_is_a_warning() -> None:
     assert found.remedy == "the check needs orgpolicy.policy.get"
 
 
+def test_policies_that_nobody_may_ask_about_are_one_warning() -> None:
+    # As in a project without an organization, where their interface is seldom enabled.
+    unknown = Unknown("orgpolicy.policy.get", "the API has not been used in project 1")
+    [found] = findings(replace(FINE, policies=dict.fromkeys(CONSTRAINTS, unknown))).values()
+    assert (found.subject, found.level) == ("policies of the organization", Level.WARNING)
+    assert found.text == "could not be checked: the API has not been used in project 1"
+    assert "gcloud services enable orgpolicy.googleapis.com" in found.remedy
+    assert "a project without an organization has none" in found.remedy
+
+
 def test_without_credentials_nothing_else_is_said() -> None:
     unknown = Unknown("resourcemanager.projects.get", "no credentials: none", is_login=True)
     [found] = judge(settings(), check_cluster(POOLS), replace(FINE, project=unknown))
