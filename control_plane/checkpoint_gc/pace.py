@@ -5,6 +5,7 @@ those of one second, or one, so that in T seconds at most limit * (T + 1) files 
 that asks for fewer requests halves the pace, which is whole again within a minute.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -53,10 +54,8 @@ def default_limit() -> float:
 
 class DeletionPace:
     """The pace of the deletions of one process, in files. `read_limit` reads how many files a
-    second the cluster allows, and `seconds` is a clock that never goes back.
-
-    Attributes:
-        limit: the files in a second, as they were read last.
+    second the cluster allows, and not before that is needed: a function that starts has nothing to
+    delete yet. `seconds` is a clock that never goes back.
     """
 
     def __init__(
@@ -68,16 +67,25 @@ class DeletionPace:
         self._read_limit = read_limit
         self._seconds = seconds
         self._random = random or SystemRandom()
-        self.limit = read_limit()
+        self._limit: float | None = None
         self._share = 1.0
-        self._tokens = self._tokens_max
+        # As many as there may be, which the limit says.
+        self._tokens = math.inf
         self._counted_at = self._due_at = seconds()
         self._busy_answers = 0
 
+    @property
+    def limit(self) -> float:
+        """The files in a second, as they were read last."""
+        if self._limit is None:
+            self._limit = self._read_limit()
+        return self._limit
+
     def refresh_limit(self) -> None:
         """Read the limit again, which an admin may have changed."""
-        self._fill()
-        self.limit = self._read_limit()
+        if self._limit is not None:
+            self._fill()
+        self._limit = self._read_limit()
 
     def count_step(self, step: CollectionStep) -> None:
         """Count what a step did; `pause_seconds` tells when the next one may be made."""

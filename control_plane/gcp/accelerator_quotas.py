@@ -4,7 +4,8 @@ Names are those of the API's `Quota.metric` (compute v1), and of the quota page.
 begins with 0 of most of them, and of GPUS_ALL_REGIONS, which bounds all regions together.
 
 The types since A3 are counted by a quota of their own for each family of GPUs, which has no such
-name for instances on demand.
+name for instances on demand. Spot instances count against the quota of those on demand where a
+project has no quota of PREEMPTIBLE and never asked for any.
 """
 
 from typing import Final
@@ -13,6 +14,7 @@ from control_plane.fleet.records import Market
 from control_plane.gcp.machine_types import accelerator_of, parse_instance_type
 
 ALL_REGIONS: Final = "GPUS_ALL_REGIONS"
+PREEMPTIBLE: Final = "PREEMPTIBLE_"
 _FAMILY_QUOTA: Final = "GPUS-PER-GPU-FAMILY-per-project-region"
 
 _METRICS: Final = {
@@ -24,7 +26,12 @@ _METRICS: Final = {
     "nvidia-a100-80gb": "NVIDIA_A100_80GB_GPUS",
     "nvidia-l4": "NVIDIA_L4_GPUS",
 }
-_SPOT_ONLY_METRICS: Final = {"nvidia-h100-80gb": "PREEMPTIBLE_NVIDIA_H100_GPUS"}
+_SPOT_ONLY_METRICS: Final = {
+    "nvidia-h100-80gb": "PREEMPTIBLE_NVIDIA_H100_GPUS",
+    "nvidia-h100-mega-80gb": "PREEMPTIBLE_NVIDIA_H100_MEGA_GPUS",
+    "nvidia-h200-141gb": "PREEMPTIBLE_NVIDIA_H200_GPUS",
+    "nvidia-b200": "PREEMPTIBLE_NVIDIA_B200_GPUS",
+}
 
 
 def quota_metric(instance_type: str, market: Market) -> str:
@@ -37,7 +44,7 @@ def quota_metric(instance_type: str, market: Market) -> str:
     if metric is None:
         spot = _SPOT_ONLY_METRICS.get(accelerator, _FAMILY_QUOTA)
         return spot if market is Market.SPOT else _FAMILY_QUOTA
-    return f"PREEMPTIBLE_{metric}" if market is Market.SPOT else metric
+    return f"{PREEMPTIBLE}{metric}" if market is Market.SPOT else metric
 
 
 def quota_advice(instance_type: str, market: Market, project: str, region: str) -> str:

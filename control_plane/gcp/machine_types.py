@@ -134,7 +134,7 @@ _DISKS: Final = (
     ("pd-standard", ("a2-", "n1-")),
     (
         "hyperdisk-balanced",
-        ("a3-ultragpu-", "a4-", "c4-", "c4a-", "c4d-", "g4-", "h4d-", "n4-", "x4-"),
+        ("a3-ultragpu-", "a4-", "c4-", "c4a-", "c4d-", "g4-", "h4d-", "m4-", "n4-", "x4-"),
     ),
 )
 DISK_DEFAULT: Final = "pd-balanced"

@@ -12,8 +12,8 @@ from pulumi.runtime import config
 
 from control_plane.aws.pool_provider import AwsProvider
 from control_plane.config.images import DEFAULT_IMAGES
-from control_plane.config.pool_settings import task_defaults
-from control_plane.config.pools import ClusterConfig, check_cluster
+from control_plane.config.pools import check_cluster
+from control_plane.config.providers import Provider
 from infra.aws import bundle, deployer, draining
 from infra.aws.account_checks import default_api_concurrency, judge
 from infra.aws.account_reader import aws_clients, read_account, read_concurrency
@@ -28,9 +28,9 @@ from infra.aws.terraform import PROVIDER
 from infra.aws.zones import default_zones
 from infra.cluster_config_file import read_cluster_config
 from infra.findings import Finding, Unknown
+from infra.program_checks import find_archive, find_pools_without_image
 from infra.remote_commands import RemoteCommands
 from infra.remote_settings import check_remote_accounts, drain_remote_accounts
-from infra.sources import REPOSITORY
 from infra.stack_program import (
     PROJECT,
     ConfigReport,
@@ -85,7 +85,7 @@ def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigR
     cluster = check_cluster(text)
     if problems := find_pool_problems(settings, cluster):
         raise SettingsInvalid(problems)
-    pools = _pools_without_image(cluster)
+    pools = find_pools_without_image(cluster, _lacks_image)
     warning = (
         f"{settings.cluster_config}: pools {', '.join(pools)}: neither provider.image_id nor "
         f"task_container_defaults.image is set, so trials run in {DEFAULT_IMAGES.cpu} or "
@@ -192,26 +192,14 @@ def _read_settings(team: str, stack_config: Mapping[str, object]) -> Settings:
     return settings
 
 
-def _pools_without_image(cluster: ClusterConfig) -> list[str]:
-    """Return the pools whose instances would look for images that are built where they are used."""
-    return [
-        pool.pool_name
-        for pool in cluster.resource_pools
-        if isinstance(pool.provider, AwsProvider)
-        and not pool.provider.image_id
-        and "image" not in task_defaults(pool, cluster).get("environment", {})
-    ]
+def _lacks_image(provider: Provider) -> bool:
+    return isinstance(provider, AwsProvider) and not provider.image_id
 
 
 def _archive_path(settings: Settings, setting: str, path: str) -> str:
-    """Return the archive at `path`; where that is "", the one of its kind that was built here."""
     architecture = settings.architecture
     name = bundle.archive_name(ARCHIVE_KINDS[setting], architecture)
-    archive = Path(path or REPOSITORY / "dist" / name)
-    if not archive.is_file():
-        remedy = f"`python -m infra.aws.bundle {architecture}` makes one"
-        raise SettingsInvalid([f"{PROJECT}:{setting}: there is no file {archive}; {remedy}"])
-    return str(archive)
+    return find_archive(setting, path, name, f"python -m infra.aws.bundle {architecture}")
 
 
 def _build_archive(kind: str, architecture: str, folder: Path) -> Path:

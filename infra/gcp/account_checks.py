@@ -4,23 +4,21 @@ each fact, with what to do. Facts in, findings out.
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from control_plane.config.pools import ClusterConfig
 from control_plane.fleet.records import Market
-from control_plane.gcp.accelerator_quotas import ALL_REGIONS, quota_url
 from control_plane.gcp.zones import region_of
 from infra.findings import Finding, Level, Unknown, fine_finding, read_fact
 from infra.gcp.account_facts import Policy, PoolFacts, Project, ProjectFacts, TypeFacts
 from infra.gcp.deployer import HOST_PERMISSIONS, USE_SUBNETWORK
 from infra.gcp.policies import HOST_ROLE
+from infra.gcp.policy_checks import judge_policy
 from infra.gcp.purchases import Purchase, list_purchases
+from infra.gcp.quota_checks import judge_quotas
 from infra.gcp.settings import Settings
 
-T = TypeVar("T")
-
 MARKETS: Final = {Market.SPOT: "spot", Market.ON_DEMAND: "on demand"}
-_ORGANIZATION: Final = "ask who manages the organization's policies for an exception"
 
 
 def judge(settings: Settings, cluster: ClusterConfig, facts: ProjectFacts) -> list[Finding]:
@@ -39,16 +37,35 @@ def judge(settings: Settings, cluster: ClusterConfig, facts: ProjectFacts) -> li
         found += read_fact(
             denied, f"subnetwork {subnetwork}", partial(_host_permissions, settings, subnetwork)
         )
-    found += judge_pools(settings.project, list_purchases(settings.region, cluster), facts)
-    for name, policy in facts.policies.items():
-        found += read_fact(policy, f"policy {name}", partial(_policy, settings, name))
-    return found
+    purchases = list_purchases(settings.region, cluster, settings.gives_addresses)
+    found += judge_pools(settings.project, purchases, facts)
+    return [*found, *_policies(settings, cluster, facts.policies)]
+
+
+def _policies(
+    settings: Settings, cluster: ClusterConfig, policies: Mapping[str, Policy | Unknown]
+) -> Iterator[Finding]:
+    """Yield a finding for each policy, or one where Google tells of none."""
+    reasons = {it.why for it in policies.values() if isinstance(it, Unknown)}
+    is_silent = all(isinstance(it, Unknown) for it in policies.values())
+    if is_silent and len(reasons) == 1 < len(policies):
+        remedy = (
+            "the check needs orgpolicy.policy.get, and `gcloud services enable "
+            f"orgpolicy.googleapis.com --project {settings.project}`; a project without an "
+            "organization has none"
+        )
+        text = f"could not be checked: {reasons.pop()}"
+        yield Finding(Level.WARNING, "policies of the organization", text, remedy)
+        return
+    for name, policy in policies.items():
+        look = partial(judge_policy, settings, cluster, name)
+        yield from read_fact(policy, f"policy {name}", look)
 
 
 def judge_pools(project: str, purchases: list[Purchase], facts: PoolFacts) -> list[Finding]:
     """Return the findings of the pools: their types and quotas."""
     types = [it for purchase in purchases for it in _type_findings(purchase, facts)]
-    return [*types, *_quota_findings(project, purchases, facts)]
+    return [*types, *judge_quotas(project, purchases, facts)]
 
 
 def _project(settings: Settings, project: Project) -> Iterator[Finding]:
@@ -148,104 +165,3 @@ def _zones(subject: str, purchase: Purchase, kind: TypeFacts, offered: frozenset
     gpus = f"{purchase.gpus} GPUs ({purchase.accelerator}), " if purchase.gpus else ""
     size = f"{gpus}{kind.vcpus} vCPUs, {kind.memory_mb // 1024} GiB of memory"
     return fine_finding(subject, f"offered in {', '.join(here)}: {size}")
-
-
-def _quota_findings(project: str, purchases: list[Purchase], facts: PoolFacts) -> Iterator[Finding]:
-    """Yield a finding for each quota: whether it is enough for one instance, and for the pools."""
-    users: dict[tuple[str, str], list[Purchase]] = {}
-    for purchase in purchases:
-        if purchase.gpus:
-            users.setdefault((purchase.region, purchase.metric), []).append(purchase)
-            users.setdefault(("", ALL_REGIONS), []).append(purchase)
-    for (region, metric), those in users.items():
-        subject = f"quota {metric}" + (f" in {region}" if region else "")
-        limits = facts.quotas.get(region, Unknown("compute.regions.get", "not asked"))
-        yield from read_fact(limits, subject, partial(_quota, project, subject, those, metric))
-
-
-def _quota(
-    project: str,
-    subject: str,
-    those: list[Purchase],
-    metric: str,
-    limits: Mapping[str, float],
-) -> Iterator[Finding]:
-    yield _compare(project, subject, those, limits.get(metric))
-
-
-def _compare(project: str, subject: str, those: list[Purchase], limit: float | None) -> Finding:
-    remedy = f"request an increase at {quota_url(project)}"
-    if limit is None:
-        text = "Compute Engine does not list it with the region's: it counts a family of GPUs"
-        return Finding(Level.WARNING, subject, text, f"look at {quota_url(project)}")
-    wanted = {it.pool: 0 for it in those}
-    for it in those:
-        wanted[it.pool] = max(wanted[it.pool], it.gpus * it.instances_max)
-    smallest = min(those, key=lambda it: it.gpus)
-    known = f"{limit:g} GPUs"
-    if limit < smallest.gpus:
-        text = f"{known}, and one {smallest.machine_type} has {smallest.gpus}"
-        return Finding(Level.ERROR, subject, text, remedy)
-    too_large = sorted({it.machine_type for it in those if it.gpus > limit})
-    if too_large:
-        text = f"{known}, too few for one {', '.join(too_large)}"
-        return Finding(Level.WARNING, subject, text, remedy)
-    total, pools = sum(wanted.values()), ", ".join(wanted)
-    if limit < total:
-        text = f"{known}, and the pools {pools} may want {total}"
-        return Finding(Level.WARNING, subject, text, remedy)
-    return fine_finding(subject, f"{known}, enough for the {total} of {pools}")
-
-
-def _policy(settings: Settings, name: str, policy: Policy) -> Iterator[Finding]:
-    problem, remedy = _policy_problem(settings, name, policy)
-    subject = f"policy {name}"
-    if problem:
-        yield Finding(Level.ERROR, subject, problem, remedy or _ORGANIZATION)
-    else:
-        yield fine_finding(subject, "refuses nothing that the stack does")
-
-
-def _policy_problem(settings: Settings, name: str, policy: Policy) -> tuple[str, str]:
-    """Return what a policy refuses of the stack and what to do, "" for nothing."""
-    match name:
-        case "compute.vmExternalIpAccess":
-            has_public = not settings.network and not settings.private_subnets
-            if has_public and (policy.denies_all or policy.allowed):
-                return "instances get no public address", "set detcloud:privateSubnets: true"
-        case "gcp.resourceLocations":
-            return _location_problem(settings, policy), "use a region that it allows"
-        case "gcp.restrictNonCmekServices":
-            without_key = sorted(
-                it
-                for it in ("artifactregistry", "firestore", "run", "storage")
-                if f"{it}.googleapis.com" in policy.denied
-            )
-            if without_key and not settings.kms_key:
-                return f"{', '.join(without_key)} need a key of one's own", "set detcloud:kmsKey"
-        case "iam.disableServiceAccountCreation" if policy.is_enforced:
-            return "no service account can be made", ""
-        case "run.managed.requireInvokerIam" if policy.is_enforced:
-            return "the API, which knows its callers by their own tokens, would be unreachable", ""
-        case "run.allowedIngress" if policy.allowed and "all" not in policy.allowed:
-            return "the API cannot be reached from the internet", ""
-    return "", ""
-
-
-def _location_problem(settings: Settings, policy: Policy) -> str:
-    """Return which regions a policy of locations refuses, as far as its values name them."""
-    used = {settings.region, *settings.subnetwork_regions}
-    denied = sorted(
-        used & {it.removeprefix("in:").removesuffix("-locations") for it in policy.denied}
-    )
-    if denied:
-        return f"{', '.join(denied)} are not allowed"
-    allowed = {it.removeprefix("in:").removesuffix("-locations") for it in policy.allowed}
-    # Groups such as `us` or `europe` have the regions whose names begin so.
-    refused = sorted(it for it in used if not any(_is_within(it, group) for group in allowed))
-    return f"{', '.join(refused)} are not allowed" if allowed and refused else ""
-
-
-def _is_within(region: str, group: str) -> bool:
-    continents = {"eu": "europe", "us": "us", "asia": "asia"}
-    return region == group or region.startswith(f"{continents.get(group, group)}-")

@@ -41,12 +41,17 @@ SERVICES: Final = (
 )
 # Constraints of organizations that may refuse what a stack does.
 CONSTRAINTS: Final = (
+    "cloudbuild.allowedWorkerPools",
+    "compute.requireShieldedVm",
+    "compute.trustedImageProjects",
     "compute.vmExternalIpAccess",
     "gcp.resourceLocations",
     "gcp.restrictNonCmekServices",
+    "gcp.restrictServiceUsage",
     "iam.disableServiceAccountCreation",
     "run.allowedIngress",
     "run.managed.requireInvokerIam",
+    "storage.softDeletePolicySeconds",
 )
 # testIamPermissions takes 100 permissions, batchGet 20 services.
 TESTED_MAX: Final = 100
@@ -74,7 +79,7 @@ def read_project(settings: Settings, cluster: ClusterConfig, api: GoogleApi) -> 
 
 def read_pools(project: str, region: str, cluster: ClusterConfig, api: GoogleApi) -> PoolFacts:
     """Read the facts that the pools depend on; `region` is that of pools that name none."""
-    purchases = list_purchases(region, cluster)
+    purchases = list_purchases(region, cluster, gives_addresses=False)
     regions = sorted({it.region for it in purchases} | {region})
     types = sorted({it.machine_type for it in purchases})
     accelerators = sorted({it.accelerator for it in purchases} - {""})

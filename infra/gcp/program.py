@@ -9,8 +9,8 @@ import pulumi_gcp as gcp
 from pulumi.runtime import config
 
 from control_plane.config.images import DEFAULT_IMAGES
-from control_plane.config.pool_settings import task_defaults
-from control_plane.config.pools import ClusterConfig, check_cluster
+from control_plane.config.pools import check_cluster
+from control_plane.config.providers import Provider
 from control_plane.gcp.pool_provider import GcpProvider
 from infra.cluster_config_file import read_cluster_config
 from infra.findings import Finding
@@ -26,9 +26,9 @@ from infra.gcp.rollback import move_functions
 from infra.gcp.settings import Settings, launcher_of, parse_settings
 from infra.gcp.stack import TeamStack
 from infra.gcp.terraform import PROVIDER
+from infra.program_checks import find_archive, find_pools_without_image
 from infra.remote_commands import RemoteCommands
 from infra.remote_settings import check_remote_accounts, drain_remote_accounts
-from infra.sources import REPOSITORY
 from infra.stack_program import (
     PROJECT,
     ConfigReport,
@@ -115,7 +115,7 @@ def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigR
     cluster = check_cluster(text)
     if problems := find_pool_problems(settings, cluster):
         raise SettingsInvalid(problems)
-    pools = _pools_without_image(cluster)
+    pools = find_pools_without_image(cluster, _lacks_image)
     warning = (
         f"{settings.cluster_config}: pools {', '.join(pools)}: neither "
         "provider.boot_disk_source_image nor task_container_defaults.image is set, so trials run "
@@ -198,25 +198,13 @@ def _read_settings(team: str, stack_config: Mapping[str, object]) -> Settings:
     return parse_settings(team, texts)
 
 
-def _pools_without_image(cluster: ClusterConfig) -> list[str]:
-    """Return the pools whose instances would look for images that are built where they are used."""
-    return [
-        pool.pool_name
-        for pool in cluster.resource_pools
-        if isinstance(pool.provider, GcpProvider)
-        and not pool.provider.boot_disk_source_image
-        and "image" not in task_defaults(pool, cluster).get("environment", {})
-    ]
+def _lacks_image(provider: Provider) -> bool:
+    return isinstance(provider, GcpProvider) and not provider.boot_disk_source_image
 
 
 def _archive_path(setting: str, path: str | None) -> str:
-    """Return the archive at `path`, or the one of its kind that was built here."""
     name = bundle.archive_name(ARCHIVE_KINDS[setting])
-    archive = Path(path or REPOSITORY / "dist" / name)
-    if not archive.is_file():
-        remedy = "`python -m infra.gcp.bundle` makes one"
-        raise SettingsInvalid([f"{PROJECT}:{setting}: there is no file {archive}; {remedy}"])
-    return str(archive)
+    return find_archive(setting, path, name, "python -m infra.gcp.bundle")
 
 
 def _archive_name(kind: str, architecture: str) -> str:

@@ -5,7 +5,12 @@ from typing import NamedTuple
 from control_plane.config.pools import ClusterConfig
 from control_plane.fleet.records import Market
 from control_plane.gcp.accelerator_quotas import quota_metric
-from control_plane.gcp.machine_types import accelerator_of, gpus_of, parse_instance_type
+from control_plane.gcp.machine_types import (
+    accelerator_of,
+    boot_disk_type,
+    gpus_of,
+    parse_instance_type,
+)
 from infra.gcp.pool_checks import gcp_pools, pool_region
 
 
@@ -23,31 +28,45 @@ class Purchase(NamedTuple):
     instances_max: int
     metric: str
     """The quota of the region that counts its accelerators, "" where there is none."""
+    disk_type: str
+    disk_gb: int
+    """The size of the boot disk."""
+    has_address: bool
+    """Whether an instance has a public address."""
 
 
-def list_purchases(own_region: str, cluster: ClusterConfig) -> list[Purchase]:
-    """Return the ways of all pools on Google Cloud; `own_region` is that of pools without one."""
+def list_purchases(
+    own_region: str, cluster: ClusterConfig, gives_addresses: bool
+) -> list[Purchase]:
+    """Return the ways of all pools on Google Cloud; `own_region` is that of pools without one, and
+    `gives_addresses` says whether instances get public addresses where a pool names no network.
+    """
     found = []
     for pool, provider in gcp_pools(cluster):
         region = pool_region(own_region, provider)
-        machine = provider.instance_type
+        machine, network = provider.instance_type, provider.network_interface
+        is_own = bool(network.network or network.subnetwork)
         default = Market.SPOT if machine.preemptible else Market.ON_DEMAND
         offered = [(it.instance_type, Market(it.market), it.zone) for it in provider.offerings] or [
             (str(machine.instance_type), default, "")
         ]
         for name, market, zone in offered:
             instance = parse_instance_type(name)
+            machine_type = instance.machine_type if instance else name
             found.append(
                 Purchase(
                     pool=pool,
                     region=region,
                     zone=zone or provider.zone,
-                    machine_type=instance.machine_type if instance else name,
+                    machine_type=machine_type,
                     accelerator=accelerator_of(instance) if instance else "",
                     gpus=(gpus_of(instance) or 0) if instance else 0,
                     market=market,
                     instances_max=provider.max_instances,
                     metric=quota_metric(name, market),
+                    disk_type=provider.boot_disk_type or boot_disk_type(machine_type),
+                    disk_gb=provider.boot_disk_size,
+                    has_address=network.external_ip or (gives_addresses and not is_own),
                 )
             )
     return found

@@ -19,6 +19,7 @@ from infra.gcp.account_reader import (
     read_state,
 )
 from infra.gcp.google_api import GoogleApi
+from infra.gcp.policy_checks import IMAGES, SHIELDED, find_instance_problem
 from infra.gcp.purchases import list_purchases
 from infra.gcp.trust_policies import Trust
 from infra.gcp.trust_script import SERVICES
@@ -35,7 +36,10 @@ _AWS: Final = "https://sts.amazonaws.com"
 
 def find_pool_findings(trust: Trust, cluster: ClusterConfig, api: GoogleApi) -> list[Finding]:
     """Return a finding for each fact that the pools depend on, none where there are no pools."""
-    names, purchases = trust.names, list_purchases(trust.names.region, cluster)
+    names, purchases = (
+        trust.names,
+        list_purchases(trust.names.region, cluster, gives_addresses=True),
+    )
     if not purchases:
         return []
     facts = read_pools(names.project, names.region, cluster, api)
@@ -50,6 +54,10 @@ def find_pool_findings(trust: Trust, cluster: ClusterConfig, api: GoogleApi) -> 
         policy = read_policy(names.project, constraint, api)
         subject = f"policy {constraint}"
         found += read_fact(policy, subject, partial(_policy, trust, constraint))
+    for constraint in (IMAGES, SHIELDED):
+        policy = read_policy(names.project, constraint, api)
+        look = partial(_instance_policy, names.project, cluster, constraint)
+        found += read_fact(policy, f"policy {constraint}", look)
     # A pool's name says where it is; what else is said may be of either cloud.
     return [
         it
@@ -87,6 +95,17 @@ def _services(trust: Trust, disabled: tuple[str, ...]) -> Iterator[Finding]:
         yield Finding(Level.ERROR, "services", text, remedy)
     else:
         yield Finding(Level.FINE, "services", "all that the pools need are enabled")
+
+
+def _instance_policy(
+    project: str, cluster: ClusterConfig, name: str, policy: Policy
+) -> Iterator[Finding]:
+    problem, remedy = find_instance_problem(project, cluster, name, policy)
+    subject = f"policy {name}"
+    if problem:
+        yield Finding(Level.ERROR, subject, problem, remedy)
+    else:
+        yield Finding(Level.FINE, subject, "refuses nothing that the pools need")
 
 
 def _policy(trust: Trust, name: str, policy: Policy) -> Iterator[Finding]:

@@ -194,6 +194,11 @@ class Settings(BaseModel):
         return open_remote_accounts(self.other_clouds, launcher_of(self.names))
 
     @property
+    def gives_addresses(self) -> bool:
+        """Whether instances in the stack's own network get a public address."""
+        return not (self.network or self.private_subnets)
+
+    @property
     def host_subnetworks(self) -> tuple[str, ...]:
         """The paths of given subnetworks that are another project's (a host of a shared VPC)."""
         given = self.network.subnetworks.values() if self.network else ()

@@ -2,9 +2,10 @@
 in the function that launches, two service accounts, roles, and a network.
 
 Whoever may manage the project runs it once, and again for another region or after a release that
-needs more: what is there stays, and roles get the permissions that they lack. A pool of identities
-or roles of which Google knows still that they were deleted are taken back. What trusts another
-cluster is left alone.
+needs more: what is there stays, and roles get the permissions that they lack. A pool of identities,
+its provider and roles of which Google knows still that they were deleted are taken back, since it
+takes none of their names: pools for 30 days. What trusts another cluster is left alone, unless it
+was deleted.
 """
 
 import shlex
@@ -76,11 +77,7 @@ def check_lines(trust: Trust) -> Iterator[str]:
     )
     described = gcloud("firestore", "databases", "describe", f"--database={names.database}")
     yield f"if {described} > /dev/null 2>&1; then echo {shlex.quote(taken)} >&2; exit 1; fi"
-    where = ("--location=global", f"--workload-identity-pool={trust.pool}")
-    asked = gcloud(
-        *("iam", "workload-identity-pools", "providers", "describe", PROVIDER_ID, *where),
-        "--format=value(aws.accountId)",
-    )
+    asked = gcloud(*_provider_words(trust, "describe"), "--format=value(aws.accountId)")
     remedy = (
         f"and not {account}: clusters of one name cannot share the project {names.project}. Take "
         "another project, or another name for the team; where that cluster is gone, `detcloud "
@@ -89,13 +86,33 @@ def check_lines(trust: Trust) -> Iterator[str]:
     )
     yield f"home=$({asked} 2> /dev/null) || home={account}"
     whose = f"the pool of identities {trust.pool} is there, and its cluster runs in account $home,"
-    yield (
-        f'if [ "$home" != {account} ]; then echo "{whose}" {shlex.quote(remedy)} >&2; exit 1; fi'
+    yield f'if [ "$home" != {account} ] && ! {_is_deleted(trust)}; then'
+    yield f'  echo "{whose}" {shlex.quote(remedy)} >&2; exit 1'
+    yield "fi"
+
+
+def _provider_words(trust: Trust, verb: str) -> tuple[str, ...]:
+    where = ("--location=global", f"--workload-identity-pool={trust.pool}")
+    return ("iam", "workload-identity-pools", "providers", verb, PROVIDER_ID, *where)
+
+
+def _is_deleted(trust: Trust) -> str:
+    """Return the test whether the pool of identities or its provider was deleted."""
+    pool = ("iam", "workload-identity-pools", "describe", trust.pool, "--location=global")
+    asked = (
+        gcloud(*it, "--format=value(state)") for it in (pool, _provider_words(trust, "describe"))
     )
+    states = " ".join(f"$({it} 2> /dev/null || true)" for it in asked)
+    return f'[[ "{states}" == *DELETED* ]]'
 
 
 def _trust_lines(trust: Trust) -> Iterator[str]:
     pools, place = ("iam", "workload-identity-pools"), "--location=global"
+    kept = (
+        f"Google keeps the pool of identities {trust.pool} for 30 days after its deletion, and "
+        "takes no other of that name: it is used again, and trusts this cluster alone"
+    )
+    yield f"if {_is_deleted(trust)}; then echo {shlex.quote(kept)} >&2; fi"
     described = gcloud(*pools, "describe", trust.pool, place, "--format=value(state)")
     yield _take_back(described, "DELETED", gcloud(*pools, "undelete", trust.pool, place))
     about = f"--description=who launches instances of {trust.names.cluster}"
@@ -103,17 +120,17 @@ def _trust_lines(trust: Trust) -> Iterator[str]:
         gcloud(*pools, "describe", trust.pool, place),
         gcloud(*pools, "create", trust.pool, place, about),
     )
-    providers = (*pools, "providers")
-    where = (PROVIDER_ID, place, f"--workload-identity-pool={trust.pool}")
+    described = gcloud(*_provider_words(trust, "describe"), "--format=value(state)")
+    yield _take_back(described, "DELETED", gcloud(*_provider_words(trust, "undelete")))
     said = (
         f"--account-id={trust.launcher.account}",
         f"--attribute-mapping={MAPPING}",
         f"--attribute-condition={trust.condition}",
     )
     yield _update_or_create(
-        gcloud(*providers, "describe", *where),
-        gcloud(*providers, f"update-{trust.launcher.cloud}", *where, *said),
-        gcloud(*providers, f"create-{trust.launcher.cloud}", *where, *said),
+        gcloud(*_provider_words(trust, "describe")),
+        gcloud(*_provider_words(trust, f"update-{trust.launcher.cloud}"), *said),
+        gcloud(*_provider_words(trust, f"create-{trust.launcher.cloud}"), *said),
     )
 
 
@@ -139,10 +156,15 @@ def _role_lines(names: Names, roles: list[str]) -> Iterator[str]:
         )
         described = gcloud("iam", "roles", "describe", *where, "--format=value(deleted)")
         yield _take_back(described, "True", gcloud("iam", "roles", "undelete", *where))
+        hint = (
+            f"If a role {names.role_id(role)} was deleted more than 7 days ago, Google takes none "
+            "of that name until 37 days after its deletion: wait, or take another name for the team"
+        )
+        create = gcloud("iam", "roles", "create", *where, *said)
         yield _update_or_create(
             gcloud("iam", "roles", "describe", *where),
             gcloud("iam", "roles", "update", *where, *said),
-            gcloud("iam", "roles", "create", *where, *said),
+            f"{{ {create} || {{ echo {shlex.quote(hint)} >&2; exit 1; }}; }}",
         )
 
 

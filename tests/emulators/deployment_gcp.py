@@ -76,9 +76,9 @@ class GcpDeployment:
         """The events of its database."""
         return self.functions.events
 
-    def client(self) -> Client:
-        """Return a client of the administrator."""
-        return Client(self.url, self.token)
+    def client(self, token: str = "") -> Client:
+        """Return a client with a token, the administrator's if empty."""
+        return Client(self.url, token or self.token)
 
     def call(self, function: str) -> int:
         """Call a function as Cloud Scheduler does; returns the status of its answer. Raises

@@ -39,9 +39,10 @@ class GceMachines(Machines):
         super().end_all()
         self._servers.close()
 
-    def _boot(self, machine: Machine) -> None:
+    def describe_metadata(self, machine: Machine) -> MachineMetadata:
+        """Return the metadata of a machine as they are before anything happens to it."""
         [account] = machine.properties["serviceAccounts"]
-        metadata = MachineMetadata(
+        return MachineMetadata(
             machine.name,
             self._keys,
             project=self._project.name,
@@ -52,6 +53,9 @@ class GceMachines(Machines):
             is_spot=machine.is_spot,
             attributes=dict(machine.metadata),
         )
+
+    def _boot(self, machine: Machine) -> None:
+        metadata = self.describe_metadata(machine)
         self.metadata[machine.name] = metadata
         host = self._servers.enter_context(metadata_server(metadata))
         pool = from_labels(machine.labels)[POOL_TAG]

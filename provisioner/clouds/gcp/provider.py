@@ -79,6 +79,7 @@ _STATUS = {
 _ENDING = frozenset({InstanceStatus.STOPPING, InstanceStatus.STOPPED, InstanceStatus.TERMINATING})
 # Metadata is left out: it has a boot script of a hundred kilobytes for each instance.
 _INSTANCE = "name,status,zone,labels,creationTimestamp,statusMessage"
+_LIST = f"nextPageToken,unreachables,items/*/warning/code,items/*/instances({_INSTANCE})"
 _NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _THERE_ALREADY = ("alreadyExists", "RESOURCE_ALREADY_EXISTS")
 _GONE = ("notFound", "resourceNotFound", "resourceNotReady")
@@ -195,7 +196,8 @@ class GceCloud:
         """List instances by their labels; those that end, with the reason that operations tell."""
         settings = self._pool_settings()
         tags = {CLUSTER_TAG: cluster} | ({} if pool is None else {POOL_TAG: pool})
-        described = self._read_instances(settings, label_filter(to_labels(tags)))
+        wanted = label_filter(to_labels(tags))
+        described = self._read_instances(settings, wanted, _check_reachable)
         here = [it for it in described if region_of(last_segment(it["zone"])) == settings.place]
         instances = [_to_cloud_instance(it) for it in here]
         self._zones |= {it.id: it.zone for it in instances}
@@ -250,19 +252,25 @@ class GceCloud:
         except CloudError as error:
             raise OutcomeUnknown(f"operation {operation['name']} cannot be read: {error}") from None
 
-    def _read_instances(self, settings: GceSettings, wanted: str) -> list[Any]:
+    def _read_instances(
+        self,
+        settings: GceSettings,
+        wanted: str,
+        check: Callable[[JsonObject, str], None] = lambda page, region: None,
+    ) -> list[Any]:
+        """Read instances by a filter; `check` looks at each page, and gets the region with it."""
         pages = self._api.read_pages(
             f"{settings.project}/aggregated/instances",
             filter=wanted,
             maxResults=PAGE_SIZE,
-            fields=f"nextPageToken,items/*/instances({_INSTANCE})",
+            fields=_LIST,
         )
-        return [
-            it
-            for page in pages
-            for scope in page.get("items", {}).values()
-            for it in scope.get("instances", ())
-        ]
+        found: list[Any] = []
+        for page in pages:
+            check(page, settings.place)
+            for scope in page.get("items", {}).values():
+                found.extend(scope.get("instances", ()))
+        return found
 
     def _with_ends(
         self,
@@ -309,6 +317,19 @@ class GceCloud:
 
     def _offerings_of_settings(self) -> tuple[Offering, ...]:
         return self._settings.offerings or (self._pool_settings().default_offering(),)
+
+
+def _check_reachable(page: JsonObject, region: str) -> None:
+    """Raise OutcomeUnknown where a page lacks a zone of the region: a list without its instances
+    would say that they have ended.
+    """
+    missing = {last_segment(it) for it in page.get("unreachables", ())}
+    for scope, found in page.get("items", {}).items():
+        if found.get("warning", {}).get("code") == "UNREACHABLE":
+            missing.add(last_segment(scope))
+    here = sorted(it for it in missing if region_of(it) == region)
+    if here:
+        raise OutcomeUnknown(f"Compute Engine does not reach {', '.join(here)}")
 
 
 def _check_request(result: BulkResult, request: IntentRow) -> None:

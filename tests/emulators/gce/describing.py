@@ -16,7 +16,8 @@ Query = Mapping[str, str]
 
 def list_instances(project: Project, query: Query) -> Result:
     now_ms = project.clock()
-    shown = [it.description(now_ms, project.url) for it in project.visible_machines()]
+    reachable = [it for it in project.visible_machines() if it.zone not in project.unreachable]
+    shown = [it.description(now_ms, project.url) for it in reachable]
     fields = _FIELDS.search(query.get("fields", ""))
     found = _page(_matching(shown, query), query)
     if fields is not None:
@@ -97,6 +98,8 @@ def _aggregate(
         place = items.setdefault(scope(item), {})
         place.pop("warning", None)
         place.setdefault(kind, []).append(item)
+    for zone in project.unreachable:
+        items[f"zones/{zone}"] = {"warning": {"code": "UNREACHABLE"}}
     return {"items": items, **({"nextPageToken": token} if token else {})}
 
 

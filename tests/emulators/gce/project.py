@@ -77,10 +77,11 @@ class Project:
     runs, and is gone once it was asked to end; `operation_ms`: until a bulk insert is over.
     `capacity`: machines there may be, by (type, zone, market); `quota`: GPUs there may be, by
     market, which is "spot" or "on-demand"; `not_offered`: types that a zone does not have. `late`:
-    what cannot be had is told by the operation and not by the call. `sleepers`: so many of the next
-    machines never boot. Of each other one `on_running` and `on_terminated` hear once, and
-    `on_notice`, with the seconds that are left; see `tend`. `lets_in` says whether a call with an
-    Authorization header, "" for none, is answered at all.
+    what cannot be had is told by the operation and not by the call. `unreachable`: zones whose
+    machines no list has, which says so. `sleepers`: so many of the next machines never boot. Of
+    each other one `on_running` and `on_terminated` hear once, and `on_notice`, with the seconds
+    that are left; see `tend`. `lets_in` says whether a call with an Authorization header, "" for
+    none, is answered at all.
     """
 
     clock: Callable[[], int]
@@ -100,6 +101,7 @@ class Project:
     quota: dict[str, int] = field(default_factory=dict)
     not_offered: set[tuple[str, str]] = field(default_factory=set)
     late: bool = False
+    unreachable: set[str] = field(default_factory=set)
     bulk_operations_max: int = 10
     sleepers: int = 0
     lets_in: Callable[[str], bool] = lambda authorization: True

@@ -9,18 +9,14 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from control_plane.access.tokens import token_digest
 from detcloud.agent import join_token
 from detcloud.agent.join_token import IdentityRefused
-from detcloud.client import Client
-from detcloud.shared.http import Transport
 from tests.emulators.deployment import Deployment, Stack
 from tests.emulators.ec2.machine import Machine
 from tests.end_to_end.aws.cluster import end, prove
@@ -35,28 +31,18 @@ from tests.end_to_end.cluster_steps import (
     wait_for,
     wait_until,
 )
+from tests.end_to_end.instance_tokens import (
+    Overheard,
+    assigned_allocation,
+    enrol,
+    experiment_of,
+    sync,
+    user_requests,
+)
 from tests.end_to_end.laptop import Laptop
 from tests.patience import ANSWER_SECONDS_MAX, PROCESS_SECONDS_MAX
 
-SLOTS = [{"id": 0, "type": "cuda", "uuid": "gpu-0", "name": "A10G"}]
 HOUR_MS = 3_600_000
-
-
-class Overheard(Transport):
-    """A transport that keeps what an instance sends, as somebody on the way would see it."""
-
-    bodies: list[Any] = []  # noqa: RUF012
-
-    def request(self, method: str, path: str, body: object = None, *rest: Any, **named: Any) -> Any:
-        self.bodies.append(body)
-        return super().request(method, path, body, *rest, **named)
-
-
-def enrol(deployment: Stack, token: str, name: str, pool: str) -> dict[str, Any]:
-    with deployment.client(token) as client:
-        asked = {"name": name, "resource_pool": pool, "slots": SLOTS}
-        enrolled: dict[str, Any] = client.post("/agents", asked)
-        return enrolled
 
 
 def test_what_an_instance_has_is_good_for_it_alone_and_ends_with_it(
@@ -111,38 +97,6 @@ def alarms(deployment: Stack, machine: Machine) -> list[str]:
     """Lines of the API's log for which its team is woken."""
     lines = deployment.log_messages("api")
     return [it for it in lines if '"level": "CRITICAL"' in it and machine.id in it]
-
-
-def user_requests(client: Client) -> list[Callable[[], object]]:
-    reads = ("experiments", "agents", "tokens", "jobs", "resource-pools", "whoami", "cost")
-    return [
-        *(partial(client.get, f"/{path}") for path in reads),
-        lambda: client.post("/tokens", {"role": "admin"}),
-        lambda: client.post("/experiments", {"config": "name: mine"}),
-        lambda: client.post("/agents/other/disable"),
-    ]
-
-
-def sync(agent: Client, enrolled: dict[str, Any]) -> Any:
-    return agent.post(f"/agents/{enrolled['agent_id']}/sync", {"epoch": enrolled["epoch"]})
-
-
-def assigned_allocation(agent: Client, enrolled: dict[str, Any]) -> str:
-    """The allocation that the agent is given."""
-    given: list[str] = []
-
-    def is_given() -> bool:
-        given.extend(it["allocation"] for it in sync(agent, enrolled)["desired"])
-        return bool(given)
-
-    wait_until(is_given, 30, "work for the agent")
-    return given[0]
-
-
-def experiment_of(deployment: Stack) -> int:
-    """The newest."""
-    with deployment.client() as client:
-        return max(experiment.id for experiment in client.experiments())
 
 
 def test_a_persons_token_ends_when_it_expires_or_is_revoked(

@@ -63,8 +63,14 @@ def test_a_trial_goes_on_elsewhere_when_its_machine_is_taken_and_leaves_an_empty
     order = [commands.index(f"--now detcloud-{it}") for it in ("watchdog", "firewall", "agent")]
     assert order == sorted(order)
     wait_until(lambda: not deployment.billed_instances(), 60, "an empty pool")
+
+    def remaining_names() -> list[str]:
+        places = (("objects", f"logs/{described['id']}/"), ("checkpoints", f"{experiment}/"))
+        return [it for place in places for it in deployment.stored_objects(*place)]
+
+    assert remaining_names()
     person.run("experiment", "delete", experiment, "--yes")
-    wait_until(lambda: not deployment.stored_checkpoints(), 60, "the end of the checkpoints")
+    wait_until(lambda: not remaining_names(), 60, "the end of checkpoints and logs")
     assert deployment.failures == []
     assert all(it.sent and not it.lost for it in deployment.events.triggers.values())
 

@@ -304,3 +304,22 @@ def assert_all_deleted_once(cluster: CollectionCluster, deletions: Deletions) ->
     assert found.pop("manifest.json") == 6
     assert len(found) == 6 * 20
     assert set(found.values()) == {1}
+
+
+def test_the_limit_is_read_once_something_is_to_be_deleted() -> None:
+    # Making a pace is a part of a function's start, where nobody answers yet.
+    asked: list[None] = []
+
+    def read_limit() -> float:
+        asked.append(None)
+        return 5.0
+
+    pace = DeletionPace(read_limit, Clock())
+    assert asked == []
+    pace.count_step(ONE_FILE)
+    assert (pace.limit, len(asked)) == (5.0, 1)
+    # A second's files may go at once: four more.
+    for _ in range(4):
+        assert pace.pause_seconds() == 0
+        pace.count_step(ONE_FILE)
+    assert pace.pause_seconds() >= 1 / 5

@@ -67,7 +67,7 @@ def test_a_boot_disk_is_of_a_kind_that_the_type_takes() -> None:
         for name in ("n1-standard-8", "a2-highgpu-1g", "g2-standard-4", "a3-highgpu-8g")
     }
     assert list(kinds.values()) == ["pd-standard", "pd-standard", "pd-balanced", "pd-balanced"]
-    for name in ("a3-ultragpu-8g", "a4-highgpu-8g", "g4-standard-48"):
+    for name in ("a3-ultragpu-8g", "a4-highgpu-8g", "g4-standard-48", "m4-megamem-28"):
         assert boot_disk_type(name) == "hyperdisk-balanced"
 
 
@@ -78,6 +78,8 @@ def test_a_boot_disk_is_of_a_kind_that_the_type_takes() -> None:
         ("n1-standard-8+nvidia-tesla-t4:1", Market.SPOT, "PREEMPTIBLE_NVIDIA_T4_GPUS"),
         ("a2-ultragpu-8g", Market.SPOT, "PREEMPTIBLE_NVIDIA_A100_80GB_GPUS"),
         ("a3-highgpu-8g", Market.SPOT, "PREEMPTIBLE_NVIDIA_H100_GPUS"),
+        ("a3-megagpu-8g", Market.SPOT, "PREEMPTIBLE_NVIDIA_H100_MEGA_GPUS"),
+        ("a4-highgpu-8g", Market.SPOT, "PREEMPTIBLE_NVIDIA_B200_GPUS"),
         ("a3-highgpu-8g", Market.ON_DEMAND, "GPUS-PER-GPU-FAMILY-per-project-region"),
         ("e2-standard-4", Market.SPOT, ""),
     ],

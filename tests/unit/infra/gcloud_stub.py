@@ -20,9 +20,10 @@ from tests.patience import PROCESS_SECONDS_MAX
 _PROGRAM = """#!{python}
 import json, sys
 words = sys.argv[1:]
-VERBS = ("create", "create-aws", "delete", "describe", "list", "undelete")
-# Google shows these for some days after they were deleted.
-KEPT = (["iam", "roles"], ["iam", "workload-identity-pools"])
+VERBS = ("create", "create-aws", "delete", "describe", "expire", "list", "undelete")
+# Google shows these for some days after they were deleted, and takes no namesakes meanwhile.
+POOLS = ["iam", "workload-identity-pools"]
+KEPT = (["iam", "roles"], POOLS, [*POOLS, "providers"])
 def read_flags(words):
     pairs = (it[2:].partition("=") for it in words if it.startswith("--"))
     return {{name: value for name, _, value in pairs}}
@@ -31,7 +32,7 @@ def find_key(words, place):
     return json.dumps([words[:place], name, read_flags(words).get("region", "")])
 with open({log!r}) as log:
     done = [json.loads(line) for line in log]
-made, deleted = {{}}, set()
+made, deleted, expired = {{}}, set(), set()
 for it in done:
     place = next((n for n, word in enumerate(it) if word in VERBS), -1)
     if place == -1:
@@ -40,6 +41,8 @@ for it in done:
     if it[place].startswith("create"):
         made[key] = it
     (deleted.add if it[place] == "delete" else deleted.discard)(key)
+    # No longer shown, and its name not yet free.
+    (expired.add if it[place] == "expire" else expired.discard)(key)
 place = next((n for n, word in enumerate(words) if word in VERBS), -1)
 kind, verb, flags = words[:place], words[place] if place >= 0 else "", read_flags(words)
 if verb == "list":
@@ -51,7 +54,7 @@ if verb == "list":
     sys.exit(0)
 if verb == "describe":
     key = find_key(words, place)
-    if key not in made or (key in deleted and kind not in KEPT):
+    if key not in made or key in expired or (key in deleted and kind not in KEPT):
         sys.exit(1)
     own, gone = read_flags(made[key]), key in deleted
     said = {{
@@ -61,6 +64,8 @@ if verb == "describe":
     }}
     print(said.get(flags.get("format"), "described"))
     sys.exit(0)
+if verb.startswith("create") and find_key(words, place) in deleted | expired and kind in KEPT:
+    sys.exit("there is one of that name in a deleted state")
 if verb in ("delete", "undelete") and find_key(words, place) not in made:
     sys.exit("there is no " + words[place + 1])
 with open({log!r}, "a") as log:

@@ -253,6 +253,41 @@ def test_another_script_removes_what_the_script_made_and_can_be_taken_back(gclou
     assert len([it for it in gcloud.commands if "create" in it]) == 2 + 3 + 1
 
 
+def test_a_deleted_pool_of_a_namesake_is_taken_back_and_trusts_the_new_cluster(
+    gcloud: Gcloud,
+) -> None:
+    namesake = Launcher("aws", "222222222222", "vision", "detcloud-vision-tick")
+    theirs = GoogleRemoteAccount(GoogleRemoteSettings.model_validate(TWO_REGIONS), namesake)
+    assert gcloud.run(theirs.commands(pools())).returncode == 0
+    assert gcloud.run(theirs.removal_commands()).returncode == 0
+    done = gcloud.run(remote().commands(pools()))
+    assert done.returncode == 0, done.stderr
+    assert "Google keeps the pool of identities detcloud-vision for 30 days" in done.stderr
+    back = [it for it in gcloud.commands if "undelete" in it and "detcloud-vision" in it]
+    assert [it[:3] for it in back] == [["iam", "workload-identity-pools", "undelete"]]
+    [changed] = [it for it in gcloud.commands if "update-aws" in it]
+    assert flags_of(changed)["account-id"] == "111111111111"
+
+
+def test_a_deleted_provider_is_taken_back_before_it_is_changed(gcloud: Gcloud) -> None:
+    finished_project(gcloud)
+    where = ("--location=global", "--workload-identity-pool=detcloud-vision")
+    gcloud.seed("iam", "workload-identity-pools", "providers", "delete", "functions", *where)
+    done = gcloud.run(remote().commands(pools()))
+    assert done.returncode == 0, done.stderr
+    verbs = [it[3] for it in gcloud.commands if it[2:3] == ["providers"]]
+    assert verbs == ["undelete", "update-aws"]
+
+
+def test_a_role_whose_name_google_keeps_is_told_with_what_to_do(gcloud: Gcloud) -> None:
+    gcloud.seed("iam", "roles", "create", "detcloud_vision_instances", "--project=acme-ml")
+    gcloud.seed("iam", "roles", "expire", "detcloud_vision_instances", "--project=acme-ml")
+    done = gcloud.run(remote().commands(pools()))
+    assert done.returncode == 1
+    assert "until 37 days after its deletion" in done.stderr
+    assert "another name for the team" in done.stderr
+
+
 def finished_project(gcloud: Gcloud) -> Project:
     assert gcloud.run(remote().commands(pools())).returncode == 0
     return Project("acme-ml", "123456789012", gcloud.commands)

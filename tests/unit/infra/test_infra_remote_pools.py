@@ -62,7 +62,12 @@ class Google:
             "/machineTypes": {"items": {zone: {"machineTypes": [machine]}}},
             "/acceleratorTypes": {"items": {zone: {"acceleratorTypes": [{"name": "nvidia-l4"}]}}},
             "/regions/us-central1": {
-                "quotas": [{"metric": "PREEMPTIBLE_NVIDIA_L4_GPUS", "limit": 8}]
+                "quotas": [
+                    {"metric": "PREEMPTIBLE_NVIDIA_L4_GPUS", "limit": 8},
+                    # Four boot disks of 200 GB, and as many addresses.
+                    {"metric": "SSD_TOTAL_GB", "limit": 800},
+                    {"metric": "IN_USE_ADDRESSES", "limit": 4},
+                ]
             },
             "compute/v1/projects/acme-ml": {"quotas": [{"metric": "GPUS_ALL_REGIONS", "limit": 8}]},
             **said,
@@ -91,9 +96,13 @@ def test_types_quotas_and_policies_of_a_project_are_looked_at() -> None:
         "pool default, g2-standard-4 spot",
         "quota PREEMPTIBLE_NVIDIA_L4_GPUS in us-central1 in acme-ml",
         "quota GPUS_ALL_REGIONS in acme-ml",
+        "quota SSD_TOTAL_GB in us-central1 in acme-ml",
+        "quota IN_USE_ADDRESSES in us-central1 in acme-ml",
         "policy compute.vmExternalIpAccess in acme-ml",
         "policy iam.workloadIdentityPoolAwsAccounts in acme-ml",
         "policy iam.workloadIdentityPoolProviders in acme-ml",
+        "policy compute.trustedImageProjects in acme-ml",
+        "policy compute.requireShieldedVm in acme-ml",
     ]
 
 
@@ -134,6 +143,13 @@ def rule(**values: Any) -> dict[str, Any]:
             "policy compute.vmExternalIpAccess",
             "no public address",
             "an exception",
+        ),
+        (
+            "compute.requireShieldedVm:getEffectivePolicy",
+            rule(enforce=True),
+            "policy compute.requireShieldedVm",
+            "instances without secure boot are refused: pools default",
+            "provider.base_config",
         ),
     ],
 )

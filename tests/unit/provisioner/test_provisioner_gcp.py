@@ -302,6 +302,23 @@ def test_a_list_is_of_the_pools_region(gce: Account) -> None:
     assert [it.id for it in other.list_instances("c1")] == [there.id]
 
 
+def test_a_list_without_a_zone_of_the_region_is_no_answer(gce: Account) -> None:
+    cloud = gce.cloud()
+    (found,) = cloud.launch(request())
+    gce.project.unreachable = {found.zone}
+    with pytest.raises(OutcomeUnknown, match=f"does not reach {found.zone}"):
+        cloud.list_instances("c1")
+    # Zones of other regions hold nobody up.
+    gce.project.unreachable = {"europe-west4-a"}
+    assert [it.id for it in cloud.list_instances("c1")] == [found.id]
+
+
+@pytest.mark.parametrize("name", ["zones/us-central1-a", "projects/p1/zones/us-central1-a"])
+def test_zones_that_a_list_names_as_out_of_reach_are_missing(name: str) -> None:
+    with pytest.raises(OutcomeUnknown, match="does not reach us-central1-a"):
+        gcp._check_reachable({"unreachables": [name]}, "us-central1")
+
+
 def test_an_instance_is_listed_in_each_state_of_its_life(gce: Account) -> None:
     gce.reset(visible_ms=5_000, staging_ms=7_000, running_ms=10_000, ending_ms=20_000)
     cloud = gce.cloud()

@@ -1,0 +1,78 @@
+"""The check of pools on Google Cloud against the stack, and of subnetworks of a host project."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from control_plane.config.pools import check_cluster
+from infra.findings import Finding, Level, Unknown
+from infra.gcp.account_reader import read_project
+from infra.gcp.pool_checks import find_pool_problems
+from tests.unit.infra.google_answers import Answers
+from tests.unit.infra.test_infra_gcp_account_checks import FINE, POOLS, findings, settings
+
+POOL_PROBLEMS = [
+    ("project: other", "provider.project is other: expected acme-ml"),
+    ("name_prefix: mine", "expected none, for the tick may end instances alone whose names begin"),
+    ("service_account: {email: a@b.c}", "provider.service_account.email is a@b.c: expected none"),
+    ("zone: europe-west4-a", "to be in europe-west4: expected one of us-central1"),
+    ("region: europe-west4", "add it to detcloud:regions"),
+]
+
+
+@pytest.mark.parametrize(("line", "said"), POOL_PROBLEMS)
+def test_pools_that_could_not_run_in_the_stack_are_refused(line: str, said: str) -> None:
+    pools = POOLS.replace("      max_instances: 3", f"      max_instances: 3\n      {line}")
+    [problem] = find_pool_problems(settings(), check_cluster(pools))
+    assert problem.startswith("pools.yaml: pool gpus: ")
+    assert said in problem
+
+
+def test_pools_that_can_run_in_the_stack_are_taken() -> None:
+    pools = POOLS.replace("      max_instances: 3", "      zone: us-west1-b")
+    given = settings(regions='["us-central1", "us-west1"]')
+    assert find_pool_problems(given, check_cluster(pools)) == []
+
+
+HOST = "projects/net-host/regions/us-central1/subnetworks/gpus"
+SHARED = '{"network": "projects/net-host/global/networks/n", "subnetworks": {"us-central1": "%s"}}'
+
+
+def test_subnetworks_of_a_host_project_are_asked_for_what_a_deployment_does_there() -> None:
+    asked: list[Any] = []
+
+    def answer(body: Any) -> Any:
+        asked.append(body["permissions"])
+        return {"permissions": ["compute.subnetworks.getIamPolicy"]}
+
+    api = Answers({("POST", f"{HOST}/testIamPermissions"): answer})
+    shared = settings(network=SHARED % HOST)
+    facts = read_project(shared, check_cluster(POOLS), api)
+    assert asked == [
+        [f"compute.subnetworks.{it}" for it in ("use", "getIamPolicy", "setIamPolicy")]
+    ]
+    missing = ("compute.subnetworks.use", "compute.subnetworks.setIamPolicy")
+    assert facts.denied_at == {HOST: missing}
+    # The project's own are asked about with the project.
+    own = settings(network=SHARED % "gpus")
+    assert read_project(own, check_cluster(POOLS), Answers({})).denied_at == {}
+
+
+def test_who_may_not_use_a_host_projects_subnetwork_is_told_the_role_and_where() -> None:
+    def finding_without(*denied: str) -> Finding:
+        [finding] = findings(replace(FINE, denied_at={HOST: denied})).values()
+        return finding
+
+    use = finding_without("compute.subnetworks.use")
+    assert (use.level, use.subject) == (Level.WARNING, f"subnetwork {HOST}")
+    assert "the host project net-host gives roles/compute.networkUser there" in use.remedy
+    assert "--project net-host --region us-central1" in use.remedy
+    assert "dc-vision-tick@acme-ml.iam.gserviceaccount.com" in use.remedy
+    # Without it the stack cannot let its tick use the subnetwork.
+    policy = finding_without("compute.subnetworks.use", "compute.subnetworks.setIamPolicy")
+    assert policy.level is Level.ERROR
+    assert "compute.subnetworks.getIamPolicy, compute.subnetworks.setIamPolicy" in policy.remedy
+    unseen = replace(FINE, denied_at={HOST: Unknown("to see the subnetwork", "not found")})
+    [finding] = findings(unseen).values()
+    assert (finding.level, finding.text) == (Level.WARNING, "could not be checked: not found")
