@@ -1,7 +1,8 @@
 """Access of one allocation of a trial to the bucket of checkpoints, for an hour at most.
 
-A trial writes below its own epoch, and reads below its own folder and the checkpoint it starts
-from. The credentials themselves are limited to that, whatever else their role allows.
+A trial writes below its own epoch and where its files for TensorBoard are, and reads below its own
+folder and the checkpoint it starts from. The credentials themselves are limited to that, whatever
+else their role allows.
 """
 
 from control_plane.actors.step import CommandRefused
@@ -11,6 +12,7 @@ from control_plane.agents.storage_credentials import CredentialIssuer, StorageAc
 from control_plane.checkpoint_stores.store_type import CredentialScope, StorageFields
 from control_plane.checkpoint_stores.trial_storage import credential_scope, storage_fields
 from control_plane.config.storage import CheckpointStorage
+from detcloud.shared.event_parts import TENSORBOARD_FOLDER
 
 
 def issued_scope(
@@ -37,9 +39,10 @@ def allowed_access(
             "not_found", f"no credentials are issued for the storage of {allocation}"
         )
     above = f"{scope.prefix.strip('/')}/" if scope.prefix else ""
-    folder = f"{above}{running.experiment.experiment_id}/{trial.trial_id}"
+    own_place = f"{running.experiment.experiment_id}/{trial.trial_id}"
+    folder, events = f"{above}{own_place}", f"{above}{TENSORBOARD_FOLDER}/{own_place}"
     start = trial.checkpoint or trial.inherited or definition.warm_start
     reads = [folder]
     if start is not None and not f"{above}{start.path}".startswith(f"{folder}/"):
         reads.append(f"{above}{start.path}")
-    return StorageAccess(scope.bucket, f"{folder}/{trial.epoch}", tuple(dict.fromkeys(reads)))
+    return StorageAccess(scope.bucket, (f"{folder}/{trial.epoch}", events), tuple(reads))

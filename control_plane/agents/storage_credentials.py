@@ -26,12 +26,12 @@ class StorageToken:
 
 @dataclass(frozen=True, slots=True)
 class StorageAccess:
-    """The access that credentials give in `bucket`: to write below the folder `writes`, and to read
-    below the folders `reads`.
+    """The access that credentials give in `bucket`: to write below the folders `writes`, and to
+    read below the folders `reads`.
     """
 
     bucket: str
-    writes: str
+    writes: tuple[str, ...]
     reads: tuple[str, ...]
 
 

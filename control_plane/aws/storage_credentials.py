@@ -38,7 +38,7 @@ def session_policy(access: StorageAccess, key: str = "") -> dict[str, Any]:
             {
                 "Effect": "Allow",
                 "Action": ["s3:PutObject", "s3:AbortMultipartUpload"],
-                "Resource": f"{objects}/{access.writes}/*",
+                "Resource": [f"{objects}/{place}/*" for place in access.writes],
             },
             {
                 "Effect": "Allow",

@@ -37,8 +37,8 @@ from control_plane.engine.journal import JOURNAL
 from control_plane.objects.store import ObjectKey, ObjectStore
 from control_plane.state.table import OPERATIONS_MAX, Delete, Expect, Key, StateTable
 from detcloud.shared.bucket_errors import StoreBusy
+from detcloud.shared.event_parts import TENSORBOARD_FOLDER
 
-TENSORBOARD_FOLDER = "tensorboard"
 _FIRST, _LAST = " ", "\x7f"
 
 

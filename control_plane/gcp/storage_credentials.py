@@ -102,8 +102,10 @@ def access_boundary(access: StorageAccess, title: str) -> dict[str, Any]:
     begins alike is another trial's.
     """
     objects = f"projects/_/buckets/{access.bucket}/objects"
-    writes = f"resource.name.startsWith({_text(f'{objects}/{access.writes}/')})"
-    rules = [_rule(access.bucket, "roles/storage.objectCreator", writes, title)]
+    rules = []
+    for place in access.writes:
+        writes = f"resource.name.startsWith({_text(f'{objects}/{place}/')})"
+        rules.append(_rule(access.bucket, "roles/storage.objectCreator", writes, title))
     for place in access.reads:
         reads = f"resource.name.startsWith({_text(f'{objects}/{place}/')})"
         prefix = "api.getAttribute('storage.googleapis.com/objectListPrefix', '')"

@@ -67,6 +67,10 @@ def test_a_trial_goes_on_from_s3_and_its_checkpoint_is_fetched_and_deleted_there
     assert log.count(f"starts at {BATCHES // 2}") == 1
     laptop.run("trial", "download", 1, "--latest", "-o", tmp_path / "fetched")
     assert json.loads((tmp_path / "fetched" / "state.json").read_text()) == BATCHES
+    # Of both runs of the trial; its second one stored what it reported at its end.
+    laptop.run("tensorboard", "download", 1, "-o", tmp_path / "events")
+    written = [path.read_bytes() for path in (tmp_path / "events" / "experiment-1").rglob("event*")]
+    assert [b"validation/loss" in content for content in written] == [True]
     assert SECRET_KEY not in laptop.run("describe", 1).stdout
     laptop.run("delete", 1, "--yes")
     wait_until(lambda: list(bucket.list_objects("")) == [])

@@ -73,7 +73,7 @@ def test_a_trial_has_saved_its_work_before_a_spot_instance_ends(
     gcs: FakeGcs,
 ) -> None:
     bucket = gcs.new_bucket()
-    give_tokens(cluster, store, StorageAccess(bucket, "1/4/1", ("1/4",)))
+    give_tokens(cluster, store, StorageAccess(bucket, ("1/4/1",), ("1/4",)))
     variables = {"cpu": [f"STORAGE_EMULATOR_HOST={store}"], "cuda": []}
     cluster.assign_files(
         "4.1",

@@ -16,6 +16,7 @@ from control_plane.errors import invalid
 from control_plane.objects.signing import Grant
 from control_plane.objects.store import MODEL_CODE_NAMESPACE
 from control_plane.queries.checkpoint_files import CHECKPOINT_FILES, open_checkpoint_file
+from control_plane.queries.event_files import EVENT_FILES, open_event_file
 
 router = guarded_router("objects")
 
@@ -47,8 +48,9 @@ async def put_object(
 @router.get("/objects/{key:path}", response_class=StreamingResponse)
 @require_signature
 def get_object(grant: GrantParameter, services: ServicesParameter) -> StreamingResponse:
-    if grant.key.namespace == CHECKPOINT_FILES:
-        file = open_checkpoint_file(services, grant.key)
+    if grant.key.namespace in (CHECKPOINT_FILES, EVENT_FILES):
+        opens = open_event_file if grant.key.namespace == EVENT_FILES else open_checkpoint_file
+        file = opens(services, grant.key)
         return download(file.blocks, file.size, "application/octet-stream")
     return object_download(services.objects, grant.key, "application/octet-stream")
 

@@ -1,4 +1,4 @@
-"""Routes of trials: describe, kill, and list their checkpoints."""
+"""Routes of trials: describe, kill, and list their checkpoints and files for TensorBoard."""
 
 from typing import Annotated
 
@@ -12,6 +12,7 @@ from control_plane.api.responses import answer_response
 from control_plane.api.route_guards import Caller, guarded_router, require_role
 from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import trial as trials
+from control_plane.queries.event_files import TrialEventFile, list_event_files
 from control_plane.queries.pages import Page
 
 router = guarded_router("trials")
@@ -48,3 +49,12 @@ def list_checkpoints(
     trial_id: TrialId, services: ServicesParameter, page: PageParameters
 ) -> Page[checkpoints.Checkpoint]:
     return checkpoints.list_trial_checkpoints(services, trial_id, page)
+
+
+@router.get("/trials/{trial_id}/event-files")
+@require_role(*USER_ROLES)
+def list_trial_event_files(
+    trial_id: TrialId, services: ServicesParameter, page: PageParameters
+) -> Page[TrialEventFile]:
+    """List the files for TensorBoard that the trial wrote, with URLs to fetch them."""
+    return list_event_files(services, trial_id, page)

@@ -240,6 +240,24 @@ class CheckpointFile(TypedDict):
     url: str
 
 
+class EventFilePart(TypedDict):
+    """Bytes of a file for TensorBoard; `url` may be fetched without a token for 15 minutes."""
+
+    size: int
+    url: str
+
+
+class EventFile(TypedDict):
+    """A file for TensorBoard: its parts follow each other. While `version` is the same, more parts
+    or a larger last one are all that changes.
+    """
+
+    path: str
+    size: int
+    version: str
+    parts: list[EventFilePart]
+
+
 class CheckpointPlace(TypedDict):
     """The place of a checkpoint: `storage` leads to its store, `path` is the folder in it."""
 

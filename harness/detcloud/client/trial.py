@@ -12,6 +12,7 @@ from detcloud.client.log import LogCursor, LogFilter, read_lines
 from detcloud.client.records import (
     Allocation,
     Damage,
+    EventFile,
     LogLine,
     Loss,
     MetricReport,
@@ -135,6 +136,13 @@ class Trial(Resource):
         )
         series: list[Series] = answer["series"]
         return series
+
+    def event_files(self) -> list[EventFile]:
+        """The files for TensorBoard that it wrote, with addresses that serve them for 15 minutes.
+
+        `detcloud.client.event_files.EventFolder` downloads them, and later what came meanwhile.
+        """
+        return list(self._client.records(f"/trials/{self.id}/event-files", EventFile))
 
     def checkpoints(self) -> Iterator[Checkpoint]:
         """The trial's checkpoints, in the order of storing."""

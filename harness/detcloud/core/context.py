@@ -18,6 +18,7 @@ from typing import Any
 from detcloud.core.checkpoint import CheckpointContext
 from detcloud.core.distributed_context import DistributedContext, detect_distributed
 from detcloud.core.environment import environment
+from detcloud.core.event_upload import EventUploader
 from detcloud.core.notice_plan import Choice, Outcome, Situation, choose_action
 from detcloud.core.preempt import SIGTERM_REASON, PreemptContext, PreemptMode
 from detcloud.core.profiler import ProfilerContext
@@ -25,6 +26,7 @@ from detcloud.core.searcher import SearcherContext
 from detcloud.core.tensorboard import EventWriter
 from detcloud.core.train import EarlyExitReason, TensorboardMode, TrainContext
 from detcloud.shared.errors import DetcloudError, InvalidHP
+from detcloud.shared.event_parts import TENSORBOARD_FOLDER
 from detcloud.shared.trial_directory import (
     Directives,
     Preemption,
@@ -33,7 +35,7 @@ from detcloud.shared.trial_directory import (
     TrialSpec,
 )
 from detcloud.storage import CheckpointStore, build_store
-from detcloud.storage.types.directory import TENSORBOARD_FOLDER, DirectoryStore
+from detcloud.storage.types.directory import DirectoryStore
 
 MESSAGE_CHARACTERS_MAX = 2000
 # A large code directory must not hold up a trial that has a deadline.
@@ -287,8 +289,12 @@ def context_without_cluster(spec: TrialSpec) -> Context:
 
 
 def _event_writer(spec: TrialSpec, root: Path) -> EventWriter:
-    folder = root / TENSORBOARD_FOLDER / str(spec.experiment_id) / str(spec.trial_id)
-    return EventWriter(folder, f"{spec.allocation_id}.{spec.rank}")
+    return EventWriter(root / _event_place(spec), f"{spec.allocation_id}.{spec.rank}")
+
+
+def _event_place(spec: TrialSpec) -> str:
+    """The place of a trial's files for TensorBoard in every checkpoint store."""
+    return f"{TENSORBOARD_FOLDER}/{spec.experiment_id}/{spec.trial_id}"
 
 
 def _make_context(
@@ -309,6 +315,8 @@ def _make_context(
 
     events_written = None if is_worker else events
     train = TrainContext(report_unless_failed, read, events_written, spec.metadata, spec.metric)
+    if on_cluster and not is_worker and store is not None and store.root is None:
+        train.uploader = EventUploader(events.folder, store, _event_place(spec), spec.epoch)
     checkpoint = CheckpointContext(
         spec,
         store,

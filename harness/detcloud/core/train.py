@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from detcloud.core.event_upload import EventUploader
 from detcloud.core.tensorboard import EventWriter
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_directory import Directives, Reporter, to_json_value
@@ -56,6 +57,7 @@ class TrainContext:
         self._is_told = self._is_shared = False
         self.early_exit: EarlyExitReason | None = None
         self.tensorboard_mode = TensorboardMode.AUTO
+        self.uploader: EventUploader | None = None
         self._metadata = dict(metadata or {})
 
     def report_training_metrics(
@@ -189,19 +191,24 @@ class TrainContext:
         selector: Callable[[Path], bool] = lambda _: True,
         mangler: Callable[[Path, int], Path] = lambda path, _: path,
     ) -> None:
-        """Do nothing: what lies in the folder of `get_tensorboard_path` is shown from there.
+        """Store at once what is new in the folder of `get_tensorboard_path`.
 
-        The arguments are Determined's. Raises DetcloudError in the `AUTO` mode.
+        All files in it are stored from time to time and at the end in any case; the arguments are
+        Determined's, and choose none. Raises DetcloudError in the `AUTO` mode.
         """
         if self.tensorboard_mode is not TensorboardMode.MANUAL:
             raise DetcloudError(
                 "upload_tensorboard_files needs core.init(tensorboard_mode=TensorboardMode.MANUAL)"
             )
+        if self.uploader is not None:
+            self.uploader.upload_soon()
 
     def close(self) -> None:
-        """Close the event file, at the end of `init`."""
+        """Close the event file and store the rest of it, at the end of `init`."""
         if self._events is not None:
             self._events.close()
+        if self.uploader is not None:
+            self.uploader.close()
 
     def allow_repeats(self) -> None:
         """Allow reports that were made before, because a loop that all processes share starts."""

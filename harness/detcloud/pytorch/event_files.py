@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from detcloud.shared.errors import DetcloudError
 
 # The folder of the trial that was set up last.
 TRIAL_FOLDER: ContextVar[Callable[[], Path] | None] = ContextVar("TRIAL_FOLDER", default=None)
+_WRITERS: WeakSet[Any] = WeakSet()
 
 
 def open_summary_writer(folder: Path) -> Any:
@@ -24,7 +27,18 @@ def open_summary_writer(folder: Path) -> Any:
             "writing event files needs the package tensorboard, which is not installed: add it to "
             "the image, or `pip install tensorboard` in startup-hook.sh"
         ) from None
-    return tensorboard.SummaryWriter(log_dir=str(folder))
+    writer = tensorboard.SummaryWriter(log_dir=str(folder))
+    _WRITERS.add(writer)
+    return writer
+
+
+def flush_writers() -> None:
+    """Have every writer write what it holds: torch's keep it for up to two minutes, and a process
+    that ends loses it.
+    """
+    for writer in list(_WRITERS):
+        with suppress(OSError):
+            writer.flush()
 
 
 class TorchWriter:

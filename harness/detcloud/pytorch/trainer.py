@@ -7,6 +7,7 @@ from typing import Any, Literal
 from detcloud.core import CheckpointReference
 from detcloud.pytorch.callback import PyTorchCallback
 from detcloud.pytorch.context import PyTorchTrialContext
+from detcloud.pytorch.event_files import flush_writers
 from detcloud.pytorch.former_trial import to_current_form
 from detcloud.pytorch.hooks import Hooks
 from detcloud.pytorch.loaders import Loaders, share_loaders
@@ -109,6 +110,7 @@ class Trainer:
             self.training_class(self._trial, self._context, hooks, loaders, plan).run()
         finally:
             hooks.call(PyTorchCallback.on_trial_shutdown)
+            flush_writers()
 
     def _warn_of_unused_periods(self, **periods: tuple[Period | None, int]) -> None:
         """Print which periods of the configuration, in batches, those given to `fit` replace."""

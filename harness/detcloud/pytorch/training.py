@@ -18,6 +18,7 @@ from detcloud.pytorch import generators
 from detcloud.pytorch.callback import PyTorchCallback
 from detcloud.pytorch.context import PyTorchTrialContext
 from detcloud.pytorch.evaluation import Evaluation
+from detcloud.pytorch.event_files import flush_writers
 from detcloud.pytorch.gang import chief_value, copy_buffers_of_chief, is_gang
 from detcloud.pytorch.hooks import Hooks
 from detcloud.pytorch.loaders import ENDLESS_EPOCH, Loaders
@@ -252,6 +253,7 @@ class Training:
             self._plan.schedule, metric, wants_checkpoint
         )
         self._hooks.call(PyTorchCallback.on_validation_end, metrics)
+        flush_writers()
         self._state.observed_validation = self._hooks.observe_validations()
 
     def _searcher_metric(self, metrics: dict[str, Any]) -> float:

@@ -63,7 +63,9 @@ def test_a_run_may_write_below_its_epoch_and_read_below_its_trial(
         "session_token": "session",
         "expires_ms": NOW_MS + 3_600_000,
     }
-    assert issuer.asked == [("trial-2.1", StorageAccess(BUCKET, "team/1/2/1", ("team/1/2",)))]
+    own, events = "team/1/2", "team/tensorboard/1/2"
+    access = StorageAccess(BUCKET, (f"{own}/1", events), (own,))
+    assert issuer.asked == [("trial-2.1", access)]
 
 
 def test_a_copy_also_reads_the_checkpoint_that_it_begins_from(

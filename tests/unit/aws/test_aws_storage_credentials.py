@@ -19,7 +19,7 @@ from tests.emulators.ministack import ACCOUNT, REGION, Ministack
 
 NAMES = Names("vision", ACCOUNT, REGION)
 BUCKET = NAMES.checkpoints
-OWN = StorageAccess(BUCKET, "1/2/3", ("1/2", "7/9/1/uuid"))
+OWN = StorageAccess(BUCKET, ("1/2/3", "tensorboard/1/2"), ("1/2", "7/9/1/uuid"))
 OTHERS = "1/3/1/uuid/state.pth"
 
 

@@ -46,7 +46,11 @@ class Storage:
 
     @property
     def access(self) -> StorageAccess:
-        return StorageAccess(self.bucket, "1/2/3", ("1/2", "7/9/1/uuid"))
+        return StorageAccess(
+            self.bucket,
+            ("1/2/3", "tensorboard/1/2"),
+            ("1/2", "7/9/1/uuid"),
+        )
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +170,7 @@ def test_a_function_issues_tokens_by_its_own_account(storage: Storage, tmp_path:
 from control_plane.agents.storage_credentials import StorageAccess
 from control_plane.gcp.storage_credentials import DownscopedTokenIssuer
 issuer = DownscopedTokenIssuer({ACCOUNT!r})
-print(issuer.issue_credentials("trial-2.3", StorageAccess("b", "1/2/3", ("1/2",))).access_token)
+print(issuer.issue_credentials("trial-2.3", StorageAccess("b", ("1/2/3",), ("1/2",))).access_token)
 """
     with metadata_server(function) as host, narrowed_storage(tokens, storage.url) as url:
         places = {"GCE_METADATA_HOST": host, "GCE_METADATA_IP": host, "GCE_METADATA_ROOT": host}
@@ -187,11 +191,13 @@ print(issuer.issue_credentials("trial-2.3", StorageAccess("b", "1/2/3", ("1/2",)
 
 def test_a_boundary_is_as_large_as_google_takes_and_its_texts_are_texts() -> None:
     prefix = "a'b\"c\\" + "ü" * 200
-    access = StorageAccess("b" * 63, f"{prefix}/1/2/3", (f"{prefix}/1/2", f"{prefix}/7/9/1/u"))
+    own, events = f"{prefix}/1/2", f"{prefix}/tensorboard/1/2"
+    reads = (own, f"{prefix}/7/9/1/u")
+    access = StorageAccess("b" * 63, (f"{own}/3", events), reads)
     boundary = access_boundary(access, "trial-2.3")["accessBoundary"]
     rules = boundary["accessBoundaryRules"]
-    # One for what is written, and one for each place that is read.
-    assert len(rules) == 3 <= RULES_MAX
+    # One for each place that is written, and one for each that is read.
+    assert len(rules) == 4 <= RULES_MAX
     expressions = [rule["availabilityCondition"]["expression"] for rule in rules]
     assert max(map(len, expressions)) <= CONDITION_CHARACTERS_MAX
     assert "/objects/a'b\\\"c\\\\üü" in expressions[0]

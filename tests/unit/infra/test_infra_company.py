@@ -87,7 +87,7 @@ def test_only_who_launches_gives_the_key_on_and_only_to_aws(bank: Graph) -> None
 
 
 def test_a_trials_session_reads_and_writes_with_the_key() -> None:
-    access = StorageAccess("bucket", writes="1/2/3", reads=("1",))
+    access = StorageAccess("bucket", writes=("1/2/3",), reads=("1",))
     assert "kms" not in json.dumps(session_policy(access))
     *_, statement = session_policy(access, KEY)["Statement"]
     assert statement["Action"] == ["kms:Decrypt", "kms:GenerateDataKey"]

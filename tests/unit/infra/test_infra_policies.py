@@ -227,7 +227,7 @@ def test_a_launch_asks_for_the_tag_on_whatever_needs_it() -> None:
 
 def test_a_trials_keys_may_do_all_that_they_are_narrowed_to() -> None:
     most = policies.storage(NAMES)
-    access = StorageAccess(NAMES.checkpoints, "1/2/3", ("1/2", "4/5"))
+    access = StorageAccess(NAMES.checkpoints, ("1/2/3", "tensorboard/1/2"), ("1/2", "4/5"))
     for statement in session_policy(access)["Statement"]:
         actions, arns = statement["Action"], statement["Resource"]
         for action in [actions] if isinstance(actions, str) else actions:

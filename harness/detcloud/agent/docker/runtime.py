@@ -31,9 +31,9 @@ from detcloud.agent.docker.images import image_request
 from detcloud.agent.docker.launch import KILL_FILE, REQUEST_FILE, ContainerLaunch
 from detcloud.agent.runtime import Launch, Phase, Status
 from detcloud.shared.checkpoint_limits import STAGING_FOLDER
+from detcloud.shared.event_parts import TENSORBOARD_FOLDER
 from detcloud.shared.files import write_atomically
 from detcloud.shared.trial_directory import DATA_LAYER_PATH
-from detcloud.storage.types.directory import TENSORBOARD_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

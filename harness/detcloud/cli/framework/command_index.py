@@ -39,6 +39,7 @@ NOUNS = {
     "model": "keep checkpoints as versions of named models",
     "workspace": "see how experiments are grouped",
     "project": "see how experiments are grouped",
+    "tensorboard": "show experiments in TensorBoard",
     "job": "inspect the queue and change its order",
     "resource-pool": "inspect and change the resource pools",
     "agent": "inspect, enable and disable agents",
@@ -60,6 +61,7 @@ NOUN_ALIASES = {
     "m": "model",
     "w": "workspace",
     "p": "project",
+    "tb": "tensorboard",
     "j": "job",
     "rp": "resource-pool",
     "a": "agent",
@@ -260,6 +262,8 @@ _GROUPS = (
 )
 
 _QUEUE = (
+    Command("tensorboard", "start", "run TensorBoard here, with what trials write", "tensorboard"),
+    Command("tensorboard", "download", "download files for TensorBoard", "tensorboard"),
     Command("job", "list", "list the queue of a resource pool", "job", (), ("ls",)),
     Command("job", "update", "change the place of a job", "job", (), ("u",)),
     Command("job", "update-batch", "change the places of several jobs", "job"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 _PROJECTS = "workspaces and projects are names, there while experiments are in them: `workspace` \
 and `project` of a configuration, `detcloud experiment move`, `detcloud experiment list --project`"
 _GROUP_VERBS = ("archive", "create", "delete", "describe", "edit", "unarchive")
+_TASK_VERBS = ("config", "describe", "kill", "list", "logs", "ls", "open", "set")
 _OF_PROJECT = "`detcloud experiment list --workspace WORKSPACE --project PROJECT`"
 _TASKS = "clusters run experiments only; an `entrypoint` can be any command"
 _USERS = "whoever holds a token of a user is that user: `detcloud token create USER`, \
@@ -13,8 +14,8 @@ _ROLES = "a token is a user's or an admin's: `detcloud token create --role`"
 _QUEUE = "`detcloud job list` shows who has slots and who waits, `detcloud resource-pool list` \
 the pools"
 _LOG_RETENTION = "logs stay as long as their experiment; `detcloud experiment delete` ends both"
-_CURVES = "`detcloud metrics EXPERIMENT --plot` and `detcloud trial metrics TRIAL --plot` draw \
-curves here; `tensorboard --logdir ~/.detcloud/checkpoints/tensorboard/EXPERIMENT` reads its files"
+_TENSORBOARD = "`detcloud tensorboard start EXPERIMENT` runs TensorBoard on this machine until \
+Ctrl-C, and the cluster has none to list or to kill"
 _SERVER = "`detcloud up` starts a cluster here and `detcloud down` ends it"
 _CLOUDS = ("aws", "gcp")
 _STACKS = "each team's cluster has its folder with a Pulumi.TEAM.yaml; `detcloud status` shows one"
@@ -40,7 +41,6 @@ REPLACED_NOUNS = {
     "resources": _QUEUE,
     "shell": _TASKS,
     "task": _TASKS,
-    "tensorboard": _CURVES,
     "user-group": _ROLES,
 }
 REPLACED_VERBS = {
@@ -65,6 +65,7 @@ REPLACED_VERBS = {
     "master config": "`detcloud status` shows the cluster; `detcloud up --help` its options",
     "template set-value": "`detcloud template set NAME FILE` replaces a template",
     "resource-pool bindings": "all workspaces share all pools",
+    **{f"tensorboard {verb}": _TENSORBOARD for verb in _TASK_VERBS},
     "token edit": "create another with `detcloud token create` and revoke this one",
     "user activate": _USERS,
     "user change-password": _USERS,

@@ -22,8 +22,6 @@ from detcloud.storage.store import (
 
 # The part of a key EXPERIMENT/TRIAL/EPOCH/UUID/FILE that is the checkpoint's.
 CHECKPOINT_PART = 3
-# The folder of event files, beside the checkpoints: EXPERIMENT/TRIAL in it.
-TENSORBOARD_FOLDER = "tensorboard"
 # A write that has not moved for so long was killed; clocks of mounted stores may differ.
 _ABANDONED_SECONDS = 24 * 3600
 

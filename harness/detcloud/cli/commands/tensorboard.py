@@ -1,0 +1,170 @@
+"""`detcloud tensorboard`: shows what trials wrote for TensorBoard, which runs on this machine.
+
+The cluster has no machine that could run it between experiments. So the files are downloaded, and
+what is new again and again while TensorBoard runs.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import tempfile
+from argparse import ArgumentParser, Namespace
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+from detcloud.cli.framework.argument_types import parse_id, parse_port
+from detcloud.cli.framework.command_parser import Handler, Handlers
+from detcloud.cli.framework.options import add_quiet_option
+from detcloud.cli.framework.session import connect
+from detcloud.cli.rendering.progress import show_progress
+from detcloud.cli.rendering.quantities import count_text
+from detcloud.client import Client, Trial
+from detcloud.client.event_files import EventFolder
+from detcloud.shared.errors import DetcloudError
+from detcloud.shared.http import Unreachable
+
+TRIALS_MAX = 1000
+PORT = 6006
+UPDATE_SECONDS = 30.0
+END_SECONDS_MAX = 5.0
+
+
+def add_download_arguments(parser: ArgumentParser) -> None:
+    _add_selection(parser)
+    parser.add_argument(
+        "-o",
+        "--output-dir",
+        type=Path,
+        default=Path("tensorboard"),
+        metavar="DIR",
+        help="a trial's files go to DIR/experiment-ID/trial-ID (default: tensorboard)",
+    )
+    add_quiet_option(parser)
+
+
+def download_event_files(arguments: Namespace) -> int:
+    folders = _event_folders(connect(arguments), arguments, arguments.output_dir)
+    _update(folders)
+    if not arguments.quiet:
+        print(arguments.output_dir)
+    return 0
+
+
+def add_start_arguments(parser: ArgumentParser) -> None:
+    _add_selection(parser)
+    parser.add_argument(
+        "--port", type=parse_port, default=PORT, help="its port on this machine (default: 6006)"
+    )
+    parser.add_argument(
+        "--no-browser", action="store_true", help="only print the address, and open no browser"
+    )
+
+
+def start_tensorboard(arguments: Namespace) -> int:
+    """Run TensorBoard until it ends or Ctrl-C, and return its exit code."""
+    if find_spec("tensorboard") is None:
+        raise DetcloudError(
+            "TensorBoard is not installed here: `pip install tensorboard`. `detcloud tensorboard "
+            "download` fetches the files for one elsewhere"
+        )
+    client = connect(arguments)
+    with tempfile.TemporaryDirectory(prefix="detcloud-tensorboard-") as name:
+        folders = _event_folders(client, arguments, Path(name))
+        if not _update(folders):
+            print("the trials have written nothing for TensorBoard yet", file=sys.stderr)
+        command = [sys.executable, "-m", "tensorboard.main", "--logdir", name]
+        command += ["--port", str(arguments.port), "--reload_interval", "15"]
+        process = subprocess.Popen(command)
+        try:
+            print(f"http://localhost:{arguments.port}/ (Ctrl-C ends it)", flush=True)
+            if not arguments.no_browser:
+                # Imported here, since no other command needs it.
+                import webbrowser
+
+                webbrowser.open(f"http://localhost:{arguments.port}/")
+            return _follow(process, client, folders)
+        finally:
+            _end(process)
+
+
+def _add_selection(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "experiment_ids", type=parse_id, nargs="*", metavar="EXPERIMENT", help="all their trials"
+    )
+    parser.add_argument(
+        "-t",
+        "--trial-ids",
+        type=parse_id,
+        nargs="+",
+        default=[],
+        metavar="TRIAL",
+        help="these trials, of any experiments",
+    )
+
+
+def _event_folders(client: Client, arguments: Namespace, root: Path) -> dict[int, EventFolder]:
+    """The folder of each trial that the arguments choose, by its id."""
+    trials: list[Trial] = [client.trial(trial_id) for trial_id in arguments.trial_ids]
+    for experiment_id in arguments.experiment_ids:
+        trials += client.experiment(experiment_id).trials()
+    if not trials and not arguments.experiment_ids:
+        raise DetcloudError("name experiments, or trials with --trial-ids")
+    if len(trials) > TRIALS_MAX:
+        raise DetcloudError(
+            f"these are {count_text(len(trials), 'trial')}, and at most {TRIALS_MAX} are shown "
+            "together: choose some with --trial-ids"
+        )
+    return {
+        trial.id: EventFolder(
+            client, trial.id, root / f"experiment-{trial.experiment_id}" / f"trial-{trial.id}"
+        )
+        for trial in trials
+    }
+
+
+def _update(folders: dict[int, EventFolder]) -> int:
+    """Fetch what is new of all trials, with a bar that counts them; return the bytes."""
+    total = 0
+    with show_progress("files for TensorBoard") as progress:
+        for done, folder in enumerate(folders.values()):
+            progress.update(done, len(folders))
+            total += folder.update()
+    return total
+
+
+def _follow(
+    process: subprocess.Popen[bytes], client: Client, folders: dict[int, EventFolder]
+) -> int:
+    """Fetch what trials write until TensorBoard ends; return its exit code."""
+    running = dict(folders)
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(UPDATE_SECONDS)
+        try:
+            # Asked before, so that the last of what it wrote is not missed.
+            ended = [trial_id for trial_id in running if client.trial(trial_id).has_ended]
+            for folder in running.values():
+                folder.update()
+            for trial_id in ended:
+                del running[trial_id]
+        except Unreachable as error:
+            print(f"{error}; trying again", file=sys.stderr, flush=True)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(END_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+HANDLERS: Handlers = {
+    "tensorboard start": Handler(add_start_arguments, start_tensorboard),
+    "tensorboard download": Handler(add_download_arguments, download_event_files),
+}

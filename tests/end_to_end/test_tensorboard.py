@@ -1,0 +1,57 @@
+"""TensorBoard itself shows what trials report, while they run."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+
+from tests.end_to_end.laptop import Laptop
+from tests.end_to_end.tiny_model import write_model
+from tests.patience import PATIENCE, wait_until
+
+pytestmark = pytest.mark.end_to_end
+
+
+def ask(port: int, path: str) -> Any:
+    """TensorBoard's answer, None while there is none."""
+    try:
+        with urlopen(f"http://localhost:{port}/data/{path}", timeout=10 * PATIENCE) as answer:
+            return json.load(answer)
+    except (URLError, ConnectionError):
+        return None
+
+
+def test_tensorboard_shows_the_trials_of_an_experiment_until_ctrl_c(
+    laptop: Laptop, tmp_path: Path
+) -> None:
+    laptop.run("create", *write_model(tmp_path))
+    laptop.run("wait", 1)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    process = laptop.spawn("tensorboard", "start", 1, "--port", port, "--no-browser")
+    try:
+        tags = {"training/loss", "validation/loss"}
+        runs = {"experiment-1/trial-1", "experiment-1/trial-2"}
+        wait_until(
+            lambda: (
+                {run: set(it) for run, it in (ask(port, "plugin/scalars/tags") or {}).items()}
+                == dict.fromkeys(runs, tags)
+            ),
+            what="TensorBoard has both curves of both trials",
+        )
+    finally:
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=30 * PATIENCE)
+    assert process.returncode == 130
+    assert f"http://localhost:{port}/" in output
+    assert ask(port, "plugin/scalars/tags") is None
+    wrong = laptop.run("tensorboard", "start", code=1).stderr
+    assert "name experiments, or trials with --trial-ids" in wrong
+    assert "runs TensorBoard on this machine" in laptop.run("tensorboard", "list", code=2).stderr

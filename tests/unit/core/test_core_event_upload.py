@@ -1,0 +1,174 @@
+"""The upload of files for TensorBoard, to a store whose files lie where the test can read them."""
+
+import os
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from detcloud import core
+from detcloud.core import event_upload
+from detcloud.core.event_upload import EventUploader
+from detcloud.shared.event_parts import assemble_files
+from detcloud.storage import StorageError, registry
+from detcloud.storage.types.directory import DirectoryStore
+from tests.patience import wait_until
+from tests.unit.core.trial_files import enter, make_trial
+
+PREFIX = "tensorboard/1/4"
+EVENTS = "events.out.tfevents.1.host"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "events ü"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> DirectoryStore:
+    return DirectoryStore(tmp_path / "store")
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks follow each other as if a training had run for long."""
+    monkeypatch.setattr(event_upload, "PAUSE_SECONDS_MIN", 0.01)
+
+
+def contents(store: DirectoryStore, prefix: str = PREFIX) -> dict[str, bytes]:
+    """The files as they were written, put together of what is stored."""
+    root = store.root / prefix
+    below = f"{prefix}/"
+    stored = [(key.removeprefix(below), size) for key, size in store.list(prefix).items()]
+    return {
+        file.path: b"".join((root / part.key).read_bytes() for part in file.parts)
+        for file in assemble_files(stored)
+    }
+
+
+def is_stored(store: DirectoryStore, expected: dict[str, bytes]) -> bool:
+    return contents(store) == expected
+
+
+def test_a_file_that_grows_is_stored_in_parts(folder: Path, store: DirectoryStore) -> None:
+    uploader = EventUploader(folder, store, PREFIX, 2)
+    (folder / "run").mkdir()
+    path, written = folder / "run" / EVENTS, b""
+    for block in (b"first", b"", b"second", b"last"):
+        with path.open("ab") as file:
+            file.write(block)
+        written += block
+        expected = {f"run/{EVENTS}": written}
+        wait_until(partial(is_stored, store, expected))
+    (folder / "note.txt").write_bytes(b"just written")
+    uploader.close()
+    assert contents(store) == {f"run/{EVENTS}": b"firstsecondlast", "note.txt": b"just written"}
+    assert len(store.list(PREFIX)) == 4
+
+
+def test_a_large_file_is_stored_in_parts_of_a_bounded_size(
+    folder: Path, store: DirectoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_upload, "PART_BYTES_MAX", 1000)
+    content = os.urandom(3500)
+    (folder / EVENTS).write_bytes(content)
+    EventUploader(folder, store, PREFIX, 1).close()
+    assert contents(store) == {EVENTS: content}
+    assert sorted(store.list(PREFIX).values()) == [500, 1000, 1000, 1000]
+
+
+def test_a_file_that_is_written_anew_is_stored_anew_once_it_has_settled(
+    folder: Path, store: DirectoryStore
+) -> None:
+    path = folder / "trace.json"
+    moment = time.time() - 60
+    uploader = EventUploader(folder, store, PREFIX, 1)
+    for content in (b"a trace", b"another"):
+        path.write_bytes(content)
+        moment += 1
+        os.utime(path, (moment, moment))
+        wait_until(partial(is_stored, store, {"trace.json": content}))
+    path.write_bytes(b"half")
+    time.sleep(0.1)
+    assert contents(store) == {"trace.json": b"another"}
+    path.write_bytes(b"half and half")
+    uploader.close()
+    assert contents(store) == {"trace.json": b"half and half"}
+
+
+def test_a_second_process_of_an_epoch_does_not_stop_at_what_the_first_stored(
+    folder: Path, store: DirectoryStore
+) -> None:
+    path = folder / EVENTS
+    path.write_bytes(b"of the first")
+    EventUploader(folder, store, PREFIX, 1).close()
+    with path.open("ab") as file:
+        file.write(b", of the second")
+    EventUploader(folder, store, PREFIX, 1).close()
+    assert contents(store) == {EVENTS: b"of the first, of the second"}
+
+
+def test_a_store_that_fails_is_said_once_and_tried_again(
+    folder: Path,
+    store: DirectoryStore,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    put, failures = store.put, [StorageError("the store is away")] * 3
+
+    def put_late(key: str, source: Path) -> None:
+        if failures:
+            raise failures.pop()
+        put(key, source)
+
+    monkeypatch.setattr(store, "put", put_late)
+    (folder / EVENTS).write_bytes(b"events")
+    uploader = EventUploader(folder, store, PREFIX, 1)
+    wait_until(lambda: contents(store) == {EVENTS: b"events"})
+    uploader.close()
+    assert capsys.readouterr().err.count("the store is away; training goes on") == 1
+
+
+def test_links_and_files_outside_are_not_stored(
+    folder: Path, store: DirectoryStore, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text("of the machine")
+    (folder / "link").symlink_to(tmp_path / "secret")
+    (folder / "folder").symlink_to(tmp_path)
+    EventUploader(folder, store, PREFIX, 1).close()
+    assert store.list(PREFIX) == {}
+
+
+class SealedStore:
+    """A store that trials cannot read by paths, as a bucket is."""
+
+    root = None
+
+    def __init__(self, store: DirectoryStore) -> None:
+        self.put, self.get = store.put, store.get
+        self.list, self.delete = store.list, store.delete
+
+
+def build_sealed_store(config: Mapping[str, Any]) -> SealedStore:
+    return SealedStore(DirectoryStore(Path(config["path"])))
+
+
+def test_a_trial_whose_store_is_no_folder_stores_what_it_reports_and_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: DirectoryStore
+) -> None:
+    monkeypatch.setitem(registry._registered, "sealed", f"{__name__}:build_sealed_store")
+    trial = make_trial(tmp_path, storage={"type": "sealed", "path": str(store.root)})
+    enter(trial, monkeypatch)
+    with core.init() as context:
+        context.train.report_training_metrics(1, {"loss": 0.5})
+        (context.train.get_tensorboard_path() / "own").write_bytes(b"of the code")
+    stored = contents(store, "tensorboard/3/4")
+    assert stored.pop("own") == b"of the code"
+    [(name, events)] = stored.items()
+    assert name.startswith("events.out.tfevents.")
+    assert b"training/loss" in events
