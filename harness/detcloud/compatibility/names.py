@@ -303,7 +303,9 @@ _MODULES: dict[str, Module] = {
             "Close Create ExitedReason LocalSearchRunner Operation Progress SearchMethod"
             " SearchRunner SearcherState Shutdown ValidateAfter",
         ),
-        missing={"RemoteSearchRunner": "run a LocalSearchRunner beside the cluster."},
+        missing=_all_missing(
+            "CoreSearchRunner RemoteSearchRunner", "run a LocalSearchRunner beside the cluster."
+        ),
     ),
     "experimental": _EXPERIMENTAL,
     "experimental.client": Module(
@@ -409,6 +411,9 @@ _MODULES: dict[str, Module] = {
             ),
         },
     ),
+    "exec": Module(otherwise=_INTERNAL),
+    # One worker of a trial class, as scripts around a launcher start it.
+    "exec.harness": Module(program="detcloud.launch.trial_worker", otherwise=_INTERNAL),
     "launch": Module(),
     **{
         f"launch.{name}": Module(program=f"detcloud.launch.{name}")
@@ -423,6 +428,8 @@ _MODULES: dict[str, Module] = {
     },
 }
 
+# The name of `core` before it was public.
+_MODULES["_core"] = _MODULES["core"]
 for _parent, _names in PRIVATE_MODULES.items():
     for _name in _names.split():
         _MODULES.setdefault(f"{_parent}.{_name}".lstrip("."), _MODULES[_parent])
@@ -434,7 +441,9 @@ for _name in CLIENT_MODULES.split():
 MODULES: Mapping[str, Module] = {
     **{f"{ROOT}.{name}" if name else ROOT: module for name, module in _MODULES.items()},
     # A package beside it until 0.13.
-    FORMER_ROOT: Module(),
-    f"{FORMER_ROOT}.check": Module(offered=_CHECKS),
-    f"{FORMER_ROOT}.experimental": _EXPERIMENTAL,
+    **{
+        f"{FORMER_ROOT}{name.removeprefix('common')}": module
+        for name, module in _MODULES.items()
+        if name.partition(".")[0] == "common"
+    },
 }

@@ -25,12 +25,13 @@ PRIVATE_MODULES: Mapping[str, str] = {
 # Modules that belonged to Determined's own machinery.
 INTERNAL_MODULES = (
     "common.constants common.context common.requests common.storage common.types common._logging"
-    " constants gpu ipc monkey_patch tensorboard.base tensorboard.build tensorboard.util"
+    " constants exec.launch exec.prep_container exec.worker_process_wrapper gpu hooks ipc"
+    " monkey_patch tensorboard.base tensorboard.build tensorboard.util"
     " tensorboard.metric_writers.callback tensorboard.metric_writers.tensorflow _generic _execution"
 )
 # Modules of its client.
 CLIENT_MODULES = (
-    "common.api._session common.api.authentication common.api.bindings common.api.errors"
+    "cli deploy common.api._session common.api.authentication common.api.bindings common.api.errors"
     " common.api.logs common.api.metric common.api.request common.experimental.metrics"
     " common.experimental.oauth2_scim_client common.experimental.project"
     " common.experimental.resource_pool common.experimental.session common.experimental.user"

@@ -88,8 +88,13 @@ class DistributedContext:
 
     @classmethod
     def from_deepspeed(cls, chief_ip: str | None = None) -> DistributedContext:
-        """The context of a worker of DeepSpeed's, which sets torch's variables."""
-        return cls.from_torch_distributed(chief_ip or os.environ.get("DET_CHIEF_IP"))
+        """The context of a worker of DeepSpeed's launcher, which has names of its own for the sizes
+        of a node and of the nodes; torch's are taken too.
+        """
+        local_size = "LOCAL_WORLD_SIZE" if os.environ.get("LOCAL_WORLD_SIZE") else "LOCAL_SIZE"
+        rank, size, local_rank, local = _numbers((*_TORCH_VARIABLES[:3], local_size), "deepspeed")
+        chief = chief_ip or os.environ.get("DET_CHIEF_IP") or os.environ.get("MASTER_ADDR")
+        return cls(rank, size, local_rank, local, chief_ip=chief or "127.0.0.1")
 
     @classmethod
     def from_tf_config(cls) -> tuple[DistributedContext, Any]:

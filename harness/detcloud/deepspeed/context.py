@@ -152,6 +152,9 @@ def init(
         seed=seed,
         distributed=distributed,
     ) as core_context:
+        if get_accelerator().device_name() == "cpu":
+            # It would be compiled in every trial's own home, for minutes; Gloo does what it does.
+            deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         if not os.environ.get("DET_MANUAL_INIT_DISTRIBUTED"):
             _join_process_group(core_context.distributed)
         seed_all(core_context.info.trial_seed)
@@ -168,7 +171,4 @@ def _join_process_group(ranks: core.DistributedContext) -> None:
     place = {"RANK": ranks.rank, "WORLD_SIZE": ranks.size, "LOCAL_RANK": ranks.local_rank}
     for name, value in {**place, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 0}.items():
         os.environ.setdefault(name, str(value))
-    if get_accelerator().device_name() == "cpu":
-        # It would be compiled in every trial's own home, for minutes; Gloo does what it does.
-        deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     deepspeed.init_distributed(auto_mpi_discovery=False)

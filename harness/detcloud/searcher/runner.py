@@ -24,6 +24,7 @@ from detcloud.searcher.method import SearcherState, SearchMethod
 from detcloud.searcher.operations import Progress
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError, Unreachable, backoff_seconds
+from detcloud.shared.parameter_names import accept_names
 
 log = logging.getLogger("detcloud.searcher")
 
@@ -146,6 +147,9 @@ class SearchRunner:
             for operation in handle_event(self.search_method, self.state, event):
                 log.info("-> %s", operation)
                 yield operation.fields()
+        if not self.state.trials_created:
+            # Methods work their progress out of their trials.
+            return
         progress = Progress(self.search_method.progress(self.state)).fields()
         if progress["progress"] != self._progress:
             self._progress = progress["progress"]
@@ -203,6 +207,7 @@ class LocalSearchRunner(SearchRunner):
         connect = Client if client is None else lambda: client
         super().__init__(search_method, StateFolder(Path(searcher_dir or Path.cwd())), connect)
 
+    @accept_names(context_dir="model_dir")
     def run(
         self,
         exp_config: str | Path | Mapping[str, Any],

@@ -131,3 +131,25 @@ def test_modules_of_the_machinery_say_so_when_a_name_is_used() -> None:
         scope["errors"].APIException  # noqa: B018
     # Tools that look for private names are told as usual.
     assert not hasattr(scope["gpu"], "_private")
+
+
+def test_what_lay_beside_the_package_has_the_names_that_moved_into_it() -> None:
+    former = {name for name in MODULES if name.partition(".")[0] == FORMER_ROOT}
+    assert {f"{FORMER_ROOT}.{name}" for name in ("check", "util", "api", "experimental")} <= former
+    for name in former:
+        assert MODULES[name] is MODULES[name.replace(FORMER_ROOT, f"{ROOT}.common", 1)]
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("determined.searcher.core_search_runner.CoreSearchRunner", "run a LocalSearchRunner"),
+        ("determined.exec.launch.launch", "it belonged to Determined's own machinery"),
+        ("determined.cli.main", "use detcloud.Client or the detcloud command"),
+        ("determined_common.api.Session", "a trial holds no credential of the cluster"),
+    ],
+)
+def test_a_name_of_determineds_own_programs_says_what_to_do(name: str, instead: str) -> None:
+    module, _, attribute = name.rpartition(".")
+    with pytest.raises(UnsupportedName, match=instead):
+        getattr(importlib.import_module(module), attribute)

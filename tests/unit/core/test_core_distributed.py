@@ -189,3 +189,24 @@ def test_two_processes_cannot_both_report_as_rank_0(
     # One after the other is no mistake.
     with core.init():
         pass
+
+
+def test_a_worker_of_deepspeeds_launcher_knows_its_place_without_torchs_local_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # DeepSpeed names the workers of a node LOCAL_SIZE, and the nodes CROSS_SIZE.
+    place = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_SIZE": "1"}
+    for name, value in {**place, "CROSS_RANK": "0", "CROSS_SIZE": "1"}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    alone = core.DistributedContext.from_deepspeed()
+    assert (alone.rank, alone.size, alone.local_rank, alone.local_size) == (0, 1, 0, 1)
+    assert (alone.cross_rank, alone.cross_size) == (0, 1)
+    # Torch's launcher over it: its own name is as good.
+    monkeypatch.delenv("LOCAL_SIZE")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    assert core.DistributedContext.from_deepspeed().local_size == 1
+    monkeypatch.delenv("LOCAL_WORLD_SIZE")
+    with pytest.raises(DetcloudError, match=r"LOCAL_SIZE .*launch\.deepspeed"):
+        core.DistributedContext.from_deepspeed()

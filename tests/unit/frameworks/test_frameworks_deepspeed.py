@@ -145,3 +145,14 @@ def test_determineds_configuration_is_laid_over_another(tmp_path: Path) -> None:
     assert base == {"a": {"b": 1}}
     laid = overwrite_deepspeed_config(str(tmp_path / "ds.json"), {"a": {"c": 5}, "d": {"e": 6}})
     assert laid == {"a": {"b": 1, "c": 5}, "d": {"e": 6}}
+
+
+def test_a_trial_that_joins_its_group_itself_compiles_nothing_for_a_cpu(
+    deepspeed: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from detcloud.deepspeed import init
+
+    monkeypatch.setenv("DET_MANUAL_INIT_DISTRIBUTED", "1")
+    monkeypatch.setitem(deepspeed.ops.__compatible_ops__, "deepspeed_shm_comm", True)
+    with init(hparams={}, checkpoint_dir=tmp_path):
+        assert deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] is False

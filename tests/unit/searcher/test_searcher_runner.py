@@ -273,3 +273,25 @@ def test_a_methods_own_state_is_kept_in_a_folder_of_its_own(harness: SearchHarne
         harness.run(Ending(first=2, children=0))
     harness.run(JsonGenerations(first=2, children=0))
     assert harness.lengths() == expected_lengths(first=2, children=0)
+
+
+class OneTrial(Generations):
+    """A method of one trial, whose progress is that trial's."""
+
+    def progress(self, searcher_state: searcher.SearcherState) -> float:
+        (trial,) = searcher_state.trials_created
+        return searcher_state.trial_progress[trial] / 2
+
+    def on_trial_closed(
+        self, searcher_state: searcher.SearcherState, request_id: UUID
+    ) -> list[searcher.Operation]:
+        return [searcher.Shutdown()]
+
+
+def test_progress_is_asked_for_once_there_is_a_trial(harness: SearchHarness) -> None:
+    config, code = harness.files(CUSTOM)
+    # By the name that the folder had in Determined's first runners.
+    runner: Any = harness.new_runner(OneTrial(first=1, children=0))
+    assert runner.run(config, context_dir=code) == 1
+    assert harness.get("/experiments/1")["state"] == "COMPLETED"
+    assert harness.get("/experiments/1")["progress"] == 1
