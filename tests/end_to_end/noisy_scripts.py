@@ -341,7 +341,7 @@ SCRIPTS = {
 METRICS = {"transformers": "eval_loss"}
 # Where a pause is heard of: a script and the Trainer ask after each batch, the others wait for the
 # end of their workload or epoch.
-PAUSED_AT = {"core": HELD_AT + 1, "transformers": HELD_AT + 1}
+PAUSE_BATCHES = {"core": HELD_AT + 1, "transformers": HELD_AT + 1}
 
 
 def write_noisy_script(folder: Path, api: str, slots: int) -> tuple[Path, Path]:

@@ -24,7 +24,7 @@ from tests.conftest import require_installed
 from tests.end_to_end.agents import Agents, agents_of
 from tests.end_to_end.laptop import Laptop
 from tests.end_to_end.noisy_model import HELD_AT, LENGTH, write_noisy_model
-from tests.end_to_end.noisy_scripts import PAUSED_AT, SCRIPTS, write_noisy_script
+from tests.end_to_end.noisy_scripts import PAUSE_BATCHES, SCRIPTS, write_noisy_script
 from tests.patience import wait_until
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
@@ -54,9 +54,9 @@ class World:
         return self.processes <= 2
 
     @property
-    def paused_at(self) -> int:
+    def pause_batch(self) -> int:
         """The batch that the trial ends with when it is paused while it is held."""
-        return PAUSED_AT.get(self.api, 30)
+        return PAUSE_BATCHES.get(self.api, 30)
 
     def write(self, folder: Path) -> tuple[Path, Path]:
         """Write CONFIG and MODEL_DIR of the trial."""
@@ -76,7 +76,7 @@ class Disturbance:
     def pause(self) -> None:
         self.laptop.run("pause", self.experiment)
         wait_until(lambda: self._trial()["allocation"] is None)
-        assert self._trial()["steps_completed"] == self.world.paused_at
+        assert self._trial()["steps_completed"] == self.world.pause_batch
         self.laptop.run("activate", self.experiment)
 
     def notice(self) -> None:
@@ -116,7 +116,12 @@ class Disturbance:
         # There are ten minutes to save in.
         assert notices == {"saved": kind == "notice", "finished": 0, "kept": 0, "cut": 0}, log
         # On a notice it stops at the next batch, after the one it holds.
-        begins = {"pause": self.world.paused_at, "notice": HELD_AT + 1, "worker": 20, "machine": 20}
+        begins = {
+            "pause": self.world.pause_batch,
+            "notice": HELD_AT + 1,
+            "worker": 20,
+            "machine": 20,
+        }
         runs = [line for line in log.splitlines() if "run 2 of trial" in line]
         assert bool(runs) is (kind in begins), log
         if kind in begins:
