@@ -138,7 +138,7 @@ simulate: $(CORE)
 crashes: $(SETUP)
 	CRASH_STRIDE=1 $(BIN)/python -m pytest -ra -n logical --dist worksteal tests/simulation/test_*crash*.py
 
-# Every disturbance of trials on one, two and four processes, on one agent and on two.
+# Every API and disturbance of trials on one, two and four processes, on one agent and on two.
 gangs: $(SETUP)
 	$(BIN)/python -m pytest -ra -m nightly tests/end_to_end/test_gang_weights.py
 

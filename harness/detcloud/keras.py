@@ -159,14 +159,16 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
         }
         ranks = self._core.distributed
         metadata = {"steps_completed": self._steps, "framework": f"keras-{keras.__version__}"}
+        now = generators.capture_state()
+        begun = self._epoch_generators if batches else now
+        # Before anything that may fail on one rank, while the others would wait here.
+        drawn = ranks.allgather({"epoch": begun, "batch": now})
         stored = self._loop.store_path(metadata, shard=ranks.size > 1, is_last=is_last)
         with stored as (folder, _):
             self.save_model(self.model, str(folder / WEIGHTS), ranks)
             if self._core.is_chief:
                 (folder / STATE).write_text(json.dumps(state, default=float))
-                now = generators.capture_state()
-                begun = self._epoch_generators if batches else now
-                snapshot.save_state({"epoch": begun, "batch": now}, folder)
+                snapshot.save_state({"ranks": drawn}, folder)
         self._saved_steps = self._steps
 
     def _load(self) -> int:
@@ -178,7 +180,10 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
             state = json.loads(place.read_text()) if place.exists() else {}
             if state.get("continue_id") != self._continue_id:
                 return 0
-            generator_states = snapshot.load_state(folder)
+            loaded = snapshot.load_state(folder)
+        # What has no ranks was stored when one process drew for all.
+        drawn = loaded.get("ranks") or [loaded]
+        generator_states = drawn[self._core.distributed.rank % len(drawn)]
         self._steps = self._saved_steps = state["steps_completed"]
         self._skipped, self._metrics = state["batches"], state["metrics"]
         generators.restore_state(generator_states["epoch"])

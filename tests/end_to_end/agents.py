@@ -225,7 +225,8 @@ def _rank_of(entry: Path, home: Path) -> int | None:
         command = (entry / "cmdline").read_bytes()
         variables = dict(_variables(entry))
         if str(home) in variables.get("DETCLOUD_TRIAL_DIR", "") and b"wrap_rank" not in command:
-            is_worker = b"detcloud.launch.trial_worker" in command
+            is_script = b"train.py" in command and b"detcloud.launch" not in command
+            is_worker = is_script or b"detcloud.launch.trial_worker" in command
             return int(variables["RANK"]) if is_worker else None
     return None
 

@@ -1,8 +1,9 @@
 """Whatever happens to a trial in the middle, it ends with the weights of one that was left alone.
 
-Every disturbance on one, two and four processes, on one agent and on two. In the gate there are
-near ones: test_gangs loses a machine under a trial over two agents, test_demo compares the weights
-of a paused trial on one, and tests/unit/pytorch/test_pytorch_gang.py those of two processes.
+Every API, and every disturbance, on one, two and four processes, on one agent and on two. In the
+gate there are near ones: test_gangs loses a machine under a trial over two agents, test_demo
+compares the weights of a paused trial on one, tests/unit/pytorch/test_pytorch_gang.py those of two
+processes, and tests/unit/frameworks those of the adapters.
 """
 
 from __future__ import annotations
@@ -23,23 +24,25 @@ from tests.conftest import require_installed
 from tests.end_to_end.agents import Agents, agents_of
 from tests.end_to_end.laptop import Laptop
 from tests.end_to_end.noisy_model import HELD_AT, LENGTH, write_noisy_model
+from tests.end_to_end.noisy_scripts import PAUSE_BATCHES, SCRIPTS, write_noisy_script
 from tests.patience import wait_until
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
 
 # The lease of 30 s and a pass of those who look.
 LOST_SECONDS_MAX = 60.0
+TRIAL_SECONDS_MAX = 600.0
 
 
 @dataclass(frozen=True)
 class World:
-    """A trial of `processes` on `nodes` agents, and two agents more of the same size; its
-    configuration counts `in_steps` or in batches.
+    """A trial of `processes` on `nodes` agents, and two agents more of the same size; `api` is what
+    it is written with: a script, or a PyTorchTrial whose configuration counts batches or steps.
     """
 
     nodes: int
     processes: int
-    in_steps: bool = False
+    api: str = "batches"
 
     @property
     def slots(self) -> int:
@@ -49,6 +52,17 @@ class World:
     def is_exact(self) -> bool:
         """Whether sums of gradients do not depend on who adds them up first."""
         return self.processes <= 2
+
+    @property
+    def pause_batch(self) -> int:
+        """The batch that the trial ends with when it is paused while it is held."""
+        return PAUSE_BATCHES.get(self.api, 30)
+
+    def write(self, folder: Path) -> tuple[Path, Path]:
+        """Write CONFIG and MODEL_DIR of the trial."""
+        if self.api in SCRIPTS:
+            return write_noisy_script(folder, self.api, self.processes)
+        return write_noisy_model(folder, self.processes, in_steps=self.api == "steps")
 
 
 class Disturbance:
@@ -62,7 +76,7 @@ class Disturbance:
     def pause(self) -> None:
         self.laptop.run("pause", self.experiment)
         wait_until(lambda: self._trial()["allocation"] is None)
-        assert self._trial()["steps_completed"] == 30
+        assert self._trial()["steps_completed"] == self.world.pause_batch
         self.laptop.run("activate", self.experiment)
 
     def notice(self) -> None:
@@ -101,8 +115,13 @@ class Disturbance:
             notices = cluster.experiment(self.experiment).notices
         # There are ten minutes to save in.
         assert notices == {"saved": kind == "notice", "finished": 0, "kept": 0, "cut": 0}, log
-        # Paused it stops with its workload, on a notice at the next batch, after the one it holds.
-        begins = {"pause": 30, "notice": HELD_AT + 1, "worker": 20, "machine": 20}
+        # On a notice it stops at the next batch, after the one it holds.
+        begins = {
+            "pause": self.world.pause_batch,
+            "notice": HELD_AT + 1,
+            "worker": 20,
+            "machine": 20,
+        }
         runs = [line for line in log.splitlines() if "run 2 of trial" in line]
         assert bool(runs) is (kind in begins), log
         if kind in begins:
@@ -126,22 +145,22 @@ class Disturbance:
         return [place["agent_id"] for place in self._trial()["allocation"]["places"]]
 
 
-IN_EVERY_WORLD = ("worker", "pause", "agent", "machine", "notice")
-WORLDS = (
-    *(World(1, 1), World(1, 2), World(1, 4), World(2, 2), World(2, 4)),
-    *(World(1, 1, in_steps=True), World(2, 2, in_steps=True), World(1, 4, in_steps=True)),
-)
+TO_TRIALS = ("worker", "pause", "agent", "machine", "notice")
+# A machine's end is that of its workers, and the next run's on others, as after a notice.
+TO_SCRIPTS = ("worker", "pause", "agent", "notice")
+SIZES = ((1, 1), (1, 2), (1, 4), (2, 2), (2, 4))
+WORLDS = [World(*size, api) for api in ("batches", "steps", *SCRIPTS) for size in SIZES]
 
 
-@pytest.mark.parametrize(
-    "world", WORLDS, ids=lambda it: f"{it.processes} on {it.nodes}{' in steps' * it.in_steps}"
-)
+@pytest.mark.parametrize("world", WORLDS, ids=lambda it: f"{it.api}-{it.processes}-on-{it.nodes}")
 def test_a_disturbed_trial_ends_with_the_weights_of_one_that_is_not(
     laptop: Laptop, tmp_path: Path, world: World
 ) -> None:
     require_installed("torch")
+    if world.api in SCRIPTS and world.api != "core":
+        require_installed(world.api)
     laptop.run("up", "--slots", 1)
-    config = write_noisy_model(tmp_path, world.processes, world.in_steps)
+    config = world.write(tmp_path)
     with agents_of(laptop) as agents:
         names = {f"agent-{number}" for number in range(world.nodes + 2)}
         for name in sorted(names):
@@ -149,9 +168,9 @@ def test_a_disturbed_trial_ends_with_the_weights_of_one_that_is_not(
         wait_until(lambda: agents.alive() >= {"local", *names})
         laptop.run("agent", "disable", "local")
         laptop.run("create", *config)
-        laptop.run("wait", 1)
-        expected = weights(laptop, 1)
-        for experiment, kind in enumerate(IN_EVERY_WORLD, 2):
+        laptop.run("wait", 1, seconds=TRIAL_SECONDS_MAX)
+        expected = weights(laptop, 1, world)
+        for experiment, kind in enumerate(TO_SCRIPTS if world.api in SCRIPTS else TO_TRIALS, 2):
             hold = tmp_path / "hold"
             hold.touch()
             laptop.run("create", *config)
@@ -159,17 +178,22 @@ def test_a_disturbed_trial_ends_with_the_weights_of_one_that_is_not(
             disturbance = Disturbance(agents, world, experiment, hold)
             act: Callable[[], None] = getattr(disturbance, kind)
             act()
-            laptop.run("wait", experiment)
+            laptop.run("wait", experiment, seconds=TRIAL_SECONDS_MAX)
             disturbance.check(kind)
-            _compare(expected, weights(laptop, experiment), world)
+            _compare(expected, weights(laptop, experiment, world), world)
 
 
-def weights(laptop: Laptop, experiment: int) -> dict[str, Any]:
-    """The weights and the optimizer's state in the trial's last checkpoint, by name."""
+def weights(laptop: Laptop, experiment: int, world: World) -> dict[str, Any]:
+    """The weights that a script has reported at its end, or by name, and the optimizer's state too,
+    those in the last checkpoint of a PyTorchTrial.
+    """
     import torch
 
     with laptop.cluster() as cluster, tempfile.TemporaryDirectory() as folder:
         [trial] = cluster.experiment(experiment).trials()
+        if world.api in SCRIPTS:
+            [end] = trial.metrics("end")
+            return {"all": torch.tensor(end["metrics"]["weights"], dtype=torch.float64)}
         cluster.checkpoint(str(trial.data["latest_checkpoint"])).download(
             Path(folder) / "checkpoint"
         )

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.end_to_end
 MOMENT_MAX = 0.97
 NIGHTLY = tuple(
     pytest.param(name, 6, marks=pytest.mark.nightly)
-    for name in ("core", "transformers", "keras", "deepspeed")
+    for name in ("core", "transformers", "lightning", "keras", "deepspeed")
 )
 
 

@@ -135,6 +135,53 @@ with core.init() as context:
     report_weights(context, LENGTH, [one.numpy() for one in model.state_dict().values()])
 """
 
+LIGHTNING = """
+import lightning.pytorch as pl
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from killer import arm, report_weights
+from detcloud import core
+from detcloud.lightning import DetLogger, TrialCallback
+
+
+class Network(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(6, 8), torch.nn.Dropout(0.4), torch.nn.Linear(8, 1)
+        )
+
+    def loss(self, batch):
+        return torch.nn.functional.mse_loss(self.layers(batch[0])[:, 0], batch[1])
+
+    def training_step(self, batch, number):
+        return self.loss(batch)
+
+    def validation_step(self, batch, number):
+        self.log("loss", self.loss(batch))
+
+    def configure_optimizers(self):
+        return torch.optim.Adam(self.parameters(), lr=0.01)
+
+
+values = torch.rand(32, 6, generator=torch.Generator().manual_seed(5))
+records = TensorDataset(values, values.sum(1))
+with core.init() as context:
+    arm(context)
+    torch.set_num_threads(1)
+    pl.seed_everything(3, verbose=False)
+    callback, module = TrialCallback(context), Network()
+    # An epoch, after which it validates and saves, has PERIOD batches.
+    trainer = pl.Trainer(
+        max_epochs=LENGTH // PERIOD, accelerator="cpu", callbacks=[callback],
+        logger=DetLogger(context), enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    loaders = DataLoader(records, batch_size=8, shuffle=True), DataLoader(records, batch_size=32)
+    trainer.fit(module, *loaders, ckpt_path=callback.latest_checkpoint())
+    report_weights(context, LENGTH, [one.numpy() for one in module.state_dict().values()])
+"""
+
 KERAS = """
 import keras
 import numpy
@@ -222,6 +269,7 @@ with detcloud.deepspeed.init() as context:
 SCRIPTS = {
     "core": CORE,
     "transformers": TRANSFORMERS,
+    "lightning": LIGHTNING,
     "keras": KERAS,
     "deepspeed": DEEPSPEED,
 }
@@ -255,7 +303,8 @@ def write_killed_model(
         "min_checkpoint_period": {"batches": PERIOD},
         "min_validation_period": {"batches": PERIOD},
         "scheduling_unit": PERIOD,
-        "checkpoint_policy": "none",
+        # Lightning's are stored where the policy asks for it, and no period does.
+        "checkpoint_policy": "all" if framework == "lightning" else "none",
         "max_restarts": 1,
     }
     path = folder / "config.yaml"

@@ -74,7 +74,8 @@ class PreemptContext:
         self._check_may_ask()
         if self._agreement is not None:
             return self._see(self._agreement.should_stop(urgent=True))
-        if self._pending() is None and time.monotonic() < self._next_read:
+        is_unasked = self._requested is None and self._directed is None
+        if is_unasked and time.monotonic() < self._next_read:
             # The answer at nearly every batch.
             return False
         pending = self._pending() if self.is_requested() else None

@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.processes import Process, is_alive, read_process
 from detcloud.shared.trial_directory import (
     LINE_BYTES_MAX,
     TRIAL_DIRECTORY_VARIABLE,
@@ -24,6 +26,7 @@ GANG_FOLDER_VARIABLE = "DETCLOUD_GANG_FOLDER"
 ATTEMPT_VARIABLE = "TORCHELASTIC_RESTART_COUNT"
 REFUSED = "invalid_hp"
 _MARK = "failed-"
+_WRAPPER = "wrapper-"
 _MESSAGE_CHARACTERS_MAX = 2000
 
 
@@ -48,9 +51,42 @@ def list_failures(folder: str) -> dict[int, str]:
 
 
 def _own_mark() -> Path | None:
-    folder = os.environ.get(GANG_FOLDER_VARIABLE)
-    attempt = os.environ.get(ATTEMPT_VARIABLE, "0")
+    folder, attempt = _own_attempt()
     return Path(folder, f"{_MARK}{attempt}") if folder else None
+
+
+def _own_attempt() -> tuple[str, str]:
+    """The folder of this process's node, "" where it has no launcher, and the attempt."""
+    return os.environ.get(GANG_FOLDER_VARIABLE, ""), os.environ.get(ATTEMPT_VARIABLE, "0")
+
+
+@contextlib.contextmanager
+def announce_wrapper(rank: int) -> Iterator[None]:
+    """Tell the launcher of this process, a worker's wrapper, until the block has ended: what is
+    killed meanwhile leaves no mark of its failure.
+    """
+    folder, attempt = _own_attempt()
+    own = read_process(os.getpid()) if folder else None
+    if own is None:
+        yield
+        return
+    place = Path(folder, f"{_WRAPPER}{attempt}-{rank}")
+    with contextlib.suppress(OSError):
+        place.write_text(f"{own.pid} {own.started_ticks}")
+    yield
+    with contextlib.suppress(OSError):
+        place.unlink()
+
+
+def mark_lost_wrappers(folder: str) -> None:
+    """Mark the attempts as failed whose wrappers, announced in the folder, have been killed."""
+    for place in Path(folder).glob(f"{_WRAPPER}*"):
+        attempt, _, rank = place.name.removeprefix(_WRAPPER).partition("-")
+        with contextlib.suppress(OSError, ValueError):
+            pid, started_ticks = map(int, place.read_text().split())
+            if not is_alive(Process(pid, 0, started_ticks, "")) and place.exists():
+                with Path(folder, f"{_MARK}{attempt}").open("x") as file:
+                    file.write(f"rank {rank}: the process that wraps it was killed")
 
 
 def has_refused(rank: int) -> bool:

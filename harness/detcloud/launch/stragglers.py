@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 
-from detcloud.launch.gang_failure import ATTEMPT_VARIABLE, list_failures
+from detcloud.launch.gang_failure import ATTEMPT_VARIABLE, list_failures, mark_lost_wrappers
 from detcloud.shared.processes import PROC, Process, is_alive, list_descendants
 
 # Wrappers kill their workers a second before; one that was stopped itself cannot.
@@ -36,6 +36,7 @@ class StragglerWatch:
     def _run(self) -> None:
         seen: set[int] = set()
         while not self._is_over.wait(POLL_SECONDS):
+            mark_lost_wrappers(self._folder)
             for attempt in list_failures(self._folder).keys() - seen:
                 seen.add(attempt)
                 self._end_attempt(attempt)

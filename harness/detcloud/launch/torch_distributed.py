@@ -20,6 +20,10 @@ from detcloud.launch.rendezvous import rendezvous_arguments, rendezvous_variable
 from detcloud.launch.stragglers import StragglerWatch
 
 NAME = "torch_distributed"
+OTHER_PORT = (
+    "another program of this machine has the port. The next run of the trial gets another one; "
+    "of your own, --master-port or --rdzv-endpoint gives one"
+)
 WORKER_THREADS_VARIABLE = "DETCLOUD_WORKER_THREADS"
 DESCRIPTION = (
     "Starts one worker for each slot with torch.distributed.run, whose options may stand\n"
@@ -89,7 +93,8 @@ def _run_workers(torch_argv: list[str], folder: str) -> int:
     watch.close()
     if end.failure:
         text = next(reversed(list_failures(folder).values()), end.failure)
-        print(f"[detcloud] {text}: the other workers were ended", file=sys.stderr, flush=True)
+        text = f"{text}; {OTHER_PORT}" if "EADDRINUSE" in text else text
+        print(f"[detcloud] {text}; all workers were ended", file=sys.stderr, flush=True)
         report_failure(text)
     return end.code
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Any
 
-from detcloud.launch.gang_failure import has_failed, has_refused, mark_failure
+from detcloud.launch.gang_failure import announce_wrapper, has_failed, has_refused, mark_failure
 from detcloud.shared.parent_death import adopt_orphans, end_with_parent
 from detcloud.shared.processes import list_descendants
 
@@ -113,6 +113,11 @@ def main(argv: Sequence[str]) -> int:
 def _run(rank: int, command: Sequence[str], *, redirects: bool) -> int:
     end_with_parent(os.getppid())
     adopt_orphans()
+    with announce_wrapper(rank):
+        return _run_worker(rank, command, redirects=redirects)
+
+
+def _run_worker(rank: int, command: Sequence[str], *, redirects: bool) -> int:
     wrapper, pipe = os.getpid(), subprocess.PIPE if redirects else None
     try:
         worker = subprocess.Popen(

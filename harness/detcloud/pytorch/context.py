@@ -282,7 +282,19 @@ class PyTorchTrialContext:
         """The function that makes of a loader's batch the trial's: moved, unless it moves its own
         batches.
         """
-        return self.to_device if self.experimental.moves_batches else _same_batch
+        if not self.experimental.moves_batches:
+            return _same_batch
+        return self._moved_from_cpu if self.device.type == "cpu" else self.to_device
+
+    def _moved_from_cpu(self, batch: Any) -> Any:
+        """The batch where it is the usual list of tensors on the CPU, else what it is moved to."""
+        if type(batch) is list:
+            for value in batch:
+                if type(value) is not torch.Tensor or not value.is_cpu:
+                    break
+            else:
+                return batch
+        return move_to_device(batch, self.device)
 
     def wrap_reducer(
         self,
@@ -373,13 +385,17 @@ class PyTorchTrialContext:
         scaler: GradScaler | None = None,
     ) -> None:
         """Step the optimizer once for every `optimizations.aggregation_frequency` batches."""
-        if scaler is None and self.precision.is_automatic:
-            scaler = self.optimization.scaler
-        parameters = self.precision.step_parameters(optimizer)
-        self.optimization.step(
-            optimizer, self._batch_idx, clip_grads, auto_zero_grads, scaler, parameters
+        precision, optimization = self.precision, self.optimization
+        if scaler is None and precision.is_automatic:
+            scaler = optimization.scaler
+        self._has_stepped = optimization.step(
+            optimizer,
+            self._batch_idx,
+            clip_grads,
+            auto_zero_grads,
+            scaler,
+            precision.step_parameters(optimizer) if precision.uses_apex else None,
         )
-        self._has_stepped = self.optimization.is_step(self._batch_idx)
 
     # The wrapped objects, and the former names of the first of each.
 
@@ -424,9 +440,10 @@ class PyTorchTrialContext:
 
     def finish_batch(self) -> None:
         """Do what follows a batch; the Trainer calls it."""
-        scaler = self.optimization.scaler
-        if self._has_stepped and self.precision.is_automatic and scaler is not None:
-            scaler.update()
+        if self._has_stepped and self.precision.is_automatic:
+            scaler = self.optimization.scaler
+            if scaler is not None:
+                scaler.update()
         self._has_stepped = False
         if self._profiler is not None:
             self._profiler.step()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch.distributed import run
+from torch.distributed import DistNetworkError, run
 from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 
 @dataclass(frozen=True, slots=True)
 class WorkersEnd:
-    """The end of all workers: an exit code, and the `failure` of the first one that failed."""
+    """The end of all workers: an exit code, and the `failure` of the first one that failed, or
+    why none of them began.
+    """
 
     code: int
     failure: str = ""
@@ -26,4 +28,7 @@ def run_workers(arguments: list[str]) -> WorkersEnd:
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         return WorkersEnd(1, f"rank {rank} ended with exit code {failure.exitcode}")
+    except DistNetworkError as error:
+        # The traceback of torch's own processes would hide what it says in its last line.
+        return WorkersEnd(1, f"the workers could not meet: {' '.join(str(error).split())}")
     return WorkersEnd(0)

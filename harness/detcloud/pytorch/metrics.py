@@ -35,7 +35,8 @@ class MetricAverage:
     def add(self, metrics: torch.Tensor | dict[str, Any]) -> None:
         """Add one batch's metrics; the batch has none of those that are None."""
         sums, counts = self._sums, self._counts
-        for name, value in named_metrics(metrics).items():
+        named = metrics if type(metrics) is dict else named_metrics(metrics)
+        for name, value in named.items():
             if value is None:
                 continue
             if isinstance(value, torch.Tensor) and _is_cpu_scalar(value):

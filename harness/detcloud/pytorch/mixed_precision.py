@@ -20,6 +20,8 @@ class MixedPrecision:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self.is_automatic = False
+        # Whether gradients are computed with apex.
+        self.uses_apex = False
         self._apex: Any = None
         self._apex_optimizers: list[torch.optim.Optimizer] = []
 
@@ -55,17 +57,13 @@ class MixedPrecision:
                 "configure_apex_amp needs the package apex, which is not installed: call "
                 "context.experimental.use_amp() instead, which is torch's own"
             ) from None
+        self.uses_apex = True
         models, optimizers = self._apex.initialize(
             models=models, optimizers=optimizers, enabled=enabled, **options
         )
         several = isinstance(optimizers, list | tuple)
         self._apex_optimizers = list(optimizers) if several else [optimizers]
         return models, optimizers
-
-    @property
-    def uses_apex(self) -> bool:
-        """Whether gradients are computed with apex."""
-        return self._apex is not None
 
     def compute_scaled_gradients(self, loss: torch.Tensor, is_last: bool, **options: Any) -> None:
         """Compute gradients that are scaled as apex expects them.

@@ -137,23 +137,24 @@ class Optimization:
         auto_zero_grads: bool,
         scaler: GradScaler | None = None,
         apex_parameters: list[torch.nn.Parameter] | None = None,
-    ) -> None:
-        """Step the optimizer if `batch_idx` is the last batch of an aggregation.
+    ) -> bool:
+        """Step the optimizer if `batch_idx` is the last batch of an aggregation; whether it is.
 
         Gradients that `scaler` scaled are clipped as they are without it; `apex_parameters` are
         those that apex keeps in the place of the model's.
 
         Raises DetcloudError for `auto_zero_grads` off while several batches make one step.
         """
-        if self.aggregation_frequency > 1 and not auto_zero_grads:
+        is_aggregated = self.aggregation_frequency > 1
+        if is_aggregated and not auto_zero_grads:
             raise DetcloudError(
                 "step_optimizer was called with auto_zero_grads=False, but optimizations."
                 f"aggregation_frequency is {self.aggregation_frequency}: gradients must be kept "
                 "until their step and zeroed after it, so leave auto_zero_grads on"
             )
-        if not self.is_step(batch_idx):
-            return
-        is_averaged = self.aggregation_frequency > 1 and self._averages(optimizer)
+        if is_aggregated and not self.is_step(batch_idx):
+            return False
+        is_averaged = is_aggregated and self._averages(optimizer)
         if is_averaged or self.before_step or clip_grads is not None:
             parameters = _parameters(optimizer) if apex_parameters is None else apex_parameters
             self._change_gradients(optimizer, parameters, is_averaged, clip_grads, scaler)
@@ -163,6 +164,7 @@ class Optimization:
             optimizer.step()
         if auto_zero_grads:
             optimizer.zero_grad(set_to_none=True)
+        return True
 
     def _change_gradients(
         self,

@@ -1,10 +1,13 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 from detcloud.shared.processes import is_alive, list_descendants, read_process
 from tests.patience import PROCESS_SECONDS_MAX, wait_until
@@ -60,7 +63,8 @@ with core.init(distributed=ranks):
         raise InvalidHP("too wide")
     raise ConnectionError("reset by peer")
 """
-# Rank 1 dies. Rank 0 takes no notice of being asked to end, and rank 2 is stopped with its wrapper.
+# Rank 1 dies, or its wrapper is killed and takes it along. Rank 0 takes no notice of being asked to
+# end, and rank 2 is stopped with its wrapper.
 DIE = """
 import os, signal, sys, time
 from pathlib import Path
@@ -69,6 +73,9 @@ if rank == "1":
     while len(list(Path().glob("pid-*"))) < 2:
         time.sleep(0.05)
     Path("dies").touch()
+    if Path("wrapper").exists():
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(1000)
     sys.exit(3)
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 Path(f"new-{rank}").write_text(f"{os.getpid()} {os.getppid()}")
@@ -153,9 +160,19 @@ def test_workers_of_two_nodes_are_started_again_and_stop_together(tmp_path: Path
     assert "memory" in {line["group"] for line in measured}
 
 
-def test_one_dead_worker_ends_the_gang_though_others_hang(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("dead", "message"),
+    [
+        ("worker", "rank 1 ended with exit code 3"),
+        ("wrapper", "rank 1: the process that wraps it was killed"),
+    ],
+)
+def test_one_dead_worker_ends_the_gang_though_others_hang(
+    tmp_path: Path, dead: str, message: str
+) -> None:
     trial = make_trial(tmp_path, entrypoint=[*LAUNCHER, "die.py"])
     (tmp_path / "die.py").write_text(DIE)
+    (tmp_path / dead).touch()
     process = start(trial, tmp_path, DETCLOUD_SLOTS="3", DETCLOUD_RENDEZVOUS_PORT="28616")
     dies = wait_until((tmp_path / "dies").exists, what="the death of a worker") and time.time()
     assert process.wait(PROCESS_SECONDS_MAX) == 1
@@ -163,8 +180,24 @@ def test_one_dead_worker_ends_the_gang_though_others_hang(tmp_path: Path) -> Non
     assert time.time() - dies < 28
     lines = (trial / "out" / "report-0.jsonl").read_text().splitlines()
     (end,) = map(json.loads, lines)
-    assert (end["reason"], end["message"]) == ("errored", "rank 1 ended with exit code 3")
+    assert (end["reason"], end["message"]) == ("errored", message)
     assert [pid for pid in pids(tmp_path, 0, 2) if read_process(pid)] == []
+
+
+def test_a_port_that_another_program_has_is_named(tmp_path: Path) -> None:
+    trial = make_trial(tmp_path, entrypoint=[*LAUNCHER, "stay.py"])
+    (tmp_path / "stay.py").write_text(STAY)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        process = start(trial, tmp_path, DETCLOUD_SLOTS="2", DETCLOUD_RENDEZVOUS_PORT=port)
+        assert process.wait(PROCESS_SECONDS_MAX) == 1
+    [end] = reports(trial, "exit")
+    assert end["message"].startswith("the workers could not meet: ")
+    assert f"port: {port}," in end["message"]
+    assert "the next run of the trial gets another one" in end["message"].lower()
+    log = (tmp_path / "log").read_text()
+    assert end["message"] in log
+    assert "Traceback" not in log
 
 
 def test_a_refusal_of_one_worker_ends_the_gang_and_is_what_counts(tmp_path: Path) -> None:

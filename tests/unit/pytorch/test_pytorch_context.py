@@ -253,6 +253,16 @@ def test_a_batch_of_another_type_is_moved_by_its_own_method(
     assert context.to_device([batch]) == [("moved", context.device)]
 
 
+def test_a_batch_that_is_there_is_taken_as_it_is_and_any_other_one_moved(
+    context: pytorch.PyTorchTrialContext,
+) -> None:
+    move, own = context.batch_mover(), SimpleNamespace(to=lambda device: ("moved", device))
+    tensors = [torch.ones(1), torch.zeros(1)]
+    assert move(tensors) is tensors
+    assert move([*tensors, own]) == [*tensors, ("moved", context.device)]
+    assert move({"own": own}) == {"own": ("moved", context.device)}
+
+
 def test_nothing_wrapped_has_no_first(context: pytorch.PyTorchTrialContext) -> None:
     with pytest.raises(DetcloudError, match="no model yet: wrap one, or define build_model"):
         context.get_model()
