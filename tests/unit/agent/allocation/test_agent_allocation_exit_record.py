@@ -127,7 +127,7 @@ def test_an_exit_says_that_its_machine_was_about_to_end() -> None:
         # It was to leave, and failed or was ended before it could.
         ("spot", [{"reason": "errored"}], "cut"),
         ("spot", [], "cut"),
-        ("spot", [{"reason": "completed"}], None),
+        ("spot", [{"reason": "idle"}], None),
         ("", [], None),
     ],
 )
