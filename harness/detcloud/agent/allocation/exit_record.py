@@ -23,6 +23,8 @@ _RUN_HEADER = re.compile(r"\[detcloud\] run \d+ of trial \d+, ")
 NOTICE_OUTCOMES = frozenset({"saved", "finished", "kept"})
 # The trial ended before it could say how its notice did.
 _CUT, _CUTTING_REASONS = "cut", frozenset({"errored", "killed", "lost"})
+# A process that failed after it reported one of these has not ended well.
+_CLAIMS = frozenset({"completed", "stop_requested"})
 _SPEAK_FIRST = ("invalid_hp", "errored")
 REPORTABLE_REASONS = frozenset(
     {"completed", "preempted", "idle", "invalid_hp", "stop_requested", "errored"}
@@ -41,12 +43,18 @@ def exit_record(
 
     `exits` are the last `exit` lines of the ranks, lowest rank first. A rank that refuses the
     hyperparameters speaks for all, since the others fail for want of it; then one that reports an
-    error, else the lowest one. After a kill by the agent an error is expected, so the
-    reason is `killed`. `revision` is the directives' revision if no line names one.
+    error, else the lowest one. A process that fails after it reported a good end has failed: what
+    comes after the block of `core.init` is part of the training code. After a kill by the agent an
+    error is expected, so the reason is `killed`. `revision` is the directives' revision if no line
+    names one.
     """
     report = min(exits, key=_exit_order, default=None)
     reason = str(report.get("reason")) if report else "errored"
     if reason not in REPORTABLE_REASONS:
+        reason = "errored"
+    has_failed = bool(status.code) or status.signal is not None
+    is_refuted = reason in _CLAIMS and has_failed and not (status.killed or status.lost)
+    if is_refuted:
         reason = "errored"
     if status.killed and reason == "errored":
         reason = "killed"
@@ -59,7 +67,8 @@ def exit_record(
         # Nothing ran whose log could tell more.
         message = status.cause
     elif not message and reason in ("errored", "lost"):
-        message = f"{_cause_text(status)}{_log_excerpt(log_tail)}"
+        remark = " after it reported a good end" if is_refuted else ""
+        message = f"{_cause_text(status)}{remark}{_log_excerpt(log_tail)}"
     told = [str(line.get("notice_outcome")) for line in exits]
     outcome = next((one for one in told if one in NOTICE_OUTCOMES), "")
     if notice and not outcome and reason in _CUTTING_REASONS:

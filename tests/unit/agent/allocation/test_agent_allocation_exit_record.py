@@ -16,6 +16,16 @@ from detcloud.agent.runtime import Phase, Status
         (Status(Phase.ENDED, "trial", 0), [{"reason": "completed"}], "completed"),
         (Status(Phase.ENDED, "trial", 0), [], "errored"),
         (Status(Phase.ENDED, "trial", 1), [{"reason": "idle"}], "idle"),
+        # What follows a good end is part of the code, too.
+        (Status(Phase.ENDED, "trial", 1), [{"reason": "completed"}], "errored"),
+        (Status(Phase.ENDED, "trial", 1), [{"reason": "stop_requested"}], "errored"),
+        (Status(Phase.ENDED, "trial", None, 11), [{"reason": "completed"}], "errored"),
+        (
+            Status(Phase.ENDED, "trial", None, 9, killed=True),
+            [{"reason": "completed"}],
+            "completed",
+        ),
+        (Status(Phase.ENDED, lost=True), [{"reason": "completed"}], "completed"),
         (Status(Phase.ENDED, "trial", None, 9, killed=True), [], "killed"),
         (Status(Phase.ENDED, "trial", 1, killed=True), [{"reason": "errored"}], "killed"),
         (Status(Phase.ENDED, "trial", 0, killed=True), [{"reason": "preempted"}], "preempted"),
@@ -51,6 +61,15 @@ def test_a_command_that_fails_without_a_word_is_known_by_the_end_of_its_log() ->
     said = exit_record(Status(Phase.ENDED, "trial", code=0), [], "", revision=3)["message"]
     assert (
         said == "the trial's process ended with exit code 0 and reported no exit; its log is empty"
+    )
+
+
+def test_a_failure_after_a_good_end_says_so() -> None:
+    status = Status(Phase.ENDED, "trial", code=1)
+    record = exit_record(status, [{"reason": "completed"}], "ValueError: no plot\n", revision=3)
+    assert record["message"] == (
+        "the trial's process ended with exit code 1 after it reported a good end; the end of its "
+        "log:\nValueError: no plot\n"
     )
 
 
@@ -108,7 +127,7 @@ def test_an_exit_says_that_its_machine_was_about_to_end() -> None:
         # It was to leave, and failed or was ended before it could.
         ("spot", [{"reason": "errored"}], "cut"),
         ("spot", [], "cut"),
-        ("spot", [{"reason": "completed"}], None),
+        ("spot", [{"reason": "idle"}], None),
         ("", [], None),
     ],
 )
