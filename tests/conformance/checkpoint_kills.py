@@ -209,6 +209,17 @@ class CheckpointKills:
         self._set_clock()
         answer = self.agent.sync(reports=entries)
         assert answer.status == 200, answer.body
+        self._advance_actors(int(allocation.partition(".")[0]))
+
+    def _advance_actors(self, trial_id: int) -> None:
+        """Do what the tick does for messages whose receivers were to be advanced by a server that
+        was killed.
+        """
+        engine = self.cluster.services.engine
+        trial = addresses.trial(trial_id)
+        experiment = addresses.experiment(engine.read_state(trial).experiment_id)
+        pool, agent = addresses.pool("default"), addresses.agent(self.agent.name)
+        engine.advance_until_idle([trial, experiment, pool, agent])
 
     def _next_allocation(self) -> dict[str, Any]:
         self._set_clock()
