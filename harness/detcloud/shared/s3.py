@@ -283,7 +283,7 @@ class Bucket:
         finally:
             if not written:
                 with suppress(Exception):
-                    self._abort_upload(key, upload)
+                    self.request("abort_multipart_upload", key, {"UploadId": upload})
 
     def _upload_part(self, key: str, upload: str, number: int, part: bytes) -> dict[str, Any]:
         """Send one part; what completes the upload has of it."""
@@ -374,9 +374,6 @@ class Bucket:
             Bucket=self.place.name, Prefix=self._key_prefix + prefix
         )
         return pages
-
-    def _abort_upload(self, key: str, upload: str) -> None:
-        self._client.abort_multipart_upload(**self._object_arguments(key), UploadId=upload)
 
     def _object_arguments(self, key: str) -> dict[str, str]:
         return {"Bucket": self.place.name, "Key": self._key_prefix + key}
