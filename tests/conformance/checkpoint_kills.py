@@ -243,8 +243,10 @@ class CheckpointKills:
     def _collect(self) -> None:
         """Let collectors, each of which is killed, do all that is to be collected."""
         for number in range(COLLECTORS_MAX):
-            # Each lives a little longer, so that some are killed in every part of their work.
-            moment = self.random.uniform(0, COLLECT_SECONDS_FIRST * (1 + number / 4))
+            # Each lives a little longer, so that some are killed in every part of their work, and
+            # that one comes to its end however busy the machine is.
+            longest = COLLECT_SECONDS_FIRST * (1 + number / 4) * 1.01**number
+            moment = self.random.uniform(0, longest)
             error = _run_killed(moment, collect, self.folder, self.open_table, self.environment)
             if error is None:
                 self.counts.of_collectors += 1
@@ -347,7 +349,7 @@ def collect(
     objects = DirectoryObjectStore(folder / "objects", HmacUrlSigner(b"s" * 32))
     checkpoints = Directory(type="directory", container_path=str(folder / "checkpoints"))
     collector = Collector(Stores(engine, objects, checkpoints, cluster_id="cluster-1"))
-    until = time.monotonic() + END_SECONDS_MAX
+    until = time.monotonic() + END_SECONDS_MAX * PATIENCE
     # Types are imported when they are first met, which takes longer than a collection.
     for address in (addresses.experiment(1), addresses.trial(1)):
         engine.read_state(address)
