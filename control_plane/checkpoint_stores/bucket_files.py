@@ -6,6 +6,7 @@ the bucket itself, by URLs that its credentials sign.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +14,7 @@ from control_plane.checkpoint_stores.checkpoint_files import (
     FileContent,
     FileDigests,
     NoSuchFile,
+    PartsUpload,
     SignedUpload,
 )
 from control_plane.checkpoint_stores.folder_files import check_parts
@@ -23,6 +25,7 @@ from detcloud.shared.bucket_errors import NoSuchKey
 from detcloud.shared.bucket_place import BucketPlace
 from detcloud.shared.gcs import gcs_bucket_of
 from detcloud.shared.s3 import bucket_of
+from detcloud.shared.s3_parts import S3PartsUpload
 
 
 class CheckpointBucket(Protocol):
@@ -47,6 +50,9 @@ class CheckpointBucket(Protocol):
 SignUpload = Callable[[str, int, FileDigests], tuple[str, dict[str, str]]]
 """Signs the upload of a key's content for so many seconds: its URL and headers."""
 
+OpenParts = Callable[[str, int], PartsUpload]
+"""Opens the upload in parts of a file of that size to a key."""
+
 
 class SigningBucket(CheckpointBucket, Protocol):
     """A bucket that some credentials sign URLs for, and others do not."""
@@ -62,7 +68,7 @@ def open_bucket_files(fields: StorageFields) -> "BucketFiles":
     def sign_upload(key: str, seconds: int, it: FileDigests) -> tuple[str, dict[str, str]]:
         return bucket.signed_put_url(key, seconds, it.size, it.sha256, it.md5)
 
-    return BucketFiles(bucket, sign_upload)
+    return BucketFiles(bucket, sign_upload, partial(S3PartsUpload, bucket))
 
 
 def open_gcs_files(fields: StorageFields) -> "SigningFiles":
@@ -88,10 +94,18 @@ def bucket_name(fields: StorageFields) -> str:
 class BucketFiles:
     """The CheckpointFiles of a bucket."""
 
-    def __init__(self, bucket: CheckpointBucket, sign_upload: SignUpload | None = None) -> None:
-        """Without `sign_upload` the server stores what users upload."""
+    def __init__(
+        self,
+        bucket: CheckpointBucket,
+        sign_upload: SignUpload | None = None,
+        open_parts: OpenParts | None = None,
+    ) -> None:
+        """Without `sign_upload` the server stores what users upload, and without `open_parts` no
+        file is uploaded in parts.
+        """
         self._bucket = bucket
         self._sign_upload = sign_upload
+        self._open_parts = open_parts
 
     def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[int]:
         check_parts(parts)
@@ -145,6 +159,9 @@ class BucketFiles:
         if self._sign_upload is None:
             return None
         return SignedUpload(*self._sign_upload(path, seconds, digests))
+
+    def upload_in_parts(self, path: str, size: int) -> PartsUpload | None:
+        return None if self._open_parts is None else self._open_parts(path, size)
 
 
 class SigningFiles(BucketFiles):

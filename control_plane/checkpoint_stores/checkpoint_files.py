@@ -34,6 +34,27 @@ class SignedUpload:
     headers: Mapping[str, str]
 
 
+class PartsUpload(Protocol):
+    """The upload of one large file in parts, each of which may be repeated. Methods raise OSError.
+
+    `part_bytes` is the size of all parts but the last, and `part_count` their number.
+    """
+
+    part_bytes: int
+
+    @property
+    def part_count(self) -> int: ...
+
+    def stored_parts(self) -> list[int]:
+        """The numbers, from 1, of the parts that are in the store."""
+
+    def sign_part(self, number: int, md5: str, seconds: int) -> tuple[str, dict[str, str]]:
+        """Sign a PUT of that part for so long: its URL and headers."""
+
+    def join(self) -> bool:
+        """Make the file of its parts; False where there is one already."""
+
+
 class CheckpointFiles(Protocol):
     """The files of checkpoints in one store, in folders like EXPERIMENT/TRIAL/EPOCH/UUID.
 
@@ -81,4 +102,9 @@ class CheckpointFiles(Protocol):
     def sign_upload(self, path: str, seconds: int, digests: FileDigests) -> SignedUpload | None:
         """Sign an upload of that content to a path for so long; None where the store signs none,
         and the API takes the content.
+        """
+
+    def upload_in_parts(self, path: str, size: int) -> PartsUpload | None:
+        """Begin or go on with the upload of a large file in parts; None where a file is uploaded
+        whole, however large.
         """

@@ -20,6 +20,7 @@ from control_plane.checkpoint_stores.checkpoint_files import (
     FileContent,
     FileDigests,
     NoSuchFile,
+    PartsUpload,
     SignedUpload,
 )
 from control_plane.checkpoint_stores.folder_uploads import folder_files, store_file
@@ -90,6 +91,9 @@ class FolderFiles:
         return store_file(self._root, path, Path(source))
 
     def sign_upload(self, path: str, seconds: int, digests: FileDigests) -> SignedUpload | None:
+        return None
+
+    def upload_in_parts(self, path: str, size: int) -> PartsUpload | None:
         return None
 
 

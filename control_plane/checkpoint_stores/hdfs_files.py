@@ -8,6 +8,7 @@ from control_plane.checkpoint_stores.checkpoint_files import (
     FileContent,
     FileDigests,
     NoSuchFile,
+    PartsUpload,
     SignedUpload,
 )
 from control_plane.checkpoint_stores.folder_files import check_parts
@@ -81,4 +82,7 @@ class HdfsFiles:
         return self._folder.send(path, Path(source))
 
     def sign_upload(self, path: str, seconds: int, digests: FileDigests) -> SignedUpload | None:
+        return None
+
+    def upload_in_parts(self, path: str, size: int) -> PartsUpload | None:
         return None

@@ -51,11 +51,23 @@ from detcloud.shared.archive_limits import ArchiveInvalid
 from detcloud.shared.archive_names import check_name
 from detcloud.shared.checkpoint_limits import MANIFEST, MANIFEST_BYTES_MAX
 
-# What one PUT of S3 takes.
-FILE_BYTES_MAX = 5 << 30
+# The largest object of S3 and of Google's; one request to S3 takes less.
+FILE_BYTES_MAX = 5 << 40
+REQUEST_BYTES_MAX = 5 << 30
 
 _STEPS_MAX = 2**53
 _DELETED = (Status.DELETING, Status.DELETE_FAILED)
+
+
+@dataclass(frozen=True)
+class SignedParts:
+    """Parts of `part_bytes`, the last one shorter: the numbers of those that are there already, and
+    the requests that upload those which were asked for.
+    """
+
+    part_bytes: int
+    stored: list[int]
+    uploads: list[SignedUpload]
 
 
 @dataclass(frozen=True)
@@ -138,12 +150,48 @@ def sign_files(
     signed = []
     for path, digests in files:
         _check_file(path, digests.size)
+        place = f"{upload.path}/{path}"
+        if digests.size > REQUEST_BYTES_MAX and store.upload_in_parts(place, digests.size):
+            text = f"{path} has {digests.size} bytes, one request takes {REQUEST_BYTES_MAX}"
+            raise RequestError(Code.TOO_LARGE, f"{text}: upload it in parts")
         try:
-            place = f"{upload.path}/{path}"
             signed.append(store.sign_upload(place, VALIDITY_MS_MAX // 1000, digests))
         except OSError as error:
             raise store_error(error) from None
     return signed
+
+
+def sign_parts(
+    services: Services, upload: Upload, path: str, size: int, parts: Sequence[tuple[int, str]]
+) -> SignedParts | None:
+    """Sign the upload of parts of a file, each a number from 1 and an MD5; None where the store
+    takes files whole. RequestError invalid.
+    """
+    _check_file(path, size)
+    try:
+        opened = open_store(services, upload).upload_in_parts(f"{upload.path}/{path}", size)
+        if opened is None:
+            return None
+        for number, _ in parts:
+            if number > opened.part_count:
+                raise invalid("parts", f"{number} is none of {path}, which has {opened.part_count}")
+        seconds = VALIDITY_MS_MAX // 1000
+        signed = [SignedUpload(*opened.sign_part(*part, seconds)) for part in parts]
+        return SignedParts(opened.part_bytes, opened.stored_parts(), signed)
+    except OSError as error:
+        raise store_error(error) from None
+
+
+def join_parts(services: Services, upload: Upload, path: str, size: int) -> None:
+    """Make a file of its parts, which are all there; again is no error. RequestError."""
+    _check_file(path, size)
+    try:
+        opened = open_store(services, upload).upload_in_parts(f"{upload.path}/{path}", size)
+        if opened is None:
+            raise invalid("path", "the store takes files whole: send it so")
+        opened.join()
+    except OSError as error:
+        raise store_error(error) from None
 
 
 def store_upload_file(services: Services, upload: Upload, path: str, source: Path) -> None:

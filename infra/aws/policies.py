@@ -74,9 +74,13 @@ def storage_trust(names: Names) -> Document:
     )
 
 
+# The keys of what users upload: those of the epoch that no run of a trial has.
+UPLOADED = "*/*/0/*"
+
+
 def api(names: Names) -> Document:
-    """Return the API's permissions: rows, model code and logs, reading checkpoints, and storage for
-    trials.
+    """Return the API's permissions: rows, model code and logs, reading checkpoints, what users
+    upload as such, and storage for trials.
     """
     return _document(
         *_rows(names),
@@ -84,6 +88,14 @@ def api(names: Names) -> Document:
             "Objects", names.objects, "s3:GetObject", "s3:PutObject", "s3:AbortMultipartUpload"
         ),
         *_objects("Checkpoints", names.checkpoints, "s3:GetObject"),
+        make_statement(
+            "StoreUploads",
+            ["s3:PutObject", "s3:AbortMultipartUpload", "s3:ListMultipartUploadParts"],
+            [bucket_arn(f"{names.checkpoints}/{UPLOADED}")],
+        ),
+        make_statement(
+            "Uploads", ["s3:ListBucketMultipartUploads"], [bucket_arn(names.checkpoints)]
+        ),
         make_statement("VendStorage", ["sts:AssumeRole"], [names.role_arn("storage")]),
     )
 

@@ -1,5 +1,9 @@
-"""Kills trials while they store checkpoints, and the collector while it deletes them, at drawn
-moments: no checkpoint that the cluster knows is lost or damaged, and nothing is left behind.
+"""Kills trials while they store checkpoints, the server while it records them, and the collector
+while it deletes them, at drawn moments: no checkpoint that the cluster knows is lost or damaged,
+and nothing is left behind.
+
+Moments are drawn from what a machine does, not from what it takes a quiet one: a trial is killed
+after so many commits, and then within the time that one takes here.
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +35,27 @@ from control_plane.engine.engine import Engine
 from control_plane.objects.directory import DirectoryObjectStore
 from control_plane.objects.signing import HmacUrlSigner
 from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import StateTable
 from detcloud import core
 from detcloud.shared.checkpoint_limits import MANIFEST
 from detcloud.storage import build_store
+from tests.patience import PATIENCE
 from tests.unit.api.agent_side import Agent
 from tests.unit.api.cluster import TOKENS, V1, Cluster, build_cluster
 from tests.unit.api.exchange import call
 
 KILLS_OF_TRIAL = 20
 KEPT = 2
-TRAINED_SECONDS_MAX = 0.5
-COLLECTED_SECONDS_FIRST = 0.05
+# A third of the trials are killed before the first commit, and a third after two.
+COMMITS_MAX = 2
+# How long a trial takes to its first commit, a server to record it and a collector to delete
+# anything, before any was seen to.
+COMMIT_SECONDS_FIRST, RECORD_SECONDS_FIRST, COLLECT_SECONDS_FIRST = 0.5, 0.1, 0.05
 # Collectors that have lived for so long in turns without an end make no progress.
 COLLECTORS_MAX = 400
 # A round in which the collector does not end in this time has failed.
 END_SECONDS_MAX = 60.0
+LOOK_SECONDS = 0.002
 PARTS_MAX = 4
 PART_BYTES_MAX = 200_000
 # Stores send files beyond 8 MiB in parts; every so many checkpoints have one.
@@ -60,6 +72,7 @@ class KillCounts:
     """The kills that hit a process which was running, and the checkpoints they were survived by."""
 
     of_trials: int = 0
+    of_servers: int = 0
     of_collectors: int = 0
     checkpoints: int = 0
     incomplete: int = 0
@@ -67,12 +80,13 @@ class KillCounts:
     @property
     def total(self) -> int:
         """All kills."""
-        return self.of_trials + self.of_collectors
+        return self.of_trials + self.of_servers + self.of_collectors
 
 
 @dataclass
 class CheckpointKills:
-    """A cluster whose trials store their checkpoints in one store; `folder` holds all else.
+    """A cluster whose trials store their checkpoints in one store; `folder` holds all else, but for
+    the state, which is where `open_table` finds it in any process.
 
     `environment` is what a process needs to reach the store, `find_hidden` names what lies in it
     and no listing shows.
@@ -83,11 +97,16 @@ class CheckpointKills:
     random: random.Random
     environment: Mapping[str, str] = field(default_factory=dict)
     find_hidden: Callable[[], list[str]] = list
+    open_table: Callable[[], StateTable] | None = None
     counts: KillCounts = field(default_factory=KillCounts)
 
     def __post_init__(self) -> None:
-        self.cluster: Cluster = build_cluster(self.folder)
+        if self.open_table is None:
+            self.open_table = partial(open_sqlite, self.folder)
+        self.cluster: Cluster = build_cluster(self.folder, table=self.open_table())
         self.agent = Agent(self.cluster, slots=1)
+        self._commit_seconds = COMMIT_SECONDS_FIRST
+        self._record_seconds = RECORD_SECONDS_FIRST
 
     def run(self, kills: int) -> KillCounts:
         """Run experiments, one after the other, until there were so many kills. Raises
@@ -148,18 +167,59 @@ class CheckpointKills:
         spec = {**entry["spec"], "slots": [0], "storage": dict(self.storage)}
         (place / "in" / "spec.json").write_text(json.dumps(spec))
         (place / "in" / "directives.json").write_text(json.dumps(entry["directives"]))
-        moment = self.random.uniform(0, TRAINED_SECONDS_MAX)
-        error = _run_killed(moment, train, place, dict(self.environment))
+        error = _run_killed(partial(self._wait_for_commits, place), train, place, self.environment)
         assert error is None, f"{entry['allocation']} ended by itself: {error}"
         self.counts.of_trials += 1
         lines = _report_lines(place)
         begun = sum(line["kind"] == "checkpoint_intent" for line in lines)
-        self.counts.incomplete += begun - sum(line["kind"] == "checkpoint" for line in lines)
-        self._set_clock()
-        answer = self.agent.report(entry["allocation"], *lines)
-        assert answer.status == 200, answer.body
+        self.counts.incomplete += begun - _count_commits(place)
+        self._record(entry["allocation"], lines)
+
+    def _wait_for_commits(self, place: Path, process: BaseProcess) -> None:
+        """Wait until a trial has committed so many checkpoints as are drawn, and then for a part of
+        the time that one takes.
+        """
+        began = time.monotonic()
+        until = began + END_SECONDS_MAX * PATIENCE
+        for number in range(self.random.randint(0, COMMITS_MAX)):
+            while process.is_alive() and _count_commits(place) <= number:
+                assert time.monotonic() < until, f"{place} commits nothing"
+                time.sleep(LOOK_SECONDS)
+            if number == 0:
+                self._commit_seconds = time.monotonic() - began
+        process.join(self.random.uniform(0, self._commit_seconds))
+
+    def _record(self, allocation: str, lines: list[dict[str, Any]]) -> None:
+        """Report the lines of a killed trial to a server that is killed, and then once more."""
         exited = {"kind": "exited", "reason": "errored", "code": None, "signal": 9, "message": ""}
-        self.agent.report(entry["allocation"], exited, writer="agent")
+        entries = self.agent.entries(allocation, *lines)
+        entries += self.agent.entries(allocation, exited, writer="agent")
+        sync = {"epoch": self.agent.epoch, "seen": self.agent.seen, "known": self.agent.known}
+        request = {**sync, "reports": entries}
+        began = time.monotonic()
+        moment = self.random.uniform(0, self._record_seconds)
+        error = _run_killed(moment, record, self.folder, self.open_table, self.agent.token, request)
+        if error is None:
+            self.counts.of_servers += 1
+            # Whoever is always killed early would never be seen to end.
+            self._record_seconds *= 1.1
+        else:
+            assert error == "", f"a server failed: {error}"
+            self._record_seconds = time.monotonic() - began
+        self._set_clock()
+        answer = self.agent.sync(reports=entries)
+        assert answer.status == 200, answer.body
+        self._advance_actors(int(allocation.partition(".")[0]))
+
+    def _advance_actors(self, trial_id: int) -> None:
+        """Do what the tick does for messages whose receivers were to be advanced by a server that
+        was killed.
+        """
+        engine = self.cluster.services.engine
+        trial = addresses.trial(trial_id)
+        experiment = addresses.experiment(engine.read_state(trial).experiment_id)
+        pool, agent = addresses.pool("default"), addresses.agent(self.agent.name)
+        engine.advance_until_idle([trial, experiment, pool, agent])
 
     def _next_allocation(self) -> dict[str, Any]:
         self._set_clock()
@@ -183,9 +243,11 @@ class CheckpointKills:
     def _collect(self) -> None:
         """Let collectors, each of which is killed, do all that is to be collected."""
         for number in range(COLLECTORS_MAX):
-            # Each lives a little longer, so that some are killed in every part of their work.
-            moment = self.random.uniform(0, COLLECTED_SECONDS_FIRST * (1 + number / 4))
-            error = _run_killed(moment, collect, self.folder, dict(self.environment))
+            # Each lives a little longer, so that some are killed in every part of their work, and
+            # that one comes to its end however busy the machine is.
+            longest = COLLECT_SECONDS_FIRST * (1 + number / 4) * 1.01**number
+            moment = self.random.uniform(0, longest)
+            error = _run_killed(moment, collect, self.folder, self.open_table, self.environment)
             if error is None:
                 self.counts.of_collectors += 1
                 continue
@@ -259,15 +321,35 @@ def train(begin: Callable[[], None], place: Path, environment: Mapping[str, str]
                     (folder / name).write_bytes(content)
 
 
-def collect(begin: Callable[[], None], folder: Path, environment: Mapping[str, str]) -> None:
+def record(
+    begin: Callable[[], None],
+    folder: Path,
+    open_table: Callable[[], StateTable],
+    token: str,
+    request: Mapping[str, Any],
+) -> None:
+    """Record what an agent reports, as a server that has just begun."""
+    cluster = build_cluster(folder, table=open_table())
+    cluster.clock.ms = time.time_ns() // 1_000_000
+    begin()
+    answer = call(cluster.app, "POST", f"{V1}/agents/node/sync", token=token, content=dict(request))
+    assert answer.status == 200, answer.body
+
+
+def collect(
+    begin: Callable[[], None],
+    folder: Path,
+    open_table: Callable[[], StateTable],
+    environment: Mapping[str, str],
+) -> None:
     """Collect until nothing is left to be collected."""
     os.environ.update(environment)
-    table = SqliteTable(folder / "state.db", synchronous="NORMAL")
+    table = open_table()
     engine = Engine(table, lambda: time.time_ns() // 1_000_000)
     objects = DirectoryObjectStore(folder / "objects", HmacUrlSigner(b"s" * 32))
     checkpoints = Directory(type="directory", container_path=str(folder / "checkpoints"))
     collector = Collector(Stores(engine, objects, checkpoints, cluster_id="cluster-1"))
-    until = time.monotonic() + END_SECONDS_MAX
+    until = time.monotonic() + END_SECONDS_MAX * PATIENCE
     # Types are imported when they are first met, which takes longer than a collection.
     for address in (addresses.experiment(1), addresses.trial(1)):
         engine.read_state(address)
@@ -300,8 +382,16 @@ def _check_content(found: Mapping[str, bytes], steps: int) -> None:
     assert not wrong, f"{wrong} are not those after {steps} steps"
 
 
-def _run_killed(moment: float, work: Callable[..., None], *arguments: Any) -> str | None:
-    """Run `work` in a process of its own that is killed so many seconds after it began.
+def open_sqlite(folder: Path) -> StateTable:
+    """Open the state in a file of a folder."""
+    return SqliteTable(folder / "state.db", synchronous="NORMAL")
+
+
+def _run_killed(
+    moment: float | Callable[[BaseProcess], None], work: Callable[..., None], *arguments: Any
+) -> str | None:
+    """Run `work` in a process of its own that is killed so many seconds after it began, or when
+    `moment` has waited.
 
     None: it was killed; else what it failed with, empty if it came to its end.
     """
@@ -310,7 +400,10 @@ def _run_killed(moment: float, work: Callable[..., None], *arguments: Any) -> st
     process.start()
     writer.close()
     said = reader.recv()
-    process.join(moment)
+    if callable(moment):
+        moment(process)
+    else:
+        process.join(moment)
     process.kill()
     process.join()
     with reader:
@@ -336,6 +429,11 @@ def _report_lines(place: Path) -> list[dict[str, Any]]:
     file = place / "out" / "report-0.jsonl"
     text = file.read_bytes() if file.exists() else b""
     return [json.loads(line) for line in text.split(b"\n")[:-1]]
+
+
+def _count_commits(place: Path) -> int:
+    """How many checkpoints a trial has reported as stored."""
+    return sum(line["kind"] == "checkpoint" for line in _report_lines(place))
 
 
 def _read(store: CheckpointFiles, path: str) -> bytes:

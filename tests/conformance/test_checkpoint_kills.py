@@ -1,15 +1,21 @@
 """Kills at drawn moments of storing and deleting checkpoints, on each store."""
 
 import os
+import uuid
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from control_plane.aws.state_table import DynamoDbTable, table_definition
+from control_plane.state.table import StateTable
 from tests.conformance.checkpoint_files import hdfs_storage
 from tests.conformance.checkpoint_kills import CheckpointKills
 from tests.emulators.azurite import Azurite
 from tests.emulators.fake_gcs import FakeGcs
+from tests.emulators.ministack import Ministack
 from tests.emulators.seaweedfs import SeaweedFs
 from tests.emulators.webhdfs import OWNER, WebHdfs
 
@@ -18,13 +24,16 @@ KILLS = int(os.environ.get("CHECKPOINT_KILLS", "1000"))
 SEED = int(os.environ.get("CHECKPOINT_KILLS_SEED", "1"))
 
 
-def kill_on_directory(folder: Path, kills: int) -> CheckpointKills:
+def kill_on_directory(
+    folder: Path, kills: int, open_table: Callable[[], StateTable] | None = None
+) -> CheckpointKills:
     store = folder / "store"
     proof = CheckpointKills(
         folder,
         {"type": "directory", "path": str(store)},
         Random(SEED),
         find_hidden=lambda: [str(path) for path in store.rglob("*") if not path.is_dir()],
+        open_table=open_table,
     )
     proof.run(kills)
     return proof
@@ -33,6 +42,18 @@ def kill_on_directory(folder: Path, kills: int) -> CheckpointKills:
 def test_kills_lose_no_checkpoint_in_a_directory(tmp_path: Path) -> None:
     counts = kill_on_directory(tmp_path, KILLS_IN_SHORT).counts
     assert min(counts.of_trials, counts.of_collectors, counts.checkpoints) > 0
+
+
+def open_dynamodb(account: Ministack, name: str) -> StateTable:
+    return DynamoDbTable(account.client("dynamodb"), name)
+
+
+@pytest.mark.nightly
+def test_kills_lose_no_record_in_dynamodb(tmp_path: Path, aws: Ministack) -> None:
+    name = f"table-{uuid.uuid4().hex}"
+    aws.client("dynamodb").create_table(**table_definition(name))
+    counts = kill_on_directory(tmp_path, KILLS, partial(open_dynamodb, aws, name)).counts
+    assert min(counts.incomplete, counts.of_servers, counts.checkpoints) > 0
 
 
 @pytest.mark.nightly

@@ -5,6 +5,8 @@ import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -17,12 +19,17 @@ from control_plane.checkpoint_gc.stores import stores_of
 from control_plane.checkpoint_stores.types.s3 import S3
 from control_plane.config.section import Secret
 from control_plane.objects.store import model_code_key
-from detcloud.client import Client
+from detcloud.client import Client, checkpoint_upload
+from detcloud.client.checkpoint_upload import _Sender
 from detcloud.client.download import download_files
 from detcloud.core import CheckpointDamaged
 from detcloud.core.checkpoint import CheckpointContext
+from detcloud.shared import transfers
+from detcloud.shared.bucket_errors import BucketError
+from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import Transport
 from detcloud.shared.s3 import Bucket
+from detcloud.shared.s3_parts import S3PartsUpload
 from detcloud.shared.trial_directory import CheckpointReference, TrialSpec
 from detcloud.storage import StorageError, build_own_store, build_store
 from lambdas.clock import now_ms
@@ -256,6 +263,61 @@ def test_a_bucket_that_does_not_answer_is_no_damage(
         with pytest.raises(StorageError, match=r"manifest\.json cannot be read"):
             trials.restore(spec | {"storage": spec["storage"] | change}, tmp_path / "none")
     assert cluster.get(f"/checkpoints/{latest}").json["state"] == "COMPLETED"
+
+
+def test_a_large_file_is_uploaded_in_parts_and_goes_on_where_it_was(
+    cluster: Cluster, bucket: Bucket, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Trials(cluster, storage(bucket))
+    # The least that S3 takes: 11 MiB are parts of 5, 5 and 1.
+    monkeypatch.setattr(transfers, "SIGNED_PART_BYTES", 5 << 20)
+    (folder / "large.bin").write_bytes(b"0123456789abcdef" * (11 << 16))
+    upload = _Sender._upload
+    sent: list[int | None] = []
+    told: list[tuple[int, int]] = []
+    limit = 2
+
+    def upload_some(self: _Sender, request: Any, reader: Any, size: int) -> None:
+        if len(sent) == limit:
+            raise DetcloudError("cut")
+        upload(self, request, reader, size)
+        sent.append(request.get("number"))
+
+    monkeypatch.setattr(_Sender, "_upload", upload_some)
+    with serve_app(cluster.app) as url:
+        client = Client(url, TOKENS[Role.USER])
+        trial = client.trial(1)
+        with monkeypatch.context() as patched:
+            patched.setattr(checkpoint_upload, "FILES_AT_ONCE", 1)
+            with pytest.raises(DetcloudError, match="cut"):
+                trial.upload_checkpoint(folder)
+        assert sent == [1, 2]
+        sent.clear()
+        limit = 100
+        uploaded = trial.upload_checkpoint(folder, on_progress=lambda *it: told.append(it))
+        # The third part alone, and the small files, the manifest and the metadata whole.
+        assert sent == [3, None, None, None]
+        assert (told[0][0], told[-1][0]) == (10 << 20, uploaded.size_bytes)
+        assert {it["state"] for it in uploaded.verify()} == {"OK"}
+        assert [*bucket.uploads_below("")] == []
+        client.http.close()
+
+
+def test_a_store_refuses_a_part_of_another_content_and_a_file_that_lacks_one(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfers, "SIGNED_PART_BYTES", 5 << 20)
+    upload = S3PartsUpload(bucket, "1/large", 6 << 20)
+    url, headers = upload.sign_part(2, hashlib.md5(b"a" * (1 << 20)).hexdigest(), 60)
+    with pytest.raises(HTTPError):
+        urlopen(Request(url, b"b" * (1 << 20), headers, method="PUT"))
+    with urlopen(Request(url, b"a" * (1 << 20), headers, method="PUT")):
+        pass
+    # Whoever comes later finds the same upload.
+    later = S3PartsUpload(bucket, "1/large", 6 << 20)
+    assert later.stored_parts() == [2]
+    with pytest.raises(BucketError, match="part 1 of 1/large is missing"):
+        later.join()
 
 
 def test_an_upload_that_was_cut_short_is_abandoned_when_its_trial_has_ended(

@@ -28,7 +28,9 @@ from control_plane.usecases.checkpoint_uploads import (
     begin_upload,
     complete_upload,
     find_upload,
+    join_parts,
     sign_files,
+    sign_parts,
     store_upload_file,
     stored_files,
 )
@@ -38,6 +40,7 @@ router = guarded_router("checkpoint-uploads")
 _LIST = "checkpoint-upload-files"
 _PATH = "/checkpoint-uploads"
 _UUID_PATTERN = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
+MD5_PATTERN = r"^[0-9a-f]{32}$"
 FILES_MAX = 100
 
 UploadUuid = Annotated[str, PathParameter(pattern=_UUID_PATTERN)]
@@ -74,7 +77,7 @@ class FileBody(RequestBody):
     path: FilePath
     size: Annotated[int, Field(ge=0)]
     sha256: Annotated[str, Field(pattern=SHA256_PATTERN)]
-    md5: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    md5: Annotated[str, Field(pattern=MD5_PATTERN)]
 
 
 class FilesBody(RequestBody):
@@ -98,6 +101,45 @@ class FileUploads(Answer):
     """The requests that upload files, in the order of the files."""
 
     uploads: list[FileUpload]
+
+
+class PartBody(RequestBody):
+    """A part of a file: its number, from 1, and its digest."""
+
+    number: Annotated[int, Field(ge=1)]
+    md5: Annotated[str, Field(pattern=MD5_PATTERN)]
+
+
+class LargeFileBody(RequestBody):
+    """A file that is uploaded in parts."""
+
+    path: FilePath
+    size: Annotated[int, Field(ge=1)]
+
+
+class PartsBody(LargeFileBody):
+    """Parts of a file to be uploaded; none to learn what is there."""
+
+    parts: Annotated[list[PartBody], Field(max_length=FILES_MAX)] = []
+
+
+class PartUpload(Answer):
+    """The request that uploads a part, to be sent as it is within 15 minutes."""
+
+    number: int
+    method: str
+    url: str
+    headers: dict[str, str]
+
+
+class PartUploads(Answer):
+    """All parts but the last have `part_bytes`, null where the file is to be sent whole; `stored`
+    has the numbers of those that are there.
+    """
+
+    part_bytes: int | None
+    stored: list[int]
+    uploads: list[PartUpload]
 
 
 class CompletionBody(RequestBody):
@@ -163,6 +205,43 @@ def offer_files(
         for (path, digests), it in zip(files, signed, strict=True)
     ]
     return FileUploads(uploads=uploads)
+
+
+@router.post(f"{_PATH}/{{trial_id}}/{{uuid}}/parts")
+@require_role(*USER_ROLES)
+def offer_parts(
+    trial_id: TrialId,
+    uuid: UploadUuid,
+    body: PartsBody,
+    caller: Caller,
+    services: ServicesParameter,
+) -> PartUploads:
+    """Say how to upload parts of a large file, at most 100 at a time, and which are there."""
+    upload = find_upload(services, trial_id, uuid, caller)
+    parts = [(it.number, it.md5) for it in body.parts]
+    signed = sign_parts(services, upload, body.path, body.size, parts)
+    if signed is None:
+        return PartUploads(part_bytes=None, stored=[], uploads=[])
+    uploads = [
+        PartUpload(number=number, method="PUT", url=it.url, headers=dict(it.headers))
+        for (number, _), it in zip(parts, signed.uploads, strict=True)
+    ]
+    return PartUploads(part_bytes=signed.part_bytes, stored=signed.stored, uploads=uploads)
+
+
+@router.post(f"{_PATH}/{{trial_id}}/{{uuid}}/parts/join", status_code=204)
+@require_role(*USER_ROLES)
+def join(
+    trial_id: TrialId,
+    uuid: UploadUuid,
+    body: LargeFileBody,
+    caller: Caller,
+    services: ServicesParameter,
+) -> Response:
+    """Make a large file of its parts, which are all there; again is no error."""
+    upload = find_upload(services, trial_id, uuid, caller)
+    join_parts(services, upload, body.path, body.size)
+    return Response(status_code=204)
 
 
 @router.put(f"{_PATH}/{{trial_id}}/{{uuid}}/content", status_code=204)

@@ -12,12 +12,12 @@ import json
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from detcloud.client.upload import OnProgress, ProgressReader
+from detcloud.client.upload import OnProgress, PartReader, ProgressReader
 from detcloud.core.checkpoint_writer import (
     METADATA,
     files_to_store,
@@ -27,7 +27,7 @@ from detcloud.core.checkpoint_writer import (
 from detcloud.shared.checkpoint_limits import MANIFEST
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError
-from detcloud.shared.transfers import call_at_once
+from detcloud.shared.transfers import call_at_once, signed_part_bytes
 from detcloud.shared.trial_directory import to_json_value
 
 if TYPE_CHECKING:
@@ -46,13 +46,16 @@ _BLOCK_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file to upload: its path in the checkpoint, where it lies, its size and its digests."""
+    """A file to upload: its path in the checkpoint, where it lies, its size and its digests; and
+    the MD5 of each part, if it is large enough to have several.
+    """
 
     path: str
     source: Path
     size: int
     sha256: str
     md5: str
+    part_md5s: tuple[str, ...] = ()
 
     @property
     def offer(self) -> dict[str, Any]:
@@ -128,12 +131,18 @@ def _merged_metadata(
 def _describe_source(item: tuple[str, Path]) -> SourceFile:
     path, source = item
     sha256, md5, size = hashlib.sha256(), hashlib.md5(usedforsecurity=False), 0
+    part_bytes = signed_part_bytes(source.stat().st_size)
+    parts: list[Any] = []
     with source.open("rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            sha256.update(block)
-            md5.update(block)
+        # A part ends where a block does: of the size of a part that is not of whole blocks.
+        while block := file.read(min(_BLOCK_BYTES, part_bytes - size % part_bytes)):
+            if size % part_bytes == 0:
+                parts.append(hashlib.md5(usedforsecurity=False))
+            for digest in (sha256, md5, parts[-1]):
+                digest.update(block)
             size += len(block)
-    return SourceFile(path, source, size, sha256.hexdigest(), md5.hexdigest())
+    part_md5s = tuple(it.hexdigest() for it in parts) if len(parts) > 1 else ()
+    return SourceFile(path, source, size, sha256.hexdigest(), md5.hexdigest(), part_md5s)
 
 
 def _begin(client: Client, trial_id: int, files: Sequence[SourceFile]) -> dict[str, Any]:
@@ -173,10 +182,43 @@ class _Sender:
         for file in files:
             if file not in missing:
                 self._count(file.path, file.size)
-        call_at_once(self._send, self._offers(missing), FILES_AT_ONCE)
+        whole = [file for file in missing if not self._send_in_parts(file)]
+        call_at_once(self._send, self._offers(whole), FILES_AT_ONCE)
         for offered in self._offers([manifest]):
             self._send(offered)
         self._client.post(f"{self._path}/complete", {"manifest_sha256": manifest.sha256})
+
+    def _send_in_parts(self, file: SourceFile) -> bool:
+        """Send a large file in parts, several at once, but those that are there; False where it is
+        to be sent whole.
+        """
+        if not file.part_md5s:
+            return False
+        place = {"path": file.path, "size": file.size}
+        answer = self._post_fresh("parts", {**place, "parts": []})
+        if answer["part_bytes"] is None:
+            return False
+        there = set(answer["stored"])
+        progress = _PartsProgress(file, answer["part_bytes"], there, self._count)
+
+        def send(number: int) -> None:
+            part = {"number": number, "md5": file.part_md5s[number - 1]}
+            # Asked for when its turn has come, so that the slowest one has all of its time.
+            with self._lock:
+                [request] = self._post_fresh("parts", {**place, "parts": [part]})["uploads"]
+            with progress.reader(number) as reader:
+                self._upload(request, reader, progress.size_of(number))
+
+        missing = (it for it in range(1, len(file.part_md5s) + 1) if it not in there)
+        call_at_once(send, missing, FILES_AT_ONCE)
+        self._post_fresh("parts/join", place)
+        return True
+
+    def _post_fresh(self, name: str, body: Mapping[str, Any]) -> Any:
+        """Post to a route of the upload; without idempotency, since addresses of a repeat have to
+        be fresh.
+        """
+        return self._client.http.request("POST", f"/api/v1{self._path}/{name}", body)
 
     def _offers(self, files: Sequence[SourceFile]) -> Iterator[tuple[SourceFile, dict[str, Any]]]:
         """Each file with the request that uploads it, asked for when its turn is near."""
@@ -184,9 +226,7 @@ class _Sender:
             yield from zip(batch, self._offer(batch), strict=True)
 
     def _offer(self, files: Sequence[SourceFile]) -> list[dict[str, Any]]:
-        body = {"files": [file.offer for file in files]}
-        # No idempotency: addresses of a repeat have to be fresh.
-        answer = self._client.http.request("POST", f"/api/v1{self._path}/files", body)
+        answer = self._post_fresh("files", {"files": [file.offer for file in files]})
         uploads: list[dict[str, Any]] = answer["uploads"]
         return uploads
 
@@ -206,21 +246,23 @@ class _Sender:
         self._put(file, request)
 
     def _put(self, file: SourceFile, request: Mapping[str, Any]) -> None:
-        # A transport serves one thread; a copy has a connection of its own.
-        transport = copy.copy(self._client.http)
-
         def tell(done: int, total: int) -> None:
             self._count(file.path, done)
 
+        with ProgressReader(file.source, file.size, tell) as reader:
+            self._upload(request, reader, file.size)
+
+    def _upload(self, request: Mapping[str, Any], reader: BinaryIO, size: int) -> None:
+        # A transport serves one thread; a copy has a connection of its own.
+        transport = copy.copy(self._client.http)
         try:
-            with ProgressReader(file.source, file.size, tell) as reader:
-                transport.upload(
-                    request["url"],
-                    reader,
-                    file.size,
-                    method=request["method"],
-                    headers=request["headers"],
-                )
+            transport.upload(
+                request["url"],
+                reader,
+                size,
+                method=request["method"],
+                headers=request["headers"],
+            )
         finally:
             transport.close()
 
@@ -231,6 +273,40 @@ class _Sender:
         with self._lock:
             self._sent[path] = done
             self._tell(sum(self._sent.values()), self._total)
+
+
+class _PartsProgress:
+    """How much of the parts of one file has been sent, and what reads a part."""
+
+    def __init__(
+        self,
+        file: SourceFile,
+        part_bytes: int,
+        there: Collection[int],
+        tell: Callable[[str, int], None],
+    ) -> None:
+        self._file = file
+        self._part_bytes = part_bytes
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._done = {number: self.size_of(number) for number in there}
+        tell(file.path, sum(self._done.values()))
+
+    def size_of(self, number: int) -> int:
+        """The bytes of a part."""
+        return min(self._part_bytes, self._file.size - (number - 1) * self._part_bytes)
+
+    def reader(self, number: int) -> BinaryIO:
+        """Open the file at a part, which tells of what is read."""
+        start = (number - 1) * self._part_bytes
+
+        def tell(position: int, total: int) -> None:
+            with self._lock:
+                self._done[number] = position - start
+                self._tell(self._file.path, sum(self._done.values()))
+
+        reader = PartReader(self._file.source, start, self.size_of(number), tell)
+        return cast("BinaryIO", reader)
 
 
 def _batches(files: Sequence[SourceFile]) -> Iterator[list[SourceFile]]:

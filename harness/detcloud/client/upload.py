@@ -89,3 +89,16 @@ class ProgressReader(io.FileIO):
         block = super().read(-1 if size is None else size)
         self._on_progress(self.tell(), self._total)
         return block
+
+
+class PartReader(ProgressReader):
+    """A file from `start` on for so many bytes, which reports every read by its position."""
+
+    def __init__(self, path: Path, start: int, size: int, on_progress: OnProgress) -> None:
+        super().__init__(path, size, on_progress)
+        self._end = start + size
+        self.seek(start)
+
+    def read(self, size: int | None = -1, /) -> Any:
+        left = max(0, self._end - self.tell())
+        return super().read(left if size is None or size < 0 else min(size, left))

@@ -174,23 +174,19 @@ class Bucket:
 
     def abort_uploads(self, prefix: str) -> None:
         """Abort every multipart upload under keys with that prefix and remove its parts."""
-        with self._translate_errors(prefix):
-            try:
-                for page in self._pages("list_multipart_uploads", prefix):
-                    for upload in page.get("Uploads", ()):
-                        self._abort_upload(
-                            upload["Key"].removeprefix(self._key_prefix), upload["UploadId"]
-                        )
-            except _client_error() as error:
-                if _error_code(error) not in _UNSUPPORTED:
-                    raise
+        try:
+            for upload in self.uploads_below(prefix):
+                self.request(
+                    "abort_multipart_upload", upload["Key"], {"UploadId": upload["UploadId"]}
+                )
+        except BucketError as error:
+            if _error_code(error.__cause__) not in _UNSUPPORTED:
+                raise
 
     def signed_get_url(self, key: str, seconds: int) -> str:
         """A URL by which anybody may read the object, as a download, for that long."""
-        params = {"ResponseContentDisposition": "attachment", **self._object_arguments(key)}
-        with self._translate_errors(key):
-            url: str = self._signing_client.generate_presigned_url("get_object", params, seconds)
-            return url
+        params = {"ResponseContentDisposition": "attachment"}
+        return self.signed_url("get_object", key, params, seconds)
 
     def signed_put_url(
         self, key: str, seconds: int, size: int, sha256: str, md5: str = ""
@@ -199,15 +195,34 @@ class Bucket:
         than Amazon's may compare the `md5` alone.
         """
         checksum = base64.b64encode(bytes.fromhex(sha256)).decode()
-        named = self._object_arguments(key)
-        params: dict[str, Any] = {"ContentLength": size, "ChecksumSHA256": checksum, **named}
+        params: dict[str, Any] = {"ContentLength": size, "ChecksumSHA256": checksum}
         headers = {"Content-Length": str(size), "x-amz-checksum-sha256": checksum}
         if md5 and self.place.endpoint_url:
             params["ContentMD5"] = base64.b64encode(bytes.fromhex(md5)).decode()
             headers["Content-MD5"] = params["ContentMD5"]
+        return self.signed_url("put_object", key, params, seconds), headers
+
+    def signed_url(self, name: str, key: str, arguments: Mapping[str, Any], seconds: int) -> str:
+        """Sign a request on the key, by botocore's name for it, for so long."""
+        named = {**arguments, **self._object_arguments(key)}
         with self._translate_errors(key):
-            url = self._signing_client.generate_presigned_url("put_object", params, seconds)
-        return url, headers
+            url: str = self._signing_client.generate_presigned_url(name, named, seconds)
+            return url
+
+    def request(self, name: str, key: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send a request on the key, by botocore's name for it; its answer."""
+        with self._translate_errors(key):
+            answer: Mapping[str, Any] = getattr(self._client, name)(
+                **arguments, **self._object_arguments(key)
+            )
+            return answer
+
+    def uploads_below(self, prefix: str) -> Iterator[Mapping[str, Any]]:
+        """The unfinished uploads in parts under keys with that prefix, as S3 describes them."""
+        with self._translate_errors(prefix):
+            for page in self._pages("list_multipart_uploads", prefix):
+                for upload in page.get("Uploads", ()):
+                    yield {**upload, "Key": upload["Key"].removeprefix(self._key_prefix)}
 
     @cached_property
     def _signing_client(self) -> Any:
@@ -268,7 +283,7 @@ class Bucket:
         finally:
             if not written:
                 with suppress(Exception):
-                    self._abort_upload(key, upload)
+                    self.request("abort_multipart_upload", key, {"UploadId": upload})
 
     def _upload_part(self, key: str, upload: str, number: int, part: bytes) -> dict[str, Any]:
         """Send one part; what completes the upload has of it."""
@@ -359,9 +374,6 @@ class Bucket:
             Bucket=self.place.name, Prefix=self._key_prefix + prefix
         )
         return pages
-
-    def _abort_upload(self, key: str, upload: str) -> None:
-        self._client.abort_multipart_upload(**self._object_arguments(key), UploadId=upload)
 
     def _object_arguments(self, key: str) -> dict[str, str]:
         return {"Bucket": self.place.name, "Key": self._key_prefix + key}

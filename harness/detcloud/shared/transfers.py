@@ -23,9 +23,17 @@ PARTS_AT_ONCE = 6
 FETCHED_BYTES = 16 << 20
 FETCHED_AT_ONCE = 10
 MEMORY_BYTES_MAX = 64 << 20
+# Of what a user uploads, a part is what a break costs, and what one signed request has to carry.
+SIGNED_PART_BYTES = 64 << 20
+SIGNED_PARTS_MAX = 10_000
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def signed_part_bytes(size: int) -> int:
+    """The size of parts that are uploaded by signed requests, of which only the last is shorter."""
+    return max(SIGNED_PART_BYTES, -(-size // SIGNED_PARTS_MAX))
 
 
 def part_bytes_of(size: int, parts_max: int) -> int:

@@ -39,7 +39,7 @@ from control_plane.objects.signing import HmacUrlSigner
 from control_plane.objects.store import model_code_key
 from control_plane.services import Services
 from control_plane.state.sqlite import SqliteTable
-from control_plane.state.table import Expect, Key, Put
+from control_plane.state.table import Expect, Key, Put, StateTable
 from tests.engine_timing import UNHURRIED
 from tests.unit.api.exchange import HOST, Answer, call
 
@@ -103,6 +103,7 @@ def build_cluster(
     credential_issuer: CredentialIssuer | None = None,
     checkpoints: CheckpointStorage | None = None,
     trial_grants: TrialGrants | None = None,
+    table: StateTable | None = None,
 ) -> Cluster:
     signer = HmacUrlSigner(b"s" * 32)
     objects = DirectoryObjectStore(root / "objects", signer)
@@ -110,7 +111,8 @@ def build_cluster(
         token_digest(token): Principal(f"{role.value}-1", role, SUBJECTS.get(role, ""))
         for role, token in TOKENS.items()
     }
-    table = SqliteTable(root / "state.db", synchronous="NORMAL")
+    if table is None:
+        table = SqliteTable(root / "state.db", synchronous="NORMAL")
     clock = Clock()
     engine = Engine(table, clock, UNHURRIED)
     long_polls = LongPollRegistry()

@@ -10,6 +10,7 @@ from control_plane.checkpoint_stores.checkpoint_files import (
     FileContent,
     FileDigests,
     NoSuchFile,
+    PartsUpload,
     SignedUpload,
 )
 from control_plane.checkpoint_stores.folder_files import check_parts
@@ -76,6 +77,9 @@ class MemoryFiles:
         return is_new
 
     def sign_upload(self, path: str, seconds: int, digests: FileDigests) -> SignedUpload | None:
+        return None
+
+    def upload_in_parts(self, path: str, size: int) -> PartsUpload | None:
         return None
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from control_plane.agents.storage_credentials import StorageAccess
 from control_plane.aws.storage_credentials import session_policy
+from control_plane.checkpoint_gc.removal import UPLOADS_EPOCH
 from control_plane.fleet.records import IntentRow, Market, Offering
 from infra.aws import policies
 from infra.aws.names import FUNCTIONS, Names
@@ -75,6 +76,8 @@ STATEMENTS = {
         "ObjectsList": "s3:ListBucket",
         "Checkpoints": "s3:GetObject",
         "CheckpointsList": "s3:ListBucket",
+        "StoreUploads": "s3:PutObject s3:AbortMultipartUpload s3:ListMultipartUploadParts",
+        "Uploads": "s3:ListBucketMultipartUploads",
         "VendStorage": "sts:AssumeRole",
     },
     "advance": {**ROWS, **STREAM},
@@ -258,6 +261,13 @@ def test_a_notice_is_all_that_the_function_of_notices_writes() -> None:
     assert not may("PutItem", "instances#gpus")
     assert not may("GetItem", "experiment#1")
     assert not may("DeleteItem", "notices")
+
+
+def test_the_api_stores_what_users_upload_and_no_checkpoint_of_a_run() -> None:
+    api, bucket = policies.api(NAMES), f"arn:aws:s3:::{NAMES.checkpoints}"
+    assert allows(api, "s3:PutObject", f"{bucket}/3/4/{UPLOADS_EPOCH}/uuid/deep/weights")
+    assert not allows(api, "s3:PutObject", f"{bucket}/3/4/1/uuid/weights")
+    assert not allows(api, "s3:DeleteObject", f"{bucket}/3/4/{UPLOADS_EPOCH}/uuid/weights")
 
 
 def test_trials_storage_reaches_checkpoints_and_deletes_none() -> None:

@@ -278,8 +278,13 @@ def test_files_lead_nowhere_else_and_are_what_was_named(cluster: Cluster, agent:
     assert "SHA-256" in refusal(put("x", b"x", "0" * 64))[1]
     file = {"path": "/etc/x", "size": 1, "sha256": "0" * 64, "md5": "0" * 32}
     assert post(cluster, f"{place}/files", {"files": [file]}).status == 422
-    large = {**file, "path": "x", "size": (5 << 30) + 1}
+    large = {**file, "path": "x", "size": (5 << 40) + 1}
     assert post(cluster, f"{place}/files", {"files": [large]}).status == 413
+    # A folder takes files whole.
+    answer = post(cluster, f"{place}/parts", {"path": "x", "size": 6 << 30})
+    assert answer.json == {"part_bytes": None, "stored": [], "uploads": []}
+    assert post(cluster, f"{place}/parts/join", {"path": "x", "size": 6 << 30}).status == 422
+    assert post(cluster, f"{place}/parts", {"path": "../x", "size": 1}).status == 422
     (cluster.checkpoints / "1/1/0").mkdir(parents=True)
     (cluster.checkpoints / "1/1/0" / uuid).symlink_to("/tmp")
     assert put("detcloud-planted", b"x").status == 503

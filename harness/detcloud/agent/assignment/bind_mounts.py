@@ -55,7 +55,7 @@ def make_links(mounts: list[BindMount], folder: Path) -> None:
     folder or stand where something is already.
     """
     for mount in mounts:
-        if not Path(mount.host_path).exists():
+        if not is_there(Path(mount.host_path)):
             raise MountImpossible(
                 f"bind mount: host_path {mount.host_path} does not exist on this agent's machine; "
                 "create it there or correct the path"
@@ -107,3 +107,12 @@ def _path_in_use(mount: BindMount) -> MountImpossible:
         f"bind mount: container_path {mount.container_path!r} is taken: the model code or another "
         "mount has something there; choose another name"
     )
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is something at a path of a configuration, which may be none of any machine."""
+    try:
+        return path.exists()
+    except OSError:
+        # Of a name that is too long, or below a folder that nobody may look into.
+        return False

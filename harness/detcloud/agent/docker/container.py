@@ -7,13 +7,14 @@ package, the checkpoint directory if there is one, and what the configuration mo
 
 from __future__ import annotations
 
+import os
 import posixpath
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.assignment.assignment import LaunchImpossible
-from detcloud.agent.assignment.bind_mounts import MountImpossible, bind_mounts
+from detcloud.agent.assignment.bind_mounts import MountImpossible, bind_mounts, is_there
 from detcloud.agent.assignment.data_layer import data_layer_mount
 from detcloud.agent.assignment.environment import CONTAINER_PACKAGES
 
@@ -125,7 +126,9 @@ def _mounts(assignment: Assignment, rules: ContainerRules) -> list[dict[str, Any
     mounts.append(_bind(directory.inputs.resolve(), str(directory.inputs), read_only=True))
     mounts.append(_bind(PACKAGE, f"{CONTAINER_PACKAGES}/detcloud", read_only=True))
     if checkpoints := checkpoint_folder(assignment):
-        real = checkpoints.resolve()
+        real, problem = _real_path(checkpoints)
+        if problem:
+            raise MountImpossible(f"the folder of checkpoints {checkpoints}: {problem}")
         if assignment.spec["storage"]["type"] != "directory":
             # The configuration names it, as it does the mounts below.
             real = _resolve_allowed(
@@ -199,16 +202,29 @@ def _resolve_allowed(
 ) -> Path:
     """The path without its links, if it may be mounted; the links may soon lead elsewhere."""
     allowed = rules.mounts_allowed
-    real = Path(path).resolve()
+    real, problem = _real_path(Path(path))
     if allowed is not None and not any(real.is_relative_to(one.resolve()) for one in allowed):
         names = ", ".join(map(str, allowed)) or "none"
         raise LaunchImpossible(f"{what} {path} is not allowed on this agent; allowed are: {names}")
-    if not real.exists() and not may_be_made:
+    if problem:
+        raise MountImpossible(f"{what} {path} cannot be used on this agent's machine: {problem}")
+    if not may_be_made and not is_there(real):
         raise MountImpossible(
             f"{what} {path} does not exist on this agent's machine; create it there or correct the "
             "path"
         )
     return real
+
+
+def _real_path(path: Path) -> tuple[Path, str]:
+    """The path without its links; where that fails, as it is written, with the reason."""
+    try:
+        return path.resolve(), ""
+    except RuntimeError:
+        problem = "its links lead to each other; remove them"
+    except (OSError, ValueError) as error:
+        problem = f"{getattr(error, 'strerror', None) or error}; correct the path"
+    return Path(os.path.normpath(path)), problem
 
 
 def _gpus(assignment: Assignment, cdi_devices: Collection[str]) -> list[dict[str, Any]]:

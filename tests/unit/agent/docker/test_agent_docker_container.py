@@ -202,9 +202,23 @@ def test_a_folder_of_checkpoints_that_the_configuration_names_must_be_allowed(
                 mount_targets(tmp_path, kind, folder)
 
 
+def test_links_that_lead_to_each_other_and_names_too_long_are_told(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    loop, long = f"{tmp_path}/a/in", f"{tmp_path}/{'x' * 300}"
+    rules = ContainerRules(tmp_path, "node", 1000, 1000, mounts_allowed=(tmp_path,))
+    for path, reason in ((loop, "its links lead to each other"), (long, "correct the path")):
+        given = assignment(tmp_path, bind_mounts=[{"host_path": path, "container_path": "d"}])
+        with pytest.raises(MountImpossible, match=reason):
+            container_body(given, rules, lambda _: -1)
+    with pytest.raises(LaunchImpossible, match=r"checkpoints .*its links lead to each other"):
+        mount_targets(tmp_path, "directory", loop)
+
+
 def test_what_is_not_allowed_does_not_tell_whether_it_is_there(tmp_path: Path) -> None:
     rules = ContainerRules(tmp_path, "node", 1000, 1000, mounts_allowed=())
-    for path in ("/root", "/no/such"):
+    (tmp_path / "loop").symlink_to("loop")
+    for path in ("/root", "/no/such", f"{tmp_path}/loop"):
         given = assignment(tmp_path, bind_mounts=[{"host_path": path, "container_path": "d"}])
         with pytest.raises(LaunchImpossible, match="not allowed on this agent; allowed are: none"):
             container_body(given, rules, lambda _: -1)
