@@ -13,10 +13,10 @@ from tempfile import TemporaryDirectory
 from urllib.parse import urlsplit
 
 from bench.figures import Row, Scale, at_least, at_most, progress, row_without_value
-from bench.page_filling import FilledCluster, fill_cluster
+from bench.page_filling import fill_cluster
 from bench.page_growth import GROUP, growing_trials
 from bench.page_window import PageWindow, open_page
-from bench.reading import ANSWER_KB_MAX, P95_MS_MAX, answer
+from bench.reading import ANSWER_KB_MAX, P95_MS_MAX, PROFILED_RANK, FilledTable, answer
 from bench.serving import serve_home
 from lambdas.local.home import HomeFolder
 
@@ -39,7 +39,7 @@ def page(scale: Scale) -> Iterator[Row]:
         yield from _growing_curves(HomeFolder(Path(folder) / "growing"), scale)
 
 
-def page_figures(home: HomeFolder, filled: FilledCluster, scale: Scale) -> Iterator[Row]:
+def page_figures(home: HomeFolder, filled: FilledTable, scale: Scale) -> Iterator[Row]:
     """The rows of a cluster that was filled."""
     token = home.load_or_create_secret("token")
     with serve_home(home) as url, open_page(url, token) as window:
@@ -49,11 +49,11 @@ def page_figures(home: HomeFolder, filled: FilledCluster, scale: Scale) -> Itera
         yield from _idle_page(window, scale)
 
 
-def views(filled: FilledCluster) -> list[tuple[str, str, str]]:
+def views(filled: FilledTable) -> list[tuple[str, str, str]]:
     """The views with much in them: name, address, and a selector of what they show at the end."""
-    reading, many = filled.reading, f"experiments/{filled.reading.experiment}"
-    compared = ",".join(map(str, reading.trials[:COMPARED]))
-    one = f"trials/{reading.long_trial}"
+    many = f"experiments/{filled.experiment}"
+    compared = ",".join(map(str, filled.trials[:COMPARED]))
+    one = f"trials/{filled.long_trial}"
     return [
         ("experiments", "experiments", "table[aria-label=experiments] tbody tr"),
         ("experiments by metric", "experiments?sort=metric&order=asc", "tbody tr"),
@@ -63,9 +63,8 @@ def views(filled: FilledCluster) -> list[tuple[str, str, str]]:
         ("hyperparameters", f"{many}/hyperparameters", ".scatter"),
         ("code", f"{many}/code", ".tree summary"),
         ("history", f"{many}/history", ".history li"),
-        ("checkpoints", f"experiments/{filled.checkpoints}/checkpoints", "tbody tr"),
         ("metrics of a trial", one, ".uplot canvas"),
-        ("profiler", f"{one}/profiler", ".uplot canvas"),
+        ("profiler", f"{one}/profiler?rank={PROFILED_RANK}", ".uplot canvas"),
         ("log", f"{one}/logs", ".log .line"),
         (f"compare {COMPARED} trials", f"compare?trials={compared}", ".uplot canvas"),
         ("job queue", "jobs", "table[aria-label=jobs] tbody tr"),

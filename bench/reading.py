@@ -112,11 +112,11 @@ MakeLines = Callable[[int, Mapping[str, Any]], Iterator[Report]]
 class ScriptedAgent:
     """An agent that works through everything it is told to run, by the real call."""
 
-    def __init__(self, service: AgentService, name: str, label: str = "") -> None:
+    def __init__(self, service: AgentService, name: str) -> None:
         self._service = service
         self._name = name
         slots = tuple((n, "cpu", f"cpu-{n}", "cpu") for n in range(SLOTS))
-        self._epoch = service.enrol(name, POOL, slots, "1", label)
+        self._epoch = service.enrol(name, POOL, slots, "1")
         self._known: dict[str, None] = {}
 
     def work(self, make_lines: MakeLines) -> list[int]:
