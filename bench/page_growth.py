@@ -2,6 +2,7 @@
 half second every trial reports one more value.
 """
 
+import itertools
 import threading
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from control_plane.access.tokens import issue_agent_token
 from control_plane.actors import addresses
 from control_plane.agents.metric_rows import FULL_REPORTS, Stream
 from control_plane.agents.service import SyncRequest
+from control_plane.api.agent_requests import ALLOCATIONS_MAX
 from control_plane.metrics.columns import MetricReport, to_columns
 from control_plane.metrics.segment import encode_segment
 from control_plane.objects.store import model_code_key
@@ -111,11 +113,13 @@ def _report_on(
     chance = Random(0)
     api = Transport(url, token)
     known = [f"{trial_id}.1" for trial_id in trials]
-    for number in range(1, 1_000_000):
-        step = points + number
-        reports = [_line(allocation, step, _loss(chance, step)) for allocation in known]
-        body = {"epoch": epoch, "call": number, "known": known, "reports": reports}
-        api.request("POST", f"/api/v1/agents/{AGENT}/sync", body)
+    calls = itertools.count(1)
+    for step in itertools.count(points + 1):
+        for first in range(0, len(known), ALLOCATIONS_MAX):
+            named = known[first : first + ALLOCATIONS_MAX]
+            reports = [_line(allocation, step, _loss(chance, step)) for allocation in named]
+            body = {"epoch": epoch, "call": next(calls), "known": known, "reports": reports}
+            api.request("POST", f"/api/v1/agents/{AGENT}/sync", body)
         if over.wait(PERIOD_SECONDS):
             api.close()
             return
