@@ -17,6 +17,7 @@ from bench.figures import FULL, QUICK, Figure, Row, Scale, row_without_value
 from bench.gangs import gangs
 from bench.halving import halving
 from bench.machine import header, this_machine
+from bench.page import page
 from bench.pools import pools
 from bench.reading import reading
 from bench.scheduling import scheduling
@@ -43,6 +44,7 @@ FIGURES: dict[str, Figure] = {
     "scheduling": scheduling,
     "pools": pools,
     "reading": reading,
+    "page": page,
     "fan-in": fan_in,
     "commands": commands,
     "cluster": cluster,

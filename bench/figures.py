@@ -80,6 +80,13 @@ class Scale:
     latency_trials: int = 70
     agents: int = 1_000
     agent_rounds: int = 4
+    page_experiments: int = 10_000
+    page_log_lines: int = 1_000_000
+    page_models: int = 10_000
+    page_curves: int = 200
+    page_points: int = 10_000
+    page_idle_minutes: int = 5
+    page_answers: int = 20
 
 
 FULL = Scale()
@@ -135,6 +142,13 @@ QUICK = Scale(
     latency_trials=4,
     agents=20,
     agent_rounds=1,
+    page_experiments=30,
+    page_log_lines=2_000,
+    page_models=40,
+    page_curves=5,
+    page_points=200,
+    page_idle_minutes=1,
+    page_answers=2,
 )
 
 Figure = Callable[[Scale], Iterator[Row]]

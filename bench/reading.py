@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from http.client import HTTPConnection
 from math import ceil, exp
 from pathlib import Path
@@ -65,11 +66,14 @@ reproducibility: {experiment_seed: 7}
 
 @dataclass(frozen=True, slots=True)
 class FilledTable:
-    """A table as written: the experiment of many trials, their ids, and the one long trial."""
+    """A table as written: the experiment of many trials, their ids, the one long trial, and the
+    digest of the code of both.
+    """
 
     experiment: int
     trials: tuple[int, ...]
     long_trial: int
+    code: str
 
 
 def reading(scale: Scale) -> Iterator[Row]:
@@ -91,34 +95,39 @@ def fill(home: HomeFolder, trials: int, values: int) -> FilledTable:
     cluster = build_embedded_cluster(home, USER)
     services: Services = cluster.app.state.services
     code = _store_code(services)
-    agent = _Agent(services.agents)
-    many = _submit_experiment(services, trials, code)
-    ran = agent.work(values // trials)
-    one = _submit_experiment(services, 1, code)
-    [long_trial] = agent.work(values)
+    agent = ScriptedAgent(services.agents, "reading")
+    many = submit(services, CONFIG.replace("TRIALS", str(trials)), code)
+    ran = agent.work(partial(_lines, values=values // trials))
+    one = submit(services, CONFIG.replace("TRIALS", "1"), code)
+    [long_trial] = agent.work(partial(_lines, values=values))
     cluster.table.close()
     assert one == many + 1
-    return FilledTable(many, tuple(ran), long_trial)
+    return FilledTable(many, tuple(ran), long_trial, code)
 
 
-class _Agent:
-    """Works through everything it is told to run, by the real call."""
+MakeLines = Callable[[int, Mapping[str, Any]], Iterator[Report]]
+"""Makes the reports of a trial, given its id and directives."""
 
-    def __init__(self, service: AgentService) -> None:
+
+class ScriptedAgent:
+    """An agent that works through everything it is told to run, by the real call."""
+
+    def __init__(self, service: AgentService, name: str) -> None:
         self._service = service
+        self._name = name
         slots = tuple((n, "cpu", f"cpu-{n}", "cpu") for n in range(SLOTS))
-        self._epoch = service.enrol("reading", POOL, slots, "1")
+        self._epoch = service.enrol(name, POOL, slots, "1")
         self._known: dict[str, None] = {}
 
-    def work(self, values: int) -> list[int]:
-        """Runs trials until none is left; each reports so many values. Their ids."""
+    def work(self, make_lines: MakeLines) -> list[int]:
+        """Run trials until none is left; returns their ids."""
         ran: list[int] = []
         pending: list[_PendingReports] = []
         while True:
             reports = tuple(report for life in pending for report in life.next_batch())
             pending = [life for life in pending if not life.is_over]
             request = SyncRequest(self._epoch, tuple(self._known), reports)
-            for entry in self._service.sync("reading", request).desired:
+            for entry in self._service.sync(self._name, request).desired:
                 allocation = entry["allocation"]
                 if entry["state"] == "forget":
                     del self._known[allocation]
@@ -126,7 +135,7 @@ class _Agent:
                     self._known[allocation] = None
                     trial_id = int(allocation.partition(".")[0])
                     ran.append(trial_id)
-                    lines = _lines(trial_id, entry["directives"], values)
+                    lines = make_lines(trial_id, entry["directives"])
                     pending.append(_PendingReports(lines))
             if not self._known:
                 return ran
@@ -192,8 +201,8 @@ def _store_code(services: Services) -> str:
             return archive.sha256
 
 
-def _submit_experiment(services: Services, trials: int, code: str) -> int:
-    config = CONFIG.replace("TRIALS", str(trials))
+def submit(services: Services, config: str, code: str) -> int:
+    """Submit an experiment with this configuration and code; returns its id."""
     caller = Principal(USER, Role.ADMIN)
     asked = check_submission(services, Submission(config=config, model_code=code), caller)
     created = submit_experiment(services, asked, USER, lambda reply: ())
@@ -282,19 +291,19 @@ def _client(
         if time.monotonic() > until and all(found.values()):
             connection.close()
             return found
-        found[kind].append(_answer(connection, token, paths[kind](chance)))
+        found[kind].append(answer(connection, token, paths[kind](chance)))
     raise AssertionError("there are no kinds")
 
 
 def _ask(url: str, token: str, path: str) -> _Answer:
     connection = HTTPConnection(urlsplit(url).netloc)
     try:
-        return _answer(connection, token, path)
+        return answer(connection, token, path)
     finally:
         connection.close()
 
 
-def _answer(connection: HTTPConnection, token: str, path: str) -> _Answer:
+def answer(connection: HTTPConnection, token: str, path: str) -> _Answer:
     started = time.perf_counter()
     connection.request("GET", f"/api/v1{path}", headers={"Authorization": f"Bearer {token}"})
     response = connection.getresponse()

@@ -15,6 +15,7 @@ from control_plane.agents.metric_rows import (
     rank_range,
     read_first_segment,
 )
+from control_plane.errors import invalid
 from control_plane.metrics.lttb import downsample
 from control_plane.metrics.summary import NameSummary
 from control_plane.queries import experiment as experiments
@@ -25,6 +26,8 @@ from control_plane.services import Services
 # Series in one chart, and groups of a trial that are looked through for names.
 SERIES_MAX = 20
 GROUPS_MAX = 100
+# Points of all curves of an experiment's chart: an answer of about 1 MB.
+POINTS_MAX = 50_000
 RANKS_MAX = 1_000
 
 
@@ -134,8 +137,11 @@ def experiment_series_json(
     services: Services, experiment_id: int, group: str, name: str | None, points: int, trials: int
 ) -> bytes:
     """Encode the ExperimentSeries; without a name, of the searcher's metric. RequestError
-    not_found.
+    not_found, or invalid for too many points in all.
     """
+    if points * trials > POINTS_MAX:
+        text = f"{points} points of {trials} trials are more than {POINTS_MAX} in all"
+        raise invalid("points", text, f"ask for at most {POINTS_MAX // trials}")
     state, _ = experiments.get_experiment(services, experiment_id)
     metric = state.metric if name is None else name
     best = services.rankings.best(

@@ -12,7 +12,7 @@ from control_plane.queries.row_pages import read_rows
 from control_plane.state.table import Row, StateTable
 
 EXPERIMENTS_MAX = 32
-BEST_MAX = 50
+BEST_MAX = 200
 
 TrialRank = tuple[bool, float, int]
 """Orders trials by rank: true without a metric, the metric (less is better), the trial's id."""

@@ -171,6 +171,84 @@ def test_two_hyperparameters_span_a_plane_whose_cells_lead_to_trials(browser: Br
     browser.see(re.compile("Trial"))
 
 
+def test_a_part_of_an_axis_keeps_trials_by_mouse_and_by_keyboard(
+    laptop: Laptop, browser: Browser
+) -> None:
+    window = browser.window
+    metrics = sorted(float(one["best_metric"]) for one in laptop.json("trial", "list", 1))
+    browser.go("experiments/1/hyperparameters", "tiny")
+    together = window.get_by_role("region", name="hyperparameters together")
+    together.get_by_text("4 of 4 trials kept").wait_for()
+    # From the upper end of the metric's axis to below its middle: the worst trial is there.
+    axis = together.locator(".brush").last
+    box = axis.bounding_box()
+    assert box is not None
+    middle = box["x"] + box["width"] / 2
+    window.mouse.move(middle, box["y"] + 2)
+    window.mouse.down()
+    window.mouse.move(middle, box["y"] + box["height"] * 0.3, steps=3)
+    window.mouse.up()
+    together.get_by_role("button", name="Keep all").wait_for()
+    kept = [row.split("\t") for row in browser.table_rows("kept trials")]
+    assert 0 < len(kept) < 4
+    assert f"{len(kept)} of 4 trials kept" in together.get_by_role("status").inner_text()
+    assert max(float(row[1]) for row in kept) == pytest.approx(metrics[-1], rel=1e-3)
+    # What is kept is in the address, and the fields have it, too.
+    window.reload()
+    together.get_by_text(f"{len(kept)} of 4 trials kept").wait_for()
+    window.get_by_text("Keep a part of an axis").click()
+    below = (metrics[0] + metrics[1]) / 2
+    together.get_by_label(f"{METRIC} from").fill(str(metrics[0] - 1))
+    together.get_by_label(f"{METRIC} to").fill(str(below))
+    together.get_by_label(f"{METRIC} to").press("Tab")
+    together.get_by_text("1 of 4 trials kept").wait_for()
+    together.get_by_label("Colour by").select_option("x")
+    assert "colour=x" in window.url
+    browser.press("Keep all")
+    together.get_by_text("4 of 4 trials kept").wait_for()
+    assert "keep=" not in window.url
+
+
+def test_a_chart_is_saved_as_a_picture_and_as_numbers_and_read_as_a_table(
+    browser: Browser,
+) -> None:
+    window = browser.window
+    browser.go("experiments/1/curves", "tiny")
+    window.locator(".uplot canvas").wait_for()
+    window.get_by_text("As a table").click()
+    rows = browser.table_rows(f"curves of {METRIC}, trials of experiment 1")
+    assert len(rows) == 4
+    with window.expect_download() as saved:
+        window.get_by_role("button", name=f"CSV of {METRIC}").click()
+    head, *lines = Path(saved.value.path()).read_text().splitlines()
+    assert sorted(head.split(",")) == ["steps", *(f"trial {n}" for n in range(1, 5))]
+    # Each trial was validated at 2 batches, and those that went on at 4.
+    assert [line.split(",")[0] for line in lines] == ["2", "4"]
+    with window.expect_download() as saved:
+        window.get_by_role("button", name=f"PNG of {METRIC}").click()
+    assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
+    assert saved.value.suggested_filename.endswith(".png")
+
+
+def test_of_a_long_table_the_rows_in_sight_are_in_the_document(
+    laptop: Laptop, browser: Browser
+) -> None:
+    window = browser.window
+    with laptop.cluster() as cluster:
+        for n in range(130):
+            cluster.create_model(f"m{n:03d}")
+    browser.go("models?most=240", "Models")
+    table = window.get_by_role("table", name="models")
+    table.get_by_text("m000").wait_for()
+    assert table.get_attribute("aria-rowcount") == "131"
+    assert table.get_by_text("m129").count() == 0
+    window.get_by_role("region", name="models").focus()
+    window.keyboard.press("End")
+    table.get_by_text("m129").wait_for()
+    assert table.get_by_text("m000").count() == 0
+    assert table.get_by_role("row").last.get_attribute("aria-rowindex") == "131"
+
+
 def test_a_budget_is_set_and_lifted_and_bills_are_shown_by_month(
     laptop: Laptop, browser: Browser
 ) -> None:

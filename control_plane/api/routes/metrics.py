@@ -11,6 +11,7 @@ from control_plane.api.route_guards import guarded_router, require_role
 from control_plane.queries import charts, metrics
 from control_plane.queries import trial as trials
 from control_plane.queries.pages import Page
+from control_plane.queries.trial_ranking import BEST_MAX
 
 NAME_CHARACTERS_MAX = 1000
 
@@ -79,7 +80,7 @@ def draw_experiment(
     group: Group = "validation",
     name: Name | None = None,
     points: Annotated[int, Query(ge=3, le=1_000)] = 200,
-    count: Annotated[int, Query(alias="trials", ge=1, le=50)] = 10,
+    count: Annotated[int, Query(alias="trials", ge=1, le=BEST_MAX)] = 10,
 ) -> Response:
     """Draw a series of each of the best trials, best first; without a name, of the searcher's
     metric.

@@ -189,7 +189,10 @@ def test_the_best_trials_of_an_experiment_come_first(cluster: Cluster, agent: Ag
     other = cluster.get("/experiments/1/metrics?group=training&name=loss").json
     assert (other["group"], [one["total"] for one in other["series"]]) == ("training", [0, 0])
     assert cluster.get("/experiments/9/metrics").status == 404
-    assert cluster.get("/experiments/1/metrics?trials=51").status == 422
+    assert cluster.get("/experiments/1/metrics?trials=201").status == 422
+    # 50,000 in all.
+    assert cluster.get("/experiments/1/metrics?trials=200&points=250").status == 200
+    assert cluster.get("/experiments/1/metrics?trials=200&points=251").status == 422
 
 
 def test_groups_of_any_name_are_drawn(cluster: Cluster, agent: Agent) -> None:

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { axisPlaces } from "./axes";
+import { axisPlaces, isWithin } from "./axes";
 
 test("numbers lie by their size", () => {
   const axis = axisPlaces([2, 4, 3]);
@@ -25,4 +25,13 @@ test("one value is in the middle, and a missing one nowhere", () => {
   expect(axisPlaces([7, 7]).place(7)).toBe(0.5);
   expect(axisPlaces(["x"]).place("x")).toBe(0.5);
   expect(axisPlaces([1, undefined]).place(undefined)).toBeNull();
+});
+
+test("a place of an axis is a value again, and a part of it has what lies between", () => {
+  const log = axisPlaces([0.001, 0.1]);
+  expect([log.value(0), log.value(0.5), log.value(1)].map((value) => (value as number).toPrecision(3))).toEqual(["0.00100", "0.0100", "0.100"]);
+  expect([0.001, 0.01, 0.05].map((value) => isWithin(log, [0.002, 0.02], value))).toEqual([false, true, false]);
+  const words = axisPlaces(["a", "b", "c"]);
+  expect([words.value(0.1), words.value(0.6), words.value(2)]).toEqual(["a", "b", "c"]);
+  expect(["a", "b", "c", undefined].map((value) => isWithin(words, ["b", "c"], value))).toEqual([false, true, true, false]);
 });

@@ -6,6 +6,18 @@ export interface Axis {
   ends: unknown[];
   /** The place (0..1) of a value; null for one that the axis does not have. */
   place: (value: unknown) => number | null;
+  /** The value at a place: of what is no number the nearest one. */
+  value: (place: number) => unknown;
+}
+
+/** The part of an axis from one of its values to another. */
+export type AxisRange = readonly [low: unknown, high: unknown];
+
+/** Whether a value is within a part of its axis; one that the axis does not have is not. */
+export function isWithin(axis: Axis, [low, high]: AxisRange, value: unknown): boolean {
+  const place = axis.place(value);
+  if (place === null) return false;
+  return place >= (axis.place(low) ?? 0) - 1e-9 && place <= (axis.place(high) ?? 1) + 1e-9;
 }
 
 /** The axis of some values: numbers by size, on a logarithmic scale over two decades; else by text. */
@@ -19,6 +31,7 @@ export function axisPlaces(values: unknown[]): Axis {
     isLog: false,
     ends: kinds.map(([, value]) => value),
     place: (value) => places.get(JSON.stringify(value)) ?? null,
+    value: (place) => kinds[Math.round(Math.min(1, Math.max(0, place)) * (kinds.length - 1))]?.[1],
   };
 }
 
@@ -32,7 +45,10 @@ function numberAxis(values: number[]): Axis {
     ends: [...new Set([low, high])],
     place: (value) => {
       if (typeof value !== "number") return null;
+      // What is below all values of a logarithmic axis may have no logarithm.
+      if (isLog && value <= 0) return -1;
       return size === 0 ? 0.5 : (scale(value) - scale(low)) / size;
     },
+    value: (place) => (isLog ? low * (high / low) ** place : low + place * (high - low)),
   };
 }

@@ -4,7 +4,10 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import { numberText } from "../parts/format";
+import { Table, type Column } from "../parts/table";
+import { doInTurn } from "./in_turn";
 import { joinCurves, type Columns } from "./joining";
+import { curvesCsv, fileName, saveFile, savePicture } from "./save_chart";
 import { useThemeChanges } from "../shell/theme";
 import { curveColour, curveDashes } from "./palette";
 import type { Point } from "./smoothing";
@@ -42,16 +45,24 @@ export function Chart({ label, curves, isLog, yLabel, isTime = false, height = H
   const data = useMemo(() => (isLog ? withoutNegatives(columns) : columns), [columns, isLog]);
   const names = curves.map((curve) => curve.label).join("\n");
 
+  const latest = useRef({ data, hidden });
+  latest.current = { data, hidden };
+
   useEffect(() => {
     const element = place.current!;
     const heard = { onPoint: setPointed, onZoom: setZoomed };
-    const made = new uPlot(options({ label, curves, isLog, yLabel, isTime, height }, element, heard), data as uPlot.AlignedData, element);
-    plot.current = made;
-    const observer = new ResizeObserver(() => made.setSize({ width: element.clientWidth, height }));
-    observer.observe(element);
+    const observer = new ResizeObserver(() => plot.current?.setSize({ width: element.clientWidth, height }));
+    // A view may have many charts.
+    const takeBack = doInTurn(() => {
+      const shown = options({ label, curves, isLog, yLabel, isTime, height }, element, heard);
+      curves.forEach((curve, n) => { shown.series[n + 1]!.show = !latest.current.hidden.has(curve.label); });
+      plot.current = new uPlot(shown, latest.current.data as uPlot.AlignedData, element);
+      observer.observe(element);
+    });
     return () => {
+      takeBack();
       observer.disconnect();
-      made.destroy();
+      plot.current?.destroy();
       plot.current = null;
     };
   }, [names, isLog, yLabel, theme]);
@@ -59,8 +70,17 @@ export function Chart({ label, curves, isLog, yLabel, isTime = false, height = H
     if (plot.current) showData(plot.current, data);
   }, [data]);
   useEffect(() => {
-    curves.forEach((curve, n) => plot.current?.setSeries(n + 1, { show: !hidden.has(curve.label) }));
-  }, [hidden, names, isLog, yLabel, theme]);
+    const drawn = plot.current;
+    if (!drawn) return;
+    curves.forEach((curve, n) => {
+      const show = !hidden.has(curve.label);
+      if (drawn.series[n + 1] && drawn.series[n + 1]!.show !== show) drawn.setSeries(n + 1, { show });
+    });
+  }, [hidden]);
+
+  const pictured = curves.flatMap((curve, n) => (hidden.has(curve.label) ? [] : [{ label: curve.label, colour: curveColour(n) }]));
+  // All points, and not those of a wide chart's pixels.
+  const csv = () => new Blob([curvesCsv(isTime ? "time" : "steps", curves.map((curve) => curve.label), joinCurves(curves.map((curve) => curve.points), Infinity))], { type: "text/csv" });
 
   function toggle(name: string): void {
     const next = new Set(hidden);
@@ -71,11 +91,11 @@ export function Chart({ label, curves, isLog, yLabel, isTime = false, height = H
   return (
     <figure class="chart">
       <div ref={place} role="img" aria-label={`${label}: ${curves.length} curves of ${yLabel}`} />
-      {isZoomed && (
-        <div class="tools">
-          <button onClick={() => plot.current && showData(plot.current, data, false)}>Show all of it</button>
-        </div>
-      )}
+      <div class="tools">
+        {isZoomed && <button onClick={() => plot.current && showData(plot.current, data, false)}>Show all of it</button>}
+        <button aria-label={`PNG of ${yLabel}`} onClick={() => plot.current && savePicture(plot.current.ctx.canvas, `${yLabel}, ${label}`, pictured)}>PNG</button>
+        <button aria-label={`CSV of ${yLabel}`} onClick={() => saveFile(fileName(`${yLabel}, ${label}`, "csv"), csv())}>CSV</button>
+      </div>
       <ul class="legend" aria-label="curves">
         {curves.map((curve, n) => (
           <li key={curve.label} onMouseEnter={() => plot.current?.setSeries(n + 1, { focus: true })}
@@ -91,8 +111,39 @@ export function Chart({ label, curves, isLog, yLabel, isTime = false, height = H
           </li>
         ))}
       </ul>
+      <Numbers label={`${yLabel}, ${label}`} curves={curves} />
     </figure>
   );
+}
+
+const NUMBERS: Column<Curve>[] = [
+  { key: "curve", title: "Curve", show: ({ label, href }) => (href ? <a href={href}>{label}</a> : label), value: ({ label }) => label },
+  { key: "points", title: "Points", isNumber: true, show: ({ points }) => points.length, value: ({ points }) => points.length },
+  ...(["least", "greatest", "latest"] as const).map((which): Column<Curve> => ({
+    key: which,
+    title: which[0]!.toUpperCase() + which.slice(1),
+    isNumber: true,
+    show: ({ points }) => numberText(boundOf(points, which)),
+    value: ({ points }) => boundOf(points, which),
+  })),
+];
+
+/** What the curves show, for those who do not see them. */
+function Numbers({ label, curves }: { label: string; curves: Curve[] }) {
+  const [isOpen, setOpen] = useState(false);
+  return (
+    <details onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>As a table</summary>
+      {isOpen && <Table label={`curves of ${label}`} rows={curves} rowKey={(curve) => curve.label} columns={NUMBERS} />}
+    </details>
+  );
+}
+
+function boundOf(points: readonly Point[], which: "least" | "greatest" | "latest"): number | null {
+  const values = points.flatMap(([, y]) => (y === null ? [] : [y]));
+  if (values.length === 0) return null;
+  if (which === "latest") return values.at(-1)!;
+  return values.reduce((a, b) => (which === "least" ? Math.min(a, b) : Math.max(a, b)));
 }
 
 /** Show other data, at the part of it that was zoomed to unless that is not to be kept. */

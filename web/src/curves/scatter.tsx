@@ -1,4 +1,7 @@
-/** Points of two values, as a picture of vectors: a link each, which a keyboard reaches. */
+/**
+ * Points of two values, as a picture of vectors: a link each, which a keyboard reaches. Of many
+ * points the best alone are links, the others one path.
+ */
 
 import { numberText } from "../parts/format";
 
@@ -21,6 +24,7 @@ interface Props {
   ticks?: string[];
 }
 
+const LINKS_MAX = 150;
 const [WIDTH, HEIGHT, LEFT, BOTTOM] = [420, 260, 62, 36];
 
 export function Scatter({ label, xLabel, yLabel, dots, isLogX, ticks }: Props) {
@@ -31,6 +35,8 @@ export function Scatter({ label, xLabel, yLabel, dots, isLogX, ticks }: Props) {
   const xTicks = ticks
     ? ticks.map((text, x) => ({ text, at: toX(x) }))
     : ends(dots.map(({ x }) => x)).map((x) => ({ text: numberText(x), at: toX(scaleX(x)) }));
+  const isFew = dots.length <= LINKS_MAX;
+  const [linked, plain] = [dots.filter(({ isBest }) => isFew || isBest), isFew ? [] : dots.filter(({ isBest }) => !isBest)];
   return (
     <svg class="scatter" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="group" aria-label={label}>
       <line x1={LEFT} y1={HEIGHT - BOTTOM} x2={WIDTH} y2={HEIGHT - BOTTOM} class="axis" />
@@ -43,7 +49,8 @@ export function Scatter({ label, xLabel, yLabel, dots, isLogX, ticks }: Props) {
       ))}
       <text x={(LEFT + WIDTH) / 2} y={HEIGHT - 4} text-anchor="middle">{xLabel.slice(0, 60)}{isLogX ? " (log)" : ""}</text>
       <text x={LEFT + 4} y={12}>{yLabel.slice(0, 60)}</text>
-      {dots.map((dot) => (
+      {plain.length > 0 && <path class="dots" d={plain.map((dot) => `M${toX(scaleX(dot.x)).toFixed(1)} ${toY(dot.y).toFixed(1)}h0`).join("")} />}
+      {linked.map((dot) => (
         <a key={dot.key} href={dot.href} aria-label={dot.label}>
           <circle cx={toX(scaleX(dot.x))} cy={toY(dot.y)} r={dot.isBest ? 6 : 4} class={dot.isBest ? "best" : ""}>
             <title>{dot.label}</title>

@@ -2,6 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
+import { useRowWindow } from "./row_window";
 import { sortRows, type Value } from "./sorting";
 
 export interface Column<T> {
@@ -69,10 +70,14 @@ export function Table<T>({ label, columns, rows, rowKey, order, onOrder, chosen,
     );
   }
 
+  const { body, shown, isWhole, onScroll } = useRowWindow(sorted.length);
+  const cells = columns.length + (onChoose ? 1 : 0);
+  // A body of its own for each window, below: rows that stay are else not moved to their new places.
+  const gap = (height: number) => height > 0 && <tr aria-hidden="true"><td colSpan={cells} style={{ height, padding: 0 }} /></tr>;
   const isAllChosen = rows.length > 0 && rows.every((row) => chosen?.has(rowKey(row)));
   return (
-    <div class="scroll" role="region" aria-label={label} tabIndex={0}>
-      <table aria-label={label}>
+    <div class="scroll" role="region" aria-label={label} tabIndex={0} onScroll={onScroll}>
+      <table aria-label={label} {...(!isWhole && { "aria-rowcount": sorted.length + 1 })}>
         <thead>
           <tr>
             {onChoose && (
@@ -84,11 +89,12 @@ export function Table<T>({ label, columns, rows, rowKey, order, onOrder, chosen,
             {columns.map(head)}
           </tr>
         </thead>
-        <tbody>
-          {sorted.map((row) => {
+        <tbody ref={body} key={shown.first}>
+          {gap(shown.above)}
+          {sorted.slice(shown.first, shown.end).map((row, n) => {
             const key = rowKey(row);
             return (
-              <tr key={key}>
+              <tr key={key} {...(!isWhole && { "aria-rowindex": shown.first + n + 2 })}>
                 {onChoose && (
                   <td>
                     <input type="checkbox" aria-label={`choose ${key}`} checked={chosen?.has(key)}
@@ -101,6 +107,7 @@ export function Table<T>({ label, columns, rows, rowKey, order, onOrder, chosen,
               </tr>
             );
           })}
+          {gap(shown.below)}
         </tbody>
       </table>
     </div>

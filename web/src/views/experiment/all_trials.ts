@@ -13,13 +13,15 @@ export interface Trials {
 }
 
 export const TRIALS_MAX = 1000;
+// Of a page of them, which the cluster answers while others wait.
+const PAGE = 250;
 
 export function useTrials(experiment: ExperimentWhole): Live<Trials> {
   const id = experiment.id!;
   return useLive(
     `trials ${id}`,
     (signal) =>
-      collect((cursor) => get("/api/v1/experiments/{experiment_id}/trials", { path: { experiment_id: id }, query: { limit: 500, cursor }, signal }), TRIALS_MAX),
+      collect((cursor) => get("/api/v1/experiments/{experiment_id}/trials", { path: { experiment_id: id }, query: { limit: PAGE, cursor }, signal }), TRIALS_MAX),
     () => motionOfParts(experiment),
     experiment.state,
   );

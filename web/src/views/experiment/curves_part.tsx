@@ -8,7 +8,9 @@ import { Shown } from "../../parts/status";
 import { href, setQuery, useRoute } from "../../shell/router";
 import { motionOfParts, type ExperimentWhole } from "./experiment_view";
 
-const COUNTS = ["5", "10", "20", "50"];
+const COUNTS = ["5", "10", "20", "50", "100", "200"];
+// Of all curves together, so that an answer stays small.
+const POINTS_MAX = 20_000;
 
 export function CurvesPart({ experiment }: { experiment: ExperimentWhole }) {
   const { query } = useRoute();
@@ -25,7 +27,7 @@ export function CurvesPart({ experiment }: { experiment: ExperimentWhole }) {
     () => motionOfParts(experiment), experiment.state);
   const live = useLive(
     `curves ${id} ${JSON.stringify(wanted)}`,
-    (signal) => get("/api/v1/experiments/{experiment_id}/metrics", { path: { experiment_id: id }, query: { ...wanted, points: 500 }, signal }),
+    (signal) => get("/api/v1/experiments/{experiment_id}/metrics", { path: { experiment_id: id }, query: { ...wanted, points: Math.min(500, POINTS_MAX / Number(wanted.trials)) }, signal }),
     () => motionOfParts(experiment),
     experiment.state,
   );

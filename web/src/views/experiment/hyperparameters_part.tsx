@@ -1,7 +1,6 @@
 /** What the hyperparameters do to the metric: their importance, and each against the metric. */
 
-import { rankImportance, ranks, type Importance } from "../../curves/importance";
-import { Parallel, type Row } from "../../curves/parallel";
+import { rankImportance, type Importance } from "../../curves/importance";
 import { Scatter, type Dot } from "../../curves/scatter";
 import { numberText, valueText } from "../../parts/format";
 import { Empty, Shown } from "../../parts/status";
@@ -9,6 +8,7 @@ import { href } from "../../shell/router";
 import { differingNames, flatten, useTrials, type Trial } from "./all_trials";
 import type { ExperimentWhole } from "./experiment_view";
 import { HeatMapPart } from "./heat_map";
+import { ParallelPart } from "./parallel_part";
 
 export interface Measured {
   id: number;
@@ -33,10 +33,7 @@ export function HyperparametersPart({ experiment }: { experiment: ExperimentWhol
           <>
             {next && <p class="quiet">Of the first {items.length} trials.</p>}
             <ImportanceList important={important} count={measured.length} />
-            <h2>Together</h2>
-            <p class="quiet">A line for each trial; the stronger its colour, the better is {experiment.metric}.</p>
-            <Parallel label="hyperparameters of each trial" names={[...ordered, experiment.metric]}
-              rows={parallelRows(measured, ordered, experiment)} />
+            <ParallelPart names={ordered} measured={measured} experiment={experiment} />
             <HeatMapPart names={ordered} measured={measured} metric={experiment.metric}
               smallerIsBetter={experiment.smaller_is_better} />
             <h2>Each</h2>
@@ -56,17 +53,6 @@ function measuredTrials(trials: Trial[]): Measured[] {
   return trials.flatMap(({ id, best_metric: metric, hparams }) =>
     metric === null || !Number.isFinite(metric) ? [] : [{ id, metric, hparams: flatten(hparams) }],
   );
-}
-
-function parallelRows(measured: Measured[], names: string[], experiment: ExperimentWhole): Row[] {
-  const places = ranks(measured.map(({ metric }) => (experiment.smaller_is_better ? -metric : metric)));
-  return measured.map(({ id, metric, hparams }, n) => ({
-    key: id,
-    href: href("trials", id),
-    label: `trial ${id}: ${experiment.metric} ${numberText(metric)}`,
-    values: [...names.map((name) => hparams[name]), metric],
-    quality: measured.length > 1 ? places[n]! / (measured.length - 1) : 1,
-  }));
 }
 
 function ImportanceList({ important, count }: { important: Importance[]; count: number }) {

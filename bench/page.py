@@ -1,0 +1,155 @@
+"""The web page at size, in Chromium: its first view, answers and the blocked thread of each view,
+curves that grow, and requests of a page that nobody uses.
+
+The page is the one that `make page` built and the server the process that ships.
+"""
+
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from math import ceil
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from urllib.parse import urlsplit
+
+from bench.figures import Row, Scale, at_least, at_most, progress, row_without_value
+from bench.page_filling import fill_cluster
+from bench.page_growth import GROUP, growing_trials
+from bench.page_window import PageWindow, open_page
+from bench.reading import ANSWER_KB_MAX, P95_MS_MAX, PROFILED_RANK, FilledTable, answer
+from bench.serving import serve_home
+from lambdas.local.home import HomeFolder
+
+FIRST_KB_MAX = 150
+INTERACTIVE_MS_MAX = 1_000
+SLOWDOWN = 4
+BLOCKED_MS_MAX = 100
+FRAMES_MIN = 30
+# An idle page asks less than once in 20 s.
+REQUESTS_A_MINUTE_MAX = 3
+COMPARED = 20
+
+
+def page(scale: Scale) -> Iterator[Row]:
+    """Every view over one cluster that was used for long, then a search that trains."""
+    with TemporaryDirectory(prefix="detcloud-bench-", ignore_cleanup_errors=True) as folder:
+        home = HomeFolder(Path(folder) / "home")
+        filled = fill_cluster(home, scale)
+        yield from page_figures(home, filled, scale)
+        yield from _growing_curves(HomeFolder(Path(folder) / "growing"), scale)
+
+
+def page_figures(home: HomeFolder, filled: FilledTable, scale: Scale) -> Iterator[Row]:
+    """The rows of a cluster that was filled."""
+    token = home.load_or_create_secret("token")
+    with serve_home(home) as url, open_page(url, token) as window:
+        yield from _first_view(window, scale)
+        for view in views(filled):
+            yield from _measure_view(window, url, token, view, scale)
+        yield from _idle_page(window, scale)
+
+
+def views(filled: FilledTable) -> list[tuple[str, str, str]]:
+    """The views with much in them: name, address, and a selector of what they show at the end."""
+    many = f"experiments/{filled.experiment}"
+    compared = ",".join(map(str, filled.trials[:COMPARED]))
+    one = f"trials/{filled.long_trial}"
+    return [
+        ("experiments", "experiments", "table[aria-label=experiments] tbody tr"),
+        ("experiments by metric", "experiments?sort=metric&order=asc", "tbody tr"),
+        ("curves", f"{many}/curves?trials=50", ".uplot canvas"),
+        ("trials", f"{many}/trials", "table[aria-label=trials] tbody tr"),
+        ("rungs", f"{many}/rungs", "table[aria-label=rungs] tbody tr"),
+        ("hyperparameters", f"{many}/hyperparameters", ".scatter"),
+        ("code", f"{many}/code", ".tree summary"),
+        ("history", f"{many}/history", ".history li"),
+        ("metrics of a trial", one, ".uplot canvas"),
+        ("profiler", f"{one}/profiler?rank={PROFILED_RANK}", ".uplot canvas"),
+        ("log", f"{one}/logs", ".log .line"),
+        (f"compare {COMPARED} trials", f"compare?trials={compared}", ".uplot canvas"),
+        ("job queue", "jobs", "table[aria-label=jobs] tbody tr"),
+        ("pools and agents", "pools", "table[aria-label=agents] tbody tr"),
+        ("models", "models", "table[aria-label=models] tbody tr"),
+    ]
+
+
+def _first_view(window: PageWindow, scale: Scale) -> Iterator[Row]:
+    """Loads without a cache: what is transferred, and the time until the list is there and the
+    thread is free.
+    """
+    with progress(f"first view, {scale.runs} loads"):
+        loads = [window.load_first_view(SLOWDOWN) for _ in range(scale.runs + 2)]
+    beside = f"not slowed down {window.load_first_view(1).interactive_ms:.0f} ms"
+    yield at_most("first view: code transferred", loads[0].kilobytes, FIRST_KB_MAX, "KB")
+    yield at_most(
+        f"first view: to interactive, {SLOWDOWN}x slower, {scale.page_experiments:,} experiments",
+        median(load.interactive_ms for load in loads[1:]),
+        INTERACTIVE_MS_MAX,
+        "ms",
+        beside=beside,
+    )
+
+
+def _measure_view(
+    window: PageWindow, url: str, token: str, view: tuple[str, str, str], scale: Scale
+) -> Iterator[Row]:
+    """Goes there some times, and asks again for all that the view asked for."""
+    name, address, selector = view
+    with progress(name):
+        try:
+            visits = [window.visit(address, selector) for _ in range(scale.runs)]
+        except RuntimeError as error:
+            yield row_without_value(name, error)
+            return
+        paths = sorted({path for visit in visits for path in visit.paths})
+        times, kilobytes = _ask_again(url, token, paths, scale.page_answers)
+    if not times:
+        yield row_without_value(name, "it asked for nothing")
+        return
+    p95 = times[ceil(0.95 * len(times)) - 1]
+    beside = f"median {median(times):.0f} ms, {len(paths)} requests, largest {kilobytes:.0f} KB"
+    yield at_most(f"{name}: answers, p95", p95, P95_MS_MAX, "ms", beside=beside)
+    if kilobytes > ANSWER_KB_MAX:
+        yield at_most(f"{name}: largest answer", kilobytes, ANSWER_KB_MAX, "KB")
+    yield at_most(
+        f"{name}: thread blocked at once",
+        median(visit.longest_ms for visit in visits),
+        BLOCKED_MS_MAX,
+        "ms",
+        beside=f"shown after {median(visit.shown_ms for visit in visits):.0f} ms, "
+        f"longest of all {max(visit.longest_ms for visit in visits):.0f} ms",
+    )
+
+
+def _ask_again(url: str, token: str, paths: list[str], answers: int) -> tuple[list[float], float]:
+    """Milliseconds of answers to all paths, in order, and the KB of the largest."""
+    connection = HTTPConnection(urlsplit(url).netloc)
+    found = [answer(connection, token, path) for _ in range(answers) for path in paths]
+    connection.close()
+    times = sorted(one.milliseconds for one in found)
+    return times, max((one.size for one in found), default=0) / 1000
+
+
+def _growing_curves(home: HomeFolder, scale: Scale) -> Iterator[Row]:
+    what = f"{scale.page_curves} curves of {scale.page_points:,} points while they grow"
+    with growing_trials(home, scale.page_curves, scale.page_points) as growth:
+        token = home.load_or_create_secret("token")
+        with open_page(growth.url, token) as window, progress(what):
+            query = f"group={GROUP}&metric=loss&trials={scale.page_curves}"
+            address = f"experiments/{growth.experiment}/curves?{query}"
+            frames = window.count_frames(address, ".uplot canvas", 10.0)
+    beside = f"slowest second {frames.slowest:.0f}, {frames.changes} times drawn anew"
+    beside += f", {frames.curves} curves"
+    yield at_least(what, frames.mean, FRAMES_MIN, "frames/s", beside=beside)
+
+
+def _idle_page(window: PageWindow, scale: Scale) -> Iterator[Row]:
+    for name in ("experiments", "jobs", "pools", "models"):
+        with progress(f"idle at {name}"):
+            asked = window.count_idle_requests(name, scale.page_idle_minutes)
+        yield at_most(
+            f"{name}: requests of an idle page",
+            asked / scale.page_idle_minutes,
+            REQUESTS_A_MINUTE_MAX,
+            "a minute",
+        )

@@ -1,0 +1,61 @@
+"""A cluster that was used for long, for the figures of the web page: what `bench.reading` writes,
+and beside it a queue, machines, a log and models.
+"""
+
+from bench.figures import Scale, progress
+from bench.reading import FilledTable, fill, submit
+from bench.serving import USER
+from control_plane.agents.logs import TrialLogs
+from control_plane.agents.sessions import LogChunk
+from control_plane.queries.model_records import ModelRecord
+from control_plane.services import Services
+from control_plane.usecases.models import create_model
+from lambdas.local.embedded_cluster import POOL, build_embedded_cluster
+from lambdas.local.home import HomeFolder
+
+BEGAN_MS = 1_700_000_000_000
+LINES_PER_CHUNK = 500
+# One of them holds the only machine with the label, the others wait for it.
+QUEUED_CONFIG = """
+name: waits for a machine NUMBER
+entrypoint: python train.py
+searcher: {name: single, metric: loss, max_length: {batches: 1000}}
+hyperparameters: {lr: 0.1}
+resources: {agent_label: busy}
+"""
+
+
+def fill_cluster(home: HomeFolder, scale: Scale) -> FilledTable:
+    """Fill the folder of a cluster that does not run."""
+    with progress(f"{scale.reading_trials:,} trials, {scale.reading_values:,} values twice"):
+        filled = fill(home, scale.reading_trials, scale.reading_values)
+    cluster = build_embedded_cluster(home, USER)
+    services: Services = cluster.app.state.services
+    with progress(f"a log of {scale.page_log_lines:,} lines"):
+        _write_log(services, filled.long_trial, scale.page_log_lines)
+    with progress(f"{scale.page_models:,} models"):
+        for number in range(scale.page_models):
+            named = ModelRecord(f"model {number:05d}", USER, BEGAN_MS + number, BEGAN_MS + number)
+            create_model(cluster.table, named, lambda model, revision: ())
+    # Before the queue: each of them is a decision over all of it.
+    with progress(f"{scale.agents:,} agents"):
+        for number in range(scale.agents):
+            slots = ((0, "cuda", f"GPU-{number}", "GPU"),)
+            services.agents.enrol(f"agent-{number:04d}", POOL, slots, "1")
+    with progress(f"{scale.page_experiments:,} experiments in the queue"):
+        services.agents.enrol("busy", POOL, ((0, "cuda", "GPU-0", "GPU"),), "1", label="busy")
+        for number in range(scale.page_experiments):
+            submit(services, QUEUED_CONFIG.replace("NUMBER", str(number)), filled.code)
+    cluster.table.close()
+    return filled
+
+
+def _write_log(services: Services, trial_id: int, lines: int) -> None:
+    logs = TrialLogs(services.table, services.objects)
+    offset = 0
+    for first in range(0, lines, LINES_PER_CHUNK):
+        numbers = range(first, min(lines, first + LINES_PER_CHUNK))
+        text = b"".join(b"[rank=0] INFO: line %d of what it says of itself\n" % n for n in numbers)
+        chunk = LogChunk(f"{trial_id}.1", offset, text, marks=((offset, BEGAN_MS + first),))
+        services.table.commit([logs.store_chunk(trial_id, chunk)])
+        offset += len(text)
