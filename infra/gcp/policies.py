@@ -128,12 +128,13 @@ def _rows(names: Names, account: str) -> Grant:
 
 
 def _api() -> list[Grant]:
-    """Return the API's grants: model code and logs, reading checkpoints, signing URLs of both as
-    itself, and tokens of the account of trials' storage, which it narrows for each trial.
+    """Return the API's grants: model code and logs, checkpoints, which users upload too, signing
+    URLs of both as itself, and tokens of the account of trials' storage, which it narrows for each
+    trial.
     """
     return [
         Grant("api", "write_objects", OBJECTS),
-        Grant("api", "read_objects", CHECKPOINTS),
+        Grant("api", "write_objects", CHECKPOINTS),
         Grant("api", "sign_urls", Place("account", "api")),
         Grant("api", "issue_tokens", Place("account", "storage")),
     ]

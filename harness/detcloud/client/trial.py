@@ -82,8 +82,8 @@ class Trial(Resource):
         are there and the bytes in all.
 
         Raises:
-            DetcloudError: no such folder, a link or too many files in it, or one of more than
-                5 GiB; the experiment is somebody else's.
+            DetcloudError: no such folder, a link or too many files in it, or a file that is larger
+                than the store takes; the experiment is somebody else's.
         """
         from detcloud.client.checkpoint_upload import upload_checkpoint
 

@@ -38,11 +38,11 @@ def folder_condition(folder: str) -> str:
     return f'resource.name.startsWith("{OBJECTS}/{folder}")'
 
 
-def test_the_api_may_read_checkpoints_and_narrow_the_storage_account() -> None:
+def test_the_api_may_store_checkpoints_but_delete_none_and_narrow_the_storage_account() -> None:
     assert may("api") == {
         ROWS_WHERE: ROWS_ALL,
         ("bucket", "objects", ""): storage("create", "get", "list"),
-        ("bucket", "checkpoints", ""): storage("get", "list"),
+        ("bucket", "checkpoints", ""): storage("create", "get", "list"),
         ("account", "api", ""): {"iam.serviceAccounts.signBlob"},
         ("account", "storage", ""): {"iam.serviceAccounts.getAccessToken"},
     }
