@@ -2,6 +2,7 @@
 asked costs or changes anything.
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final, TypeVar
@@ -170,32 +171,50 @@ def _quotas(api: GoogleApi, place: str) -> Mapping[str, float]:
 
 
 def _types(api: GoogleApi, project: str, names: list[str]) -> dict[tuple[str, str], TypeFacts]:
+    # Imported here, since these take a second or two, and only the check needs them.
+    from google.cloud.compute_v1.types import MachineTypeAggregatedList
+
     found: dict[tuple[str, str], TypeFacts] = {}
-    for zone, it in _list_by_zone(api, project, "machineTypes", names):
-        key = (region_of(zone), it["name"])
-        before = found[key].zones if key in found else frozenset()
-        found[key] = TypeFacts(it["guestCpus"], it["memoryMb"], before | {zone})
+    for page in _catalog_pages(api, project, "machineTypes", names):
+        for scope, listed in _parse_catalog(MachineTypeAggregatedList, page).items.items():
+            zone = scope.removeprefix("zones/")
+            for it in listed.machine_types:
+                key = (region_of(zone), it.name)
+                before = found[key].zones if key in found else frozenset()
+                found[key] = TypeFacts(it.guest_cpus, it.memory_mb, before | {zone})
     return found
 
 
 def _accelerators(api: GoogleApi, project: str, names: list[str]) -> dict[str, frozenset[str]]:
+    from google.cloud.compute_v1.types import AcceleratorTypeAggregatedList
+
     found: dict[str, set[str]] = {}
-    for zone, it in _list_by_zone(api, project, "acceleratorTypes", names):
-        found.setdefault(it["name"], set()).add(zone)
+    for page in _catalog_pages(api, project, "acceleratorTypes", names):
+        for scope, listed in _parse_catalog(AcceleratorTypeAggregatedList, page).items.items():
+            for it in listed.accelerator_types:
+                found.setdefault(it.name, set()).add(scope.removeprefix("zones/"))
     return {name: frozenset(zones) for name, zones in found.items()}
 
 
-def _list_by_zone(
+def _catalog_pages(
     api: GoogleApi, project: str, kind: str, names: list[str]
-) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """Yield what Compute Engine has of a kind with one of these names, each with its zone."""
+) -> Iterable[Mapping[str, Any]]:
+    """Yield the pages of what Compute Engine has of a kind, by zone, with one of these names."""
     if not names:
         return
     wanted = quote(" OR ".join(f"(name = {it})" for it in names), safe="")
     url = f"{COMPUTE}/projects/{project}/aggregated/{kind}?filter={wanted}&maxResults=500"
-    for page in read_pages(api, url):
-        for scope, found in page.get("items", {}).items():
-            yield from ((scope.removeprefix("zones/"), it) for it in found.get(kind, ()))
+    yield from read_pages(api, url)
+
+
+def _parse_catalog(kind: Any, page: Mapping[str, Any]) -> Any:
+    """Parse a page as a message of google-cloud-compute, whose fields have Google's own types."""
+    from google.protobuf.json_format import ParseError
+
+    try:
+        return kind.from_json(json.dumps(page), ignore_unknown_fields=True)
+    except ParseError as error:
+        raise GoogleError(0, f"an answer that is no {kind.__name__}: {error}") from None
 
 
 def read_policy(project: str, constraint: str, api: GoogleApi) -> Policy | Unknown:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -31,6 +30,7 @@ from detcloud.core.checkpoint_writer import (
 )
 from detcloud.core.distributed_context import DistributedContext
 from detcloud.core.shards import Shard, assign_files, manifest_entries, merge_metadata
+from detcloud.core.temporary_folder import make_temporary_folder
 from detcloud.shared.checkpoint_limits import MANIFEST
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.parameter_names import accept_names
@@ -122,7 +122,7 @@ class CheckpointContext:
         save = Save(str(uuid.uuid4()), bytes_expected)
 
         def task() -> None:
-            with tempfile.TemporaryDirectory(prefix="detcloud-checkpoint-") as folder:
+            with make_temporary_folder("detcloud-checkpoint-") as folder:
                 write(Path(folder))
                 self._store_sources(list_sources(Path(folder)), save, checked)
 
@@ -203,7 +203,7 @@ class CheckpointContext:
         """
         ranks = self._sharing_ranks(download_mode)
         if ranks is None or ranks.local_rank == 0:
-            with tempfile.TemporaryDirectory(prefix="detcloud-checkpoint-") as folder:
+            with make_temporary_folder("detcloud-checkpoint-") as folder:
                 self._fetch(checkpoint, Path(folder), selector, ranks)
                 try:
                     yield Path(folder)
@@ -362,7 +362,7 @@ class CheckpointContext:
         self, save: Save, store: Callable[[Path], None], asynchronous: bool
     ) -> Iterator[Path]:
         """Yield a folder to fill; store and remove it afterwards, or behind the caller."""
-        folder = tempfile.TemporaryDirectory(prefix="detcloud-checkpoint-")
+        folder = make_temporary_folder("detcloud-checkpoint-")
         with contextlib.ExitStack() as unless_filled:
             unless_filled.callback(folder.cleanup)
             yield Path(folder.name)

@@ -7,12 +7,12 @@ store that does not answer or refuses says nothing about the checkpoint.
 from __future__ import annotations
 
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from detcloud.core.checkpoint_writer import Selector, size_and_sha256
 from detcloud.core.manifest import parse_manifest
+from detcloud.core.temporary_folder import make_temporary_folder
 from detcloud.shared.bucket_errors import NoSuchBucket
 from detcloud.shared.checkpoint_limits import MANIFEST
 from detcloud.shared.errors import DetcloudError
@@ -50,7 +50,7 @@ class CheckpointReader:
 
     def read_manifest(self) -> dict[str, Any]:
         """The verified manifest."""
-        with tempfile.TemporaryDirectory(prefix="detcloud-manifest-") as folder:
+        with make_temporary_folder("detcloud-manifest-") as folder:
             place = Path(folder) / MANIFEST
             recorded = self.reference.manifest_sha256
             self._get(MANIFEST, place, "")

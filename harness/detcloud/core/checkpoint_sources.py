@@ -19,6 +19,7 @@ from typing import Any
 
 from detcloud.core.checkpoint_writer import Selector, files_to_store, size_and_sha256
 from detcloud.core.shards import Shard
+from detcloud.core.temporary_folder import make_temporary_folder
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_directory import TrialSpec, to_json_value
 from detcloud.storage import StorageError
@@ -111,7 +112,7 @@ def _new_folder(directory: Path, spec: TrialSpec) -> tempfile.TemporaryDirectory
         prefix = f".{_owner_prefix(spec)}{spec.epoch}-"
         return tempfile.TemporaryDirectory(prefix=prefix, dir=parent)
     except OSError:
-        return tempfile.TemporaryDirectory(prefix=_PREFIX)
+        return make_temporary_folder(_PREFIX)
 
 
 def _remove_abandoned_folders(parent: Path, spec: TrialSpec) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from detcloud.core.distributed_context import DistributedContext
+from detcloud.core.temporary_folder import make_temporary_folder
 from detcloud.shared.checkpoint_limits import (
     CHECKPOINT_FILES_MAX,
     MANIFEST,
@@ -154,7 +154,7 @@ class CheckpointWriter:
         self, common: dict[str, Any], metadata: dict[str, Any], stored: list[str]
     ) -> dict[str, dict[str, Any]]:
         """Store the metadata; their entry of the manifest."""
-        with tempfile.TemporaryDirectory(prefix="detcloud-document-") as folder:
+        with make_temporary_folder("detcloud-document-") as folder:
             document = write_document(folder, METADATA, metadata)
             return {METADATA: self._put(common["path"], METADATA, document, stored)}
 
@@ -171,7 +171,7 @@ class CheckpointWriter:
             entries,
             metadata,
         )
-        with tempfile.TemporaryDirectory(prefix="detcloud-document-") as folder:
+        with make_temporary_folder("detcloud-document-") as folder:
             document = write_document(folder, MANIFEST, manifest)
             digest: str = self._put(common["path"], MANIFEST, document, stored)["sha256"]
             return digest

@@ -19,6 +19,8 @@ from detcloud.shared.errors import DetcloudError
 from detcloud.shared.json_depth import JSON_DEPTH_MAX
 
 TRIAL_DIRECTORY_VARIABLE = "DETCLOUD_TRIAL_DIR"
+TEMPORARY_FOLDER_VARIABLE = "DETCLOUD_TMPDIR"
+"""The variable that names a folder which goes with the allocation, as TMPDIR may not."""
 LINE_BYTES_MAX = 256 * 1024
 _encode_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 

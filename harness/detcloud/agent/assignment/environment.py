@@ -8,6 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from detcloud.shared.trial_directory import TEMPORARY_FOLDER_VARIABLE
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -80,6 +82,7 @@ def trial_environment(
     """
     environment = dict(base)
     environment["TMPDIR"] = _temporary_folder(directory)
+    environment[TEMPORARY_FOLDER_VARIABLE] = str(directory.home / "tmp")
     devices = [slot for slot in slots if slot.type == "cuda"]
     configured = variables_by_name(variables, cuda=bool(devices))
     environment |= {name: value for name, value in configured.items() if not is_reserved(name)}

@@ -53,6 +53,7 @@ def test_a_temporary_folder_too_deep_for_sockets_is_the_machines() -> None:
         )
         own = f"{root}/4.1/home/tmp"
         assert environment["TMPDIR"] == (own if is_own else tempfile.gettempdir())
+        assert environment["DETCLOUD_TMPDIR"] == own
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,79 @@
+"""Requests to Compute Engine, and the simulator's answers, in Google's own types."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from google.cloud.compute_v1 import types
+from google.protobuf.json_format import ParseError
+
+from provisioner.clouds.gcp.launch_request import bulk_request, parse_section
+from tests.unit.provisioner.gce_account import ON_DEMAND, SPOT, open_account, request
+
+SECTIONS: list[dict[str, Any]] = [
+    {},
+    {"zone": "us-central1-b"},
+    {
+        "boot_disk_size": 300,
+        "boot_disk_type": "pd-ssd",
+        "boot_disk_source_image": "projects/p1/global/images/family/ours",
+        "network_interface": {"network": "n", "subnetwork": "s", "external_ip": True},
+        "network_tags": ["ssh"],
+        "service_account": {"email": "a@p1.iam.gserviceaccount.com"},
+    },
+    {"extended_preemption_notice": True},
+    {
+        "instance_type": {
+            "machine_type": "n1-standard-8",
+            "gpu_type": "nvidia-tesla-t4",
+            "gpu_num": 2,
+        }
+    },
+]
+
+
+def parse(kind: Any, document: object) -> Any:
+    """The message that a document is; it has no field that the message does not have."""
+    return kind.from_json(json.dumps(document), ignore_unknown_fields=False)
+
+
+@pytest.mark.parametrize("offering", [SPOT, ON_DEMAND], ids=["spot", "on demand"])
+@pytest.mark.parametrize("section", SECTIONS, ids=lambda it: ",".join(it) or "none")
+@pytest.mark.parametrize("together", [False, True])
+def test_a_launch_has_only_fields_that_google_knows(
+    section: dict[str, Any], offering: Any, together: bool
+) -> None:
+    one = replace(request(count=3, offering=offering, **section), together=together)
+    sent = bulk_request(one, parse_section(one.section), b"boot").body
+    found = parse(types.BulkInsertInstanceResource, sent)
+    assert found.count == 3
+    properties = found.instance_properties
+    assert properties.machine_type
+    assert properties.scheduling.provisioning_model == ("SPOT" if offering is SPOT else "STANDARD")
+    assert properties.metadata.items[-1].value == "boot"
+    assert all(disk.auto_delete for disk in properties.disks)
+
+
+def test_google_would_refuse_another_field() -> None:
+    with pytest.raises(ParseError, match="instanceSlots"):
+        parse(types.BulkInsertInstanceResource, {"count": "1", "instanceSlots": 4})
+
+
+def test_the_simulator_answers_in_googles_types() -> None:
+    with open_account() as account:
+        account.reset()
+        cloud = account.cloud(SPOT)
+        launched = account.launch(cloud, request(offering=SPOT, count=2))
+        api = account.api
+        [instances] = api.read_pages("p1/aggregated/instances")
+        found = parse(types.InstanceAggregatedList, instances)
+        assert sum(len(it.instances) for it in found.items.values()) == 2
+        cloud.terminate([launched[0].id])
+        [operations] = api.read_pages("p1/aggregated/operations")
+        kinds = {
+            operation.operation_type
+            for it in parse(types.OperationAggregatedList, operations).items.values()
+            for operation in it.operations
+        }
+        assert {"bulkInsert", "delete"} <= kinds
