@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
-import socket
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.end_to_end
 def ask(port: int, path: str) -> Any:
     """TensorBoard's answer, None while there is none."""
     try:
-        with urlopen(f"http://localhost:{port}/data/{path}", timeout=10 * PATIENCE) as answer:
+        with urlopen(f"http://127.0.0.1:{port}/data/{path}", timeout=10 * PATIENCE) as answer:
             return json.load(answer)
     except (URLError, ConnectionError):
         return None
@@ -33,10 +33,12 @@ def test_tensorboard_shows_the_trials_of_an_experiment_until_ctrl_c(
 ) -> None:
     laptop.run("create", *write_model(tmp_path))
     laptop.run("wait", 1)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    process = laptop.spawn("tensorboard", "start", 1, "--port", port, "--no-browser")
+    process = laptop.spawn("tensorboard", "start", 1, "--no-browser")
     try:
+        assert process.stdout is not None
+        found = re.match(r"http://127\.0\.0\.1:(\d+)/ ", process.stdout.readline())
+        assert found
+        port = int(found[1])
         tags = {"training/loss", "validation/loss"}
         runs = {"experiment-1/trial-1", "experiment-1/trial-2"}
         wait_until(
@@ -48,9 +50,8 @@ def test_tensorboard_shows_the_trials_of_an_experiment_until_ctrl_c(
         )
     finally:
         process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=30 * PATIENCE)
+        process.communicate(timeout=30 * PATIENCE)
     assert process.returncode == 130
-    assert f"http://localhost:{port}/" in output
     assert ask(port, "plugin/scalars/tags") is None
     wrong = laptop.run("tensorboard", "start", code=1).stderr
     assert "name experiments, or trials with --trial-ids" in wrong

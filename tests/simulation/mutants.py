@@ -221,7 +221,7 @@ def nothing(*given: object, **named: object) -> None:
 
 forgetting = _table_patch(ForgetfulTable)
 unaudited = patch_attribute(worlds, "audit_pool", nothing)
-unswept = patch_attribute(worlds.World, "_sweep_orphans", nothing)
+unswept = patch_attribute(worlds.World, "_terminate_orphans", nothing)
 
 CALM = NO_FAULTS
 AHEAD = replace(NO_FAULTS, clocks_ahead=0.3)

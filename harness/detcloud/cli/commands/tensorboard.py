@@ -7,6 +7,7 @@ what is new again and again while TensorBoard runs.
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -27,7 +28,9 @@ from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import Unreachable
 
 TRIALS_MAX = 1000
-PORT = 6006
+# Those that TensorBoard itself tries.
+PORTS = range(6006, 6016)
+HOST = "127.0.0.1"
 UPDATE_SECONDS = 30.0
 END_SECONDS_MAX = 5.0
 
@@ -56,7 +59,9 @@ def download_event_files(arguments: Namespace) -> int:
 def add_start_arguments(parser: ArgumentParser) -> None:
     _add_selection(parser)
     parser.add_argument(
-        "--port", type=parse_port, default=PORT, help="its port on this machine (default: 6006)"
+        "--port",
+        type=parse_port,
+        help="its port on this machine (default: the first free one from 6006 on)",
     )
     parser.add_argument(
         "--no-browser", action="store_true", help="only print the address, and open no browser"
@@ -71,23 +76,36 @@ def start_tensorboard(arguments: Namespace) -> int:
             "download` fetches the files for one elsewhere"
         )
     client = connect(arguments)
+    port = arguments.port or _find_free_port()
+    address = f"http://{HOST}:{port}/"
     with tempfile.TemporaryDirectory(prefix="detcloud-tensorboard-") as name:
         folders = _event_folders(client, arguments, Path(name))
         if not _update(folders):
             print("the trials have written nothing for TensorBoard yet", file=sys.stderr)
         command = [sys.executable, "-m", "tensorboard.main", "--logdir", name]
-        command += ["--port", str(arguments.port), "--reload_interval", "15"]
+        command += ["--host", HOST, "--port", str(port), "--reload_interval", "15"]
         process = subprocess.Popen(command)
         try:
-            print(f"http://localhost:{arguments.port}/ (Ctrl-C ends it)", flush=True)
+            print(f"{address} (Ctrl-C ends it)", flush=True)
             if not arguments.no_browser:
                 # Imported here, since no other command needs it.
                 import webbrowser
 
-                webbrowser.open(f"http://localhost:{arguments.port}/")
+                webbrowser.open(address)
             return _follow(process, client, folders)
         finally:
             _end(process)
+
+
+def _find_free_port() -> int:
+    for port in PORTS:
+        with socket.socket() as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((HOST, port))
+            return port
+    raise DetcloudError(
+        f"ports {PORTS[0]} to {PORTS[-1]} of this machine are taken: choose another with --port"
+    )
 
 
 def _add_selection(parser: ArgumentParser) -> None:
