@@ -28,7 +28,7 @@ def ask(port: int, path: str) -> Any:
         return None
 
 
-def test_tensorboard_shows_the_trials_of_an_experiment_until_ctrl_c(
+def test_tensorboard_shows_the_trials_of_an_experiment_until_it_is_ended(
     laptop: Laptop, tmp_path: Path
 ) -> None:
     laptop.run("create", *write_model(tmp_path))
@@ -49,9 +49,9 @@ def test_tensorboard_shows_the_trials_of_an_experiment_until_ctrl_c(
             what="TensorBoard has both curves of both trials",
         )
     finally:
-        process.send_signal(signal.SIGINT)
+        process.terminate()
         process.communicate(timeout=30 * PATIENCE)
-    assert process.returncode == 130
+    assert process.returncode == 128 + signal.SIGTERM
     assert ask(port, "plugin/scalars/tags") is None
     wrong = laptop.run("tensorboard", "start", code=1).stderr
     assert "name experiments, or trials with --trial-ids" in wrong

@@ -84,7 +84,7 @@ def start_server(
     home.create_folder()
     with home.hold_lock():
         running = home.running_server_under_lock()
-        if running is not None:
+        if running is not None and not _has_ended(home, running):
             return running
         with home.log.open("ab") as log:
             log_start = log.tell()
@@ -142,6 +142,13 @@ def _wait_for_answer(
         on_wait(waited)
         time.sleep(0.03)
     raise _start_error(home, f"did not answer within {START_SECONDS_MAX:.0f} s", log_start)
+
+
+def _has_ended(home: Home, record: ServerRecord) -> bool:
+    """Whether a server that has the lock gives it up: one that was killed has it for a moment."""
+    return not _is_healthy(record.url) and _wait_until(
+        KILL_SECONDS_MAX, lambda: home.running_server_under_lock() is None
+    )
 
 
 def _start_error(home: Home, what: str, log_start: int) -> DetcloudError:

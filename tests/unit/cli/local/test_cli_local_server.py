@@ -312,3 +312,15 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_memory_is_unknown_for_what_is_gone() -> None:
     assert pss_bytes(2**22 + 1) is None
     assert read_process(2**22 + 1) is None
+
+
+def test_a_server_that_is_killed_while_another_starts_is_replaced(home: Home) -> None:
+    first = start_server(home)
+    # Stopped, it still has its lock, as a process that was killed has it for a moment.
+    os.kill(first.pid, signal.SIGSTOP)
+    killing = threading.Timer(0.5, os.kill, (first.pid, signal.SIGKILL))
+    killing.start()
+    second = start_server(home)
+    killing.join()
+    assert second.pid != first.pid
+    assert home.running_server() == second
