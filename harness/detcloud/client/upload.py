@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
@@ -60,7 +61,8 @@ def upload_archive(
 
 
 def _copy_include(include: Path, staged: Path) -> None:
-    place = staged / include.resolve().name
+    # Not `resolve`, which raises a RuntimeError where links lead to each other.
+    place = staged / Path(os.path.realpath(include)).name
     if place.exists():
         raise DetcloudError(f"--include {include}: the code has a {place.name} already")
     if include.is_dir():

@@ -262,6 +262,15 @@ def test_code_and_includes_come_back(
     assert detcloud("create", str(config)).err.startswith("error: there is no code to train with")
 
 
+def test_an_include_that_leads_to_itself_is_named(
+    fake: FakeCluster, detcloud: Detcloud, config: Path, model_dir: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "there").symlink_to("back")
+    (tmp_path / "back").symlink_to("there")
+    code, _, err = detcloud("create", str(config), str(model_dir), "-i", str(tmp_path / "there"))
+    assert (code, "there: there is no such file or folder" in err) == (1, True)
+
+
 def test_the_first_trials_log_is_followed(
     fake: FakeCluster, detcloud: Detcloud, config: Path, model_dir: Path
 ) -> None:
