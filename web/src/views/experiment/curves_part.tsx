@@ -6,7 +6,7 @@ import { toPoints } from "../../curves/joining";
 import { useLive } from "../../live/use_live";
 import { Shown } from "../../parts/status";
 import { href, setQuery, useRoute } from "../../shell/router";
-import { motionOfParts, type ExperimentWhole } from "./experiment_view";
+import { markOf, motionOfParts, type ExperimentWhole } from "./experiment_view";
 
 const COUNTS = ["5", "10", "20", "50", "100", "200"];
 // Of all curves together, so that an answer stays small.
@@ -24,12 +24,12 @@ export function CurvesPart({ experiment }: { experiment: ExperimentWhole }) {
   // The names that the best trial has reported are those that one may choose from.
   const names = useLive(`names ${best}`, async (signal) =>
     best === null ? [] : (await get("/api/v1/trials/{trial_id}/metrics/names", { path: { trial_id: best }, signal })).items,
-    () => motionOfParts(experiment), experiment.state);
+    () => motionOfParts(experiment), markOf(experiment));
   const live = useLive(
     `curves ${id} ${JSON.stringify(wanted)}`,
     (signal) => get("/api/v1/experiments/{experiment_id}/metrics", { path: { experiment_id: id }, query: { ...wanted, points: Math.min(500, POINTS_MAX / Number(wanted.trials)) }, signal }),
     () => motionOfParts(experiment),
-    experiment.state,
+    markOf(experiment),
   );
   const chosen = wanted.name ?? experiment.metric;
   return (

@@ -7,7 +7,7 @@ import { numberText } from "../../parts/format";
 import { Empty, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href } from "../../shell/router";
-import { motionOfParts, type ExperimentWhole } from "./experiment_view";
+import { markOf, motionOfParts, type ExperimentWhole } from "./experiment_view";
 import { OUTCOMES, RungPicture, type Outcome, type Rung } from "./rung_picture";
 
 type Rungs = Schemas["Rungs"];
@@ -21,7 +21,7 @@ export function RungsPart({ experiment }: { experiment: ExperimentWhole }) {
     `rungs ${id}`,
     (signal) => get("/api/v1/experiments/{experiment_id}/rungs", { path: { experiment_id: id }, signal }),
     () => motionOfParts(experiment),
-    experiment.state,
+    markOf(experiment),
   );
   return (
     <Shown live={live}>

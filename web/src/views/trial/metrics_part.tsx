@@ -8,7 +8,7 @@ import { numberText } from "../../parts/format";
 import { Empty, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { setQuery, useRoute } from "../../shell/router";
-import { motionOfParts } from "../experiment/experiment_view";
+import { markOf, motionOfParts } from "../experiment/experiment_view";
 import type { TrialWhole } from "./trial_view";
 
 const COLUMNS: Column<Schemas["MetricName"]>[] = [
@@ -30,7 +30,7 @@ export function MetricsPart({ trial }: { trial: TrialWhole }) {
     `names ${trial.id}`,
     async (signal) => (await get("/api/v1/trials/{trial_id}/metrics/names", { path, signal })).items,
     () => motionOfParts(trial),
-    trial.state,
+    markOf(trial),
   );
   return (
     <Shown live={live}>
@@ -62,7 +62,7 @@ function Curves({ trial, groups, names }: CurvesProps) {
     `series ${trial.id} ${group} ${JSON.stringify(shown)}`,
     (signal) => get("/api/v1/trials/{trial_id}/metrics/series", { path: { trial_id: trial.id }, query: { group, name: shown, points: shown.length > 1 ? 500 : 2000 }, signal }),
     () => motionOfParts(trial),
-    trial.state,
+    markOf(trial),
   );
   return (
     <>

@@ -6,7 +6,7 @@ import { toPoints } from "../../curves/joining";
 import { useLive } from "../../live/use_live";
 import { Empty, Shown } from "../../parts/status";
 import { setQuery, useRoute } from "../../shell/router";
-import { motionOfParts } from "../experiment/experiment_view";
+import { markOf, motionOfParts } from "../experiment/experiment_view";
 import { profilerCharts, type ProfilerChart } from "./profiler_charts";
 import type { TrialWhole } from "./trial_view";
 
@@ -25,13 +25,13 @@ export function ProfilerPart({ trial }: { trial: TrialWhole }) {
     `ranks ${trial.id}`,
     async (signal) => (await get("/api/v1/trials/{trial_id}/metrics/ranks", { path: { trial_id: trial.id }, signal })).items,
     () => motionOfParts(trial),
-    trial.state,
+    markOf(trial),
   );
   const live = useLive(
     `profile ${trial.id} ${rank}`,
     (signal) => loadMeasured(trial.id, rank, signal),
     () => motionOfParts(trial),
-    trial.state,
+    markOf(trial),
   );
   return (
     <>
