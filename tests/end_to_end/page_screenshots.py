@@ -55,7 +55,8 @@ def take_pictures(laptop: Laptop, folder: Path) -> None:
     laptop.run("up", "--slots", 2)
     config = DIGITS / "random.yaml"
     laptop.run("create", config, DIGITS, "--follow", seconds=FOLLOW_SECONDS_MAX)
-    laptop.run("create", config, DIGITS)
+    # So many trials that it trains still when the last picture is taken.
+    laptop.run("create", config, DIGITS, "--config", "searcher.max_trials=500")
     laptop.run("create", config, DIGITS, "--paused")
     laptop.run("experiment", "move", 1, 2, "Vision/Digits")
     register_best(laptop)
