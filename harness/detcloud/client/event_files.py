@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,38 +14,32 @@ from detcloud.shared.archive_names import NameChecker
 
 if TYPE_CHECKING:
     from detcloud.client.client import Client
-
-OnBytes = Callable[[int], None]
+    from detcloud.client.trial import Trial
 
 
 class EventFolder:
     """A folder with the files of one trial, which `update` fetches."""
 
-    def __init__(self, client: Client, trial_id: int, folder: Path) -> None:
+    def __init__(self, client: Client, trial: Trial, folder: Path) -> None:
         self._client = client
-        self._trial_id = trial_id
+        self.trial = trial
         self.folder = folder
         self._versions: dict[str, str] = {}
 
-    def update(self, on_bytes: OnBytes = lambda count: None) -> int:
-        """Fetch what is new and return its bytes; `on_bytes` gets those of every file by itself.
+    def update(self) -> int:
+        """Fetch what is new and return its bytes.
 
         A file that has grown is appended to, since TensorBoard goes on reading where it was.
 
         Raises:
             DetcloudError: a path that could leave the folder, or a folder that takes no files.
         """
-        files = self._client.trial(self._trial_id).event_files()
+        files = self.trial.event_files()
         checker = NameChecker()
         for file in files:
             checker.add(file["path"], is_directory=False)
-        total = 0
         with name_write_errors(self.folder):
-            for file in files:
-                count = self._update_file(file)
-                on_bytes(count)
-                total += count
-        return total
+            return sum(self._update_file(file) for file in files)
 
     def _update_file(self, file: EventFile) -> int:
         path = self.folder / file["path"]

@@ -8,12 +8,12 @@ cannot be stored is warned of once and tried again.
 from __future__ import annotations
 
 import sys
-import tempfile
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from detcloud.core.temporary_folder import make_temporary_folder
 from detcloud.shared.event_parts import only_grows, part_key
 from detcloud.storage.store import CheckpointStore, KeyExists, StorageError
 
@@ -111,15 +111,15 @@ class EventUploader:
 
     def _store_part(self, path: Path, name: str, upload: _Upload, size: int) -> None:
         key = part_key(name, self._epoch, upload.version, upload.size)
-        with tempfile.NamedTemporaryFile(prefix="detcloud-events-") as part:
-            with path.open("rb") as file:
-                file.seek(upload.size)
-                content = file.read(size)
-            if len(content) < size:
-                raise OSError(f"{path} became shorter while it was read")
-            part.write(content)
-            part.flush()
-            self._store.put(f"{self._prefix}/{key}", Path(part.name))
+        with path.open("rb") as file:
+            file.seek(upload.size)
+            content = file.read(size)
+        if len(content) < size:
+            raise OSError(f"{path} became shorter while it was read")
+        with make_temporary_folder("detcloud-events-") as folder:
+            part = Path(folder, "part")
+            part.write_bytes(content)
+            self._store.put(f"{self._prefix}/{key}", part)
 
     def _warn(self, reason: object) -> None:
         if not self._has_warned:

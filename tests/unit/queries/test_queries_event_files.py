@@ -72,7 +72,7 @@ def test_too_many_files_are_refused(
 
 def test_a_folder_follows_its_trial(cluster: Cluster, place: Path, tmp_path: Path) -> None:
     with serve_app(cluster.app) as url, Client(url, TOKENS[Role.USER]) as client:
-        folder = EventFolder(client, 1, tmp_path / "copy")
+        folder = EventFolder(client, client.trial(1), tmp_path / "copy")
         assert folder.update() == 0
         (place / EVENTS).write_bytes(b"first")
         (place / "trace.json").write_bytes(b"{}")
@@ -107,5 +107,5 @@ def test_a_path_that_leads_out_of_the_folder_is_refused(
     trial = type("Trial", (), {"event_files": lambda self: [hostile]})
     monkeypatch.setattr(client, "trial", lambda trial_id: trial())
     with pytest.raises(DetcloudError):
-        EventFolder(client, 1, tmp_path / "copy").update()
+        EventFolder(client, client.trial(1), tmp_path / "copy").update()
     assert not (tmp_path.parent / "x").exists()

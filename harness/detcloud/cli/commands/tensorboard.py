@@ -94,7 +94,7 @@ def start_tensorboard(arguments: Namespace) -> int:
                 import webbrowser
 
                 webbrowser.open(address)
-            return _follow(process, client, folders)
+            return _follow(process, folders)
         finally:
             _end(process)
 
@@ -125,11 +125,12 @@ def _add_selection(parser: ArgumentParser) -> None:
     )
 
 
-def _event_folders(client: Client, arguments: Namespace, root: Path) -> dict[int, EventFolder]:
-    """The folder of each trial that the arguments choose, by its id."""
-    trials: list[Trial] = [client.trial(trial_id) for trial_id in arguments.trial_ids]
+def _event_folders(client: Client, arguments: Namespace, root: Path) -> list[EventFolder]:
+    """The folder of each trial that the arguments choose."""
+    chosen: list[Trial] = [client.trial(trial_id) for trial_id in arguments.trial_ids]
     for experiment_id in arguments.experiment_ids:
-        trials += client.experiment(experiment_id).trials()
+        chosen += client.experiment(experiment_id).trials()
+    trials = {trial.id: trial for trial in chosen}.values()
     if not trials and not arguments.experiment_ids:
         raise DetcloudError("name experiments, or trials with --trial-ids")
     if len(trials) > TRIALS_MAX:
@@ -137,39 +138,34 @@ def _event_folders(client: Client, arguments: Namespace, root: Path) -> dict[int
             f"these are {count_text(len(trials), 'trial')}, and at most {TRIALS_MAX} are shown "
             "together: choose some with --trial-ids"
         )
-    return {
-        trial.id: EventFolder(
-            client, trial.id, root / f"experiment-{trial.experiment_id}" / f"trial-{trial.id}"
-        )
+    return [
+        EventFolder(client, trial, root / f"experiment-{trial.experiment_id}" / f"trial-{trial.id}")
         for trial in trials
-    }
+    ]
 
 
-def _update(folders: dict[int, EventFolder]) -> int:
+def _update(folders: list[EventFolder]) -> int:
     """Fetch what is new of all trials, with a bar that counts them; return the bytes."""
     total = 0
     with show_progress("files for TensorBoard") as progress:
-        for done, folder in enumerate(folders.values()):
+        for done, folder in enumerate(folders):
             progress.update(done, len(folders))
             total += folder.update()
     return total
 
 
-def _follow(
-    process: subprocess.Popen[bytes], client: Client, folders: dict[int, EventFolder]
-) -> int:
+def _follow(process: subprocess.Popen[bytes], folders: list[EventFolder]) -> int:
     """Fetch what trials write until TensorBoard ends; return its exit code."""
-    running = dict(folders)
+    running = folders
     while True:
         with suppress(subprocess.TimeoutExpired):
             return process.wait(UPDATE_SECONDS)
         try:
-            # Asked before, so that the last of what it wrote is not missed.
-            ended = [trial_id for trial_id in running if client.trial(trial_id).has_ended]
-            for folder in running.values():
+            # A trial is asked for before its files, so that the last of them are not missed.
+            for folder in running:
+                folder.trial.refresh()
                 folder.update()
-            for trial_id in ended:
-                del running[trial_id]
+            running = [folder for folder in running if not folder.trial.has_ended]
         except Unreachable as error:
             print(f"{error}; trying again", file=sys.stderr, flush=True)
 
