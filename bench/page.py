@@ -138,7 +138,7 @@ def _growing_curves(home: HomeFolder, scale: Scale) -> Iterator[Row]:
             query = f"group={GROUP}&metric=loss&trials={scale.page_curves}"
             address = f"experiments/{growth.experiment}/curves?{query}"
             frames = window.count_frames(address, ".uplot canvas", 10.0)
-    beside = f"slowest second {frames.slowest:.0f}, {frames.changes} times drawn anew"
+    beside = f"slowest second {frames.slowest:.0f}, {frames.changes} redraws"
     beside += f", {frames.curves} curves"
     yield at_least(what, frames.mean, FRAMES_MIN, "frames/s", beside=beside)
 

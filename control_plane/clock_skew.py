@@ -1,7 +1,7 @@
 """How to recognize times written by a host whose clock was ahead.
 
-A delay lasts as long as it was to last, from now on at most. So whoever reads a time that lies in
-the future, or further in it than any delay reaches, takes it for one of now (decision 0048).
+A delay ends at most its own length from now. So a time that should be past and lies in the future,
+or lies further in the future than any delay reaches, is read as now (decision 0048).
 """
 
 # How far the clocks of hosts are apart if none of them is wrong.

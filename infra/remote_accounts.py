@@ -1,9 +1,9 @@
 """The remote accounts of a cluster in other clouds than its stack's, for pools whose instances are
 there.
 
-A remote account is described by the stack's setting `otherClouds`, and made by whoever manages the
-other cloud, with the commands that it prints. What it is made of is that cloud's: `infra/clouds.py`
-names the module of each.
+A remote account is described by the stack's setting `otherClouds`, and made by an administrator of
+the other cloud, with the commands that it prints. Each cloud has a module of its own for them:
+`infra/clouds.py` names it.
 """
 
 import json

@@ -16,7 +16,7 @@ REMOTE_SETTING = "otherClouds"
 
 
 Progress = Callable[[str], None]
-"""Takes a line for whoever waits."""
+"""Takes a line that says how far a deployment is."""
 
 
 class SettingsInvalid(Exception):

@@ -1,7 +1,7 @@
 """`python -m lambdas.dump`: the rows of an actor, or of any partition, as they are stored.
 
-For whoever looks into a cluster that misbehaves. The table is read past the API, with the person's
-own rights, and all of it is printed, secrets of configurations too.
+For an operator who looks into a cluster that misbehaves. The table is read past the API, with the
+operator's own rights, and all of it is printed, secrets of configurations too.
 """
 
 import argparse

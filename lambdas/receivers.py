@@ -1,6 +1,6 @@
 """The receivers of new mail, which the cloud tells a function about.
 
-Whoever sent a message has usually gone on with its receiver by the time its event comes, so an
+The sender of a message has usually gone on with its receiver by the time its event comes, so an
 actor without mail costs one read.
 """
 

@@ -10,7 +10,7 @@ launched for pending work, between a minimum and a maximum. It differs where tha
   with an interruption notice is neither, so that its replacement may start at the notice;
 - slots that a job may not have are no demand; what runs on an instance with a notice is;
 - terminations are limited by a token bucket, launches by the back-off after failures;
-- a mark from before a time without passes begins anew (draft_plan.py);
+- a mark from before a time without passes begins again (draft_plan.py);
 - while the API answers no agent nothing is silent, and nothing is launched.
 """
 

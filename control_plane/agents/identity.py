@@ -2,9 +2,9 @@
 that the cluster launched.
 
 The instance makes its own join token and proves the token's digest together with its identity. So
-no answer holds a secret, a lost answer can be requested again, and whoever replays a proof gains
+no answer holds a secret, a lost answer can be requested again, and the replay of a proof gains
 nothing. A second proof of one instance with another digest is refused and logged as critical:
-whoever sent it has the instance's credentials.
+its sender has the instance's credentials.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Bounds on concurrent requests: of each caller, and of all callers other than agents together.
 
 A request counts until its whole answer was sent, so that a download counts while it is read, and a
-call that is held while it waits. Whoever has too many is refused; agents always have room.
+call that is held while it waits. A client with too many is refused; agents always have room.
 """
 
 from collections import Counter

@@ -103,7 +103,7 @@ class Collector:
         if due and self.pause_seconds:
             return True
         for job in due:
-            # To the end of the line: whoever was not served in this pass is first in the next.
+            # To the end of the line: jobs that this pass did not reach are first in the next.
             self._jobs[job.experiment_id] = self._jobs.pop(job.experiment_id)
             self._advance_job(job, until)
             if self._has_to_rest(until):

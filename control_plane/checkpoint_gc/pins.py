@@ -6,7 +6,7 @@ from contextlib import suppress
 from control_plane.actors.pins import PINS, Pin, decode_pin
 from control_plane.state.table import GET_MAX, Conflict, Key, Put, Row, StateTable
 
-# Whoever found a checkpoint before it was deleted has this long to come and be refused.
+# A request that read a checkpoint before its deletion is refused for this long.
 PIN_TTL_MS = 3600 * 1000
 
 

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 # The folder of what users uploaded stands for no run.
 UPLOADS_EPOCH = 0
 EPOCH = re.compile(r"0|[1-9][0-9]{0,11}")
-# A user who began an upload so long ago has given it up, or begins it anew.
+# A user who began an upload so long ago has given it up, or starts it again.
 UPLOAD_MS_MAX = 24 * 3600 * 1000
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -117,7 +117,7 @@ def _remove_trial_files(
         except OSError as error:
             failures.append(_failure_text(files, parts, error))
         yield NO_FILES
-        # Soon, so that whoever goes on after a crash has little to look at again.
+        # Soon, so that after a crash little has to be looked at again.
         if len(done) == COLLECTED_MAX:
             yield from _report_removed(stores.engine, trial_id, files, done, failures)
             done = {}

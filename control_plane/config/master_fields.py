@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 _OWN_STATE = "remove it: the cluster keeps its state itself"
-_SIGN_IN = "remove it: whoever has a token may sign in, see `detcloud token create`"
+_SIGN_IN = "remove it: users sign in with tokens, see `detcloud token create`"
 _ADDRESS = "remove it: `detcloud up --port`, or the deployment of a team's cluster, says where"
 _NO_PODS = "remove it: agents run containers on machines, no pods"
 _NO_MANAGER = "remove it: agents take trials from this cluster, not from a workload manager"

@@ -1,6 +1,6 @@
 """Registry logins that trials inherit from the template or the cluster.
 
-Whoever names the image chooses where a login is sent. So an inherited login stays with the registry
+The name of the image decides where a login is sent. So an inherited login stays with the registry
 that it was given for.
 """
 

@@ -54,7 +54,7 @@ class DownscopedTokenIssuer:
         """Issue a token of the access, which is called `name` in its conditions; OSError if Google
         does not issue it.
         """
-        # Whoever issues none does not wait for these (docs/benchmarks.md: the cold starts).
+        # Functions that issue none do not wait for these imports (docs/benchmarks.md: cold starts).
         from google.auth.exceptions import GoogleAuthError
         from google.auth.impersonated_credentials import Credentials
         from google.oauth2.sts import Client

@@ -1,8 +1,8 @@
 """Files for TensorBoard that a trial wrote, listed with URLs to fetch them.
 
-Trials name these files and write them, so that nothing of them is trusted: whoever downloads them
-checks their paths. A store that signs URLs hands them out itself; those of other stores are read
-here.
+Trials name these files and write them, so that nothing of them is trusted: the client that
+downloads them checks their paths. A store that signs URLs hands them out itself; files of other
+stores are read here.
 """
 
 import hashlib

@@ -264,7 +264,7 @@ def _read_new(source: _RowSource, series: MetricSeries) -> None:
         for segment in read_segments(source.table, source.trial_id, start, stop):
             end = series.ends.get(segment.stream.epoch)
             if end is None:
-                # An allocation that has begun just now: the next look reads everything anew.
+                # An allocation that has begun just now: the next look reads everything again.
                 return
             part = series.parts.setdefault(segment.stream, _StreamPart())
             series.version += part.add_segment(segment, end, source.objects)

@@ -2,7 +2,7 @@
 excess.
 
 The rules are those of Determined 0.19: pending requests count on a full cluster too, so that shares
-are computed anew when a job comes. Requests that can never fit are left out.
+are computed again when a job comes. Requests that can never fit are left out.
 """
 
 from collections import Counter, defaultdict
@@ -24,7 +24,7 @@ def plan(jobs: Sequence[Job], agent_set: AgentSet, starts_max: int) -> Schedulin
 
     Whether a request fits is first asked of the agents as they are, whatever else is planned; one
     that then finds no place stays pending until the next plan. Slots that would stay idle, since
-    the trials that they are offered to are larger than what is left, are lent to whoever they fit.
+    the trials that they are offered to are larger than what is left, are lent to smaller trials.
     """
     placer = RequestPlacer(agent_set, starts_max)
     _start_zero_slot_requests(jobs, placer)

@@ -2,7 +2,7 @@
 
 That job starts as soon as it fits, before those of its rank. Until then others get only the slots
 that it does not need. Fair share, which may take slots back, lends the held ones until all that ran
-before the reservation has left them; then whoever borrowed them goes.
+before the reservation has left them; then the borrowers are preempted.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

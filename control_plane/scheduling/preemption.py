@@ -24,7 +24,7 @@ class PreemptionCandidates:
         self._remaining = self._candidates_in_order()
         self._candidates: list[tuple[_QueuePlace, RunningAllocation]] = []
         self._taken = 0
-        # Whoever asks later may preempt no more, of which others may have taken something.
+        # Later requests of these sizes may preempt nothing: others may have taken some of it.
         self.unservable_sizes: set[tuple[int, bool]] = set()
 
     def select_victims(

@@ -2,7 +2,7 @@
 
 Everything is checked before anything is changed. Pools are then created and changed one by one,
 what they share is stored, and pools that the file has no more are removed; each step can be
-repeated, so that whoever is interrupted applies the file again.
+repeated, so that after an interruption the file is applied again.
 """
 
 from collections.abc import Collection, Iterator, Mapping

@@ -1,7 +1,7 @@
 """Idempotency keys: a mutation that is sent again happens once and is answered alike.
 
 The key's row is put, if absent, in the commit that has the effect; of several requests at once
-exactly one gets there. The answer is added to the row, for whoever comes later: should the process
+exactly one gets there. The answer is added to the row for later requests: should the process
 end in between, the next request makes the answer from the reply of the effect.
 """
 
@@ -147,7 +147,7 @@ class IdempotentRequest:
                 now = services.table.get(row.key)
                 fields = parse_json(now.body) if now else fields
             except Unavailable as error:
-                # It was carried out and can be answered; a repetition makes the answer anew.
+                # It was carried out and can be answered; a repetition makes the answer again.
                 log.warning("the answer to a request was not stored: %s", error)
         return StoredAnswer(fields["status"], fields["answer"].encode())
 

@@ -19,8 +19,8 @@ VERSION = "2012-10-17"
 STORAGE_SECONDS_MAX = 3600
 SESSION_MANAGER = "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore"
 
-# Of a key of one's own: what DynamoDB and S3 do with it in the name of whoever calls them, EC2 for
-# whoever launches, EC2's spot market by a grant, and CloudWatch by the key's policy.
+# With a customer's own key: DynamoDB and S3 use it in the name of their caller, EC2 in that of the
+# launcher, EC2's spot market by a grant, and CloudWatch by the key's policy.
 KEY_ACTIONS = (
     "kms:Decrypt",
     "kms:DescribeKey",

@@ -1,8 +1,8 @@
 """Rollback to the deployment before: the aliases of the functions move to its versions.
 
 The versions of a deployment have one description. All functions move or none begins to: versions of
-two deployments are not mixed for longer than it takes. The API moves last, so that whoever repeats
-what broke off goes on with the same deployment.
+two deployments are not mixed for longer than it takes. The API moves last, so that a repetition
+of what broke off goes on with the same deployment.
 """
 
 from collections.abc import Mapping

@@ -188,7 +188,7 @@ def _text_parser(pattern: str, expected: str) -> Callable[[str], str]:
 
 def parse_region(text: str) -> str:
     """Return the name of a region. Raises ValueError for what is none, or of another partition."""
-    # Every ARN begins with `arn:aws:`, and whoever proves an identity asks at amazonaws.com.
+    # Every ARN begins with `arn:aws:`, and identities are proved at amazonaws.com.
     if _OTHER_PARTITION.match(text):
         raise ValueError(
             "a region of the partition aws, such as us-east-1: China, GovCloud, isolated and "

@@ -2,8 +2,8 @@
 another cloud: a role for what launches, which trusts one service account of Google's, and one for
 instances.
 
-Whoever may manage the account's roles runs it once, and again after a release that needs more: what
-is there gets the present policies, unless it is another cluster's. A second script removes it.
+An administrator of the account's roles runs it once, and again after a release that needs more:
+what is there gets the present policies, unless it is another cluster's. A second script removes it.
 """
 
 import json
@@ -161,7 +161,7 @@ def _profile_removal(name: str) -> Iterator[str]:
     profile = ("--instance-profile-name", name)
     there, delete = (_run("iam", f"{it}-instance-profile", *profile) for it in ("get", "delete"))
     empty = _run("iam", "remove-role-from-instance-profile", *profile, "--role-name", name)
-    # Whoever was interrupted finds it empty.
+    # After an interruption it is empty.
     emptied = f"{empty} 2> /dev/null || true"
     yield f"if {there} > /dev/null 2>&1; then {emptied}; {delete}; fi"
 

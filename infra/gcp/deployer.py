@@ -156,7 +156,7 @@ def render_role() -> str:
     """Return the role as the text of a file of gcloud's."""
     role = {
         "title": "detcloud deployer",
-        "description": "The least that whoever deploys clusters of detcloud may do",
+        "description": "The least that a deployer of detcloud clusters needs",
         "stage": "GA",
         "includedPermissions": sorted(permissions_needed()),
     }

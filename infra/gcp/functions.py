@@ -123,7 +123,7 @@ def _make_function(
         name=names.part(name),
         description=f"{names.cluster}: {name}",
         ingress=f"INGRESS_TRAFFIC_{'INTERNAL_ONLY' if is_inside else 'ALL'}",
-        # The API knows its callers by their tokens; whoever else calls has to be let in by IAM.
+        # The API knows its callers by their tokens; callers of the others are let in by IAM.
         invoker_iam_disabled=name == "api",
         # What protects a cluster are its stores.
         deletion_protection=False,

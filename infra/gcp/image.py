@@ -2,7 +2,7 @@
 (decision 0059): no container engine is needed where somebody deploys.
 
 An image is called by the digest of its sources, and the repository lets no name be given twice: so
-a deployment without changes builds nothing, and whoever repeats one that broke off goes on.
+a deployment without changes builds nothing, and one that broke off goes on when it is repeated.
 """
 
 import asyncio

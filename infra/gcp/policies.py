@@ -24,7 +24,7 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "read_objects": ("storage.objects.get", "storage.objects.list"),
     "write_objects": ("storage.objects.create", "storage.objects.get", "storage.objects.list"),
-    # What is written anew is deleted first, as Cloud Storage counts it.
+    # Cloud Storage asks for the right to delete of a request that overwrites.
     "keep_objects": (
         "storage.objects.create",
         "storage.objects.delete",

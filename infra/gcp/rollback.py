@@ -2,8 +2,8 @@
 
 The revisions of a deployment have one label. All functions move or none begins to: revisions of two
 deployments are not mixed for longer than it takes. A function has moved when Google says that its
-requests go there, not when it takes the order. The API moves once all others have, so that whoever
-repeats what broke off goes on with the same deployment.
+requests go there, not when it takes the order. The API moves once all others have, so that
+a repetition of what broke off goes on with the same deployment.
 """
 
 from collections.abc import Mapping, Sequence

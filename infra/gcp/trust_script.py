@@ -1,7 +1,7 @@
 """The script of gcloud's commands that make a cluster's remote account on Google Cloud: its trust
 in the function that launches, two service accounts, roles, and a network.
 
-Whoever may manage the project runs it once, and again for another region or after a release that
+An administrator of the project runs it once, and again for another region or after a release that
 needs more: what is there stays, and roles get the permissions that they lack. A pool of identities,
 its provider and roles of which Google knows still that they were deleted are taken back, since it
 takes none of their names: pools for 30 days. What trusts another cluster is left alone, unless it

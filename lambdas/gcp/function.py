@@ -38,8 +38,8 @@ class Call:
 
 
 Handler = Callable[[Call], int]
-"""Does what a call asks for and returns the status of its answer. Whoever sends an event sends it
-again unless the status is 2xx.
+"""Does what a call asks for and returns the status of its answer. Eventarc and the
+scheduler repeat an event unless the status is 2xx.
 """
 
 

@@ -6,8 +6,8 @@ import urllib3
 
 from lambdas.gcp.identity_tokens import fetch_identity_token
 
-# Longer than a function takes to start, and no tick waits for more: whoever is invoked goes on when
-# nobody waits any more.
+# Longer than a function takes to start. No tick waits for more: an invoked function goes on when
+# nobody waits for it.
 ANSWER_SECONDS_MAX = 5.0
 CONNECT_SECONDS_MAX = 3.0
 

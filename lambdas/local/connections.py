@@ -7,7 +7,7 @@ is closed, strangers first: nobody whose token or signature was found good has c
 A stranger's request is one whose body is waited for and whose caller is not known: of more than
 STRANGERS_MAX, the oldest is closed. How long a body may take is bounded where it is read.
 
-An answer must be taken: what lies ready for whoever asked may lie for WRITE_SECONDS_MAX and the
+A client must take its answer: one that is ready waits for WRITE_SECONDS_MAX and the
 time that its bytes take at WRITE_BYTES_PER_SECOND, and then the connection is closed.
 """
 

@@ -131,5 +131,5 @@ class CloudProvider(Protocol):
         has nothing of it, as of one that is unknown.
 
         There for as long as the instance, and for a while after its end. It may hold what its
-        machine image and its pool's own script wrote: whoever shows it masks secrets.
+        machine image and its pool's own script wrote: callers that show it mask secrets.
         """

@@ -143,7 +143,7 @@ class JobQueue:
         if row is not None:
             after = replace(after, row=row)
             if row.stay != (known or after).row.stay:
-                # It has been elsewhere since: it waits anew.
+                # It has been in another pool since, so its wait begins again.
                 after = replace(after, stays_since_ms=None)
         if known is None and row is None:
             return False

@@ -1,7 +1,7 @@
 """The routes, one module per noun; each has a `router` of guarded routes.
 
-A noun's routes are imported by the first request for one of them, or by whoever describes the
-API: all of them, with what answers them, took two fifths of the start of a function
+A noun's routes are imported by the first request for one of them, or when the
+API is described: all of them, with what answers them, took two fifths of the start of a function
 (bench/cold_starts.py and bench/gcp_cold_starts.py).
 """
 

@@ -202,7 +202,7 @@ class AsyncHalving(Bracket[HalvingPlan, HalvingState]):
             results=tuple(results),
             outstanding=tuple(outstanding),
             invalid=state.invalid + 1,
-            # The first rung is not full any more: closing begins anew when it is.
+            # The first rung is not full any more: closing begins again when it is.
             closing=0,
             closing_from=None,
         )

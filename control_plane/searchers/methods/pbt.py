@@ -490,6 +490,6 @@ SPEC = SearcherSpec[StepPbt | LengthPbt, PopulationPlan](
     preview=_preview,
     read_brackets=_read_brackets,
     find_problems=_find_problems,
-    # Each member trains one length in each round, whoever that is.
+    # In each round every member trains one length.
     training_count=lambda options: options.population_size * options.num_rounds,
 )

@@ -267,7 +267,7 @@ class _Sender:
             transport.close()
 
     def _count(self, path: str, done: int) -> None:
-        """Tell how much has been sent; what is repeated counts anew."""
+        """Tell how much has been sent; what is repeated counts again."""
         if path == MANIFEST:
             return
         with self._lock:

@@ -33,7 +33,7 @@ from detcloud.shared.http import ApiError, Transport
 
 API = "/api/v1"
 PAGE_ITEMS_MAX = 500
-# What stores answer whoever would replace an object and may not.
+# The answers of stores to a request that would replace an object and may not.
 REPLACING = (403, 409, 412)
 
 Record = TypeVar("Record")

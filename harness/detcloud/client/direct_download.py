@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MASTER, DIRECT, AUTO = "master", "direct", "auto"
 DOWNLOAD_MODES = (DIRECT, MASTER, AUTO)
 
-# Of another store than the cloud's own, whoever submitted the experiment chose the host.
+# Of another store than the cloud's own, the submitter of the experiment chose the host.
 _ENDPOINT_FIELDS = ("endpoint_url", "hdfs_url")
 
 

@@ -40,7 +40,7 @@ def export_page(client: Client, folder: Path, api_url: str | None = None) -> lis
         checker.add(path, is_directory=False)
     if ENTRY not in paths:
         raise DetcloudError("the cluster has no web page; `make page` builds it in its checkout")
-    # The entry comes last: whoever is interrupted has no page that names files which are not there.
+    # The entry comes last: after an interruption no page names files which are not there.
     for path in sorted(paths, key=lambda path: path == ENTRY):
         file_path = folder / path
         file_path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """The saves of checkpoints: in the step or behind it, at most one at a time, each of them measured.
 
 A thread behind the step is a daemon, so that a trial whose machine ends may leave an upload that
-cannot be done in time; whoever leaves in peace waits for it.
+cannot be done in time; a trial that ends in its own time waits for it.
 """
 
 from __future__ import annotations

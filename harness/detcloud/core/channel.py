@@ -1,7 +1,7 @@
 """The channel between the processes of a trial: each has a connection to the chief, rank 0.
 
-It is the standard library's, over a socket file on one machine and TCP between several. Whoever
-connects has to know the trial's allocation.
+It is the standard library's, over a socket file on one machine and TCP between several. A process
+that connects has to know the trial's allocation.
 """
 
 from __future__ import annotations

@@ -99,8 +99,8 @@ class CheckpointReader:
             of_trial = "/".join(self.reference.path.split("/")[:2])
             # A mount that is missing looks like an empty folder.
             return _is_there(root / of_trial) is True and _is_there(root / key) is False
-        # S3 refuses what is not there to whoever may list a folder alone: the list tells. It tells
-        # as well that a bucket is gone, which some stores call a missing file.
+        # To a client that may list only one folder, S3 refuses what is not there: the list tells.
+        # It tells as well that a bucket is gone, which some stores call a missing file.
         try:
             return key not in self._store.list(self.reference.path)
         except StorageError as refusal:

@@ -136,7 +136,7 @@ class PreemptContext:
         try:
             directed = self._read().preempt
         except DetcloudError:
-            # Whoever asks for the next operation reads them too, and says what is wrong.
+            # The next operation reads them too, and says what is wrong.
             directed = None
         requests = [one for one in (self._requested, directed) if one is not None]
         return max(requests, key=lambda one: one.deadline_ms is not None, default=None)

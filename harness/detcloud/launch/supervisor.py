@@ -7,10 +7,10 @@ memory of a trial).
 
 In FOLDER it reads launch.json, makes the empty file `begun` before anything runs, writes
 process.json when a stage starts, reads kill.json at SIGTERM and writes exit.json when no process is
-left. LOCK is a descriptor with an exclusive flock, held for as long as the supervisor lives:
-whoever can take the lock knows that it is gone. A container has none: there the supervisor is the
-first process, whose end is the container's. A record that finds no room on the disk is written when
-there is some.
+left. LOCK is a descriptor with an exclusive flock, held for as long as the supervisor lives: a
+process that can take the lock knows that the supervisor has ended. A container has none: there the
+supervisor is the first process, whose end is the container's. A record that finds no room on the
+disk is written when there is some.
 
 What the trial prints passes through a pipe into its log, so that a full disk or a limit on the log
 stops no trial. `detcloud.launch.fork_server` runs the same code in a process that it forked.
@@ -314,7 +314,7 @@ class Supervisor:
             with os.fdopen(descriptor, encoding="utf-8") as file:
                 return float(json.load(file)["grace_ms"]) / 1000
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            # Not the agent's kill: whoever stops containers, or the machine, waits for a while.
+            # Not the agent's kill: the engine, or the system's shutdown, waits for a while.
             return float(self.launch.get("unasked_grace_seconds", 0))
 
     def _try_to_record(self, name: str, content: Mapping[str, object]) -> bool:

@@ -260,7 +260,7 @@ class Optimization:
                 self._told.add(place)
                 print(
                     f"[detcloud] checkpoints leave out {place}, a {type(value).__name__}: a run"
-                    " that goes on from one has what the code makes anew",
+                    " that goes on from one has what the code makes then",
                     flush=True,
                 )
 

@@ -6,7 +6,7 @@ import torch
 
 
 def reset_parameters(model: torch.nn.Module) -> None:
-    """Draw the parameters of every layer that can do so anew."""
+    """Draw new parameters for every layer that can do so."""
     for module in model.modules():
         reset = getattr(module, "reset_parameters", None)
         if callable(reset):

@@ -1,8 +1,8 @@
 """States with the types that checkpoints hold, and back to those that a trial's code has.
 
 Code keeps numbers of NumPy and dicts of its own classes in optimizers and schedulers, which a
-checkpoint without code cannot name. It has their plain values, and what the code made anew says
-their types again.
+checkpoint without code cannot name. It has their plain values, and what the code made since says
+their types.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def to_plain(value: Any) -> Any:
 
 def leave_out_objects(state: dict[str, Any], leave_out: Callable[[str, Any], None]) -> Any:
     """The plain form of a scheduler's state, without attributes that have none: they are its own
-    objects, such as functions, which the code makes anew. `leave_out` is told of each.
+    objects, such as functions, which the code makes again. `leave_out` is told of each.
     """
     kept: dict[str, Any] = {}
     for name, value in to_plain(state).items():

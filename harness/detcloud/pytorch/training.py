@@ -233,7 +233,7 @@ class Training:
         with generators.preserve_state(), torch.no_grad(), self._context.precision.autocast():
             metrics = self._evaluation.metrics()
         if metrics is None:
-            # The validation starts anew when the trial resumes, with the hook above.
+            # The validation starts again when the trial resumes, with the hook above.
             generators.restore_state(generators_before)
             return
         steps, validated_steps = self._state.position.steps, self._core.info.validated_steps

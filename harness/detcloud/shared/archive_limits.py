@@ -1,7 +1,7 @@
 """The limits of archives of model code, and the error of one that breaks a rule.
 
-Whoever packs keeps them and whoever reads enforces them, so that an archive costs its reader no
-more than its limits say, whoever made it.
+Packers keep to them and readers enforce them, so that no archive, of any origin, costs its reader
+more than they say.
 """
 
 from detcloud.shared.errors import DetcloudError

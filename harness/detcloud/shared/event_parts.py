@@ -2,7 +2,7 @@
 
 Objects of a bucket are never overwritten, and an event file grows. So each upload stores the bytes
 that came since the one before as another object, `PATH/part-EPOCH-VERSION-START`: the trial's
-epoch, how often the file was written anew in it, and the part's first byte. A store in a folder has
+epoch, how often the file was rewritten in it, and the part's first byte. A store in a folder has
 the files themselves.
 """
 
@@ -45,7 +45,7 @@ class EventFile:
 
     @property
     def version(self) -> str:
-        """A text that differs once the file was written anew instead of appended to."""
+        """A text that differs once the file was rewritten instead of appended to."""
         last = self.parts[-1]
         return "" if only_grows(self.path) else f"{last.epoch}.{last.version}"
 
@@ -72,7 +72,7 @@ def parse_part(key: str, size: int) -> tuple[str, Part]:
 def assemble_files(stored: Iterable[tuple[str, int]]) -> list[EventFile]:
     """The files that objects, given by key and size, are parts of, sorted by path.
 
-    Of a file that was written anew, the last version counts; of one that only grows, the last of
+    Of a file that was rewritten, the last version counts; of one that only grows, the last of
     each epoch. What follows a missing part is left out.
     """
     versions: dict[str, dict[tuple[int, int], list[Part]]] = {}

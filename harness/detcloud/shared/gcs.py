@@ -299,7 +299,7 @@ class GcsBucket:
             time.sleep(backoff_seconds(failures))
 
     def _blocks(self, key: str, start: int, end: int | None, answer: Any) -> Iterator[bytes]:
-        """The answer's bytes from `start` on; where it breaks off, the rest is requested anew."""
+        """The answer's bytes from `start` on; where it breaks off, the rest is requested again."""
         failures = 0
         while answer is not None:
             generation = _generation(answer)

@@ -28,7 +28,7 @@ RETRY_SECONDS_MAX = 15.0
 ATTEMPTS_MAX = 6
 # No attempt begins so long after the first one.
 ATTEMPTS_SECONDS_MAX = 60.0
-# An answer that takes longer is told of to whoever wants to know.
+# The callback for slow answers is called when one takes longer.
 SILENCE_SECONDS = 5.0
 ANSWER_BYTES_MAX = 64 << 20
 REDIRECTS_MAX = 5

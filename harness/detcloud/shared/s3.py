@@ -332,7 +332,7 @@ class Bucket:
                 raise
 
     def _blocks(self, key: str, start: int, answer: Any) -> Iterator[bytes]:
-        """The answer's bytes from `start` on; where it breaks off, the rest is requested anew."""
+        """The answer's bytes from `start` on; where it breaks off, the rest is requested again."""
         failures = 0
         while answer is not None:
             end = start + answer["ContentLength"]

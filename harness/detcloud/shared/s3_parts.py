@@ -1,7 +1,7 @@
 """One file that somebody else uploads to a bucket of S3 in parts, by requests that are signed.
 
-Which upload is a key's, and what of it is there, is asked of the store alone, so that whoever comes
-back after a crash goes on with it. A key has to be of one content only.
+Which upload is a key's, and what of it is there, is asked of the store alone, so that a client
+that comes back after a crash goes on with it. A key has to be of one content only.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class CheckpointReference:
 
 @dataclass(frozen=True)
 class DamagedCheckpoint:
-    """A damaged checkpoint of the trial, in place of which it begins from an older one, or anew."""
+    """A damaged checkpoint of the trial: it begins from an older one, or from nothing, instead."""
 
     uuid: str
     steps_completed: int = 0

@@ -151,7 +151,7 @@ class HdfsFolder:
             raise BucketError(f"{path} differs from what was sent: HDFS stored something else")
 
     def _blocks(self, path: str, start: int, end: int) -> Iterator[bytes]:
-        """The bytes of a part of a file; where an answer breaks off, the rest is asked for anew."""
+        """The bytes of a part of a file; where an answer breaks off, the rest is requested."""
         failures = 0
         while start < end:
             problem = "it ends too early"

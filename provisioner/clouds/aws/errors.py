@@ -82,7 +82,7 @@ _CLASSES: Final[tuple[tuple[type[CloudError], str], ...]] = (
 CODES: Final[Mapping[str, type[CloudError]]] = MappingProxyType(
     {code: cls for cls, codes in _CLASSES for code in codes.split()}
 )
-# Not allowed with one resource, such as a protected instance, whoever asks.
+# Not allowed for anybody with one resource, such as a protected instance.
 _SPECIFIC_TO_RESOURCE: Final = frozenset({"OperationNotPermitted"})
 # Of several errors the one that leaves the most hope counts: zones differ.
 _BEST_TO_RETRY_FIRST: Final = (

@@ -1,7 +1,7 @@
 """The requests of a launch to EC2: the launch template of its pool, and the fleet request itself.
 
-A template's name holds a digest of everything in it, and no template is ever changed: so whoever
-finds the name has the right template, and a request repeated with its token is the same request.
+A template's name holds a digest of everything in it, and no template is ever changed: so a
+template of that name is the right one, and a request repeated with its token is the same request.
 """
 
 import base64

@@ -40,7 +40,7 @@ ARCHAIC_WORDS = {
     "whoever": "the role: the caller, the deployer, the reader",
     "likewise": "in the same way",
 }
-SERVER_FOLDERS = ("control_plane/", "provisioner/", "lambdas/", "infra/")
+ARCHAIC_WORD = re.compile(rf"\b({'|'.join(ARCHAIC_WORDS)})\b", re.IGNORECASE)
 
 Named = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -68,16 +68,13 @@ def docstrings_stand_alone(source: Source) -> Iterator[str]:
             yield f"{line}: a docstring opens with {' '.join(first.split()[:3])!r}"
 
 
-def docstrings_use_plain_words(source: Source) -> Iterator[str]:
-    """Name each word of an older English in the first paragraph of a server's docstring."""
-    if not source.path.startswith(SERVER_FOLDERS):
+def texts_use_plain_words(source: Source) -> Iterator[str]:
+    """Name each word of an older English in the product: in docstrings, comments and messages."""
+    if not source.is_product:
         return
-    for node in (source.tree, *_definitions(source)):
-        paragraph = (ast.get_docstring(node) or "").partition("\n\n")[0]
-        for word in re.findall(r"[a-z]+", paragraph.lower()):
-            if word in ARCHAIC_WORDS:
-                line = 1 if isinstance(node, ast.Module) else node.lineno
-                yield f"{line}: a docstring says {word}: write {ARCHAIC_WORDS[word]}"
+    for number, line in enumerate(source.text.splitlines(), 1):
+        for word in ARCHAIC_WORD.findall(line):
+            yield f"{number}: {word}: write {ARCHAIC_WORDS[word.lower()]}"
 
 
 def terms_are_the_glossarys(source: Source) -> Iterator[str]:
@@ -136,6 +133,6 @@ def _definitions(source: Source) -> Iterator[Named]:
 LANGUAGE_RULES: tuple[Rule, ...] = (
     names_are_verbs_or_nouns,
     docstrings_stand_alone,
-    docstrings_use_plain_words,
+    texts_use_plain_words,
     terms_are_the_glossarys,
 )

@@ -29,7 +29,7 @@ export function InPlace(props: Props) {
   const [opened, setOpened] = useState<Pick<Props, "value" | "save"> | null>(() => (isDraftKept(draft) ? props : null));
   const button = useRef<HTMLButtonElement>(null);
   const wasOpen = useRef(false);
-  // Whoever uses a keyboard goes on where they began.
+  // A user of the keyboard goes on where they began.
   useEffect(() => {
     if (wasOpen.current && !opened) button.current?.focus();
     wasOpen.current = opened !== null;

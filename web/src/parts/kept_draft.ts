@@ -26,7 +26,7 @@ export function isDraftKept(name: string): boolean {
   return sessionStorage.getItem(PREFIX + name) !== null;
 }
 
-/** Forget all of them, as whoever signs out wants: there may be secrets in them. */
+/** Forget all of them, for a sign-out: there may be secrets in them. */
 export function forgetDrafts(): void {
   for (const key of Object.keys(sessionStorage)) if (key.startsWith(PREFIX)) sessionStorage.removeItem(key);
 }

@@ -48,7 +48,7 @@ function SignedIn({ route }: { route: Route }) {
   );
 }
 
-/** Whoever uses a keyboard or hears the page goes on in the view that came, not behind the bar. */
+/** Moves the focus into a new view, so that keyboards and screen readers go on there, not behind the bar. */
 function useFocusOnChange(identity: string): void {
   const before = useRef(identity);
   // At once: a key that is pressed next may go to a field, and that keeps it.

@@ -21,7 +21,7 @@ function decodePart(part: string): string {
   }
 }
 
-/** What names the view of a route: with another one the view begins anew. */
+/** What names the view of a route: with another one the view is built again. */
 export function viewOf({ parts }: Route): string {
   return parts.slice(0, 2).join("/");
 }

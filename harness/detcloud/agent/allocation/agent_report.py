@@ -96,7 +96,7 @@ class AgentReport:
         self._torn = False
 
     def _open(self) -> int:
-        """Open the file for appending, in a folder made anew where it was removed, and without
+        """Open the file for appending, in a folder made again where it was removed, and without
         what else was put in its place.
         """
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

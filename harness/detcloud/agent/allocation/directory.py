@@ -74,7 +74,7 @@ class AllocationDirectory:
         return self._read_input("spec.json")
 
     def write_directives(self, directives: dict[str, Any]) -> None:
-        """Replace in/directives.json, in a folder made anew where the trial removed it."""
+        """Replace in/directives.json, in a folder made again where the trial removed it."""
         path = self.inputs / "directives.json"
         if not self.inputs.is_dir() and self.path.is_dir():
             self.inputs.mkdir(mode=0o700)

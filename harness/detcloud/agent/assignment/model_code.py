@@ -1,4 +1,4 @@
-"""Model code: fetched by digest, verified, cached as archives, unpacked anew for every trial.
+"""Model code: fetched by digest, verified, cached as archives, unpacked for every trial.
 
 The archive is cached and not the tree, because each trial may change its copy.
 """
@@ -103,7 +103,7 @@ class CodeCache:
 
 
 def _is_intact(archive: Path, digest: str) -> bool:
-    """Whether the cache has the archive; one that cannot be read is fetched anew."""
+    """Whether the cache has the archive; one that cannot be read is fetched again."""
     try:
         if _file_sha256(archive) != digest:
             return False

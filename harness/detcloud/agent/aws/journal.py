@@ -69,7 +69,7 @@ def _error_name(body: bytes) -> str:
 
 
 def main() -> int:
-    """Follow the journal until it ends, which systemd starts anew."""
+    """Follow the journal until it ends, which systemd starts again."""
     parser = argparse.ArgumentParser(prog="detcloud.agent.aws.journal", description=__doc__)
     parser.add_argument("--group", required=True, help="the existing log group")
     parser.add_argument("--stream", default="", help="the stream (default: the instance's id)")

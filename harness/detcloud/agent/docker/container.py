@@ -228,8 +228,8 @@ def _real_path(path: Path) -> tuple[Path, str]:
 
 
 def _gpus(assignment: Assignment, cdi_devices: Collection[str]) -> list[dict[str, Any]]:
-    """The request for GPUs. Those that NVIDIA's hook adds are taken away again when systemd reads
-    its units anew, unless the engine manages cgroups itself; those of the interface stay.
+    """The request for GPUs. Those that NVIDIA's hook adds are taken away again when systemd reloads
+    its units, unless the engine manages cgroups itself; those of the interface stay.
     """
     uuids = [slot.uuid for slot in assignment.slots if slot.type == "cuda"]
     if not uuids:

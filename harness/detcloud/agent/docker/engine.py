@@ -182,7 +182,7 @@ class EngineClient:
         body: bytes | None,
         headers: Mapping[str, str],
     ) -> http.client.HTTPResponse:
-        """Send a request in the agreed version, which is agreed anew where that is refused."""
+        """Send a request in the agreed version, which is agreed again where that is refused."""
         version = self.api_version()
         try:
             return _send_request(connection, method, f"/v{version}{path}", body, headers)

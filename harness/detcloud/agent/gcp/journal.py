@@ -75,7 +75,7 @@ def _error_name(body: bytes) -> str:
 
 
 def main() -> int:
-    """Follow the journal until it ends, which systemd starts anew."""
+    """Follow the journal until it ends, which systemd starts again."""
     parser = argparse.ArgumentParser(prog="detcloud.agent.gcp.journal", description=__doc__)
     parser.add_argument(
         "--cursor", type=Path, required=True, help="the file that stores the cursor"

@@ -207,7 +207,7 @@ def add_trust_arguments(parser: ArgumentParser) -> None:
 
 
 def print_trust_commands(cloud: DeployableCloud, arguments: Namespace) -> int:
-    """Print the scripts for whoever manages the other clouds."""
+    """Print the scripts for the administrators of the other clouds."""
     flags = ["--remove"] if arguments.remove else []
     _, answer = _run_deployment("trust", cloud, arguments, *flags)
     if not answer["commands"]:

@@ -75,7 +75,7 @@ def start_tensorboard(arguments: Namespace) -> int:
             "TensorBoard is not installed here: `pip install tensorboard`. `detcloud tensorboard "
             "download` fetches the files for one elsewhere"
         )
-    # Whoever ends this ends TensorBoard, and removes the files, as Ctrl-C does.
+    # SIGTERM ends TensorBoard and removes the files, as Ctrl-C does.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     client = connect(arguments)
     port = arguments.port or _find_free_port()

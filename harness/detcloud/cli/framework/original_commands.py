@@ -8,8 +8,7 @@ _GROUP_VERBS = ("archive", "create", "delete", "describe", "edit", "unarchive")
 _TASK_VERBS = ("config", "describe", "kill", "list", "logs", "ls", "open", "set")
 _OF_PROJECT = "`detcloud experiment list --workspace WORKSPACE --project PROJECT`"
 _TASKS = "clusters run experiments only; an `entrypoint` can be any command"
-_USERS = "whoever holds a token of a user is that user: `detcloud token create USER`, \
-`detcloud token list`"
+_USERS = "a user is a name with tokens: `detcloud token create USER`, `detcloud token list`"
 _ROLES = "a token is a user's or an admin's: `detcloud token create --role`"
 _QUEUE = "`detcloud job list` shows who has slots and who waits, `detcloud resource-pool list` \
 the pools"

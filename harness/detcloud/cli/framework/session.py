@@ -11,7 +11,7 @@ from detcloud.client import Client, Experiment, Trial
 from detcloud.client.endpoint import URL_VARIABLE, find_endpoint, is_configured
 from detcloud.client.home import Home
 
-# Whoever has it set for `det` expects that cluster.
+# A user who has it set for `det` expects that cluster.
 ORIGINAL_VARIABLE = "DET_MASTER"
 
 

@@ -103,7 +103,7 @@ class CachedDataset(Dataset[Any]):
         try:
             suspicion_file(self.folder, self.manifest).touch()
         except OSError:
-            # The folder may be one to read alone; then it is checked by whoever may write there.
+            # The folder may be read-only here: a process that may write there checks it.
             return
 
 

@@ -106,7 +106,7 @@ class DataLayer:
         except BuildStopped:
             preempt.note_stop()
             if self._context.is_chief:
-                log_line("the trial stops here, and prepares it anew later")
+                log_line("the trial stops here, and prepares it again later")
             raise SystemExit(0) from None
         return CachedDataset(cache.folder, manifest, seed=info.trial_seed, **order)
 

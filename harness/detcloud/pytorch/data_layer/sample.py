@@ -1,4 +1,4 @@
-"""One sample of a data set as bytes, and back, without running code of whoever wrote it.
+"""One sample of a data set as bytes, and back, without running code of its writer.
 
 A sample is a JSON text that says how it is built, then the contents of its tensors, arrays and
 bytes, in the order in which the text names them. Before both stands the length of the text.

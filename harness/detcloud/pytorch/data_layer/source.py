@@ -23,7 +23,7 @@ def encode_source(
     """The length of the data set that the function makes, and one rank's part of it as bytes.
 
     Chance in the function and in each chunk of samples is seeded by the name and the number, so
-    that the same is stored whoever builds it; the generators of training are as they were
+    that every builder stores the same; the generators of training are as they were
     afterwards.
     """
     with preserve_state():

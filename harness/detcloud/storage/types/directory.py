@@ -112,7 +112,7 @@ def _real_path(path: Path) -> Path:
     try:
         return path.resolve()
     except RuntimeError:
-        # Later versions of Python than 3.12 leave it to whoever opens the path, with an OSError.
+        # From Python 3.13 on, opening the path raises OSError instead.
         raise StorageError(f"{path} has links that lead to each other: remove them") from None
 
 

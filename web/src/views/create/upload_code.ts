@@ -9,7 +9,7 @@ import type { CodeFile } from "./chosen_files";
 /** What the API itself takes where code lies in a bucket, which the page may not ask. */
 const THROUGH_API_BYTES_MAX = 4 * 1024 * 1024;
 
-/** The files as a `.tar.gz`: one content has one digest, whoever packs it and when. */
+/** The files as a `.tar.gz`: one content has one digest, wherever and whenever it is packed. */
 export async function packFiles(files: CodeFile[]): Promise<Blob> {
   const sorted = [...files].sort((one, other) => (one.path < other.path ? -1 : 1));
   const tar = await packTar(

@@ -103,7 +103,7 @@ function ModelTools({ model, onDone }: ModelProps) {
   );
 }
 
-/** What is said of the model, which whoever may change it edits there; not one that somebody changed since. */
+/** The facts of the model, which its owner and admins edit in place; a change by somebody else in between is refused. */
 function ModelFacts({ model, onDone }: ModelProps) {
   const mayEdit = mayDelete(useWho(), model.user) && !model.archived;
   const of = `model ${model.name}`;
