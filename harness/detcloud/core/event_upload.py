@@ -33,7 +33,7 @@ class _Upload:
     size: int = 0
     stamp: tuple[int, int] | None = None
 
-    def begin_anew(self) -> None:
+    def start_over(self) -> None:
         """Store the file from its first byte on, as its next version."""
         self.version += 1
         self.size = 0
@@ -90,21 +90,21 @@ class EventUploader:
         stamp = state.st_size, state.st_mtime_ns
         upload = self._uploads.setdefault(name, _Upload())
         if only_grows(name):
-            is_anew = state.st_size < upload.size
+            is_rewritten = state.st_size < upload.size
         else:
             is_settling = time.time() - state.st_mtime < SETTLED_SECONDS and not self._is_closing
             if upload.stamp == stamp or is_settling:
                 return
-            is_anew = upload.stamp is not None
-        if is_anew:
-            upload.begin_anew()
+            is_rewritten = upload.stamp is not None
+        if is_rewritten:
+            upload.start_over()
         while upload.size < state.st_size:
             size = min(state.st_size - upload.size, PART_BYTES_MAX)
             try:
                 self._store_part(path, name, upload, size)
             except KeyExists:
                 # Another process of this epoch stored it, or an answer was lost.
-                upload.begin_anew()
+                upload.start_over()
                 continue
             upload.size += size
         upload.stamp = stamp
