@@ -66,10 +66,13 @@ class EventUploader:
 
     def _run(self) -> None:
         began = time.monotonic()
-        while not self._is_closing:
+        is_last = False
+        while not is_last:
             pause = (time.monotonic() - began) / 10
             self._wanted.wait(min(max(pause, PAUSE_SECONDS_MIN), PAUSE_SECONDS_MAX))
             self._wanted.clear()
+            # Of what is written during a look, the next one has to learn.
+            is_last = self._is_closing
             for path in self._find_files():
                 try:
                     self._upload(path)

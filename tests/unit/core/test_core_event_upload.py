@@ -1,6 +1,7 @@
 """The upload of files for TensorBoard, to a store whose files lie where the test can read them."""
 
 import os
+import threading
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -69,6 +70,30 @@ def test_a_file_that_grows_is_stored_in_parts(folder: Path, store: DirectoryStor
     uploader.close()
     assert contents(store) == {f"run/{EVENTS}": b"firstsecondlast", "note.txt": b"just written"}
     assert len(store.list(PREFIX)) == 4
+
+
+def test_what_is_written_during_the_look_before_the_end_is_stored(
+    folder: Path, store: DirectoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = store.put
+    looking, ended = threading.Event(), threading.Event()
+
+    def put_slowly(key: str, path: Path) -> None:
+        looking.set()
+        ended.wait()
+        put(key, path)
+
+    monkeypatch.setattr(store, "put", put_slowly)
+    (folder / EVENTS).write_bytes(b"first")
+    uploader = EventUploader(folder, store, PREFIX, 2)
+    looking.wait()
+    (folder / "note.txt").write_bytes(b"written meanwhile")
+    closing = threading.Thread(target=uploader.close)
+    closing.start()
+    wait_until(lambda: uploader._is_closing)
+    ended.set()
+    closing.join()
+    assert contents(store) == {EVENTS: b"first", "note.txt": b"written meanwhile"}
 
 
 def test_a_large_file_is_stored_in_parts_of_a_bounded_size(
