@@ -65,11 +65,13 @@ class EventUploader:
         self._thread.join(CLOSE_SECONDS_MAX)
 
     def _run(self) -> None:
-        began = time.monotonic()
-        while not self._is_closing:
+        began, is_last = time.monotonic(), False
+        while not is_last:
             pause = (time.monotonic() - began) / 10
             self._wanted.wait(min(max(pause, PAUSE_SECONDS_MIN), PAUSE_SECONDS_MAX))
             self._wanted.clear()
+            # Read before the files are: what is written before `close` is in the last look.
+            is_last = self._is_closing
             for path in self._find_files():
                 try:
                     self._upload(path)
