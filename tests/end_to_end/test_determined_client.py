@@ -31,6 +31,7 @@ CONFIG = {
 SCRIPT = f"""\
 import json, pathlib
 from determined.common.experimental import Determined, experiment
+from determined.common.api import errors
 from determined.experimental import client
 
 created = Determined().create_experiment({CONFIG!r}, "model")
@@ -52,6 +53,10 @@ print(client.get_experiment(found.id).labels, client.list_experiments(name="rena
 client.create_model("steered").register_version(best.uuid)
 version = client.get_model("steered").get_version()
 print(version.model_version, version.checkpoint.uuid == best.uuid)
+try:
+    client.get_model("other")
+except errors.NotFoundException as error:
+    print(best.training.validation_metrics["avgMetrics"], error)
 try:
     client.create_workspace
 except (ImportError, AttributeError) as error:
@@ -81,6 +86,7 @@ def test_a_script_with_determineds_client_steers_this_cluster(
         "['kept'] 1",
         "1 True",
     ]
-    assert "is not supported by detcloud: a workspace is there " in lines[8]
-    assert len(lines) == 9
+    assert lines[8] == "{'error': 0} there is no model other"
+    assert "is not supported by detcloud: a workspace is there " in lines[9]
+    assert len(lines) == 10
     assert laptop.json("describe", 1)["name"] == "renamed"

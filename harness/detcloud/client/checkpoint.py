@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from detcloud.client.records import (
     CheckpointFile,
@@ -14,6 +14,10 @@ from detcloud.client.records import (
     FileFinding,
 )
 from detcloud.client.resource import Field, Resource
+
+if TYPE_CHECKING:
+    from detcloud.client.experiment import Experiment
+    from detcloud.client.trial import Trial
 
 
 class Checkpoint(Resource):
@@ -39,6 +43,14 @@ class Checkpoint(Resource):
     def refresh(self) -> None:
         """Asks the cluster for the present state."""
         self.data = self._client.get(f"/checkpoints/{self.uuid}")
+
+    def trial(self) -> Trial:
+        """The trial that stored it."""
+        return self._client.trial(self.trial_id)
+
+    def experiment(self) -> Experiment:
+        """The trial's experiment."""
+        return self._client.experiment(self.experiment_id)
 
     def files(self) -> list[CheckpointFile]:
         """The checkpoint's files, each with an address that serves it for 15 minutes."""

@@ -7,17 +7,17 @@ holds no credential of the cluster, so that nothing of this works in one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import Enum
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
 from detcloud.client import Client
 from detcloud.client import Experiment as ClusterExperiment
 from detcloud.client import Trial as ClusterTrial
-from detcloud.compatibility.handles import Checkpoint, Handle, OrderBy
+from detcloud.compatibility.client_errors import raise_by_name
+from detcloud.compatibility.handles import Checkpoint, CheckpointSortBy, Handle, OrderBy
 from detcloud.compatibility.models import Model, ModelSortBy
 from detcloud.compatibility.projects import (
     ExperimentSortBy,
@@ -25,7 +25,14 @@ from detcloud.compatibility.projects import (
     find_workspace,
     read_workspaces,
 )
+from detcloud.compatibility.trial_metrics import (
+    TRAINING,
+    VALIDATION,
+    TrialMetrics,
+    to_trial_metrics,
+)
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.parameter_names import accept_names
 from detcloud.shared.trial_directory import TrialDirectory
 
 Item = TypeVar("Item")
@@ -53,17 +60,6 @@ class ExperimentState(Enum):
     DELETE_FAILED = "DELETE_FAILED"
 
 
-@dataclass(frozen=True)
-class TrialMetrics:
-    """One report of a trial's metrics."""
-
-    trial_id: int
-    steps_completed: int
-    end_time: datetime
-    metrics: dict[str, Any]
-    group: str
-
-
 class Trial(Handle):
     """One setting of hyperparameters that is trained."""
 
@@ -87,23 +83,31 @@ class Trial(Handle):
     def iter_metrics(self, group: str | None = None) -> Iterator[TrialMetrics]:
         """The reports of metrics, by group and then oldest first."""
         for report in self._found.metrics(group):
-            end = datetime.fromtimestamp(report["time_ms"] / 1000, UTC)
-            names = (report["steps_completed"], end, report["metrics"], report["group"])
-            yield TrialMetrics(self._found.id, *names)
+            yield to_trial_metrics(self._found.id, report)
 
     stream_metrics = iter_metrics
 
+    def stream_training_metrics(self) -> Iterator[TrialMetrics]:
+        """`iter_metrics` of training."""
+        return self.iter_metrics(TRAINING)
+
+    def stream_validation_metrics(self) -> Iterator[TrialMetrics]:
+        """`iter_metrics` of validation."""
+        return self.iter_metrics(VALIDATION)
+
     def list_checkpoints(
         self,
-        sort_by: str | None = None,
+        sort_by: str | CheckpointSortBy | None = None,
         order_by: OrderBy | None = None,
         max_results: int | None = None,
     ) -> list[Checkpoint]:
-        """Checkpoints with a validation, by the searcher's metric or `sort_by`, the best first."""
+        """The trial's checkpoints, as those of its experiment are listed."""
         experiment = get_experiment(self._found.experiment_id)
         ranked = experiment.list_checkpoints(sort_by, order_by)
         ours = (one for one in ranked if one.trial_id == self._found.id)
         return list(islice(ours, max_results))
+
+    get_checkpoints = list_checkpoints
 
     def top_checkpoint(
         self, sort_by: str | None = None, smaller_is_better: bool | None = None
@@ -180,12 +184,23 @@ class Experiment(Handle):
 
     def list_checkpoints(
         self,
-        sort_by: str | None = None,
+        sort_by: str | CheckpointSortBy | None = None,
         order_by: OrderBy | None = None,
         max_results: int | None = None,
     ) -> list[Checkpoint]:
-        """Checkpoints with a validation, by the searcher's metric or `sort_by`, the best first."""
+        """Checkpoints with a validation, by the searcher's metric or that of the name `sort_by`,
+        the best first; of another field, all of them.
+        """
         smaller = None if order_by is None else order_by.value == OrderBy.ASC.value
+        if sort_by is CheckpointSortBy.SEARCHER_METRIC:
+            sort_by = None
+        if isinstance(sort_by, CheckpointSortBy):
+            found = sorted(
+                self._found.checkpoints(),
+                key=attrgetter(sort_by.value),
+                reverse=smaller is False,
+            )
+            return [Checkpoint(one) for one in found[:max_results]]
         ranked = self._found.best_checkpoints(sort_by, smaller)
         return [Checkpoint(one) for one in ranked[:max_results]]
 
@@ -256,6 +271,7 @@ class Cluster:
         )
         return Experiment(created)
 
+    @raise_by_name
     def get_experiment(self, experiment_id: int) -> Experiment:
         return Experiment(self._client.experiment(experiment_id))
 
@@ -289,11 +305,26 @@ class Cluster:
             if (not users or one.user in users) and (not labels or set(labels) & set(one.labels))
         ]
 
+    @raise_by_name
     def get_trial(self, trial_id: int) -> Trial:
         return Trial(self._client.trial(trial_id))
 
+    @raise_by_name
     def get_checkpoint(self, uuid: str) -> Checkpoint:
         return Checkpoint(self._client.checkpoint(uuid))
+
+    def iter_trials_metrics(self, trial_ids: Iterable[int], group: str) -> Iterator[TrialMetrics]:
+        """The reports of a group of several trials, trial by trial."""
+        for trial_id in trial_ids:
+            yield from self.get_trial(trial_id).iter_metrics(group)
+
+    stream_trials_metrics = iter_trials_metrics
+
+    def stream_trials_training_metrics(self, trial_ids: Iterable[int]) -> Iterator[TrialMetrics]:
+        return self.iter_trials_metrics(trial_ids, TRAINING)
+
+    def stream_trials_validation_metrics(self, trial_ids: Iterable[int]) -> Iterator[TrialMetrics]:
+        return self.iter_trials_metrics(trial_ids, VALIDATION)
 
     def create_model(
         self,
@@ -309,6 +340,8 @@ class Cluster:
         given = {key: value for key, value in fields.items() if value is not None}
         return Model(self._client.create_model(name, **given))
 
+    @raise_by_name
+    @accept_names(name="identifier")
     def get_model(self, identifier: str) -> Model:
         """The model of that name; DetcloudError for a number, since models have names alone."""
         if not isinstance(identifier, str):
@@ -341,6 +374,7 @@ class Cluster:
         """The workspaces that experiments are in."""
         return read_workspaces(self._client)
 
+    @raise_by_name
     def get_workspace(self, name: str) -> Workspace:
         """The workspace of that name; DetcloudError where no experiment is in one."""
         return find_workspace(self._client, name)
@@ -395,6 +429,10 @@ list_models = _on_cluster("list_models")
 list_workspaces = _on_cluster("list_workspaces")
 get_workspace = _on_cluster("get_workspace")
 get_session_username = _on_cluster("get_session_username")
+iter_trials_metrics = _on_cluster("iter_trials_metrics")
+stream_trials_metrics = _on_cluster("stream_trials_metrics")
+stream_trials_training_metrics = _on_cluster("stream_trials_training_metrics")
+stream_trials_validation_metrics = _on_cluster("stream_trials_validation_metrics")
 
 
 def _check_outside_of_trials() -> None:

@@ -22,6 +22,14 @@ from detcloud.core.distributed_context import detect_distributed
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_directory import TrialSpec
 
+_FORMER_PARTS = {"checkpointing": "checkpoint", "preemption": "preempt", "training": "train"}
+_MISSING_PARTS = {
+    "experimental": "keep the UUID of the checkpoint that is used with"
+    " core_context.train.set_metadata({...}), which `detcloud trial describe` shows.",
+    "_tensorboard_manager": "the files in core_context.train.get_tensorboard_path() are stored from"
+    " time to time and at the end.",
+}
+
 
 class Unit(Enum):
     """The unit that `searcher.max_length` counts in."""
@@ -49,14 +57,23 @@ class SearcherOperation:
 
     def report_completed(self, searcher_metric: float) -> None:
         """Give the searcher its metric, once, after the report of the validation."""
+        if isinstance(searcher_metric, Mapping):
+            raise DetcloudError(
+                f"report_completed got {searcher_metric!r:.80}: a search gets one number in"
+                " detcloud, the metric that it compares trials by; report the other values with"
+                " core_context.train.report_validation_metrics"
+            )
         self._operation.complete(searcher_metric)
+
+    # The name in 0.17.
+    complete = report_completed
 
 
 class SearcherContext:
     """Yields one operation after the other, with lengths in the configuration's unit."""
 
     def __init__(self, searcher: core.SearcherContext, config: Mapping[str, Any]) -> None:
-        self._searcher = searcher
+        self.in_batches = searcher
         self._config = config
 
     def operations(
@@ -68,8 +85,12 @@ class SearcherContext:
 
         The end of the loop needs no acknowledgement, so `auto_ack` changes nothing.
         """
-        for operation in self._searcher.operations(searcher_mode=searcher_mode):
+        for operation in self.in_batches.operations(searcher_mode=searcher_mode):
             yield SearcherOperation(operation)
+
+    def ops(self, auto_ack: bool = True) -> Iterator[SearcherOperation]:
+        """The name of `operations` in 0.17."""
+        return self.operations(auto_ack=auto_ack)
 
     def acknowledge_out_of_ops(self) -> None:
         """Do nothing: the exit of the code is the acknowledgement."""
@@ -100,6 +121,21 @@ class Context(core.Context):
 
     # What `close` ends; without it here its generator would end with the call of `init`.
     _block: ExitStack | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """A part under its name in 0.17; of others the error says what to write instead."""
+        if name in _FORMER_PARTS:
+            return getattr(self, _FORMER_PARTS[name])
+        sentence = _MISSING_PARTS.get(name)
+        if sentence is not None:
+            raise AttributeError(f"core_context.{name} is not supported by detcloud: {sentence}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @property
+    def batch_searcher(self) -> core.SearcherContext:
+        searcher: Any = self.searcher
+        own: core.SearcherContext = searcher.in_batches
+        return own
 
     def start(self) -> None:
         """Do nothing: a context is open from the beginning."""
@@ -172,6 +208,35 @@ def init(
     object.__setattr__(context, "_block", block)
     atexit.register(context.abandon)
     return context
+
+
+def dummy_init(
+    *,
+    distributed: core.DistributedContext | None = None,
+    checkpoint_storage: str | Mapping[str, Any] | None = None,
+    preempt_mode: core.PreemptMode = core.PreemptMode.WorkersAskChief,
+    tensorboard_mode: core.TensorboardMode = core.TensorboardMode.AUTO,
+    tensorboard_path: str | Path | None = None,
+) -> Context:
+    """`init` outside of a cluster, which Determined's scripts call `core._dummy_init`.
+
+    Event files lie beside the checkpoints, whatever `tensorboard_path` is, as a line says. Raises
+    DetcloudError in a trial, where `init` is to be called.
+    """
+    if get_cluster_info() is not None:
+        raise DetcloudError("core._dummy_init was called in a trial: call core.init() instead")
+    if tensorboard_path is not None:
+        print(
+            "[detcloud] core._dummy_init(tensorboard_path=...) is not used: event files are"
+            " written beside the checkpoints",
+            flush=True,
+        )
+    return init(
+        distributed=distributed,
+        checkpoint_storage=checkpoint_storage,
+        preempt_mode=preempt_mode,
+        tensorboard_mode=tensorboard_mode,
+    )
 
 
 def to_determined_form(context: core.Context, info: ClusterInfo | None) -> Context:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,28 @@ class OrderBy(Enum):
 
     ASC = ASCENDING = "asc"
     DESC = DESCENDING = "desc"
+
+
+class CheckpointSortBy(Enum):
+    """The fields that a list of checkpoints is sorted by."""
+
+    UUID = "uuid"
+    TRIAL_ID = "trial_id"
+    BATCH_NUMBER = "steps_completed"
+    END_TIME = "created_ms"
+    STATE = "state"
+    SEARCHER_METRIC = "metric"
+
+
+@dataclass(frozen=True)
+class CheckpointTrainingMetadata:
+    """The trial that stored a checkpoint, and the validation there, as `avgMetrics` below it."""
+
+    experiment_config: dict[str, Any]
+    experiment_id: int
+    trial_id: int
+    hparams: dict[str, Any]
+    validation_metrics: dict[str, Any]
 
 
 class DownloadMode(Enum):
@@ -59,6 +83,50 @@ class Checkpoint(Handle):
             folder.parent.mkdir(parents=True, exist_ok=True)
             self._found.download(folder)
         return str(folder)
+
+    def write_metadata_file(self, path: str | Path) -> None:
+        """Write the metadata into a file of JSON."""
+        Path(path).write_text(json.dumps(self._found.metadata, indent=2) + "\n")
+
+    @property
+    def training(self) -> CheckpointTrainingMetadata:
+        """The trial that stored it."""
+        metrics = self._validation_metrics()
+        return CheckpointTrainingMetadata(
+            experiment_config=self.experiment_config,
+            experiment_id=self._found.experiment_id,
+            trial_id=self._found.trial_id,
+            hparams=self.hparams,
+            validation_metrics={"avgMetrics": metrics} if metrics else {},
+        )
+
+    # What it had itself up to 0.17.
+
+    @property
+    def experiment_config(self) -> dict[str, Any]:
+        return self._found.experiment().config
+
+    @property
+    def hparams(self) -> dict[str, Any]:
+        return self._found.trial().hparams
+
+    @property
+    def batch_number(self) -> int:
+        return self._found.steps_completed
+
+    @property
+    def validation(self) -> dict[str, Any] | None:
+        """The validation there, None without one."""
+        metrics = self._validation_metrics()
+        return {"metrics": {"validationMetrics": metrics}} if metrics else None
+
+    def _validation_metrics(self) -> dict[str, Any]:
+        """The metrics of the validation after as many batches; several reports are one."""
+        metrics: dict[str, Any] = {}
+        for report in self._found.trial().metrics("validation"):
+            if report["steps_completed"] == self._found.steps_completed:
+                metrics |= report["metrics"]
+        return metrics
 
     def load(self, path: str | None = None, **options: Any) -> Any:
         """Download the checkpoint and make its PyTorchTrial again, as releases up to 0.19 did."""

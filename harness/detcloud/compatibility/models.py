@@ -8,6 +8,7 @@ from typing import Any
 
 from detcloud.client import Model as ClusterModel
 from detcloud.client import ModelVersion as ClusterModelVersion
+from detcloud.compatibility.client_errors import raise_by_name
 from detcloud.compatibility.handles import Checkpoint, Handle, OrderBy
 
 
@@ -58,6 +59,7 @@ class Model(Handle):
 
     _found: ClusterModel
 
+    @raise_by_name
     def get_version(self, version: int = -1) -> ModelVersion | None:
         """The version of that number, the newest one for -1; None where there is none at all."""
         if version != -1:

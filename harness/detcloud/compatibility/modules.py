@@ -55,7 +55,15 @@ class _Finder(MetaPathFinder, InspectLoader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname not in MODULES or fullname in (ROOT, FORMER_ROOT):
+        if fullname in (ROOT, FORMER_ROOT):
+            return None
+        if fullname not in MODULES:
+            if fullname.startswith((f"{ROOT}.", f"{FORMER_ROOT}.")):
+                raise ModuleNotFoundError(
+                    f"{fullname} is not a module of detcloud's {ROOT}: it belonged to Determined's"
+                    " own machinery, or does not exist; docs/migrating.md lists what there is",
+                    name=fullname,
+                )
             return None
         return ModuleSpec(fullname, self, is_package=self.is_package(fullname))
 

@@ -44,6 +44,10 @@ _NAMED_WORKSPACES = (
     "a workspace is there while experiments are in it: write its name into their configurations."
 )
 _SORTED = "lists have one order; sort what they give."
+_LOCAL = (
+    "core.init() and pytorch.init(hparams=...) work outside of a trial too, and"
+    " PyTorchTrialContext.from_config(config) makes a context to try a trial with."
+)
 _NATIVE = "start the experiment with `detcloud create CONFIG MODEL_DIRECTORY` instead."
 _NATIVE_SPACE = "write the hyperparameter into the configuration, with `type` and its range."
 _CONTROLLER = "write a script with detcloud.core, whose loop is your own, or a PyTorchTrial."
@@ -92,16 +96,39 @@ _TRANSFORMERS = Module(
         "get_hf_args_with_overwrites": _DSAT["get_hf_args_with_overwrites"],
     }
 )
-_EXPERIMENTAL = Module(
+_CLIENT = Module(
     offered=_same_names(
         "detcloud.compatibility.client",
-        "Checkpoint Experiment ExperimentReference Trial TrialReference",
+        "Experiment ExperimentReference ExperimentState Trial TrialReference create_experiment"
+        " create_model get_checkpoint get_experiment get_model get_models get_session_username"
+        " get_trial get_workspace iter_trials_metrics list_experiments list_models list_workspaces"
+        " login stream_trials_metrics stream_trials_training_metrics"
+        " stream_trials_validation_metrics",
     )
-    | _same_names("detcloud.compatibility.models", "Model ModelOrderBy ModelSortBy")
+    | _same_names("detcloud.compatibility.models", "Model ModelOrderBy ModelSortBy ModelVersion")
+    | _same_names("detcloud.compatibility.projects", "ExperimentSortBy Project Workspace")
+    | _same_names(
+        "detcloud.compatibility.handles",
+        "Checkpoint CheckpointSortBy CheckpointTrainingMetadata DownloadMode OrderBy",
+    )
+    | _same_names(
+        "detcloud.compatibility.trial_metrics", "TrainingMetrics TrialMetrics ValidationMetrics"
+    )
     | {"Determined": "detcloud.compatibility.client:Cluster"},
     missing={
-        **_all_missing("TrialOrderBy TrialSortBy", _SORTED),
-        **_all_missing("create init_native", _NATIVE),
+        "get_model_by_id": _NO_MODEL_IDS,
+        **_all_missing("CheckpointOrderBy TrialOrderBy TrialSortBy", _SORTED),
+        **_all_missing("create_workspace delete_workspace", _NAMED_WORKSPACES),
+        **_all_missing("User create_user get_user_by_name list_users logout whoami", _NO_CLIENT),
+        "Session": _NO_CLIENT,
+    },
+    otherwise=_NO_CLIENT,
+)
+_EXPERIMENTAL = Module(
+    offered=_CLIENT.offered,
+    missing={
+        **_CLIENT.missing,
+        **_all_missing("Mode create init_native", _NATIVE),
         **_all_missing(
             "create_trial_instance test_one_batch",
             "train a few batches with detcloud.pytorch.Trainer outside of a cluster.",
@@ -109,23 +136,7 @@ _EXPERIMENTAL = Module(
     },
 )
 # The modules of `common.experimental`, from which it took the same classes.
-_CLIENT_PARTS = {
-    "checkpoint": Module(
-        offered=_same_names("detcloud.compatibility.handles", "Checkpoint DownloadMode")
-    ),
-    "determined": Module(offered={"Determined": "detcloud.compatibility.client:Cluster"}),
-    "experiment": Module(
-        offered=_same_names(
-            "detcloud.compatibility.client", "Experiment ExperimentReference ExperimentState"
-        )
-    ),
-    "model": Module(
-        offered=_same_names(
-            "detcloud.compatibility.models", "Model ModelOrderBy ModelSortBy ModelVersion"
-        )
-    ),
-    "trial": Module(offered=_same_names("detcloud.compatibility.client", "Trial TrialReference")),
-}
+_CLIENT_PARTS = "checkpoint determined experiment metrics model project trial workspace"
 
 _MODULES: dict[str, Module] = {
     "": Module(
@@ -151,6 +162,12 @@ _MODULES: dict[str, Module] = {
             **_all_missing("NativeContext", _NATIVE),
             **_all_missing("Categorical Constant Double Integer Log", _NATIVE_SPACE),
             **_all_missing("LoopTrialController load", _CONTROLLER),
+            **_all_missing(
+                "_catch_sys_exit _get_gpus _load_trial_for_checkpoint_export"
+                " _local_execution_manager _make_local_execution_env"
+                " _make_local_execution_exp_config _make_test_experiment_config",
+                _LOCAL,
+            ),
         },
     ),
     "workload": Module(
@@ -178,6 +195,7 @@ _MODULES: dict[str, Module] = {
                 "detcloud.compatibility.core",
                 "Context SearcherContext SearcherOperation Unit init",
             ),
+            "_dummy_init": "detcloud.compatibility.core:dummy_init",
             "DummyCheckpointContext": "detcloud.core:CheckpointContext",
             "DummyDistributedContext": "detcloud.core:DistributedContext",
             "DummyProfilerContext": "detcloud.core:ProfilerContext",
@@ -187,8 +205,13 @@ _MODULES: dict[str, Module] = {
             "DummyTrainContext": "detcloud.core:TrainContext",
         },
         missing={
-            **_all_missing("DummyExperimentalCoreContext ExperimentalCoreContext", _INTERNAL),
-            "SearcherContextMissing": _INTERNAL,
+            **_all_missing(
+                "DummyExperimentalCoreContext ExperimentalCoreContext MetricsContext"
+                " SearcherContextMissing _DummyMetricsContext _MetricsContext _PreemptionWatcher"
+                " _get_storage_manager _parse_searcher_max_length _parse_searcher_units"
+                " _run_prepare",
+                _INTERNAL,
+            ),
         },
     ),
     "errors": Module(
@@ -222,7 +245,7 @@ _MODULES: dict[str, Module] = {
             "TrainUnit": "detcloud.pytorch.periods:Period",
             "to_device": "detcloud.pytorch.batch_data:move_to_device",
         },
-        missing={"PyTorchTrialController": _CONTROLLER},
+        missing=_all_missing("PyTorchTrialController _PyTorchTrialController", _CONTROLLER),
     ),
     "tensorboard": Module(
         offered=_same_names(
@@ -308,32 +331,7 @@ _MODULES: dict[str, Module] = {
         ),
     ),
     "experimental": _EXPERIMENTAL,
-    "experimental.client": Module(
-        offered=_same_names(
-            "detcloud.compatibility.client",
-            "Checkpoint Experiment ExperimentReference ExperimentState OrderBy Trial TrialMetrics "
-            "TrialReference create_experiment get_checkpoint get_experiment get_session_username "
-            "get_trial list_experiments login create_model get_model get_models list_models "
-            "get_workspace list_workspaces",
-        )
-        | _same_names("detcloud.compatibility.models", "Model ModelSortBy ModelVersion")
-        | _same_names("detcloud.compatibility.projects", "ExperimentSortBy Project Workspace")
-        | {
-            "Determined": "detcloud.compatibility.client:Cluster",
-            "DownloadMode": "detcloud.compatibility.handles:DownloadMode",
-        },
-        missing={
-            "get_model_by_id": _NO_MODEL_IDS,
-            **_all_missing("CheckpointSortBy TrialSortBy", _SORTED),
-            **_all_missing("create_workspace delete_workspace", _NAMED_WORKSPACES),
-            **_all_missing(
-                "User create_user get_user_by_name iter_trials_metrics list_users logout whoami"
-                " Session",
-                _NO_CLIENT,
-            ),
-        },
-        otherwise=_NO_CLIENT,
-    ),
+    "experimental.client": _CLIENT,
     "experimental.core_v2": Module(
         offered={
             **_same_names(
@@ -358,7 +356,7 @@ _MODULES: dict[str, Module] = {
     ),
     "common.check": Module(offered=_CHECKS),
     "common.experimental": _EXPERIMENTAL,
-    **{f"common.experimental.{name}": part for name, part in _CLIENT_PARTS.items()},
+    **{f"common.experimental.{name}": _CLIENT for name in _CLIENT_PARTS.split()},
     "common.util": Module(
         offered={
             **_same_names(
@@ -381,6 +379,14 @@ _MODULES: dict[str, Module] = {
     ),
     "common.api": Module(
         missing=_all_missing("Session UnauthSession", _NO_CLIENT), otherwise=_NO_CLIENT
+    ),
+    "common.api.errors": Module(
+        offered=_same_names(
+            "detcloud.compatibility.client_errors",
+            "APIException BadRequestException ForbiddenException MasterNotFoundException"
+            " NotFoundException UnauthenticatedException",
+        ),
+        otherwise=_NO_CLIENT,
     ),
     "common.api.certs": Module(
         missing=_all_missing("Cert cli_cert", _NO_CLIENT), otherwise=_NO_CLIENT
@@ -428,8 +434,24 @@ _MODULES: dict[str, Module] = {
     },
 }
 
-# The name of `core` before it was public.
-_MODULES["_core"] = _MODULES["core"]
+# The name of `core` before it was public, when its classes had other names.
+_CORE = _MODULES["core"].offered
+_FORMER_CORE = {
+    "Checkpointing": "CheckpointContext",
+    "Distributed": "DistributedContext",
+    "Preemption": "PreemptContext",
+    "Searcher": "SearcherContext",
+    "SearcherOp": "SearcherOperation",
+    "Training": "TrainContext",
+}
+_MODULES["_core"] = Module(
+    offered={
+        **_CORE,
+        **{former: _CORE[name] for former, name in _FORMER_CORE.items()},
+        **{f"Dummy{former}": _CORE[f"Dummy{name}"] for former, name in _FORMER_CORE.items()},
+    },
+    missing=_MODULES["core"].missing,
+)
 for _parent, _names in PRIVATE_MODULES.items():
     for _name in _names.split():
         _MODULES.setdefault(f"{_parent}.{_name}".lstrip("."), _MODULES[_parent])

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 PRIVATE_MODULES: Mapping[str, str] = {
     "": "_env_context _execution _experiment_config _hparam _import _info _native"
     " _rendezvous_info _train_context _trial _trial_context _trial_controller",
+    "_core": "_checkpointing _context _distributed _preemption _searcher _training",
     "core": "_checkpoint _context _distributed _experimental _preempt _profiler _searcher"
     " _tensorboard_mode _train",
     "experimental": "_native",
@@ -31,9 +32,8 @@ INTERNAL_MODULES = (
 )
 # Modules of its client.
 CLIENT_MODULES = (
-    "cli deploy common.api._session common.api.authentication common.api.bindings common.api.errors"
-    " common.api.logs common.api.metric common.api.request common.experimental.metrics"
-    " common.experimental.oauth2_scim_client common.experimental.project"
+    "cli deploy common.api._session common.api.authentication common.api.bindings"
+    " common.api.logs common.api.metric common.api.request"
+    " common.experimental.oauth2_scim_client"
     " common.experimental.resource_pool common.experimental.session common.experimental.user"
-    " common.experimental.workspace"
 )

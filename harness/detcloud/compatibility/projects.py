@@ -8,7 +8,7 @@ from typing import Any
 
 from detcloud.client import Client
 from detcloud.client.experiment_list import Project as ProjectCounts
-from detcloud.shared.errors import DetcloudError
+from detcloud.compatibility.client_errors import NotFoundException
 
 
 class ExperimentSortBy(Enum):
@@ -68,7 +68,9 @@ def find_workspace(client: Client, name: str) -> Workspace:
         if one.name == name:
             return one
     names = ", ".join(one.name for one in known) or "none"
-    raise DetcloudError(f"no experiment is in a workspace {name!r:.140}; there is {names}")
+    raise NotFoundException(
+        404, "not_found", f"no experiment is in a workspace {name!r:.140}; there is {names}"
+    )
 
 
 def _project(counts: ProjectCounts) -> Project:

@@ -227,7 +227,11 @@ def files_to_store(folder: Path, selector: Selector | None) -> dict[str, Path]:
 def checked_steps(metadata: dict[str, Any], *, is_needed: bool) -> dict[str, Any]:
     """The metadata, which have the number of batches, as is needed on a cluster, and are not too
     large; DetcloudError where that is not so.
+
+    Scripts for Determined up to 0.17 call it `latest_batch`.
     """
+    if "latest_batch" in metadata:
+        metadata = {"steps_completed": metadata["latest_batch"], **metadata}
     steps = metadata.get("steps_completed", None if is_needed else 0)
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 0:
         raise DetcloudError(

@@ -76,6 +76,11 @@ class Context:
         """Whether what this process reports counts: it is rank 0, or one of several alone."""
         return self.distributed.rank == 0 or not self.distributed.can_exchange
 
+    @property
+    def batch_searcher(self) -> SearcherContext:
+        """The searcher whose lengths are batches, also where `searcher` counts as Determined's."""
+        return self.searcher
+
     def alert(
         self, title: str = "", description: str = "", level: AlertLevel | str = AlertLevel.INFO
     ) -> None:

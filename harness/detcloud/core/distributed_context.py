@@ -159,7 +159,7 @@ class DistributedContext:
         return cast("list[Value]", star.broadcast(star.gather(value)))
 
     @accept_names(stuff="value")
-    def broadcast_local(self, value: Value) -> Value:
+    def broadcast_local(self, value: Value = None) -> Value:  # type: ignore[assignment]
         """The value of this node's first rank, on all of its ranks."""
         return cast("Value", self._check_local_star().broadcast(value))
 

@@ -65,13 +65,12 @@ class EventUploader:
         self._thread.join(CLOSE_SECONDS_MAX)
 
     def _run(self) -> None:
-        began = time.monotonic()
-        is_last = False
+        began, is_last = time.monotonic(), False
         while not is_last:
             pause = (time.monotonic() - began) / 10
             self._wanted.wait(min(max(pause, PAUSE_SECONDS_MIN), PAUSE_SECONDS_MAX))
             self._wanted.clear()
-            # Of what is written during a look, the next one has to learn.
+            # Read before the files are: what is written before `close` is in the last look.
             is_last = self._is_closing
             for path in self._find_files():
                 try:

@@ -31,14 +31,14 @@ class FrameworkLoop:
         self._best: float | None = None
         self.operation: SearcherOperation | None = None
         self.has_ended = False
-        if context.searcher.gives_lengths():
-            self._operations = context.searcher.operations()
+        if context.batch_searcher.gives_lengths():
+            self._operations = context.batch_searcher.operations()
             self._take_operation()
 
     @property
     def is_unfinished(self) -> bool:
         """Whether the trial leaves now and goes on later, preempted or for want of a length."""
-        outcome = self._context.searcher.outcome
+        outcome = self._context.batch_searcher.outcome
         if outcome is None:
             return self._context.preempt.was_seen
         return outcome is not Outcome.COMPLETED

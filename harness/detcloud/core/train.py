@@ -13,6 +13,7 @@ from typing import Any
 from detcloud.core.event_upload import EventUploader
 from detcloud.core.tensorboard import EventWriter
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.parameter_names import accept_names
 from detcloud.shared.trial_directory import Directives, Reporter, to_json_value
 
 # The validations whose checkpoints may still be on their way into the store.
@@ -60,6 +61,7 @@ class TrainContext:
         self.uploader: EventUploader | None = None
         self._metadata = dict(metadata or {})
 
+    @accept_names(latest_batch="steps_completed")
     def report_training_metrics(
         self,
         steps_completed: int,
@@ -78,6 +80,7 @@ class TrainContext:
         extra = {} if batches is None else {"batches": batches}
         self._report_group("training", steps_completed, metrics, **extra)
 
+    @accept_names(latest_batch="steps_completed")
     def report_validation_metrics(self, steps_completed: int, metrics: dict[str, Any]) -> None:
         """Report metrics of group `validation`; bytes are left out."""
         if isinstance(metrics, dict):

@@ -27,8 +27,11 @@ def data_length(data: Any) -> int:
     raise DetcloudError(f"{data!r:.80} has no length: expected a batch of tensors")
 
 
-def move_to_device(data: Any, device: torch.device) -> Any:
-    """The data with all that has a method `to` in its dicts, lists and tuples on the device."""
+def move_to_device(data: Any, device: torch.device, warned_types: object = None) -> Any:
+    """The data with all that has a method `to` in its dicts, lists and tuples on the device.
+
+    `warned_types` is Determined's and not needed: nothing is warned of.
+    """
     if isinstance(data, torch.Tensor):
         is_there = data.is_cpu if device.type == "cpu" else data.device == device
         return data if is_there else data.to(device, non_blocking=True)

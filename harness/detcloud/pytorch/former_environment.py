@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from detcloud.core import TrialSpec
+from detcloud.shared.errors import DetcloudError
 from detcloud.shared.experiment_config import ExperimentConfig
 from detcloud.shared.hparam_values import choose_hparams
 
@@ -28,6 +29,30 @@ class Environment:
         self.det_trial_id, self.det_experiment_id = str(spec.trial_id), str(spec.experiment_id)
         self.det_cluster_id, self.det_agent_id = spec.cluster_id, spec.agent_id
         self.slot_ids, self.use_gpu = list(spec.slots), torch.cuda.is_available()
+        # Names of the first releases.
+        self.latest_batch, self.det_trial_unique_port_offset = spec.steps_completed, 0
+        self._slots = max(1, len(spec.slots)) * max(1, spec.nodes)
+
+    @property
+    def global_batch_size(self) -> int:
+        """The hyperparameter of that name; DetcloudError where there is none."""
+        if "global_batch_size" not in self.hparams:
+            raise DetcloudError(
+                "env.global_batch_size needs the hyperparameter global_batch_size: add it below"
+                " hyperparameters in the configuration"
+            )
+        return int(self.hparams["global_batch_size"])
+
+    @property
+    def per_slot_batch_size(self) -> int:
+        """The records in one slot's share of a batch, rounded down."""
+        return self.global_batch_size // self._slots
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"env.{name} is not supported by detcloud: a trial makes no requests to the cluster;"
+            " what it may know is in determined.get_cluster_info()"
+        )
 
 
 @dataclass

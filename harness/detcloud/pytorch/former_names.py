@@ -1,4 +1,6 @@
-"""The names that a context's methods had in the releases of 0.12 before 0.12.13."""
+"""The names that a context's methods had in the releases of 0.12 before 0.12.13, and the private
+ones that code reads.
+"""
 
 from __future__ import annotations
 
@@ -15,4 +17,6 @@ FORMER_NAMES: Mapping[str, str] = {
     "_to_device": "to_device",
     "_backward": "backward",
     "_step_optimizer": "step_optimizer",
+    "_core": "core",
+    "_current_batch_idx": "_batch_idx",
 }

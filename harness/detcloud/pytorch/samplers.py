@@ -15,6 +15,7 @@ import torch
 from torch.utils.data import BatchSampler, Sampler
 
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.parameter_names import accept_names
 
 Item = TypeVar("Item", covariant=True)
 
@@ -129,6 +130,7 @@ class RepeatBatchSampler(_BatchWise):
 class DistributedBatchSampler(_BatchWise):
     """Every `num_workers`th batch of a batch sampler, from number `rank` on."""
 
+    @accept_names(num_replicas="num_workers")
     def __init__(self, batch_sampler: SizedSampler[list[int]], num_workers: int, rank: int) -> None:
         super().__init__(batch_sampler, DistributedSampler(batch_sampler, num_workers, rank))
 

@@ -39,21 +39,22 @@ class Trainer:
 
     def configure_profiler(
         self,
-        *,
-        enabled: bool = True,
         sync_timings: bool = True,
+        enabled: bool = False,
         begin_on_batch: int = 0,
         end_after_batch: int | None = None,
     ) -> None:
-        """Measure the machine while training, as `profiling_enabled` of `fit` does; all of it."""
+        """Measure the machine while training, if `enabled`, as `profiling_enabled` of `fit` does.
+
+        The others are Determined's: all of a training is measured.
+        """
         self._is_profiled = enabled
 
     def fit(  # noqa: PLR0913 - code written for Determined names all of them.
         self,
-        max_length: Period | None = None,
-        *,
-        validation_period: Period | None = None,
         checkpoint_period: Period | None = None,
+        validation_period: Period | None = None,
+        max_length: Period | None = None,
         reporting_period: Period | None = None,
         checkpoint_policy: CheckpointPolicy | None = None,
         latest_checkpoint: CheckpointReference | str | None = None,

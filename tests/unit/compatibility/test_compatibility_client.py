@@ -1,3 +1,4 @@
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -7,8 +8,10 @@ import pytest
 
 from detcloud import DetcloudError
 from detcloud.compatibility import client
-from detcloud.compatibility.handles import OrderBy
+from detcloud.compatibility.client_errors import MasterNotFoundException, NotFoundException
+from detcloud.compatibility.handles import CheckpointSortBy, OrderBy
 from detcloud.compatibility.projects import ExperimentSortBy
+from detcloud.shared.http import ApiError, Unreachable
 from tests.unit.core.trial_files import enter, make_trial
 
 STORED = [("a", 7, 0.3), ("b", 8, 0.1), ("c", 7, 0.2)]
@@ -17,6 +20,18 @@ STORED = [("a", 7, 0.3), ("b", 8, 0.1), ("c", 7, 0.2)]
 class StoredCheckpoint(SimpleNamespace):
     def download(self, folder: Path) -> None:
         folder.mkdir()
+
+    def trial(self) -> Any:
+        return Cluster().trial(self.trial_id)
+
+    def experiment(self) -> Any:
+        return Cluster().experiment(3)
+
+
+def report(group: str, steps: int, value: float) -> dict[str, Any]:
+    """The answer of the cluster for one report."""
+    times = {"steps_completed": steps, "time_ms": 1000 * steps}
+    return {"group": group, **times, "metrics": {"loss": value}}
 
 
 class Cluster:
@@ -36,6 +51,8 @@ class Cluster:
         return SimpleNamespace(
             id=experiment_id,
             state="COMPLETED",
+            config={"name": "first"},
+            checkpoints=lambda: iter(self.checkpoints()),
             user="ann",
             labels=["nlp"],
             name="first",
@@ -59,15 +76,32 @@ class Cluster:
 
     def trial(self, trial_id: int) -> Any:
         stored = [one for one in self.checkpoints() if one.trial_id == trial_id]
-        return SimpleNamespace(id=trial_id, experiment_id=3, checkpoints=lambda: stored)
+        return SimpleNamespace(
+            id=trial_id,
+            experiment_id=3,
+            hparams={"lr": trial_id},
+            checkpoints=lambda: stored,
+            metrics=lambda group: iter(report(group, steps, trial_id) for steps in (10, 20)),
+        )
 
     def checkpoint(self, uuid: str) -> Any:
-        return next(one for one in self.checkpoints() if one.uuid == uuid)
+        found = [one for one in self.checkpoints() if one.uuid == uuid]
+        if not found:
+            raise ApiError(404, "not_found", f"there is no checkpoint {uuid}")
+        return found[0]
 
     def checkpoints(self) -> list[Any]:
         return [
-            StoredCheckpoint(uuid=uuid, trial_id=trial, metric=metric, state="COMPLETED")
-            for uuid, trial, metric in STORED
+            StoredCheckpoint(
+                uuid=uuid,
+                trial_id=trial,
+                experiment_id=3,
+                metric=metric,
+                state="COMPLETED",
+                steps_completed=number * 10,
+                metadata={"steps_completed": number * 10},
+            )
+            for number, (uuid, trial, metric) in enumerate(STORED, 1)
         ]
 
 
@@ -165,3 +199,47 @@ def test_a_trial_has_no_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     enter(make_trial(tmp_path), monkeypatch)
     with pytest.raises(DetcloudError, match="a trial holds no credential"):
         client.get_checkpoint("a")
+
+
+def test_a_checkpoint_knows_the_trial_that_stored_it_and_its_validation() -> None:
+    # b is the second of those stored, after 20 batches, of trial 8.
+    best = client.get_experiment(3).top_checkpoint()
+    assert (best.training.trial_id, best.training.experiment_id) == (8, 3)
+    assert best.training.hparams == best.hparams == {"lr": 8}
+    assert best.training.experiment_config == best.experiment_config == {"name": "first"}
+    assert best.training.validation_metrics == {"avgMetrics": {"loss": 8}}
+    assert best.validation == {"metrics": {"validationMetrics": {"loss": 8}}}
+    assert best.batch_number == 20
+    # c was stored after 30 batches, where nothing was validated.
+    assert client.get_checkpoint("c").validation is None
+    best.write_metadata_file("metadata.json")
+    assert json.loads(Path("metadata.json").read_text()) == {"steps_completed": 20}
+
+
+def test_checkpoints_are_sorted_by_a_field() -> None:
+    experiment = client.get_experiment(3)
+    by_steps = experiment.list_checkpoints(CheckpointSortBy.BATCH_NUMBER, OrderBy.DESCENDING)
+    assert [one.uuid for one in by_steps] == ["c", "b", "a"]
+    by_metric = experiment.list_checkpoints(sort_by=CheckpointSortBy.SEARCHER_METRIC)
+    assert [one.uuid for one in by_metric] == ["b", "c", "a"]
+    assert [one.uuid for one in client.get_trial(7).get_checkpoints("loss")] == ["c", "a"]
+
+
+def test_metrics_of_several_trials_are_read_in_turn() -> None:
+    found = list(client.stream_trials_validation_metrics([7, 8]))
+    assert [(one.trial_id, one.total_batches, one.metrics) for one in found] == [
+        (7, 10, {"loss": 7}),
+        (7, 20, {"loss": 7}),
+        (8, 10, {"loss": 8}),
+        (8, 20, {"loss": 8}),
+    ]
+    assert {one.group for one in client.stream_trials_training_metrics([7])} == {"training"}
+    assert next(client.get_trial(7).stream_training_metrics()).group == "training"
+
+
+def test_what_is_not_there_is_an_error_that_scripts_catch_by_name() -> None:
+    with pytest.raises(NotFoundException, match="there is no checkpoint z"):
+        client.get_checkpoint("z")
+    with pytest.raises(NotFoundException, match="no experiment is in a workspace 'Other'"):
+        client.get_workspace("Other")
+    assert MasterNotFoundException is Unreachable

@@ -11,6 +11,7 @@ import pytest
 from detcloud import DetcloudError
 from detcloud.compatibility import core, core_v2
 from detcloud.compatibility.cluster_info import get_cluster_info
+from detcloud.core.framework_loop import FrameworkLoop
 from tests.patience import PROCESS_SECONDS_MAX
 from tests.unit.core.trial_files import direct, enter, kinds, make_trial, reports
 
@@ -156,3 +157,68 @@ def test_a_script_that_fails_before_core_v2_is_closed_has_failed(tmp_path: Path)
         ("metrics", None),
         ("exit", "errored"),
     ]
+
+
+def test_a_script_of_0_17_has_the_names_of_its_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = trial_of(tmp_path, monkeypatch, config=config_of({"epochs": 3}))
+    with core.init() as context:
+        old: Any = context
+        for operation in old.searcher.ops():
+            old.training.report_training_metrics(latest_batch=24, metrics={"loss": 0.5})
+            old.training.report_validation_metrics(latest_batch=24, metrics={"loss": 0.25})
+            with old.checkpointing.store_path({"latest_batch": 24}) as (folder, uuid):
+                (folder / "state").write_text("24")
+            assert old.checkpointing.get_metadata(uuid)["latest_batch"] == 24
+            assert old.preemption.should_preempt() is False
+            operation.complete(0.25)
+    assert [one["steps_completed"] for one in reports(trial, "metrics")] == [24, 24]
+    (checkpoint,) = reports(trial, "checkpoint")
+    assert checkpoint["steps_completed"] == 24
+    (completed,) = reports(trial, "completed")
+    assert completed["metric"] == 0.25
+
+
+def test_what_a_context_lacks_says_what_to_write_instead(tmp_path: Path) -> None:
+    with core.init(checkpoint_storage=str(tmp_path)) as context:
+        script: Any = context
+        with pytest.raises(AttributeError, match=r"experimental is not supported .*set_metadata"):
+            script.experimental.report_task_using_checkpoint("c")
+        with pytest.raises(AttributeError, match=r"get_tensorboard_path\(\) are stored"):
+            script._tensorboard_manager.sync()
+        with pytest.raises(AttributeError, match="'Context' object has no attribute 'other'"):
+            _ = script.other
+        operation = next(script.searcher.operations())
+        with pytest.raises(DetcloudError, match=r"one number .*report_validation_metrics"):
+            operation.report_completed({"loss": 1.0})
+
+
+def test_a_context_without_a_cluster_is_made_outside_of_trials_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    context = core.dummy_init(checkpoint_storage=str(tmp_path / "kept"), tensorboard_path=tmp_path)
+    with context:
+        context.checkpoint.upload(tmp_path, {"steps_completed": 1})
+    assert list((tmp_path / "kept").rglob("manifest.json"))
+    assert "tensorboard_path=...) is not used" in capsys.readouterr().out
+    trial_of(tmp_path / "trial", monkeypatch)
+    with pytest.raises(DetcloudError, match=r"call core\.init\(\) instead"):
+        core.dummy_init()
+
+
+def test_an_adapter_of_a_framework_counts_batches_in_the_context_of_a_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = trial_of(tmp_path, monkeypatch, config=config_of({"epochs": 3}))
+    with core.init() as context:
+        # 3 epochs are 24 batches.
+        loop = FrameworkLoop(context)
+        assert loop.operation is not None
+        assert loop.operation.length == 24
+        assert not loop.is_unfinished
+        loop.report_validation(24, {"validation_loss": 0.5})
+        assert not loop.complete({"validation_loss": 0.5})
+        assert loop.has_ended
+    (completed,) = reports(trial, "completed")
+    assert (completed["length"], completed["metric"]) == (24, 0.5)

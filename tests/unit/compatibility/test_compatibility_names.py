@@ -96,7 +96,7 @@ def test_what_is_missing_is_an_import_error_with_a_sentence() -> None:
         exec("from determined.keras import TFKerasTrial")
     with pytest.raises(UnsupportedName, match=r"load is not supported.*loop is your own"):
         exec("from determined import load, workload")
-    with pytest.raises(ModuleNotFoundError, match=r"No module named 'determined\.nonsense'"):
+    with pytest.raises(ModuleNotFoundError, match=r"determined\.nonsense is not a module"):
         exec("import determined.nonsense")
     with pytest.raises(ImportError, match="cannot import name 'nonsense'"):
         exec("from determined.pytorch import nonsense")
@@ -124,11 +124,11 @@ def test_private_places_have_the_names_of_their_package() -> None:
 
 def test_modules_of_the_machinery_say_so_when_a_name_is_used() -> None:
     scope: dict[str, Any] = {}
-    exec("from determined import gpu\nimport determined.common.api.errors as errors", scope)
+    exec("from determined import gpu\nimport determined.common.api.logs as logs", scope)
     with pytest.raises(UnsupportedName, match=r"gpu\.get_gpu_uuids is not supported.*machinery"):
         scope["gpu"].get_gpu_uuids()
-    with pytest.raises(UnsupportedName, match=r"errors\.APIException .*detcloud\.Client"):
-        scope["errors"].APIException  # noqa: B018
+    with pytest.raises(UnsupportedName, match=r"logs\.trial_logs .*detcloud\.Client"):
+        scope["logs"].trial_logs  # noqa: B018
     # Tools that look for private names are told as usual.
     assert not hasattr(scope["gpu"], "_private")
 
@@ -153,3 +153,20 @@ def test_a_name_of_determineds_own_programs_says_what_to_do(name: str, instead: 
     module, _, attribute = name.rpartition(".")
     with pytest.raises(UnsupportedName, match=instead):
         getattr(importlib.import_module(module), attribute)
+
+
+def test_an_unknown_module_says_that_it_is_none_of_detclouds() -> None:
+    for name in ("determined._data_layer", "determined.load", "determined_common.schemas"):
+        with pytest.raises(ModuleNotFoundError, match=f"{name} is not a module of detcloud's"):
+            importlib.import_module(name)
+    with pytest.raises(ImportError, match="cannot import name 'nothing'"):
+        exec("from determined import nothing", {})
+
+
+def test_the_private_core_of_0_17_has_its_names() -> None:
+    scope: dict[str, Any] = {}
+    exec("from determined import _core, core", scope)
+    exec("from determined._core._searcher import SearcherOp", scope)
+    assert scope["SearcherOp"] is scope["core"].SearcherOperation
+    assert scope["_core"].Training is scope["core"].TrainContext
+    assert scope["_core"].DummyCheckpointing is scope["core"].CheckpointContext

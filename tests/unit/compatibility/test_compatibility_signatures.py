@@ -1,15 +1,20 @@
 """Calls that give arguments by the names that they have in Determined."""
 
 import gc
+import inspect
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch.utils.data import BatchSampler
 
 from detcloud import core, pytorch
 from detcloud.compatibility import checks, util_functions
 from detcloud.compatibility.core import init
-from detcloud.pytorch.former_environment import first_hparams
+from detcloud.pytorch import samplers
+from detcloud.pytorch.batch_data import move_to_device
+from detcloud.pytorch.former_environment import Environment, first_hparams
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.parameter_names import accept_names
 
@@ -131,3 +136,31 @@ def test_the_first_hyperparameters_of_a_space_are_those_of_its_ranges() -> None:
         "d": {"inner": {"type": "double", "minval": 0.5, "maxval": 1}},
     }
     assert first_hparams(space) == {"a": "x", "b": 3, "c": 9, "d": {"inner": 0.5}}
+
+
+def test_arguments_have_the_places_and_names_of_the_original() -> None:
+    fit = list(inspect.signature(pytorch.Trainer.fit).parameters)
+    assert fit[1:5] == ["checkpoint_period", "validation_period", "max_length", "reporting_period"]
+    profile = list(inspect.signature(pytorch.Trainer.configure_profiler).parameters)
+    assert profile[1:] == ["sync_timings", "enabled", "begin_on_batch", "end_after_batch"]
+    batches = BatchSampler(range(8), 2, drop_last=False)
+    sampler: Any = samplers.DistributedBatchSampler
+    # Every second batch of 0,1 2,3 4,5 6,7 from the second on.
+    assert list(sampler(batches, num_replicas=2, rank=1)) == [[2, 3], [6, 7]]
+    moved: Any = move_to_device
+    assert moved(torch.ones(1), torch.device("cpu"), {str}).item() == 1
+    assert core.DistributedContext().broadcast_local() is None
+
+
+def test_the_environment_of_a_context_has_the_batch_sizes_of_the_first_releases() -> None:
+    environment: Any = Environment(
+        core.TrialSpec(hparams={"global_batch_size": 9}, slots=[0, 1], nodes=2, steps_completed=5)
+    )
+    # Nine records over four slots, rounded down.
+    assert (environment.global_batch_size, environment.per_slot_batch_size) == (9, 2)
+    assert environment.latest_batch == 5
+    with pytest.raises(AttributeError, match=r"env\.master_url is not supported .*cluster_info"):
+        _ = environment.master_url
+    bare: Any = Environment(core.TrialSpec())
+    with pytest.raises(DetcloudError, match="needs the hyperparameter global_batch_size"):
+        _ = bare.per_slot_batch_size

@@ -16,7 +16,7 @@ from detcloud.core.event_upload import EventUploader
 from detcloud.shared.event_parts import assemble_files
 from detcloud.storage import StorageError, registry
 from detcloud.storage.types.directory import DirectoryStore
-from tests.patience import wait_until
+from tests.patience import PROCESS_SECONDS_MAX, wait_until
 from tests.unit.core.trial_files import enter, make_trial
 
 PREFIX = "tensorboard/1/4"
@@ -56,6 +56,34 @@ def is_stored(store: DirectoryStore, expected: dict[str, bytes]) -> bool:
     return contents(store) == expected
 
 
+class HeldStore(DirectoryStore):
+    """A store whose first file waits until it is released."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.is_asked, self.is_released = threading.Event(), threading.Event()
+
+    def put(self, key: str, source: Path) -> None:
+        self.is_asked.set()
+        assert self.is_released.wait(PROCESS_SECONDS_MAX)
+        super().put(key, source)
+
+
+def test_what_is_written_during_the_last_look_is_stored(folder: Path, tmp_path: Path) -> None:
+    store = HeldStore(tmp_path / "held")
+    uploader = EventUploader(folder, store, PREFIX, 2)
+    (folder / EVENTS).write_bytes(b"first")
+    assert store.is_asked.wait(PROCESS_SECONDS_MAX)
+    # The look that is under way has listed the files already.
+    (folder / f"{EVENTS}.2").write_bytes(b"last")
+    closing = threading.Thread(target=uploader.close)
+    closing.start()
+    wait_until(lambda: uploader._is_closing)
+    store.is_released.set()
+    closing.join()
+    assert contents(store) == {EVENTS: b"first", f"{EVENTS}.2": b"last"}
+
+
 def test_a_file_that_grows_is_stored_in_parts(folder: Path, store: DirectoryStore) -> None:
     uploader = EventUploader(folder, store, PREFIX, 2)
     (folder / "run").mkdir()
@@ -70,30 +98,6 @@ def test_a_file_that_grows_is_stored_in_parts(folder: Path, store: DirectoryStor
     uploader.close()
     assert contents(store) == {f"run/{EVENTS}": b"firstsecondlast", "note.txt": b"just written"}
     assert len(store.list(PREFIX)) == 4
-
-
-def test_what_is_written_during_the_look_before_the_end_is_stored(
-    folder: Path, store: DirectoryStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put = store.put
-    looking, ended = threading.Event(), threading.Event()
-
-    def put_slowly(key: str, path: Path) -> None:
-        looking.set()
-        ended.wait()
-        put(key, path)
-
-    monkeypatch.setattr(store, "put", put_slowly)
-    (folder / EVENTS).write_bytes(b"first")
-    uploader = EventUploader(folder, store, PREFIX, 2)
-    looking.wait()
-    (folder / "note.txt").write_bytes(b"written meanwhile")
-    closing = threading.Thread(target=uploader.close)
-    closing.start()
-    wait_until(lambda: uploader._is_closing)
-    ended.set()
-    closing.join()
-    assert contents(store) == {EVENTS: b"first", "note.txt": b"written meanwhile"}
 
 
 def test_a_large_file_is_stored_in_parts_of_a_bounded_size(

@@ -82,6 +82,9 @@ def test_the_position_is_known(
 ) -> None:
     context.set_position(batch_idx, 4)
     assert context.current_train_batch() == batch_idx
+    # Names that code for Determined reads though they are private.
+    private: Any = context
+    assert (private._current_batch_idx, private._core) == (batch_idx, context.core)
     assert context.current_train_epoch() == epoch
     assert (context.is_epoch_start(), context.is_epoch_end()) == (start, end)
 

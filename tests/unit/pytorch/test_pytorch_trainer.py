@@ -373,7 +373,7 @@ def test_without_a_cluster_training_goes_on_from_a_checkpoint(
             trial.callbacks["note"] = Note()
             latest = uuids[-1] if uuids else None
             trainer = pytorch.Trainer(trial, context)
-            trainer.fit(Epoch(length), latest_checkpoint=latest)
+            trainer.fit(max_length=Epoch(length), latest_checkpoint=latest)
     assert len(uuids) == 2
     assert "training at batch 8: loss=" in capsys.readouterr().out
 
@@ -390,7 +390,7 @@ def test_torchs_own_loader_is_refused_with_its_replacement(
         pytest.raises(DetcloudError, match=r"return detcloud\.pytorch\.DataLoader"),
         pytorch.init(checkpoint_dir=local) as context,
     ):
-        pytorch.Trainer(LineTrial(context), context).fit(Batch(1))
+        pytorch.Trainer(LineTrial(context), context).fit(max_length=Batch(1))
 
 
 def test_a_trial_defines_one_evaluation(local: Path) -> None:
@@ -421,7 +421,9 @@ def test_a_whole_data_set_can_be_evaluated_at_once(
             return {"records": sum(len(batch[0]) for batch in data_loader)}
 
     with pytorch.init(checkpoint_dir=local) as context:
-        pytorch.Trainer(WholeSetTrial(context), context).fit(Batch(1), step_zero_validation=True)
+        pytorch.Trainer(WholeSetTrial(context), context).fit(
+            max_length=Batch(1), step_zero_validation=True
+        )
     assert "validation at batch 0: records=12" in capsys.readouterr().out
 
 
@@ -438,7 +440,7 @@ def test_the_metrics_of_a_whole_data_set_have_names(local: Path) -> None:
         ),
         pytorch.init(checkpoint_dir=local) as context,
     ):
-        pytorch.Trainer(WholeSetTrial(context), context).fit(Batch(1))
+        pytorch.Trainer(WholeSetTrial(context), context).fit(max_length=Batch(1))
 
 
 def test_a_test_evaluates_one_batch_of_a_whole_data_set(
@@ -462,7 +464,7 @@ def test_fit_can_be_called_again(local: Path, capsys: pytest.CaptureFixture[str]
     with pytorch.init(checkpoint_dir=local) as context:
         trainer = pytorch.Trainer(LineTrial(context), context)
         for _ in range(2):
-            trainer.fit(Batch(2))
+            trainer.fit(max_length=Batch(2))
     assert capsys.readouterr().out.count("training at batch 2") == 2
 
 
@@ -475,7 +477,7 @@ def test_callbacks_have_names_to_be_kept_under(local: Path) -> None:
         pytest.raises(DetcloudError, match="build_callbacks returned a list: expected a dict"),
         pytorch.init(checkpoint_dir=local) as context,
     ):
-        pytorch.Trainer(ListingTrial(context), context).fit(Batch(2))
+        pytorch.Trainer(ListingTrial(context), context).fit(max_length=Batch(2))
 
 
 @pytest.mark.parametrize("period", [Batch(0), Epoch(-1), Batch(1.5), 3])  # type: ignore[arg-type]
@@ -484,7 +486,7 @@ def test_a_period_is_a_positive_count(local: Path, period: Any) -> None:
         pytest.raises(DetcloudError, match="is not a training length"),
         pytorch.init(checkpoint_dir=local) as context,
     ):
-        pytorch.Trainer(LineTrial(context), context).fit(period)
+        pytorch.Trainer(LineTrial(context), context).fit(max_length=period)
 
 
 @pytest.fixture

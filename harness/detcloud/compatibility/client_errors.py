@@ -1,0 +1,45 @@
+"""Determined's errors of the client: those of detcloud's, of which scripts catch some by name."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from detcloud.shared.http import ApiError, Unreachable
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+APIException = BadRequestException = ApiError
+MasterNotFoundException = Unreachable
+
+
+class NotFoundException(ApiError):
+    """There is nothing of that name or id."""
+
+
+class ForbiddenException(ApiError):
+    """The token's user may not do that."""
+
+
+class UnauthenticatedException(ApiError):
+    """There is no token, or it is not valid."""
+
+
+_OF_STATUS = {404: NotFoundException, 403: ForbiddenException, 401: UnauthenticatedException}
+
+
+def raise_by_name(method: Method) -> Method:
+    """Decorate a method that asks the cluster: its refusals are raised as Determined's."""
+
+    @functools.wraps(method)
+    def call(*arguments: Any, **options: Any) -> Any:
+        try:
+            return method(*arguments, **options)
+        except ApiError as error:
+            kind = _OF_STATUS.get(error.status)
+            if kind is None or isinstance(error, kind):
+                raise
+            raise kind(error.status, error.code, error.message, error.details) from None
+
+    return cast("Method", call)
