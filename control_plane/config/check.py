@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from control_plane.actors.records import JobKind
+from control_plane.config.command import COMMAND_SETTINGS, command_layer
 from control_plane.config.consistency import inconsistencies
 from control_plane.config.eras import RULES, Era, EraMixed, EraRules, Tree, era_of
 from control_plane.config.experiment import ExperimentConfig, scope_of_tree, validate_config
@@ -31,6 +33,7 @@ def check_config(
     cluster: Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
     seed_default: int = 0,
+    kind: JobKind = JobKind.EXPERIMENT,
 ) -> ExperimentConfig:
     """Check the user's YAML, laid over the template, the cluster's settings and the defaults.
 
@@ -41,15 +44,34 @@ def check_config(
         ConfigInvalid: with every problem, sorted by line.
     """
     layers = read_layers(text, template=template, cluster=cluster, overrides=overrides)
+    if kind is not JobKind.EXPERIMENT:
+        layers = _to_command_layers(layers)
     try:
         era = era_of([layers.user, layers.template.tree, layers.cluster])
     except EraMixed as error:
         raise layers.refusal([layers.name_source(error.finding, error.other)]) from None
     tree = layers.merge_layers(RULES[era], seed_default % (SEED_MAX + 1))
     config, findings = _validate_sections(tree, era)
+    if kind is not JobKind.EXPERIMENT:
+        # A user wrote no searcher: what does not fit together there is told of the entrypoint.
+        findings = [finding for finding in findings if finding.loc[:1] != ("searcher",)]
     if findings or layers.findings or layers.other_problems:
         raise layers.refusal(findings, tree)
     return config
+
+
+def _to_command_layers(layers: Layers) -> Layers:
+    """Convert the layers of a command's configuration to those of an experiment's."""
+    user, own = command_layer(layers.user)
+    template, below = command_layer(layers.template.tree)
+    cluster: Tree = merge_trees(COMMAND_SETTINGS, layers.cluster, RULES[Era.LENGTH])
+    return replace(
+        layers,
+        user=user,
+        template=replace(layers.template, tree=template),
+        cluster=cluster,
+        findings=(*layers.findings, *own, *below),
+    )
 
 
 @dataclass(frozen=True, slots=True)

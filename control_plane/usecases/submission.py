@@ -16,7 +16,7 @@ from control_plane.actors.identifiers import COUNTERS
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.messages.experiment import ExperimentSubmitted
 from control_plane.actors.projects import UNCATEGORIZED, find_name_problem
-from control_plane.actors.records import Retention
+from control_plane.actors.records import JobKind, Retention
 from control_plane.checkpoint_stores.registry import store_type
 from control_plane.config.advice import config_warnings
 from control_plane.config.check import check_config
@@ -66,7 +66,8 @@ class Submission:
     """An experiment as a user submits it: the text of its configuration, the name of a template to
     lay it over, overrides as `path=value`, and the SHA-256 of its model code.
 
-    Without model code it can be checked and not be submitted.
+    Without model code it can be checked and not be submitted. A command is submitted in the same
+    way, as `kind`.
     """
 
     config: str
@@ -75,6 +76,7 @@ class Submission:
     overrides: Sequence[str] = ()
     paused: bool = False
     test_mode: bool = False
+    kind: JobKind = JobKind.EXPERIMENT
 
 
 @dataclass(frozen=True)
@@ -96,10 +98,13 @@ def check_submission(
     Raises:
         RequestError: invalid, with every problem of the configuration.
     """
+    kind = submission.kind
+    if submission.test_mode and kind is not JobKind.EXPERIMENT:
+        raise invalid("test_mode", f"is for experiments, and this is a {kind}")
     config, pools = _place(services, submission)
     to = pools[0]
     plan = _search_plan(services, config)
-    settings = trial_settings(config, to.name, services.now_ms())
+    settings = trial_settings(config, to.name, services.now_ms(), kind)
     if settings.deadline_ms is not None and settings.deadline_ms <= settings.submitted_ms:
         text = f"has passed: {config.resources.deadline} is not after the submission"
         raise invalid("resources.deadline", text, "use a later time or a duration like '6h'")
@@ -113,7 +118,7 @@ def check_submission(
     message = ExperimentSubmitted(
         experiment_id=0,
         owner=caller.user,
-        name=config.name or config.description or "experiment",
+        name=config.name or config.description or kind,
         config=config.to_json().decode(),
         code_sha256=submission.model_code or "",
         plan=plan,
@@ -129,10 +134,11 @@ def check_submission(
         warm_start=find_warm_start(services, config),
         rules=lifecycle_of(config),
         time_metric="" if submission.test_mode else config.time_metric,
-        job=job_of(config, settings.submitted_ms),
+        job=job_of(config, settings.submitted_ms, kind),
         pools=pool_preferences(config),
         workspace=config.workspace or UNCATEGORIZED,
         project=config.project or UNCATEGORIZED,
+        kind=kind,
     )
     _check_size(config, message)
     warnings = (
@@ -205,6 +211,7 @@ def _place(
                 cluster=cluster,
                 overrides=submission.overrides,
                 seed_default=seed,
+                kind=submission.kind,
             )
         except ConfigInvalid as error:
             raise config_error(error) from None

@@ -35,6 +35,7 @@ class Command(NamedTuple):
 NOUNS = {
     "experiment": "submit, watch and control experiments",
     "trial": "inspect trials",
+    "command": "run programs on the cluster",
     "checkpoint": "list, download, upload, verify, pin and delete checkpoints",
     "model": "keep checkpoints as versions of named models",
     "workspace": "see how experiments are grouped",
@@ -57,6 +58,7 @@ NOUNS = {
 NOUN_ALIASES = {
     "e": "experiment",
     "t": "trial",
+    "cmd": "command",
     "c": "checkpoint",
     "m": "model",
     "w": "workspace",
@@ -217,6 +219,16 @@ _TRIAL = (
         "pack its logs, metrics and history into a file",
         "support_bundle",
     ),
+)
+
+_COMMAND = (
+    Command("command", "run", "run a program and print what it prints", "command"),
+    Command("command", "list", "list commands", "command", (), ("ls",)),
+    Command("command", "describe", "show commands", "command"),
+    Command("command", "logs", "print the log of a command", "command"),
+    Command("command", "kill", "end commands immediately", "command"),
+    Command("command", "config", "print its configuration", "command"),
+    Command("command", "set priority", "change its place under the priority scheduler", "command"),
 )
 
 _CHECKPOINT = (
@@ -402,7 +414,17 @@ _FLAT = (
     Command("", "version", "show versions", "version", ("version",)),
 )
 
-COMMANDS = (*_EXPERIMENT, *_TRIAL, *_CHECKPOINT, *_MODEL, *_GROUPS, *_QUEUE, *_CLUSTER, *_FLAT)
+COMMANDS = (
+    *_EXPERIMENT,
+    *_TRIAL,
+    *_COMMAND,
+    *_CHECKPOINT,
+    *_MODEL,
+    *_GROUPS,
+    *_QUEUE,
+    *_CLUSTER,
+    *_FLAT,
+)
 
 
 def noun_spellings(noun: str) -> list[str]:

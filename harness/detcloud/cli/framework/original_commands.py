@@ -7,7 +7,8 @@ and `project` of a configuration, `detcloud experiment move`, `detcloud experime
 _GROUP_VERBS = ("archive", "create", "delete", "describe", "edit", "unarchive")
 _TASK_VERBS = ("config", "describe", "kill", "list", "logs", "ls", "open", "set")
 _OF_PROJECT = "`detcloud experiment list --workspace WORKSPACE --project PROJECT`"
-_TASKS = "clusters run experiments only; an `entrypoint` can be any command"
+_TASKS = "not supported: `detcloud command run` runs a program on the cluster, and its log shows \
+what it prints; a machine of the cluster accepts no connections"
 _USERS = "whoever holds a token of a user is that user: `detcloud token create USER`, \
 `detcloud token list`"
 _ROLES = "a token is a user's or an admin's: `detcloud token create --role`"
@@ -29,8 +30,6 @@ _IDENTITY = "DETCLOUD_TOKEN says who you are, see `detcloud user whoami`"
 REPLACED_OPTIONS = {"-m": _CLUSTER, "--master": _CLUSTER, "-u": _IDENTITY, "--user": _IDENTITY}
 REPLACED_NOUNS = {
     "auth": "only a token is needed: `detcloud token login`",
-    "cmd": _TASKS,
-    "command": _TASKS,
     "config-policies": "templates hold what configurations share: `detcloud template set`",
     "cp": "templates hold what configurations share: `detcloud template set`",
     "dev": "the API is described at /api/v1/openapi.json of the cluster",

@@ -111,8 +111,6 @@ def test_a_command_of_the_original_takes_its_flags(typed: str) -> None:
     "noun",
     [
         "auth",
-        "command",
-        "cmd",
         "config-policies",
         "cp",
         "dev",
