@@ -12,6 +12,7 @@ class JobKind(StrEnum):
 
     EXPERIMENT = "experiment"
     COMMAND = "command"
+    NOTEBOOK = "notebook"
 
 
 class Status(StrEnum):

@@ -16,6 +16,7 @@ from control_plane.config.experiment import ExperimentConfig, scope_of_tree, val
 from control_plane.config.generated_names import seeded_words
 from control_plane.config.images import replace_determined_images
 from control_plane.config.merge import apply_override, merge_trees
+from control_plane.config.notebook import notebook_layer, notebook_program
 from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.config.registry_login import drop_foreign_login
 from control_plane.config.section import findings_of
@@ -45,7 +46,7 @@ def check_config(
     """
     layers = read_layers(text, template=template, cluster=cluster, overrides=overrides)
     if kind is not JobKind.EXPERIMENT:
-        layers = _to_command_layers(layers)
+        layers = _to_command_layers(layers, kind)
     try:
         era = era_of([layers.user, layers.template.tree, layers.cluster])
     except EraMixed as error:
@@ -60,18 +61,31 @@ def check_config(
     return config
 
 
-def _to_command_layers(layers: Layers) -> Layers:
-    """Convert the layers of a command's configuration to those of an experiment's."""
+def _to_command_layers(layers: Layers, kind: JobKind) -> Layers:
+    """Convert the layers of a command's or a notebook's configuration to an experiment's."""
+    findings: list[Finding] = []
+    cluster: Tree = merge_trees(COMMAND_SETTINGS, layers.cluster, RULES[Era.LENGTH])
+    if kind is JobKind.NOTEBOOK:
+        layers, program, findings = _take_idle_settings(layers)
+        cluster = {**cluster, "entrypoint": program}
     user, own = command_layer(layers.user)
     template, below = command_layer(layers.template.tree)
-    cluster: Tree = merge_trees(COMMAND_SETTINGS, layers.cluster, RULES[Era.LENGTH])
     return replace(
         layers,
         user=user,
         template=replace(layers.template, tree=template),
         cluster=cluster,
-        findings=(*layers.findings, *own, *below),
+        findings=(*layers.findings, *findings, *own, *below),
     )
+
+
+def _take_idle_settings(layers: Layers) -> tuple[Layers, list[str], list[Finding]]:
+    """Take the settings of idling out of a notebook's layers; with the program that has them."""
+    user, idle, own = notebook_layer(layers.user)
+    template, idle_below, below = notebook_layer(layers.template.tree)
+    program, wrong = notebook_program((idle, idle_below))
+    rest = replace(layers, user=user, template=replace(layers.template, tree=template))
+    return rest, program, [*own, *below, *wrong]
 
 
 @dataclass(frozen=True, slots=True)

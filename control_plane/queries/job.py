@@ -21,10 +21,11 @@ from control_plane.services import Services
 from control_plane.state.table import Key
 
 _LIST_NAME = "jobs"
-JobType = Literal["TYPE_EXPERIMENT", "TYPE_COMMAND"]
+JobType = Literal["TYPE_EXPERIMENT", "TYPE_COMMAND", "TYPE_NOTEBOOK"]
 _JOB_TYPES: dict[JobKind, JobType] = {
     JobKind.EXPERIMENT: "TYPE_EXPERIMENT",
     JobKind.COMMAND: "TYPE_COMMAND",
+    JobKind.NOTEBOOK: "TYPE_NOTEBOOK",
 }
 
 

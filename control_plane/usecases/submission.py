@@ -114,6 +114,8 @@ def check_submission(
     _check_groups(config)
     _check_storage(services, config)
     _check_pools(services, pools, config)
+    if kind is JobKind.NOTEBOOK:
+        _check_reachable(pools)
     _check_model_code(services, submission.model_code)
     message = ExperimentSubmitted(
         experiment_id=0,
@@ -234,6 +236,18 @@ def _check_pools(
     for to, place in zip(pools, pool_places(len(pools)), strict=True):
         check_fits(services, to, needs, place)
         check_mounts(to, config, place)
+
+
+def _check_reachable(pools: Sequence[Destination]) -> None:
+    """Check that a notebook's machine may be one that its user's browser reaches."""
+    for to in pools:
+        if to.pool.provider is not None and to.pool.provider.type != "local":
+            raise invalid(
+                "resources.resource_pool",
+                f"is {to.name}, whose machines in a cloud accept no connections",
+                "start the notebook on a cluster on your own machine (`detcloud up`), or run a"
+                " program with `detcloud command run`",
+            )
 
 
 def _search_plan(services: Services, config: ExperimentConfig) -> SearchPlan:

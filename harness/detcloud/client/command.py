@@ -14,6 +14,7 @@ from detcloud.client.trial import Trial
 from detcloud.shared.errors import DetcloudError
 
 COMMAND = "command"
+NOTEBOOK = "notebook"
 OVERRIDE_CHARACTERS_MAX = 4096
 
 
@@ -53,32 +54,62 @@ def create_command(
         DetcloudError: the files cannot be read or packed, or there are too many words.
     """
     text, changes = _config_of(words, config)
-    with tempfile.TemporaryDirectory(prefix="detcloud-empty-") as empty:
-        code = client.upload_model_code(
-            context or (None if includes else empty), includes=includes, on_progress=on_progress
-        )
     body = {
         "kind": COMMAND,
         "config": text,
         "template": template,
         "overrides": [*changes, *overrides],
-        "model_code": code,
+        "model_code": _upload_files(client, context, includes, on_progress),
     }
     return Command(client, client.post("/experiments", body))
 
 
-def read_command(client: Client, command_id: int) -> Command:
-    """The command with this id.
+def create_notebook(
+    client: Client,
+    *,
+    config: str | Path | None = None,
+    context: str | Path | None = None,
+    includes: Sequence[str | Path] = (),
+    overrides: Sequence[str] = (),
+    template: str | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Command:
+    """Runs JupyterLab on a machine of the cluster; the arguments are those of `create_command`."""
+    body = {
+        "kind": NOTEBOOK,
+        "config": read_config_text({} if config is None else config),
+        "template": template,
+        "overrides": list(overrides),
+        "model_code": _upload_files(client, context, includes, on_progress),
+    }
+    return Command(client, client.post("/experiments", body))
+
+
+def read_command(client: Client, command_id: int, kind: str = COMMAND) -> Command:
+    """The command, or the notebook as `kind`, with this id.
 
     Raises:
-        DetcloudError: the id is an experiment's.
+        DetcloudError: the id is that of something else.
     """
     data = client.get(f"/experiments/{path_segment(command_id)}")
-    if data["kind"] != COMMAND:
+    if data["kind"] != kind:
+        article = "an" if data["kind"] == "experiment" else "a"
         raise DetcloudError(
-            f"{command_id} is an {data['kind']}, not a command: see `detcloud command list`"
+            f"{command_id} is {article} {data['kind']}, not a {kind}: see `detcloud {kind} list`"
         )
     return Command(client, data)
+
+
+def _upload_files(
+    client: Client,
+    context: str | Path | None,
+    includes: Sequence[str | Path],
+    on_progress: Callable[[int, int], None] | None,
+) -> str:
+    """Send the files of a command, which may have none, and return their digest."""
+    with tempfile.TemporaryDirectory(prefix="detcloud-empty-") as empty:
+        folder = context or (None if includes else empty)
+        return client.upload_model_code(folder, includes=includes, on_progress=on_progress)
 
 
 def _config_of(words: Sequence[str], config: str | Path | None) -> tuple[str, list[str]]:

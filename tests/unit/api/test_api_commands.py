@@ -7,6 +7,7 @@ import pytest
 
 from tests.unit.api.agent_side import Agent
 from tests.unit.api.cluster import Cluster
+from tests.unit.api.test_api_jobs import configure
 from tests.unit.api.test_api_projects import create as create_experiment
 
 ECHO = "name: hello\nentrypoint: [echo, hello]\n"
@@ -117,3 +118,22 @@ def test_its_history_calls_it_a_command(cluster: Cluster) -> None:
     create(cluster)
     texts = [item["text"] for item in cluster.get("/experiments/1/history").json["items"]]
     assert texts[0] == "submitted by user-1 as 'hello': a command"
+
+
+def test_a_notebook_is_listed_and_queued_as_one(cluster: Cluster) -> None:
+    answer = cluster.create("idle_timeout: 2h\n", kind="notebook")
+    assert (answer.status, answer.json["kind"]) == (201, "notebook")
+    assert (list_ids(cluster), list_ids(cluster, kind="command")) == ([], [])
+    assert list_ids(cluster, kind="notebook") == [1]
+    [job] = cluster.get("/jobs").json["items"]
+    assert (job["type"], job["is_preemptible"]) == ("TYPE_NOTEBOOK", False)
+
+
+def test_a_notebook_on_machines_in_a_cloud_is_refused(cluster_with_aws: Cluster) -> None:
+    cluster = cluster_with_aws
+    provider = "provider: {type: aws, instance_type: m5.large, cpu_slots_allowed: true}"
+    configure(cluster, "default", provider)
+    answer = cluster.create("{}", kind="notebook")
+    assert answer.status == 422
+    assert "whose machines in a cloud accept no connections" in answer.json["error"]["message"]
+    assert cluster.create(ECHO, kind="command").status == 201

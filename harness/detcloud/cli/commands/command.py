@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import REMAINDER, ArgumentParser, ArgumentTypeError, Namespace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,11 @@ def add_run_arguments(parser: ArgumentParser) -> None:
         help="the program and its arguments, behind `--` if they may be taken for options; no "
         "shell looks at them, but for `bash -c '...'`",
     )
+    add_creation_options(parser)
+
+
+def add_creation_options(parser: ArgumentParser) -> None:
+    """Add the files and settings of a command or notebook, for `overrides_of` and its creation."""
     parser.add_argument(
         "--config-file", type=Path, metavar="FILE", help="a YAML file with further settings"
     )
@@ -130,6 +136,7 @@ def run_command(arguments: Namespace) -> int:
 
 
 def add_list_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `list_runs`."""
     parser.add_argument("-a", "--all", action="store_true", help="those of other users too")
     parser.add_argument("-q", "--quiet", action="store_true", help="print ids only")
     parser.add_argument("-w", "--workspace", metavar="NAME", help="only those of this workspace")
@@ -144,10 +151,11 @@ def add_list_arguments(parser: ArgumentParser) -> None:
     add_output_options(parser)
 
 
-def list_commands(arguments: Namespace) -> int:
+def list_runs(kind: str, arguments: Namespace) -> int:
+    """List what is of this kind."""
     client = connect(arguments)
     commands = client.experiments(
-        kind=COMMAND,
+        kind=kind,
         user=None if arguments.all else client.whoami()["user"],
         states=arguments.state.upper().split(",") if arguments.state else (),
         workspace=arguments.workspace,
@@ -185,12 +193,13 @@ def describe_commands(arguments: Namespace) -> int:
 
 
 def add_logs_arguments(parser: ArgumentParser) -> None:
-    _add_id_argument(parser)
+    add_id_argument(parser)
     add_log_options(parser)
 
 
-def print_command_log(arguments: Namespace) -> int:
-    trial = _load_command(arguments).trial()
+def print_run_log(kind: str, arguments: Namespace) -> int:
+    """Print the log of the one run of a command or notebook."""
+    trial = load_run(kind, arguments).trial()
     return OK if trial is None else print_log(trial, arguments)
 
 
@@ -201,44 +210,46 @@ def add_kill_arguments(parser: ArgumentParser) -> None:
     )
 
 
-def kill_commands(arguments: Namespace) -> int:
+def kill_runs(kind: str, arguments: Namespace) -> int:
+    """End commands or notebooks immediately."""
     client = connect(arguments)
     for number in (number for part in arguments.command_ids for number in part):
         try:
-            command = read_command(client, number)
+            command = read_command(client, number, kind)
             command.kill()
         except DetcloudError as error:
             if not arguments.force:
                 raise
-            print(f"command {number}: {sanitize(str(error))}", file=sys.stderr)
+            print(f"{kind} {number}: {sanitize(str(error))}", file=sys.stderr)
             continue
-        print(f"command {number}: {command.state}")
+        print(f"{kind} {number}: {command.state}")
     return OK
 
 
 def add_config_arguments(parser: ArgumentParser) -> None:
-    _add_id_argument(parser)
+    add_id_argument(parser)
     add_output_options(parser, csv=False)
 
 
-def print_config(arguments: Namespace) -> int:
+def print_config(kind: str, arguments: Namespace) -> int:
     """Print YAML unless JSON is asked for."""
     form = "json" if arguments.form == "json" else "yaml"
-    print_value(_load_command(arguments).config, form)
+    print_value(load_run(kind, arguments).config, form)
     return OK
 
 
 def add_priority_arguments(parser: ArgumentParser) -> None:
-    _add_id_argument(parser)
+    add_id_argument(parser)
     parser.add_argument(
         "priority", type=parse_priority, metavar="PRIORITY", help="1 to 99, 1 being the first"
     )
 
 
-def set_priority(arguments: Namespace) -> int:
-    command = _load_command(arguments)
+def set_priority(kind: str, arguments: Namespace) -> int:
+    """Change the place of a command or notebook under the priority scheduler."""
+    command = load_run(kind, arguments)
     command.set_priority(arguments.priority)
-    print(f"command {command.id} has priority {command.priority}")
+    print(f"{kind} {command.id} has priority {command.priority}")
     return OK
 
 
@@ -264,8 +275,7 @@ def _create(arguments: Namespace) -> Command:
     words = program_words(arguments.words)
     if not words and arguments.config_file is None:
         raise DetcloudError("there is no program to run; name one, such as `nvidia-smi`")
-    if arguments.mounts and arguments.config_file is not None:
-        raise DetcloudError(f"write the mounts into {arguments.config_file}, as `bind_mounts`")
+    overrides = overrides_of(arguments)
     client = connect(arguments, start=True)
     with show_progress("files", bytes_text) as progress:
         try:
@@ -275,7 +285,7 @@ def _create(arguments: Namespace) -> Command:
                 config=arguments.config_file,
                 context=arguments.context,
                 includes=arguments.includes,
-                overrides=_overrides_of(arguments),
+                overrides=overrides,
                 template=arguments.template,
                 on_progress=progress.update,
             )
@@ -290,8 +300,14 @@ def _create(arguments: Namespace) -> Command:
             raise
 
 
-def _overrides_of(arguments: Namespace) -> list[str]:
-    """The fields that options of their own set, then those of `--config`."""
+def overrides_of(arguments: Namespace) -> list[str]:
+    """The fields that options of their own set, then those of `--config`.
+
+    Raises:
+        DetcloudError: mounts, and a file that may have others.
+    """
+    if arguments.mounts and arguments.config_file is not None:
+        raise DetcloudError(f"write the mounts into {arguments.config_file}, as `bind_mounts`")
     fields = {"workspace": arguments.workspace, "bind_mounts": arguments.mounts}
     own = [f"{name}={render_json(value, indent=None)}" for name, value in fields.items() if value]
     return [*own, *arguments.overrides]
@@ -322,8 +338,9 @@ def _details_of(command: Command) -> Item:
     }
 
 
-def _add_id_argument(parser: ArgumentParser) -> None:
-    parser.add_argument("command_id", type=parse_id, metavar="COMMAND", help="its id")
+def add_id_argument(parser: ArgumentParser) -> None:
+    """Add the id of a command or notebook, for `load_run`."""
+    parser.add_argument("command_id", type=parse_id, metavar="ID", help="its id")
 
 
 def _add_ids_argument(parser: ArgumentParser) -> None:
@@ -331,13 +348,14 @@ def _add_ids_argument(parser: ArgumentParser) -> None:
         "command_ids",
         type=parse_ids,
         nargs="+",
-        metavar="COMMAND",
+        metavar="ID",
         help="ids, separated by spaces or commas",
     )
 
 
-def _load_command(arguments: Namespace) -> Command:
-    return read_command(connect(arguments), arguments.command_id)
+def load_run(kind: str, arguments: Namespace) -> Command:
+    """Fetch the command or notebook that `add_id_argument` names."""
+    return read_command(connect(arguments), arguments.command_id, kind)
 
 
 def _load_commands(arguments: Namespace) -> list[Command]:
@@ -347,10 +365,10 @@ def _load_commands(arguments: Namespace) -> list[Command]:
 
 HANDLERS: Handlers = {
     "command run": Handler(add_run_arguments, run_command),
-    "command list": Handler(add_list_arguments, list_commands),
+    "command list": Handler(add_list_arguments, partial(list_runs, COMMAND)),
     "command describe": Handler(add_describe_arguments, describe_commands),
-    "command logs": Handler(add_logs_arguments, print_command_log),
-    "command kill": Handler(add_kill_arguments, kill_commands),
-    "command config": Handler(add_config_arguments, print_config),
-    "command set priority": Handler(add_priority_arguments, set_priority),
+    "command logs": Handler(add_logs_arguments, partial(print_run_log, COMMAND)),
+    "command kill": Handler(add_kill_arguments, partial(kill_runs, COMMAND)),
+    "command config": Handler(add_config_arguments, partial(print_config, COMMAND)),
+    "command set priority": Handler(add_priority_arguments, partial(set_priority, COMMAND)),
 }

@@ -36,6 +36,7 @@ NOUNS = {
     "experiment": "submit, watch and control experiments",
     "trial": "inspect trials",
     "command": "run programs on the cluster",
+    "notebook": "run JupyterLab on a cluster on this machine",
     "checkpoint": "list, download, upload, verify, pin and delete checkpoints",
     "model": "keep checkpoints as versions of named models",
     "workspace": "see how experiments are grouped",
@@ -231,6 +232,18 @@ _COMMAND = (
     Command("command", "set priority", "change its place under the priority scheduler", "command"),
 )
 
+_NOTEBOOK = (
+    Command("notebook", "start", "start JupyterLab and open it", "notebook"),
+    Command("notebook", "list", "list notebooks", "notebook", (), ("ls",)),
+    Command("notebook", "open", "print the address of a notebook and open it", "notebook"),
+    Command("notebook", "logs", "print the log of a notebook", "notebook"),
+    Command("notebook", "kill", "end notebooks immediately", "notebook"),
+    Command("notebook", "config", "print its configuration", "notebook"),
+    Command(
+        "notebook", "set priority", "change its place under the priority scheduler", "notebook"
+    ),
+)
+
 _CHECKPOINT = (
     Command(
         "checkpoint",
@@ -418,6 +431,7 @@ COMMANDS = (
     *_EXPERIMENT,
     *_TRIAL,
     *_COMMAND,
+    *_NOTEBOOK,
     *_CHECKPOINT,
     *_MODEL,
     *_GROUPS,

@@ -8,7 +8,7 @@ _GROUP_VERBS = ("archive", "create", "delete", "describe", "edit", "unarchive")
 _TASK_VERBS = ("config", "describe", "kill", "list", "logs", "ls", "open", "set")
 _OF_PROJECT = "`detcloud experiment list --workspace WORKSPACE --project PROJECT`"
 _TASKS = "not supported: `detcloud command run` runs a program on the cluster, and its log shows \
-what it prints; a machine of the cluster accepts no connections"
+what it prints; machines of a cluster accept no connections"
 _USERS = "whoever holds a token of a user is that user: `detcloud token create USER`, \
 `detcloud token list`"
 _ROLES = "a token is a user's or an admin's: `detcloud token create --role`"
@@ -33,7 +33,6 @@ REPLACED_NOUNS = {
     "config-policies": "templates hold what configurations share: `detcloud template set`",
     "cp": "templates hold what configurations share: `detcloud template set`",
     "dev": "the API is described at /api/v1/openapi.json of the cluster",
-    "notebook": _TASKS,
     "oauth": "only a token is needed: `detcloud token create`",
     "rbac": _ROLES,
     "res": _QUEUE,

@@ -114,7 +114,6 @@ def test_a_command_of_the_original_takes_its_flags(typed: str) -> None:
         "config-policies",
         "cp",
         "dev",
-        "notebook",
         "oauth",
         "rbac",
         "resources",
