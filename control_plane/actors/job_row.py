@@ -11,7 +11,7 @@ from decimal import Decimal
 POSITIONS_PER_MS = 1_000
 POOLS = "pools"
 """The partition with a row of each pool."""
-_OF_STAYS = frozenset({"patience_ms", "stay", "rounds", "waits_since_ms"})
+_OF_FEW_JOBS = frozenset({"patience_ms", "stay", "rounds", "waits_since_ms", "preemptible"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class JobRow:
     `priority`: None for the pool's default. `max_slots`: None for any number. `position`: a decimal
     number in us, None for the time of submission. `label`: of the agents that it may run on.
     `single_agent`: none of its trials is spread over several agents. `deadline_ms`: when it has to
-    be done, None for any time.
+    be done, None for any time. `preemptible`: its allocations may be asked to stop for others.
 
     Of a job that may leave for another pool: `patience_ms`, how long it waits here first, None for
     ever; `stay`, the number of this stay; `rounds`, how often it has been in all its pools;
@@ -40,6 +40,7 @@ class JobRow:
     stay: int = 0
     rounds: int = 0
     waits_since_ms: int | None = None
+    preemptible: bool = True
 
     def queue_position(self) -> Decimal:
         """The job's place in the queue, smaller is earlier: `position`, or the submission time."""
@@ -59,14 +60,16 @@ def job_sort_key(experiment_id: int) -> str:
 
 
 def encode_job(row: JobRow) -> bytes:
-    """The body of a job row. Most jobs have one pool: what concerns several is left out there."""
+    """The body of a job row. Most jobs are preemptible and have one pool: what concerns others is
+    left out there.
+    """
     default = JobRow()
     fields = asdict(row).items()
     return json.dumps(
         {
             name: value
             for name, value in fields
-            if name not in _OF_STAYS or value != getattr(default, name)
+            if name not in _OF_FEW_JOBS or value != getattr(default, name)
         }
     ).encode()
 

@@ -7,6 +7,14 @@ from sys import float_info
 from control_plane.actors.lengths import Lengths
 
 
+class JobKind(StrEnum):
+    """The kind of an experiment for its users: a search, or one program that runs once."""
+
+    EXPERIMENT = "experiment"
+    COMMAND = "command"
+    NOTEBOOK = "notebook"
+
+
 class Status(StrEnum):
     """The status of an experiment, and of a trial, which never has the last three."""
 
@@ -51,7 +59,8 @@ class TrialSettings:
     `terminate_ms`: a trial that was told to stop and has saved its work is killed after this time,
     None: never. `preempt_ms`: a trial that was told to stop is killed after this time, whatever it
     has saved. The experiment has to be done by `deadline_ms`, an epoch time, and may cost at most
-    `max_cost` dollars.
+    `max_cost` dollars. `runs_once`: its code saves nothing, so that whatever ends its allocation
+    ends the trial (trial/single_run.py).
     """
 
     pool: str
@@ -64,6 +73,7 @@ class TrialSettings:
     preempt_ms: int | None = None
     deadline_ms: int | None = None
     max_cost: float | None = None
+    runs_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,15 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from control_plane.actors.records import JobKind
+from control_plane.config.command import COMMAND_SETTINGS, command_layer
 from control_plane.config.consistency import inconsistencies
 from control_plane.config.eras import RULES, Era, EraMixed, EraRules, Tree, era_of
 from control_plane.config.experiment import ExperimentConfig, scope_of_tree, validate_config
 from control_plane.config.generated_names import seeded_words
 from control_plane.config.images import replace_determined_images
 from control_plane.config.merge import apply_override, merge_trees
+from control_plane.config.notebook import notebook_layer, notebook_program
 from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.config.registry_login import drop_foreign_login
 from control_plane.config.section import findings_of
@@ -31,6 +34,7 @@ def check_config(
     cluster: Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
     seed_default: int = 0,
+    kind: JobKind = JobKind.EXPERIMENT,
 ) -> ExperimentConfig:
     """Check the user's YAML, laid over the template, the cluster's settings and the defaults.
 
@@ -41,15 +45,47 @@ def check_config(
         ConfigInvalid: with every problem, sorted by line.
     """
     layers = read_layers(text, template=template, cluster=cluster, overrides=overrides)
+    if kind is not JobKind.EXPERIMENT:
+        layers = _to_command_layers(layers, kind)
     try:
         era = era_of([layers.user, layers.template.tree, layers.cluster])
     except EraMixed as error:
         raise layers.refusal([layers.name_source(error.finding, error.other)]) from None
     tree = layers.merge_layers(RULES[era], seed_default % (SEED_MAX + 1))
     config, findings = _validate_sections(tree, era)
+    if kind is not JobKind.EXPERIMENT:
+        # A user wrote no searcher: what does not fit together there is told of the entrypoint.
+        findings = [finding for finding in findings if finding.loc[:1] != ("searcher",)]
     if findings or layers.findings or layers.other_problems:
         raise layers.refusal(findings, tree)
     return config
+
+
+def _to_command_layers(layers: Layers, kind: JobKind) -> Layers:
+    """Convert the layers of a command's or a notebook's configuration to an experiment's."""
+    findings: list[Finding] = []
+    cluster: Tree = merge_trees(COMMAND_SETTINGS, layers.cluster, RULES[Era.LENGTH])
+    if kind is JobKind.NOTEBOOK:
+        layers, program, findings = _take_idle_settings(layers)
+        cluster = {**cluster, "entrypoint": program}
+    user, own = command_layer(layers.user)
+    template, below = command_layer(layers.template.tree)
+    return replace(
+        layers,
+        user=user,
+        template=replace(layers.template, tree=template),
+        cluster=cluster,
+        findings=(*layers.findings, *findings, *own, *below),
+    )
+
+
+def _take_idle_settings(layers: Layers) -> tuple[Layers, list[str], list[Finding]]:
+    """Take the settings of idling out of a notebook's layers; with the program that has them."""
+    user, idle, own = notebook_layer(layers.user)
+    template, idle_below, below = notebook_layer(layers.template.tree)
+    program, wrong = notebook_program((idle, idle_below))
+    rest = replace(layers, user=user, template=replace(layers.template, tree=template))
+    return rest, program, [*own, *below, *wrong]
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,7 +68,7 @@ def _parse_entrypoint(value: object, info: ValidationInfo) -> str | tuple[str, .
         _check_launcher(value)
         return value
     words = value if isinstance(value, list | tuple) and commands else ()
-    if not words or not all(isinstance(word, str) and word for word in words):
+    if not words or not words[0] or not all(isinstance(word, str) for word in words):
         kinds = "a string or a list of strings" if commands else "module:Class"
         refuse(f"must be {kinds}, and not empty")
     _check_launcher(tuple(words))

@@ -13,7 +13,7 @@ _SIGN_IN = "remove it: users sign in with tokens, see `detcloud token create`"
 _ADDRESS = "remove it: `detcloud up --port`, or the deployment of a team's cluster, says where"
 _NO_PODS = "remove it: agents run containers on machines, no pods"
 _NO_MANAGER = "remove it: agents take trials from this cluster, not from a workload manager"
-_NO_TASKS = "remove it: clusters run experiments only"
+_TENSORBOARD_HERE = "remove it: TensorBoard runs on the user's machine"
 _NOTHING_SENT = "remove it: this cluster sends nothing to other services"
 _NO_CAPABILITIES = "remove it: the user of a trial has none"
 _LOG_WATCH = "remove it: nothing watches what a trial prints"
@@ -56,8 +56,8 @@ CLUSTER: Final[Hints] = MappingProxyType(
         "feature_switches": "remove it: features are not switched",
         "hpimportance": "remove it: the importance of hyperparameters is not computed",
         "reserved_ports": "remove it: trials choose ports that are free",
-        "notebook_timeout": _NO_TASKS,
-        "tensorboard_timeout": _NO_TASKS,
+        "notebook_timeout": "remove it: settings of a notebook have an idle_timeout",
+        "tensorboard_timeout": _TENSORBOARD_HERE,
         **dict.fromkeys(
             (
                 *("master_host", "master_port", "agent_id", "resource_pool", "slot_type"),

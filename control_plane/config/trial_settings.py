@@ -5,7 +5,7 @@ from __future__ import annotations
 from control_plane.actors.era_rules import LENGTH_ERA, STEP_ERA, LifecycleRules
 from control_plane.actors.job_row import JobRow
 from control_plane.actors.pool_moves import PoolPreferences
-from control_plane.actors.records import TrialSettings
+from control_plane.actors.records import JobKind, TrialSettings
 from control_plane.config.deadline import deadline_ms
 from control_plane.config.eras import Era
 from control_plane.config.experiment import ExperimentConfig
@@ -19,7 +19,9 @@ def lifecycle_of(config: ExperimentConfig) -> LifecycleRules:
     return STEP_ERA if config.era is Era.STEP else LENGTH_ERA
 
 
-def job_of(config: ExperimentConfig, submitted_ms: int) -> JobRow:
+def job_of(
+    config: ExperimentConfig, submitted_ms: int, kind: JobKind = JobKind.EXPERIMENT
+) -> JobRow:
     """Return the job that schedulers see of an experiment submitted at a moment."""
     resources = config.resources
     return JobRow(
@@ -29,6 +31,7 @@ def job_of(config: ExperimentConfig, submitted_ms: int) -> JobRow:
         max_slots=resources.max_slots,
         label=resources.agent_label,
         single_agent=bool(resources.is_single_node),
+        preemptible=kind is JobKind.EXPERIMENT,
     )
 
 
@@ -38,7 +41,9 @@ def pool_preferences(config: ExperimentConfig) -> PoolPreferences | None:
     return PoolPreferences(pools, config.resources.pool_patience) if len(pools) > 1 else None
 
 
-def trial_settings(config: ExperimentConfig, pool: str, submitted_ms: int) -> TrialSettings:
+def trial_settings(
+    config: ExperimentConfig, pool: str, submitted_ms: int, kind: JobKind = JobKind.EXPERIMENT
+) -> TrialSettings:
     """Return the settings of trials in a pool, whose experiment was submitted at a moment."""
     rules = lifecycle_of(config)
     preempt_ms = rules.preempt_ms
@@ -56,4 +61,5 @@ def trial_settings(config: ExperimentConfig, pool: str, submitted_ms: int) -> Tr
         preempt_ms=preempt_ms,
         deadline_ms=None if deadline is None else deadline_ms(deadline, submitted_ms),
         max_cost=config.resources.max_cost,
+        runs_once=kind is not JobKind.EXPERIMENT,
     )

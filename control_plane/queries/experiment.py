@@ -15,8 +15,9 @@ from control_plane.actors.experiment.state import (
 from control_plane.actors.experiment.trial_summaries import SUMMARIES_PER_PART, Summaries
 from control_plane.actors.messages.experiment import ExperimentSubmitted
 from control_plane.actors.pool_moves import PoolMoves, preferred_pools
-from control_plane.actors.records import Status
+from control_plane.actors.records import JobKind, Status
 from control_plane.agents.spec import parse_stored_config
+from control_plane.config.command import command_values
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.errors import Code, RequestError
 from control_plane.queries.answer import Answer
@@ -49,6 +50,7 @@ class Experiment(Answer):
     """An experiment; docs/api.md has the fields. `id` is null for one that was only validated."""
 
     id: int | None
+    kind: JobKind
     name: str
     description: str
     state: Status
@@ -121,8 +123,13 @@ def describe_experiment(
 def describe_experiment_with_config(services: Services, experiment_id: int) -> ExperimentWithConfig:
     """Describe one experiment with its configuration; RequestError not_found."""
     state, definition = get_experiment(services, experiment_id)
-    config = parse_stored_config(definition).masked_values()
+    config = shown_config(state.kind, parse_stored_config(definition))
     return ExperimentWithConfig(**experiment_fields(services, state, definition), config=config)
+
+
+def shown_config(kind: JobKind, config: ExperimentConfig) -> dict[str, Any]:
+    """The values of a configuration that its kind has, secrets masked."""
+    return config.masked_values() if kind is JobKind.EXPERIMENT else command_values(config)
 
 
 def experiment_preview(
@@ -131,6 +138,7 @@ def experiment_preview(
     """The experiment that the message would create."""
     return ExperimentWithConfig(
         id=None,
+        kind=message.kind,
         name=message.name,
         description=message.description,
         state=Status.PAUSED if message.paused else Status.ACTIVE,
@@ -153,7 +161,7 @@ def experiment_preview(
         warnings=list(warnings),
         **asdict(message.retention),
         code_sha256=message.code_sha256,
-        config=config.masked_values(),
+        config=shown_config(message.kind, config),
     )
 
 
@@ -190,6 +198,7 @@ def experiment_fields(
     )
     return {
         "id": state.experiment_id,
+        "kind": state.kind,
         "name": state.name,
         "description": current.description,
         "state": state.status,

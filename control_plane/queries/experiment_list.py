@@ -18,7 +18,7 @@ from control_plane.actors.experiment.state import (
     decode_listing,
 )
 from control_plane.actors.metadata_terms import metadata_partition
-from control_plane.actors.records import Status
+from control_plane.actors.records import JobKind, Status
 from control_plane.engine.actor_types import actor_type_at
 from control_plane.engine.head import HEAD, decode_head
 from control_plane.errors import invalid
@@ -53,7 +53,8 @@ class ExperimentPage(Page[Experiment]):
 @dataclass(frozen=True)
 class ExperimentFilter:
     """The experiments that a list shows: all that is given must fit. `states` is a comma list,
-    `name` a part of the name, `terms` are of their metadata (metadata_terms.py).
+    `name` a part of the name, `terms` are of their metadata (metadata_terms.py); `kind`: None for
+    all kinds.
     """
 
     states: str | None = None
@@ -64,6 +65,7 @@ class ExperimentFilter:
     workspace: str | None = None
     project: str | None = None
     terms: tuple[str, ...] = ()
+    kind: JobKind | None = JobKind.EXPERIMENT
 
 
 def list_experiments(
@@ -106,6 +108,8 @@ def _predicate(shown: ExperimentFilter) -> Callable[[ListingRow], bool]:
 
     def is_shown(entry: ListingRow) -> bool:
         if shown.archived != "all" and entry.archived != (shown.archived == "true"):
+            return False
+        if shown.kind not in (None, entry.kind):
             return False
         if shown.label is not None and shown.label not in entry.labels:
             return False

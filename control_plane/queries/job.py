@@ -6,6 +6,7 @@ from functools import partial
 from typing import Literal
 
 from control_plane.actors.job_row import JobRow, decode_job, job_sort_key, jobs_partition
+from control_plane.actors.records import JobKind
 from control_plane.errors import Code, RequestError
 from control_plane.queries import experiment as experiments
 from control_plane.queries import instance as instances
@@ -20,6 +21,12 @@ from control_plane.services import Services
 from control_plane.state.table import Key
 
 _LIST_NAME = "jobs"
+JobType = Literal["TYPE_EXPERIMENT", "TYPE_COMMAND", "TYPE_NOTEBOOK"]
+_JOB_TYPES: dict[JobKind, JobType] = {
+    JobKind.EXPERIMENT: "TYPE_EXPERIMENT",
+    JobKind.COMMAND: "TYPE_COMMAND",
+    JobKind.NOTEBOOK: "TYPE_NOTEBOOK",
+}
 
 
 class JobView(Answer):
@@ -27,7 +34,7 @@ class JobView(Answer):
 
     job_id: str
     experiment_id: int
-    type: Literal["TYPE_EXPERIMENT"] = "TYPE_EXPERIMENT"
+    type: JobType
     name: str
     user: str
     resource_pool: str
@@ -174,6 +181,7 @@ def _job_answer(services: Services, queue: Queue, job: Job, place: int | None) -
     return JobView(
         job_id=definition.job_id,
         experiment_id=job.group,
+        type=_JOB_TYPES[state.kind],
         name=state.name,
         user=state.owner,
         resource_pool=queue.snapshot.pool,
@@ -187,7 +195,7 @@ def _job_answer(services: Services, queue: Queue, job: Job, place: int | None) -
         weight=job.weight,
         requested_slots=job.held_slots + waiting,
         allocated_slots=job.held_slots,
-        is_preemptible=_is_preemptible(queue.snapshot),
+        is_preemptible=_is_preemptible(queue.snapshot) and definition.job.preemptible,
         submitted_ms=job.submitted_ms,
         progress=state.progress,
         waits=queue.waits.get(job.group, ""),

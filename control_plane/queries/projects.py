@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from control_plane.actors.experiment.state import LISTING, ListingRow, decode_listing
-from control_plane.actors.records import Status
+from control_plane.actors.records import JobKind, Status
 from control_plane.queries.answer import Answer
 from control_plane.state.table import Row, StateTable
 
@@ -105,6 +105,8 @@ def _take_census(table: StateTable) -> _ProjectCounts:
     rows, census.left_out_before = read_newest_listings(table, COUNTED_MAX)
     for row in rows:
         entry = decode_listing(row.body)
+        if entry.kind is not JobKind.EXPERIMENT:
+            continue
         census.projects.setdefault((entry.workspace, entry.project), _Counts()).count(entry)
     return census
 

@@ -14,7 +14,7 @@ from control_plane.actors.messages import agent as to_agent
 from control_plane.actors.messages import experiment as to_experiment
 from control_plane.actors.messages import pool as to_pool
 from control_plane.actors.messages import trial as to_trial
-from control_plane.actors.records import Availability, Place, Retention
+from control_plane.actors.records import Availability, JobKind, Place, Retention
 from control_plane.searchers import method
 from control_plane.searchers.method import ENDLESS
 
@@ -84,6 +84,8 @@ def _submission_sentence(
     trials = "a test run" if message.test_mode else f"{article} {message.searcher} search"
     paused = ", paused" if message.paused else ""
     by = context.by or message.owner
+    if message.kind is not JobKind.EXPERIMENT:
+        return f"submitted by {by} as {message.name!r}: a {message.kind}{paused}"
     return f"submitted by {by} as {message.name!r}: {trials} for {message.metric}{paused}"
 
 

@@ -85,6 +85,7 @@ class Trial(Answer):
     created_ms: int
     ended_ms: int | None
     message: str
+    exit_code: int | None
     cost: float
 
 
@@ -198,6 +199,7 @@ def _fields(services: Services, state: TrialState, warm_start: str | None) -> di
         "created_ms": state.created_ms,
         "ended_ms": state.ended_ms,
         "message": state.message,
+        "exit_code": state.exit_code,
         "cost": _cost_micros(services, state) / MICROS_PER_DOLLAR,
     }
 

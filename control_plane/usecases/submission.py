@@ -16,7 +16,7 @@ from control_plane.actors.identifiers import COUNTERS
 from control_plane.actors.lengths import Lengths
 from control_plane.actors.messages.experiment import ExperimentSubmitted
 from control_plane.actors.projects import UNCATEGORIZED, find_name_problem
-from control_plane.actors.records import Retention
+from control_plane.actors.records import JobKind, Retention
 from control_plane.checkpoint_stores.registry import store_type
 from control_plane.config.advice import config_warnings
 from control_plane.config.check import check_config
@@ -66,7 +66,8 @@ class Submission:
     """An experiment as a user submits it: the text of its configuration, the name of a template to
     lay it over, overrides as `path=value`, and the SHA-256 of its model code.
 
-    Without model code it can be checked and not be submitted.
+    Without model code it can be checked and not be submitted. A command is submitted in the same
+    way, as `kind`.
     """
 
     config: str
@@ -75,6 +76,7 @@ class Submission:
     overrides: Sequence[str] = ()
     paused: bool = False
     test_mode: bool = False
+    kind: JobKind = JobKind.EXPERIMENT
 
 
 @dataclass(frozen=True)
@@ -96,10 +98,13 @@ def check_submission(
     Raises:
         RequestError: invalid, with every problem of the configuration.
     """
+    kind = submission.kind
+    if submission.test_mode and kind is not JobKind.EXPERIMENT:
+        raise invalid("test_mode", f"is for experiments, and this is a {kind}")
     config, pools = _place(services, submission)
     to = pools[0]
     plan = _search_plan(services, config)
-    settings = trial_settings(config, to.name, services.now_ms())
+    settings = trial_settings(config, to.name, services.now_ms(), kind)
     if settings.deadline_ms is not None and settings.deadline_ms <= settings.submitted_ms:
         text = f"has passed: {config.resources.deadline} is not after the submission"
         raise invalid("resources.deadline", text, "use a later time or a duration like '6h'")
@@ -109,11 +114,13 @@ def check_submission(
     _check_groups(config)
     _check_storage(services, config)
     _check_pools(services, pools, config)
+    if kind is JobKind.NOTEBOOK:
+        _check_reachable(pools)
     _check_model_code(services, submission.model_code)
     message = ExperimentSubmitted(
         experiment_id=0,
         owner=caller.user,
-        name=config.name or config.description or "experiment",
+        name=config.name or config.description or kind,
         config=config.to_json().decode(),
         code_sha256=submission.model_code or "",
         plan=plan,
@@ -129,10 +136,11 @@ def check_submission(
         warm_start=find_warm_start(services, config),
         rules=lifecycle_of(config),
         time_metric="" if submission.test_mode else config.time_metric,
-        job=job_of(config, settings.submitted_ms),
+        job=job_of(config, settings.submitted_ms, kind),
         pools=pool_preferences(config),
         workspace=config.workspace or UNCATEGORIZED,
         project=config.project or UNCATEGORIZED,
+        kind=kind,
     )
     _check_size(config, message)
     warnings = (
@@ -205,6 +213,7 @@ def _place(
                 cluster=cluster,
                 overrides=submission.overrides,
                 seed_default=seed,
+                kind=submission.kind,
             )
         except ConfigInvalid as error:
             raise config_error(error) from None
@@ -227,6 +236,18 @@ def _check_pools(
     for to, place in zip(pools, pool_places(len(pools)), strict=True):
         check_fits(services, to, needs, place)
         check_mounts(to, config, place)
+
+
+def _check_reachable(pools: Sequence[Destination]) -> None:
+    """Check that a notebook's machine may be one that its user's browser reaches."""
+    for to in pools:
+        if to.pool.provider is not None and to.pool.provider.type != "local":
+            raise invalid(
+                "resources.resource_pool",
+                f"is {to.name}, whose machines in a cloud accept no connections",
+                "start the notebook on a cluster on your own machine (`detcloud up`), or run a"
+                " program with `detcloud command run`",
+            )
 
 
 def _search_plan(services: Services, config: ExperimentConfig) -> SearchPlan:

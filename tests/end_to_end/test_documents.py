@@ -18,6 +18,7 @@ pytestmark = pytest.mark.end_to_end
 DOCS = ROOT / "docs"
 HOME = "/home/ada/.detcloud"
 PLAYED = (
+    "commands.md",
     "cost.md",
     "custom-search.md",
     "data.md",

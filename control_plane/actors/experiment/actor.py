@@ -74,7 +74,7 @@ from control_plane.actors.messages.trial import (
 )
 from control_plane.actors.pins import add_pin
 from control_plane.actors.pool_moves import PoolMoves
-from control_plane.actors.records import Status, worst_metric
+from control_plane.actors.records import JobKind, Status, worst_metric
 from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.evolve import evolve
 from control_plane.searchers import method, search
@@ -144,6 +144,7 @@ def _submit(message: ExperimentSubmitted, context: StepContext) -> ExperimentSta
         time_metric=message.time_metric,
         is_open_ended=message.plan.method.max_length == method.ENDLESS,
         pool_moves=None if message.pools is None else PoolMoves(),
+        kind=message.kind,
     )
     definition = Definition(
         plan=message.plan,
@@ -252,6 +253,10 @@ def _apply_status_command(
     context.reply = state.experiment_id
     if status is state.status:
         return state
+    if status is Status.PAUSED and state.kind is not JobKind.EXPERIMENT:
+        raise CommandRefused(
+            "conflict", f"{state.title} cannot be paused: it saves nothing to go on from; kill it"
+        )
     if not (state.status.is_stopping or state.status.is_final):
         if status is Status.ACTIVE:
             check_affordable(state, context)

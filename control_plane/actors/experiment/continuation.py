@@ -14,7 +14,7 @@ from control_plane.actors.experiment.state import Definition, ExperimentState, d
 from control_plane.actors.experiment.trial_summaries import TrialSummary, replace_summary, summaries
 from control_plane.actors.messages.experiment import ContinueRequested
 from control_plane.actors.messages.trial import TrialContinued
-from control_plane.actors.records import Status
+from control_plane.actors.records import JobKind, Status
 from control_plane.actors.step import CommandRefused, StepContext
 from control_plane.evolve import evolve
 from control_plane.searchers import search
@@ -79,7 +79,10 @@ def continue_experiment(
 
 
 def _check_continuable(state: ExperimentState) -> None:
-    name = f"experiment {state.experiment_id}"
+    name = state.title
+    if state.kind is not JobKind.EXPERIMENT:
+        text = f"{name} cannot be continued: it saves nothing to go on from; start another one"
+        raise CommandRefused("conflict", text)
     if state.status not in _ENDED:
         text = (
             f"{name} is {state.status}: only an experiment in state COMPLETED, CANCELED or ERROR "

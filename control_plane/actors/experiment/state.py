@@ -11,7 +11,13 @@ from control_plane.actors.identifiers import IdBlock
 from control_plane.actors.job_row import JobRow
 from control_plane.actors.pool_moves import PoolMoves, PoolPreferences
 from control_plane.actors.projects import UNCATEGORIZED
-from control_plane.actors.records import CheckpointRef, Retention, Status, TrialSettings
+from control_plane.actors.records import (
+    CheckpointRef,
+    JobKind,
+    Retention,
+    Status,
+    TrialSettings,
+)
 from control_plane.actors.step import StepContext
 from control_plane.searchers.search import SearchPlan, SearchState
 
@@ -102,6 +108,12 @@ class ExperimentState:
     is_open_ended: bool = False
     notices: Mapping[str, int] = field(default_factory=dict)
     pool_moves: PoolMoves | None = None
+    kind: JobKind = JobKind.EXPERIMENT
+
+    @property
+    def title(self) -> str:
+        """The name in sentences to users: `experiment 7`."""
+        return f"{self.kind} {self.experiment_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +127,7 @@ class ListingRow:
     archived: bool = False
     workspace: str = UNCATEGORIZED
     project: str = UNCATEGORIZED
+    kind: JobKind = JobKind.EXPERIMENT
 
 
 def definition_of(context: StepContext) -> Definition:
@@ -180,6 +193,8 @@ def write_listing_row(state: ExperimentState, context: StepContext) -> Experimen
     # Left out where they are the default, as in the rows of releases that have none.
     groups = {"workspace": settings.workspace, "project": settings.project}
     row |= {kind: name for kind, name in groups.items() if name != UNCATEGORIZED}
+    if state.kind is not JobKind.EXPERIMENT:
+        row["kind"] = state.kind
     context.write_row(LISTING, listing_sort_key(state.experiment_id), json.dumps(row).encode())
     return state
 
@@ -190,4 +205,5 @@ def decode_listing(body: bytes) -> ListingRow:
         state, _, user = body.decode().partition("\n")
         return ListingRow(state, user)
     row = json.loads(body)
-    return ListingRow(**{**row, "labels": tuple(row["labels"])})
+    kind = JobKind(row.get("kind", JobKind.EXPERIMENT))
+    return ListingRow(**{**row, "labels": tuple(row["labels"]), "kind": kind})

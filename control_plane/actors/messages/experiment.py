@@ -15,7 +15,13 @@ from control_plane.actors.era_rules import LENGTH_ERA, LifecycleRules
 from control_plane.actors.job_row import JobRow
 from control_plane.actors.pool_moves import PoolPreferences
 from control_plane.actors.projects import UNCATEGORIZED
-from control_plane.actors.records import CheckpointRef, Retention, Status, TrialSettings
+from control_plane.actors.records import (
+    CheckpointRef,
+    JobKind,
+    Retention,
+    Status,
+    TrialSettings,
+)
 from control_plane.searchers.method import SuggestedPoints, SuggestionFailed
 from control_plane.searchers.posted_operations import PostedOperations
 from control_plane.searchers.search import SearchPlan
@@ -25,7 +31,8 @@ from control_plane.searchers.search import SearchPlan
 class ExperimentSubmitted:
     """The experiment was submitted, which creates the actor. `config` is the stored configuration,
     `code_sha256` names the model code, `warm_start` the checkpoint that its trials start from,
-    `job` its settings for schedulers, `pools` those that it may move between, None for one alone.
+    `job` its settings for schedulers, `pools` those that it may move between, None for one alone;
+    `kind` says what it is to its users.
     """
 
     experiment_id: int
@@ -50,6 +57,7 @@ class ExperimentSubmitted:
     pools: PoolPreferences | None = None
     workspace: str = UNCATEGORIZED
     project: str = UNCATEGORIZED
+    kind: JobKind = JobKind.EXPERIMENT
 
 
 @dataclass(frozen=True, slots=True)

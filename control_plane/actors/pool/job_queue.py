@@ -77,9 +77,11 @@ class GroupAllocations:
 
     running_allocations: Callable[[int], Iterator[RunningAllocation]]
     group: int
+    preemptible: bool = True
 
     def __iter__(self) -> Iterator[RunningAllocation]:
-        return self.running_allocations(self.group)
+        found = self.running_allocations(self.group)
+        return found if self.preemptible else (replace(one, preemptible=False) for one in found)
 
 
 class JobQueue:
@@ -192,6 +194,7 @@ class JobQueue:
             if group.is_idle:
                 continue
             row = group.row
+            holdings = GroupAllocations(running_allocations, number, row.preemptible)
             yield Job(
                 group=number,
                 submitted_ms=row.submitted_ms,
@@ -202,9 +205,10 @@ class JobQueue:
                 label=row.label,
                 single_agent=row.single_agent,
                 pending=GroupRequests(self, number) if group.pending else (),
-                allocations=GroupAllocations(running_allocations, number) if group.running else (),
+                allocations=holdings if group.running else (),
                 pending_slots=group.pending,
                 held_slots=group.held,
+                non_preemptible_slots=0 if row.preemptible else group.held,
                 leaving_slots=group.leaving,
                 waits_since_ms=_waits_since_ms(group),
             )
@@ -217,7 +221,15 @@ class JobQueue:
             if number != group:
                 return
             assert isinstance(value, list | tuple)
-            yield AllocationRequest(value[0], value[1], ticket, group, row.label, row.single_agent)
+            yield AllocationRequest(
+                value[0],
+                value[1],
+                ticket,
+                group,
+                row.label,
+                row.single_agent,
+                row.preemptible,
+            )
 
     def all_requests(self) -> Iterator[AllocationRequest]:
         """All queued requests, by group and ticket."""

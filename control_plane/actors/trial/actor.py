@@ -66,6 +66,7 @@ from control_plane.actors.trial.lifecycle import (
     release_and_reconcile,
 )
 from control_plane.actors.trial.metering import stop_metering_agent
+from control_plane.actors.trial.single_run import end_single_run
 from control_plane.actors.trial.stalls import (
     reconcile_after_damage,
     reconcile_after_failed_start,
@@ -382,6 +383,8 @@ def _end_allocation(
     if outcome := allocation.notice_outcome or message.notice_outcome:
         told = NoticeEnded(state.number, state.epoch, outcome)
         context.send(addresses.experiment(state.experiment_id), told)
+    if state.settings.runs_once:
+        return end_single_run(state, allocation, message, context)
     return _after_end(state, allocation, message, context)
 
 

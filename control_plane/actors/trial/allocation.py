@@ -52,8 +52,8 @@ def apply_container_state(
 def preempt(
     state: TrialState, allocation: Allocation, reason: str, context: StepContext
 ) -> TrialState:
-    """Ask the allocation to save its work and end; kill one that does not run yet."""
-    if allocation.state is not AllocationState.RUNNING:
+    """Ask the allocation to save its work and end; kill one that does not run yet, or has none."""
+    if allocation.state is not AllocationState.RUNNING or state.settings.runs_once:
         return kill(state, allocation, reason)
     timeout_ms = state.settings.preempt_ms
     if allocation.wish is DesiredState.RUN and timeout_ms is not None:

@@ -77,7 +77,7 @@ def move_to_pool(state: TrialState, message: TrialMoved, context: StepContext) -
     if allocation.state is AllocationState.PENDING:
         context.add_reason(f"withdrawn from pool {allocation.pool}")
         return release_and_reconcile(state, allocation, context)
-    if message.keeps_slots:
+    if message.keeps_slots or state.settings.runs_once:
         return state
     return preempt(state, allocation, f"the experiment moved to pool {pool}", context)
 

@@ -122,7 +122,8 @@ class TrialState:
     `awaits_checkpoint`. `losses` counts lost allocations, `recent_losses` has the last few.
     `recent_damages` has the last few checkpoints that runs began from and found damaged.
     `cost_micros`: the cost of ended allocations. `share`: how much of its training the code says is
-    done, where no length does.
+    done, where no length does. `exit_code`: of the program of one that runs once, None unless it
+    ended by itself.
     """
 
     trial_id: int
@@ -164,6 +165,7 @@ class TrialState:
     cost_micros: int = 0
     share: float = 0.0
     recent_damages: tuple[Damage, ...] = ()
+    exit_code: int | None = None
 
     @property
     def is_open_ended(self) -> bool:

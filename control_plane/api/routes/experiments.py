@@ -21,7 +21,7 @@ from control_plane.actors.messages.experiment import (
     SettingsChanged,
     UnarchiveRequested,
 )
-from control_plane.actors.records import Retention
+from control_plane.actors.records import JobKind, Retention
 from control_plane.api.dependencies import (
     ExperimentId,
     IdempotencyParameter,
@@ -77,6 +77,7 @@ class CreateBody(RequestBody):
     paused: bool = False
     test_mode: bool = False
     validate_only: bool = False
+    kind: Annotated[JobKind, Field(strict=False)] = JobKind.EXPERIMENT
 
 
 class ContinueBody(RequestBody):
@@ -109,8 +110,8 @@ class ExperimentChangeBody(RequestBody):
 def create(
     body: CreateBody, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
-    """Create an experiment. With `validate_only` nothing is created: 200 and what would be; this
-    works without `model_code`.
+    """Create an experiment, or a command or notebook as `kind`. With `validate_only` nothing is
+    created: 200 and what would be; this works without `model_code`.
     """
     if body.model_code is None and not body.validate_only:
         raise invalid("model_code", "is missing", "only validate_only works without it")
@@ -121,6 +122,7 @@ def create(
         overrides=body.overrides,
         paused=body.paused,
         test_mode=body.test_mode,
+        kind=body.kind,
     )
     checked = check_submission(services, submission, caller)
     if body.validate_only:
@@ -160,10 +162,12 @@ def list_experiments(
     shown: Annotated[ExperimentFilter, Depends(_filter)],
     sort: experiment_list.Sort = "id",
     order: experiment_list.Order = "desc",
+    kind: JobKind | Literal["all"] = JobKind.EXPERIMENT,
 ) -> experiment_list.ExperimentPage:
     """List experiments, newest first or in another order. `state` is a comma list, `name` a part of
-    the name, `metadata` repeats as `key=value`.
+    the name, `metadata` repeats as `key=value`; `kind` shows commands, or all, in their place.
     """
+    shown = replace(shown, kind=None if kind == "all" else kind)
     return experiment_list.list_experiments(services, page, shown, sort, order)
 
 

@@ -22,6 +22,7 @@ Every command but those marked *local* takes `--url`, before or after its name. 
 command speaks to `DETCLOUD_URL` with `DETCLOUD_TOKEN`, then to the local cluster of
 `DETCLOUD_HOME` if that is set, then to what `detcloud token login` kept, then to the local
 cluster of `~/.detcloud`. `NO_COLOR` takes colours away, and `DETCLOUD_DEBUG=1` adds tracebacks.
+`detcloud command run` returns the exit code of its program.
 """
 
 

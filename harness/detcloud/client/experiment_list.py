@@ -21,7 +21,8 @@ class ExperimentFilters(TypedDict, total=False):
     """Filters of a list: all that are given must fit.
 
     `name` is a part of the name. `archived`: None for archived ones too, True for those only.
-    `metadata` is by path, such as `{"data.version": 3}`.
+    `metadata` is by path, such as `{"data.version": 3}`. `kind`: `command` for those in place of
+    experiments.
     """
 
     states: Sequence[str]
@@ -32,6 +33,7 @@ class ExperimentFilters(TypedDict, total=False):
     workspace: str | None
     project: str | None
     metadata: Mapping[str, object] | Sequence[str] | None
+    kind: str
 
 
 class Workspace(TypedDict):
@@ -124,4 +126,5 @@ def _query(filters: ExperimentFilters) -> dict[str, object]:
         "workspace": filters.get("workspace"),
         "project": filters.get("project"),
         "metadata": metadata_filters(filters.get("metadata")),
+        "kind": filters.get("kind"),
     }

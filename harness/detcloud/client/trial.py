@@ -49,6 +49,7 @@ class Trial(Resource):
     created_ms = Field[int]("When it was created, epoch milliseconds.")
     ended_ms = Field[int | None]("When it ended, epoch milliseconds.")
     message = Field[str | None]("Why it is in this state, where that needs saying.")
+    exit_code = Field[int | None]("Of a command's program, once that has ended by itself.")
 
     @property
     def has_ended(self) -> bool:

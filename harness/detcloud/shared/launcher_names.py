@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 
 LAUNCHERS = ("torch_distributed", "horovod", "deepspeed", "tensorflow", "autohorovod", "wrap_rank")
+# Programs of detcloud.launch that train nothing.
+_PROGRAMS = ("notebook",)
 _TRIAL_CLASS = re.compile(r"[a-zA-Z0-9_.]+:[a-zA-Z0-9_.]+")
 _TRIAL_OPTION = re.compile(r"\s--trial(?:\s+|=)(\S+:\S+)")
 _LAUNCHER = re.compile(r"""(?:^|\s)-m\s*["']?(?:detcloud|determined)\.launch\.([A-Za-z0-9_.]+)""")
@@ -15,7 +17,7 @@ def unknown_launcher(entrypoint: str | Sequence[str]) -> str | None:
     """The first launcher of ours that the entrypoint names and that does not exist, or None."""
     line = entrypoint if isinstance(entrypoint, str) else " ".join(entrypoint)
     names = [match[1] for match in _LAUNCHER.finditer(line)]
-    return next((name for name in names if name not in LAUNCHERS), None)
+    return next((name for name in names if name not in (*LAUNCHERS, *_PROGRAMS)), None)
 
 
 def is_trial_class(entrypoint: object) -> bool:

@@ -41,6 +41,41 @@ def test_a_row_says_what_a_job_is_and_what_is_missing_has_its_default() -> None:
     assert decode_job(b'{"weight": 3.0, "colour": "red"}') == JobRow(weight=3.0)
 
 
+def test_only_the_row_of_a_job_that_is_not_preempted_says_so() -> None:
+    assert b"preemptible" not in encode_job(JobRow(7))
+    row = JobRow(7, preemptible=False)
+    assert decode_job(encode_job(row)) == row
+
+
+@pytest.mark.parametrize(("preemptible", "asked"), [(True, ["trial#1"]), (False, [])])
+def test_a_job_that_is_not_preemptible_keeps_its_slots(preemptible: bool, asked: list[str]) -> None:
+    row = JobRow(priority=50, preemptible=preemptible)
+    actor = pool(
+        agent_joined("a", 1),
+        slots_requested(1, 1),
+        settings=PREEMPTING,
+        job1=row,
+        job2=JobRow(priority=1),
+    )
+    actor.deliver(slots_requested(2, 2))
+    assert preempted_trials(actor) == asked
+    assert running(actor) == [1]
+
+
+def test_a_fair_share_does_not_take_back_what_is_not_preemptible() -> None:
+    # Of the 2 slots each job's share is 1, and the first holds both.
+    actor = pool(
+        agent_joined("a", 2),
+        slots_requested(1, 1),
+        slots_requested(2, 1),
+        job1=JobRow(preemptible=False),
+        job2=JobRow(),
+    )
+    assert running(actor) == [1, 2]
+    actor.deliver(slots_requested(3, 2))
+    assert preempted_trials(actor) == []
+
+
 def test_a_job_stands_where_it_was_submitted_unless_it_was_moved() -> None:
     # Positions are in us: 7 ms are 7,000.
     assert JobRow(7).queue_position() == Decimal(7000)

@@ -26,6 +26,7 @@ def test_a_created_experiment_is_described_and_listed(cluster: Cluster) -> None:
     created = answer.json
     expected = {
         "id": 1,
+        "kind": "experiment",
         "name": "digits",
         "description": "",
         "state": "ACTIVE",

@@ -340,6 +340,7 @@ def test_the_length_era_allows_trials_without_slots() -> None:
         "python3 -m determined.launch.torch_distributed --trial model_def:MyTrial",
         "dlprof --mode=simple python3 -m determined.launch.autohorovod --trial a:B",
         ["python3", "script.py", "arg1"],
+        ["python3", "script.py", ""],
         "model_def:MyTrial",
     ],
 )
@@ -348,7 +349,7 @@ def test_the_length_era_accepts_launchers(entrypoint: str | list[str]) -> None:
     assert found == (tuple(entrypoint) if isinstance(entrypoint, list) else entrypoint)
 
 
-@pytest.mark.parametrize("entrypoint", [[], ["python3", ""], ["a", 5], 5, "  "])
+@pytest.mark.parametrize("entrypoint", [[], ["", "a"], ["a", 5], 5, "  "])
 def test_an_entrypoint_without_words_is_refused(entrypoint: object) -> None:
     assert "entrypoint" in find_messages(LENGTH, {"entrypoint": entrypoint})
 

@@ -33,11 +33,15 @@ TAIL_BYTES = 1 << 20
 
 def add_trial_logs_arguments(parser: ArgumentParser) -> None:
     add_trial_argument(parser)
-    _add_log_options(parser)
+    add_log_options(parser)
 
 
 def print_trial_logs(arguments: Namespace) -> int:
-    trial = load_trial(arguments)
+    return print_log(load_trial(arguments), arguments)
+
+
+def print_log(trial: Trial, arguments: Namespace) -> int:
+    """Print the log of one trial, as the options of `add_log_options` ask for."""
     if needs_line_filter(arguments):
         print_lines([trial], arguments)
         return 0
@@ -50,7 +54,7 @@ def print_trial_logs(arguments: Namespace) -> int:
 
 def add_experiment_logs_arguments(parser: ArgumentParser) -> None:
     add_experiment_argument(parser)
-    _add_log_options(parser)
+    add_log_options(parser)
 
 
 def print_experiment_logs(arguments: Namespace) -> int:
@@ -70,16 +74,24 @@ def follow_first_trial(experiment: Experiment) -> int:
 
     Ctrl-C leaves the experiment running.
     """
+    first = follow_log(experiment)
+    return 0 if first is not None and first.state == "COMPLETED" else 1
+
+
+def follow_log(experiment: Experiment) -> Trial | None:
+    """Print the log of the first trial until its end, and return the trial as it has ended; None
+    for an experiment that ended without any.
+    """
     while (first := next(experiment.trials(1), None)) is None:
         if experiment.has_ended:
-            return 1
+            return None
         _wait_unless(False)
         experiment.refresh()
     printer = LogPrinter(first, prefix="")
     while not printer.is_complete:
         _wait_unless(printer.print_new())
     first.refresh()
-    return 0 if first.state == "COMPLETED" else 1
+    return first
 
 
 def _print_experiment_text(experiment: Experiment, arguments: Namespace) -> int:
@@ -160,7 +172,8 @@ class LogPrinter:
             self.flush()
 
 
-def _add_log_options(parser: ArgumentParser) -> None:
+def add_log_options(parser: ArgumentParser) -> None:
+    """Add what of a log is printed, and for how long, for `print_log`."""
     parser.add_argument("-f", "--follow", action="store_true", help="keep printing until it ends")
     ends = parser.add_mutually_exclusive_group()
     ends.add_argument("--head", type=parse_count, metavar="LINES", help="only the first lines")

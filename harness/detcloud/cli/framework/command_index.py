@@ -35,6 +35,8 @@ class Command(NamedTuple):
 NOUNS = {
     "experiment": "submit, watch and control experiments",
     "trial": "inspect trials",
+    "command": "run programs on the cluster",
+    "notebook": "run JupyterLab on a cluster on this machine",
     "checkpoint": "list, download, upload, verify, pin and delete checkpoints",
     "model": "keep checkpoints as versions of named models",
     "workspace": "see how experiments are grouped",
@@ -57,6 +59,7 @@ NOUNS = {
 NOUN_ALIASES = {
     "e": "experiment",
     "t": "trial",
+    "cmd": "command",
     "c": "checkpoint",
     "m": "model",
     "w": "workspace",
@@ -216,6 +219,28 @@ _TRIAL = (
         "support-bundle",
         "pack its logs, metrics and history into a file",
         "support_bundle",
+    ),
+)
+
+_COMMAND = (
+    Command("command", "run", "run a program and print what it prints", "command"),
+    Command("command", "list", "list commands", "command", (), ("ls",)),
+    Command("command", "describe", "show commands", "command"),
+    Command("command", "logs", "print the log of a command", "command"),
+    Command("command", "kill", "end commands immediately", "command"),
+    Command("command", "config", "print its configuration", "command"),
+    Command("command", "set priority", "change its place under the priority scheduler", "command"),
+)
+
+_NOTEBOOK = (
+    Command("notebook", "start", "start JupyterLab and open it", "notebook"),
+    Command("notebook", "list", "list notebooks", "notebook", (), ("ls",)),
+    Command("notebook", "open", "print the address of a notebook and open it", "notebook"),
+    Command("notebook", "logs", "print the log of a notebook", "notebook"),
+    Command("notebook", "kill", "end notebooks immediately", "notebook"),
+    Command("notebook", "config", "print its configuration", "notebook"),
+    Command(
+        "notebook", "set priority", "change its place under the priority scheduler", "notebook"
     ),
 )
 
@@ -402,7 +427,18 @@ _FLAT = (
     Command("", "version", "show versions", "version", ("version",)),
 )
 
-COMMANDS = (*_EXPERIMENT, *_TRIAL, *_CHECKPOINT, *_MODEL, *_GROUPS, *_QUEUE, *_CLUSTER, *_FLAT)
+COMMANDS = (
+    *_EXPERIMENT,
+    *_TRIAL,
+    *_COMMAND,
+    *_NOTEBOOK,
+    *_CHECKPOINT,
+    *_MODEL,
+    *_GROUPS,
+    *_QUEUE,
+    *_CLUSTER,
+    *_FLAT,
+)
 
 
 def noun_spellings(noun: str) -> list[str]:

@@ -126,7 +126,7 @@ def add_metadata_option(parser: ArgumentParser) -> None:
     )
 
 
-def add_overrides_option(parser: ArgumentParser) -> None:
+def add_overrides_option(parser: ArgumentParser, *, example: str = "searcher.max_trials=8") -> None:
     """Add `--config KEY=VALUE`, which sets fields of a configuration file."""
     parser.add_argument(
         "--config",
@@ -135,7 +135,7 @@ def add_overrides_option(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="set a field, such as searcher.max_trials=8; may be repeated",
+        help=f"set a field, such as {example}; may be repeated",
     )
 
 

@@ -7,7 +7,8 @@ and `project` of a configuration, `detcloud experiment move`, `detcloud experime
 _GROUP_VERBS = ("archive", "create", "delete", "describe", "edit", "unarchive")
 _TASK_VERBS = ("config", "describe", "kill", "list", "logs", "ls", "open", "set")
 _OF_PROJECT = "`detcloud experiment list --workspace WORKSPACE --project PROJECT`"
-_TASKS = "clusters run experiments only; an `entrypoint` can be any command"
+_TASKS = "not supported: `detcloud command run` runs a program on the cluster, and its log shows \
+what it prints; machines of a cluster accept no connections"
 _USERS = "a user is a name with tokens: `detcloud token create USER`, `detcloud token list`"
 _ROLES = "a token is a user's or an admin's: `detcloud token create --role`"
 _QUEUE = "`detcloud job list` shows who has slots and who waits, `detcloud resource-pool list` \
@@ -28,12 +29,9 @@ _IDENTITY = "DETCLOUD_TOKEN says who you are, see `detcloud user whoami`"
 REPLACED_OPTIONS = {"-m": _CLUSTER, "--master": _CLUSTER, "-u": _IDENTITY, "--user": _IDENTITY}
 REPLACED_NOUNS = {
     "auth": "only a token is needed: `detcloud token login`",
-    "cmd": _TASKS,
-    "command": _TASKS,
     "config-policies": "templates hold what configurations share: `detcloud template set`",
     "cp": "templates hold what configurations share: `detcloud template set`",
     "dev": "the API is described at /api/v1/openapi.json of the cluster",
-    "notebook": _TASKS,
     "oauth": "only a token is needed: `detcloud token create`",
     "rbac": _ROLES,
     "res": _QUEUE,

@@ -111,12 +111,9 @@ def test_a_command_of_the_original_takes_its_flags(typed: str) -> None:
     "noun",
     [
         "auth",
-        "command",
-        "cmd",
         "config-policies",
         "cp",
         "dev",
-        "notebook",
         "oauth",
         "rbac",
         "resources",

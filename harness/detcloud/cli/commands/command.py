@@ -1,0 +1,374 @@
+"""`detcloud command`: runs programs on the cluster, and lists, describes and ends them."""
+
+from __future__ import annotations
+
+import sys
+from argparse import REMAINDER, ArgumentParser, ArgumentTypeError, Namespace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from detcloud.cli.commands.logs import add_log_options, follow_log, print_log
+from detcloud.cli.framework.argument_types import parse_id, parse_ids, parse_priority
+from detcloud.cli.framework.command_parser import Handler, Handlers
+from detcloud.cli.framework.exit_codes import FAILED, INTERRUPTED, OK
+from detcloud.cli.framework.failures import RefusedConfigError
+from detcloud.cli.framework.options import (
+    add_overrides_option,
+    add_paging_options,
+    fetch_limit,
+    skip_offset,
+)
+from detcloud.cli.framework.session import connect
+from detcloud.cli.rendering.output import (
+    add_output_options,
+    print_items,
+    print_note,
+    print_record,
+    print_value,
+    render_json,
+)
+from detcloud.cli.rendering.progress import show_progress
+from detcloud.cli.rendering.quantities import bytes_text, dollars_text
+from detcloud.cli.rendering.table import Column, Item, field_column, shorten_message, time_column
+from detcloud.cli.rendering.terminal import sanitize
+from detcloud.client.command import COMMAND, Command, create_command, read_command
+from detcloud.client.experiment_list import SORT_FIELDS
+from detcloud.shared.errors import DetcloudError
+from detcloud.shared.http import ApiError
+
+LIST_LIMIT = 100
+COLUMNS = (
+    field_column("ID", "id"),
+    field_column("User", "user", drop_rank=3),
+    field_column("Name", "name"),
+    field_column("State", "state"),
+    time_column("Start time", "created_ms", drop_rank=2),
+    time_column("End time", "ended_ms", drop_rank=4),
+    field_column("Resource pool", "resource_pool", drop_rank=5),
+    field_column("Workspace", "workspace", drop_rank=6),
+)
+DETAILS = (
+    *COLUMNS,
+    field_column("Project", "project"),
+    field_column("Description", "description"),
+    Column("Program", lambda item: item["config"]["entrypoint"]),
+    Column("Slots", lambda item: item["config"]["resources"]["slots"]),
+    field_column("Exit code", "exit_code"),
+    field_column("Trial", "trial_id"),
+    field_column("Priority", "priority"),
+    field_column("Weight", "weight"),
+    Column("Cost", lambda item: dollars_text(item["cost"])),
+    field_column("Job", "job_id"),
+    field_column("Message", "message"),
+)
+
+
+def add_run_arguments(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "words",
+        nargs=REMAINDER,
+        metavar="PROGRAM",
+        help="the program and its arguments, behind `--` if they may be taken for options; no "
+        "shell looks at them, but for `bash -c '...'`",
+    )
+    add_creation_options(parser)
+
+
+def add_creation_options(parser: ArgumentParser) -> None:
+    """Add the files and settings of a command or notebook, for `overrides_of` and its creation."""
+    parser.add_argument(
+        "--config-file", type=Path, metavar="FILE", help="a YAML file with further settings"
+    )
+    add_overrides_option(parser, example="resources.slots=0")
+    parser.add_argument(
+        "-c",
+        "--context",
+        type=Path,
+        metavar="DIR",
+        help="send the files of this folder, which the program finds in its working directory",
+    )
+    parser.add_argument(
+        "-i",
+        "--include",
+        dest="includes",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="PATH",
+        help="send this file or folder too; may be repeated",
+    )
+    parser.add_argument(
+        "-v",
+        "--volume",
+        dest="mounts",
+        action="append",
+        type=parse_mount,
+        default=[],
+        metavar="HOST_PATH:CONTAINER_PATH",
+        help="mount a directory of the machine; may be repeated",
+    )
+    parser.add_argument("-w", "--workspace", metavar="NAME", help="the workspace to list it under")
+    parser.add_argument("--template", metavar="NAME", help="a template to complete its settings")
+    parser.add_argument(
+        "-d", "--detach", action="store_true", help="print its id, and do not wait for its end"
+    )
+
+
+def run_command(arguments: Namespace) -> int:
+    """Run a program, print its log, and return its exit code. Ctrl-C leaves it running."""
+    command = _create(arguments)
+    for warning in command.warnings:
+        print(f"warning: {sanitize(warning)}", file=sys.stderr)
+    if arguments.detach:
+        print(command.id)
+        return OK
+    print(f"command {command.id} was created; Ctrl-C leaves it running", file=sys.stderr)
+    try:
+        return _follow(command)
+    except KeyboardInterrupt:
+        print(
+            f"\ncommand {command.id} continues; watch it with `detcloud command logs -f "
+            f"{command.id}`, end it with `detcloud command kill {command.id}`",
+            file=sys.stderr,
+        )
+        return INTERRUPTED
+
+
+def add_list_arguments(parser: ArgumentParser) -> None:
+    """Add the options of `list_runs`."""
+    parser.add_argument("-a", "--all", action="store_true", help="those of other users too")
+    parser.add_argument("-q", "--quiet", action="store_true", help="print ids only")
+    parser.add_argument("-w", "--workspace", metavar="NAME", help="only those of this workspace")
+    parser.add_argument(
+        "--state", metavar="STATES", help="only these states, such as ACTIVE,COMPLETED"
+    )
+    parser.add_argument("--sort-by", choices=SORT_FIELDS, default="id", help="default: %(default)s")
+    parser.add_argument(
+        "--order-by", choices=("asc", "desc"), default="desc", help="default: %(default)s"
+    )
+    add_paging_options(parser, LIST_LIMIT, "newest")
+    add_output_options(parser)
+
+
+def list_runs(kind: str, arguments: Namespace) -> int:
+    """List what is of this kind."""
+    client = connect(arguments)
+    commands = client.experiments(
+        kind=kind,
+        user=None if arguments.all else client.whoami()["user"],
+        states=arguments.state.upper().split(",") if arguments.state else (),
+        workspace=arguments.workspace,
+        sort_by=arguments.sort_by,
+        order_by=arguments.order_by,
+        on_left_out=print_note,
+        limit=fetch_limit(arguments),
+    )
+    found = skip_offset(commands, arguments)
+    if arguments.quiet:
+        for command in found:
+            print(command.id)
+        return OK
+    print_items(COLUMNS, (command.data for command in found), arguments)
+    return OK
+
+
+def add_describe_arguments(parser: ArgumentParser) -> None:
+    _add_ids_argument(parser)
+    add_output_options(parser)
+
+
+def describe_commands(arguments: Namespace) -> int:
+    found = [_details_of(command) for command in _load_commands(arguments)]
+    if arguments.form in ("json", "yaml"):
+        print_value(found[0] if len(found) == 1 else found, arguments.form)
+    elif arguments.form == "csv":
+        print_items(DETAILS, found, arguments)
+    else:
+        for place, item in enumerate(found):
+            if place:
+                print()
+            print_record(DETAILS, item, arguments)
+    return OK
+
+
+def add_logs_arguments(parser: ArgumentParser) -> None:
+    add_id_argument(parser)
+    add_log_options(parser)
+
+
+def print_run_log(kind: str, arguments: Namespace) -> int:
+    """Print the log of the one run of a command or notebook."""
+    trial = load_run(kind, arguments).trial()
+    return OK if trial is None else print_log(trial, arguments)
+
+
+def add_kill_arguments(parser: ArgumentParser) -> None:
+    _add_ids_argument(parser)
+    parser.add_argument(
+        "-f", "--force", action="store_true", help="go on with the next one after an error"
+    )
+
+
+def kill_runs(kind: str, arguments: Namespace) -> int:
+    """End commands or notebooks immediately."""
+    client = connect(arguments)
+    for number in (number for part in arguments.command_ids for number in part):
+        try:
+            command = read_command(client, number, kind)
+            command.kill()
+        except DetcloudError as error:
+            if not arguments.force:
+                raise
+            print(f"{kind} {number}: {sanitize(str(error))}", file=sys.stderr)
+            continue
+        print(f"{kind} {number}: {command.state}")
+    return OK
+
+
+def add_config_arguments(parser: ArgumentParser) -> None:
+    add_id_argument(parser)
+    add_output_options(parser, csv=False)
+
+
+def print_config(kind: str, arguments: Namespace) -> int:
+    """Print YAML unless JSON is asked for."""
+    form = "json" if arguments.form == "json" else "yaml"
+    print_value(load_run(kind, arguments).config, form)
+    return OK
+
+
+def add_priority_arguments(parser: ArgumentParser) -> None:
+    add_id_argument(parser)
+    parser.add_argument(
+        "priority", type=parse_priority, metavar="PRIORITY", help="1 to 99, 1 being the first"
+    )
+
+
+def set_priority(kind: str, arguments: Namespace) -> int:
+    """Change the place of a command or notebook under the priority scheduler."""
+    command = load_run(kind, arguments)
+    command.set_priority(arguments.priority)
+    print(f"{kind} {command.id} has priority {command.priority}")
+    return OK
+
+
+def parse_mount(text: str) -> dict[str, Any]:
+    """Parse HOST_PATH:CONTAINER_PATH, an entry of `bind_mounts`."""
+    host, colon, container = text.partition(":")
+    if not (host and colon and container) or ":" in container:
+        raise ArgumentTypeError(f"{text!r} is not a mount; expected HOST_PATH:CONTAINER_PATH")
+    return {"host_path": host, "container_path": container}
+
+
+def program_words(words: list[str]) -> list[str]:
+    """The program and its arguments without the `--` that may stand before them."""
+    return words[1:] if words[:1] == ["--"] else words
+
+
+def _create(arguments: Namespace) -> Command:
+    """Send the files and the settings.
+
+    Raises:
+        RefusedConfigError: the cluster refused the settings; it has a line for each problem.
+    """
+    words = program_words(arguments.words)
+    if not words and arguments.config_file is None:
+        raise DetcloudError("there is no program to run; name one, such as `nvidia-smi`")
+    overrides = overrides_of(arguments)
+    client = connect(arguments, start=True)
+    with show_progress("files", bytes_text) as progress:
+        try:
+            return create_command(
+                client,
+                words,
+                config=arguments.config_file,
+                context=arguments.context,
+                includes=arguments.includes,
+                overrides=overrides,
+                template=arguments.template,
+                on_progress=progress.update,
+            )
+        except ApiError as error:
+            if error.code in ("invalid", "too_large"):
+                shown = arguments.config_file or "the command"
+                raise RefusedConfigError(str(shown), error) from None
+            raise
+        except KeyboardInterrupt:
+            text = "`detcloud command list` shows whether it was created nevertheless"
+            print(text, file=sys.stderr)
+            raise
+
+
+def overrides_of(arguments: Namespace) -> list[str]:
+    """The fields that options of their own set, then those of `--config`.
+
+    Raises:
+        DetcloudError: mounts, and a file that may have others.
+    """
+    if arguments.mounts and arguments.config_file is not None:
+        raise DetcloudError(f"write the mounts into {arguments.config_file}, as `bind_mounts`")
+    fields = {"workspace": arguments.workspace, "bind_mounts": arguments.mounts}
+    own = [f"{name}={render_json(value, indent=None)}" for name, value in fields.items() if value]
+    return [*own, *arguments.overrides]
+
+
+def _follow(command: Command) -> int:
+    """Print the log until the end; return the program's exit code, 1 where it has none."""
+    trial = follow_log(command)
+    if trial is not None and trial.state == "COMPLETED":
+        return OK
+    command.refresh()
+    code = None if trial is None else trial.exit_code
+    if code is not None:
+        print(f"command {command.id} ended with exit code {code}", file=sys.stderr)
+        return code or FAILED
+    message = shorten_message(command.message) if command.message else ""
+    reason = f": {sanitize(message)}" if message else ""
+    print(f"command {command.id} ended: {command.state}{reason}", file=sys.stderr)
+    return FAILED
+
+
+def _details_of(command: Command) -> Item:
+    trial = command.trial()
+    return {
+        **command.data,
+        "trial_id": None if trial is None else trial.id,
+        "exit_code": None if trial is None else trial.exit_code,
+    }
+
+
+def add_id_argument(parser: ArgumentParser) -> None:
+    """Add the id of a command or notebook, for `load_run`."""
+    parser.add_argument("command_id", type=parse_id, metavar="ID", help="its id")
+
+
+def _add_ids_argument(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "command_ids",
+        type=parse_ids,
+        nargs="+",
+        metavar="ID",
+        help="ids, separated by spaces or commas",
+    )
+
+
+def load_run(kind: str, arguments: Namespace) -> Command:
+    """Fetch the command or notebook that `add_id_argument` names."""
+    return read_command(connect(arguments), arguments.command_id, kind)
+
+
+def _load_commands(arguments: Namespace) -> list[Command]:
+    client = connect(arguments)
+    return [read_command(client, number) for part in arguments.command_ids for number in part]
+
+
+HANDLERS: Handlers = {
+    "command run": Handler(add_run_arguments, run_command),
+    "command list": Handler(add_list_arguments, partial(list_runs, COMMAND)),
+    "command describe": Handler(add_describe_arguments, describe_commands),
+    "command logs": Handler(add_logs_arguments, partial(print_run_log, COMMAND)),
+    "command kill": Handler(add_kill_arguments, partial(kill_runs, COMMAND)),
+    "command config": Handler(add_config_arguments, partial(print_config, COMMAND)),
+    "command set priority": Handler(add_priority_arguments, partial(set_priority, COMMAND)),
+}

@@ -1,0 +1,189 @@
+"""`detcloud notebook`: runs JupyterLab on a cluster on this machine, and lists and ends it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from argparse import ArgumentParser, Namespace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from detcloud.cli.commands.command import (
+    add_config_arguments,
+    add_creation_options,
+    add_id_argument,
+    add_kill_arguments,
+    add_list_arguments,
+    add_logs_arguments,
+    add_priority_arguments,
+    kill_runs,
+    list_runs,
+    load_run,
+    overrides_of,
+    print_config,
+    print_run_log,
+    set_priority,
+)
+from detcloud.cli.framework.command_parser import Handler, Handlers
+from detcloud.cli.framework.exit_codes import FAILED, INTERRUPTED, OK
+from detcloud.cli.framework.failures import RefusedConfigError
+from detcloud.cli.framework.session import connect
+from detcloud.cli.rendering.progress import show_progress
+from detcloud.cli.rendering.quantities import bytes_text
+from detcloud.cli.rendering.table import shorten_message
+from detcloud.cli.rendering.terminal import sanitize
+from detcloud.client import Client
+from detcloud.client.command import NOTEBOOK, Command, create_notebook
+from detcloud.client.home import Home
+from detcloud.shared.errors import DetcloudError
+from detcloud.shared.http import ApiError
+
+POLLING_SECONDS = 0.5
+LOCATION_BYTES_MAX = 4096
+
+
+def add_start_arguments(parser: ArgumentParser) -> None:
+    add_creation_options(parser)
+    _add_browser_option(parser)
+
+
+def start_notebook(arguments: Namespace) -> int:
+    """Start JupyterLab, print its address and open it. Ctrl-C leaves it running."""
+    notebook = _create(arguments)
+    for warning in notebook.warnings:
+        print(f"warning: {sanitize(warning)}", file=sys.stderr)
+    if arguments.detach:
+        print(notebook.id)
+        return OK
+    print(f"notebook {notebook.id} is starting; Ctrl-C leaves it running", file=sys.stderr)
+    try:
+        return _open(notebook, arguments)
+    except KeyboardInterrupt:
+        print(
+            f"\nnotebook {notebook.id} continues; open it with `detcloud notebook open "
+            f"{notebook.id}`, end it with `detcloud notebook kill {notebook.id}`",
+            file=sys.stderr,
+        )
+        return INTERRUPTED
+
+
+def add_open_arguments(parser: ArgumentParser) -> None:
+    add_id_argument(parser)
+    _add_browser_option(parser)
+
+
+def open_notebook(arguments: Namespace) -> int:
+    """Print the address of a notebook, and open it in a browser where there is one."""
+    return _open(load_run(NOTEBOOK, arguments), arguments)
+
+
+def read_location(place: dict[str, Any]) -> str:
+    """The address of a notebook with its token, from the file that the notebook has reported.
+
+    Raises:
+        DetcloudError: it is not on this machine, or not of this user.
+    """
+    path = Path(str(place.get("file")))
+    try:
+        with path.open("rb") as file:
+            url = json.loads(file.read(LOCATION_BYTES_MAX))["url"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise DetcloudError(
+            f"{path} on {place.get('host')} has the notebook's address and cannot be read here: "
+            "open it there, as the user who runs the agent"
+        ) from None
+    if not isinstance(url, str) or not url.startswith("http://127.0.0.1:"):
+        raise DetcloudError(f"{path} has no address of this machine")
+    return url
+
+
+def _add_browser_option(parser: ArgumentParser) -> None:
+    parser.add_argument("--no-browser", action="store_true", help="print the address only")
+
+
+def _create(arguments: Namespace) -> Command:
+    """Send the files and the settings.
+
+    Raises:
+        RefusedConfigError: the cluster refused the settings; it has a line for each problem.
+        DetcloudError: the cluster is not on this machine.
+    """
+    overrides = overrides_of(arguments)
+    client = connect(arguments, start=True)
+    _check_local(client)
+    with show_progress("files", bytes_text) as progress:
+        try:
+            return create_notebook(
+                client,
+                config=arguments.config_file,
+                context=arguments.context,
+                includes=arguments.includes,
+                overrides=overrides,
+                template=arguments.template,
+                on_progress=progress.update,
+            )
+        except ApiError as error:
+            if error.code in ("invalid", "too_large"):
+                shown = arguments.config_file or "the notebook"
+                raise RefusedConfigError(str(shown), error) from None
+            raise
+
+
+def _check_local(client: Client) -> None:
+    record = Home.from_environment().running_server()
+    if record is None or record.url.rstrip("/") != client.url:
+        raise DetcloudError(
+            f"{client.url} is not a cluster on this machine, and machines of other clusters accept "
+            "no connections: start the notebook on one of your own (`detcloud up`), or run a "
+            "program there with `detcloud command run`"
+        )
+
+
+def _open(notebook: Command, arguments: Namespace) -> int:
+    place = _wait_for_place(notebook)
+    if place is None:
+        message = shorten_message(notebook.message) if notebook.message else ""
+        reason = f": {sanitize(message)}" if message else ""
+        print(
+            f"notebook {notebook.id} ended: {notebook.state}{reason}\n"
+            f"see `detcloud notebook logs {notebook.id}`",
+            file=sys.stderr,
+        )
+        return FAILED
+    url = read_location(place)
+    print(url)
+    if not arguments.no_browser:
+        # Imported here, since few commands need it.
+        import webbrowser
+
+        if not webbrowser.open(url):
+            print("no browser was found; open this address in one", file=sys.stderr)
+    return OK
+
+
+def _wait_for_place(notebook: Command) -> dict[str, Any] | None:
+    """Wait until the notebook has reported where it is; None when it has ended."""
+    while True:
+        notebook.refresh()
+        if notebook.has_ended:
+            return None
+        trial = notebook.trial()
+        if trial is not None:
+            trial.refresh()
+            place = (trial.data.get("environment") or {}).get("notebook")
+            if isinstance(place, dict):
+                return place
+        time.sleep(POLLING_SECONDS)
+
+
+HANDLERS: Handlers = {
+    "notebook start": Handler(add_start_arguments, start_notebook),
+    "notebook list": Handler(add_list_arguments, partial(list_runs, NOTEBOOK)),
+    "notebook open": Handler(add_open_arguments, open_notebook),
+    "notebook logs": Handler(add_logs_arguments, partial(print_run_log, NOTEBOOK)),
+    "notebook kill": Handler(add_kill_arguments, partial(kill_runs, NOTEBOOK)),
+    "notebook config": Handler(add_config_arguments, partial(print_config, NOTEBOOK)),
+    "notebook set priority": Handler(add_priority_arguments, partial(set_priority, NOTEBOOK)),
+}

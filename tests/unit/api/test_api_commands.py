@@ -1,0 +1,139 @@
+"""Commands over HTTP: created like experiments, listed apart from them, and run once."""
+
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.unit.api.agent_side import Agent
+from tests.unit.api.cluster import Cluster
+from tests.unit.api.test_api_jobs import configure
+from tests.unit.api.test_api_projects import create as create_experiment
+
+ECHO = "name: hello\nentrypoint: [echo, hello]\n"
+
+
+def create(cluster: Cluster, *overrides: str, config: str = ECHO, **fields: Any) -> Any:
+    answer = cluster.create(config, kind="command", overrides=list(overrides), **fields)
+    assert answer.status == 201, answer.body
+    return answer.json
+
+
+def list_ids(cluster: Cluster, **query: object) -> list[int]:
+    items = cluster.get(f"/experiments?{urlencode(query)}").json["items"]
+    return [item["id"] for item in items]
+
+
+def end_run(cluster: Cluster, **exited: Any) -> Any:
+    """Run the one command that waits to this end; its trial then."""
+    agent = Agent(cluster)
+    [allocation] = agent.take_work()
+    agent.report(allocation, {"kind": "exited", **exited}, writer="agent")
+    return cluster.get(f"/trials/{allocation.split('.')[0]}").json
+
+
+def test_experiments_and_commands_are_listed_apart(cluster: Cluster) -> None:
+    create_experiment(cluster)
+    command = create(cluster)
+    assert (command["id"], command["kind"], command["state"]) == (2, "command", "ACTIVE")
+    assert list_ids(cluster) == [1]
+    assert list_ids(cluster, kind="command") == [2]
+    assert list_ids(cluster, kind="command", sort="name") == [2]
+    assert list_ids(cluster, kind="all") == [2, 1]
+    assert cluster.get("/experiments?kind=shell").status == 422
+    [project] = cluster.get("/projects").json["items"]
+    assert project["experiments"] == 1
+
+
+def test_a_described_command_has_the_sections_of_one_and_no_secret(cluster: Cluster) -> None:
+    create(cluster, "environment.environment_variables=[API_TOKEN=s3cret]", "resources.slots=0")
+    answer = cluster.get("/experiments/1")
+    assert b"s3cret" not in answer.body
+    assert answer.json["config"]["resources"]["slots"] == 0
+    assert "searcher" not in answer.json["config"]
+    assert b"s3cret" not in cluster.get("/experiments?kind=command").body
+
+
+def test_its_job_is_a_command_that_is_not_preempted(cluster: Cluster) -> None:
+    create(cluster)
+    [job] = cluster.get("/jobs").json["items"]
+    assert (job["type"], job["is_preemptible"], job["requested_slots"]) == (
+        "TYPE_COMMAND",
+        False,
+        1,
+    )
+
+
+def test_a_program_that_returns_zero_completes_the_command(cluster: Cluster) -> None:
+    create(cluster)
+    trial = end_run(cluster, reason="completed", code=0)
+    assert (trial["state"], trial["exit_code"]) == ("COMPLETED", 0)
+    assert cluster.get("/experiments/1").json["state"] == "COMPLETED"
+
+
+def test_a_program_that_fails_ends_the_command_in_error(cluster: Cluster) -> None:
+    create(cluster)
+    trial = end_run(cluster, reason="errored", code=3, message="it ended with exit code 3")
+    assert (trial["state"], trial["exit_code"]) == ("ERROR", 3)
+    command = cluster.get("/experiments/1").json
+    assert (command["state"], command["message"]) == ("ERROR", "it ended with exit code 3")
+
+
+def test_a_killed_command_is_canceled(cluster: Cluster) -> None:
+    create(cluster)
+    assert cluster.post("/experiments/1/kill", {}).json["state"] == "CANCELED"
+
+
+def test_a_command_is_neither_paused_nor_continued(cluster: Cluster) -> None:
+    create(cluster)
+    refused = cluster.post("/experiments/1/pause", {})
+    assert (refused.status, refused.code) == (409, "conflict")
+    assert refused.json["error"]["message"] == (
+        "command 1 cannot be paused: it saves nothing to go on from; kill it"
+    )
+    cluster.post("/experiments/1/kill", {})
+    refused = cluster.post("/experiments/1/continue", {"overrides": []})
+    assert refused.json["error"]["message"] == (
+        "command 1 cannot be continued: it saves nothing to go on from; start another one"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [({"test_mode": True}, "test_mode"), ({"overrides": ["max_restarts=3"]}, "max_restarts")],
+)
+def test_what_a_command_has_not_is_refused(
+    cluster: Cluster, fields: dict[str, Any], path: str
+) -> None:
+    answer = cluster.create(ECHO, kind="command", **fields)
+    assert (answer.status, path in str(answer.json["error"])) == (422, True)
+
+
+def test_a_configuration_has_256_ki_characters_at_most(cluster: Cluster) -> None:
+    answer = cluster.create(f"entrypoint: [echo, {'x' * 262_144}]", kind="command")
+    assert answer.status in (413, 422)
+
+
+def test_its_history_calls_it_a_command(cluster: Cluster) -> None:
+    create(cluster)
+    texts = [item["text"] for item in cluster.get("/experiments/1/history").json["items"]]
+    assert texts[0] == "submitted by user-1 as 'hello': a command"
+
+
+def test_a_notebook_is_listed_and_queued_as_one(cluster: Cluster) -> None:
+    answer = cluster.create("idle_timeout: 2h\n", kind="notebook")
+    assert (answer.status, answer.json["kind"]) == (201, "notebook")
+    assert (list_ids(cluster), list_ids(cluster, kind="command")) == ([], [])
+    assert list_ids(cluster, kind="notebook") == [1]
+    [job] = cluster.get("/jobs").json["items"]
+    assert (job["type"], job["is_preemptible"]) == ("TYPE_NOTEBOOK", False)
+
+
+def test_a_notebook_on_machines_in_a_cloud_is_refused(cluster_with_aws: Cluster) -> None:
+    cluster = cluster_with_aws
+    provider = "provider: {type: aws, instance_type: m5.large, cpu_slots_allowed: true}"
+    configure(cluster, "default", provider)
+    answer = cluster.create("{}", kind="notebook")
+    assert answer.status == 422
+    assert "whose machines in a cloud accept no connections" in answer.json["error"]["message"]
+    assert cluster.create(ECHO, kind="command").status == 201

@@ -1,0 +1,73 @@
+"""The words of `detcloud command`, and what is refused before a cluster runs anything."""
+
+from argparse import ArgumentTypeError
+from pathlib import Path
+
+import pytest
+
+from detcloud.cli.commands.command import parse_mount, program_words
+from detcloud.cli.framework.command_index import NOUN_ALIASES, noun_spellings
+from detcloud.client.client import Client
+from detcloud.client.command import create_command
+from detcloud.shared.errors import DetcloudError
+from tests.unit.cli.conftest import Detcloud
+from tests.unit.client.fake_cluster import FakeCluster
+
+
+@pytest.mark.parametrize(
+    ("words", "program"),
+    [
+        (["nvidia-smi", "-L"], ["nvidia-smi", "-L"]),
+        (["--", "nvidia-smi", "-L"], ["nvidia-smi", "-L"]),
+        # Only the first is ours; git takes the second.
+        (["--", "git", "log", "--", "a"], ["git", "log", "--", "a"]),
+        (["--"], []),
+    ],
+)
+def test_two_dashes_before_the_program_are_not_its_own(
+    words: list[str], program: list[str]
+) -> None:
+    assert program_words(words) == program
+
+
+def test_a_mount_is_two_paths() -> None:
+    assert parse_mount("/data:/mnt") == {"host_path": "/data", "container_path": "/mnt"}
+
+
+@pytest.mark.parametrize("text", ["/data", "/data:", ":/mnt", "/a:/b:ro", ""])
+def test_what_is_no_mount_is_refused(text: str) -> None:
+    with pytest.raises(ArgumentTypeError, match="expected HOST_PATH:CONTAINER_PATH"):
+        parse_mount(text)
+
+
+def test_a_command_needs_a_program(detcloud: Detcloud) -> None:
+    done = detcloud("cmd", "run", "--detach", "--")
+    assert (done.code, done.out) == (1, "")
+    assert "there is no program to run; name one, such as `nvidia-smi`" in done.err
+
+
+def test_mounts_and_a_file_of_settings_exclude_each_other(detcloud: Detcloud, config: Path) -> None:
+    done = detcloud("cmd", "run", "--config-file", str(config), "-v", "/a:/b", "true")
+    assert done.code == 1
+    assert "as `bind_mounts`" in done.err
+
+
+def test_long_arguments_beside_a_file_of_settings_are_refused(
+    fake: FakeCluster, config: Path
+) -> None:
+    with pytest.raises(DetcloudError, match="longer than 4096 characters"):
+        create_command(Client(), ["echo", "x" * 4096], config=config)
+
+
+def test_an_experiment_is_no_command(fake: FakeCluster, detcloud: Detcloud) -> None:
+    fake.add_experiment({"name": "digits"}, {})
+    fake.experiments[0]["kind"] = "experiment"
+    done = detcloud("command", "kill", "1")
+    assert done.code == 1
+    assert "1 is an experiment, not a command: see `detcloud command list`" in done.err
+    assert fake.experiments[0]["state"] != "CANCELED"
+
+
+def test_both_names_of_the_original_are_known() -> None:
+    assert noun_spellings("command") == ["command", "cmd"]
+    assert NOUN_ALIASES["cmd"] == "command"

@@ -1,0 +1,115 @@
+"""Configurations of commands: what they have, what they refuse, and what lies beneath them."""
+
+from __future__ import annotations
+
+import pytest
+
+from control_plane.actors.records import JobKind
+from control_plane.config.check import check_config
+from control_plane.config.command import COMMAND_SECTIONS, COMMAND_SETTINGS, command_values
+from control_plane.config.experiment import ExperimentConfig
+from control_plane.config.trial_settings import job_of, trial_settings
+from tests.unit.config.samples import find_problems
+
+COMMAND = JobKind.COMMAND
+ECHO = "entrypoint: [echo, hello]\n"
+
+
+def check(text: str, *overrides: str) -> ExperimentConfig:
+    return check_config(text, kind=COMMAND, overrides=overrides)
+
+
+def test_the_program_alone_is_a_configuration() -> None:
+    config = check(ECHO)
+    assert config.entrypoint == ("echo", "hello")
+    assert (config.resources.slots_per_trial, config.resources.is_single_node) == (1, True)
+    assert (config.searcher.name, config.max_restarts) == ("single", 0)
+    assert config.searcher.is_open_ended
+
+
+def test_a_shell_reads_a_text_and_no_list() -> None:
+    assert check("entrypoint: echo $HOME | cat\n").entrypoint == "echo $HOME | cat"
+    words = check("entrypoint: [printf, '[%s]', 'a  b', '', '$HOME']\n").entrypoint
+    assert words == ("printf", "[%s]", "a  b", "", "$HOME")
+
+
+@pytest.mark.parametrize("slots", [0, 1, 4])
+def test_slots_are_those_of_the_run(slots: int) -> None:
+    config = check(ECHO, f"resources.slots={slots}")
+    assert (config.job.slots_per_trial, config.resources.slots) == (slots, None)
+    assert command_values(config)["resources"]["slots"] == slots
+
+
+def test_wrong_slots_are_named_as_they_were_written() -> None:
+    [problem] = find_problems(f"{ECHO}resources:\n  slots: -1\n", kind=COMMAND)
+    assert (problem.path, problem.line) == ("resources.slots", 3)
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        "searcher: {name: single}",
+        "hyperparameters: {x: 1}",
+        "max_restarts: 3",
+        "checkpoint_storage: {type: s3, bucket: b}",
+        "min_validation_period: {batches: 1}",
+        "resources: {slots_per_trial: 2}",
+        "resources: {is_single_node: false}",
+        "resources: {deadline: 6h}",
+    ],
+)
+def test_what_is_for_experiments_is_refused_with_its_line(field: str) -> None:
+    [problem] = find_problems(f"{ECHO}{field}\n", kind=COMMAND)
+    assert problem.path.split(".")[0] == field.split(":")[0]
+    assert (problem.line, problem.message) == (2, "is for experiments")
+    assert problem.hint
+
+
+def test_a_template_for_experiments_is_refused() -> None:
+    [problem] = find_problems(ECHO, template="max_restarts: 3\n", kind=COMMAND)
+    assert (problem.path, problem.hint.endswith("on line 1 of the template")) == (
+        "max_restarts",
+        True,
+    )
+
+
+def test_a_field_that_nothing_has_is_refused() -> None:
+    [problem] = find_problems(f"{ECHO}work_dir: /\n", kind=COMMAND)
+    assert (problem.path, problem.line) == ("work_dir", 2)
+
+
+@pytest.mark.parametrize(
+    "entrypoint",
+    [
+        "model_def:MyTrial",
+        "[python3, -m, detcloud.launch.torch_distributed, --trial, 'model_def:MyTrial']",
+    ],
+)
+def test_a_trial_class_is_no_program(entrypoint: str) -> None:
+    [problem] = find_problems(f"entrypoint: {entrypoint}\n", kind=COMMAND)
+    assert (problem.path, problem.message) == (
+        "entrypoint",
+        "trains the trial class model_def:MyTrial",
+    )
+
+
+def test_a_command_without_a_program_is_refused() -> None:
+    [problem] = find_problems("name: nothing\n", kind=COMMAND)
+    assert (problem.path, problem.message) == ("entrypoint", "is required")
+
+
+def test_the_values_of_a_command_are_a_configuration_of_it_with_secrets_masked() -> None:
+    text = f"{ECHO}environment: {{environment_variables: [API_TOKEN=s3cret]}}\n"
+    values = command_values(check(text, "resources.slots=2"))
+    assert values.keys() <= COMMAND_SECTIONS
+    assert not values.keys() & COMMAND_SETTINGS.keys() - {"resources"}
+    assert "s3cret" not in str(values)
+    assert "API_TOKEN" in str(values)
+
+
+def test_its_job_is_not_preempted_and_runs_once_on_one_machine() -> None:
+    config = check(ECHO)
+    job = job_of(config, 5, COMMAND)
+    assert (job.preemptible, job.single_agent) == (False, True)
+    assert trial_settings(config, "default", 5, COMMAND).runs_once
+    assert job_of(config, 5).preemptible

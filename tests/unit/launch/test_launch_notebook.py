@@ -1,0 +1,64 @@
+"""The program of a notebook: the server's options, its address, and what is missing."""
+
+import json
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from detcloud.launch import notebook
+from detcloud.launch.notebook import server_options
+from detcloud.shared.launcher_names import unknown_launcher
+
+
+def idle_options(seconds: int | None, idle_type: str) -> list[str]:
+    """The options that end the server or its kernels."""
+    options = server_options(8888, seconds, idle_type)
+    return [option for option in options if "timeout" in option or "cull" in option]
+
+
+def test_the_server_listens_on_this_machine_alone_on_the_port_it_was_given() -> None:
+    options = server_options(8888, None, "kernels_or_terminals")
+    assert {"--no-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=8888"} <= {*options}
+    assert not any("token" in option for option in options)
+
+
+def test_what_idle_means_becomes_jupyters_settings() -> None:
+    shutdown = "--ServerApp.shutdown_no_activity_timeout=60"
+    cull = "--MappingKernelManager.cull_idle_timeout=60"
+    terminals = "--TerminalManager.cull_inactive_timeout=60"
+    connected = "--MappingKernelManager.cull_connected"
+    assert idle_options(None, "activity") == []
+    assert idle_options(60, "kernels_or_terminals") == [shutdown]
+    assert idle_options(60, "kernel_connections") == [
+        shutdown,
+        cull,
+        f"{connected}=False",
+        terminals,
+    ]
+    assert idle_options(60, "activity") == [shutdown, cull, f"{connected}=True", terminals]
+
+
+def test_without_jupyterlab_it_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(notebook, "find_spec", lambda name: None)
+    assert notebook.main([]) == 127
+    assert (
+        f"install it with `{sys.executable} -m pip install jupyterlab`" in capsys.readouterr().err
+    )
+
+
+def test_only_its_user_may_read_the_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    notebook._write_location("http://127.0.0.1:8888/lab?token=t")
+    path = tmp_path / "notebook.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert json.loads(path.read_text()) == {"url": "http://127.0.0.1:8888/lab?token=t"}
+
+
+def test_it_is_no_unknown_launcher() -> None:
+    assert unknown_launcher(["python", "-m", "detcloud.launch.notebook"]) is None
