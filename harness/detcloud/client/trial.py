@@ -49,6 +49,7 @@ class Trial(Resource):
     created_ms = Field[int]("When it was created, epoch milliseconds.")
     ended_ms = Field[int | None]("When it ended, epoch milliseconds.")
     message = Field[str | None]("Why it is in this state, where that needs saying.")
+    metadata = Field[dict[str, Any]]("What its code and users have set; lists leave it out.")
 
     @property
     def has_ended(self) -> bool:
@@ -65,6 +66,21 @@ class Trial(Resource):
     def kill(self) -> None:
         """Ends the trial at once; the search goes on without it."""
         self.data = self._client.post(f"/trials/{self.id}/kill")
+
+    def set_metadata(
+        self, metadata: Mapping[str, Any], *, expected_revision: str | None = None
+    ) -> None:
+        """Replaces its metadata: 16 KiB as JSON at most. Keys that its code has set, and that you
+        change or remove, stay so, whatever the code sets later.
+
+        Args:
+            expected_revision: the `metadata_revision` that it has to have still.
+
+        Raises:
+            detcloud.shared.http.ApiError: `conflict`, where it has another one.
+        """
+        body = {"metadata": dict(metadata), "revision": expected_revision}
+        self.data = self._client.patch(f"/trials/{self.id}", body)
 
     def upload_checkpoint(
         self,

@@ -60,6 +60,9 @@ class FakeCluster:
         self.warnings: list[str] = []
         self.machines = FakeMachines()
         self.queue = FakeQueue()
+        # Changes of metadata that somebody else comes before.
+        self.metadata_conflicts = 0
+        self.refuses_metadata = False
 
     def answer(self, method: str, target: str, headers: Item, body: bytes) -> Item | bytes | None:
         parts = urlsplit(target)
@@ -112,10 +115,27 @@ class FakeCluster:
         return self.machines.post(path, body)
 
     def _patch(self, path: str, body: Item) -> Item:
+        if not path.startswith("/experiments/"):
+            return self._set_metadata(path, body)
         experiment = self._experiment(int(path.rpartition("/")[2]))
         assert body.keys() <= PATCHED
         experiment.update(body)
         return dict(experiment)
+
+    def _set_metadata(self, path: str, body: Item) -> Item:
+        kind, name = path.strip("/").split("/")
+        if kind == "trials":
+            found = self._trial(int(name))
+        else:
+            found = next(it for it in self.checkpoints if it["uuid"] == name)
+        if self.metadata_conflicts:
+            self.metadata_conflicts -= 1
+            found.update(metadata={"theirs": 1}, metadata_revision="b")
+        is_late = body["revision"] != found.get("metadata_revision")
+        if self.refuses_metadata or is_late:
+            raise Refusal(409, "conflict", "was changed in the meantime")
+        found.update(metadata=body["metadata"])
+        return dict(found)
 
     def _delete(self, path: str) -> Item:
         if found := re.fullmatch(r"/experiments/(\d+)(/tensorboard)?", path):
