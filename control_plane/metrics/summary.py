@@ -107,8 +107,8 @@ def join_moments(parts: Iterable[Moments]) -> Moments:
 
 
 def thin_moments(moments: Moments, most: int) -> Moments:
-    """At most so many of the moments (4 or more): the first, the last, some evenly, and both ends of
-    the longest pauses.
+    """At most so many of the moments (4 or more): the first, the last, some evenly, and both ends
+    of the longest pauses.
     """
     count = len(moments.steps)
     if count <= most:

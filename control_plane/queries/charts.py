@@ -67,8 +67,8 @@ class Series(Answer):
 
 
 class TrialSeries(Answer):
-    """The series of some names of one trial. With times `started_ms`, when its first run began, or
-    null.
+    """The series of some names of one trial. With times `started_ms`, when its first run said
+    that it began, or null.
     """
 
     started_ms: int | None = None
@@ -237,7 +237,7 @@ def _names_json(group: str, series: MetricSeries) -> bytes:
 
 
 def _started_json(services: Services, trial_id: int) -> bytes:
-    """Encode when the first run of a trial began, as its process said, as a field of an object."""
+    """Encode when the first run of a trial said that it began, as a field of an object."""
     address = addresses.trial(trial_id)
     rows = services.table.query(address, ENVIRONMENT, f"{ENVIRONMENT}~", limit=1).rows
     fields = parse_json(rows[0].body) if rows else {}

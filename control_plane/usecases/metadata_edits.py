@@ -70,7 +70,9 @@ def set_checkpoint_metadata(
 
 
 class _Change(NamedTuple):
-    """What is changed: its name in errors, its experiment, what its code set, and the reply."""
+    """The trial or checkpoint of a change: its name in errors, its experiment, what its code set,
+    and the reply.
+    """
 
     what: str
     experiment_id: int

@@ -14,6 +14,7 @@ import yaml
 from tests.unit.client import fake_costs, fake_measures
 from tests.unit.client.fake_collection import collection_preview, deletion_preview
 from tests.unit.client.fake_machines import FakeMachines
+from tests.unit.client.fake_metadata import KEPT, LIMITS, PATCHED, FakeMetadata
 from tests.unit.client.fake_queue import FakeQueue
 from tests.unit.client.fake_refusal import Item, Refusal, page
 
@@ -22,9 +23,6 @@ __all__ = ["TOKEN", "FakeCluster", "Item", "Refusal", "serve_cluster"]
 TOKEN = "token-of-the-test"
 KNOWN_FIELDS = {"name", "searcher", "hyperparameters", "max_restarts", "entrypoint"}
 ENDED = ("COMPLETED", "CANCELED", "ERROR", "DELETE_FAILED")
-KEPT = ("save_experiment_best", "save_trial_best", "save_trial_latest")
-LIMITS = ("max_slots", "max_cost")
-PATCHED = {"name", "description", "labels", "weight", "priority", *LIMITS, *KEPT}
 
 
 class FakeCluster:
@@ -60,9 +58,7 @@ class FakeCluster:
         self.warnings: list[str] = []
         self.machines = FakeMachines()
         self.queue = FakeQueue()
-        # Changes of metadata that somebody else comes before.
-        self.metadata_conflicts = 0
-        self.refuses_metadata = False
+        self.metadata = FakeMetadata()
 
     def answer(self, method: str, target: str, headers: Item, body: bytes) -> Item | bytes | None:
         parts = urlsplit(target)
@@ -116,26 +112,11 @@ class FakeCluster:
 
     def _patch(self, path: str, body: Item) -> Item:
         if not path.startswith("/experiments/"):
-            return self._set_metadata(path, body)
+            return self.metadata.patch(self.trials, self.checkpoints, path, body)
         experiment = self._experiment(int(path.rpartition("/")[2]))
         assert body.keys() <= PATCHED
         experiment.update(body)
         return dict(experiment)
-
-    def _set_metadata(self, path: str, body: Item) -> Item:
-        kind, name = path.strip("/").split("/")
-        if kind == "trials":
-            found = self._trial(int(name))
-        else:
-            found = next(it for it in self.checkpoints if it["uuid"] == name)
-        if self.metadata_conflicts:
-            self.metadata_conflicts -= 1
-            found.update(metadata={"theirs": 1}, metadata_revision="b")
-        is_late = body["revision"] != found.get("metadata_revision")
-        if self.refuses_metadata or is_late:
-            raise Refusal(409, "conflict", "was changed in the meantime")
-        found.update(metadata=body["metadata"])
-        return dict(found)
 
     def _delete(self, path: str) -> Item:
         if found := re.fullmatch(r"/experiments/(\d+)(/tensorboard)?", path):

@@ -14,12 +14,12 @@ from detcloud.shared.http import ApiError
 _TRIES_MAX = 5
 
 
-class Described(Protocol):
+class MetadataOwner(Protocol):
     """An experiment, a trial or a checkpoint."""
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """Its metadata as of the latest look."""
+        """The metadata as of the latest look."""
 
     @property
     def data(self) -> dict[str, Any]:
@@ -29,7 +29,7 @@ class Described(Protocol):
         """Look again."""
 
     def set_metadata(self, metadata: dict[str, Any], *, expected_revision: str | None) -> None:
-        """Replace its metadata, if it has that revision still."""
+        """Replace the metadata, if the owner has that revision still."""
 
 
 def add_metadata_values_argument(parser: ArgumentParser) -> None:
@@ -44,21 +44,21 @@ def add_metadata_values_argument(parser: ArgumentParser) -> None:
 
 
 def set_metadata_values(
-    described: Described, values: Sequence[tuple[list[str], Any]], revision: str
+    owner: MetadataOwner, values: Sequence[tuple[list[str], Any]], revision: str
 ) -> None:
     """Merge values into the metadata, which others may change at the same moment. `revision`: the
     name of the field that says whether they did; a cluster without it takes what comes last.
     """
     for tries_left in reversed(range(_TRIES_MAX)):
-        metadata = dict(described.metadata)
+        metadata = dict(owner.metadata)
         for keys, value in values:
             metadata = merge_metadata(metadata, keys, value)
         try:
-            described.set_metadata(metadata, expected_revision=described.data.get(revision))
+            owner.set_metadata(metadata, expected_revision=owner.data.get(revision))
         except ApiError as error:
             if error.code != "conflict" or not tries_left:
                 raise
-            described.refresh()
+            owner.refresh()
         else:
             return
 
