@@ -298,6 +298,12 @@ def test_metadata_of_trials_and_checkpoints_are_edited_in_place(
     form.wait_for(state="detached")
     dialog.get_by_text("reviewed").wait_for()
     assert browser.serious_findings() == []
+    # The address has which checkpoint is opened.
+    window.reload()
+    dialog.get_by_text("reviewed").wait_for()
+    browser.press("Close")
+    dialog.wait_for(state="detached")
+    assert "files=" not in window.url
     checkpoint = laptop.json("trial", "describe", 1)["latest_checkpoint"]
     found = laptop.json("checkpoint", "describe", checkpoint)
     assert found["metadata"] == wanted
@@ -336,9 +342,13 @@ def test_what_one_writes_is_kept_over_other_views_and_a_reload(browser: Browser)
     browser.see("Job queue")
     browser.go("create?experiment=1", "New experiment")
     assert text.input_value() == written
+    window.get_by_label("Begin paused").check()
+    window.get_by_label("Slots").fill("3")
     window.reload()
     browser.wait_for_text("This is what you wrote before.")
     assert text.input_value() == written
+    assert window.get_by_label("Begin paused").is_checked()
+    assert window.get_by_label("Slots").input_value() == "3"
     browser.press("Begin again")
     assert "name: first sweep" in text.input_value()
     window.get_by_text("This is what you wrote before.").wait_for(state="detached")
@@ -367,6 +377,10 @@ def test_a_continuation_is_checked_as_it_is_written(laptop: Laptop, browser: Bro
     changes = dialog.get_by_label("What changes")
     changes.fill("searcher.max_length.batches=3")
     dialog.get_by_text("must be at least 5").wait_for()
+    window.reload()
+    browser.press("Continue")
+    dialog.get_by_text("This is what you wrote before.").wait_for()
+    assert changes.input_value() == "searcher.max_length.batches=3"
     changes.fill("searcher.max_length.batches=8")
     dialog.get_by_text("These changes are valid.").wait_for()
     assert laptop.json("describe", 2)["state"] == "COMPLETED"

@@ -371,3 +371,23 @@ def test_a_template_that_somebody_else_changed_is_not_lost(
     browser.press("Delete")
     window.get_by_role("dialog").get_by_role("button", name="Delete").click()
     browser.wait_for_text("No templates.")
+
+
+def test_a_model_that_is_described_is_kept_over_a_reload(browser: Browser) -> None:
+    window = browser.window
+    browser.go("models", "Models")
+    browser.press("New model")
+    dialog = window.get_by_role("dialog")
+    dialog.get_by_label("Name, which stays").fill("digits")
+    dialog.get_by_label("Metadata").fill("{not yet JSON")
+    window.keyboard.press("Escape")
+    dialog.get_by_text("This is not saved yet.").wait_for()
+    window.reload()
+    browser.press("New model")
+    dialog.get_by_text("This is what you wrote before.").wait_for()
+    assert dialog.get_by_label("Name, which stays").input_value() == "digits"
+    assert dialog.get_by_label("Metadata").input_value() == "{not yet JSON"
+    browser.press("Begin again")
+    assert dialog.get_by_label("Name, which stays").input_value() == ""
+    dialog.get_by_role("button", name="Back").click()
+    dialog.wait_for(state="detached")

@@ -27,9 +27,14 @@ export function TemplatesView() {
       <Heading title="Templates" />
       <div class="tools"><button onClick={() => setEdited("new")}>New template</button></div>
       <Shown live={live}>
-        {({ items }) => items.length === 0
+        {({ items, next }) => items.length === 0
           ? <Empty>No templates. An experiment's <code>template</code> completes its configuration.</Empty>
-          : <Table label="templates" rows={items} rowKey={({ name }) => name} columns={templateColumns(who, setEdited, remove)} />}
+          : (
+            <>
+              <Table label="templates" rows={items} rowKey={({ name }) => name} columns={templateColumns(who, setEdited, remove)} />
+              {next && <p class="quiet">The first {items.length} by name are shown; sorting is among these.</p>}
+            </>
+          )}
       </Shown>
       {edited && (
         <TemplateDialog mayChange={edited === "new" || mayDelete(who, edited.user)} template={edited === "new" ? null : edited} onDone={live.refresh} onClose={() => setEdited(null)} />
