@@ -14,6 +14,7 @@ from pydantic_core import to_json
 
 from control_plane.actors import addresses
 from control_plane.actors.agent.actor import SESSIONS
+from control_plane.actors.metadata_edits import METADATA_EDITS, decode_edit
 from control_plane.actors.step import CommandRefused
 from control_plane.adapters import lazy_adapter
 from control_plane.agents.metric_rows import Stream, is_group_name, segment_writes
@@ -274,16 +275,22 @@ def _stored_line_write(
 
 
 def read_metadata_of(table: StateTable, trial_ids: Sequence[int]) -> list[dict[str, Any]]:
-    """Read what the code of trials has set, in their order."""
-    keys = [Key(addresses.trial(it), TRIAL_METADATA) for it in trial_ids]
+    """Read the metadata of trials in their order: what their code has set, as users edited it."""
+    sorts = (TRIAL_METADATA, METADATA_EDITS)
+    keys = [Key(addresses.trial(it), sort) for it in trial_ids for sort in sorts]
     rows = [
         row
         for start in range(0, len(keys), GET_MAX)
         for row in table.get_many(keys[start : start + GET_MAX])
     ]
-    return [{} if row is None else parse_json(row.body) for row in rows]
+    return [
+        decode_edit(edit.body if edit else None).lay_over(
+            {} if own is None else parse_json(own.body)
+        )
+        for own, edit in zip(rows[::2], rows[1::2], strict=True)
+    ]
 
 
 def read_trial_metadata(table: StateTable, trial_id: int) -> dict[str, Any]:
-    """Read the metadata that a trial's code has set; empty where it has set none."""
+    """Read the metadata of a trial; empty where neither its code nor a user has set any."""
     return read_metadata_of(table, (trial_id,))[0]

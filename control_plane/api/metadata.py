@@ -5,8 +5,11 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import Query
+from pydantic import Field
 
 from control_plane.actors.metadata_terms import parse_term
+from control_plane.agents.reports import METADATA_BYTES_MAX
+from control_plane.api.request_body import RequestBody
 from control_plane.errors import invalid
 from detcloud.shared.json_depth import JSON_DEPTH_MAX, is_too_deep
 
@@ -14,7 +17,17 @@ FILTERS_MAX = 5
 # Of an experiment: lists answer it for each.
 EXPERIMENT_METADATA_BYTES_MAX = 4 * 1024
 
+# Of a trial or a checkpoint: as much as code may set.
+OWN_METADATA_BYTES_MAX = METADATA_BYTES_MAX
+
 MetadataFilters = Annotated[list[str] | None, Query(max_length=FILTERS_MAX)]
+
+
+class MetadataBody(RequestBody):
+    """The body that sets the metadata of a trial or a checkpoint, all of it."""
+
+    metadata: dict[str, Any]
+    revision: Annotated[str, Field(max_length=64)] | None = None
 
 
 def parse_metadata_filters(filters: Sequence[str] | None) -> tuple[str, ...]:

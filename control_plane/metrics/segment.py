@@ -31,7 +31,7 @@ from control_plane.metrics.columns import (
     parse_report,
     to_columns,
 )
-from control_plane.metrics.summary import NameSummary, Summary, summarise_columns
+from control_plane.metrics.summary import Moments, NameSummary, Summary, summarise_columns
 
 VERSION = 1
 # The version of a segment whose reports are stored elsewhere.
@@ -170,7 +170,9 @@ def _encode_summary(summary: Summary) -> bytes:
     bounds = (summary.steps_min, summary.steps_max, summary.first_offset, summary.last_offset)
     facts = [summary.reports, *bounds, names]
     arrays = (_to_planes(s.steps) + _to_planes(s.values) for s in summary.names.values())
-    return _compress_block(facts, arrays)
+    # Behind what readers of earlier releases take.
+    moments = (_encode_ascending(summary.moments.steps), _encode_ascending(summary.moments.times))
+    return _compress_block(facts, chain(arrays, moments))
 
 
 def _decode_summary(body: bytes) -> Summary:
@@ -185,7 +187,9 @@ def _decode_summary(body: bytes) -> Summary:
         names[name] = NameSummary(
             count, mean, minimum, maximum, last_steps, last, steps, cast("array[float]", values)
         )
-    return Summary(reports, steps_min, steps_max, first_offset, last_offset, names)
+    middle = start + (len(content) - start) // 2
+    moments = Moments(_decode_ascending(content[start:middle]), _decode_ascending(content[middle:]))
+    return Summary(reports, steps_min, steps_max, first_offset, last_offset, names, moments)
 
 
 def _compress_block(header: object, blocks: Iterable[bytes]) -> bytes:

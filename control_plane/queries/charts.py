@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from pydantic_core import to_json
 
+from control_plane.actors import addresses
 from control_plane.agents.metric_rows import (
     RANK_METRICS,
     RANK_METRICS_END,
@@ -15,9 +16,11 @@ from control_plane.agents.metric_rows import (
     rank_range,
     read_first_segment,
 )
+from control_plane.agents.sessions import ENVIRONMENT
+from control_plane.engine.actor_types import parse_json
 from control_plane.errors import invalid
 from control_plane.metrics.lttb import downsample
-from control_plane.metrics.summary import NameSummary
+from control_plane.metrics.summary import Moments, NameSummary
 from control_plane.queries import experiment as experiments
 from control_plane.queries.answer import Answer
 from control_plane.queries.metric_series import MetricSeries
@@ -50,26 +53,34 @@ class MetricNames(Answer):
     items: list[MetricName]
 
 
+# Steps and a value; and a time, where times are asked for, null where none was reported.
+Point = tuple[int, float] | tuple[int, float, int | None]
+
+
 class Series(Answer):
     """The numbers of one name over the steps; `total` points before the downsampling."""
 
     group: str
     name: str
-    points: list[tuple[int, float]]
+    points: list[Point]
     total: int
 
 
 class TrialSeries(Answer):
-    """The series of some names of one trial."""
+    """The series of some names of one trial. With times `started_ms`, when its first run said
+    that it began, or null.
+    """
 
+    started_ms: int | None = None
     series: list[Series]
 
 
 class SeriesOfTrial(Answer):
-    """The series of one trial of an experiment."""
+    """The series of one trial of an experiment, with `started_ms` as in TrialSeries."""
 
     trial_id: int
-    points: list[tuple[int, float]]
+    started_ms: int | None = None
+    points: list[Point]
     total: int
 
 
@@ -116,25 +127,35 @@ def trial_series_json(
     names: Sequence[str],
     points: int,
     rank: int | None = None,
+    *,
+    times: bool = False,
 ) -> bytes:
     """Encode the TrialSeries of the names; without any, of all up to SERIES_MAX. With a rank, of
     what it keeps apart.
     """
+    started = _started_json(services, trial_id) if times else b""
 
     def draw(series: MetricSeries) -> bytes:
         chosen = list(dict.fromkeys(names)) or list(series.summaries())[:SERIES_MAX]
         named = (
             b'{"group":%s,"name":%s,%s}'
-            % (to_json(group), to_json(name), _points_json(series, name, points))
+            % (to_json(group), to_json(name), _points_json(series, name, points, times))
             for name in chosen
         )
-        return b'{"series":[%s]}' % b",".join(named)
+        return b'{%s"series":[%s]}' % (started, b",".join(named))
 
     return _draw_chart(services, trial_id, group, draw, rank)
 
 
 def experiment_series_json(
-    services: Services, experiment_id: int, group: str, name: str | None, points: int, trials: int
+    services: Services,
+    experiment_id: int,
+    group: str,
+    name: str | None,
+    points: int,
+    trials: int,
+    *,
+    times: bool = False,
 ) -> bytes:
     """Encode the ExperimentSeries; without a name, of the searcher's metric. RequestError
     not_found, or invalid for too many points in all.
@@ -148,11 +169,15 @@ def experiment_series_json(
         services.table, experiment_id, trials, smaller_is_better=state.smaller_is_better
     )
     series = (
-        b'{"trial_id":%d,%s}'
+        b'{"trial_id":%d,%s%s}'
         % (
             trial_id,
+            _started_json(services, trial_id) if times else b"",
             _draw_chart(
-                services, trial_id, group, lambda series: _points_json(series, metric, points)
+                services,
+                trial_id,
+                group,
+                lambda series: _points_json(series, metric, points, times),
             ),
         )
         for trial_id in best
@@ -211,17 +236,32 @@ def _names_json(group: str, series: MetricSeries) -> bytes:
     )
 
 
-def _points_json(series: MetricSeries, name: str, points: int) -> bytes:
-    return series.cached_chart(
-        (name, points), lambda: _downsampled_json(series.summaries().get(name), points)
-    )
+def _started_json(services: Services, trial_id: int) -> bytes:
+    """Encode when the first run of a trial said that it began, as a field of an object."""
+    address = addresses.trial(trial_id)
+    rows = services.table.query(address, ENVIRONMENT, f"{ENVIRONMENT}~", limit=1).rows
+    fields = parse_json(rows[0].body) if rows else {}
+    time_ms = fields.get("time_ms")
+    return b'"started_ms":%s,' % to_json(time_ms if isinstance(time_ms, int) else None)
 
 
-def _downsampled_json(summary: NameSummary | None, points: int) -> bytes:
-    """Encode the points and their total, as fields of an object."""
+def _points_json(series: MetricSeries, name: str, points: int, times: bool) -> bytes:
+    def draw() -> bytes:
+        moments = series.moments() if times else None
+        return _downsampled_json(series.summaries().get(name), points, moments)
+
+    return series.cached_chart((name, points, times), draw)
+
+
+def _downsampled_json(summary: NameSummary | None, points: int, moments: Moments | None) -> bytes:
+    """Encode the points, with the times of these moments, and their total, as fields of an
+    object.
+    """
     if summary is None:
         return b'"points":[],"total":0'
     steps, values = summary.steps, summary.values
     chosen = downsample(steps, values, points)
-    pairs = [(steps[n], values[n]) for n in chosen]
+    pairs: list[Point] = [(steps[n], values[n]) for n in chosen]
+    if moments is not None:
+        pairs = [(steps[n], values[n], moments.time_at(steps[n])) for n in chosen]
     return b'"points":%s,"total":%d' % (to_json(pairs), summary.count)

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from control_plane.actors import addresses
+from control_plane.actors.content_revision import content_revision
+from control_plane.actors.metadata_edits import METADATA_EDITS, MetadataEdit, decode_edit
 from control_plane.actors.pins import Pin
 from control_plane.actors.trial.checkpoints import (
     CHECKPOINT_PARTS,
@@ -20,6 +22,7 @@ from control_plane.queries import trial as trials
 from control_plane.queries.answer import Answer
 from control_plane.queries.pages import Page, PageRequest, encode_cursor
 from control_plane.services import Services
+from control_plane.state.table import GET_MAX, Key
 
 # Trials that one request reads: most have too few checkpoints for a page of their own.
 _TRIALS_READ_MAX = 200
@@ -47,6 +50,7 @@ class Checkpoint(Answer):
     size_bytes: int
     files: int
     metadata: dict[str, Any]
+    metadata_revision: str
     metric: float | None
     created_ms: int
     uploaded_by: str | None
@@ -136,15 +140,33 @@ def _trial_records(services: Services, trial_id: int) -> list[CheckpointRecord]:
 def checkpoint_answers(
     services: Services, records: Sequence[CheckpointRecord], experiment_id: int
 ) -> list[Checkpoint]:
-    """The answers that describe an experiment's checkpoints, whose pins are read together."""
+    """The answers that describe an experiment's checkpoints, whose pins and edits of metadata are
+    read together.
+    """
     pins = read_pins(services.table, [record.checkpoint.uuid for record in records])
+    edits = _read_edits(services, records)
     return [
-        _checkpoint_answer(record, experiment_id, pin)
-        for record, pin in zip(records, pins, strict=True)
+        _checkpoint_answer(record, experiment_id, pin, edit.lay_over(record.metadata))
+        for record, pin, edit in zip(records, pins, edits, strict=True)
     ]
 
 
-def _checkpoint_answer(record: CheckpointRecord, experiment_id: int, pin: Pin) -> Checkpoint:
+def _read_edits(services: Services, records: Sequence[CheckpointRecord]) -> list[MetadataEdit]:
+    """The edits of checkpoints' metadata in their order, as many at once as one read takes."""
+    keys = [
+        Key(addresses.trial(one.checkpoint.trial_id), f"{METADATA_EDITS}{one.checkpoint.uuid}")
+        for one in records
+    ]
+    return [
+        decode_edit(row.body if row else None)
+        for start in range(0, len(keys), GET_MAX)
+        for row in services.table.get_many(keys[start : start + GET_MAX])
+    ]
+
+
+def _checkpoint_answer(
+    record: CheckpointRecord, experiment_id: int, pin: Pin, metadata: dict[str, Any]
+) -> Checkpoint:
     reference = record.checkpoint
     return Checkpoint(
         uuid=reference.uuid,
@@ -154,7 +176,8 @@ def _checkpoint_answer(record: CheckpointRecord, experiment_id: int, pin: Pin) -
         state=record.state,
         size_bytes=record.size_bytes,
         files=record.files,
-        metadata=dict(record.metadata),
+        metadata=metadata,
+        metadata_revision=content_revision(metadata),
         metric=record.metric,
         created_ms=record.created_ms,
         uploaded_by=record.uploaded_by or None,

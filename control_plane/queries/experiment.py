@@ -6,6 +6,7 @@ from typing import Any
 
 from control_plane.actors import addresses
 from control_plane.actors.cost import MICROS_PER_DOLLAR
+from control_plane.actors.experiment.settings import remarks_revision
 from control_plane.actors.experiment.state import (
     Definition,
     ExperimentState,
@@ -75,6 +76,7 @@ class Experiment(Answer):
     message: str = ""
     labels: list[str]
     metadata: dict[str, Any] = {}
+    revision: str = ""
     job_id: str
     archived: bool = False
     seed: int
@@ -220,6 +222,7 @@ def experiment_fields(
         "message": state.message,
         "labels": list(current.labels),
         "metadata": dict(current.metadata),
+        "revision": remarks_revision(state, current),
         "job_id": definition.job_id,
         "archived": state.archived,
         "seed": definition.plan.seed,

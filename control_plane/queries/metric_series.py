@@ -22,9 +22,12 @@ from control_plane.agents.metric_rows import (
 from control_plane.metrics.columns import Columns, join_columns
 from control_plane.metrics.segment import decode_summary
 from control_plane.metrics.summary import (
+    Moments,
     NameSummary,
     Summary,
     combine_summaries,
+    join_moments,
+    report_moments,
     summarise_columns,
     summarise_numbers,
 )
@@ -54,12 +57,20 @@ class MetricSeries:
     charts: dict[object, tuple[int, bytes]] = field(default_factory=dict)
     names: dict[str, NameSummary] = field(default_factory=dict)
     named_at: int = -1
+    joined_moments: tuple[int, Moments] = field(default_factory=lambda: (-1, Moments()))
 
     def summaries(self) -> dict[str, NameSummary]:
         """The summary of each name over all reports."""
         if self.named_at != self.version:
             self.names, self.named_at = self._combined_summaries(), self.version
         return self.names
+
+    def moments(self) -> Moments:
+        """The moments of all reports."""
+        if self.joined_moments[0] != self.version:
+            parts = (moments for part in self.parts.values() for moments in part.moments())
+            self.joined_moments = self.version, join_moments(parts)
+        return self.joined_moments[1]
 
     def cached_chart(self, key: object, draw: Callable[[], bytes]) -> bytes:
         """The chart of this key as of now, drawn unless it is cached."""
@@ -146,6 +157,13 @@ class _StreamPart:
                 for name, (steps, values) in numbers.items()
                 if values
             }
+
+    def moments(self) -> Iterator[Moments]:
+        """The moments of each stretch of reports, in order."""
+        for summary in self.read_summaries:
+            yield summary.moments
+        for columns in self.tail:
+            yield report_moments(columns)
 
     def count_numbers(self) -> int:
         """The count of numbers in memory."""

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from control_plane.actors import addresses
+from control_plane.actors.content_revision import content_revision
 from control_plane.actors.cost import MICROS_PER_DOLLAR
 from control_plane.actors.experiment.state import ExperimentState
 from control_plane.actors.metadata_terms import metadata_terms
@@ -91,11 +92,12 @@ class Trial(Answer):
 
 class TrialWithEnvironment(Trial):
     """A trial with its environment: what the trial's process reported last, null before that; and
-    with the metadata that its code has set.
+    with the metadata that its code and users have set.
     """
 
     environment: dict[str, Any] | None
     metadata: dict[str, Any]
+    metadata_revision: str
 
 
 def get_trial(services: Services, trial_id: int) -> TrialState:
@@ -113,10 +115,12 @@ def describe_trial(services: Services, trial_id: int) -> TrialWithEnvironment:
     """Describe one trial; RequestError not_found."""
     state = get_trial(services, trial_id)
     fields = _fields(services, state, _warm_start(services, state.experiment_id))
+    metadata = read_trial_metadata(services.table, trial_id)
     return TrialWithEnvironment(
         **fields,
         environment=_environment(services, trial_id),
-        metadata=read_trial_metadata(services.table, trial_id),
+        metadata=metadata,
+        metadata_revision=content_revision(metadata),
     )
 
 

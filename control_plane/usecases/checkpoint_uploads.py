@@ -220,7 +220,7 @@ def complete_upload(
 def _record_upload(
     services: Services, upload: Upload, manifest_sha256: str, caller: Principal
 ) -> None:
-    checks = _deletion_checks(services, upload.experiment_id)
+    checks = deletion_checks(services, upload.experiment_id)
     store = open_store(services, upload)
     content = _read_manifest(store, f"{upload.path}/{MANIFEST}")
     try:
@@ -249,7 +249,7 @@ def _record_upload(
         raise RequestError(Code.CONFLICT, f"checkpoint {upload.uuid} {text}")
 
 
-def _deletion_checks(services: Services, experiment_id: int) -> tuple[Check, ...]:
+def deletion_checks(services: Services, experiment_id: int) -> tuple[Check, ...]:
     """Conditions under which the experiment is not being deleted, which begins with one that has
     ended. RequestError conflict.
     """

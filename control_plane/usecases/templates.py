@@ -53,13 +53,16 @@ def put_template(
     template: TemplateRecord,
     is_admin: bool,
     extra_writes: TemplateExtraWrites,
+    *,
+    expected_updated_ms: int | None = None,
 ) -> TemplateRecord:
     """Store a template, whose `masked` need not be given, for its user. What was there before
     keeps its owner and the time it was made; the same text again changes nothing.
 
     Raises:
         ConfigInvalid: it is no part of a configuration.
-        RequestError: forbidden, for another's template unless `is_admin`.
+        RequestError: forbidden, for another's template unless `is_admin`; conflict, if it was last
+            changed at another time than expected, 0 where there is none.
     """
     masked = masked_template(template.config)
     new = replace(template, masked="" if masked == template.config else masked)
@@ -69,9 +72,14 @@ def put_template(
         if row is not None:
             former, revision = decode_template(row.body), row.revision
             _check_owner(former, new.user, is_admin)
-            stored = replace(new, created_ms=former.created_ms, user=former.user)
+            # A later time than before, whatever the clock says: clients tell versions by it.
+            updated_ms = max(new.updated_ms, former.updated_ms + 1)
+            stored = replace(
+                new, created_ms=former.created_ms, updated_ms=updated_ms, user=former.user
+            )
             if stored.config == former.config:
                 stored = former
+        _check_time(new.name, row, expected_updated_ms)
         body = json.dumps(asdict(stored), ensure_ascii=False).encode()
         put = Put(Key(TEMPLATES, new.name), revision + 1, body, revision or Expect.ABSENT)
         return stored, (put, *extra_writes(stored))
@@ -101,6 +109,18 @@ def delete_template(
 def missing_template_error(name: str) -> RequestError:
     """The error for a name that no template has."""
     return RequestError(Code.NOT_FOUND, f"there is no template {name}")
+
+
+def _check_time(name: str, row: Row | None, expected: int | None) -> None:
+    known = 0 if row is None else decode_template(row.body).updated_ms
+    if expected is None or known == expected:
+        return
+    if row is None:
+        raise RequestError(Code.CONFLICT, f"template {name} was deleted in the meantime")
+    if expected == 0:
+        raise RequestError(Code.CONFLICT, f"there is a template {name} already")
+    text = f"template {name} was changed in the meantime; read it again and retry"
+    raise RequestError(Code.CONFLICT, text)
 
 
 def _check_owner(template: TemplateRecord, user: str, is_admin: bool) -> None:

@@ -55,7 +55,7 @@ UNIT
   systemctl enable detcloud-disks.service
 }
 
-# GPUs that NVIDIA's hook gives a container are lost when systemd reads its units anew, since it sets
+# GPUs that NVIDIA's hook gives a container are lost when systemd reloads its units, since it sets
 # the container's devices again. Those of CDI are not, and none are where Docker manages cgroups.
 keep_gpus() {
   command -v nvidia-smi > /dev/null && nvidia-smi > /dev/null || return 0

@@ -41,7 +41,7 @@ VIEWS: dict[str, tuple[str | re.Pattern[str], str]] = {
     "trials/1": (TRIAL, "All metrics"),
     "trials/1/logs": (TRIAL, "stops at 20"),
     "trials/1/checkpoints": (TRIAL, "Files"),
-    "trials/1/environment": (TRIAL, "What its code has set"),
+    "trials/1/environment": (TRIAL, "What the last run said of where it runs"),
     "compare?experiments=1&trials=1,2": ("Compare", "trial 2 of experiment 1"),
     "jobs": ("Job queue", "No jobs in this pool."),
     "pools/default": ("Pools and agents", "ALIVE"),
@@ -232,12 +232,13 @@ def test_a_checkpoint_is_registered_described_and_kept(laptop: Laptop, browser: 
         form = browser.edit("notes", CANARY, version)
         registered.set(notes="theirs", metadata={"<b>accuracy</b>": 0.5})
         form.get_by_role("button", name="Save").click()
-        window.get_by_role("alert").get_by_text("revision").wait_for()
+        _see_beside(form, "theirs")
         assert browser.serious_findings() == []
         # What was written is there after a reload, beside what it is by now.
         window.reload()
-        form.get_by_role("button", name="Cancel").click()
-        version.get_by_text("theirs").wait_for()
+        _see_beside(form, "theirs")
+        form.get_by_role("button", name="Take theirs").click()
+        version.get_by_text("theirs", exact=True).wait_for()
         form = browser.edit("metadata", "{accuracy: 1}", version)
         form.get_by_role("button", name="Save").click()
         window.get_by_role("alert").get_by_text("not JSON").wait_for()
@@ -249,15 +250,26 @@ def test_a_checkpoint_is_registered_described_and_kept(laptop: Laptop, browser: 
         changed = cluster.model(name).version(1).data
     assert (changed["notes"], changed["labels"]) == (CANARY, [CANARY, "best"])
     assert (changed["comment"], changed["metadata"]) == ("good enough", {"<b>accuracy</b>": 0.75})
-    version.get_by_role("button", name="Files").click()
-    window.get_by_role("dialog").get_by_role("link", name="state.json").wait_for()
-    assert browser.serious_findings() == []
-    window.keyboard.press("Escape")
+    _see_files(browser, version)
     window.set_viewport_size({"width": 390, "height": 800})
     browser.wait_for_width(390)
     window.set_viewport_size({"width": 1280, "height": 900})
     assert window.evaluate("window.canary") is None
     assert browser.faults == []
+
+
+def _see_beside(form: Any, theirs: str) -> None:
+    """Wait until what others wrote is beside what was written here."""
+    part = form.get_by_role("region", name="notes as others changed it")
+    part.get_by_text(theirs, exact=True).wait_for()
+    assert form.get_by_label("notes", exact=True).input_value() == CANARY
+
+
+def _see_files(browser: Browser, version: Any) -> None:
+    version.get_by_role("button", name="Files").click()
+    browser.window.get_by_role("dialog").get_by_role("link", name="state.json").wait_for()
+    assert browser.serious_findings() == []
+    browser.window.keyboard.press("Escape")
 
 
 @pytest.mark.usefixtures("search_end")

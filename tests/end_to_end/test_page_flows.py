@@ -23,6 +23,7 @@ resource_pools:
   - pool_name: default
     scheduler: {type: priority}
 """
+CANARY = "<img src=x onerror=\"window.canary='hit'\">"
 SIZE = {"width": 1280, "height": 900}
 
 
@@ -37,7 +38,8 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
         for name, x in (("first sweep", 0.5), ("second sweep", 0.25)):
             place = folder / name
             place.mkdir()
-            fields: dict[str, Any] = {"name": name, "searcher": SINGLE, "hyperparameters": {"x": x}}
+            fields: dict[str, Any] = {"name": name, "searcher": SINGLE, "records_per_epoch": 4}
+            fields["hyperparameters"] = {"x": x, "global_batch_size": 2}
             one.run("create", *write_model(place, **fields))
         one.run("create", *write_long_names(folder / "long"))
         for experiment in (1, 2, 3):
@@ -71,6 +73,7 @@ def nothing_is_wrong(browser: Browser) -> Iterator[None]:
     yield
     assert browser.serious_findings() == []
     browser.wait_for_width(SIZE["width"])
+    assert browser.window.evaluate("window.canary") is None
     assert browser.faults == []
 
 
@@ -161,6 +164,151 @@ def test_experiments_are_compared_by_any_metric_and_by_their_configurations(
     wait_until(lambda: window.get_by_label("Metric").input_value() == '["training","loss"]')
 
 
+def test_several_metrics_are_compared_beside_each_other_and_against_each_other(
+    laptop: Laptop, browser: Browser
+) -> None:
+    window = browser.window
+    best = [laptop.json("describe", experiment)["best_trial_id"] for experiment in (1, 2)]
+    browser.go("compare?experiments=1,2", "Compare")
+    window.get_by_text("Several at once").click()
+    for name in ("training: loss", "validation: loss"):
+        window.get_by_role("checkbox", name=name).check()
+    charts = window.get_by_role("img", name="what is compared")
+    wait_until(lambda: charts.count() == 2)
+    rows = [row.split("\t") for row in browser.table_rows("what is compared")]
+    assert [row[3:5] for row in rows] == [["0.2", "0.25"], ["0.2", "0.0625"]]
+    # What differs is first, and says so to who sees no colours.
+    rows = [row.split("\t") for row in browser.table_rows("hyperparameters")]
+    assert rows == [
+        ["x", "differs", "0.5", "0.25"],
+        ["global_batch_size", "same", "2", "2"],
+    ]
+    window.get_by_label("Without what is the same").check()
+    wait_until(lambda: len(browser.table_rows("hyperparameters")) == 1)
+
+    window.get_by_label("Across").select_option("training: loss")
+    window.get_by_label("Upwards").select_option("validation: loss")
+    front = window.get_by_role("region", name="two objectives")
+    front.get_by_text("On the Pareto front, by").wait_for()
+    # The training losses are the same, and of the others the second's is less.
+    assert front.locator("p").get_by_role("link").all_inner_texts() == [f"trial {best[1]}"]
+    window.get_by_label("better upwards if").select_option("larger")
+    wait_until(
+        lambda: front.locator("p").get_by_role("link").all_inner_texts() == [f"trial {best[0]}"]
+    )
+    assert browser.serious_findings() == []
+    window.reload()
+    front.get_by_text("On the Pareto front, by").wait_for()
+    wait_until(lambda: charts.count() == 2)
+    assert front.locator("p").get_by_role("link").all_inner_texts() == [f"trial {best[0]}"]
+    window.set_viewport_size({"width": 360, "height": 800})
+    browser.wait_for_width(360)
+    window.set_viewport_size(SIZE)
+
+
+def test_curves_lie_over_epochs_records_and_times(browser: Browser) -> None:
+    window = browser.window
+
+    def read_places() -> tuple[str, list[float]]:
+        with window.expect_download() as saved:
+            window.get_by_role("button", name="CSV of loss").click()
+        head, *lines = Path(saved.value.path()).read_text().splitlines()
+        return head.split(",")[0], [float(line.split(",")[0]) for line in lines]
+
+    browser.go("trials/1?group=training&metric=loss", "Trial 1")
+    over = window.get_by_label("Over")
+    over.select_option("epochs")
+    # 2 records in each of the 5 batches, 4 in an epoch.
+    wait_until(lambda: read_places() == ("epochs", [0.5, 1, 1.5, 2, 2.5]))
+    over.select_option("records")
+    wait_until(lambda: read_places() == ("records", [2, 4, 6, 8, 10]))
+    over.select_option("time")
+    wait_until(lambda: read_places()[0] == "time")
+    times = read_places()[1]
+    assert sorted(times) == times
+    assert times[0] > 1e9
+    over.select_option("time since the trial's start")
+    wait_until(lambda: read_places()[0] == "time since the trial's start")
+    elapsed = read_places()[1]
+    # It began before its first report, and not an hour before.
+    assert 0 <= elapsed[0] <= elapsed[-1] < 3600
+    assert round(elapsed[-1] - elapsed[0], 3) == round(times[-1] - times[0], 3)
+    # The address has it, and other views of who chose it begin with it.
+    window.reload()
+    wait_until(lambda: over.input_value() == "elapsed")
+    browser.go("experiments/1/curves", "first sweep")
+    wait_until(lambda: "x=elapsed" in window.url)
+    browser.go("compare?experiments=1,2", "Compare")
+    wait_until(lambda: over.input_value() == "elapsed")
+    over.select_option("batches (steps)")
+    browser.go("experiments/1/curves", "first sweep")
+    wait_until(lambda: over.input_value() == "batches")
+    over.select_option("records")
+    wait_until(lambda: read_places() == ("records", [10]))
+    over.select_option("batches (steps)")
+
+
+def test_what_somebody_else_wrote_meanwhile_is_seen_before_it_is_replaced(
+    laptop: Laptop, browser: Browser
+) -> None:
+    with laptop.cluster() as cluster:
+        experiment = cluster.experiment(2)
+        browser.go("experiments/2/configuration", "second sweep")
+        form = browser.edit("notes", "mine")
+        # Another part of what is said of it is no conflict.
+        experiment.set(labels=["theirs"])
+        form.get_by_role("button", name="Save").click()
+        form.wait_for(state="detached")
+        experiment.refresh()
+        assert (experiment.description, experiment.labels) == ("mine", ["theirs"])
+
+        form = browser.edit("notes", "mine again")
+        experiment.set(description=CANARY)
+        form.get_by_role("button", name="Save").click()
+        theirs = form.get_by_role("region", name="notes as others changed it")
+        theirs.get_by_text(CANARY).wait_for()
+        assert form.get_by_label("notes", exact=True).input_value() == "mine again"
+        assert browser.serious_findings() == []
+        experiment.refresh()
+        assert experiment.description == CANARY
+        form.get_by_role("button", name="Overwrite").click()
+        form.wait_for(state="detached")
+        experiment.refresh()
+        assert experiment.description == "mine again"
+
+
+def test_metadata_of_trials_and_checkpoints_are_edited_in_place(
+    laptop: Laptop, browser: Browser
+) -> None:
+    window = browser.window
+    browser.go("trials/1", "Trial 1")
+    wanted = {"reviewed": True, CANARY: CANARY}
+    browser.edit_and_save("metadata", json.dumps(wanted))
+    browser.wait_for_text(re.compile("reviewed"))
+    laptop.run("trial", "set", "metadata", 1, "fold=3")
+    assert laptop.json("trial", "describe", 1)["metadata"] == {**wanted, "fold": 3}
+    browser.go("trials/1/checkpoints", "Trial 1")
+    browser.press("Files")
+    dialog = window.get_by_role("dialog")
+    browser.edit_and_save("metadata", json.dumps(wanted), dialog)
+    # Escape ends the writing, and not the window that it is in.
+    form = browser.edit("metadata", "{}", dialog)
+    for _ in range(2):
+        window.keyboard.press("Escape")
+    form.wait_for(state="detached")
+    dialog.get_by_text("reviewed").wait_for()
+    assert browser.serious_findings() == []
+    # The address has which checkpoint is opened.
+    window.reload()
+    dialog.get_by_text("reviewed").wait_for()
+    browser.press("Close")
+    dialog.wait_for(state="detached")
+    assert "files=" not in window.url
+    checkpoint = laptop.json("trial", "describe", 1)["latest_checkpoint"]
+    found = laptop.json("checkpoint", "describe", checkpoint)
+    assert found["metadata"] == wanted
+
+
 def test_a_trial_tells_what_happened_to_it(browser: Browser) -> None:
     window = browser.window
     browser.go("trials/1/history", "Trial 1")
@@ -194,9 +342,13 @@ def test_what_one_writes_is_kept_over_other_views_and_a_reload(browser: Browser)
     browser.see("Job queue")
     browser.go("create?experiment=1", "New experiment")
     assert text.input_value() == written
+    window.get_by_label("Begin paused").check()
+    window.get_by_label("Slots").fill("3")
     window.reload()
     browser.wait_for_text("This is what you wrote before.")
     assert text.input_value() == written
+    assert window.get_by_label("Begin paused").is_checked()
+    assert window.get_by_label("Slots").input_value() == "3"
     browser.press("Begin again")
     assert "name: first sweep" in text.input_value()
     window.get_by_text("This is what you wrote before.").wait_for(state="detached")
@@ -225,6 +377,10 @@ def test_a_continuation_is_checked_as_it_is_written(laptop: Laptop, browser: Bro
     changes = dialog.get_by_label("What changes")
     changes.fill("searcher.max_length.batches=3")
     dialog.get_by_text("must be at least 5").wait_for()
+    window.reload()
+    browser.press("Continue")
+    dialog.get_by_text("This is what you wrote before.").wait_for()
+    assert changes.input_value() == "searcher.max_length.batches=3"
     changes.fill("searcher.max_length.batches=8")
     dialog.get_by_text("These changes are valid.").wait_for()
     assert laptop.json("describe", 2)["state"] == "COMPLETED"

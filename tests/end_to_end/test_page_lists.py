@@ -326,3 +326,68 @@ def checkpoint_file(laptop: Laptop, uuid: str, name: str) -> Path:
     with laptop.cluster() as cluster:
         place = cluster.get(f"/checkpoints/{uuid}/storage")
     return Path(place["storage"]["path"], place["path"], name)
+
+
+def test_a_template_that_somebody_else_changed_is_not_lost(
+    laptop: Laptop, browser: Browser, tmp_path: Path
+) -> None:
+    window = browser.window
+    browser.go("templates", "Templates")
+    browser.press("New template")
+    dialog = window.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("base")
+    text = dialog.get_by_label("Configuration (YAML)")
+    text.fill("max_restarts: 1\n")
+    # Nothing that was written is lost by a reload.
+    window.reload()
+    browser.press("New template")
+    dialog.get_by_text("This is what you wrote before.").wait_for()
+    assert text.input_value() == "max_restarts: 1\n"
+    dialog.get_by_label("Name").fill("base")
+    dialog.get_by_role("button", name="Save").click()
+    dialog.wait_for(state="detached")
+    # A new one of the same name replaces nothing unseen.
+    browser.press("New template")
+    dialog.get_by_label("Name").fill("base")
+    text.fill("max_restarts: 2\n")
+    dialog.get_by_role("button", name="Save").click()
+    dialog.get_by_role("alert").get_by_text("another text of template base").wait_for()
+    theirs = dialog.get_by_role("region", name="template as others changed it")
+    theirs.get_by_text("max_restarts: 1").wait_for()
+    assert browser.serious_findings() == []
+    theirs.get_by_role("button", name="Take theirs").click()
+    dialog.wait_for(state="detached")
+
+    browser.press("open base")
+    changed = tmp_path / "base.yaml"
+    changed.write_text(f"# {CANARY}\nmax_restarts: 2\n")
+    laptop.run("template", "set", "base", changed)
+    text.fill("max_restarts: 3\n")
+    dialog.get_by_role("button", name="Save").click()
+    theirs.get_by_text(CANARY).wait_for()
+    dialog.get_by_role("button", name="Save").click()
+    dialog.wait_for(state="detached")
+    assert laptop.json("template", "describe", "base")["config"] == "max_restarts: 3\n"
+    browser.press("Delete")
+    window.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    browser.wait_for_text("No templates.")
+
+
+def test_a_model_that_is_described_is_kept_over_a_reload(browser: Browser) -> None:
+    window = browser.window
+    browser.go("models", "Models")
+    browser.press("New model")
+    dialog = window.get_by_role("dialog")
+    dialog.get_by_label("Name, which stays").fill("digits")
+    dialog.get_by_label("Metadata").fill("{not yet JSON")
+    window.keyboard.press("Escape")
+    dialog.get_by_text("This is not saved yet.").wait_for()
+    window.reload()
+    browser.press("New model")
+    dialog.get_by_text("This is what you wrote before.").wait_for()
+    assert dialog.get_by_label("Name, which stays").input_value() == "digits"
+    assert dialog.get_by_label("Metadata").input_value() == "{not yet JSON"
+    browser.press("Begin again")
+    assert dialog.get_by_label("Name, which stays").input_value() == ""
+    dialog.get_by_role("button", name="Back").click()
+    dialog.wait_for(state="detached")

@@ -15,8 +15,8 @@ from tests.end_to_end.tiny_model import write_model
 
 pytestmark = pytest.mark.end_to_end
 
-# A metric whose name would be a script where text is no text.
-METRIC = "<img src=x onerror=\"window.canary='hit'\">"
+# A metric whose name would be a script where text is no text, and is wider than a narrow screen.
+METRIC = "<img src=x onerror=\"window.canary='hit'\">" + "m" * 200
 # Rungs at 2 and 4 batches of 4 trials, which are all begun at once: one in 2 goes on.
 SEARCHER = {
     "name": "async_halving",

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 
+from control_plane.actors.content_revision import content_revision, find_changed_since
 from control_plane.actors.cost import to_micros
 from control_plane.actors.experiment.collection import request_collection
 from control_plane.actors.experiment.cost_limit import apply_changed_limit
@@ -34,7 +35,8 @@ def change_settings(
     """Change settings; those that concern running trials take effect immediately.
 
     Raises:
-        CommandRefused: conflict for an experiment that is being deleted; invalid for a limit of
+        CommandRefused: conflict for an experiment that is being deleted, or of another revision
+            than the message has; invalid for a limit of
             slots below what one trial needs, and for values that no job can have.
     """
     context.reply = state.experiment_id
@@ -45,6 +47,9 @@ def change_settings(
         )
     _check_cost(message)
     before = settings_of(context)
+    what, revision = f"experiment {state.experiment_id}", remarks_revision(state, before)
+    if problem := find_changed_since(what, revision, message.revision):
+        raise CommandRefused("conflict", problem)
     after = _merge_settings(before, message)
     name = state.name if message.name is None else message.name
     if after == before and name == state.name and message.retention is None:
@@ -69,6 +74,12 @@ def change_settings(
         # Also where the numbers are the same: checkpoints beyond them are collected at once.
         state = request_collection(state, context)
     return state
+
+
+def remarks_revision(state: ExperimentState, settings: Settings) -> str:
+    """The revision of what people say of an experiment and edit."""
+    said = (settings.description, settings.labels, settings.metadata)
+    return content_revision([state.name, *said, settings.workspace, settings.project])
 
 
 def set_archived(state: ExperimentState, archived: bool, context: StepContext) -> ExperimentState:

@@ -85,7 +85,8 @@ class SettingsChanged:
     """Command: new values of settings that may change at any time; None keeps the present value.
     `max_slots` and `max_cost` (dollars) count if `..._given`, since None lifts these limits.
     Another `priority` without a `position` (job_row.py) puts the job back at its time of
-    submission, unless `keep_position`. `metadata` replaces all of it.
+    submission, unless `keep_position`. `metadata` replaces all of it. With `revision`
+    (settings.py), nothing changes where what people say of the experiment is of another.
     """
 
     name: str | None = None
@@ -103,6 +104,7 @@ class SettingsChanged:
     workspace: str | None = None
     project: str | None = None
     metadata: Mapping[str, object] | None = None
+    revision: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Routes of checkpoints, named by any unique prefix of their UUID: describe, delete, pin, files."""
+"""Routes of checkpoints, named by a unique prefix of their UUID: describe, change, delete, pin."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -12,6 +12,7 @@ from control_plane.api.dependencies import (
     PageParameters,
     ServicesParameter,
 )
+from control_plane.api.metadata import OWN_METADATA_BYTES_MAX, MetadataBody, check_metadata
 from control_plane.api.responses import answer_response
 from control_plane.api.route_guards import Caller, guarded_router, require_role
 from control_plane.checkpoint_stores.manifests import StoredFile
@@ -45,6 +46,7 @@ from control_plane.usecases.checkpoint_pins import (
     unpin_checkpoint,
 )
 from control_plane.usecases.idempotency import ExtraWrites, IdempotentRequest
+from control_plane.usecases.metadata_edits import set_checkpoint_metadata
 
 router = guarded_router("checkpoints")
 
@@ -73,6 +75,26 @@ class CheckpointPin(checkpoints.CheckpointHolders):
 @require_role(*USER_ROLES)
 def describe(uuid: Prefix, services: ServicesParameter) -> checkpoints.Checkpoint:
     return checkpoints.describe_checkpoint(services, uuid)
+
+
+@router.patch("/checkpoints/{uuid}", response_model=checkpoints.Checkpoint)
+@require_role(*USER_ROLES)
+def change(
+    uuid: Prefix,
+    body: MetadataBody,
+    caller: Caller,
+    request: IdempotencyParameter,
+    services: ServicesParameter,
+) -> Response:
+    """Set the metadata of a checkpoint. With `revision` only if they are of that still."""
+    check_metadata(body.metadata, OWN_METADATA_BYTES_MAX)
+
+    def set_metadata(
+        services: Services, uuid: str, caller: Principal, extra_writes: ExtraWrites
+    ) -> str:
+        return set_checkpoint_metadata(services, uuid, body.metadata, body.revision, extra_writes)
+
+    return _change_checkpoint(services, request, uuid, caller, set_metadata)
 
 
 @router.delete("/checkpoints/{uuid}", response_model=checkpoints.Checkpoint)

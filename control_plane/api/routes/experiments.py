@@ -103,6 +103,7 @@ class ExperimentChangeBody(RequestBody):
     workspace: GroupName | None = None
     project: GroupName | None = None
     metadata: dict[str, Any] | None = None
+    revision: Annotated[str, Field(max_length=64)] | None = None
 
 
 @router.post("/experiments", status_code=201, response_model=experiments.Experiment)
@@ -259,7 +260,7 @@ def change(
     services: ServicesParameter,
 ) -> Response:
     """Change settings. A null `max_slots` or `max_cost` lifts the limit; other nulls change
-    nothing.
+    nothing. With `revision` only if what is said of it is of that still.
     """
 
     if body.metadata is not None:
@@ -280,6 +281,7 @@ def change(
             workspace=body.workspace,
             project=body.project,
             metadata=body.metadata,
+            revision=body.revision,
         )
 
     return _execute(services, experiment_id, message, request)

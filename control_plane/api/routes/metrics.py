@@ -64,12 +64,15 @@ def draw_trial(
     name: Annotated[list[Name], Query(max_length=charts.SERIES_MAX)] = [],  # noqa: B006
     points: Annotated[int, Query(ge=3, le=2_000)] = 500,
     rank: Rank = None,
+    times: bool = False,
 ) -> Response:
     """Draw series of a trial; without a name, of all numeric names of the group, 20 at most. With a
-    rank, of what it keeps apart.
+    rank, of what it keeps apart; with `times`, each point has the time of its report, too.
     """
     trials.get_trial(services, trial_id)
-    return json_response(charts.trial_series_json(services, trial_id, group, name, points, rank))
+    return json_response(
+        charts.trial_series_json(services, trial_id, group, name, points, rank, times=times)
+    )
 
 
 @router.get("/experiments/{experiment_id}/metrics", response_model=charts.ExperimentSeries)
@@ -81,10 +84,13 @@ def draw_experiment(
     name: Name | None = None,
     points: Annotated[int, Query(ge=3, le=1_000)] = 200,
     count: Annotated[int, Query(alias="trials", ge=1, le=BEST_MAX)] = 10,
+    times: bool = False,
 ) -> Response:
     """Draw a series of each of the best trials, best first; without a name, of the searcher's
-    metric.
+    metric. With `times`, each point has the time of its report, too.
     """
     return json_response(
-        charts.experiment_series_json(services, experiment_id, group, name, points, count)
+        charts.experiment_series_json(
+            services, experiment_id, group, name, points, count, times=times
+        )
     )

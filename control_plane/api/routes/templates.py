@@ -41,6 +41,7 @@ class TemplateBody(RequestBody):
     """The body of `PUT /templates/{name}`."""
 
     config: Annotated[str, Field(max_length=BYTES_MAX)]
+    expected_updated_ms: Annotated[int, Field(ge=0, lt=2**53)] | None = None
 
 
 class Template(Answer):
@@ -90,7 +91,11 @@ def put(
 
     def effect(extra_writes: ExtraWrites) -> object:
         record = put_template(
-            services.table, template, is_admin, lambda record: extra_writes(_reply(record, caller))
+            services.table,
+            template,
+            is_admin,
+            lambda record: extra_writes(_reply(record, caller)),
+            expected_updated_ms=body.expected_updated_ms,
         )
         return _reply(record, caller)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,9 @@ class Checkpoint(Resource):
     steps_completed = Field[int]("Batches trained before it was stored.")
     state = Field[str]("COMPLETED, DAMAGED, DELETING or DELETED.")
     size_bytes = Field[int]("Bytes of its files.")
-    metadata = Field[dict[str, Any]]("What the training code stored beside the files.")
+    metadata = Field[dict[str, Any]](
+        "What the training code stored beside the files, as users edited it."
+    )
     metric = Field[float | None](
         "The searcher's metric after these steps; None without a validation."
     )
@@ -55,6 +57,20 @@ class Checkpoint(Resource):
     def files(self) -> list[CheckpointFile]:
         """The checkpoint's files, each with an address that serves it for 15 minutes."""
         return list(self._client.records(f"/checkpoints/{self.uuid}/files", CheckpointFile))
+
+    def set_metadata(
+        self, metadata: Mapping[str, Any], *, expected_revision: str | None = None
+    ) -> None:
+        """Replaces its metadata: 16 KiB as JSON at most. The files stay as they are.
+
+        Args:
+            expected_revision: the `metadata_revision` that it has to have still.
+
+        Raises:
+            detcloud.shared.http.ApiError: `conflict`, where it has another one.
+        """
+        body = {"metadata": dict(metadata), "revision": expected_revision}
+        self.data = self._client.patch(f"/checkpoints/{self.uuid}", body)
 
     def delete(self) -> None:
         """Deletes the files; the checkpoint is DELETING until they are gone.

@@ -176,9 +176,17 @@ class Experiment(Resource):
         body = {"workspace": workspace, "project": project}
         self.data = self._client.patch(self._path(), body)
 
-    def set_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Replaces its metadata: 30 values and 4 KB as JSON at most."""
-        self.data = self._client.patch(self._path(), {"metadata": dict(metadata)})
+    def set_metadata(
+        self, metadata: Mapping[str, Any], *, expected_revision: str | None = None
+    ) -> None:
+        """Replaces its metadata: 30 values and 4 KB as JSON at most.
+
+        Args:
+            expected_revision: the `revision` that it has to have still; without it whatever was
+                changed meanwhile is replaced.
+        """
+        body = {"metadata": dict(metadata), "revision": expected_revision}
+        self.data = self._client.patch(self._path(), body)
 
     def set_weight(self, weight: float) -> None:
         """Changes its share in a fair-share pool."""

@@ -50,6 +50,7 @@ class Trial(Resource):
     ended_ms = Field[int | None]("When it ended, epoch milliseconds.")
     message = Field[str | None]("Why it is in this state, where that needs saying.")
     exit_code = Field[int | None]("Of a command's program, once that has ended by itself.")
+    metadata = Field[dict[str, Any]]("What its code and users have set; lists leave it out.")
 
     @property
     def has_ended(self) -> bool:
@@ -66,6 +67,21 @@ class Trial(Resource):
     def kill(self) -> None:
         """Ends the trial at once; the search goes on without it."""
         self.data = self._client.post(f"/trials/{self.id}/kill")
+
+    def set_metadata(
+        self, metadata: Mapping[str, Any], *, expected_revision: str | None = None
+    ) -> None:
+        """Replaces its metadata: 16 KiB as JSON at most. Keys that its code has set, and that you
+        change or remove, stay so, whatever the code sets later.
+
+        Args:
+            expected_revision: the `metadata_revision` that it has to have still.
+
+        Raises:
+            detcloud.shared.http.ApiError: `conflict`, where it has another one.
+        """
+        body = {"metadata": dict(metadata), "revision": expected_revision}
+        self.data = self._client.patch(f"/trials/{self.id}", body)
 
     def upload_checkpoint(
         self,

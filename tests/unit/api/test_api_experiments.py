@@ -51,6 +51,7 @@ def test_a_created_experiment_is_described_and_listed(cluster: Cluster) -> None:
         "message": "",
         "labels": [],
         "metadata": {},
+        "revision": created["revision"],
         "job_id": created["job_id"],
         "archived": False,
         "seed": 7,

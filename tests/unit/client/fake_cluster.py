@@ -14,6 +14,7 @@ import yaml
 from tests.unit.client import fake_costs, fake_measures
 from tests.unit.client.fake_collection import collection_preview, deletion_preview
 from tests.unit.client.fake_machines import FakeMachines
+from tests.unit.client.fake_metadata import KEPT, LIMITS, PATCHED, FakeMetadata
 from tests.unit.client.fake_queue import FakeQueue
 from tests.unit.client.fake_refusal import Item, Refusal, page
 
@@ -22,9 +23,6 @@ __all__ = ["TOKEN", "FakeCluster", "Item", "Refusal", "serve_cluster"]
 TOKEN = "token-of-the-test"
 KNOWN_FIELDS = {"name", "searcher", "hyperparameters", "max_restarts", "entrypoint"}
 ENDED = ("COMPLETED", "CANCELED", "ERROR", "DELETE_FAILED")
-KEPT = ("save_experiment_best", "save_trial_best", "save_trial_latest")
-LIMITS = ("max_slots", "max_cost")
-PATCHED = {"name", "description", "labels", "weight", "priority", *LIMITS, *KEPT}
 
 
 class FakeCluster:
@@ -60,6 +58,7 @@ class FakeCluster:
         self.warnings: list[str] = []
         self.machines = FakeMachines()
         self.queue = FakeQueue()
+        self.metadata = FakeMetadata()
 
     def answer(self, method: str, target: str, headers: Item, body: bytes) -> Item | bytes | None:
         parts = urlsplit(target)
@@ -112,6 +111,8 @@ class FakeCluster:
         return self.machines.post(path, body)
 
     def _patch(self, path: str, body: Item) -> Item:
+        if not path.startswith("/experiments/"):
+            return self.metadata.patch(self.trials, self.checkpoints, path, body)
         experiment = self._experiment(int(path.rpartition("/")[2]))
         assert body.keys() <= PATCHED
         experiment.update(body)

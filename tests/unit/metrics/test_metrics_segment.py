@@ -2,6 +2,7 @@
 
 import json
 from array import array
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from control_plane.metrics import segment
 from control_plane.metrics.columns import (
     WHOLE_MAX,
     Columns,
@@ -25,7 +27,13 @@ from control_plane.metrics.segment import (
     encode_segment,
     report_count,
 )
-from control_plane.metrics.summary import combine_summaries, summarise_columns
+from control_plane.metrics.summary import (
+    MOMENTS_MAX,
+    Moments,
+    Summary,
+    combine_summaries,
+    summarise_columns,
+)
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 INTEGERS = st.integers() | st.sampled_from([2**63 - 1, 2**63, -(2**63), 10**400])
@@ -220,3 +228,20 @@ def test_a_mean_is_a_number_where_the_sum_is_none() -> None:
     summary = summarise_columns(columns).names["x"]
     assert summary.mean == pytest.approx(1.7e308)
     assert combine_summaries([summary, summary]).mean == pytest.approx(1.7e308)
+
+
+def test_a_summary_of_an_earlier_release_has_no_moments() -> None:
+    reports = [MetricReport(n, n, 1000 + n, {"x": float(n)}) for n in range(1, 601)]
+    summary = decode_summary(encode_segment(to_columns(reports)))
+    assert summary is not None
+    assert 32 <= len(summary.moments.steps) <= MOMENTS_MAX
+    assert summary.moments.time_at(600) == 1600
+    without = replace(summary, moments=Moments())
+    assert decode_summary(_with_summary(without)) == without
+    assert without.moments.time_at(5) is None
+
+
+def _with_summary(summary: Summary) -> bytes:
+    """A segment of 600 reports with this summary, whose bytes a release without moments wrote."""
+    encoded = segment._encode_summary(summary)
+    return segment._PREFIX.pack(segment.VERSION, 600, len(encoded)) + encoded

@@ -288,3 +288,53 @@ def test_a_trial_of_one_process_has_no_ranks_apart(cluster: Cluster, agent: Agen
     assert cluster.get("/trials/1/metrics/ranks").json == {"items": []}
     assert cluster.get("/trials/9/metrics/ranks").status == 404
     assert cluster.get("/trials/1/metrics/series?group=cpu&rank=100000").status == 422
+
+
+def test_points_have_the_times_of_their_reports(cluster: Cluster, agent: Agent) -> None:
+    assert "started_ms" not in cluster.get("/trials/1/metrics/series?group=training").json
+    path = "/trials/1/metrics/series?group=training&times=true"
+    assert cluster.get(path).json == {"started_ms": None, "series": []}
+    agent.report("1.1", {"kind": "environment", "time_ms": 900, "python": "3.12"})
+    timeless = metrics(3, loss=0.7) | {"time_ms": 0}
+    # The clock was set back before the last report.
+    agent.report(
+        "1.1",
+        *(metrics(n, loss=1 / n) | {"time_ms": 1000 * n} for n in (1, 2)),
+        timeless,
+        *(metrics(n, loss=1 / n) | {"time_ms": 1000 * n} for n in (4,)),
+        metrics(5, loss=0.5) | {"time_ms": 3999},
+    )
+    answer = cluster.get(path).json
+    assert answer["started_ms"] == 900
+    [drawn] = [one["points"] for one in answer["series"]]
+    # What reported no time lies between those that did.
+    assert [(steps, time_ms) for steps, _, time_ms in drawn] == [
+        (1, 1000),
+        (2, 2000),
+        (3, 3000),
+        (4, 4000),
+        (5, 4000),
+    ]
+    assert series(cluster, "group=training")["loss"][0] == [1, 1.0]
+    agent.report("1.1", metrics(5, "validation", loss=0.5) | {"time_ms": 5500})
+    [one] = cluster.get("/experiments/1/metrics?times=true&trials=1").json["series"]
+    assert (one["started_ms"], one["points"]) == (900, [[5, 0.5, 5500]])
+
+
+def test_a_long_series_keeps_the_times_of_some_of_its_reports(
+    cluster: Cluster, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metric_series, "EXACT_MAX", 640)
+    stream, table = Stream("training", 1, "0"), cluster.services.table
+    # A second for each step, and an hour's pause before step 641.
+    reports = [
+        MetricReport(10 * n, n, 1000 * n + 3_600_000 * (n > 640), {"x": float(n % 16)})
+        for n in range(1, 1281)
+    ]
+    for part in (reports[:640], reports[640:]):
+        table.commit(list(segment_writes(1, stream, part)))
+    path = "/trials/1/metrics/series?group=training&points=2000&times=true"
+    [drawn] = [one["points"] for one in cluster.get(path).json["series"]]
+    known = {report.steps: report.time_ms for report in reports}
+    assert len(drawn) > 100
+    assert [time_ms for *_, time_ms in drawn] == [known[steps] for steps, *_ in drawn]

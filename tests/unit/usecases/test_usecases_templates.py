@@ -199,3 +199,24 @@ def test_agents_have_no_business_with_templates(cluster: Cluster) -> None:
     for method in ("GET", "PUT", "DELETE"):
         path = f"{V1}/templates/base"
         assert call(cluster.app, method, path, token=agent.token).status == 403
+
+
+def test_a_template_that_was_changed_meanwhile_is_not_replaced_unknown(cluster: Cluster) -> None:
+    def put_if(config: str, expected: int) -> Answer:
+        content = {"config": config, "expected_updated_ms": expected}
+        path = f"{V1}/templates/base"
+        return call(cluster.app, "PUT", path, token=TOKENS[Role.USER], content=content)
+
+    first = put_if("max_restarts: 1\n", 0)
+    assert first.status == 200
+    again = put_if("max_restarts: 2\n", 0)
+    assert (again.status, again.code) == (409, "conflict")
+    assert "there is a template base already" in again.json["error"]["message"]
+    # In the same millisecond, and yet another time.
+    second = put_if("max_restarts: 3\n", first.json["updated_ms"])
+    assert second.json["updated_ms"] == first.json["updated_ms"] + 1
+    late = put_if("max_restarts: 4\n", first.json["updated_ms"])
+    assert (late.status, late.code) == (409, "conflict")
+    request_template(cluster, "DELETE", "base")
+    gone = put_if("max_restarts: 5\n", second.json["updated_ms"])
+    assert "was deleted in the meantime" in gone.json["error"]["message"]

@@ -3,7 +3,7 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import { numberText } from "../parts/format";
+import { durationText, numberText } from "../parts/format";
 import { Table, type Column } from "../parts/table";
 import { doInTurn } from "./in_turn";
 import { joinCurves, type Columns } from "./joining";
@@ -11,6 +11,7 @@ import { curvesCsv, fileName, saveFile, savePicture } from "./save_chart";
 import { useThemeChanges } from "../shell/theme";
 import { curveColour, curveDashes } from "./palette";
 import type { Point } from "./smoothing";
+import { X_TITLES, type XUnit } from "./x_axis";
 
 export interface Curve {
   label: string;
@@ -23,8 +24,8 @@ interface Props {
   curves: Curve[];
   isLog: boolean;
   yLabel: string;
-  /** Whether steps are seconds since 1970. */
-  isTime?: boolean;
+  /** What the points lie over; times are in seconds. */
+  xUnit?: XUnit;
   /** In pixels. */
   height?: number;
 }
@@ -33,7 +34,7 @@ const HEIGHT = 300;
 // How near a curve the pointer has to be for the others to step back, in pixels.
 const NEAR = 24;
 
-export function Chart({ label, curves, isLog, yLabel, isTime = false, height = HEIGHT }: Props) {
+export function Chart({ label, curves, isLog, yLabel, xUnit = "batches", height = HEIGHT }: Props) {
   const place = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const [hidden, setHidden] = useState<ReadonlySet<string>>(new Set());
@@ -54,7 +55,7 @@ export function Chart({ label, curves, isLog, yLabel, isTime = false, height = H
     const observer = new ResizeObserver(() => plot.current?.setSize({ width: element.clientWidth, height }));
     // A view may have many charts.
     const takeBack = doInTurn(() => {
-      const shown = options({ label, curves, isLog, yLabel, isTime, height }, element, heard);
+      const shown = options({ label, curves, isLog, yLabel, xUnit, height }, element, heard);
       curves.forEach((curve, n) => { shown.series[n + 1]!.show = !latest.current.hidden.has(curve.label); });
       plot.current = new uPlot(shown, latest.current.data as uPlot.AlignedData, element);
       observer.observe(element);
@@ -65,7 +66,7 @@ export function Chart({ label, curves, isLog, yLabel, isTime = false, height = H
       plot.current?.destroy();
       plot.current = null;
     };
-  }, [names, isLog, yLabel, theme]);
+  }, [names, isLog, yLabel, xUnit, theme]);
   useEffect(() => {
     if (plot.current) showData(plot.current, data);
   }, [data]);
@@ -80,7 +81,7 @@ export function Chart({ label, curves, isLog, yLabel, isTime = false, height = H
 
   const pictured = curves.flatMap((curve, n) => (hidden.has(curve.label) ? [] : [{ label: curve.label, colour: curveColour(n) }]));
   // All points, and not those of a wide chart's pixels.
-  const csv = () => new Blob([curvesCsv(isTime ? "time" : "steps", curves.map((curve) => curve.label), joinCurves(curves.map((curve) => curve.points), Infinity))], { type: "text/csv" });
+  const csv = () => new Blob([curvesCsv(X_TITLES[xUnit], curves.map((curve) => curve.label), joinCurves(curves.map((curve) => curve.points), Infinity))], { type: "text/csv" });
 
   function toggle(name: string): void {
     const next = new Set(hidden);
@@ -180,7 +181,7 @@ interface Heard {
 }
 
 function options(
-  { curves, isLog, yLabel, isTime = false, height = HEIGHT }: Props,
+  { curves, isLog, yLabel, xUnit = "batches", height = HEIGHT }: Props,
   element: HTMLElement,
   { onPoint, onZoom }: Heard,
 ): uPlot.Options {
@@ -202,8 +203,8 @@ function options(
     legend: { show: false },
     cursor: { drag: { x: true, y: false }, focus: { prox: NEAR } },
     focus: { alpha: 0.25 },
-    scales: { x: { time: isTime }, y: { distr: isLog ? 3 : 1 } },
-    axes: [{ ...axis, label: isTime ? "time" : "steps" }, { ...axis, label: yLabel, size: 70 }],
+    scales: { x: { time: xUnit === "time" }, y: { distr: isLog ? 3 : 1 } },
+    axes: [{ ...axis, label: X_TITLES[xUnit], ...(xUnit === "elapsed" && { values: (_: uPlot, ticks: number[]) => ticks.map((seconds) => durationText(1000 * seconds)) }) }, { ...axis, label: yLabel, size: 70 }],
     series: [{}, ...drawn],
     hooks: {
       setCursor: [(made) => onPoint(made.cursor.idx ?? null)],

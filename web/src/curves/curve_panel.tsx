@@ -4,6 +4,7 @@ import { setQuery, useRoute } from "../shell/router";
 import { Empty } from "../parts/status";
 import { Chart, type Curve } from "./chart";
 import { bestSoFar, smoothCurve, type Point } from "./smoothing";
+import { needsTimes, type XUnit } from "./x_axis";
 
 interface Props {
   label: string;
@@ -11,13 +12,14 @@ interface Props {
   curves: Curve[];
   /** Unknown for metrics that no search compares trials by: these have no best. */
   smallerIsBetter?: boolean | undefined;
+  xUnit?: XUnit;
 }
 
-export function CurvePanel({ label, yLabel, curves, smallerIsBetter }: Props) {
+export function CurvePanel({ label, yLabel, curves, smallerIsBetter, xUnit }: Props) {
   return (
     <section>
       <CurveTools hasBest={smallerIsBetter !== undefined} />
-      <CurveChart label={label} yLabel={yLabel} curves={curves} smallerIsBetter={smallerIsBetter} />
+      <CurveChart label={label} yLabel={yLabel} curves={curves} smallerIsBetter={smallerIsBetter} {...(xUnit && { xUnit })} />
     </section>
   );
 }
@@ -48,15 +50,16 @@ export function CurveTools({ hasBest }: { hasBest: boolean }) {
 }
 
 /** Curves as the settings of the view have them. */
-export function CurveChart({ label, yLabel, curves, smallerIsBetter, height }: Props & { height?: number }) {
+export function CurveChart({ label, yLabel, curves, smallerIsBetter, xUnit, height }: Props & { height?: number }) {
   const { weight, isLog, isBest } = useSettings(smallerIsBetter !== undefined);
   const change = (points: readonly Point[]) =>
     isBest ? bestSoFar(points, smallerIsBetter!) : smoothCurve(points, weight);
   const drawn = curves
     .filter((curve) => curve.points.length > 0)
     .map((curve) => ({ ...curve, points: change(curve.points) }));
+  if (drawn.length === 0 && xUnit && needsTimes(xUnit)) return <Empty>No values of {yLabel} with a time yet.</Empty>;
   if (drawn.length === 0) return <Empty>No values of {yLabel} yet.</Empty>;
-  return <Chart label={label} yLabel={yLabel} curves={drawn} isLog={isLog} {...(height && { height })} />;
+  return <Chart label={label} yLabel={yLabel} curves={drawn} isLog={isLog} {...(xUnit && { xUnit })} {...(height && { height })} />;
 }
 
 function useSettings(hasBest: boolean) {

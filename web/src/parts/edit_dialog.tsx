@@ -2,6 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { FormDialog } from "./dialog";
+import { useKeptDraft } from "./kept_draft";
 import { splitLabels } from "./labels";
 import { metadataText, parseMetadata } from "./metadata";
 
@@ -29,24 +30,29 @@ interface Props<T> {
 export function EditDialog<T extends { labels: string[]; metadata: object }>({ title, action, former, fields, save, onClose }: Props<T>) {
   // What was read when the window opened: the view behind it may read again meanwhile.
   const [first] = useState(former);
-  const [edited, setEdited] = useState(former);
-  const [labels, setLabels] = useState(former.labels.join("\n"));
-  const [metadata, setMetadata] = useState(metadataText(former.metadata));
+  const begun = JSON.stringify({ edited: former, labels: former.labels.join("\n"), metadata: metadataText(former.metadata) });
+  const { text, wasKept, keep, drop } = useKeptDraft(`window ${title}`, begun);
+  const written = JSON.parse(text) as { edited: T; labels: string; metadata: string };
+  const { edited, labels, metadata } = written;
+  const write = (part: Partial<typeof written>) => keep(JSON.stringify({ ...written, ...part }));
   // By its text: a number that the page cannot carry stays as it is as long as nobody edits.
   const editsMetadata = metadata !== metadataText(first.metadata);
   const changes = findChanges(first, { ...edited, labels: splitLabels(labels) });
-  const submit = async () =>
-    save(editsMetadata ? { ...changes, metadata: parseMetadata(metadata) } : changes);
+  const submit = async () => {
+    await save(editsMetadata ? { ...changes, metadata: parseMetadata(metadata) } : changes);
+    drop();
+  };
   return (
     <FormDialog title={title} action={action} submit={submit} onClose={onClose}
       isChanged={editsMetadata || Object.keys(changes).length > 0}>
+      {wasKept && <p class="quiet">This is what you wrote before. <button type="button" onClick={() => keep(begun)}>Begin again</button></p>}
       {fields.map((field) => (
         <label key={field.key}>{field.title}{" "}
-          <Text field={field} value={String(edited[field.key])} onInput={(text) => setEdited({ ...edited, [field.key]: text })} />
+          <Text field={field} value={String(edited[field.key])} onInput={(part) => write({ edited: { ...edited, [field.key]: part } })} />
         </label>
       ))}
-      <label>Labels, one a line <textarea class="wide" rows={4} value={labels} onInput={(event) => setLabels(event.currentTarget.value)} /></label>
-      <label>Metadata (JSON) <textarea class="code wide" rows={4} spellcheck={false} value={metadata} onInput={(event) => setMetadata(event.currentTarget.value)} /></label>
+      <label>Labels, one a line <textarea class="wide" rows={4} value={labels} onInput={(event) => write({ labels: event.currentTarget.value })} /></label>
+      <label>Metadata (JSON) <textarea class="code wide" rows={4} spellcheck={false} value={metadata} onInput={(event) => write({ metadata: event.currentTarget.value })} /></label>
     </FormDialog>
   );
 }

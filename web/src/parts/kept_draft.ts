@@ -21,6 +21,22 @@ export function useKeptDraft(name: string, first: string) {
   return { text, wasKept, keep, drop };
 }
 
+// What a kept text was begun from, under a name of its own.
+const BASE = "detcloud.draft from ";
+
+/** Keep what a text was begun from, beside it. */
+export function keepBase(name: string, base: string): void {
+  sessionStorage.setItem(BASE + name, base);
+}
+
+export function keptBase(name: string): string | null {
+  return sessionStorage.getItem(BASE + name);
+}
+
+export function dropBase(name: string): void {
+  sessionStorage.removeItem(BASE + name);
+}
+
 /** Whether a text was kept under a name. */
 export function isDraftKept(name: string): boolean {
   return sessionStorage.getItem(PREFIX + name) !== null;

@@ -20,10 +20,11 @@ interface Props {
   metadata: object;
   mayEdit?: boolean;
   save: (changes: RemarkChanges) => Promise<unknown>;
+  reload: () => Promise<void>;
 }
 
-export function Remarks({ name, labels, labelsOf = "experiments", notes, metadata, mayEdit = true, save }: Props) {
-  const common = { of: name, mayEdit };
+export function Remarks({ name, labels, labelsOf = "experiments", notes, metadata, mayEdit = true, save, reload }: Props) {
+  const common = { of: name, mayEdit, reload };
   return (
     <section aria-label="notes and labels">
       <InPlace {...common} name="labels" value={labels.join("\n")} rows={4} hint="One label a line."
@@ -43,12 +44,13 @@ interface MetadataProps {
   metadata: object;
   mayEdit?: boolean;
   save: (metadata: Record<string, unknown>) => Promise<unknown>;
+  reload: () => Promise<void>;
 }
 
-export function MetadataInPlace({ of, metadata, mayEdit = true, save }: MetadataProps) {
+export function MetadataInPlace({ of, metadata, mayEdit = true, save, reload }: MetadataProps) {
   const value = Object.keys(metadata).length ? metadataText(metadata) : "";
   return (
-    <InPlace of={of} name="metadata" mayEdit={mayEdit} value={value} rows={8} isCode hint="An object of JSON."
+    <InPlace of={of} name="metadata" mayEdit={mayEdit} reload={reload} value={value} rows={8} isCode hint="An object of JSON."
       save={async (text) => save(parseMetadata(text))}>
       <Metadata of={metadata} />
     </InPlace>

@@ -15,7 +15,12 @@ from detcloud.cli.framework.argument_types import (
     parse_uuid_prefixes,
 )
 from detcloud.cli.framework.command_parser import Handler, Handlers
-from detcloud.cli.framework.metadata_values import merge_metadata, parse_metadata_value
+from detcloud.cli.framework.metadata_values import (
+    add_metadata_values_argument,
+    merge_metadata,
+    parse_metadata_value,
+    set_metadata_values,
+)
 from detcloud.cli.framework.options import (
     add_output_dir_option,
     add_quiet_option,
@@ -359,6 +364,18 @@ def _preview_deletions(checkpoints: list[Checkpoint]) -> int:
     return int(bool(refused))
 
 
+def add_metadata_arguments(parser: ArgumentParser) -> None:
+    add_uuid_argument(parser)
+    add_metadata_values_argument(parser)
+
+
+def set_metadata(arguments: Namespace) -> int:
+    checkpoint = connect(arguments).checkpoint(arguments.uuid)
+    set_metadata_values(checkpoint, arguments.values, "metadata_revision")
+    print(f"the metadata of checkpoint {checkpoint.uuid} was set")
+    return 0
+
+
 HANDLERS: Handlers = {
     "checkpoint list": Handler(add_list_arguments, list_checkpoints),
     "experiment list-checkpoints": Handler(add_list_arguments, list_checkpoints),
@@ -367,6 +384,7 @@ HANDLERS: Handlers = {
     "checkpoint download": Handler(add_download_arguments, download_checkpoint),
     "checkpoint upload": Handler(add_upload_arguments, upload_checkpoint),
     "checkpoint verify": Handler(add_describe_arguments, verify_checkpoint),
+    "checkpoint set metadata": Handler(add_metadata_arguments, set_metadata),
     "checkpoint pin": Handler(add_uuids_argument, pin_checkpoints),
     "checkpoint unpin": Handler(add_uuids_argument, unpin_checkpoints),
     "checkpoint delete": Handler(add_delete_arguments, delete_checkpoints),

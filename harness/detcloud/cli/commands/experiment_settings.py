@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
-from typing import Any
 
 from detcloud.cli.framework.argument_types import (
     parse_cost_limit,
@@ -13,7 +12,10 @@ from detcloud.cli.framework.argument_types import (
     parse_weight,
 )
 from detcloud.cli.framework.command_parser import Handler, Handlers
-from detcloud.cli.framework.metadata_values import merge_metadata, parse_metadata_value
+from detcloud.cli.framework.metadata_values import (
+    add_metadata_values_argument,
+    set_metadata_values,
+)
 from detcloud.cli.framework.options import add_yes_option, confirm
 from detcloud.cli.framework.session import add_experiment_argument, load_experiment
 from detcloud.cli.rendering.columns import CHECKPOINT_COLUMNS
@@ -87,22 +89,12 @@ def set_description(arguments: Namespace) -> int:
 
 def add_metadata_arguments(parser: ArgumentParser) -> None:
     add_experiment_argument(parser)
-    parser.add_argument(
-        "values",
-        nargs="+",
-        type=parse_metadata_value,
-        metavar="KEY=VALUE",
-        help="such as data.version=3, where the value is JSON or else text; `KEY=` removes the key",
-    )
+    add_metadata_values_argument(parser)
 
 
 def set_metadata(arguments: Namespace) -> int:
-    """Merge values into the metadata; two commands at once may lose one's."""
     experiment = load_experiment(arguments)
-    metadata: dict[str, Any] = dict(experiment.metadata)
-    for keys, value in arguments.values:
-        metadata = merge_metadata(metadata, keys, value)
-    experiment.set_metadata(metadata)
+    set_metadata_values(experiment, arguments.values, "revision")
     print(f"the metadata of experiment {experiment.id} was set")
     return 0
 

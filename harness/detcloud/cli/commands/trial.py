@@ -1,4 +1,4 @@
-"""`detcloud trial`: lists, describes and kills trials."""
+"""`detcloud trial`: lists, describes, changes and kills trials."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import sys
 from argparse import ArgumentParser, Namespace
 
 from detcloud.cli.framework.command_parser import Handler, Handlers
+from detcloud.cli.framework.metadata_values import (
+    add_metadata_values_argument,
+    set_metadata_values,
+)
 from detcloud.cli.framework.options import (
     add_metadata_option,
     add_paging_options,
@@ -113,9 +117,22 @@ def kill_trial(arguments: Namespace) -> int:
     return 0
 
 
+def add_metadata_arguments(parser: ArgumentParser) -> None:
+    add_trial_argument(parser)
+    add_metadata_values_argument(parser)
+
+
+def set_metadata(arguments: Namespace) -> int:
+    trial = load_trial(arguments)
+    set_metadata_values(trial, arguments.values, "metadata_revision")
+    print(f"the metadata of trial {trial.id} was set")
+    return 0
+
+
 HANDLERS: Handlers = {
     "trial list": Handler(add_list_arguments, list_trials),
     "experiment list-trials": Handler(add_list_arguments, list_trials),
     "trial describe": Handler(add_describe_arguments, describe_trial),
+    "trial set metadata": Handler(add_metadata_arguments, set_metadata),
     "trial kill": Handler(add_kill_arguments, kill_trial),
 }

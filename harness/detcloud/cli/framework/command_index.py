@@ -212,6 +212,7 @@ _TRIAL = (
     Command("trial", "logs", "print the log of a trial", "logs"),
     Command("trial", "metrics", "show its metrics or draw them", "metrics"),
     Command("trial", "ranks", "list the ranks that reported metrics of their own", "metrics"),
+    Command("trial", "set metadata", "set its metadata", "trial"),
     Command("trial", "kill", "end it immediately; the search continues", "trial"),
     Command("trial", "download", "download one of its checkpoints", "download"),
     Command(
@@ -258,6 +259,7 @@ _CHECKPOINT = (
     Command("checkpoint", "download", "download and verify its files", "checkpoint"),
     Command("checkpoint", "verify", "verify its stored files", "checkpoint"),
     Command("checkpoint", "upload", "upload a folder as a checkpoint of a trial", "checkpoint"),
+    Command("checkpoint", "set metadata", "set its metadata", "checkpoint"),
     Command("checkpoint", "pin", "keep checkpoints until they are unpinned", "checkpoint"),
     Command("checkpoint", "unpin", "unpin checkpoints", "checkpoint"),
     Command("checkpoint", "delete", "delete checkpoints", "checkpoint", (), ("rm",)),

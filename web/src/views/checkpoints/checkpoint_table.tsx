@@ -7,7 +7,7 @@ import { Action } from "../../parts/dialog";
 import { bytesText, numberText } from "../../parts/format";
 import { Badge, Empty, Moment, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
-import { href } from "../../shell/router";
+import { href, setQuery, useRoute } from "../../shell/router";
 import { useWho } from "../../shell/who";
 import { markOf, motionOfParts, type Owner } from "../experiment/experiment_view";
 import { RegisterDialog } from "../models/register_dialog";
@@ -28,7 +28,8 @@ type ChangeAction = "Pin" | "Unpin" | "Delete" | "Not damaged";
 const CHECKPOINTS_MAX = 1000;
 
 export function CheckpointTable({ of, id, owner }: Props) {
-  const [opened, setOpened] = useState<string | null>(null);
+  const opened = useRoute().query.get("files");
+  const setOpened = (uuid: string | null) => setQuery({ files: uuid });
   const [registered, setRegistered] = useState<string | null>(null);
   const live = useLive(
     `checkpoints of ${of} ${id}`,

@@ -1,12 +1,12 @@
 /** What a checkpoint is, with its metadata, and its files to download. */
 
-import { collect, get } from "../../api/client";
+import { collect, get, send } from "../../api/client";
 import { apiUrl } from "../../api/place";
 import { useLive } from "../../live/use_live";
 import { Dialog } from "../../parts/dialog";
 import { bytesText } from "../../parts/format";
 import { CopyButton } from "../../parts/copy_button";
-import { Metadata } from "../../parts/metadata";
+import { MetadataInPlace } from "../../parts/remarks";
 import { Shown } from "../../parts/status";
 
 export function FilesDialog({ uuid, onClose }: { uuid: string; onClose: () => void }) {
@@ -19,11 +19,15 @@ export function FilesDialog({ uuid, onClose }: { uuid: string; onClose: () => vo
   return (
     <Dialog title={`Files of ${uuid.slice(0, 8)}`} onClose={onClose}>
       <Shown live={checkpoint}>
-        {({ damage, metadata }) => (
+        {({ uuid: full, damage, metadata, metadata_revision: revision }) => (
           <>
             <p><code class="breaks">{uuid}</code> <CopyButton text={uuid} /></p>
             {damage && <p class="failure">Found damaged: {damage}</p>}
-            <Metadata of={metadata} />
+            <MetadataInPlace of={`checkpoint ${full}`} metadata={metadata} reload={checkpoint.refresh}
+              save={async (changed) => {
+                await send("patch", "/api/v1/checkpoints/{uuid}", { path: { uuid: full }, body: { metadata: changed, revision } });
+                await checkpoint.refresh();
+              }} />
           </>
         )}
       </Shown>

@@ -56,7 +56,7 @@ async function loadOrigin(experiment: number | null, trial: number | null, signa
 
 function Editor({ origin }: { origin: SentCode }) {
   const { text, wasKept, keep, drop } = useKeptDraft(origin.about, origin.config);
-  const [paused, setPaused] = useState(false);
+  const paused = useRoute().query.get("paused") === "1";
   const [error, setError] = useState("");
   const [busy, setBusy] = useState(false);
   const area = useRef<HTMLTextAreaElement>(null);
@@ -101,7 +101,7 @@ function Editor({ origin }: { origin: SentCode }) {
       </div>
       {error && <p class="failure" role="alert">{error}</p>}
       <div class="tools">
-        <label><input type="checkbox" checked={paused} onChange={(event) => setPaused(event.currentTarget.checked)} /> Begin paused</label>
+        <label><input type="checkbox" checked={paused} onChange={(event) => setQuery({ paused: event.currentTarget.checked ? "1" : null })} /> Begin paused</label>
         <button class="primary" disabled={busy || check.state !== "valid"} onClick={() => void create()}>Create</button>
       </div>
       <PreviewPart config={text} pool={check.state === "valid" ? check.answer.resource_pool : null} />

@@ -4,6 +4,7 @@ import { useState } from "preact/hooks";
 import { get, send, type Schemas } from "../../api/client";
 import { countText, dollarsText, durationText, messageOf, numberText } from "../../parts/format";
 import { Table, type Column } from "../../parts/table";
+import { setQuery, useRoute } from "../../shell/router";
 import { slotCost } from "./estimate_cost";
 
 interface Found {
@@ -19,8 +20,8 @@ interface Props {
 }
 
 export function PreviewPart({ config, pool }: Props) {
-  const [slots, setSlots] = useState("");
-  const [seconds, setSeconds] = useState("1");
+  const { query } = useRoute();
+  const [slots, seconds] = [query.get("slots") ?? "", query.get("seconds") ?? "1"];
   const [found, setFound] = useState<Found | null>(null);
   const [error, setError] = useState("");
   const [busy, setBusy] = useState(false);
@@ -45,11 +46,11 @@ export function PreviewPart({ config, pool }: Props) {
       <form class="tools" onSubmit={(event) => { event.preventDefault(); void preview(); }}>
         <label>Slots{" "}
           <input type="number" min="1" max="10000" placeholder="the pool's" value={slots}
-            onInput={(event) => setSlots(event.currentTarget.value)} />
+            onInput={(event) => setQuery({ slots: event.currentTarget.value })} />
         </label>
         <label>Seconds a unit trains{" "}
           <input type="number" min="0.000001" max="10000000" step="any" required value={seconds}
-            onInput={(event) => setSeconds(event.currentTarget.value)} />
+            onChange={(event) => setQuery({ seconds: event.currentTarget.value })} />
         </label>
         <button disabled={busy || pool === null}>{busy ? "Previewing …" : "Preview"}</button>
       </form>

@@ -1,9 +1,10 @@
 /** The curves of an experiment's best trials, live. */
 
-import { get } from "../../api/client";
+import { collect, get } from "../../api/client";
 import { CurvePanel } from "../../curves/curve_panel";
-import { toPoints } from "../../curves/joining";
-import { useLive } from "../../live/use_live";
+import { batchSize, needsTimes, offeredUnits, placePoints, recordsPerEpoch, type XUnit } from "../../curves/x_axis";
+import { XChoice, useXUnit } from "../../curves/x_choice";
+import { useLive, type Live } from "../../live/use_live";
 import { Shown } from "../../parts/status";
 import { href, setQuery, useRoute } from "../../shell/router";
 import { markOf, motionOfParts, type ExperimentWhole } from "./experiment_view";
@@ -11,6 +12,9 @@ import { markOf, motionOfParts, type ExperimentWhole } from "./experiment_view";
 const COUNTS = ["5", "10", "20", "50", "100", "200"];
 // Of all curves together, so that an answer stays small.
 const POINTS_MAX = 20_000;
+// Trials whose batches are counted in records, and of a page of them.
+const TRIALS_MAX = 10_000;
+const PAGE = 500;
 
 export function CurvesPart({ experiment }: { experiment: ExperimentWhole }) {
   const { query } = useRoute();
@@ -21,13 +25,17 @@ export function CurvesPart({ experiment }: { experiment: ExperimentWhole }) {
     name: query.get("metric"),
     trials: COUNTS.find((count) => count === query.get("trials")) ?? "10",
   };
+  const offered = offeredUnits(experiment.config);
+  const unit = useXUnit(offered);
+  const times = needsTimes(unit) || null;
+  const sizes = useBatchSizes(experiment, unit);
   // The names that the best trial has reported are those that one may choose from.
   const names = useLive(`names ${best}`, async (signal) =>
     best === null ? [] : (await get("/api/v1/trials/{trial_id}/metrics/names", { path: { trial_id: best }, signal })).items,
     () => motionOfParts(experiment), markOf(experiment));
   const live = useLive(
-    `curves ${id} ${JSON.stringify(wanted)}`,
-    (signal) => get("/api/v1/experiments/{experiment_id}/metrics", { path: { experiment_id: id }, query: { ...wanted, points: Math.min(500, POINTS_MAX / Number(wanted.trials)) }, signal }),
+    `curves ${id} ${JSON.stringify(wanted)} ${times}`,
+    (signal) => get("/api/v1/experiments/{experiment_id}/metrics", { path: { experiment_id: id }, query: { ...wanted, times, points: Math.min(500, POINTS_MAX / Number(wanted.trials)) }, signal }),
     () => motionOfParts(experiment),
     markOf(experiment),
   );
@@ -51,18 +59,36 @@ export function CurvesPart({ experiment }: { experiment: ExperimentWhole }) {
             {COUNTS.map((count) => <option key={count}>{count}</option>)}
           </select>
         </label>
+        <XChoice offered={offered} unit={unit} />
       </div>
-      <Shown live={live}>
-        {({ name, series }) => (
-          <CurvePanel label={`trials of experiment ${id}`} yLabel={name}
-            smallerIsBetter={name === experiment.metric ? experiment.smaller_is_better : undefined}
-            curves={series.map(({ trial_id, points }) => ({
-              label: `trial ${trial_id}`, points: toPoints(points), href: href("trials", trial_id),
-            }))} />
+      <Shown live={sizes}>
+        {(sizesOf) => (
+          <Shown live={live}>
+            {({ name, series }) => (
+              <CurvePanel label={`trials of experiment ${id}`} yLabel={name} xUnit={unit}
+                smallerIsBetter={name === experiment.metric ? experiment.smaller_is_better : undefined}
+                curves={series.map(({ trial_id, points, started_ms: startedMs }) => ({
+                  label: `trial ${trial_id}`, href: href("trials", trial_id),
+                  points: placePoints(points, unit, { startedMs, batchSize: sizesOf.get(trial_id), recordsPerEpoch: recordsPerEpoch(experiment.config) }),
+                }))} />
+            )}
+          </Shown>
         )}
       </Shown>
     </>
   );
+}
+
+/** The records in a batch of each trial, where the unit of the charts takes them. */
+function useBatchSizes(experiment: ExperimentWhole, unit: XUnit): Live<Map<number, number>> {
+  const isTaken = unit === "epochs" || unit === "records";
+  const id = experiment.id!;
+  return useLive(`batch sizes ${isTaken ? id : ""}`, async (signal) => {
+    if (!isTaken) return new Map<number, number>();
+    const path = { experiment_id: id };
+    const trials = await collect((cursor) => get("/api/v1/experiments/{experiment_id}/trials", { path, query: { limit: PAGE, cursor }, signal }), TRIALS_MAX);
+    return new Map(trials.items.map((trial) => [trial.id, batchSize(trial.hparams)]));
+  }, () => (isTaken ? motionOfParts(experiment) : "still"), markOf(experiment));
 }
 
 function nameChoices(names: { group: string; name: string }[], group: string, chosen: string): string[][] {

@@ -15,14 +15,14 @@ interface Props {
 type Said = Pick<ExperimentWhole, "name" | "description" | "labels" | "metadata">;
 
 async function change({ experiment, onDone }: Props, body: Partial<Said>): Promise<void> {
-  await send("patch", "/api/v1/experiments/{experiment_id}", { path: { experiment_id: experiment.id! }, body });
+  await send("patch", "/api/v1/experiments/{experiment_id}", { path: { experiment_id: experiment.id! }, body: { ...body, revision: experiment.revision } });
   await onDone();
 }
 
 export function Name(props: Props) {
   const { id, name, state } = props.experiment;
   return (
-    <InPlace of={`experiment ${id}`} name="name" value={name} isRequired save={(text) => change(props, { name: text })}>
+    <InPlace of={`experiment ${id}`} name="name" value={name} isRequired reload={props.onDone} save={(text) => change(props, { name: text })}>
       <Heading title={name || `Experiment ${id}`}><Badge state={state} /></Heading>
     </InPlace>
   );
@@ -31,7 +31,7 @@ export function Name(props: Props) {
 export function Notes(props: Props) {
   const { id, description, labels, metadata } = props.experiment;
   return (
-    <Remarks name={`experiment ${id}`} labels={labels} notes={description} metadata={metadata}
+    <Remarks name={`experiment ${id}`} labels={labels} notes={description} metadata={metadata} reload={props.onDone}
       save={({ notes, ...others }) => change(props, { ...others, ...(notes !== undefined && { description: notes }) })} />
   );
 }

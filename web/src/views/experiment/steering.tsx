@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 import { send } from "../../api/client";
 import { Action, FormDialog } from "../../parts/dialog";
+import { useKeptDraft } from "../../parts/kept_draft";
 import { useChecked } from "../../parts/use_checked";
 import { href } from "../../shell/router";
 import { mayDelete, useWho } from "../../shell/who";
@@ -62,21 +63,23 @@ interface ContinueProps {
 }
 
 function ContinueDialog({ experiment, onDone, onClose }: ContinueProps) {
-  const [text, setText] = useState("");
+  const { text, wasKept, keep, drop } = useKeptDraft(`continuation of ${experiment.id}`, "");
   const path = { experiment_id: experiment.id! };
   const overrides = text.split("\n").map((line) => line.trim()).filter(Boolean);
   const check = useChecked(JSON.stringify(overrides), (signal) =>
     send("post", "/api/v1/experiments/{experiment_id}/continue", { path, body: { overrides, validate_only: true }, signal }));
   const submit = async () => {
     await send("post", "/api/v1/experiments/{experiment_id}/continue", { path, body: { overrides } });
+    drop();
     await onDone();
   };
   return (
     <FormDialog title="Continue the experiment" action="Continue" submit={submit} onClose={onClose} isChanged={text !== ""}>
       <p>Trials that did not complete go on from their latest checkpoints.</p>
       <label>What changes, a line each, such as <code>max_restarts=5</code> or <code>searcher.max_length.batches=2000</code>
-        <textarea class="wide" rows={4} value={text} onInput={(event) => setText(event.currentTarget.value)} />
+        <textarea class="wide" rows={4} value={text} onInput={(event) => keep(event.currentTarget.value)} />
       </label>
+      {wasKept && <p class="quiet">This is what you wrote before. <button type="button" onClick={() => keep("")}>Begin again</button></p>}
       <div aria-live="polite">
         {check.state === "checking" && <p class="quiet">Checking …</p>}
         {check.state === "valid" && <p class="quiet">{overrides.length ? "These changes are valid." : "Nothing changes."}</p>}

@@ -116,13 +116,13 @@ function ModelFacts({ model, onDone }: ModelProps) {
       <dl class="facts">
         <dt>Description</dt>
         <dd>
-          <InPlace of={of} name="description" mayEdit={mayEdit} value={model.description} rows={2} save={(description) => save({ description })}>
+          <InPlace of={of} name="description" mayEdit={mayEdit} value={model.description} rows={2} reload={onDone} save={(description) => save({ description })}>
             {model.description || (!mayEdit && "–")}
           </InPlace>
         </dd>
         <dt>Workspace</dt>
         <dd>
-          <InPlace of={of} name="workspace" mayEdit={mayEdit} value={model.workspace} isRequired save={(workspace) => save({ workspace })}>
+          <InPlace of={of} name="workspace" mayEdit={mayEdit} value={model.workspace} isRequired reload={onDone} save={(workspace) => save({ workspace })}>
             {model.workspace}
           </InPlace>
         </dd>
@@ -131,7 +131,7 @@ function ModelFacts({ model, onDone }: ModelProps) {
         <dt>Changed</dt><dd><Moment ms={model.updated_ms} /></dd>
         <dt>Versions</dt><dd>{model.versions}</dd>
       </dl>
-      <Remarks name={of} labels={model.labels} labelsOf="models" notes={model.notes} metadata={model.metadata} mayEdit={mayEdit} save={save} />
+      <Remarks name={of} labels={model.labels} labelsOf="models" notes={model.notes} metadata={model.metadata} mayEdit={mayEdit} save={save} reload={onDone} />
     </>
   );
 }

@@ -30,7 +30,8 @@ export function RegisterDialog({ model = "", uuid = "", onDone, onClose }: Props
     location.hash = href("models", name, number);
   };
   return (
-    <FormDialog title={uuid ? `Register ${uuid.slice(0, 8)}` : `New version of ${model}`} action="Register version" submit={submit} onClose={onClose}>
+    <FormDialog title={uuid ? `Register ${uuid.slice(0, 8)}` : `New version of ${model}`} action="Register version" submit={submit} onClose={onClose}
+      isChanged={comment !== "" || checkpoint !== uuid}>
       <p class="quiet">A registered checkpoint stays until its version is deleted.</p>
       {!model && <ModelChoice name={name} onChoose={setName} />}
       {!uuid && (

@@ -93,13 +93,13 @@ function VersionFacts({ version, mayEdit, onDone }: FactsProps) {
       <dl class="facts">
         <dt>Name</dt>
         <dd>
-          <InPlace of={of} name="version name" mayEdit={mayEdit} value={version.name} save={(name) => save({ name })}>
+          <InPlace of={of} name="version name" mayEdit={mayEdit} value={version.name} reload={onDone} save={(name) => save({ name })}>
             {version.name || (!mayEdit && "–")}
           </InPlace>
         </dd>
         <dt>Comment</dt>
         <dd>
-          <InPlace of={of} name="comment" mayEdit={mayEdit} value={version.comment} rows={2} save={(comment) => save({ comment })}>
+          <InPlace of={of} name="comment" mayEdit={mayEdit} value={version.comment} rows={2} reload={onDone} save={(comment) => save({ comment })}>
             {version.comment || (!mayEdit && "–")}
           </InPlace>
         </dd>
@@ -118,7 +118,7 @@ function VersionFacts({ version, mayEdit, onDone }: FactsProps) {
           <p><Badge state={state} /> metric {numberText(metric)}, {bytesText(size)} in {countText(files, "file")}</p>
         )}
       </Shown>
-      <Remarks name={of} labels={version.labels} labelsOf="models" notes={version.notes} metadata={version.metadata} mayEdit={mayEdit} save={save} />
+      <Remarks name={of} labels={version.labels} labelsOf="models" notes={version.notes} metadata={version.metadata} mayEdit={mayEdit} save={save} reload={onDone} />
     </>
   );
 }

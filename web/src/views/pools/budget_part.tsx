@@ -33,7 +33,8 @@ export function BudgetPart({ pool, onDone }: Props) {
 }
 
 function BudgetDialog({ pool, onDone, onClose }: Props & { onClose: () => void }) {
-  const [text, setText] = useState(pool.costs.budget === null ? "" : String(pool.costs.budget));
+  const [first] = useState(pool.costs.budget === null ? "" : String(pool.costs.budget));
+  const [text, setText] = useState(first);
   async function save(): Promise<void> {
     const override = `budget=${text === "" ? "null" : Number(text)}`;
     await send("put", "/api/v1/resource-pools/{resource_pool}", {
@@ -43,7 +44,7 @@ function BudgetDialog({ pool, onDone, onClose }: Props & { onClose: () => void }
     await onDone();
   }
   return (
-    <FormDialog title={`Budget of ${pool.name}`} action="Save" submit={save} onClose={onClose}>
+    <FormDialog title={`Budget of ${pool.name}`} action="Save" submit={save} onClose={onClose} isChanged={text !== first}>
       <p>
         What its instances may cost in a month (UTC). Beyond it nothing starts and no instance is launched until the
         next month; what runs goes on.

@@ -1,12 +1,14 @@
 /** Templates: parts of configurations that experiments are laid over. */
 
 import { useState } from "preact/hooks";
-import { collect, get, send, type Schemas } from "../../api/client";
+import { ApiError, collect, get, send, type Schemas } from "../../api/client";
 import { useLive } from "../../live/use_live";
 import { Action, Dialog, FormDialog } from "../../parts/dialog";
 import { Heading } from "../../parts/heading";
+import { dropBase, keepBase, keptBase, useKeptDraft } from "../../parts/kept_draft";
 import { Empty, Moment, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
+import { Theirs } from "../../parts/theirs";
 import { mayDelete, useWho, type Who } from "../../shell/who";
 
 type Template = Schemas["Template"];
@@ -25,9 +27,14 @@ export function TemplatesView() {
       <Heading title="Templates" />
       <div class="tools"><button onClick={() => setEdited("new")}>New template</button></div>
       <Shown live={live}>
-        {({ items }) => items.length === 0
+        {({ items, next }) => items.length === 0
           ? <Empty>No templates. An experiment's <code>template</code> completes its configuration.</Empty>
-          : <Table label="templates" rows={items} rowKey={({ name }) => name} columns={templateColumns(who, setEdited, remove)} />}
+          : (
+            <>
+              <Table label="templates" rows={items} rowKey={({ name }) => name} columns={templateColumns(who, setEdited, remove)} />
+              {next && <p class="quiet">The first {items.length} by name are shown; sorting is among these.</p>}
+            </>
+          )}
       </Shown>
       {edited && (
         <TemplateDialog mayChange={edited === "new" || mayDelete(who, edited.user)} template={edited === "new" ? null : edited} onDone={live.refresh} onClose={() => setEdited(null)} />
@@ -65,21 +72,54 @@ interface DialogProps {
 
 function TemplateDialog({ template, mayChange, onDone, onClose }: DialogProps) {
   const [name, setName] = useState(template?.name ?? "");
-  const [config, setConfig] = useState(template?.config ?? "");
+  const draft = `template ${template?.name ?? ""}`;
+  const { text: config, wasKept, keep, drop } = useKeptDraft(draft, template?.config ?? "");
+  // What is stored as far as the writer knows: a text that was kept may have been begun from an older one.
+  const [known, setKnown] = useState(template);
+  const [theirs, setTheirs] = useState(() => (wasKept && template && keptBase(draft) !== String(template.updated_ms) ? template : null));
+  const write = (text: string) => {
+    keep(text);
+    keepBase(draft, String(known?.updated_ms ?? 0));
+  };
+  const forget = () => {
+    drop();
+    dropBase(draft);
+  };
   if (template && !mayChange) return <TemplateText template={template} onClose={onClose} />;
   const submit = async () => {
-    await send("put", "/api/v1/templates/{name}", { path: { name }, body: { config } });
+    const path = { name };
+    try {
+      await send("put", "/api/v1/templates/{name}", { path, body: { config, expected_updated_ms: known?.updated_ms ?? 0 } });
+    } catch (error) {
+      if (!(error instanceof ApiError) || error.code !== "conflict") throw error;
+      const current = await get("/api/v1/templates/{name}", { path }).catch(() => null);
+      setTheirs(current);
+      setKnown(current);
+      throw new Error(current ? `There is another text of template ${name} by now. Save replaces it.` : `Template ${name} was deleted meanwhile. Save makes it again.`);
+    }
+    forget();
     await onDone();
+  };
+  const take = () => {
+    forget();
+    void onDone();
+    onClose();
   };
   return (
     <FormDialog title={template ? `Template ${template.name}` : "New template"} action="Save" submit={submit} onClose={onClose}
-      isChanged={config !== (template?.config ?? "")}>
+      isChanged={config !== (template?.config ?? "") || name !== (template?.name ?? "")}>
+      {wasKept && (
+        <p class="quiet">
+          This is what you wrote before. <button type="button" onClick={() => keep(template?.config ?? "")}>Begin again</button>
+        </p>
+      )}
       {!template && (
         <label>Name <input required pattern="[A-Za-z0-9._\-]{1,64}" value={name} onInput={(event) => setName(event.currentTarget.value)} /></label>
       )}
       <label>Configuration (YAML)
-        <textarea class="code" spellcheck={false} required value={config} onInput={(event) => setConfig(event.currentTarget.value)} />
+        <textarea class="code" spellcheck={false} required value={config} onInput={(event) => write(event.currentTarget.value)} />
       </label>
+      {theirs && <Theirs name="template" text={theirs.config} take={take} />}
     </FormDialog>
   );
 }

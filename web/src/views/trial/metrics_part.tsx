@@ -2,7 +2,8 @@
 
 import { get, type Schemas } from "../../api/client";
 import { CurveChart, CurveTools } from "../../curves/curve_panel";
-import { toPoints } from "../../curves/joining";
+import { batchSize, needsTimes, offeredUnits, placePoints, recordsPerEpoch } from "../../curves/x_axis";
+import { XChoice, useXUnit } from "../../curves/x_choice";
 import { useLive } from "../../live/use_live";
 import { numberText } from "../../parts/format";
 import { Empty, Shown } from "../../parts/status";
@@ -58,9 +59,16 @@ function Curves({ trial, groups, names }: CurvesProps) {
   const chosen = own.find((name) => name === query.get("metric"));
   // As many as the cluster draws in one answer.
   const shown = chosen === undefined ? own.slice(0, CHARTS_MAX) : [chosen];
+  // The units are those of its experiment's configuration.
+  const experiment = useLive(`configuration of ${trial.experiment_id}`, (signal) =>
+    get("/api/v1/experiments/{experiment_id}", { path: { experiment_id: trial.experiment_id }, signal }), () => "still");
+  const offered = offeredUnits(experiment.value?.config);
+  const unit = useXUnit(offered);
+  const scale = { batchSize: batchSize(trial.hparams), recordsPerEpoch: recordsPerEpoch(experiment.value?.config) };
+  const times = needsTimes(unit) || null;
   const live = useLive(
-    `series ${trial.id} ${group} ${JSON.stringify(shown)}`,
-    (signal) => get("/api/v1/trials/{trial_id}/metrics/series", { path: { trial_id: trial.id }, query: { group, name: shown, points: shown.length > 1 ? 500 : 2000 }, signal }),
+    `series ${trial.id} ${group} ${JSON.stringify(shown)} ${times}`,
+    (signal) => get("/api/v1/trials/{trial_id}/metrics/series", { path: { trial_id: trial.id }, query: { group, name: shown, times, points: shown.length > 1 ? 500 : 2000 }, signal }),
     () => motionOfParts(trial),
     markOf(trial),
   );
@@ -78,14 +86,15 @@ function Curves({ trial, groups, names }: CurvesProps) {
             {own.map((one) => <option key={one}>{one}</option>)}
           </select>
         </label>
+        <XChoice offered={offered} unit={unit} />
       </div>
       <CurveTools hasBest={false} />
       <Shown live={live}>
-        {({ series }) => (
+        {({ series, started_ms: startedMs }) => (
           <div class={series.length > 1 ? "split" : ""}>
             {series.map(({ name, points }) => (
-              <CurveChart key={name} label={`trial ${trial.id}`} yLabel={name} height={series.length > 1 ? 240 : 300}
-                curves={[{ label: name, points: toPoints(points) }]} />
+              <CurveChart key={name} label={`trial ${trial.id}`} yLabel={name} xUnit={unit} height={series.length > 1 ? 240 : 300}
+                curves={[{ label: name, points: placePoints(points, unit, { ...scale, startedMs }) }]} />
             ))}
           </div>
         )}

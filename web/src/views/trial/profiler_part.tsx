@@ -68,7 +68,7 @@ function MachineChart({ chart, series }: { chart: ProfilerChart; series: Schemas
   return (
     <section aria-label={chart.title}>
       <h2>{chart.title}</h2>
-      <Chart label="machine" yLabel={chart.title} curves={curves} isLog={false} isTime />
+      <Chart label="machine" yLabel={chart.title} curves={curves} isLog={false} xUnit="time" />
     </section>
   );
 }

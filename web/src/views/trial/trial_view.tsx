@@ -5,7 +5,8 @@ import { useLive } from "../../live/use_live";
 import { Action } from "../../parts/dialog";
 import { countText, dollarsText, numberText, valueText } from "../../parts/format";
 import { Heading } from "../../parts/heading";
-import { Badge, Moment, Period, Shown } from "../../parts/status";
+import { MetadataInPlace } from "../../parts/remarks";
+import { Badge, Empty, Moment, Period, Shown } from "../../parts/status";
 import { Tabs, useTab } from "../../parts/tabs";
 import { href } from "../../shell/router";
 import { CheckpointTable } from "../checkpoints/checkpoint_table";
@@ -54,6 +55,11 @@ export function TrialView({ id }: { id: number }) {
             <Facts trial={trial} />
             <Hyperparameters hparams={trial.hparams} />
           </div>
+          <MetadataInPlace of={`trial ${id}`} metadata={trial.metadata} reload={live.refresh}
+            save={async (metadata) => {
+              await send("patch", "/api/v1/trials/{trial_id}", { path: { trial_id: id }, body: { metadata, revision: trial.metadata_revision } });
+              await live.refresh();
+            }} />
           <Tabs base={["trials", id]} tabs={TABS} />
           <Part trial={trial} />
         </>
@@ -124,9 +130,7 @@ function Environment({ trial }: { trial: TrialWhole }) {
   return (
     <>
       <h2>What the last run said of where it runs</h2>
-      <pre tabIndex={0}>{JSON.stringify(trial.environment, null, 2)}</pre>
-      <h2>What its code has set</h2>
-      <pre tabIndex={0}>{JSON.stringify(trial.metadata, null, 2)}</pre>
+      {trial.environment ? <pre tabIndex={0}>{JSON.stringify(trial.environment, null, 2)}</pre> : <Empty>Nothing yet.</Empty>}
     </>
   );
 }

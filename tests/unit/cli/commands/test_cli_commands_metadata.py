@@ -1,0 +1,33 @@
+"""Metadata of trials and checkpoints, set while others set them, too."""
+
+import pytest
+
+from tests.unit.cli.conftest import Detcloud
+from tests.unit.client.fake_cluster import FakeCluster
+
+
+@pytest.mark.parametrize("conflicts", [0, 1])
+def test_values_are_merged_into_what_is_there_by_then(
+    conflicts: int, ended_cluster: FakeCluster, detcloud: Detcloud
+) -> None:
+    trial, checkpoint = ended_cluster.trials[0], {"uuid": "1234abcd", "trial_id": 1}
+    ended_cluster.checkpoints.append(checkpoint)
+    names = {"trial": trial["id"], "checkpoint": checkpoint["uuid"]}
+    for noun, found in (("trial", trial), ("checkpoint", checkpoint)):
+        found.update(metadata={"old": 1}, metadata_revision="a")
+        ended_cluster.metadata.conflicts = conflicts
+        done = detcloud(noun, "set", "metadata", str(names[noun]), "data.version=3")
+        text = f"the metadata of {noun} {names[noun]} was set\n"
+        assert (done.code, done.out) == (0, text)
+        before = {"theirs": 1} if conflicts else {"old": 1}
+        assert found["metadata"] == {**before, "data": {"version": 3}}
+
+
+def test_a_change_that_others_always_come_before_says_so(
+    ended_cluster: FakeCluster, detcloud: Detcloud
+) -> None:
+    ended_cluster.trials[0].update(metadata={}, metadata_revision="a")
+    ended_cluster.metadata.refuses_all = True
+    done = detcloud("trial", "set", "metadata", "1", "a=1")
+    assert (done.code, done.out) == (3, "")
+    assert "was changed in the meantime" in done.err
