@@ -14,6 +14,7 @@ from control_plane.config.experiment import ExperimentConfig, scope_of_tree, val
 from control_plane.config.generated_names import seeded_words
 from control_plane.config.images import replace_determined_images
 from control_plane.config.merge import apply_override, merge_trees
+from control_plane.config.other_files import find_other_file
 from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.config.registry_login import drop_foreign_login
 from control_plane.config.section import findings_of
@@ -41,6 +42,8 @@ def check_config(
         ConfigInvalid: with every problem, sorted by line.
     """
     layers = read_layers(text, template=template, cluster=cluster, overrides=overrides)
+    if other := find_other_file([layers.user, layers.template.tree, layers.cluster]):
+        raise layers.refusal([other])
     try:
         era = era_of([layers.user, layers.template.tree, layers.cluster])
     except EraMixed as error:

@@ -88,6 +88,15 @@ Deadline = Annotated[str, AfterValidator(_check_deadline)]
 Cost = Annotated[float, Field(gt=0)]
 
 
+def _check_mode(mode: str) -> str:
+    if not 1 <= len(mode) <= 3 or set(mode) - set("rwm"):
+        refuse(f"must be one to three of the letters r, w and m, not {value_text(mode)}")
+    return mode
+
+
+DeviceMode = Annotated[str, AfterValidator(_check_mode)]
+
+
 class Device(Section):
     """A device of the host that containers may use."""
 
@@ -95,7 +104,7 @@ class Device(Section):
     """The device on the host."""
     container_path: AbsolutePath
     """Where it appears in the container."""
-    mode: Annotated[str, Field(pattern="^[rwm]{1,3}$")] = "mrw"
+    mode: DeviceMode = "mrw"
     """Of read, write and mknod."""
 
 

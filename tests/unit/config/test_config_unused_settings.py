@@ -51,6 +51,10 @@ OF_CONTAINERS: dict[str, tuple[dict[str, Any], str]] = {
         {"bind_mounts": [{"host_path": "/a", "container_path": "a", "propagation": "shared"}]},
         "bind mount a: propagation shared cannot be enforced",
     ),
+    "checkpoint_storage.propagation": (
+        {"checkpoint_storage": {"type": "shared_fs", "propagation": "rshared"}},
+        "checkpoint_storage.propagation rshared cannot be enforced",
+    ),
     "container_storage_path": (
         {"data_layer": {"host_storage_path": "/a", "container_storage_path": "/b"}},
         "data_layer.container_storage_path is not used",
@@ -78,7 +82,7 @@ DECLARING = (
 def test_what_the_reference_says_of_containers_is_told_where_there_are_none() -> None:
     lines = render_reference().splitlines()
     said = {line.split("`")[1] for line in lines if re.search(r"(?i)\bonly in containers\b", line)}
-    assert said == set(OF_CONTAINERS)
+    assert said == {name.split(".")[-1] for name in OF_CONTAINERS}
     for name, (config, text) in OF_CONTAINERS.items():
         (notice,) = process_setting_notices(config, cuda=False, reason="WHY")
         assert text in notice, name
@@ -179,3 +183,21 @@ def test_a_variable_that_refers_to_another_is_warned_of(variables: Any, told: li
 def test_slots_of_commands_are_told_of() -> None:
     (warning,) = config_warnings(check_changed(LENGTH, {"resources.slots": 4}))
     assert warning.startswith("resources.slots is not used: slots_per_trial says how many")
+
+
+@pytest.mark.parametrize("name", ["image", "environment_variables"])
+def test_what_only_a_kind_without_slots_has_is_told_of(name: str) -> None:
+    one, other = ("a/b", "c/d") if name == "image" else (["A=1"], ["A=2"])
+    path = f"environment.{name}"
+    (warning,) = config_warnings(check_changed(LENGTH, {path: {"cpu": one, "rocm": other}}))
+    assert warning.startswith(f"{path}.rocm is not used: ")
+    for value in (one, {"cpu": one, "rocm": one}, {"cuda": one, "rocm": one}, {"cpu": one}):
+        assert list(config_warnings(check_changed(LENGTH, {path: value}))) == []
+
+
+def test_a_patience_with_nowhere_to_go_is_told_of() -> None:
+    patience = {"resources.pool_patience": "5m"}
+    (warning,) = config_warnings(check_changed(LENGTH, patience))
+    assert warning.startswith("resources.pool_patience is not used: ")
+    several = {**patience, "resources.resource_pool": ["a", "b"]}
+    assert list(config_warnings(check_changed(LENGTH, several))) == []
