@@ -16,6 +16,7 @@ from pydantic import (
     field_validator,
 )
 
+from control_plane.config.deadline import EXPECTED as EXPECTED_DEADLINE
 from control_plane.config.deadline import deadline_ms
 from control_plane.config.durations import PositiveDuration
 from control_plane.config.eras import scope_of
@@ -49,7 +50,9 @@ def _parse_device(value: object) -> object:
     return dict(zip(("host_path", "container_path", "mode"), parts, strict=False))
 
 
-def _check_deadline(text: str) -> str:
+def _check_deadline(text: object) -> str:
+    if not isinstance(text, str):
+        refuse(f"must be {EXPECTED_DEADLINE}, not {value_text(text)}")
     try:
         deadline_ms(text, 0)
     except ValueError as error:
@@ -84,7 +87,7 @@ PoolNames = Annotated[
     PlainValidator(_parse_pool_names),
     PlainSerializer(lambda value: value if isinstance(value, str) else list(value)),
 ]
-Deadline = Annotated[str, AfterValidator(_check_deadline)]
+Deadline = Annotated[str, BeforeValidator(_check_deadline)]
 Cost = Annotated[float, Field(gt=0)]
 
 
