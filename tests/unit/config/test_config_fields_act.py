@@ -161,7 +161,7 @@ def bases() -> Iterator[tuple[dict[str, Any], Loc, list[str]]]:
 
 
 def effects(config: ExperimentConfig, folder: Path) -> dict[str, str]:
-    """What acts on behalf of a configuration, each part as text."""
+    """Return each part that acts on behalf of a configuration, as text."""
     settings = trial_settings(config, "pool", 1_000)
     stored = config.to_json().decode()
     definition = SimpleNamespace(config=stored, test_mode=False, warm_start=None)
@@ -194,7 +194,7 @@ def effects(config: ExperimentConfig, folder: Path) -> dict[str, str]:
 
 
 def notices_of(config: ExperimentConfig) -> list[str]:
-    """What its author is told, at the submission and in the logs of trials."""
+    """Return what is told to the author, at the submission and in the logs of trials."""
     values = config.trial_values()
     told = [*config_warnings(config), *container_notices(values, "", cuda=False)]
     return [*told, *(line for cuda in (False, True) for line in process_notices(values, cuda=cuda))]

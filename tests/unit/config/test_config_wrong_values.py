@@ -112,7 +112,7 @@ def put_value(tree: dict[str, Any], loc: Loc, value: object) -> dict[str, Any]:
 
 
 def find_faults(problems: tuple[Problem, ...], place: str, value: object) -> Iterator[str]:
-    """What is wrong with the refusal of a value at a place."""
+    """Yield each fault of the refusal of a value at a place."""
     for problem in problems:
         text = problem.text("f")
         if len(text) > TEXT_MAX or not text.isprintable():
