@@ -13,6 +13,8 @@ KIND_NAMES: Final = {dict: "a map", list: "a list", tuple: "a list", type(None):
 
 VALUE_CHARACTERS_MAX: Final = 60
 NAMES_SHOWN_MAX: Final = 12
+# As max is like maxval; below it, idle_timeout would be like bind_mounts.
+LIKENESS_MIN: Final = 0.66
 
 MASK: Final = "********"
 _URL_CREDENTIALS: Final = re.compile(r"(?<=://)[^/?#\s]+(?=@)")
@@ -77,7 +79,7 @@ def nearest_name_hint(name: str, known: Iterable[str]) -> str:
     import difflib
 
     names = sorted(known)
-    close = difflib.get_close_matches(name[:100], names, n=1)
+    close = difflib.get_close_matches(name[:100], names, n=1, cutoff=LIKENESS_MIN)
     if close:
         return f"did you mean {close[0]}?"
     return "known here: " + ", ".join(names) if 0 < len(names) <= NAMES_SHOWN_MAX else ""

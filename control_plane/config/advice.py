@@ -9,6 +9,7 @@ from control_plane.config.eras import RULES
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.hyperparameters import Const, leaf_parameters
 from control_plane.config.images import image_warnings
+from control_plane.config.resources import Resources
 from control_plane.field_types import BATCH_SIZE
 from control_plane.findings import path_text
 from control_plane.searchers.registry import searcher_spec
@@ -29,6 +30,8 @@ def config_warnings(config: ExperimentConfig) -> Iterator[str]:
     yield from _draw_warnings(config)
     yield from _batch_size_warnings(config)
     yield from _time_metric_warnings(config)
+    yield from _overruled_warnings(config)
+    yield from _patience_warnings(config)
     yield from unused_setting_notices(config.model_dump(mode="json"))
 
 
@@ -84,4 +87,27 @@ def _time_metric_warnings(config: ExperimentConfig) -> Iterator[str]:
             f"searcher.time_metric: each validation of {names_class} must return "
             f"{config.time_metric!r} among its metrics, or the experiment ends in an error; "
             f"{' and '.join(TIME_METRICS_OF_TRIALS)} are always reported"
+        )
+
+
+def _overruled_warnings(config: ExperimentConfig) -> Iterator[str]:
+    """Yield a warning for each option of the search that another one takes the place of."""
+    options = config.searcher.model_dump()
+    if options.get("max_time") is not None and options.get("max_length") is not None:
+        yield "searcher.max_length is not used: max_time says how long a trial trains"
+    if options.get("time_metric") is not None and options.get("max_time") is None:
+        yield "searcher.time_metric is not used: it measures max_time, which is not given"
+    if options.get("bracket_rungs"):
+        for name in ("mode", "max_rungs"):
+            if options[name] != type(config.searcher).model_fields[name].default:
+                yield f"searcher.{name} is not used: bracket_rungs says how many rungs there are"
+
+
+def _patience_warnings(config: ExperimentConfig) -> Iterator[str]:
+    resources = config.resources
+    default = Resources.model_fields["pool_patience"].default
+    if resources.pool_patience != default and len(resources.pools) == 1:
+        yield (
+            "resources.pool_patience is not used: the job waits in its one pool; a list of "
+            "resources.resource_pool names others to go on to"
         )

@@ -17,6 +17,8 @@ from control_plane.config.generated_names import seeded_words
 from control_plane.config.images import replace_determined_images
 from control_plane.config.merge import apply_override, merge_trees
 from control_plane.config.notebook import notebook_layer, notebook_program
+from control_plane.config.other_files import find_other_file
+from control_plane.config.places import with_place
 from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.config.registry_login import drop_foreign_login
 from control_plane.config.section import findings_of
@@ -47,6 +49,8 @@ def check_config(
     layers = read_layers(text, template=template, cluster=cluster, overrides=overrides)
     if kind is not JobKind.EXPERIMENT:
         layers = _to_command_layers(layers, kind)
+    elif other := find_other_file([layers.user, layers.template.tree, layers.cluster]):
+        raise layers.refusal([other])
     try:
         era = era_of([layers.user, layers.template.tree, layers.cluster])
     except EraMixed as error:
@@ -239,7 +243,7 @@ def _validate_sections(tree: Tree, era: Era) -> tuple[ExperimentConfig, list[Fin
     try:
         config = validate_config(tree, era)
     except ValidationError as error:
-        findings = findings_of(error)
+        findings = [with_place(finding) for finding in findings_of(error)]
         refused = frozenset(str(finding.loc[0]) for finding in findings if finding.loc)
         rest = {key: value for key, value in tree.items() if key not in refused}
         config = validate_config(rest, era)

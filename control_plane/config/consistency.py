@@ -60,7 +60,8 @@ def _check_records_per_epoch(config: ExperimentConfig, scope: Scope) -> Iterator
         users = ["searcher.unit"]
     if users and not config.scale.records_per_epoch:
         message = f"is required, since {users[0]} counts epochs"
-        yield Finding(("records_per_epoch",), message, "how many records one epoch has")
+        hint = "how many records one epoch has; no cluster asks the code for it"
+        yield Finding(("records_per_epoch",), message, hint)
 
 
 def _check_batch_size(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:

@@ -48,7 +48,8 @@ def is_variable(value: object) -> bool:
 
 def _check_variable(variable: str) -> str:
     if not is_variable(variable):
-        refuse("must be of the form NAME=VALUE", "write NAME= for an empty value", shown=False)
+        hint = "write NAME= for an empty value; your shell's own is not handed on"
+        refuse("must be of the form NAME=VALUE", hint, shown=False)
     return variable
 
 

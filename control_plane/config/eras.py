@@ -150,6 +150,8 @@ class EraMixed(ConfigInvalid):
         self.other = other
         is_period = step[0] in PERIODS
         instead = "use a length like {batches: 100} there, or " if is_period else ""
+        if step == ("batches_per_step",):
+            instead = "write scheduling_unit for batches_per_step, or "
         self.finding = Finding(
             place,
             f"mixes the eras: {path_text(step)} counts steps, but {path_text(length)} counts"

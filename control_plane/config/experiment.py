@@ -70,7 +70,7 @@ def _parse_entrypoint(value: object, info: ValidationInfo) -> str | tuple[str, .
     words = value if isinstance(value, list | tuple) and commands else ()
     if not words or not words[0] or not all(isinstance(word, str) for word in words):
         kinds = "a string or a list of strings" if commands else "module:Class"
-        refuse(f"must be {kinds}, and not empty")
+        refuse(f"must be {kinds}, and not empty, not {value_text(value)}")
     _check_launcher(tuple(words))
     return tuple(words)
 

@@ -57,16 +57,23 @@ def replace_determined_images(tree: Tree, cluster: Tree) -> Tree:
 
 
 def image_warnings(config: ExperimentConfig) -> Iterator[str]:
-    """Yield a warning for each image of the user's that is replaced by another one."""
+    """Yield a warning for each image of the user's that is replaced by another one: one for all
+    kinds of devices that have it. No slot has the kind without an image of ours.
+    """
     defaults: Mapping[str, Any] = RULES[config.era].defaults.get("environment", {})
     ours = images_to_run(config.environment.image)
+    kinds: dict[str, list[str]] = {}
     for kind, name in config.environment.image.model_dump().items():
-        is_given = name != defaults.get("image", {}).get(kind)
-        if name is not None and is_given and is_determined_image(name):
-            yield (
-                f"environment.image.{kind}: {name} is one of Determined's images: containers run "
-                f"{ours[kind] or 'none'} instead, or what task_container_defaults.image names"
-            )
+        is_given = name is not None and name != defaults.get("image", {}).get(kind)
+        if is_given and is_determined_image(name) and ours[kind] is not None:
+            kinds.setdefault(name, []).append(kind)
+    for name, having in kinds.items():
+        place = f".{having[0]}" if len(having) == 1 else ""
+        instead = " and ".join(str(ours[kind]) for kind in having)
+        yield (
+            f"environment.image{place}: {name} is one of Determined's images: containers run "
+            f"{instead} instead, or what task_container_defaults.image names"
+        )
 
 
 def is_determined_image(name: object) -> bool:

@@ -53,6 +53,7 @@ CLUSTER: Final[Hints] = MappingProxyType(
         "observability": _NOTHING_SENT,
         "integrations": _NOTHING_SENT,
         "webhooks": _NOTHING_SENT,
+        "__internal": "remove it: Determined's master alone reads it",
         "feature_switches": "remove it: features are not switched",
         "hpimportance": "remove it: the importance of hyperparameters is not computed",
         "reserved_ports": "remove it: trials choose ports that are free",
@@ -71,6 +72,8 @@ RESOURCE_MANAGER: Final[Hints] = MappingProxyType(
     {
         "default_cpu_resource_pool": "write it as default_aux_resource_pool",
         "default_gpu_resource_pool": "write it as default_compute_resource_pool",
+        "name": "remove it: a cluster has one resource manager",
+        "metadata": "remove it: a cluster has one resource manager",
         "require_authentication": "remove it: agents always prove who they are",
         "client_ca": "remove it: agents always prove who they are",
         **dict.fromkeys(

@@ -12,7 +12,7 @@ from control_plane.config.environment import (
     VARIABLES_LOC,
     is_variable,
 )
-from control_plane.config.eras import EraRules, Tree
+from control_plane.config.eras import PERIODS, EraRules, Tree
 from control_plane.config.problems import ConfigInvalid
 from control_plane.config.searcher import SearcherSection
 from control_plane.config.storage import CheckpointStorage
@@ -31,12 +31,18 @@ _SHARED: Final[Mapping[Loc, Set[str]]] = {
     ("checkpoint_storage",): CheckpointStorage.model_fields.keys(),
 }
 
-# Merged field by field, a login would send one layer's secret to the other one's server.
-_WHOLE: Final[Set[Loc]] = {("environment", "registry_auth")}
+# Merged field by field, a login would send one layer's secret to the other one's server, and a
+# length would be in two units.
+_WHOLE: Final[Set[Loc]] = {
+    ("environment", "registry_auth"),
+    *((name,) for name in PERIODS),
+    *(("searcher", name) for name in ("max_length", "budget", "length_per_round")),
+}
 
 
 def merge_trees(upper: Any, lower: Any, rules: EraRules, loc: Loc = ()) -> Any:
-    """Merge `upper` over `lower`: maps merge, other values, logins and hyperparameters replace.
+    """Merge `upper` over `lower`: maps merge; other values, logins, lengths and hyperparameters
+    replace.
 
     A map that chooses another kind of searcher or storage takes from the lower one only what all
     kinds share, like a metric or the number of checkpoints to keep. Groups of hyperparameters

@@ -16,6 +16,7 @@ from pydantic import (
     field_validator,
 )
 
+from control_plane.config.deadline import EXPECTED as EXPECTED_DEADLINE
 from control_plane.config.deadline import deadline_ms
 from control_plane.config.durations import PositiveDuration
 from control_plane.config.eras import scope_of
@@ -49,7 +50,9 @@ def _parse_device(value: object) -> object:
     return dict(zip(("host_path", "container_path", "mode"), parts, strict=False))
 
 
-def _check_deadline(text: str) -> str:
+def _check_deadline(text: object) -> str:
+    if not isinstance(text, str):
+        refuse(f"must be {EXPECTED_DEADLINE}, not {value_text(text)}")
     try:
         deadline_ms(text, 0)
     except ValueError as error:
@@ -84,8 +87,17 @@ PoolNames = Annotated[
     PlainValidator(_parse_pool_names),
     PlainSerializer(lambda value: value if isinstance(value, str) else list(value)),
 ]
-Deadline = Annotated[str, AfterValidator(_check_deadline)]
+Deadline = Annotated[str, BeforeValidator(_check_deadline)]
 Cost = Annotated[float, Field(gt=0)]
+
+
+def _check_mode(mode: str) -> str:
+    if not 1 <= len(mode) <= 3 or set(mode) - set("rwm"):
+        refuse(f"must be one to three of the letters r, w and m, not {value_text(mode)}")
+    return mode
+
+
+DeviceMode = Annotated[str, AfterValidator(_check_mode)]
 
 
 class Device(Section):
@@ -95,7 +107,7 @@ class Device(Section):
     """The device on the host."""
     container_path: AbsolutePath
     """Where it appears in the container."""
-    mode: Annotated[str, Field(pattern="^[rwm]{1,3}$")] = "mrw"
+    mode: DeviceMode = "mrw"
     """Of read, write and mknod."""
 
 

@@ -55,6 +55,7 @@ REVEAL: Final = "reveal"
 HINTS_MAX: Final = 20
 """Unknown fields of one map that get a suggestion, which takes a while to find."""
 
+UNKNOWN_FIELD: Final = "is not a known field"
 _FINDING: Final = "finding"
 
 
@@ -345,7 +346,7 @@ def _to_finding(cls: type[Section], details: Any) -> Finding:
         finding: Finding = context["error"].finding(loc, _scalar(details["input"]))
         return replace(finding, value=_scalar(finding.value))
     if kind == "extra_forbidden":
-        return Finding(loc, "is not a known field")
+        return Finding(loc, UNKNOWN_FIELD)
     if kind == "missing" and len(loc) == 1 and loc[0] in cls.model_fields:
         metadata = cls.model_fields[loc[0]].metadata
         hints = (one.text for one in metadata if isinstance(one, MissingHint))

@@ -165,6 +165,12 @@ def placement_warnings(to: Destination, resources: Resources) -> Iterator[str]:
         yield f"resources.priority has no effect in pool {to.name}, {_scheduler_rule(kind)}"
     if resources.weight != 1 and kind != "fair_share":
         yield f"resources.weight has no effect in pool {to.name}, {_scheduler_rule(kind)}"
+    if to.pool.provider is None:
+        reason = f"in pool {to.name}, whose agents are started by hand"
+        if resources.max_cost is not None:
+            yield f"resources.max_cost has no effect {reason} and have no price"
+        if resources.deadline is not None:
+            yield f"resources.deadline has no effect {reason}: it chooses spot instances"
     if to.settings.over_budget:
         yield f"the budget of pool {to.name} is used up: nothing starts there until it is raised"
 

@@ -33,6 +33,8 @@ from detcloud.shared.http import ApiError, Transport
 
 API = "/api/v1"
 PAGE_ITEMS_MAX = 500
+# Of the file of a configuration: what the cluster parses, which takes fewer characters still.
+CONFIG_BYTES_MAX = 1 << 20
 # The answers of stores to a request that would replace an object and may not.
 REPLACING = (403, 409, 412)
 
@@ -485,7 +487,11 @@ def read_config_text(config: str | Path | Mapping[str, Any]) -> str:
             "mapping such as yaml.safe_load(text)"
         )
     try:
-        return Path(config).read_text(encoding="utf-8")
+        with Path(config).open("rb") as file:
+            data = file.read(CONFIG_BYTES_MAX + 1)
+        if len(data) > CONFIG_BYTES_MAX:
+            raise DetcloudError(f"{config} has more than the {CONFIG_BYTES_MAX} bytes allowed")
+        return data.decode()
     except OSError as error:
         raise DetcloudError(f"{config} could not be read: {error.strerror}") from None
     except UnicodeDecodeError:

@@ -19,6 +19,7 @@ CONTAINERS_ONLY = (
     ("resources", "shm_size"),
     ("resources", "devices"),
 )
+DEFAULT_PROPAGATION = "rprivate"
 _FOLDERS = {"shared_fs": ("host_storage_path", "container_storage_path")}
 _BUCKET_FOLDERS = ("local_cache_host_path", "local_cache_container_path")
 
@@ -38,6 +39,9 @@ def process_setting_notices(
             yield f"{name}.{field} is not used: {reason}"
     for mount in config.get("bind_mounts") or ():
         yield from _mount_notices(mount, reason)
+    propagation = _section(config, "checkpoint_storage").get("propagation") or DEFAULT_PROPAGATION
+    if propagation != DEFAULT_PROPAGATION:
+        yield f"checkpoint_storage.propagation {propagation} cannot be enforced: {reason}"
     host, container = data_layer_folders(config)
     if host and container and posixpath.normpath(container) != posixpath.normpath(host):
         field = _folder_fields(_section(config, "data_layer"))[1]
@@ -75,8 +79,8 @@ def _mount_notices(mount: Mapping[str, Any], reason: str) -> Iterator[str]:
         )
         return
     missing = ["read_only"] if mount.get("read_only") else []
-    propagation = mount.get("propagation") or "rprivate"
-    if propagation != "rprivate":
+    propagation = mount.get("propagation") or DEFAULT_PROPAGATION
+    if propagation != DEFAULT_PROPAGATION:
         missing.append(f"propagation {propagation}")
     if missing:
         yield f"bind mount {container}: {' and '.join(missing)} cannot be enforced: {reason}"

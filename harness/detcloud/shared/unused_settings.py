@@ -82,6 +82,11 @@ UNUSED_SETTINGS = (
 )
 
 
+DETERMINED_IMAGES = "determinedai/"
+OTHER_KINDS = ("cpu", "cuda", "gpu")
+"""Kinds of devices that slots have; `gpu` is a former name of `cuda`."""
+
+
 def unused_setting_notices(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence for each setting of a configuration, as JSON has it, that acts on nothing
     and asks for something.
@@ -91,6 +96,21 @@ def unused_setting_notices(config: Mapping[str, Any]) -> Iterator[str]:
     for setting in UNUSED_SETTINGS:
         if setting.storage in ("", storage_type) and _asks_for_something(config, setting):
             yield f"{'.'.join(setting.path)} is not used: {setting.reason}"
+    environment = config.get("environment")
+    for name in ("image", "environment_variables"):
+        given = environment.get(name) if isinstance(environment, Mapping) else None
+        if isinstance(given, Mapping) and _is_of_its_own(given, "rocm"):
+            yield f"environment.{name}.rocm is not used: slots are CPUs and GPUs of NVIDIA"
+
+
+def _is_of_its_own(by_device: Mapping[str, Any], kind: str) -> bool:
+    """Whether a kind of device has a value that no kind of slot has. Determined wrote an image of
+    its own for each into every configuration.
+    """
+    value = by_device.get(kind)
+    is_default = isinstance(value, str) and value.startswith(DETERMINED_IMAGES)
+    is_wish = bool(value) and not is_default
+    return is_wish and all(by_device.get(other) != value for other in OTHER_KINDS)
 
 
 def _asks_for_something(config: Mapping[str, Any], setting: UnusedSetting) -> bool:

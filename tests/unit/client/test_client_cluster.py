@@ -52,6 +52,9 @@ def test_a_file_or_a_mapping_configures(
     assert (asked["template"], asked["test_mode"], asked["paused"]) == ("small", True, False)
     with pytest.raises(DetcloudError, match="could not be read"):
         cluster.create_experiment(tmp_path / "missing.yaml", model_dir)
+    path.write_bytes(b"#" * ((1 << 20) + 1))
+    with pytest.raises(DetcloudError, match="more than the 1048576 bytes allowed"):
+        cluster.create_experiment(path, model_dir)
 
 
 def test_a_mutation_whose_answer_was_lost_happens_once(

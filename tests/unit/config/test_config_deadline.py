@@ -76,7 +76,9 @@ def test_a_deadline_that_cannot_be_read_says_what_would_be_one(text: str, messag
 
 
 def test_a_number_is_no_deadline() -> None:
-    with pytest.raises(ConfigInvalid, match=r"resources.deadline: must be a string, not 6"):
+    with pytest.raises(
+        ConfigInvalid, match=r"deadline: must be a duration like '6h', .* zone, not 6"
+    ):
         check_resources("deadline: 6")
 
 

@@ -104,5 +104,25 @@ def test_a_check_warns_of_the_names_that_stand_for_others(
     assert json.loads(capsys.readouterr().out)["warnings"] == [warning]
 
 
+@pytest.mark.parametrize(
+    ("image", "places"),
+    [
+        (THEIRS, ["environment.image"]),
+        ({"cpu": THEIRS, "gpu": THEIRS}, ["environment.image"]),
+        (
+            {"cpu": THEIRS, "gpu": f"{THEIRS}-2"},
+            ["environment.image.cpu", "environment.image.cuda"],
+        ),
+        # Determined wrote it into every configuration, and no slot has that kind.
+        ({"rocm": THEIRS}, []),
+    ],
+)
+def test_an_image_is_warned_of_once_for_all_kinds_that_have_it(
+    image: Any, places: list[str]
+) -> None:
+    warnings = list(image_warnings(check_changed(LENGTH, {"environment.image": image})))
+    assert [warning.split(": ")[0] for warning in warnings] == places
+
+
 def test_our_images_have_the_version_of_the_package() -> None:
     assert detcloud.__version__ == RELEASE

@@ -7,6 +7,7 @@ import pytest
 from control_plane.config.check import check_config
 from control_plane.config.hyperparameters import Const
 from tests.unit.config.samples import LENGTH, STEP, change_fields, find_problems, to_yaml
+from tests.unit.config.test_config_searchers import PBT
 
 CLUSTER: dict[str, Any] = {
     "checkpoint_storage": {"type": "s3", "bucket": "shared", "save_trial_best": 5},
@@ -14,6 +15,7 @@ CLUSTER: dict[str, Any] = {
     "environment": {"image": {"cpu": "cluster-cpu", "cuda": "cluster-cuda"}},
 }
 SHORT = to_yaml(LENGTH)
+IN_EPOCHS = {**LENGTH, "records_per_epoch": 90, "hyperparameters": {"global_batch_size": 5}}
 
 
 def test_the_user_wins_over_the_template_and_it_over_the_cluster() -> None:
@@ -309,3 +311,26 @@ def test_the_field_of_the_other_era_is_named_as_the_templates() -> None:
     (problem,) = find_problems(to_yaml(LENGTH), template="batches_per_step: 5")
     assert problem.path == "searcher.max_length"
     assert problem.hint.startswith("batches_per_step is set by the template; ")
+
+
+SEARCHES: dict[str, dict[str, Any]] = {
+    "max_length": {"name": "single"},
+    "budget": {"name": "adaptive", "max_length": {"epochs": 1}},
+    "length_per_round": PBT,
+}
+
+
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_length_of_a_search_replaces_one_in_another_unit(name: str) -> None:
+    searcher = {"metric": "loss", **SEARCHES[name], name: {"epochs": 3}}
+    template = to_yaml({"searcher": {"name": searcher["name"], name: {"batches": 700}}})
+    text = to_yaml(change_fields(IN_EPOCHS, {"searcher": searcher}))
+    length = check_config(text, template=template).lengths()["searcher", name]
+    assert (length.unit, length.count) == ("epochs", 3)
+
+
+@pytest.mark.parametrize("name", ["min_validation_period", "min_checkpoint_period"])
+def test_a_period_replaces_one_in_another_unit(name: str) -> None:
+    text = to_yaml(change_fields(IN_EPOCHS, {name: {"epochs": 3}}))
+    length = check_config(text, template=to_yaml({name: {"batches": 700}})).lengths()[name,]
+    assert (length.unit, length.count) == ("epochs", 3)

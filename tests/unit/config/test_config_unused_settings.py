@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,6 @@ from control_plane.config.reference import render_reference
 from detcloud.shared.process_settings import process_setting_notices
 from detcloud.shared.unused_settings import UNUSED_SETTINGS, unused_setting_notices
 from tests.unit.config.samples import LENGTH, check_changed
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def names_without_effect() -> Iterator[str]:
@@ -51,6 +48,10 @@ OF_CONTAINERS: dict[str, tuple[dict[str, Any], str]] = {
         {"bind_mounts": [{"host_path": "/a", "container_path": "a", "propagation": "shared"}]},
         "bind mount a: propagation shared cannot be enforced",
     ),
+    "checkpoint_storage.propagation": (
+        {"checkpoint_storage": {"type": "shared_fs", "propagation": "rshared"}},
+        "checkpoint_storage.propagation rshared cannot be enforced",
+    ),
     "container_storage_path": (
         {"data_layer": {"host_storage_path": "/a", "container_storage_path": "/b"}},
         "data_layer.container_storage_path is not used",
@@ -66,42 +67,16 @@ OF_CONTAINERS: dict[str, tuple[dict[str, Any], str]] = {
         "data_layer.local_cache_container_path is not used",
     ),
 }
-# The modules that say what fields there are, and what is told of those that do not act.
-DECLARING = (
-    "control_plane/config/",
-    "control_plane/checkpoint_stores/types/",
-    "harness/detcloud/shared/unused_settings.py",
-    "harness/detcloud/shared/process_settings.py",
-)
 
 
 def test_what_the_reference_says_of_containers_is_told_where_there_are_none() -> None:
     lines = render_reference().splitlines()
     said = {line.split("`")[1] for line in lines if re.search(r"(?i)\bonly in containers\b", line)}
-    assert said == set(OF_CONTAINERS)
+    assert said == {name.split(".")[-1] for name in OF_CONTAINERS}
     for name, (config, text) in OF_CONTAINERS.items():
         (notice,) = process_setting_notices(config, cuda=False, reason="WHY")
         assert text in notice, name
         assert "WHY" in notice
-
-
-def test_every_other_field_of_the_reference_is_read_by_what_acts_on_it() -> None:
-    """Proves no more than that somebody asks for it; what it does has tests where that is."""
-    said = {*names_without_effect(), *OF_CONTAINERS}
-    rows = [line.split("`")[1] for line in render_reference().splitlines() if line[:3] == "| `"]
-    roots = ("control_plane", "harness", "lambdas", "provisioner")
-    files = [file for root in roots for file in (ROOT / root).rglob("*.py")]
-    text = "\n".join(
-        file.read_text()
-        for file in files
-        if not str(file.relative_to(ROOT)).startswith(DECLARING)
-        or file.name in ("experiment.py", "trial_settings.py", "deadline.py")
-    )
-    words = set(re.findall(r"""[.\["']([a-z_]+)\b""", text))
-    assert {name for name in rows if name not in said and name not in words} == {
-        # A search asks for the length of its round, which is called so in the step era.
-        "steps_per_round",
-    }
 
 
 @pytest.mark.parametrize("setting", UNUSED_SETTINGS, ids=lambda it: ".".join(it.path))
@@ -179,3 +154,41 @@ def test_a_variable_that_refers_to_another_is_warned_of(variables: Any, told: li
 def test_slots_of_commands_are_told_of() -> None:
     (warning,) = config_warnings(check_changed(LENGTH, {"resources.slots": 4}))
     assert warning.startswith("resources.slots is not used: slots_per_trial says how many")
+
+
+@pytest.mark.parametrize("name", ["image", "environment_variables"])
+def test_what_only_a_kind_without_slots_has_is_told_of(name: str) -> None:
+    one, other = ("a/b", "c/d") if name == "image" else (["A=1"], ["A=2"])
+    path = f"environment.{name}"
+    (warning,) = config_warnings(check_changed(LENGTH, {path: {"cpu": one, "rocm": other}}))
+    assert warning.startswith(f"{path}.rocm is not used: ")
+    for value in (one, {"cpu": one, "rocm": one}, {"cuda": one, "rocm": one}, {"cpu": one}):
+        assert list(config_warnings(check_changed(LENGTH, {path: value}))) == []
+
+
+def test_a_patience_with_nowhere_to_go_is_told_of() -> None:
+    patience = {"resources.pool_patience": "5m"}
+    (warning,) = config_warnings(check_changed(LENGTH, patience))
+    assert warning.startswith("resources.pool_patience is not used: ")
+    several = {**patience, "resources.resource_pool": ["a", "b"]}
+    assert list(config_warnings(check_changed(LENGTH, several))) == []
+
+
+ASHA = {"name": "adaptive_asha", "metric": "loss", "max_trials": 9, "max_length": {"batches": 9}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, []),
+        ({"max_time": 5, "time_metric": "batches"}, ["max_length"]),
+        ({"time_metric": "batches"}, ["time_metric"]),
+        ({"bracket_rungs": [2]}, []),
+        ({"bracket_rungs": [2], "mode": "aggressive", "max_rungs": 3}, ["mode", "max_rungs"]),
+    ],
+)
+def test_an_option_of_a_search_that_another_overrules_is_told_of(
+    changes: dict[str, Any], told: list[str]
+) -> None:
+    warnings = list(config_warnings(check_changed(LENGTH, {"searcher": {**ASHA, **changes}})))
+    assert [it.split(" is not used: ")[0] for it in warnings] == [f"searcher.{it}" for it in told]

@@ -94,6 +94,17 @@ def _weight() -> tuple[torch.nn.Parameter, torch.optim.SGD]:
     return weight, torch.optim.SGD([weight], lr=1.0)
 
 
+def test_the_configuration_says_how_gradients_are_aggregated(tmp_path: Path) -> None:
+    options = {"aggregation_frequency": 2, "average_aggregated_gradients": False}
+    weight, optimizer = _weight()
+    with pytorch.init(checkpoint_dir=tmp_path, exp_conf={"optimizations": options}) as context:
+        for batch_idx, gradient in enumerate([1.0, 3.0]):
+            (weight * gradient).sum().backward()  # type: ignore[no-untyped-call]
+            context.optimization.step(optimizer, batch_idx, None, True)
+    # One step of rate 1 against 1 + 3.
+    assert weight.item() == -4.0
+
+
 @pytest.mark.parametrize(("average", "expected"), [(True, -2.0), (False, -4.0)])
 def test_aggregated_gradients_make_one_step(average: bool, expected: float) -> None:
     weight, optimizer = _weight()

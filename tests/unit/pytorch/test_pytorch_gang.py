@@ -60,6 +60,7 @@ def test_two_processes_train_as_one_and_stop_at_the_same_batch(
         "tensor_fusion_threshold": 1,
         "aggregation_frequency": 1,
         "mixed_precision": "O1",
+        "average_training_metrics": False,
     }
     prepare(tmp_path / "compressed", config={"optimizations": options})
     prepare(tmp_path / "alone", threads=1, slots=[0])
@@ -92,8 +93,13 @@ def test_two_processes_train_as_one_and_stop_at_the_same_batch(
         40,
         VALIDATION_RECORDS,
     ]
-    chief = [loss for group, _, loss in metrics(tmp_path / "chief") if group == "training"]
-    assert chief != pytest.approx(found[::2], rel=1e-3)
+    own = {
+        name: [loss for group, _, loss in metrics(tmp_path / name) if group == "training"]
+        for name in ("chief", "compressed")
+    }
+    assert own["chief"] != pytest.approx(found[::2], rel=1e-2)
+    # Half precision rounds what it exchanges to a thousandth.
+    assert own["compressed"] == pytest.approx(own["chief"], rel=5e-3)
     assert len(list(tmp_path.glob("off/*/*/*/*/state_dict.pth"))) == 1
     check_processed(tmp_path / "processed")
 

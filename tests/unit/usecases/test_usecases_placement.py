@@ -173,6 +173,16 @@ def test_trials_without_slots_need_places_beside_them(cluster: Cluster) -> None:
             {"weight": 2},
             "resources.weight has no effect in pool default, which takes",
         ),
+        (
+            "fair_share",
+            {"max_cost": 5},
+            "resources.max_cost has no effect in pool default, whose agents are started by hand",
+        ),
+        (
+            "fair_share",
+            {"deadline": "6h"},
+            "resources.deadline has no effect in pool default, whose agents are started by hand",
+        ),
     ],
 )
 def test_settings_that_another_scheduler_heeds_are_accepted_with_a_warning(

@@ -126,6 +126,7 @@ def _mounts(assignment: Assignment, rules: ContainerRules) -> list[dict[str, Any
     mounts.append(_bind(directory.inputs.resolve(), str(directory.inputs), read_only=True))
     mounts.append(_bind(PACKAGE, f"{CONTAINER_PACKAGES}/detcloud", read_only=True))
     if checkpoints := checkpoint_folder(assignment):
+        how = assignment.section("checkpoint_storage").get("propagation") or "rprivate"
         real, problem = _real_path(checkpoints)
         if problem:
             raise MountImpossible(f"the folder of checkpoints {checkpoints}: {problem}")
@@ -134,7 +135,7 @@ def _mounts(assignment: Assignment, rules: ContainerRules) -> list[dict[str, Any
             real = _resolve_allowed(
                 "checkpoint_storage:", str(checkpoints), rules, may_be_made=True
             )
-        mounts.append(_bind(real, str(checkpoints)))
+        mounts.append(_bind(real, str(checkpoints), how=str(how)))
     if data_layer := data_layer_mount(assignment.config):
         field = "data_layer:"
         real = _resolve_allowed(field, data_layer.host_path, rules, may_be_made=True)

@@ -48,7 +48,7 @@ def add_create_arguments(parser: ArgumentParser) -> None:
     add_follow_options(parser)
     parser.add_argument("--paused", action="store_true", help="submit paused")
     parser.add_argument(
-        "-t", "--test-mode", action="store_true", help="train one batch, then validate"
+        "-t", "--test-mode", "--test", action="store_true", help="train one batch, then validate"
     )
     parser.add_argument(
         "--local", action="store_true", help="with --test-mode: run in this terminal"

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from detcloud.cli.framework.argument_types import parse_id, parse_port
 from detcloud.cli.framework.command_parser import Handler, Handlers
-from detcloud.cli.framework.options import add_quiet_option
+from detcloud.cli.framework.options import add_quiet_option, add_replaced_option
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.progress import show_progress
 from detcloud.cli.rendering.quantities import count_text
@@ -66,6 +66,12 @@ def add_start_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-browser", action="store_true", help="only print the address, and open no browser"
     )
+    terminal = "TensorBoard ends with this command; `&` behind it gives the terminal back"
+    add_replaced_option(parser, "-d", "--detach", instead=terminal)
+    here = "TensorBoard runs on this machine, in no container and no workspace"
+    for flags in (("-w", "--workspace-name"), ("-c", "--context"), ("-i", "--include")):
+        add_replaced_option(parser, *flags, instead=here)
+    add_replaced_option(parser, "--config", "--config-file", instead=here)
 
 
 def start_tensorboard(arguments: Namespace) -> int:

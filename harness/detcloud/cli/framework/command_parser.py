@@ -50,9 +50,9 @@ class CommandParser(ArgumentParser):
         print(self.format_help(), end="", file=file, flush=True)
 
     def _option_hint(self, message: str) -> str | None:
-        words = message.removeprefix("unrecognized arguments: ")
+        place, _, words = message.partition("unrecognized arguments: ")
         unknown = words.partition(" ")[0].partition("=")[0]
-        if unknown == message or not unknown.startswith("--"):
+        if place or not unknown.startswith("--"):
             return None
         known = [
             flag

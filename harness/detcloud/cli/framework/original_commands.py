@@ -11,8 +11,6 @@ _TASKS = "not supported: `detcloud command run` runs a program on the cluster, a
 what it prints; machines of a cluster accept no connections"
 _USERS = "a user is a name with tokens: `detcloud token create USER`, `detcloud token list`"
 _ROLES = "a token is a user's or an admin's: `detcloud token create --role`"
-_QUEUE = "`detcloud job list` shows who has slots and who waits, `detcloud resource-pool list` \
-the pools"
 _LOG_RETENTION = "logs stay as long as their experiment; `detcloud experiment delete` ends both"
 _TENSORBOARD = "`detcloud tensorboard start EXPERIMENT` runs TensorBoard on this machine until \
 Ctrl-C, and the cluster has none to list or to kill"
@@ -21,6 +19,10 @@ _CLOUDS = ("aws", "gcp")
 _STACKS = "each team's cluster has its folder with a Pulumi.TEAM.yaml; `detcloud status` shows one"
 _SETTINGS = "`detcloud cluster apply FILE` takes a cluster's configuration, \
 `detcloud config check --cluster FILE` checks one"
+_CURL = "`curl -H 'Authorization: Bearer TOKEN' URL/api/v1/...`: `detcloud status` shows the URL, \
+`detcloud token create` makes a token, and /api/v1/openapi.json describes the API"
+_USE = "`detcloud cost --by user --since DAY --until DAY` sums up what was used, in dollars; \
+`detcloud job list` shows who has slots now"
 _LOCAL_LOGS = "`detcloud master logs` prints the local cluster's log"
 
 _CLUSTER = "`--url URL` or DETCLOUD_URL names the cluster"
@@ -31,17 +33,18 @@ REPLACED_NOUNS = {
     "auth": "only a token is needed: `detcloud token login`",
     "config-policies": "templates hold what configurations share: `detcloud template set`",
     "cp": "templates hold what configurations share: `detcloud template set`",
-    "dev": "the API is described at /api/v1/openapi.json of the cluster",
+    "dev": _CURL,
     "oauth": "only a token is needed: `detcloud token create`",
     "rbac": _ROLES,
-    "res": _QUEUE,
-    "resources": _QUEUE,
+    "res": _USE,
+    "resources": _USE,
     "shell": _TASKS,
     "task": _TASKS,
     "user-group": _ROLES,
 }
 REPLACED_VERBS = {
     "deploy local": _SERVER,
+    "dev auth-token": "`detcloud token create` prints a token once; DETCLOUD_TOKEN holds one",
     "deploy gke-experimental": "agents need no Kubernetes: `detcloud deploy gcp --team TEAM`",
     **{f"deploy {it} up": f"`detcloud deploy {it} --team TEAM`" for it in _CLOUDS},
     **{f"deploy {it} down": f"`detcloud deploy destroy {it} --team TEAM`" for it in _CLOUDS},

@@ -65,6 +65,18 @@ def test_a_trial_on_several_machines_gets_their_adapters(
     assert {it["CgroupPermissions"] for it in devices} == {"rw"}
 
 
+@pytest.mark.parametrize("given", [None, "rshared"])
+def test_the_folder_of_checkpoints_is_mounted_as_the_configuration_says(
+    tmp_path: Path, given: str | None
+) -> None:
+    storage = {"type": "shared_fs", "host_path": str(tmp_path), "propagation": given}
+    one = assignment(tmp_path / "work", checkpoint_storage=storage)
+    one = replace(one, spec={**one.spec, "storage": {"type": "shared_fs", "path": str(tmp_path)}})
+    body = container_body(one, ContainerRules(tmp_path, "node", 1000, 1000), lambda _: -1)
+    (mount,) = (it for it in body["HostConfig"]["Mounts"] if it["Target"] == str(tmp_path))
+    assert mount["BindOptions"]["Propagation"] == (given or "rprivate")
+
+
 def test_a_trial_gets_its_own_gpus_and_no_others(tmp_path: Path) -> None:
     given = assignment(tmp_path, GPUS)
     rules = ContainerRules(tmp_path, "node", 1000, 1000)

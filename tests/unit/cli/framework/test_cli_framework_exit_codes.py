@@ -99,7 +99,7 @@ def test_commands_of_the_original_say_what_to_use(
             "did you mean `detcloud experiment list-trials`?",
         ),
         (["lc", "1"], "is not a known command", "did you mean `detcloud experiment lc`?"),
-        (["create", "a", "b", "--test"], "arguments: --test", "did you mean --test-mode?"),
+        (["create", "a", "b", "--pause"], "arguments: --pause", "did you mean --paused?"),
         (
             ["create", "a", "b", "--config", "x"],
             "'x' is not of the form KEY=VALUE",

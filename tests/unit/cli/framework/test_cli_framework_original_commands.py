@@ -22,7 +22,7 @@ ORIGINAL = {
     "e config": "",
     "e continue": "--config-file --config --follow-first-trial -f",
     "e create": "--include -i --local --template --project_id --config --follow-first-trial -f "
-    "--paused --test-mode -t --publish -p --git -g",
+    "--paused --test-mode --test -t --publish -p --git -g",
     "e delete": "--yes",
     "e delete-tb-files": "",
     "e describe": "--metrics --csv --json --outdir",
@@ -88,6 +88,8 @@ ORIGINAL = {
     "m list-versions": "--json",
     "m move": "--workspace-name -w",
     "m register-version": "--json",
+    "tb start": "--trial-ids -t --workspace-name -w --config-file --context -c --include -i "
+    "--config --no-browser --detach -d",
     "u whoami": "",
     "u logout": "--all -a",
     "master info": "--json --yaml",
@@ -137,6 +139,11 @@ def test_a_noun_of_the_original_is_answered(noun: str) -> None:
         ("deploy gcp dump-master-config-template", "`detcloud cluster apply FILE`"),
         ("deploy gke-experimental up", "`detcloud deploy gcp --team TEAM`"),
         ("deploy local cluster-up", "`detcloud up`"),
+        ("dev curl /api/v1/experiments", "`curl -H 'Authorization: Bearer TOKEN'"),
+        ("dev bindings list", "/api/v1/openapi.json describes the API"),
+        ("dev auth-token", "`detcloud token create`"),
+        ("resources aggregated 2026-01-01 2026-01-31", "`detcloud cost --by user"),
+        ("res raw a b", "`detcloud cost --by user"),
         # In 0.12 to 0.17 m was the master.
         ("m logs -f", "`detcloud master logs`"),
         ("m config", "`detcloud status`"),

@@ -1,0 +1,235 @@
+"""A value in each field of the reference changes something that acts, or is told to change nothing.
+
+What acts is compared as a whole, for a configuration with the value and one without: the job, the
+settings of trials, the search, the specification of a trial, its container and its variables. What
+training code reads itself has a test of what it does there, which is named here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from control_plane.agents.spec import spec_builder
+from control_plane.checkpoint_stores.types.directory import Directory
+from control_plane.config.advice import config_warnings
+from control_plane.config.check import check_config
+from control_plane.config.eras import Era
+from control_plane.config.experiment import ExperimentConfig
+from control_plane.config.problems import ConfigInvalid
+from control_plane.config.section import REVEAL
+from control_plane.config.trial_settings import (
+    job_of,
+    lifecycle_of,
+    pool_preferences,
+    trial_settings,
+)
+from control_plane.findings import Loc, path_text
+from control_plane.usecases.submission import config_retention
+from detcloud.agent.allocation.directory import AllocationDirectory
+from detcloud.agent.assignment.assignment import Assignment
+from detcloud.agent.assignment.unused_settings import container_notices, process_notices
+from detcloud.agent.docker.container import ContainerRules, container_body
+from detcloud.agent.docker.images import image_request
+from tests.unit.config.samples import LENGTH, STEP
+from tests.unit.config.test_config_searchers import LENGTH_SEARCHERS, STEP_SEARCHERS
+from tests.unit.config.test_config_wrong_values import experiment_sections, put_value
+
+ROOT = Path(__file__).resolve().parents[3]
+FOLDER = "/tmp"
+BASES: dict[Era, dict[str, Any]] = {
+    Era.STEP: STEP,
+    Era.LENGTH: {
+        **LENGTH,
+        "records_per_epoch": 90,
+        "hyperparameters": {"global_batch_size": 5},
+        "min_validation_period": {"epochs": 1},
+    },
+}
+SEARCHERS = {Era.STEP: STEP_SEARCHERS, Era.LENGTH: LENGTH_SEARCHERS}
+GRIDS = {
+    Era.STEP: {"name": "grid", "metric": "loss", "max_steps": 9},
+    Era.LENGTH: {"name": "grid", "metric": "loss", "max_length": {"batches": 9}},
+}
+BUCKET = {"bucket": "b", "bucket_directory_path": "c"}
+RANGE = {"minval": 1, "maxval": 9, "count": 2}
+# What a section needs so that each of its fields can act, by its place and its kind.
+NEEDED: dict[tuple[str, str], dict[str, Any]] = {
+    ("checkpoint_storage", "shared_fs"): {"host_path": FOLDER},
+    ("checkpoint_storage", "directory"): {"container_path": "/c"},
+    ("checkpoint_storage", "hdfs"): {"hdfs_url": "http://g:2", "hdfs_path": "/c"},
+    ("checkpoint_storage", "s3"): {"bucket": "b", "access_key": "k", "secret_key": "s"},
+    ("checkpoint_storage", "gcs"): {"bucket": "b"},
+    ("checkpoint_storage", "azure"): {"container": "c", "connection_string": "s"},
+    ("data_layer", "shared_fs"): {
+        "host_storage_path": FOLDER,
+        "container_storage_path": "/c",
+    },
+    ("data_layer", "gcs"): {
+        **BUCKET,
+        "local_cache_host_path": FOLDER,
+        "local_cache_container_path": "/c",
+    },
+    ("data_layer", "s3"): {
+        **BUCKET,
+        "access_key": "k",
+        "secret_key": "s",
+        "local_cache_host_path": FOLDER,
+        "local_cache_container_path": "/c",
+    },
+    ("hyperparameters", "const"): {"val": 1},
+    ("hyperparameters", "int"): RANGE,
+    ("hyperparameters", "double"): RANGE,
+    ("hyperparameters", "log"): {**RANGE, "base": 10},
+    ("hyperparameters", "categorical"): {"vals": [1, 2]},
+    ("bind_mounts", ""): {"host_path": FOLDER, "container_path": "/c"},
+    ("devices", ""): {"host_path": "/dev/null", "container_path": "/dev/zero"},
+    ("profiling", ""): {"enabled": True},
+    ("registry_auth", ""): {"username": "u", "password": "p"},
+}
+# Tried in turn: the first that is accepted, and that changes the configuration.
+CANDIDATES: tuple[Any, ...] = (
+    *(True, False, 3, 7, 2.5, 0.7, 30, "x", "a/b", "/usr", "http://h:1", "https://b.net", "6h"),
+    *(
+        "O2",
+        "rshared",
+        "none",
+        "epochs",
+        "batches",
+        "aggressive",
+        "r",
+        "loss:er",
+        ["a"],
+        ["A=1"],
+        [2, 1],
+    ),
+    *({"a": 1}, {"a": "b"}, {"batches": 70}, {"epochs": 2}, {"truncate_fraction": 0.3}),
+    *({"username": "u", "password": "p"}, [{"proxy_port": 1}]),
+    *([{"host_path": FOLDER, "container_path": "/b"}], ["/dev/null:/dev/zero"]),
+    {"resample_probability": 0.3, "perturb_factor": 0.3},
+)
+# Either value of `sync_timings` was the default of some release, and asks for nothing.
+# These choose a section, or are one, and each section is gone through by itself.
+CHOICES = {
+    *("type", "searcher", "hyperparameters", "resources", "environment", "checkpoint_storage"),
+    *("reproducibility", "optimizations", "profiling", "data_layer"),
+}
+CONTEXT = "tests/unit/pytorch/test_pytorch_context.py"
+GANG = "tests/unit/pytorch/test_pytorch_gang.py"
+WARM_START = "tests/unit/usecases/test_usecases_experiment_lifecycle.py"
+PROVEN_BY = {
+    "data": CONTEXT,
+    "optimizations.aggregation_frequency": CONTEXT,
+    "optimizations.average_aggregated_gradients": CONTEXT,
+    "optimizations.asynchronous_checkpoints": "tests/unit/pytorch/test_pytorch_saving.py",
+    "optimizations.average_training_metrics": GANG,
+    "optimizations.gradient_compression": GANG,
+    "optimizations.tensor_fusion_threshold": GANG,
+    "profiling.enabled": "tests/unit/core/test_core_profiler.py",
+    "searcher.source_trial_id": WARM_START,
+    "searcher.source_checkpoint_uuid": WARM_START,
+}
+
+
+def bases() -> Iterator[tuple[dict[str, Any], Loc, list[str]]]:
+    """Each section of the reference: a configuration that has it, its place and its fields."""
+    account = {"container": "c", "account_url": "https://a.net", "credential": "k"}
+    for base in BASES.values():
+        section = {"type": "azure", **account}
+        yield put_value(base, ("checkpoint_storage",), section), ("checkpoint_storage",), [*account]
+    for era, place, model, given in experiment_sections():
+        fields = [name for name in model.model_fields if name not in CHOICES]
+        kind = given.get("type", "")
+        if not place:
+            yield BASES[era], place, fields
+        elif place == ("searcher",):
+            for searcher in SEARCHERS[era]:
+                if searcher["name"] == given["name"]:
+                    section = {"metric": "loss", **searcher}
+                    yield put_value(BASES[era], place, section), place, fields[1:]
+        else:
+            name = next(str(key) for key in reversed(place) if key not in (0, "h"))
+            section = {**NEEDED.get((name, kind), {}), **({"type": kind} if kind else {})}
+            base = put_value(BASES[era], place, section)
+            base |= {"searcher": GRIDS[era]} if name == "hyperparameters" else {}
+            yield base, place, fields
+
+
+def effects(config: ExperimentConfig, folder: Path) -> dict[str, str]:
+    """Return each part that acts on behalf of a configuration, as text."""
+    settings = trial_settings(config, "pool", 1_000)
+    stored = config.to_json().decode()
+    definition = SimpleNamespace(config=stored, test_mode=False, warm_start=None)
+    searcher = config.searcher
+    experiment = SimpleNamespace(
+        experiment_id=1, metric=searcher.metric, smaller_is_better=searcher.smaller_is_better
+    )
+    trial = SimpleNamespace(trial_id=2, seed=3, hparams={"global_batch_size": 5}, settings=settings)
+    trial.checkpoint = trial.inherited = trial.metric_steps = None
+    trial.recent_damages = ()
+    build_spec = spec_builder("cluster", Directory(type="directory", container_path="/own"))
+    spec = build_spec(cast(Any, experiment), cast(Any, definition), cast(Any, trial))
+    directory = AllocationDirectory(folder, "2.1")
+    directory.create()
+    assignment = Assignment(directory, spec, (), 1, 100, spec["environment_variables"])
+    section = assignment.section("environment")
+    variables = assignment.environment({"PYTHONPATH": ""})
+    found = {
+        "list": (config.name, config.description, config.labels, config.workspace, config.project),
+        "job": (job_of(config, 1_000), config.resources.pools, pool_preferences(config)),
+        "settings": (settings, lifecycle_of(config), config_retention(config), config.time_metric),
+        "search": config.search_plan(),
+        "spec": {name: value for name, value in spec.items() if name != "config"},
+        "container": container_body(assignment, ContainerRules(folder, "a", 1, 1), lambda name: 1),
+        "image": image_request("org/image", section, spec["registry_auth"]),
+        # The configuration as a whole is no effect: code reads what it knows of it.
+        "variables": {k: v for k, v in variables.items() if k != "DET_EXPERIMENT_CONFIG"},
+    }
+    return {name: repr(value) for name, value in found.items()}
+
+
+def notices_of(config: ExperimentConfig) -> list[str]:
+    """Return what is told to the author, at the submission and in the logs of trials."""
+    values = config.trial_values()
+    told = [*config_warnings(config), *container_notices(values, "", cuda=False)]
+    return [*told, *(line for cuda in (False, True) for line in process_notices(values, cuda=cuda))]
+
+
+def find_change(base: dict[str, Any], loc: Loc) -> ExperimentConfig | None:
+    """A configuration that differs from the base by a value at a place, None where none does."""
+    before = check_config(json.dumps(base)).model_dump(mode="json", context=REVEAL)
+    for candidate in CANDIDATES:
+        try:
+            config = check_config(json.dumps(put_value(base, loc, candidate)))
+        except ConfigInvalid:
+            continue
+        if config.model_dump(mode="json", context=REVEAL) != before:
+            return config
+    return None
+
+
+def test_each_field_acts_or_is_told_to_act_on_nothing(tmp_path: Path) -> None:
+    found, acting, silent = set[str](), set[str](), set[str]()
+    for base, place, fields in bases():
+        plain = check_config(json.dumps(base))
+        before = effects(plain, tmp_path), notices_of(plain)
+        for field in fields:
+            path = path_text((*place, field))
+            found.add(path)
+            if changed := find_change(base, (*place, field)):
+                acts = (effects(changed, tmp_path), notices_of(changed)) != before
+                (acting if acts else silent).add(path)
+    # Where a field acts at all, a value of it may still come to the same, as more rungs than fit.
+    assert silent - acting == {*PROVEN_BY, "profiling.sync_timings"}
+    assert found == acting | silent
+
+
+@pytest.mark.parametrize("path", PROVEN_BY)
+def test_what_training_code_reads_has_a_test_that_sets_it(path: str) -> None:
+    text = (ROOT / PROVEN_BY[path]).read_text()
+    assert f'"{path.split(".")[-1]}"' in text or f"{path}=" in text
