@@ -90,6 +90,11 @@ def test_the_readers_of_functions_framework_take_the_events_that_tests_send() ->
         {"ce-document": document_path(Key(POOL, "M"))},
         {"ce-document": f"{MAIL_PATH}/rows/x"},
         {"ce-document": ""},
+        # Ids that no row has, and that Firestore would refuse each time the event came.
+        {"ce-document": "triggers/advance/rows/__x__"},
+        {"ce-document": "triggers/advance/rows/."},
+        {"ce-document": "triggers/advance/rows/%ff%fe"},
+        {"ce-document": f"triggers/advance/rows/{'a' * 1501}"},
     ],
 )
 def test_an_event_that_is_not_for_the_function_is_refused(changed: Mapping[str, str]) -> None:
