@@ -278,7 +278,7 @@ def test_an_actor_is_advanced_while_there_is_time_and_a_table() -> None:
     assert engine.read_state(POOL) is not None
     assert not advance_receiver(engine, POOL, lambda: RESERVE_MS + 60_000)
     # Who has seen the message looks no second time, and loads the actor at once.
-    engine.has_mail = lambda _: pytest.fail("looked")  # type: ignore[method-assign]
+    engine.has_mail = lambda address: pytest.fail("looked")  # type: ignore[method-assign]
     assert advance_receiver(engine, POOL, lambda: RESERVE_MS + 60_000, looks_first=False)
     away = Engine(AwayTable(), lambda: 1_000, UNHURRIED)
     with pytest.raises(NotAdvanced):
