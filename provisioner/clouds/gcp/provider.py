@@ -342,7 +342,7 @@ def _check_reachable(page: JsonObject, region: str) -> None:
 
 def _check_operation(answer: JsonObject) -> JsonObject:
     """Return the answer to a bulk insert. Raises OutcomeUnknown where it is no operation."""
-    if not {"name", "status"} <= answer.keys():
+    if not {"name", "status"} <= answer.keys() or not {"zone", "region"} & answer.keys():
         raise OutcomeUnknown("Compute Engine responded with no operation")
     return answer
 

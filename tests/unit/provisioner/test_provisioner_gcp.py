@@ -409,13 +409,26 @@ def test_where_compute_engine_is_silent_nobody_waits_for_each_end(gce: Account) 
     assert gce.call_count("deleteInstance") == 20 + 8
 
 
-@pytest.mark.parametrize("content", [{}, {"name": "operation-1"}, {"status": "DONE"}])
+@pytest.mark.parametrize(
+    "content",
+    [{}, {"name": "o-1"}, {"status": "DONE"}, {"name": "o-1", "status": "RUNNING"}],
+)
 def test_an_answer_that_is_no_operation_leaves_the_launch_open(
     gce: Account, monkeypatch: pytest.MonkeyPatch, content: dict[str, str]
 ) -> None:
     cloud = gce.cloud()
     monkeypatch.setattr(cloud._api, "post", lambda *_, **__: content)
     with pytest.raises(OutcomeUnknown, match="no operation"):
+        cloud.launch(request())
+
+
+def test_an_operation_that_says_nothing_of_itself_is_under_way(
+    gce: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gce.project.operation_ms = 60_000
+    cloud = gce.cloud()
+    monkeypatch.setattr(cloud._api, "get", lambda *_, **__: {})
+    with pytest.raises(LaunchUnderWay):
         cloud.launch(request())
 
 
