@@ -7,7 +7,6 @@ harness's own report file; a reader asks the API how far one of the trials is.
 
 import hashlib
 import io
-import os
 import subprocess
 import sys
 import tarfile
@@ -30,6 +29,7 @@ from bench.figures import (
     row_without_target,
     row_without_value,
 )
+from bench.machine import cpu_seconds
 from bench.serving import USER, serve_home
 from control_plane.access.principals import Principal, Role
 from control_plane.objects.store import model_code_key
@@ -81,10 +81,10 @@ def _rows(
         idle.run(scale.fan_in_seconds / 4)
     writer = _Writer(list(trials.values()))
     watch = _Watch(url, home.load_or_create_secret("token"), next(iter(trials)), writer)
-    before = _cpu_seconds(agent)
+    before = cpu_seconds(agent)
     with progress("reports that are taken"), watch:
         writer.run(scale.fan_in_seconds)
-        agent_share = 100 * (_cpu_seconds(agent) - before) / writer.seconds
+        agent_share = 100 * (cpu_seconds(agent) - before) / writer.seconds
         watch.settle()
     # Before and after, so that both see the same machine.
     with progress("reports that nobody reads"):
@@ -250,11 +250,6 @@ def _wait_for_report_files(work: Path, count: int) -> dict[int, Path] | None:
             }
         time.sleep(0.2)
     return None
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _p99(values: Sequence[float]) -> float:

@@ -67,3 +67,9 @@ def _synced_write_ms(descriptor: int) -> float:
     os.write(descriptor, bytes(4096))
     os.fsync(descriptor)
     return (time.perf_counter() - started) * 1000
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time that a process has had, in user code and in the kernel."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

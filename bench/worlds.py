@@ -15,8 +15,8 @@ from lambdas.simulation.machines import StaticMachines
 from lambdas.simulation.runs import FAST_FOLDER, Outcome, Plan, run_seeds, sum_outcomes
 from lambdas.simulation.searches import parallel_random_search
 from lambdas.simulation.world import RULES, World, WorldSize
-from provisioner.clouds.gcp.launch_request import NOTICE_SECONDS
 from tests.simulation.api_outage import MINUTE_MS, OutageWorld
+from tests.simulation.compute_engine_world import ComputeEngineWorld
 
 RATIO_MIN = 10_000
 GROWTH_MAX = 2.0
@@ -48,17 +48,11 @@ class Crowd(World):
         self.clock.call_at(60_000, self._tick)
 
 
-class PreemptionWorld(World):
-    """A world whose machines are taken away as Compute Engine does."""
-
-    notices_ms = (NOTICE_SECONDS * 1000,)
-
-
 def worlds(scale: Scale) -> Iterator[Row]:
     """Seeds, notices, and the cost of an event in a small and in a large cluster."""
     yield from _seeds(scale)
     yield from _notices(scale, World)
-    yield from _notices(scale, PreemptionWorld)
+    yield from _notices(scale, ComputeEngineWorld, " of Compute Engine")
     yield from _crowds(scale)
 
 
@@ -82,9 +76,9 @@ def _seeds(scale: Scale) -> Iterator[Row]:
     yield at_least("virtual time over real, all cores", ratio, RATIO_MIN, "x", beside=beside)
 
 
-def _notices(scale: Scale, kind: type[World]) -> Iterator[Row]:
+def _notices(scale: Scale, kind: type[World], whose: str = "") -> Iterator[Row]:
     promised = kept = 0
-    times = " and ".join(f"{it // 1000} s" for it in kind.notices_ms)
+    times = " and ".join(f"{it // 1000} s" for it in kind.notices_ms) + whose
     with progress(f"notices of {times} in {scale.world_notices} worlds"):
         for seed in range(1, scale.world_notices + 1):
             with _folder() as path:

@@ -20,6 +20,7 @@ from control_plane.actors.step import CommandRefused
 from control_plane.actors.trial.state import TrialState
 from control_plane.agents.desired_state import SpecBuilder, TrialSource, desired_entries
 from control_plane.agents.failed_syncs import FailedSyncs
+from control_plane.agents.heads import HeadReader, Heads
 from control_plane.agents.identity import is_active_row
 from control_plane.agents.leases import LEASE_MS, renew_lease
 from control_plane.agents.metric_rows import StoreSegment, merge_allocation
@@ -61,7 +62,6 @@ log = logging.getLogger(__name__)
 ENROL_TRIES_MAX = 20
 SYNC_TRIES_MAX = 20
 DEFINITIONS_MAX = 256
-TRIALS_KNOWN_MAX = 10_000
 # Reports accepted in one commit, so that a trial's mail stays far below what a row can hold.
 REPORTS_MAX = 1_000
 LOST_MAX = 30
@@ -84,7 +84,8 @@ class SyncRequest:
 @dataclass(frozen=True, slots=True)
 class SyncResponse:
     """The response to a sync. `trials` are the states it was made from, None for a trial that does
-    not exist. `ends_ms`: the agent's machine is taken away then, as the cluster was told.
+    not exist, and `experiments` theirs. `ends_ms`: the agent's machine is taken away then, as the
+    cluster was told.
     """
 
     acked: Mapping[str, Mapping[str, int]]
@@ -92,6 +93,7 @@ class SyncResponse:
     revision: int
     desired: list[dict[str, Any]] = field(default_factory=list)
     trials: Mapping[int, TrialState | None] = field(default_factory=dict)
+    experiments: Mapping[int, ExperimentState] = field(default_factory=dict)
     lease_ms: int = LEASE_MS
     ends_ms: int | None = None
 
@@ -116,7 +118,7 @@ class AgentService:
         self._store_segment = store_segment
         self._failed_syncs = FailedSyncs(engine.table)
         self._definitions: dict[tuple[int, int], Definition] = {}
-        self._experiment_ids: dict[int, int] = {}
+        self._heads = HeadReader(engine)
 
     def enrol(
         self,
@@ -161,14 +163,19 @@ class AgentService:
         known = set(request.known)
         new_ids = [it.trial_id for it in state.desired if f"{it.trial_id}.{it.epoch}" not in known]
         build_spec = self._spec_builder(new_ids)
-        read_experiment = cache(self.read_experiment)
-        trials = TrialSource(heads.get, read_experiment, build_spec, self._read_address)
+        trials = TrialSource(
+            heads.trials.get,
+            lambda number: self._with_definition(heads.experiments.get(number)),
+            build_spec,
+            self._read_address,
+        )
         return SyncResponse(
             acked={name: dict(session.acked.get(name, {})) for name in request.known},
             logs_acked={name: session.logs.get(name, 0) for name in request.known},
             revision=state.revision,
             desired=desired_entries(state, session, request.known, trials),
-            trials=heads,
+            trials=heads.trials,
+            experiments=heads.experiments,
             ends_ms=state.ends_ms,
         )
 
@@ -210,12 +217,14 @@ class AgentService:
 
     def read_experiment(self, experiment_id: int) -> tuple[ExperimentState, Definition] | None:
         """Read an experiment's state and definition, None if it does not exist or is deleted."""
-        address = addresses.experiment(experiment_id)
-        state = self._engine.read_state(address)
+        return self._with_definition(self._engine.read_state(addresses.experiment(experiment_id)))
+
+    def _with_definition(self, state: object) -> tuple[ExperimentState, Definition] | None:
         if not isinstance(state, ExperimentState) or state.status is Status.DELETED:
             return None
         # A definition is written once in an experiment's life, so it is read once.
-        key = (experiment_id, state.life)
+        key = (state.experiment_id, state.life)
+        address = addresses.experiment(state.experiment_id)
         definition = self._definitions.get(key) or self._engine.read_part(address, "definition")
         if not isinstance(definition, Definition):
             return None
@@ -226,9 +235,9 @@ class AgentService:
 
     def _accept_request(
         self, agent: str, request: SyncRequest
-    ) -> tuple[Session, AgentState, dict[int, TrialState | None]]:
+    ) -> tuple[Session, AgentState, Heads]:
         """Accept a request in one commit, or in halves if one cannot hold it. Returns the agent's
-        session, its state and those of its trials afterwards.
+        session, its state, and those of its trials and their experiments afterwards.
         """
         halves = _split_request(request)
         for _ in range(SYNC_TRIES_MAX):
@@ -258,18 +267,17 @@ class AgentService:
 
     def _read_heads(
         self, agent: str, before: AgentState, epoch: int, accepted: AcceptedReports
-    ) -> tuple[AgentState, dict[int, TrialState | None]]:
-        """The states of the agent and its trials after its reports were accepted."""
+    ) -> tuple[AgentState, Heads]:
+        """The states of the agent, its trials and their experiments after its reports were
+        accepted.
+        """
         ids = [desired.trial_id for desired in before.desired]
         if not accepted.receivers:
-            return before, dict(zip(ids, self.read_trials(ids), strict=True))
-        found, *trials = self._engine.read_states(
-            [addresses.agent(agent), *map(addresses.trial, ids)]
-        )
-        state = _check_agent_state(agent, found, epoch)
-        heads = dict(zip(ids, trials, strict=True))
-        new_ids = [entry.trial_id for entry in state.desired if entry.trial_id not in heads]
-        return state, heads | dict(zip(new_ids, self.read_trials(new_ids), strict=True))
+            return before, self._heads.read_heads(ids)
+        heads = self._heads.read_heads(ids, agent)
+        state = _check_agent_state(agent, heads.agent, epoch)
+        new_ids = [it.trial_id for it in state.desired if it.trial_id not in heads.trials]
+        return state, heads | self._heads.read_heads(new_ids) if new_ids else heads
 
     def _try_accept(
         self, agent: str, state: AgentState, row: Row | None, request: SyncRequest
@@ -338,7 +346,7 @@ class AgentService:
             report.trial_id: uuid for report in reports if (uuid := damaged_checkpoint(report))
         }
         ours = [entry for entry in state.desired if (entry.trial_id, entry.epoch) in reporting]
-        owners = self._find_experiment_ids({entry.trial_id for entry in ours})
+        owners = self._heads.find_experiment_ids({entry.trial_id for entry in ours})
         numbers = sorted(set(owners.values()))
         heads, (row,) = self._engine.read_states_and_rows(
             [addresses.experiment(number) for number in numbers], (other_key,)
@@ -377,20 +385,6 @@ class AgentService:
         }
         ids = sorted(announced)
         return [number for number, found in zip(ids, self.read_trials(ids), strict=True) if found]
-
-    def _find_experiment_ids(self, trial_ids: Collection[int]) -> dict[int, int]:
-        """Find the experiments of trials. They never change, so each is read once."""
-        known = self._experiment_ids
-        owners = {
-            trial_id: owner for trial_id in trial_ids if (owner := known.get(trial_id)) is not None
-        }
-        unknown = sorted(set(trial_ids) - owners.keys())
-        if len(known) + len(unknown) > TRIALS_KNOWN_MAX:
-            known.clear()
-        for number, trial in zip(unknown, self.read_trials(unknown), strict=True):
-            if trial is not None:
-                known[number] = owners[number] = trial.experiment_id
-        return owners
 
 
 def _check_agent_state(agent: str, state: object, epoch: int) -> AgentState:

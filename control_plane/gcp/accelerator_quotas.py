@@ -11,6 +11,7 @@ project has no quota of PREEMPTIBLE and never asked for any.
 from typing import Final
 
 from control_plane.fleet.records import Market
+from control_plane.gcp.cpu_quotas import cpu_metric
 from control_plane.gcp.machine_types import accelerator_of, parse_instance_type
 
 ALL_REGIONS: Final = "GPUS_ALL_REGIONS"
@@ -50,7 +51,9 @@ def quota_metric(instance_type: str, market: Market) -> str:
 def quota_advice(instance_type: str, market: Market, project: str, region: str) -> str:
     """Which quota to raise for an instance type, and where."""
     metric = quota_metric(instance_type, market)
-    names = f"{metric} in {region} and {ALL_REGIONS}" if metric else f"CPUS in {region}"
+    names = f"{metric} in {region} and {ALL_REGIONS}"
+    if not metric:
+        names = f"{cpu_metric(instance_type, market)} in {region}"
     return f"it counts against {names}; raise it at {quota_url(project)}"
 
 

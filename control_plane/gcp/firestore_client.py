@@ -116,7 +116,9 @@ class FirestoreClient:
     def commit(self, writes: Sequence[JsonObject]) -> JsonObject:
         """Make all writes or none."""
         content, _ = self._send("commit", {"writes": writes})
-        answer: JsonObject = json.loads(content)
+        answer = _parse_answer(content)
+        if not isinstance(answer, dict) or len(answer.get("writeResults", ())) != len(writes):
+            raise UnknownOutcome("a commit was answered without the results of its writes")
         return answer
 
     def get_documents(
@@ -127,7 +129,7 @@ class FirestoreClient:
         if fields:
             body["mask"] = {"fieldPaths": fields}
         content, _ = self._send("batchGet", body)
-        documents = (_check_answer(answer).get("found") for answer in json.loads(content))
+        documents = (_check_answer(it).get("found") for it in _parse_answers(content))
         return {document["name"]: document for document in documents if document}
 
     def run_query(self, query: JsonObject) -> tuple[list[JsonObject], bool]:
@@ -135,7 +137,7 @@ class FirestoreClient:
         is broken off behind QUERY_BYTES_MAX.
         """
         content, is_whole = self._send("runQuery", {"structuredQuery": query}, QUERY_BYTES_MAX)
-        answers = json.loads(content) if is_whole else _leading_objects(content)
+        answers = _parse_answers(content) if is_whole else _leading_objects(content)
         documents = (_check_answer(answer).get("document") for answer in answers)
         return [document for document in documents if document], is_whole
 
@@ -170,6 +172,24 @@ class FirestoreClient:
         except urllib3.exceptions.HTTPError as error:
             raise UnknownOutcome(str(error)) from None
         return bytes(content), True
+
+
+def _parse_answer(content: bytes) -> Any:
+    """Parse an answer with the status of success. Raises UnknownOutcome where it is not JSON, and
+    so not Firestore's.
+    """
+    try:
+        return json.loads(content)
+    except ValueError:
+        raise UnknownOutcome(f"Firestore's answer is not JSON: {content[:80]!r}") from None
+
+
+def _parse_answers(content: bytes) -> list[JsonObject]:
+    """Parse the answers of a stream. Raises UnknownOutcome for anything else."""
+    answers = _parse_answer(content)
+    if not isinstance(answers, list) or not all(isinstance(it, dict) for it in answers):
+        raise UnknownOutcome(f"Firestore's answer is no list of objects: {content[:80]!r}")
+    return answers
 
 
 def _check_answer(answer: JsonObject) -> JsonObject:

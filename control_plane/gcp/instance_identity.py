@@ -5,6 +5,7 @@ that Google signed; so a token that was made for anything else is refused. What 
 instance counts only behind that.
 """
 
+import time
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -79,7 +80,7 @@ class GoogleIdentityVerifier:
 
         try:
             header = jwt.decode_header(token)
-        except (GoogleAuthError, ValueError):
+        except (GoogleAuthError, ValueError, RecursionError):
             raise InvalidProof("the token cannot be decoded") from None
         key = header.get("kid")
         if header.get("alg") != ALGORITHM or not isinstance(key, str):
@@ -94,6 +95,10 @@ class GoogleIdentityVerifier:
         except (GoogleAuthError, ValueError):
             text = "the token's signature is not Google's, or it has expired or is not valid yet"
             raise InvalidProof(text) from None
+        # google-auth looks at `iat` and `exp`; Google's tokens have no such claim today.
+        not_before = claims.get("nbf", 0)
+        if not isinstance(not_before, int) or not_before > time.time() + SKEW_SECONDS_MAX:
+            raise InvalidProof("the token is not valid yet")
         if claims.get("aud") != audience:
             raise InvalidProof("the token was issued for another audience")
         return claims

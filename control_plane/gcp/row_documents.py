@@ -32,6 +32,9 @@ COLLECTION = "rows"
 TRIGGER_PATTERNS = {name: f"triggers/{name}/{COLLECTION}/{{row}}" for name in ("advance", "tick")}
 # The type of the events by which triggers call them.
 CREATED = "google.cloud.firestore.document.v1.created"
+# The ids of documents: 32 characters of the partition and at least one of the sort key. Firestore
+# takes 1,500 at most.
+ROW_ID = r"[A-Za-z0-9~-]{33,1500}"
 # New messages of actors, and no other rows of theirs.
 _MAIL = "M#"
 # Jobs that ask for slots, instances that are taken away, and searches that wait for their model.

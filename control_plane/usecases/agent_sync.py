@@ -4,7 +4,7 @@ The agents' service answers each call; this adds what it does not know: the size
 experiment's best validation, and whether the cluster issues credentials.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -90,7 +90,7 @@ def answer_sync(services: Services, agent_id: str, request: SyncRequest) -> Agen
     """
     answer = services.agents.sync(agent_id, request)
     trial_ids = [_trial_id(entry) for entry in answer.desired]
-    bests = _best_validations(services, answer.trials.values())
+    bests = _best_validations(answer)
     desired = [
         _desired_entry(services, entry, answer.trials.get(trial_id), bests.get(trial_id))
         for entry, trial_id in zip(answer.desired, trial_ids, strict=True)
@@ -149,11 +149,11 @@ def _desired_entry(
     return answered
 
 
-def _best_validations(
-    services: Services, trials: Iterable[TrialState | None]
-) -> dict[int, float | None]:
+def _best_validations(answer: SyncResponse) -> dict[int, float | None]:
     """The best validation of each trial's experiment, by the trial's id."""
-    ids = {trial.trial_id: trial.experiment_id for trial in trials if trial is not None}
-    loaded = {number: services.agents.read_experiment(number) for number in set(ids.values())}
-    bests = {number: pair[0].best_metric if pair else None for number, pair in loaded.items()}
-    return {trial_id: bests[number] for trial_id, number in ids.items()}
+    bests = {number: state.best_metric for number, state in answer.experiments.items()}
+    return {
+        trial_id: bests.get(trial.experiment_id)
+        for trial_id, trial in answer.trials.items()
+        if trial is not None
+    }

@@ -1,18 +1,21 @@
-"""The judgement of quotas against what the pools may want: GPUs, boot disks and public addresses.
-
-Quotas of processors are left out: which of them counts a machine type, Google does not tell.
+"""The judgement of quotas against what the pools may want: GPUs, vCPUs, boot disks and public
+addresses.
 """
 
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
+from control_plane.fleet.records import Market
 from control_plane.gcp.accelerator_quotas import ALL_REGIONS, PREEMPTIBLE, quota_url
+from control_plane.gcp.cpu_quotas import ALL_REGIONS_CPUS, FAMILY_CPUS, cpu_metric
+from control_plane.gcp.machine_types import GPU_TYPES, N1_TYPES
 from infra.findings import Finding, Level, Unknown, fine_finding, read_fact
 from infra.gcp.account_facts import PoolFacts
 from infra.gcp.purchases import Purchase
 
 ADDRESSES: Final = "IN_USE_ADDRESSES"
+VCPUS: Final = "vCPUs"
 # By the kind of disk. Those of other kinds are in no list of a region.
 _DISK_QUOTAS: Final = {
     "pd-standard": "DISKS_TOTAL_GB",
@@ -22,32 +25,46 @@ _DISK_QUOTAS: Final = {
 
 
 class Demand(NamedTuple):
-    """The demand of a pool on a quota: `amount` of `unit` for each instance."""
+    """The demand of a pool on a quota: `amount` of `unit` for each instance. `standard`: the quota
+    of instances on demand that counts in the place of one of spot instances.
+    """
 
     pool: str
     machine_type: str
     amount: int
     instances_max: int
     unit: str
+    standard: str = ""
 
 
 def judge_quotas(project: str, purchases: list[Purchase], facts: PoolFacts) -> Iterator[Finding]:
     """Yield a finding for each quota: whether it is enough for one instance, and for the pools."""
-    for (region, metric), those in _demands(purchases).items():
+    for (region, metric), those in _demands(purchases, facts).items():
         subject = f"quota {metric}" + (f" in {region}" if region else "")
         limits = facts.quotas.get(region, Unknown("compute.regions.get", "not asked"))
+        if metric == ALL_REGIONS_CPUS and not isinstance(limits, Unknown) and metric not in limits:
+            # Not every project has this one.
+            continue
         yield from read_fact(limits, subject, partial(_quota, project, subject, those, metric))
 
 
-def _demands(purchases: list[Purchase]) -> dict[tuple[str, str], list[Demand]]:
+def _demands(purchases: list[Purchase], facts: PoolFacts) -> dict[tuple[str, str], list[Demand]]:
     """Return the demands by the region and the metric of their quota, GPUs first."""
     gpus: dict[tuple[str, str], list[Demand]] = {}
     others: dict[tuple[str, str], list[Demand]] = {}
     for it in purchases:
         if it.gpus:
-            demand = Demand(it.pool, it.machine_type, it.gpus, it.instances_max, "GPUs")
+            standard = it.metric.removeprefix(PREEMPTIBLE)
+            demand = Demand(it.pool, it.machine_type, it.gpus, it.instances_max, "GPUs", standard)
             gpus.setdefault((it.region, it.metric), []).append(demand)
             gpus.setdefault(("", ALL_REGIONS), []).append(demand)
+        if vcpus := _vcpus(it, facts):
+            standard = cpu_metric(it.machine_type, Market.ON_DEMAND)
+            demand = Demand(it.pool, it.machine_type, vcpus, it.instances_max, VCPUS, standard)
+            place = (it.region, cpu_metric(it.machine_type, it.market))
+            others.setdefault(place, []).append(demand)
+            if it.market is Market.ON_DEMAND:
+                others.setdefault(("", ALL_REGIONS_CPUS), []).append(demand)
         if metric := _DISK_QUOTAS.get(it.disk_type):
             demand = Demand(it.pool, it.machine_type, it.disk_gb, it.instances_max, "GB of disks")
             others.setdefault((it.region, metric), []).append(demand)
@@ -55,6 +72,16 @@ def _demands(purchases: list[Purchase]) -> dict[tuple[str, str], list[Demand]]:
             demand = Demand(it.pool, it.machine_type, 1, it.instances_max, "public addresses")
             others.setdefault((it.region, ADDRESSES), []).append(demand)
     return gpus | others
+
+
+def _vcpus(purchase: Purchase, facts: PoolFacts) -> int:
+    """The vCPUs of an instance, 0 where nobody tells: then its type is a finding."""
+    if not isinstance(facts.types, Unknown):
+        found = facts.types.get((purchase.region, purchase.machine_type))
+        if found is not None:
+            return found.vcpus
+    known = GPU_TYPES.get(purchase.machine_type) or N1_TYPES.get(purchase.machine_type)
+    return known.vcpus if known else 0
 
 
 def _quota(
@@ -65,13 +92,12 @@ def _quota(
     limits: Mapping[str, float],
 ) -> Iterator[Finding]:
     limit = limits.get(metric)
-    standard = metric.removeprefix(PREEMPTIBLE)
-    smallest = min(it.amount for it in those)
-    if limit == 0 and standard != metric and limits.get(standard, 0) >= smallest:
+    instead = _standards(those, limits) if limit == 0 and metric.startswith(PREEMPTIBLE) else []
+    if instead:
         # Google does not tell whether any was ever asked for, which would end this.
         text = (
-            f"0 GPUs, so that spot instances count against {standard}, of which there are "
-            f"{limits[standard]:g}; where any of {metric} was requested before, there are none"
+            f"0 {those[0].unit}, so that spot instances count against {' and '.join(instead)}; "
+            f"where any of {metric} was requested before, there are none"
         )
         remedy = f"request {metric} at {quota_url(project)}"
         yield Finding(Level.WARNING, subject, text, remedy)
@@ -79,8 +105,26 @@ def _quota(
         yield _compare(project, subject, those, limit)
 
 
+def _standards(those: list[Demand], limits: Mapping[str, float]) -> list[str]:
+    """Describe the quotas that count in the place of one of spot instances, those that are enough
+    for one instance or may be, as no list has them.
+    """
+    found = {}
+    for it in those:
+        if it.standard not in limits:
+            if it.standard == FAMILY_CPUS:
+                found[it.standard] = f"{it.standard}, which no list of the region has"
+        elif limits[it.standard] >= it.amount:
+            found[it.standard] = f"{it.standard}, of which there are {limits[it.standard]:g}"
+    return list(found.values())
+
+
 def _compare(project: str, subject: str, those: list[Demand], limit: float | None) -> Finding:
     remedy = f"request an increase at {quota_url(project)}"
+    if limit is None and subject.startswith(f"quota {FAMILY_CPUS}"):
+        types = ", ".join(sorted({it.machine_type for it in those}))
+        text = f"not known: Compute Engine lists no quota for the vCPUs of {types}"
+        return Finding(Level.WARNING, subject, text, f"look at {quota_url(project)}")
     if limit is None:
         text = "Compute Engine does not list it with the region's quotas"
         return Finding(Level.WARNING, subject, text, f"look at {quota_url(project)}")
@@ -91,7 +135,10 @@ def _compare(project: str, subject: str, those: list[Demand], limit: float | Non
     known = f"{limit:g} {smallest.unit}"
     if limit < smallest.amount:
         text = f"{known}, and one {smallest.machine_type} has {smallest.amount}"
-        return Finding(Level.ERROR, subject, text, remedy)
+        # Which quota counts the vCPUs of a series no document of Google says for all of them, and a
+        # wrong guess may not stop a deployment.
+        level = Level.WARNING if smallest.unit == VCPUS else Level.ERROR
+        return Finding(level, subject, text, remedy)
     too_large = sorted({it.machine_type for it in those if it.amount > limit})
     if too_large:
         text = f"{known}, too few for one {', '.join(too_large)}"

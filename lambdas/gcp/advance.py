@@ -22,10 +22,12 @@ def handle(call: Call) -> int:
     # A message that is gone was consumed.
     key = adapters.state_table.find_key(path)
     try:
-        had_mail = key is not None and advance_receiver(cluster.engine, key.partition, call.left_ms)
+        if key is not None:
+            advance_receiver(cluster.engine, key.partition, call.left_ms, looks_first=False)
     except NotAdvanced:
         return AGAIN
-    telemetry.log_line("served", actor=key.partition if key else "", had_mail=had_mail)
+    actor = "" if key is None else key.partition
+    telemetry.log_line("served", actor=actor, had_mail=key is not None)
     return DONE
 
 

@@ -5,10 +5,11 @@ The event's headers name the document; what it brings is not read, for the row m
 gone since. An event may come more than once, and later than one that was sent after it.
 """
 
+import re
 from collections.abc import Mapping
 from urllib.parse import unquote
 
-from control_plane.gcp.row_documents import CREATED, TRIGGER_PATTERNS
+from control_plane.gcp.row_documents import CREATED, ROW_ID, TRIGGER_PATTERNS
 
 TYPE, DOCUMENT = "ce-type", "ce-document"
 
@@ -31,6 +32,6 @@ def new_row_path(headers: Mapping[str, str], function: str) -> str:
         raise NotAnEvent(f"{TYPE} is {kind!r:.80}, not {CREATED}")
     parents, _, name = path.rpartition("/")
     expected = TRIGGER_PATTERNS[function]
-    if parents != expected.rpartition("/")[0] or not name:
+    if parents != expected.rpartition("/")[0] or re.fullmatch(ROW_ID, name) is None:
         raise NotAnEvent(f"{DOCUMENT} is {path!r:.200}, not {expected}")
     return path

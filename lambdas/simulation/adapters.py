@@ -56,7 +56,8 @@ class HostAdapters(Adapters):
 
     cluster_id = CLUSTER
     api_hosts = frozenset[str]()
-    provider_types = frozenset({"fake"})
+    # The fake's own, and that of worlds which bring a cloud of its kind.
+    provider_types = frozenset({"fake", "gcp"})
     suggestion_model = staticmethod(sample_point)
 
     def __init__(self, environment: HostEnvironment, on_commit: Callable[[str], None]) -> None:

@@ -107,9 +107,7 @@ class World:
         self.rows = MemoryTable()
         self.faults = FaultState(Random(f"{seed}/weather"), rates, self._run_due_events)
         checkpoints = CheckpointStore(folder / "checkpoints")
-        self.cloud = SimulatedCloud(
-            self.now_ms, Random(f"{seed}/cloud"), (), rules=cloud_rules(self.faults)
-        )
+        self.cloud = self._make_cloud(seed)
         self.cloud.faults, self.cloud.lost_zones = self.faults, set()
         self.hosts = HostPool(self._host_environment(folder), self._handle_commit)
         self.network = Network(self.clock, self.faults, self.hosts)
@@ -181,6 +179,10 @@ class World:
                 raise InvariantBroken(f"never at rest: {self.describe()}")
             self.steps += 1
         self.invariants.check_end(self.users.experiments.values())
+
+    def _make_cloud(self, seed: int) -> SimulatedCloud:
+        random = Random(f"{seed}/cloud")
+        return SimulatedCloud(self.now_ms, random, (), rules=cloud_rules(self.faults))
 
     def _host_environment(self, folder: Path) -> HostEnvironment:
         for name in ("checkpoints", "objects"):

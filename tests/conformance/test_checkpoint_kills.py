@@ -8,16 +8,21 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import urllib3
 
 from control_plane.aws.state_table import DynamoDbTable, table_definition
+from control_plane.gcp.firestore_client import authorize_owner
+from control_plane.gcp.state_table import FirestoreTable
 from control_plane.state.table import StateTable
 from tests.conformance.checkpoint_files import hdfs_storage
 from tests.conformance.checkpoint_kills import CheckpointKills
 from tests.emulators.azurite import Azurite
 from tests.emulators.fake_gcs import FakeGcs
+from tests.emulators.firestore import PROJECT, Firestore, IndexedClient
 from tests.emulators.ministack import Ministack
 from tests.emulators.seaweedfs import SeaweedFs
 from tests.emulators.webhdfs import OWNER, WebHdfs
+from tests.patience import ANSWER_SECONDS_MAX
 
 KILLS_IN_SHORT = 30
 KILLS = int(os.environ.get("CHECKPOINT_KILLS", "1000"))
@@ -53,6 +58,20 @@ def test_kills_lose_no_record_in_dynamodb(tmp_path: Path, aws: Ministack) -> Non
     name = f"table-{uuid.uuid4().hex}"
     aws.client("dynamodb").create_table(**table_definition(name))
     counts = kill_on_directory(tmp_path, KILLS, partial(open_dynamodb, aws, name)).counts
+    assert min(counts.incomplete, counts.of_servers, counts.checkpoints) > 0
+
+
+# A process takes some seconds to come up there: fewer kills take as long as those of others.
+def open_firestore(url: str, database: str) -> StateTable:
+    # Whoever is killed leaves its connections behind, so that each process has its own.
+    pool = urllib3.PoolManager(retries=False, timeout=ANSWER_SECONDS_MAX)
+    return FirestoreTable(IndexedClient(pool, PROJECT, database, authorize_owner, url))
+
+
+@pytest.mark.nightly
+def test_kills_lose_no_record_in_firestore(tmp_path: Path, firestore: Firestore) -> None:
+    place = (firestore.url, firestore.new_database())
+    counts = kill_on_directory(tmp_path, KILLS // 5, partial(open_firestore, *place)).counts
     assert min(counts.incomplete, counts.of_servers, counts.checkpoints) > 0
 
 

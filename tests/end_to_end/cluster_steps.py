@@ -4,6 +4,7 @@ their results. Instances are processes of this machine, which may have no GPU.
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +42,9 @@ class DeployedCluster(Protocol[M_co]):
     @property
     def machines(self) -> Machines:
         """The processes of its instances."""
+
+    def tick(self) -> object:
+        """Run what each minute runs; raises what it failed with."""
 
     def client(self) -> Client:
         """Return a client of the administrator."""
@@ -152,6 +156,47 @@ def wait_for_search(deployed: DeployedCluster[Any], client: Client, experiment: 
         logs = deployed.machines.all_logs()[-6000:]
         raise AssertionError(f"{error}\n{deployed.failures[-3:]}\n{logs}") from error
     return asked
+
+
+def run_suggested_search(
+    deployed: DeployedCluster[Any], person: Laptop, folder: Path, settings: Sequence[str] = ()
+) -> int:
+    """Run a Bayesian search of three trials, one after the other: the first point is drawn, and the
+    model is asked for the others. Returns its experiment, once all of that happened.
+    """
+    config = folder / "bayesian.yaml"
+    config.write_text(re.sub(r"epochs: \d+", "epochs: 1", (DIGITS / "bayesian.yaml").read_text()))
+    few = ("searcher.max_trials=3", "searcher.startup_trials=1", "searcher.max_concurrent_trials=1")
+    words = [word for setting in (*few, *settings) for word in ("--config", setting)]
+    experiment: int = person.json("create", config, DIGITS, *words)["id"]
+    with deployed.client() as client:
+        search = wait_for_search(deployed, client, experiment)
+        assert [trial.state for trial in search.trials()] == ["COMPLETED"] * 3
+        told = [entry["text"] for entry in search.history() if "suggestion" in entry["text"]]
+    # Of two answers to one question the later is late.
+    came = dict.fromkeys(text.partition(":")[0] for text in told)
+    assert list(came) == ["suggestion 0 came", "suggestion 1 came"]
+    return experiment
+
+
+def check_ticks(deployed: DeployedCluster[Any]) -> None:
+    """Check that ticks succeed. Some may have failed on a busy machine, where an answer came too
+    late: none may fail for good, for what one leaves undone is the next one's.
+    """
+    said: list[str] = []
+
+    def succeeds() -> bool:
+        try:
+            deployed.tick()
+        except Exception as error:
+            said.append(str(error))
+            return False
+        return True
+
+    try:
+        wait_until(succeeds, 30, "a tick that succeeds")
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {said[-3:]}, and before {deployed.failures[-3:]}") from None
 
 
 def running(deployed: DeployedCluster[M_co], count: int = 1) -> Sequence[M_co]:

@@ -60,17 +60,28 @@ _CLASSES: Final[tuple[tuple[type[CloudError], str], ...]] = (
         "operationRateExceeded RATE_LIMIT_EXCEEDED RESOURCE_OPERATION_RATE_EXCEEDED "
         "OPERATION_RATE_EXCEEDED",
     ),
+    # What a request names is being made or ended, and nothing is wrong with the request.
+    (CloudError, "resourceNotReady RESOURCE_NOT_READY"),
     (
         OutcomeUnknown,
         "backendError internalError serviceUnavailable unavailable deadlineExceeded aborted "
-        "INTERNAL_ERROR INTERNAL UNAVAILABLE DEADLINE_EXCEEDED ABORTED SERVICE_UNAVAILABLE",
+        "cancelled INTERNAL_ERROR INTERNAL UNAVAILABLE DEADLINE_EXCEEDED ABORTED CANCELLED "
+        "SERVICE_UNAVAILABLE",
     ),
 )
 CODES: Final[Mapping[str, type[CloudError]]] = MappingProxyType(
     {code: cls for cls, codes in _CLASSES for code in codes.split()}
 )
+# 408 and 499 are of calls that were given up half way.
 _STATUSES: Final[Mapping[int, type[CloudError]]] = MappingProxyType(
-    {400: ConfigurationError, 401: NotAllowed, 403: NotAllowed, 429: ThrottlingError}
+    {
+        400: ConfigurationError,
+        401: NotAllowed,
+        403: NotAllowed,
+        408: OutcomeUnknown,
+        429: ThrottlingError,
+        499: OutcomeUnknown,
+    }
 )
 # Says that too few instances came, and other errors beside it say why.
 MIN_COUNT_NOT_REACHED: Final = "VM_MIN_COUNT_NOT_REACHED"
@@ -101,10 +112,10 @@ def answer_error(status: int, answer: Any) -> CloudError:
     error = answer.get("error") if isinstance(answer, Mapping) else None
     if not isinstance(error, Mapping):
         return cloud_error("", "", status)
-    message = str(error.get("message") or "")
+    message, listed = str(error.get("message") or ""), error.get("errors")
     found = [
         cloud_error(str(it.get("reason") or ""), str(it.get("message") or message), status)
-        for it in error.get("errors") or ()
+        for it in (listed if isinstance(listed, list) else ())
         if isinstance(it, Mapping)
     ]
     if not found:

@@ -57,14 +57,14 @@ def find_bulk_insert(api: GoogleApi, project: str, request_id: str) -> JsonObjec
 
 def read_bulk_result(api: GoogleApi, project: str, operation: JsonObject) -> BulkResult:
     """Read what became of a bulk insert by now, without waiting for anything."""
-    if operation["status"] != "DONE":
+    if operation.get("status") != "DONE":
         operation = api.get(
             f"{project}/{operation_place(operation)}/operations/{operation['name']}"
         )
     group = operation.get("operationGroupId")
     wanted = f'(operationGroupId = "{group}") (operationType = "{_INSERT}")'
     inserts = _read_operations(api, project, wanted) if group else []
-    made = [it for it in inserts if it["status"] == "DONE" and not _errors(it)]
+    made = [it for it in inserts if it.get("status") == "DONE" and not _errors(it)]
     failed = [error for it in inserts for error in _errors(it)]
     is_rolled_back = _is_rolled_back(operation)
     # An operation that is over may be seen before all of its instances' are.
@@ -72,7 +72,7 @@ def read_bulk_result(api: GoogleApi, project: str, operation: JsonObject) -> Bul
     return BulkResult(
         named=tuple(map(_target, inserts)),
         launched=() if is_rolled_back else tuple(map(_target, made)),
-        is_over=operation["status"] == "DONE" and is_whole,
+        is_over=operation.get("status") == "DONE" and is_whole,
         errors=(*failed, *_errors(operation)),
     )
 

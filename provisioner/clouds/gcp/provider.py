@@ -168,7 +168,9 @@ class GceCloud:
             operation = find_bulk_insert(self._api, settings.project, bulk.request_id)
         try:
             if operation is None:
-                operation = self._api.post(bulk.path, bulk.body, requestId=bulk.request_id)
+                operation = _check_operation(
+                    self._api.post(bulk.path, bulk.body, requestId=bulk.request_id)
+                )
             result = self._read_result(settings, operation)
             _check_request(result, request)
             if result.is_over and not result.launched:
@@ -210,7 +212,7 @@ class GceCloud:
 
     def terminate(self, ids: Sequence[str]) -> None:
         """Delete instances, each by a call of its own, some at once. The last refusal is raised
-        when all were asked for, but where it is of the caller.
+        when all were asked for; at once where it is of the caller, or where nobody answers.
         """
         settings = self._pool_settings()
         zones = self._find_zones(settings, dict.fromkeys(ids))
@@ -226,9 +228,15 @@ class GceCloud:
         with ThreadPoolExecutor(CONNECTIONS_MAX) as executor:
             names = list(zones)
             for first in range(0, len(names), CONNECTIONS_MAX):
-                errors = executor.map(delete, names[first : first + CONNECTIONS_MAX])
-                last = next((it for it in errors if it is not None), last)
-                if last is not None and is_caller_refused(last):
+                some = names[first : first + CONNECTIONS_MAX]
+                errors = [it for it in executor.map(delete, some) if it is not None]
+                last = errors[-1] if errors else last
+                refusal = next(filter(is_caller_refused, errors), None)
+                if refusal is not None:
+                    raise refusal
+                # Each waits for its answer: a pass would last for as long as there are instances.
+                silent = sum(isinstance(it, OutcomeUnknown) for it in errors)
+                if silent == len(some):
                     break
         if last is not None:
             raise last
@@ -330,6 +338,13 @@ def _check_reachable(page: JsonObject, region: str) -> None:
     here = sorted(it for it in missing if region_of(it) == region)
     if here:
         raise OutcomeUnknown(f"Compute Engine does not reach {', '.join(here)}")
+
+
+def _check_operation(answer: JsonObject) -> JsonObject:
+    """Return the answer to a bulk insert. Raises OutcomeUnknown where it is no operation."""
+    if not {"name", "status"} <= answer.keys() or not {"zone", "region"} & answer.keys():
+        raise OutcomeUnknown("Compute Engine responded with no operation")
+    return answer
 
 
 def _check_request(result: BulkResult, request: IntentRow) -> None:

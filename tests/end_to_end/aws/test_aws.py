@@ -9,7 +9,6 @@ Buckets' refusals of whoever comes without TLS are taken away, for here everybod
 """
 
 import json
-import re
 import time
 import zipfile
 from collections.abc import Mapping
@@ -29,13 +28,13 @@ from tests.end_to_end.cluster_steps import (
     checkpoints,
     create,
     first_checkpoint,
+    run_suggested_search,
     running,
     status_of,
     wait_for,
-    wait_for_search,
     wait_until,
 )
-from tests.end_to_end.laptop import DIGITS, Laptop
+from tests.end_to_end.laptop import Laptop
 
 # What EC2 gives an instance of its spot market between the warning and the end.
 NOTICE_SECONDS = 120
@@ -91,19 +90,7 @@ def test_a_spot_notice_ends_in_a_checkpoint_and_a_replacement(
 def test_a_model_is_asked_for_the_points_of_a_search(
     deployment: Deployment, person: Laptop, tmp_path: Path
 ) -> None:
-    config = tmp_path / "bayesian.yaml"
-    text = (DIGITS / "bayesian.yaml").read_text()
-    config.write_text(re.sub(r"epochs: \d+", "epochs: 1", text))
-    few = ("searcher.max_trials=3", "searcher.startup_trials=1", "searcher.max_concurrent_trials=1")
-    words = [word for setting in few for word in ("--config", setting)]
-    experiment = person.json("create", config, DIGITS, *words)["id"]
-    with deployment.client() as client:
-        search = wait_for_search(deployment, client, experiment)
-        assert [trial.state for trial in search.trials()] == ["COMPLETED"] * 3
-        told = [entry["text"] for entry in search.history() if "suggestion" in entry["text"]]
-    # One point was drawn, and none of the others. Of two answers to one question the later is late.
-    came = dict.fromkeys(text.partition(":")[0] for text in told)
-    assert list(came) == ["suggestion 0 came", "suggestion 1 came"]
+    experiment = run_suggested_search(deployment, person, tmp_path)
     assert ("suggestions", str(experiment)) not in deployment.rows()
 
 

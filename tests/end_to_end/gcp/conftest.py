@@ -19,15 +19,18 @@ if TYPE_CHECKING:
     from tests.emulators.deployment_gcp import GcpDeployment
 
 
-# Nothing is suggested here.
+# Without a search that waits for its model.
 FUNCTIONS = ("api", "advance", "tick", "checkpoint_gc")
 
 
 @pytest.fixture(scope="package")
 def deployment(
-    firestore: Firestore, gcs_server: FakeGcs, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    firestore: Firestore,
+    gcs_server: FakeGcs,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[GcpDeployment]:
-    """A cluster whose configuration is in force."""
+    """A cluster whose configuration is in force. Only nightly tests ask for suggestions."""
     for package in ("pulumi_gcp", "cryptography"):
         require(package)
     for package in ("torch", "sklearn"):
@@ -35,7 +38,9 @@ def deployment(
     from tests.emulators.deployment_gcp import deployment, running
 
     folder = tmp_path_factory.mktemp("gcp")
-    made_of = (firestore, gcs_server, folder, "vision", POOLS, FUNCTIONS)
+    is_night = any(item.get_closest_marker("nightly") for item in request.session.items)
+    functions = (*FUNCTIONS, "suggest") if is_night else FUNCTIONS
+    made_of = (firestore, gcs_server, folder, "vision", POOLS, functions)
     with deployment(*made_of) as made, running(made):
         wait_until(lambda: bool(made.table.query("pools", " ", "~").rows), 60, "the configuration")
         yield made

@@ -14,10 +14,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from control_plane.agents.agent_code import agent_code
+from control_plane.state.table import Key
+from tests.conftest import require_installed
 from tests.end_to_end.cluster_steps import (
     KEEP_ALL,
     check_replacement,
+    check_ticks,
     first_checkpoint,
+    run_suggested_search,
     running,
     wait_for,
     wait_for_search,
@@ -71,7 +75,7 @@ def test_a_trial_goes_on_elsewhere_when_its_machine_is_taken_and_leaves_an_empty
     assert remaining_names()
     person.run("experiment", "delete", experiment, "--yes")
     wait_until(lambda: not remaining_names(), 60, "the end of checkpoints and logs")
-    assert deployment.failures == []
+    check_ticks(deployment)
     assert all(it.sent and not it.lost for it in deployment.events.triggers.values())
 
 
@@ -92,3 +96,15 @@ def test_the_trials_of_a_search_run_on_machines_of_one_bulk_insert(
     assert len(set(deployment.project.machines) - before) == 2
     # A launch whose operation is not over is asked for again, by the id of its request.
     assert deployment.project.calls.count("bulkInsert") > inserts
+
+
+@pytest.mark.nightly
+def test_a_model_is_asked_for_the_points_of_a_search(
+    deployment: GcpDeployment, person: Laptop, tmp_path: Path
+) -> None:
+    require_installed("optuna")
+    place = f"environment.environment_variables=[{variable(deployment)}]"
+    experiment = run_suggested_search(deployment, person, tmp_path, (place,))
+    assert not deployment.table.get(Key("suggestions", str(experiment)))
+    # The tick started the function, which asked the model.
+    assert any(line.get("passes") for line in deployment.log_lines("suggest"))

@@ -58,6 +58,11 @@ class Table(TableDecorator):
         self.close = file.close
         self.before_get: tuple[Key, Callable[[], object]] | None = None
         self.before_commit: Callable[[], object] | None = None
+        self.reads: list[tuple[Key, ...]] = []
+
+    def get_many(self, keys: Sequence[Key]) -> tuple[Row | None, ...]:
+        self.reads.append(tuple(keys))
+        return super().get_many(keys)
 
     def get(self, key: Key) -> Row | None:
         if self.before_get and self.before_get[0] == key:
@@ -165,6 +170,22 @@ def test_a_repeated_call_changes_nothing_and_is_answered_alike(site: Site) -> No
     again = site.service.sync("a", request)
     assert site.trial().restarts == 1
     assert (again.acked, again.logs_acked) == (first.acked, first.logs_acked)
+
+
+def test_a_call_waits_for_one_read_of_all_states_that_its_answer_shows(site: Site) -> None:
+    site.submit(trials=2)
+    epoch = site.enrol(slots=2)
+    started = site.service.sync("a", SyncRequest(epoch))
+    assert [entry["spec"] for entry in started.desired]
+    assert [*started.experiments] == [1]
+    known = tuple(entry["allocation"] for entry in started.desired)
+    site.table.reads.clear()
+    answer = site.service.sync("a", SyncRequest(epoch, known))
+    assert {number: it.experiment_id for number, it in answer.experiments.items()} == {1: 1}
+    # The agent with its session, its lease, and its trials with their experiment.
+    heads = [Key(it, "M") for it in ("trial#1", "trial#2", "experiment#1")]
+    assert [len(keys) for keys in site.table.reads] == [2, 1, 3]
+    assert site.table.reads[-1] == tuple(heads)
 
 
 def test_an_unknown_agent_is_told_to_enrol(site: Site) -> None:

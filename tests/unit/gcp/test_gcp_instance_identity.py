@@ -104,6 +104,8 @@ def test_a_token_is_good_for_one_thing(
         # An hour in which it was good, and the ten seconds by which clocks differ.
         ({"exp": 1_700_003_600, "iat": 1_700_000_000}, "it has expired"),
         ({"iat": 4_000_000_000, "exp": 4_000_003_600}, "not valid yet"),
+        ({"nbf": 4_000_000_000}, "not valid yet"),
+        ({"nbf": "soon"}, "not valid yet"),
         ({"iss": "https://accounts.example"}, "was not issued by Google"),
         ({"email": "other@team-project.iam.gserviceaccount.com"}, "service account"),
         ({"email_verified": False}, "service account"),
@@ -168,6 +170,9 @@ def test_nothing_but_googles_own_signature_counts(
         stranger.sign(claims, kid=keys.key_id): "signature is not Google's",
         stranger.sign(claims): "not Google's",
         f"{encode_part(b'[]')}.{content}.{signature}": "cannot be decoded",
+        # Deeper than Python reads, and as long as the route takes.
+        f"{encode_part(b'[' * 1500)}.{content}.{signature}": "cannot be decoded",
+        f"{head}.{encode_part(b'[' * 1500)}.{signature}": "cannot be decoded",
         f"{head}.{encode_part(b'nothing')}.{signature}": "cannot be decoded",
     }
     for forged, said in cases.items():

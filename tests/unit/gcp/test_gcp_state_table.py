@@ -48,20 +48,24 @@ NOTHING_DONE = ["ABORTED", "RESOURCE_EXHAUSTED"]
 LOST = urllib3.exceptions.ReadTimeoutError(cast("Any", None), "", "lost")
 BROKEN_OFF = urllib3.exceptions.ProtocolError("broken off")
 UNREACHED = urllib3.exceptions.ConnectTimeoutError("unreached")
-UNKNOWN: list[str | Exception] = [
+# Of what is between, with the status of success.
+PAGE = b"<html>welcome</html>"
+Fault = str | Exception | bytes
+UNKNOWN: list[Fault] = [
     *("CANCELLED", "DEADLINE_EXCEEDED", "INTERNAL", "UNAVAILABLE", "UNKNOWN"),
-    *(LOST, BROKEN_OFF),
+    *(LOST, BROKEN_OFF, PAGE),
 ]
 
 
 class FaultyPool:
-    """Connections whose next requests fail, by a status or an exception: before they are sent, or,
-    for `after`, once they were carried out. `act` is done right after the next that is carried out.
+    """Connections whose next requests fail, by a status, an exception or what they are answered:
+    before they are sent, or, for `after`, once they were carried out. `act` is done right after the
+    next that is carried out.
     """
 
     def __init__(self, pool: urllib3.PoolManager) -> None:
-        self.before: list[str | Exception] = []
-        self.after: list[str | Exception] = []
+        self.before: list[Fault] = []
+        self.after: list[Fault] = []
         self.act: Callable[[], object] = lambda: None
         self.verbs: list[str] = []
         self._pool = pool
@@ -79,9 +83,11 @@ class FaultyPool:
         return answer
 
 
-def _fail(fault: str | Exception) -> urllib3.HTTPResponse:
+def _fail(fault: Fault) -> urllib3.HTTPResponse:
     if isinstance(fault, Exception):
         raise fault
+    if isinstance(fault, bytes):
+        return urllib3.HTTPResponse(io.BytesIO(fault), status=200, preload_content=False)
     status = HTTP_STATUS[fault]
     error = {"error": {"code": status, "message": "injected", "status": fault}}
     return _answer(error, status)
@@ -144,7 +150,7 @@ def test_a_table_that_stays_throttled_is_unavailable(
 
 @pytest.mark.parametrize("fault", UNKNOWN, ids=str)
 def test_a_commit_that_ends_a_revision_happens_once(
-    table: FirestoreTable, pool: FaultyPool, fault: str | Exception
+    table: FirestoreTable, pool: FaultyPool, fault: Fault
 ) -> None:
     table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
     pool.verbs.clear()
@@ -175,6 +181,18 @@ def test_nothing_is_claimed_of_a_lost_commit_whose_rows_are_others(
     with pytest.raises(Unavailable, match="may have been applied"):
         table.commit([Put(KEY, 2, b"ours", 1)])
     assert table.get(KEY) == Row(KEY, 3, b"theirs")
+
+
+def test_an_answer_of_another_kind_is_none(table: FirestoreTable, pool: FaultyPool) -> None:
+    table.commit([Put(KEY, 1, b"", Expect.ABSENT)])
+    # A database without the row would be the worst that it could be taken for.
+    pool.before = [b"{}", b"7", b"[7]"]
+    assert table.get(KEY) == Row(KEY, 1, b"")
+    pool.before = [b"{}", b"7", b"[7]"]
+    assert table.query("trial#1", "A", "B").rows == (Row(KEY, 1, b""),)
+    pool.after = [b"{}"]
+    table.commit([Put(KEY, 2, b"", 1)])
+    assert table.get(KEY) == Row(KEY, 2, b"")
 
 
 @pytest.mark.parametrize("expect", [Expect.ABSENT, Expect.ANYTHING])

@@ -67,6 +67,7 @@ class Google:
                     # Four boot disks of 200 GB, and as many addresses.
                     {"metric": "SSD_TOTAL_GB", "limit": 800},
                     {"metric": "IN_USE_ADDRESSES", "limit": 4},
+                    {"metric": "PREEMPTIBLE_CPUS", "limit": 16},
                 ]
             },
             "compute/v1/projects/acme-ml": {"quotas": [{"metric": "GPUS_ALL_REGIONS", "limit": 8}]},
@@ -96,6 +97,7 @@ def test_types_quotas_and_policies_of_a_project_are_looked_at() -> None:
         "pool default, g2-standard-4 spot",
         "quota PREEMPTIBLE_NVIDIA_L4_GPUS in us-central1 in acme-ml",
         "quota GPUS_ALL_REGIONS in acme-ml",
+        "quota PREEMPTIBLE_CPUS in us-central1 in acme-ml",
         "quota SSD_TOTAL_GB in us-central1 in acme-ml",
         "quota IN_USE_ADDRESSES in us-central1 in acme-ml",
         "policy compute.vmExternalIpAccess in acme-ml",

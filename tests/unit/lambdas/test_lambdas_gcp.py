@@ -90,6 +90,11 @@ def test_the_readers_of_functions_framework_take_the_events_that_tests_send() ->
         {"ce-document": document_path(Key(POOL, "M"))},
         {"ce-document": f"{MAIL_PATH}/rows/x"},
         {"ce-document": ""},
+        # Ids that no row has, and that Firestore would refuse each time the event came.
+        {"ce-document": "triggers/advance/rows/__x__"},
+        {"ce-document": "triggers/advance/rows/."},
+        {"ce-document": "triggers/advance/rows/%ff%fe"},
+        {"ce-document": f"triggers/advance/rows/{'a' * 1501}"},
     ],
 )
 def test_an_event_that_is_not_for_the_function_is_refused(changed: Mapping[str, str]) -> None:
@@ -272,6 +277,9 @@ def test_an_actor_is_advanced_while_there_is_time_and_a_table() -> None:
     assert advance_receiver(engine, POOL, lambda: RESERVE_MS + 60_000)
     assert engine.read_state(POOL) is not None
     assert not advance_receiver(engine, POOL, lambda: RESERVE_MS + 60_000)
+    # Who has seen the message looks no second time, and loads the actor at once.
+    engine.has_mail = lambda address: pytest.fail("looked")  # type: ignore[method-assign]
+    assert advance_receiver(engine, POOL, lambda: RESERVE_MS + 60_000, looks_first=False)
     away = Engine(AwayTable(), lambda: 1_000, UNHURRIED)
     with pytest.raises(NotAdvanced):
         advance_receiver(away, POOL, lambda: RESERVE_MS + 60_000)

@@ -377,6 +377,61 @@ def test_one_that_cannot_be_ended_holds_up_no_other(gce: Account) -> None:
     assert [it.id for it in cloud.list_instances("c1")] == [kept]
 
 
+def test_who_is_refused_for_now_asks_for_no_more_ends_whatever_else_was_refused(
+    gce: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cloud, asked = gce.cloud(), list[str]()
+    found = sorted(it.id for it in cloud.launch(request(count=20)))
+
+    def refuse(path: str) -> None:
+        asked.append(path)
+        raise ConfigurationError("protected") if path.endswith(found[0]) else ThrottlingError("")
+
+    monkeypatch.setattr(cloud._api, "delete", refuse)
+    with pytest.raises(ThrottlingError):
+        cloud.terminate(found)
+    # Eight at once, and then no more.
+    assert len(asked) == 8
+
+
+def test_where_compute_engine_is_silent_nobody_waits_for_each_end(gce: Account) -> None:
+    cloud = gce.cloud()
+    found = [it.id for it in cloud.launch(request(count=20))]
+    # One of the first eight is answered, and none of the next.
+    gce.project.lose("deleteInstance", carried_out=False, times=7)
+    with pytest.raises(OutcomeUnknown):
+        cloud.terminate(found)
+    assert gce.call_count("deleteInstance") == 20
+    again = [it.id for it in cloud.launch(request("two", count=20))]
+    gce.project.lose("deleteInstance", carried_out=False, times=20)
+    with pytest.raises(OutcomeUnknown):
+        cloud.terminate(again)
+    assert gce.call_count("deleteInstance") == 20 + 8
+
+
+@pytest.mark.parametrize(
+    "content",
+    [{}, {"name": "o-1"}, {"status": "DONE"}, {"name": "o-1", "status": "RUNNING"}],
+)
+def test_an_answer_that_is_no_operation_leaves_the_launch_open(
+    gce: Account, monkeypatch: pytest.MonkeyPatch, content: dict[str, str]
+) -> None:
+    cloud = gce.cloud()
+    monkeypatch.setattr(cloud._api, "post", lambda *_, **__: content)
+    with pytest.raises(OutcomeUnknown, match="no operation"):
+        cloud.launch(request())
+
+
+def test_an_operation_that_says_nothing_of_itself_is_under_way(
+    gce: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gce.project.operation_ms = 60_000
+    cloud = gce.cloud()
+    monkeypatch.setattr(cloud._api, "get", lambda *_, **__: {})
+    with pytest.raises(LaunchUnderWay):
+        cloud.launch(request())
+
+
 def test_who_ends_instances_looks_their_zones_up_where_they_are_not_known(gce: Account) -> None:
     found = gce.cloud().launch(request(count=25))
     gce.cloud().terminate([it.id for it in found])

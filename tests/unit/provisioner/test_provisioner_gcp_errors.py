@@ -54,6 +54,11 @@ def answer(reason: str, message: str = "m", **more: object) -> dict[str, object]
         (404, "notFound", ConfigurationError),
         (412, "conditionNotMet", ConfigurationError),
         (409, "unheardOf", CloudError),
+        # What it names is being made or ended: the same request may succeed in a moment.
+        (400, "resourceNotReady", CloudError),
+        # Nobody knows what came of a call that was given up half way.
+        (408, "unheardOf", OutcomeUnknown),
+        (499, "cancelled", OutcomeUnknown),
     ],
 )
 def test_the_reason_decides_before_the_status(
@@ -64,7 +69,10 @@ def test_the_reason_decides_before_the_status(
     assert str(found) == f"{reason}: m"
 
 
-@pytest.mark.parametrize("content", [None, [], {"error": "x"}, {}])
+@pytest.mark.parametrize(
+    "content",
+    [None, [], {"error": "x"}, {}, {"error": {"errors": 7}}, {"error": {"errors": {"a": "b"}}}],
+)
 def test_an_answer_of_any_content_is_an_error_of_its_status(content: object) -> None:
     assert type(answer_error(502, content)) is OutcomeUnknown
     assert type(answer_error(403, content)) is NotAllowed

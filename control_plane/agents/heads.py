@@ -1,0 +1,91 @@
+"""The states that an agent's answer is made of, read together: of the agent itself, of its trials
+and of their experiments.
+
+A function far from its table waits for each read, and one read of all of them takes as long as one
+of a single state.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from control_plane.actors import addresses
+from control_plane.actors.experiment.state import ExperimentState
+from control_plane.actors.records import Status
+from control_plane.actors.trial.state import TrialState
+from control_plane.engine.engine import Engine
+
+TRIALS_KNOWN_MAX = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """States of actors, each as of its own moment: of an agent, None where it was not asked for or
+    does not exist; of trials, None for one that does not exist; and of their experiments, without
+    those that do not exist or are deleted.
+    """
+
+    agent: object = None
+    trials: dict[int, TrialState | None] = field(default_factory=dict)
+    experiments: dict[int, ExperimentState] = field(default_factory=dict)
+
+    def __or__(self, more: "Heads") -> "Heads":
+        """Return heads with those of more trials and experiments."""
+        return Heads(self.agent, self.trials | more.trials, self.experiments | more.experiments)
+
+
+class HeadReader:
+    """Reads heads with an engine, and remembers of which experiments trials are: they never
+    change. Safe to share between threads.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._experiment_ids: dict[int, int] = {}
+
+    def read_heads(self, trial_ids: Sequence[int], agent: str | None = None) -> Heads:
+        """Read the states of trials and their experiments, and of an agent, with one read; trials
+        that are new here cost a second one, for their experiments.
+        """
+        known = self._experiment_ids
+        numbers = sorted({known[it] for it in trial_ids if it in known})
+        names = [] if agent is None else [addresses.agent(agent)]
+        states = self._engine.read_states(
+            [*names, *map(addresses.trial, trial_ids), *map(addresses.experiment, numbers)]
+        )
+        owners = states[len(names) + len(trial_ids) :]
+        trials = dict(zip(trial_ids, states[len(names) :], strict=False))
+        self._remember_experiments(trials)
+        new = {it.experiment_id for it in trials.values() if it is not None} - set(numbers)
+        if new:
+            owners += self._engine.read_states([*map(addresses.experiment, sorted(new))])
+        return Heads(states[0] if names else None, trials, _by_number(owners))
+
+    def read_trials(self, trial_ids: Sequence[int]) -> list[TrialState | None]:
+        """Read the states of trials, in their order; None for one that does not exist."""
+        return self._engine.read_states([*map(addresses.trial, trial_ids)])
+
+    def find_experiment_ids(self, trial_ids: Collection[int]) -> dict[int, int]:
+        """Find the experiments of those trials that exist; each is read once."""
+        known = self._experiment_ids
+        owners = {it: owner for it in trial_ids if (owner := known.get(it)) is not None}
+        if unknown := sorted(set(trial_ids) - owners.keys()):
+            trials = dict(zip(unknown, self.read_trials(unknown), strict=True))
+            self._remember_experiments(trials)
+            owners |= {it: trial.experiment_id for it, trial in trials.items() if trial is not None}
+        return owners
+
+    def _remember_experiments(self, trials: dict[int, TrialState | None]) -> None:
+        if len(self._experiment_ids) + len(trials) > TRIALS_KNOWN_MAX:
+            self._experiment_ids = {}
+        self._experiment_ids |= {
+            it: trial.experiment_id for it, trial in trials.items() if trial is not None
+        }
+
+
+def _by_number(states: Sequence[Any]) -> dict[int, ExperimentState]:
+    return {
+        it.experiment_id: it
+        for it in states
+        if isinstance(it, ExperimentState) and it.status is not Status.DELETED
+    }

@@ -1,0 +1,28 @@
+"""A whole cluster on the simulated Compute Engine in virtual time, whose machines are taken away
+again and again.
+"""
+
+from pathlib import Path
+
+from bench.worlds import WARNED
+from lambdas.simulation.world import WorldSize
+from tests.simulation.compute_engine_world import ComputeEngine, ComputeEngineWorld
+
+SEED = 5
+
+
+def test_each_notice_of_half_a_minute_ends_in_a_checkpoint_that_the_cluster_knows(
+    tmp_path: Path,
+) -> None:
+    world = ComputeEngineWorld(SEED, WARNED, WorldSize(), tmp_path)
+    world.run()
+    due = world.process_environment.due_checkpoints
+    assert len(due) >= 5
+    assert world.invariants.count_known_checkpoints(due) == len(due)
+    # The provider launched the machines, and the project took some away and was asked to end some.
+    assert isinstance(world.cloud, ComputeEngine)
+    project = world.cloud.project
+    assert {"bulkInsert", "getOperation", "deleteInstance"} <= set(project.calls)
+    ends = [it for it in project.operations if it.kind == "compute.instances.preempted"]
+    assert len(ends) >= 10
+    assert not project.billed_machines()

@@ -1,0 +1,116 @@
+"""The check of quotas of vCPUs and public addresses in a project."""
+
+from dataclasses import replace
+
+import pytest
+
+from control_plane.config.pools import check_cluster
+from infra.findings import Level, Unknown
+from infra.gcp.account_checks import judge
+from infra.gcp.account_facts import ProjectFacts, TypeFacts
+from tests.unit.infra.test_infra_gcp_account_checks import (
+    ENOUGH,
+    FINE,
+    POOLS,
+    ZONES,
+    findings,
+    quotas,
+    settings,
+)
+
+PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
+    (
+        quotas({**ENOUGH, "PREEMPTIBLE_CPUS": 40}),
+        "quota PREEMPTIBLE_CPUS in us-central1",
+        Level.ERROR,
+        "40 vCPUs, and one a2-highgpu-4g has 48",
+        "request an increase",
+    ),
+    (
+        quotas({**ENOUGH, "PREEMPTIBLE_CPUS": 96}),
+        "quota PREEMPTIBLE_CPUS in us-central1",
+        Level.WARNING,
+        "96 vCPUs, and the pools gpus may want 144",
+        "request an increase",
+    ),
+    (
+        quotas({**ENOUGH, "PREEMPTIBLE_CPUS": 0}),
+        "quota PREEMPTIBLE_CPUS in us-central1",
+        Level.WARNING,
+        "0 vCPUs, so that spot instances count against A2_CPUS, of which there are 144; where",
+        "request PREEMPTIBLE_CPUS at",
+    ),
+    # An instance has more than the quota that would count instead.
+    (
+        quotas({**ENOUGH, "PREEMPTIBLE_CPUS": 0, "A2_CPUS": 12}),
+        "quota PREEMPTIBLE_CPUS in us-central1",
+        Level.ERROR,
+        "0 vCPUs, and one a2-highgpu-4g has 48",
+        "request an increase",
+    ),
+    (
+        quotas({**ENOUGH, "CPUS": 7}),
+        "quota CPUS in us-central1",
+        Level.ERROR,
+        "7 vCPUs, and one n1-standard-8 has 8",
+        "request an increase",
+    ),
+    # A quota that not every project has.
+    (
+        replace(
+            FINE, quotas={**FINE.quotas, "": {"GPUS_ALL_REGIONS": 100, "CPUS_ALL_REGIONS": 12}}
+        ),
+        "quota CPUS_ALL_REGIONS",
+        Level.WARNING,
+        "12 vCPUs, and the pools gpus may want 24",
+        "request an increase",
+    ),
+]
+
+
+@pytest.mark.parametrize(("facts", "subject", "level", "text", "remedy"), PROBLEMS)
+def test_vcpus_that_a_project_lacks_are_told_with_what_to_do(
+    facts: ProjectFacts, subject: str, level: Level, text: str, remedy: str
+) -> None:
+    found = findings(facts)[subject]
+    assert found.level is level
+    assert text in found.text
+    assert remedy in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("market", "subject", "said"),
+    [
+        ("on_demand", "CPUS-PER-VM-FAMILY-per-project-region", "not known: Compute Engine lists"),
+        ("spot", "PREEMPTIBLE_CPUS", "CPUS-PER-VM-FAMILY-per-project-region, which no list of"),
+    ],
+)
+def test_that_no_list_tells_which_quota_counts_a_series_is_said(
+    market: str, subject: str, said: str
+) -> None:
+    pools = check_cluster(
+        POOLS.replace("a2-highgpu-4g, market: spot", f"g2-standard-4, market: {market}")
+    )
+    more = {"NVIDIA_L4_GPUS": 3, "PREEMPTIBLE_NVIDIA_L4_GPUS": 3, "SSD_TOTAL_GB": 600}
+    facts = replace(
+        quotas({**ENOUGH, **more, "PREEMPTIBLE_CPUS": 0}),
+        types={
+            **dict(FINE.types.items() if isinstance(FINE.types, dict) else ()),
+            ("us-central1", "g2-standard-4"): TypeFacts(4, 16384, ZONES),
+        },
+        accelerators={"nvidia-l4": ZONES, "nvidia-tesla-t4": frozenset({"us-central1-b"})},
+    )
+    [finding] = [it for it in judge(settings(), pools, facts) if it.level is not Level.FINE]
+    assert (finding.level, finding.subject) == (Level.WARNING, f"quota {subject} in us-central1")
+    assert said in finding.text
+
+
+def test_vcpus_of_a_type_are_known_where_compute_engine_is_silent() -> None:
+    silent = Unknown("compute.machineTypes.list", "permission denied")
+    told = findings(replace(quotas({**ENOUGH, "PREEMPTIBLE_CPUS": 40}), types=silent))
+    assert "one a2-highgpu-4g has 48" in told["quota PREEMPTIBLE_CPUS in us-central1"].text
+
+
+def test_instances_without_public_addresses_count_against_no_quota_of_them() -> None:
+    found = judge(settings(privateSubnets="true"), check_cluster(POOLS), FINE)
+    assert not any("ADDRESSES" in it.subject for it in found)
