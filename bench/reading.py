@@ -110,7 +110,7 @@ def fill(home: HomeFolder, trials: int, values: int) -> FilledTable:
 
 
 class _UnsyncedAdapters(LocalAdapters):
-    """Those of a cluster that does not wait for the disk, whose state is thrown away."""
+    """Adapters of a cluster that does not wait for the disk, whose state is thrown away."""
 
     @cached_property
     def state_table(self) -> SqliteTable:

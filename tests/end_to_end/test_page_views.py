@@ -260,7 +260,11 @@ def test_a_row_with_the_focus_stays_in_the_document(laptop: Laptop, browser: Bro
     first.focus()
     focused = "document.activeElement.textContent"
     region = window.get_by_role("region", name="models")
-    for edge, row in (("scrollHeight", "f129"), ("scrollTop * 0", "f001"), ("scrollHeight", "f129")):
+    for edge, row in (
+        ("scrollHeight", "f129"),
+        ("scrollTop * 0", "f001"),
+        ("scrollHeight", "f129"),
+    ):
         region.evaluate(f"(box) => {{ box.scrollTop = box.{edge}; }}")
         table.get_by_text(row).wait_for()
         assert window.evaluate(focused) == "f000"
