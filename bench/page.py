@@ -117,7 +117,8 @@ def _measure_view(
         BLOCKED_MS_MAX,
         "ms",
         beside=f"shown after {median(visit.shown_ms for visit in visits):.0f} ms, "
-        f"longest of all {max(visit.longest_ms for visit in visits):.0f} ms",
+        f"longest of all {max(visit.longest_ms for visit in visits):.0f} ms, "
+        f"processor time {median(visit.busiest_ms for visit in visits):.0f} ms",
     )
 
 

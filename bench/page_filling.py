@@ -2,22 +2,35 @@
 and beside it a queue, machines, a log and models.
 """
 
+from dataclasses import replace
+from uuid import uuid4
+
 from bench.figures import Scale, progress
-from bench.reading import FilledTable, fill, submit
+from bench.reading import FilledTable, fill, services_to_fill
 from bench.serving import USER
+from control_plane.access.principals import Principal, Role
+from control_plane.actors import addresses
+from control_plane.actors.messages.pool import PoolConfigured
 from control_plane.agents.logs import TrialLogs
 from control_plane.agents.sessions import LogChunk
 from control_plane.queries.model_records import ModelRecord
+from control_plane.queries.pool import load_settings
 from control_plane.services import Services
 from control_plane.usecases.models import create_model
-from lambdas.local.embedded_cluster import POOL, build_embedded_cluster
+from control_plane.usecases.submission import (
+    CheckedSubmission,
+    Submission,
+    check_submission,
+    submit_experiment,
+)
+from lambdas.local.embedded_cluster import POOL
 from lambdas.local.home import HomeFolder
 
 BEGAN_MS = 1_700_000_000_000
 LINES_PER_CHUNK = 500
 # One of them holds the only machine with the label, the others wait for it.
 QUEUED_CONFIG = """
-name: waits for a machine NUMBER
+name: waits for a machine
 entrypoint: python train.py
 searcher: {name: single, metric: loss, max_length: {batches: 1000}}
 hyperparameters: {lr: 0.1}
@@ -29,14 +42,18 @@ def fill_cluster(home: HomeFolder, scale: Scale) -> FilledTable:
     """Fill the folder of a cluster that does not run."""
     with progress(f"{scale.reading_trials:,} trials, {scale.reading_values:,} values twice"):
         filled = fill(home, scale.reading_trials, scale.reading_values)
-    cluster = build_embedded_cluster(home, USER)
-    services: Services = cluster.app.state.services
+    with services_to_fill(home) as services:
+        _fill_views(services, filled, scale)
+    return filled
+
+
+def _fill_views(services: Services, filled: FilledTable, scale: Scale) -> None:
     with progress(f"a log of {scale.page_log_lines:,} lines"):
         _write_log(services, filled.long_trial, scale.page_log_lines)
     with progress(f"{scale.page_models:,} models"):
         for number in range(scale.page_models):
             named = ModelRecord(f"model {number:05d}", USER, BEGAN_MS + number, BEGAN_MS + number)
-            create_model(cluster.table, named, lambda model, revision: ())
+            create_model(services.table, named, lambda model, revision: ())
     # Before the queue: each of them is a decision over all of it.
     with progress(f"{scale.agents:,} agents"):
         for number in range(scale.agents):
@@ -44,10 +61,34 @@ def fill_cluster(home: HomeFolder, scale: Scale) -> FilledTable:
             services.agents.enrol(f"agent-{number:04d}", POOL, slots, "1")
     with progress(f"{scale.page_experiments:,} experiments in the queue"):
         services.agents.enrol("busy", POOL, ((0, "cuda", "GPU-0", "GPU"),), "1", label="busy")
-        for number in range(scale.page_experiments):
-            submit(services, QUEUED_CONFIG.replace("NUMBER", str(number)), filled.code)
-    cluster.table.close()
-    return filled
+        _fill_queue(services, filled.code, scale.page_experiments)
+
+
+def _fill_queue(services: Services, code: str, count: int) -> None:
+    """Create experiments that wait, each by the use case that a user's request calls. They differ
+    in what a user would change, so that one check of the configuration is enough; and while they
+    come the pool is draining, so that it plans once for all of them.
+    """
+    caller = Principal(USER, Role.ADMIN)
+    asked = Submission(config=QUEUED_CONFIG, model_code=code)
+    checked = check_submission(services, asked, caller)
+    settings, address = load_settings(services, POOL), addresses.pool(POOL)
+    closed = PoolConfigured(POOL, replace(settings, draining=True))
+    services.engine.execute_command(address, closed)
+    for number in range(count):
+        one = _submission_of_now(checked, number, services.now_ms())
+        submit_experiment(services, one, USER, lambda reply: ())
+    services.engine.execute_command(address, PoolConfigured(POOL, settings))
+    services.engine.advance_until_idle([address])
+
+
+def _submission_of_now(checked: CheckedSubmission, number: int, now_ms: int) -> CheckedSubmission:
+    message = checked.message
+    settings = replace(message.settings, submitted_ms=now_ms)
+    job = replace(message.job, submitted_ms=now_ms)
+    name = f"{message.name} {number}"
+    after = replace(message, name=name, job_id=str(uuid4()), settings=settings, job=job)
+    return replace(checked, message=after)
 
 
 def _write_log(services: Services, trial_id: int, lines: int) -> None:

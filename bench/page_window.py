@@ -50,12 +50,13 @@ class FirstLoad:
 @dataclass(frozen=True, slots=True)
 class Visit:
     """A visit to a view: the paths of the API that it asked for, and milliseconds until it showed
-    its content and of the longest task of the thread.
+    its content, of the longest task of the thread, and of processor time of the task with most.
     """
 
     paths: tuple[str, ...]
     shown_ms: float
     longest_ms: float
+    busiest_ms: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +124,17 @@ class PageWindow:
         self._window.wait_for_load_state("networkidle")
         self._asked.clear()
         self._window.evaluate("window.watched.tasks = []")
+        browser = self._window.context.browser
+        browser.start_tracing(page=self._window, categories=["toplevel"])
         began = time.perf_counter()
         self._window.evaluate("(hash) => { location.hash = hash }", f"#/{address}")
         self._wait_for(selector)
         shown_ms = 1_000 * (time.perf_counter() - began)
         self._window.wait_for_timeout(SETTLE_MS)
         tasks = self._window.evaluate("window.watched.tasks")
-        return Visit(tuple(self._asked), shown_ms, max((long for _, long in tasks), default=0.0))
+        longest_ms = max((long for _, long in tasks), default=0.0)
+        busiest_ms = _busiest_ms(json.loads(browser.stop_tracing())["traceEvents"])
+        return Visit(tuple(self._asked), shown_ms, longest_ms, busiest_ms)
 
     def count_frames(self, address: str, selector: str, seconds: float) -> Frames:
         """Count frames of a view for some seconds, while the pointer moves over it."""
@@ -212,6 +217,23 @@ def _interactive_ms(rows_ms: float, tasks: list[tuple[float, float]]) -> float:
         if start < free_ms + FREE_MS:
             free_ms = max(free_ms, start + duration)
     return free_ms
+
+
+def _busiest_ms(events: list[dict[str, Any]]) -> float:
+    """Milliseconds of processor time of a page's task with most of it, by a browser's trace: what
+    the task would have taken if nothing else had used the processors.
+    """
+    pages = {
+        (event["pid"], event["tid"])
+        for event in events
+        if event["name"] == "thread_name" and event["args"]["name"] == "CrRendererMain"
+    }
+    times_us = (
+        event["tdur"]
+        for event in events
+        if "tdur" in event and (event["pid"], event["tid"]) in pages
+    )
+    return float(max(times_us, default=0)) / 1000
 
 
 def _let_pass(window: Any, minutes: int) -> None:

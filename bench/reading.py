@@ -10,8 +10,9 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from http.client import HTTPConnection
 from math import ceil, exp
 from pathlib import Path
@@ -27,12 +28,15 @@ from control_plane.agents.reports import Report
 from control_plane.agents.service import AgentService, SyncRequest
 from control_plane.objects.store import model_code_key
 from control_plane.services import Services
+from control_plane.state.sqlite import SqliteTable
 from control_plane.usecases.submission import (
     Submission,
     check_submission,
     submit_experiment,
 )
 from detcloud.shared.archive import pack
+from lambdas.builder import Cluster
+from lambdas.local.adapters import LocalAdapters
 from lambdas.local.embedded_cluster import POOL, build_embedded_cluster
 from lambdas.local.home import HomeFolder
 
@@ -92,17 +96,35 @@ def fill(home: HomeFolder, trials: int, values: int) -> FilledTable:
     """Runs an experiment of `trials` trials with `values` metric values between them, then one of a
     single trial with as many.
     """
-    cluster = build_embedded_cluster(home, USER)
-    services: Services = cluster.app.state.services
-    code = _store_code(services)
-    agent = ScriptedAgent(services.agents, "reading")
-    many = submit(services, CONFIG.replace("TRIALS", str(trials)), code)
-    ran = agent.work(partial(_lines, values=values // trials))
-    one = submit(services, CONFIG.replace("TRIALS", "1"), code)
-    [long_trial] = agent.work(partial(_lines, values=values))
-    cluster.table.close()
+    # Configures the pool, as a cluster's first start does.
+    build_embedded_cluster(home, USER).table.close()
+    with services_to_fill(home) as services:
+        code = _store_code(services)
+        agent = ScriptedAgent(services.agents, "reading")
+        many = submit(services, CONFIG.replace("TRIALS", str(trials)), code)
+        ran = agent.work(partial(_lines, values=values // trials))
+        one = submit(services, CONFIG.replace("TRIALS", "1"), code)
+        [long_trial] = agent.work(partial(_lines, values=values))
     assert one == many + 1
     return FilledTable(many, tuple(ran), long_trial, code)
+
+
+class _UnsyncedAdapters(LocalAdapters):
+    """Adapters of a cluster that does not wait for the disk, whose state is thrown away."""
+
+    @cached_property
+    def state_table(self) -> SqliteTable:
+        return SqliteTable(self._home.state, synchronous="NORMAL")
+
+
+@contextmanager
+def services_to_fill(home: HomeFolder) -> Iterator[Services]:
+    """The services of a cluster that does not run, to write much into it: the rows are the same,
+    but no commit waits until the disk has it.
+    """
+    adapters = _UnsyncedAdapters(home, "")
+    with closing(adapters.state_table):
+        yield Cluster(adapters).services
 
 
 MakeLines = Callable[[int, Mapping[str, Any]], Iterator[Report]]

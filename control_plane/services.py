@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from control_plane.objects.code_archives import CodeArchives
     from control_plane.objects.signing import HmacUrlSigner
     from control_plane.objects.store import ObjectStore
+    from control_plane.queries.job import QueuePlans
     from control_plane.queries.metric_series import MetricSeriesCache
+    from control_plane.queries.pool_snapshot import PoolContentsCache
     from control_plane.queries.rungs import RungsCache
     from control_plane.queries.trial_ranking import TrialRankings
     from control_plane.state.table import StateTable
@@ -118,6 +120,20 @@ class Services:
         from control_plane.queries.rungs import RungsCache
 
         return RungsCache()
+
+    @cached_property
+    def pool_contents(self) -> PoolContentsCache:
+        """The jobs and agents of the pools looked at last."""
+        from control_plane.queries.pool_snapshot import PoolContentsCache
+
+        return PoolContentsCache()
+
+    @cached_property
+    def queue_plans(self) -> QueuePlans:
+        """The plans of the queues looked at last."""
+        from control_plane.queries.job import QueuePlans
+
+        return QueuePlans()
 
     @cached_property
     def incarnation(self) -> str:

@@ -32,6 +32,8 @@ export default defineConfig({
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     sourcemap: false,
+    // One file, which the document names: a view that comes later would wait for its own.
+    cssCodeSplit: false,
     rollupOptions: { output: { hashCharacters: "hex" } },
   },
   plugins: [compressFiles()],

@@ -1,12 +1,14 @@
 """Jobs: the queue of a pool in its order, with why each job waits and when it is to start."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from threading import Lock
 from typing import Literal
 
 from control_plane.actors.job_row import JobRow, decode_job, job_sort_key, jobs_partition
 from control_plane.actors.records import JobKind
+from control_plane.bounded_cache import BoundedCache
 from control_plane.errors import Code, RequestError
 from control_plane.queries import experiment as experiments
 from control_plane.queries import instance as instances
@@ -16,7 +18,7 @@ from control_plane.queries.pages import Page, PageRequest, encode_cursor
 from control_plane.queries.pool_snapshot import PoolSnapshot, read_pool
 from control_plane.scheduling.model import Job
 from control_plane.scheduling.queue_positions import QueueEntry
-from control_plane.scheduling.schedule import wait_reasons
+from control_plane.scheduling.schedule import PlannedWaits, plan_waits
 from control_plane.services import Services
 from control_plane.state.table import Key
 
@@ -27,6 +29,11 @@ _JOB_TYPES: dict[JobKind, JobType] = {
     JobKind.COMMAND: "TYPE_COMMAND",
     JobKind.NOTEBOOK: "TYPE_NOTEBOOK",
 }
+# Jobs and agents of the pools whose plans are kept.
+_PLANNED_MAX = 50_000
+
+Choice = Callable[[Sequence[Job]], Iterable[Job]]
+"""Takes some of the jobs of a queue."""
 
 
 class JobView(Answer):
@@ -58,7 +65,9 @@ class JobView(Answer):
 
 @dataclass(frozen=True)
 class Queue:
-    """A pool's jobs in the order of the list, and by job why it waits and when it is to start."""
+    """A pool's jobs in the order of the list, and by job why it waits, of those that were chosen,
+    and when it is to start.
+    """
 
     snapshot: PoolSnapshot
     order: Sequence[Job]
@@ -71,32 +80,80 @@ class Queue:
         return self.snapshot.settings.scheduler.kind == "priority"
 
 
-def load_queue(services: Services, pool: str) -> Queue:
-    """Load the queue of a pool as it is now. In a closed pool every job waits for that."""
-    return read_pool(services, pool, partial(_queue_from_snapshot, services))
+@dataclass(frozen=True)
+class QueuePlan:
+    """A pool's jobs in the order of the list, and what a plan for them leaves waiting."""
+
+    snapshot: PoolSnapshot
+    order: Sequence[Job]
+    waits: PlannedWaits
 
 
-def _queue_from_snapshot(services: Services, snapshot: PoolSnapshot) -> Queue:
-    if reason := _closed_reason(snapshot):
-        waits = {job.group: reason for job in snapshot.jobs if job.pending_slots}
-        return Queue(snapshot, ordered_jobs(snapshot), waits, {})
-    settings = snapshot.settings
-    reasons = wait_reasons(
-        snapshot.jobs,
-        snapshot.agents,
-        settings.scheduler,
-        can_grow=bool(settings.provider),
-        reservation=snapshot.reservation,
+class QueuePlans:
+    """The plans of the pools looked at last. Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._kept: BoundedCache[str, QueuePlan] = BoundedCache(_PLANNED_MAX)
+
+    def plan_queue(self, snapshot: PoolSnapshot) -> QueuePlan:
+        """The plan for a snapshot, which is made once as long as the pool's contents are kept."""
+        with self._lock:
+            known = self._kept.find(snapshot.pool)
+        if known is not None and _has_same_plan(known.snapshot, snapshot):
+            return known
+        settings = snapshot.settings
+        waits = plan_waits(
+            snapshot.jobs,
+            snapshot.agents,
+            settings.scheduler,
+            can_grow=bool(settings.provider),
+            reservation=snapshot.reservation,
+        )
+        made = QueuePlan(snapshot, ordered_jobs(snapshot), waits)
+        with self._lock:
+            self._kept.keep(snapshot.pool, made, len(snapshot.jobs) + len(snapshot.agents))
+        return made
+
+
+def _has_same_plan(one: PoolSnapshot, other: PoolSnapshot) -> bool:
+    return (
+        one.jobs is other.jobs
+        and one.agents is other.agents
+        and one.settings == other.settings
+        and one.reservation == other.reservation
     )
-    missing = _missing_instance_reasons(services, snapshot)
+
+
+def load_queue(services: Services, pool: str, choose: Choice | None = None) -> Queue:
+    """Load the queue of a pool as it is now. In a closed pool every job waits for that.
+
+    `choose` takes those whose reasons are wanted from all jobs in the order of the list; without
+    it they are found for all, which costs a look at the requests of each.
+    """
+    return read_pool(services, pool, partial(_queue_from_snapshot, services, choose))
+
+
+def _queue_from_snapshot(
+    services: Services, choose: Choice | None, snapshot: PoolSnapshot
+) -> Queue:
+    plan = services.queue_plans.plan_queue(snapshot)
+    chosen = plan.order if choose is None else tuple(choose(plan.order))
+    if reason := _closed_reason(snapshot):
+        waits = {job.group: reason for job in chosen if job.pending_slots}
+        return Queue(snapshot, plan.order, waits, {})
+    reasons = plan.waits.reasons({job.group for job in chosen})
+    missing = _missing_instance_reasons(services, snapshot, chosen)
     waits = {
         group: "; ".join(filter(None, (why, missing.get(group)))) for group, why in reasons.items()
     }
-    return Queue(snapshot, ordered_jobs(snapshot), waits, expected_starts(services, snapshot))
+    return Queue(snapshot, plan.order, waits, expected_starts(services, snapshot))
 
 
-def _missing_instance_reasons(services: Services, snapshot: PoolSnapshot) -> Mapping[int, str]:
-    """The reason why waiting jobs get no instance, by job; jobs with a label never do."""
+def _missing_instance_reasons(
+    services: Services, snapshot: PoolSnapshot, jobs: Iterable[Job]
+) -> Mapping[int, str]:
+    """The reason why those of the jobs that wait get no instance; jobs with a label never do."""
     fleet = (
         instances.describe_fleet(services, snapshot.pool)
         if snapshot.settings.provider
@@ -104,7 +161,7 @@ def _missing_instance_reasons(services: Services, snapshot: PoolSnapshot) -> Map
     )
     if not (why := fleet.trouble or fleet.waits):
         return {}
-    return {job.group: why for job in snapshot.jobs if job.pending_slots and not job.label}
+    return {job.group: why for job in jobs if job.pending_slots and not job.label}
 
 
 def ordered_jobs(snapshot: PoolSnapshot) -> list[Job]:
@@ -116,17 +173,20 @@ def ordered_jobs(snapshot: PoolSnapshot) -> list[Job]:
 
 def list_jobs(services: Services, pool: str, page: PageRequest, reverse: bool) -> Page[JobView]:
     """List the jobs of a pool's queue."""
-    queue = load_queue(services, pool)
-    places = list(enumerate(queue.order))
-    if reverse:
-        places.reverse()
     after = page.start_after(_LIST_NAME, (int,))
     first = 0 if after is None else max(0, int(after[0]))
-    shown = [
-        _job_answer(services, queue, job, place) for place, job in places[first:][: page.limit]
-    ]
     end = first + page.limit
-    cursor = encode_cursor(_LIST_NAME, (end,)) if end < len(places) else None
+
+    def places(count: int) -> range:
+        return (range(count)[::-1] if reverse else range(count))[first:end]
+
+    def choose(order: Sequence[Job]) -> Iterable[Job]:
+        return (order[place] for place in places(len(order)))
+
+    queue = load_queue(services, pool, choose)
+    count = len(queue.order)
+    shown = [_job_answer(services, queue, queue.order[place], place) for place in places(count)]
+    cursor = encode_cursor(_LIST_NAME, (end,)) if end < count else None
     return Page(items=[job for job in shown if job is not None], next_cursor=cursor)
 
 
@@ -137,14 +197,18 @@ def describe_job(services: Services, experiment_id: int) -> JobView:
 
 def describe_jobs(services: Services, experiment_ids: Sequence[int]) -> list[JobView]:
     """Describe the jobs of several experiments, reading each queue once."""
-    queues: dict[str, Queue] = {}
-    answers = []
-    for experiment_id in experiment_ids:
-        pool = experiments.get_experiment(services, experiment_id)[0].pool
-        if pool not in queues:
-            queues[pool] = load_queue(services, pool)
-        answers.append(_describe_in_queue(services, queues[pool], experiment_id))
-    return answers
+    pools = [experiments.get_experiment(services, one)[0].pool for one in experiment_ids]
+    described = {*experiment_ids}
+    queues = {
+        pool: load_queue(
+            services, pool, lambda order: (job for job in order if job.group in described)
+        )
+        for pool in {*pools}
+    }
+    return [
+        _describe_in_queue(services, queues[pool], experiment_id)
+        for pool, experiment_id in zip(pools, experiment_ids, strict=True)
+    ]
 
 
 def _describe_in_queue(services: Services, queue: Queue, experiment_id: int) -> JobView:

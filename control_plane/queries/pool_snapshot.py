@@ -2,24 +2,28 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from threading import Lock
 from typing import TypeVar
 
 from control_plane.actors import addresses
 from control_plane.actors.messages.pool import PoolSettings
 from control_plane.actors.pool.actor import PoolState, settings_of
-from control_plane.actors.pool.scheduling import pool_view
+from control_plane.actors.pool.scheduling import PoolContents, read_contents, view_at
+from control_plane.bounded_cache import BoundedCache
 from control_plane.engine.head import HEAD
 from control_plane.engine.read_only import read_only_context
 from control_plane.errors import Code, RequestError
 from control_plane.scheduling.model import AgentCapacity, Job
 from control_plane.scheduling.reservations import Reservation
 from control_plane.services import Services
-from control_plane.state.table import Key
+from control_plane.state.table import Key, Row
 
 # Readings of a pool that changes meanwhile before one of several moments is good enough, and before
 # readings that contradict themselves are given up.
 _CONSISTENT_READS_MAX = 5
 _READS_MAX = 20
+# Jobs and agents of the pools that are kept: some 100 MB in the worst case.
+_KEPT_MAX = 50_000
 
 T = TypeVar("T")
 
@@ -48,21 +52,56 @@ def read_pool(services: Services, pool: str, use: Callable[[PoolSnapshot], T]) -
     for reads in range(_READS_MAX):
         before = services.table.get(Key(address, HEAD))
         try:
-            result = use(_read_snapshot(services, pool))
+            snapshot, contents = _read_snapshot(services, pool, before)
+            result = use(snapshot)
         except (AssertionError, KeyError, TypeError, ValueError):
             if before == services.table.get(Key(address, HEAD)):
                 raise
             # Parts of different moments contradict each other.
             continue
-        if reads >= _CONSISTENT_READS_MAX or before == services.table.get(Key(address, HEAD)):
+        is_consistent = before == services.table.get(Key(address, HEAD))
+        if is_consistent and before is not None:
+            services.pool_contents.keep(before, contents)
+        if is_consistent or reads >= _CONSISTENT_READS_MAX:
             return result
     raise RequestError(Code.UNAVAILABLE, f"pool {pool} changes too fast to be read; try again")
 
 
-def _read_snapshot(services: Services, pool: str) -> PoolSnapshot:
+class PoolContentsCache:
+    """The contents of the pools looked at last, each as of a revision of the pool's head, which
+    changes with every part of the pool. Safe to share between threads.
+
+    What the contents read when they are iterated is read by `read_pool`, which finds out whether
+    the head was still the same then.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._kept: BoundedCache[str, tuple[Row, PoolContents]] = BoundedCache(_KEPT_MAX)
+
+    def find(self, head: Row) -> PoolContents | None:
+        """The contents of the pool as of this head, None if they are not kept."""
+        with self._lock:
+            found = self._kept.find(head.key.partition)
+        return found[1] if found is not None and found[0] == head else None
+
+    def keep(self, head: Row, contents: PoolContents) -> None:
+        """Keep contents that were read while the head was this one."""
+        weight = len(contents.jobs) + len(contents.agents)
+        with self._lock:
+            self._kept.keep(head.key.partition, (head, contents), weight)
+
+
+def _read_snapshot(
+    services: Services, pool: str, head: Row | None
+) -> tuple[PoolSnapshot, PoolContents]:
+    """A snapshot, and the contents that it was made of: those of the head where they are known."""
     address = addresses.pool(pool)
     context = read_only_context(services.engine, address)
     settings = settings_of(context)
-    state = services.engine.read_state(address)
-    seen = pool_view(state or PoolState(pool), settings, context, services.now_ms())
-    return PoolSnapshot(pool, settings, seen.jobs, seen.agents, seen.reservation)
+    contents = services.pool_contents.find(head) if head is not None else None
+    if contents is None:
+        contents = read_contents(settings, context)
+    state = services.engine.read_state(address) or PoolState(pool)
+    seen = view_at(contents, state, settings, services.now_ms())
+    return PoolSnapshot(pool, settings, seen.jobs, seen.agents, seen.reservation), contents

@@ -3,7 +3,7 @@ name.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from sys import maxsize
 
 from control_plane.scheduling import fair_share, priority, round_robin
@@ -62,11 +62,40 @@ def wait_reasons(
     """The reason why each job waits that still does after a plan: "needs 8 slots, 6 free; behind
     job 12". Arguments are those of `schedule_jobs`.
     """
-    plans = (
+    planned = plan_waits(jobs, agents, rules, can_grow=can_grow, reservation=reservation)
+    return planned.reasons()
+
+
+def plan_waits(
+    jobs: Iterable[Job],
+    agents: Iterable[AgentCapacity],
+    rules: SchedulerRules,
+    *,
+    can_grow: bool = False,
+    reservation: Reservation | None = None,
+) -> "PlannedWaits":
+    """The waits of the jobs after a plan, whose reasons are found when they are asked for.
+    Arguments are those of `schedule_jobs`.
+    """
+    return PlannedWaits(
         _plan_label(of_label, agents_of, rules, maxsize, can_grow, reservation)
         for of_label, agents_of in _split_by_label(jobs, agents)
     )
-    return dict(reason for outcome in plans for reason in _wait_reasons(outcome))
+
+
+class PlannedWaits:
+    """The jobs that still wait after a plan. A reason costs a look at the job's requests, so that
+    those of a few among ten thousand jobs cost next to nothing.
+    """
+
+    def __init__(self, outcomes: Iterable[SchedulingResult]) -> None:
+        self._outcomes = tuple(outcomes)
+
+    def reasons(self, groups: Container[int] | None = None) -> dict[int, str]:
+        """The reason of each job that waits, or of those among `groups`."""
+        return dict(
+            reason for outcome in self._outcomes for reason in _wait_reasons(outcome, groups)
+        )
 
 
 def _split_by_label(
@@ -146,12 +175,16 @@ def _victims_beyond(job: Job, max_slots: int, going: set[str]) -> Iterator[Victi
             excess -= running.slots
 
 
-def _wait_reasons(outcome: SchedulingResult) -> Iterator[tuple[int, str]]:
-    """The jobs that still wait, as they are served, and why."""
+def _wait_reasons(
+    outcome: SchedulingResult, groups: Container[int] | None = None
+) -> Iterator[tuple[int, str]]:
+    """The jobs that still wait, as they are served, and why; those of `groups` alone if given."""
     started: dict[int, dict[str, int]] = defaultdict(dict)
     for start in outcome.starts:
         started[start.request.group][start.request.allocation_id] = start.request.slots
     for job in outcome.order:
+        if groups is not None and job.group not in groups:
+            continue
         begun = started.get(job.group, {})
         if sum(job.pending_slots.values()) > len(begun):
             request = _first_pending(job, begun)

@@ -249,6 +249,34 @@ def test_of_a_long_table_the_rows_in_sight_are_in_the_document(
     assert table.get_by_role("row").last.get_attribute("aria-rowindex") == "131"
 
 
+def test_a_row_with_the_focus_stays_in_the_document(laptop: Laptop, browser: Browser) -> None:
+    window = browser.window
+    with laptop.cluster() as cluster:
+        for n in range(130):
+            cluster.create_model(f"f{n:03d}")
+    browser.go("models?most=480&name=f", "Models")
+    table = window.get_by_role("table", name="models")
+    first = table.get_by_role("link", name="f000")
+    first.focus()
+    focused = "document.activeElement.textContent"
+    region = window.get_by_role("region", name="models")
+    for edge, row in (
+        ("scrollHeight", "f129"),
+        ("scrollTop * 0", "f001"),
+        ("scrollHeight", "f129"),
+    ):
+        region.evaluate(f"(box) => {{ box.scrollTop = box.{edge}; }}")
+        table.get_by_text(row).wait_for()
+        assert window.evaluate(focused) == "f000"
+        indexes = [int(r.get_attribute("aria-rowindex")) for r in table.locator("[data-key]").all()]
+        assert indexes == sorted(indexes)
+    assert indexes[:2] == [2, 52]
+    # The next row that there is follows it, and then it may go.
+    window.keyboard.press("Tab")
+    assert window.evaluate(focused) == "f050"
+    first.wait_for(state="detached")
+
+
 def test_a_budget_is_set_and_lifted_and_bills_are_shown_by_month(
     laptop: Laptop, browser: Browser
 ) -> None:

@@ -19,7 +19,7 @@ from control_plane.scheduling.model import (
     SchedulerRules,
     job_with_totals,
 )
-from control_plane.scheduling.schedule import schedule_jobs, wait_reasons
+from control_plane.scheduling.schedule import plan_waits, schedule_jobs, wait_reasons
 from tests.properties.scheduling_oracle import Decision, expected_decision
 
 LABELS = ("", "", "x")
@@ -279,3 +279,15 @@ def test_every_job_that_waits_is_told_why(pool: Pool, rules: SchedulerRules) -> 
     assert reasons.keys() == waiting
     assert all(reasons.values())
     assert bool(plan.wait_reason) == bool(waiting)
+
+
+@given(pools, rules, st.randoms(use_true_random=False))
+def test_the_reasons_of_some_jobs_are_theirs_among_all(
+    pool: Pool, rules: SchedulerRules, chance: random.Random
+) -> None:
+    groups = [job.group for job in pool.jobs]
+    some = {*chance.sample(groups, chance.randint(0, len(groups)))}
+    whole = wait_reasons(pool.jobs, pool.agents, rules)
+    planned = plan_waits(pool.jobs, pool.agents, rules)
+    assert planned.reasons(some) == {group: whole[group] for group in some & whole.keys()}
+    assert planned.reasons() == whole

@@ -4,7 +4,7 @@ The plan is based on the state that it is committed with. What does not fit into
 planned again from the state after it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -92,6 +92,14 @@ def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolContents:
+    """A pool's jobs and agents as its parts have them, at any time until these change."""
+
+    jobs: tuple[Job, ...]
+    agents: tuple[AgentCapacity, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PoolView:
     """A pool as its scheduler sees it: its jobs and agents, and the agents held for a job."""
 
@@ -104,14 +112,27 @@ def pool_view(
     state: PoolState, settings: PoolSettings, context: StepContext, now_ms: int
 ) -> PoolView:
     """The pool as a pass at that time sees it."""
+    return view_at(read_contents(settings, context), state, settings, now_ms)
+
+
+def read_contents(settings: PoolSettings, context: StepContext) -> PoolContents:
+    """Read the pool's jobs and agents."""
     agents, queue = agents_of(context), job_queue_of(context)
+    return PoolContents(
+        tuple(queue.jobs(settings.default_priority, agents.running_allocations)),
+        tuple(agents.capacities(settings.aux_per_agent)),
+    )
+
+
+def view_at(
+    contents: PoolContents, state: PoolState, settings: PoolSettings, now_ms: int
+) -> PoolView:
+    """The pool of these contents as a pass at that time sees it."""
     kept = {one.allocation_id: one.group for one in state.kept if now_ms < one.until_ms}
-    jobs: Iterable[Job] = queue.jobs(settings.default_priority, agents.running_allocations)
-    jobs = tuple(keep_allocations(jobs, kept) if kept else jobs)
-    capacities = tuple(agents.capacities(settings.aux_per_agent))
+    jobs = tuple(keep_allocations(contents.jobs, kept)) if kept else contents.jobs
     reservation = renew_reservation(
         jobs,
-        capacities,
+        contents.agents,
         settings.scheduler,
         state.reservation,
         after_ms=settings.reserve_after_ms,
@@ -119,7 +140,7 @@ def pool_view(
         started=state.started,
         last_slots=state.reserved_slots,
     )
-    return PoolView(jobs, capacities, reservation)
+    return PoolView(jobs, contents.agents, reservation)
 
 
 def end_keeping(state: PoolState, context: StepContext) -> PoolState:

@@ -22,7 +22,7 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
     (
         quotas({**ENOUGH, "PREEMPTIBLE_CPUS": 40}),
         "quota PREEMPTIBLE_CPUS in us-central1",
-        Level.ERROR,
+        Level.WARNING,
         "40 vCPUs, and one a2-highgpu-4g has 48",
         "request an increase",
     ),
@@ -44,14 +44,14 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
     (
         quotas({**ENOUGH, "PREEMPTIBLE_CPUS": 0, "A2_CPUS": 12}),
         "quota PREEMPTIBLE_CPUS in us-central1",
-        Level.ERROR,
+        Level.WARNING,
         "0 vCPUs, and one a2-highgpu-4g has 48",
         "request an increase",
     ),
     (
         quotas({**ENOUGH, "CPUS": 7}),
         "quota CPUS in us-central1",
-        Level.ERROR,
+        Level.WARNING,
         "7 vCPUs, and one n1-standard-8 has 8",
         "request an increase",
     ),

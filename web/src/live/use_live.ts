@@ -13,17 +13,19 @@ export interface Live<T> {
 /**
  * Load a value now and again, one request at a time, and not while the page is hidden. `key` names
  * what is loaded: with another one the former value is dropped. `motionOf` tells from a value how it
- * can change; with another `mark` it is asked for at once.
+ * can change; with another `mark` it is asked for at once. `textOf` gives what is another text for
+ * each other value.
  */
 export function useLive<T>(
   key: string,
   load: (signal: AbortSignal) => Promise<T>,
   motionOf: (value: T) => Motion = () => "moving",
   mark = "",
+  textOf: (value: T) => string = JSON.stringify,
 ): Live<T> {
   const [state, setState] = useState<{ key: string; value?: T; error?: Error }>({ key });
-  const loader = useRef({ load, motionOf });
-  loader.current = { load, motionOf };
+  const loader = useRef({ load, motionOf, textOf });
+  loader.current = { load, motionOf, textOf };
   const ask = useRef<(again?: boolean) => Promise<void>>(async () => undefined);
 
   useEffect(() => {
@@ -39,7 +41,7 @@ export function useLive<T>(
       try {
         const value = await loader.current.load(control.signal);
         if (control.signal.aborted) return;
-        const fresh = JSON.stringify(value);
+        const fresh = loader.current.textOf(value);
         const changed = fresh !== text;
         const motion = loader.current.motionOf(value);
         if (changed || failures) setState({ key, value });

@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import type { Live } from "../live/use_live";
-import { durationText } from "./format";
+import { durationText, momentText } from "./format";
 
 export function Loading() {
   return <p class="quiet loading" role="status">Loading …</p>;
@@ -62,6 +62,6 @@ export function Period({ from, until }: { from: number; until: number | null | u
 export function Moment({ ms }: { ms: number | null | undefined }) {
   if (ms === null || ms === undefined) return <span class="quiet">–</span>;
   const time = new Date(ms);
-  const text = time.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
-  return <time dateTime={time.toISOString()} title={`${time.toISOString()} (UTC)`}>{text}</time>;
+  const iso = time.toISOString();
+  return <time dateTime={iso} title={`${iso} (UTC)`}>{momentText(ms)}</time>;
 }

@@ -70,10 +70,26 @@ export function Table<T>({ label, columns, rows, rowKey, order, onOrder, chosen,
     );
   }
 
-  const { body, shown, isWhole, onScroll } = useRowWindow(sorted.length);
+  function drawRow(row: T, place: number) {
+    const key = rowKey(row);
+    return (
+      <tr key={`row ${key}`} data-key={key} {...(!isWhole && { "aria-rowindex": place + 2 })}>
+        {onChoose && (
+          <td>
+            <input type="checkbox" aria-label={`choose ${key}`} checked={chosen?.has(key)}
+              onChange={(event) => choose([key], event.currentTarget.checked)} />
+          </td>
+        )}
+        {columns.map((column) => (
+          <td key={column.key} class={cellClass(column)}>{column.show(row)}</td>
+        ))}
+      </tr>
+    );
+  }
+
+  const placeOf = (key: string) => sorted.findIndex((row) => String(rowKey(row)) === key);
+  const { body, parts, isWhole, onScroll, onFocusIn, onFocusOut } = useRowWindow(sorted.length, placeOf);
   const cells = columns.length + (onChoose ? 1 : 0);
-  // A body of its own for each window, below: rows that stay are else not moved to their new places.
-  const gap = (height: number) => height > 0 && <tr aria-hidden="true"><td colSpan={cells} style={{ height, padding: 0 }} /></tr>;
   const isAllChosen = rows.length > 0 && rows.every((row) => chosen?.has(rowKey(row)));
   return (
     <div class="scroll" role="region" aria-label={label} tabIndex={0} onScroll={onScroll}>
@@ -89,25 +105,10 @@ export function Table<T>({ label, columns, rows, rowKey, order, onOrder, chosen,
             {columns.map(head)}
           </tr>
         </thead>
-        <tbody ref={body} key={shown.first}>
-          {gap(shown.above)}
-          {sorted.slice(shown.first, shown.end).map((row, n) => {
-            const key = rowKey(row);
-            return (
-              <tr key={key} {...(!isWhole && { "aria-rowindex": shown.first + n + 2 })}>
-                {onChoose && (
-                  <td>
-                    <input type="checkbox" aria-label={`choose ${key}`} checked={chosen?.has(key)}
-                      onChange={(event) => choose([key], event.currentTarget.checked)} />
-                  </td>
-                )}
-                {columns.map((column) => (
-                  <td key={column.key} class={cellClass(column)}>{column.show(row)}</td>
-                ))}
-              </tr>
-            );
-          })}
-          {gap(shown.below)}
+        <tbody ref={body} onFocusIn={onFocusIn} onFocusOut={onFocusOut}>
+          {parts.flatMap(({ first, end, gap }, part) => gap === undefined
+            ? sorted.slice(first, end).map((row, n) => drawRow(row, first + n))
+            : [<tr key={`gap ${part}`} aria-hidden="true"><td colSpan={cells} style={{ height: `${gap}px`, padding: 0 }} /></tr>])}
         </tbody>
       </table>
     </div>

@@ -6,22 +6,24 @@ import { get } from "../api/client";
 import { onSessionChange, sessionKey } from "../api/session";
 import { useLive } from "../live/use_live";
 import { Empty, Failure } from "../parts/status";
-import { CompareView } from "../views/compare/compare_view";
-import { CreateView } from "../views/create/create_view";
-import { ExperimentView } from "../views/experiment/experiment_view";
 import { ExperimentsView } from "../views/experiments/experiments_view";
-import { JobsView } from "../views/jobs/jobs_view";
-import { ModelView } from "../views/models/model_view";
-import { ModelsView } from "../views/models/models_view";
-import { PoolsView } from "../views/pools/pools_view";
 import { ProjectsView } from "../views/projects/projects_view";
 import { SignInView } from "../views/sign_in/sign_in_view";
-import { TemplatesView } from "../views/templates/templates_view";
-import { TokensView } from "../views/tokens/tokens_view";
-import { TrialView } from "../views/trial/trial_view";
+import { showLater } from "./later";
 import { Navigation } from "./navigation";
 import { useRoute, viewOf, type Route } from "./router";
 import { WhoContext } from "./who";
+
+const CompareView = showLater(async () => (await import("../views/compare/compare_view")).CompareView);
+const CreateView = showLater(async () => (await import("../views/create/create_view")).CreateView);
+const ExperimentView = showLater(async () => (await import("../views/experiment/experiment_view")).ExperimentView);
+const JobsView = showLater(async () => (await import("../views/jobs/jobs_view")).JobsView);
+const ModelView = showLater(async () => (await import("../views/models/model_view")).ModelView);
+const ModelsView = showLater(async () => (await import("../views/models/models_view")).ModelsView);
+const PoolsView = showLater(async () => (await import("../views/pools/pools_view")).PoolsView);
+const TemplatesView = showLater(async () => (await import("../views/templates/templates_view")).TemplatesView);
+const TokensView = showLater(async () => (await import("../views/tokens/tokens_view")).TokensView);
+const TrialView = showLater(async () => (await import("../views/trial/trial_view")).TrialView);
 
 export function App() {
   const route = useRoute();

@@ -1,7 +1,7 @@
 /** An experiment: its state, what can be done with it, and its parts. */
 
 import { get, type Schemas } from "../../api/client";
-import type { Motion } from "../../live/pace";
+import { motionOf } from "../../live/owner";
 import { useLive } from "../../live/use_live";
 import { Moment, Period, Progress, Shown } from "../../parts/status";
 import { countText, dollarsText, numberText } from "../../parts/format";
@@ -32,27 +32,7 @@ const TABS = [
   ["history", "History"],
 ] as const;
 
-/** An experiment or trial, as to whether it goes on. */
-export interface Owner {
-  state: string;
-  ended_ms?: number | null | undefined;
-}
-
-/** How an experiment or trial can change. */
-export function motionOf({ state }: { state: string }): Motion {
-  const isMoving = state === "ACTIVE" || state === "DELETING" || state.startsWith("STOPPING");
-  return isMoving ? "moving" : "resting";
-}
-
-/** How what belongs to an experiment or trial can change: no more once that has ended. */
-export function motionOfParts(owner: { state: string }): Motion {
-  return motionOf(owner) === "moving" ? "moving" : "still";
-}
-
-/** What is another one after each time that it ran: it may have ended again before the page looked. */
-export function markOf({ state, ended_ms: ended }: Owner): string {
-  return `${state} ${ended}`;
-}
+export { markOf, motionOf, motionOfParts, type Owner } from "../../live/owner";
 
 export function ExperimentView({ id }: { id: number }) {
   const live = useLive(

@@ -2,12 +2,12 @@
 
 import { useState } from "preact/hooks";
 import { collect, get, type Query } from "../../api/client";
+import { motionOf } from "../../live/owner";
 import { useLive } from "../../live/use_live";
 import { Heading } from "../../parts/heading";
 import { Empty, Shown } from "../../parts/status";
 import { Table, type Order } from "../../parts/table";
 import { setQuery, useRoute } from "../../shell/router";
-import { motionOf } from "../experiment/experiment_view";
 import { BulkActions } from "./bulk_actions";
 import { COLUMNS, keepColumns, shownColumns } from "./columns";
 import { FILTERS, Filters } from "./filters";

@@ -12,15 +12,18 @@ import { ManageJob } from "./manage_job";
 
 export type Job = Schemas["JobView"];
 
-const JOBS_MAX = 1000;
+// As many as one answer has room for, with reasons of some length.
+const PAGE = 200;
 
 export function JobsView() {
-  const chosen = useRoute().query.get("pool");
+  const { query } = useRoute();
+  const chosen = query.get("pool");
+  const most = Math.max(PAGE, Number(query.get("most")) || PAGE);
   const [managed, setManaged] = useState<string | null>(null);
   const pools = useLive("pools", (signal) =>
     collect((cursor) => get("/api/v1/resource-pools", { query: { limit: 500, cursor }, signal })), () => "still");
-  const live = useLive(`jobs ${chosen}`, (signal) =>
-    collect((cursor) => get("/api/v1/jobs", { query: { resource_pool: chosen, limit: 500, cursor }, signal }), JOBS_MAX));
+  const live = useLive(`jobs ${chosen} ${most}`, (signal) =>
+    collect((cursor) => get("/api/v1/jobs", { query: { resource_pool: chosen, limit: PAGE, cursor }, signal }), most));
   const names = pools.value?.items ?? [];
   const current = chosen ?? names.find(({ default_for: kinds }) => kinds.includes("compute"))?.name ?? "";
 
@@ -34,7 +37,7 @@ export function JobsView() {
       <Heading title="Job queue" />
       <div class="tools">
         <label>Pool{" "}
-          <select value={current} onChange={(event) => setQuery({ pool: event.currentTarget.value })}>
+          <select value={current} onChange={(event) => setQuery({ pool: event.currentTarget.value, most: null })}>
             {names.map(({ name, queued }) => <option key={name} value={name}>{name} ({queued} waiting)</option>)}
           </select>
         </label>
@@ -46,7 +49,12 @@ export function JobsView() {
             <>
               <Table label="jobs" rows={items} rowKey={({ job_id: id }) => id}
                 columns={jobColumns(items, setManaged, moveToTop)} />
-              {next && <p class="quiet">The first {items.length} jobs are shown.</p>}
+              {next && (
+                <div class="tools">
+                  <span class="quiet">The first {items.length} jobs are shown.</span>
+                  <button onClick={() => setQuery({ most: String(most * 2) })}>Show more</button>
+                </div>
+              )}
               {job && (
                 <ManageJob job={job} jobs={items} pools={names.map(({ name }) => name)}
                   onDone={live.refresh} onClose={() => setManaged(null)} />

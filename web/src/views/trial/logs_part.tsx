@@ -1,21 +1,20 @@
 /** A trial's log, line by line: live, narrowed, with links to lines. */
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { get } from "../../api/client";
 import { useLive } from "../../live/use_live";
 import { ClearButton, NumberField, SearchField } from "../../parts/filter_fields";
 import { countText } from "../../parts/format";
 import { Empty, Shown } from "../../parts/status";
-import { href, setQuery, useRoute } from "../../shell/router";
+import { setQuery, useRoute } from "../../shell/router";
 import { LogDownload } from "./log_download";
-import { LINES_MAX, LogReader, type Line } from "./log_reader";
+import { LogLines } from "./log_lines";
+import { LINES_MAX, LogReader } from "./log_reader";
 import { toAddressTime, toFieldTime, toMs } from "./log_times";
 
 const LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"];
-const KINDS: Record<string, string> = { WARNING: "wait", ERROR: "bad", CRITICAL: "bad" };
 const FILTERS = ["search", "rank", "level", "since", "until"];
-const SHOWN_MAX = 2000;
 
 export function LogsPart({ id }: { id: number }) {
   const { query } = useRoute();
@@ -34,7 +33,9 @@ export function LogsPart({ id }: { id: number }) {
       ),
     [key],
   );
-  const live = useLive(key, (signal) => reader.readOn(signal), ({ isOpen, isFull }) => (isOpen && !isFull ? "moving" : "still"));
+  const live = useLive(key, (signal) => reader.readOn(signal), ({ isOpen, isFull }) => (isOpen && !isFull ? "moving" : "still"), "",
+    // It only grows, up to twenty thousand lines.
+    ({ lines, isOpen, isFull }) => `${lines.length} ${isOpen} ${isFull}`);
   return (
     <>
       <LogFilters><LogDownload key={key} id={id} wanted={wanted} /></LogFilters>
@@ -74,45 +75,4 @@ function LogFilters({ children }: { children: ComponentChildren }) {
       {children}
     </form>
   );
-}
-
-/** The last lines, or those around the line that the address names. */
-function LogLines({ id, lines }: { id: number; lines: readonly Line[] }) {
-  const { query } = useRoute();
-  const box = useRef<HTMLDivElement>(null);
-  const follows = useRef(true);
-  const marked = query.get("line");
-  const place = marked === null ? -1 : lines.findIndex(({ offset }) => String(offset) === marked);
-  const end = place < 0 ? lines.length : Math.min(lines.length, place + SHOWN_MAX / 2);
-  const shown = lines.slice(Math.max(0, end - SHOWN_MAX), end);
-
-  useEffect(() => {
-    const element = box.current!;
-    if (place >= 0) element.querySelector(".marked")?.scrollIntoView({ block: "center" });
-    else if (follows.current) element.scrollTop = element.scrollHeight;
-  }, [lines.length, place]);
-
-  return (
-    <>
-      {shown.length < lines.length && <p class="quiet">{shown.length} of {lines.length} lines are shown; narrow them to see others.</p>}
-      <div class="log" ref={box} tabIndex={0} role="log" aria-label={`log of trial ${id}`}
-        onScroll={({ currentTarget: log }) => { follows.current = log.scrollHeight - log.scrollTop - log.clientHeight < 40; }}>
-        {shown.map((line) => (
-          <div key={line.offset} class={`line ${KINDS[line.level ?? ""] ?? ""} ${String(line.offset) === marked ? "marked" : ""}`}>
-            <a href={lineLink(id, line, query)} title={line.time_ms === null ? "link to this line" : new Date(line.time_ms).toISOString()}>{timeText(line.time_ms)} [{line.rank}]</a> {line.text}
-          </div>
-        ))}
-      </div>
-    </>
-  );
-}
-
-function lineLink(id: number, line: Line, query: URLSearchParams): string {
-  const kept = new URLSearchParams(query);
-  kept.set("line", String(line.offset));
-  return `${href("trials", id, "logs")}?${kept}`;
-}
-
-function timeText(ms: number | null): string {
-  return ms === null ? "--:--:--" : new Date(ms).toLocaleTimeString(undefined, { hour12: false });
 }
