@@ -157,7 +157,7 @@ def test_bytes_of_others_build_nothing_and_run_nothing(data: bytes) -> None:
 def test_samples_that_share_a_tensors_memory_are_written_before_the_next_one(
     tmp_path: Path,
 ) -> None:
-    class Reused:
+    class OneBuffer:
         """A data set that fills one tensor anew for each sample."""
 
         buffer = torch.zeros(4)
@@ -170,7 +170,7 @@ def test_samples_that_share_a_tensors_memory_are_written_before_the_next_one(
 
     folder = {"type": "shared_fs", "host_storage_path": str(tmp_path)}
     for workers in (0, 1):
-        dataset = open_cached(folder, Reused(), num_workers=workers)
+        dataset = open_cached(folder, OneBuffer(), num_workers=workers)
         assert [int(dataset[number].sum()) // 4 for number in range(40)] == list(range(40))
         shutil.rmtree(tmp_path / "squares")
 
