@@ -92,7 +92,8 @@ def trial_directives(trial: TrialState) -> dict[str, Any]:
         "length": trial.length,
         "length_units": trial.length_units,
         "closed": trial.closed,
-        "answered": trial.answered,
+        # What runs again for its end is given its length again, and so may train what it lost.
+        "answered": 0 if trial.must_end_again else trial.answered,
         "preempt": {"deadline_ms": None, "reason": reason} if _is_preempted(trial) else None,
     }
 

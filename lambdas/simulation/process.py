@@ -229,13 +229,20 @@ class TrialProcess:
             else:
                 self._train(length)
         elif closed:
-            self._exit("completed")
+            self._end()
         elif self._gang.must_stop:
             self._save_checkpoint(lambda: self._exit("preempted"))
         elif length is not None and length <= self.directives["answered"]:
             self._save_checkpoint(lambda: self._exit("idle"))
         else:
             self.phase = ProcessPhase.WAITING_FOR_WORK
+
+    def _end(self) -> None:
+        """End the process, which has nothing left to train."""
+        if self.training is not None and self.spec["restarts"] < self.training.bad_ends_until:
+            self._exit("errored", code=1, message="the code fails as it ends")
+        else:
+            self._exit("completed")
 
     def _train(self, length: int) -> None:
         assert self.training is not None

@@ -23,6 +23,8 @@ METRIC = "loss"
 HOUR_MS = 3_600_000
 # The most machines of a gang.
 NODES_MAX = 4
+# The share of trials whose code fails after its training, too.
+BAD_ENDS = 0.3
 BATCHES = {"type": "int", "minval": 1, "maxval": 5, "count": 3}
 SEARCHES: dict[str, dict[str, Any]] = {
     "single": {"max_length": {"batches": 60}},
@@ -164,6 +166,7 @@ class Searches:
                 BYTES_PER_SECOND * 10 ** (2 * hash_fraction(seed, "size") - 0.7)
             ),
             failing_batches=failing_batches(search, seed),
+            bad_ends_until=_failures(search, seed) if ends_badly(seed) else 0,
             time_metric=search.config.time_metric,
             inherited_batches=self._inherited_batches(spec),
         )
@@ -175,9 +178,18 @@ class Searches:
 
 def failing_batches(search: Search, trial_seed: int) -> tuple[int, ...]:
     """Return the batches at which a trial's code fails, once each."""
-    count = int(hash_fraction(trial_seed, "failures") * (search.failures_max + 1))
+    count = max(0, _failures(search, trial_seed) - ends_badly(trial_seed))
     last_batch = 30
     return tuple(int(hash_fraction(trial_seed, "failure", n) * last_batch) for n in range(count))
+
+
+def ends_badly(trial_seed: int) -> bool:
+    """Return whether what is left of the failures of a trial's code comes after its training."""
+    return hash_fraction(trial_seed, "end") < BAD_ENDS
+
+
+def _failures(search: Search, trial_seed: int) -> int:
+    return int(hash_fraction(trial_seed, "failures") * (search.failures_max + 1))
 
 
 @lru_cache(maxsize=256)

@@ -24,8 +24,9 @@ class LearningCurve(Protocol):
 @dataclass(frozen=True, slots=True)
 class Training:
     """The training of one process. `failing_batches`: the batches after which the code fails, once
-    each, in the order of restarts. `inherited_batches` were trained by other trials. `time_metric`
-    is reported besides the metric where it is not "".
+    each, in the order of restarts. `bad_ends_until`: so many restarts a trial has to have for a run
+    to end well that has nothing left to train. `inherited_batches` were trained by other trials.
+    `time_metric` is reported besides the metric where it is not "".
     """
 
     learning_curve: LearningCurve
@@ -34,6 +35,7 @@ class Training:
     checkpoint_period: int
     checkpoint_bytes: int
     failing_batches: tuple[int, ...] = ()
+    bad_ends_until: int = 0
     time_metric: str = ""
     time_per_batch: float = 1.0
     inherited_batches: int = 0

@@ -72,7 +72,7 @@ from detcloud import core
 
 with core.init() as context:
     greet(context)
-    ranks, steps = context.distributed, 0
+    ranks, steps, loss = context.distributed, 0, torch.zeros(())
     torch.manual_seed(3)
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.005, momentum=0.9)

@@ -145,9 +145,7 @@ class Disturbance:
         return [place["agent_id"] for place in self._trial()["allocation"]["places"]]
 
 
-TO_TRIALS = ("worker", "pause", "agent", "machine", "notice")
-# A machine's end is that of its workers, and the next run's on others, as after a notice.
-TO_SCRIPTS = ("worker", "pause", "agent", "notice")
+KINDS = ("worker", "pause", "agent", "machine", "notice")
 SIZES = ((1, 1), (1, 2), (1, 4), (2, 2), (2, 4))
 WORLDS = [World(*size, api) for api in ("batches", "steps", *SCRIPTS) for size in SIZES]
 
@@ -170,7 +168,7 @@ def test_a_disturbed_trial_ends_with_the_weights_of_one_that_is_not(
         laptop.run("create", *config)
         laptop.run("wait", 1, seconds=TRIAL_SECONDS_MAX)
         expected = weights(laptop, 1, world)
-        for experiment, kind in enumerate(TO_SCRIPTS if world.api in SCRIPTS else TO_TRIALS, 2):
+        for experiment, kind in enumerate(KINDS, 2):
             hold = tmp_path / "hold"
             hold.touch()
             laptop.run("create", *config)

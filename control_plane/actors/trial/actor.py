@@ -60,7 +60,6 @@ from control_plane.actors.trial.lifecycle import (
     end_stopped_trial,
     end_trial,
     end_with_error,
-    is_done,
     move_to_pool,
     reconcile,
     release_and_reconcile,
@@ -399,9 +398,8 @@ def _after_end(
     if refuses_hparams(state):
         state = evolve(state, message=message.message or "the hyperparameters were refused")
         return end_trial(state, Status.COMPLETED, ExitReason(state.early_exit), context)
-    if reason == "stop_requested" and allocation.wish is DesiredState.KILL and not state.early_exit:
-        # It ended well because it was killed, not because its code asked to stop.
-        reason = "killed"
+    if reason == "stop_requested" and not state.early_exit:
+        reason = _reason_without_request(state, allocation)
     if reason == "stop_requested" or (reason == "errored" and state.early_exit):
         # Training code that asked to stop may end in any way.
         return end_trial(state, Status.COMPLETED, ExitReason.USER_REQUESTED_STOP, context)
@@ -418,6 +416,15 @@ def _after_end(
     if reason == "start_failed":
         return reconcile_after_failed_start(state, allocation, message, context)
     return _after_failure(state, allocation, message, context)
+
+
+def _reason_without_request(state: TrialState, allocation: Allocation) -> str:
+    """The reason of an exit that left work undone, of code that has reported no request to stop."""
+    if allocation.wish is DesiredState.KILL:
+        # It ended well because it was killed, not because its code asked to stop.
+        return "killed"
+    # A run before has reached the length that this one may have skipped.
+    return "completed" if state.must_end_again else "stop_requested"
 
 
 def _after_completion(state: TrialState, context: StepContext) -> TrialState:
@@ -444,13 +451,17 @@ def _end_restart_delay(state: TrialState, message: RestartDue, context: StepCont
 def _after_failure(
     state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
 ) -> TrialState:
-    if state.length is not None and is_done(state):
-        # It had trained everything, and failed while it ended.
-        return end_trial(state, Status.COMPLETED, None, context)
     if can_excuse_failure(state, allocation):
         return reconcile_after_damage(state, allocation, context)
     text = message.message or f"the trial's process failed ({message.reason})"
-    state = evolve(state, restarts=state.restarts + 1, stalls=0, message=text)
+    state = evolve(
+        state,
+        restarts=state.restarts + 1,
+        stalls=0,
+        message=text,
+        # The exit code decides how it ends, also of one that has nothing left to train.
+        awaits_good_exit=state.has_reached_length,
+    )
     allowed = state.settings.max_restarts
     if state.restarts > allowed:
         context.add_reason(f"it failed more often than its {allowed} restarts allow")

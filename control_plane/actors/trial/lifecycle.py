@@ -21,7 +21,9 @@ def wants_slots(state: TrialState) -> bool:
         return False
     if state.killed or state.held_back or state.stopped or state.awaits_checkpoint:
         return False
-    return state.length is not None and state.length > state.reached
+    if state.length is None:
+        return False
+    return not state.has_reached_length or state.must_end_again
 
 
 def reconcile(state: TrialState, context: StepContext) -> TrialState:
@@ -50,8 +52,11 @@ def reconcile(state: TrialState, context: StepContext) -> TrialState:
 
 
 def is_done(state: TrialState) -> bool:
-    """Whether the trial has trained everything that it will ever be asked for."""
-    return state.closed and (state.length is None or state.reached >= state.length)
+    """Whether the trial has trained everything that it will ever be asked for, and no run of it
+    has failed since.
+    """
+    is_trained = state.length is None or state.has_reached_length
+    return state.closed and is_trained and not state.must_end_again
 
 
 def release_and_reconcile(

@@ -121,6 +121,7 @@ class TrialState:
     `inherited`: the checkpoint of another trial to start from; it has not come while
     `awaits_checkpoint`. `losses` counts lost allocations, `recent_losses` has the last few.
     `recent_damages` has the last few checkpoints that runs began from and found damaged.
+    `awaits_good_exit`: its latest run failed after it had reached the length (decision 0080).
     `cost_micros`: the cost of ended allocations. `share`: how much of its training the code says is
     done, where no length does. `exit_code`: of the program of one that runs once, None unless it
     ended by itself.
@@ -166,6 +167,17 @@ class TrialState:
     share: float = 0.0
     recent_damages: tuple[Damage, ...] = ()
     exit_code: int | None = None
+    awaits_good_exit: bool = False
+
+    @property
+    def has_reached_length(self) -> bool:
+        """Whether all is trained that the trial was asked for so far."""
+        return self.length is not None and self.reached >= self.length
+
+    @property
+    def must_end_again(self) -> bool:
+        """Whether everything is trained, and the trial runs again since its process failed then."""
+        return self.awaits_good_exit and self.closed and self.has_reached_length
 
     @property
     def is_open_ended(self) -> bool:

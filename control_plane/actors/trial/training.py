@@ -62,7 +62,7 @@ def report_length_already_reached(state: TrialState, context: StepContext) -> No
     """Tell the search that a newly assigned length is reached, if it comes to no more batches than
     before: a longer length of records or epochs may. The validation there is its metric.
     """
-    if state.length is None or state.length > state.reached:
+    if not state.has_reached_length:
         return
     metric = state.metric if state.metric_steps == state.reached else None
     _send_length_reached(state, metric, "", context)
@@ -141,7 +141,8 @@ def _apply_length_reached(
     if message.lack:
         # Without a metric no length counts as reached: the experiment ends because of it.
         return state
-    return evolve(state, reached=message.length, steps=max(state.steps, message.length))
+    steps = max(state.steps, message.length)
+    return evolve(state, reached=message.length, steps=steps, awaits_good_exit=False)
 
 
 def _send_length_reached(

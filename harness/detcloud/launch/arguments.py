@@ -34,6 +34,12 @@ def parse_launcher_arguments(
     if any(word in HELP_OPTIONS for word in (*overrides, *_own_options(rest))):
         print(_usage_text(name, takes_overrides) + "\n\n" + description, flush=True)
         sys.exit(0)
+    if overrides and not overrides[0].startswith("-"):
+        text = (
+            f"{overrides[0]!r} before the first -- is not an option: a command whose own arguments "
+            f"have a -- follows another one, as in `-- {' '.join(words[:cut])} -- ...`"
+        )
+        _refuse(name, takes_overrides, text)
     if overrides and not takes_overrides:
         _refuse(name, takes_overrides, f"{overrides[0]!r} before -- is not a known option")
     if not rest:

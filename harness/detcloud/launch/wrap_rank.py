@@ -21,6 +21,7 @@ from typing import Any
 
 from detcloud.launch.gang_failure import announce_wrapper, has_failed, has_refused, mark_failure
 from detcloud.shared.parent_death import adopt_orphans, end_with_parent
+from detcloud.shared.process_exits import exit_text
 from detcloud.shared.processes import list_descendants
 
 LINE_BYTES_MAX = 8 * 1024
@@ -139,14 +140,13 @@ def _run_worker(rank: int, command: Sequence[str], *, redirects: bool) -> int:
         signal.signal(number, note_signal)
     code = _watch(worker, rank, terminated)
     _kill_orphans()
-    code = code if code >= 0 else 128 - code
+    how, code = exit_text(code), code if code >= 0 else 128 - code
     if not code and not terminated and has_refused(rank):
         # Without it the others cannot go on, and those that wait for it might never end.
         mark_failure(f"rank {rank} refused the hyperparameters")
         return REFUSED_CODE
     if code and not terminated:
-        how = f"exit code {code}" if code < 128 else f"signal {code - 128}"
-        mark_failure(f"rank {rank} ended with {how}")
+        mark_failure(f"rank {rank} {how}")
     return code
 
 

@@ -31,4 +31,7 @@ def run_workers(arguments: list[str]) -> WorkersEnd:
     except DistNetworkError as error:
         # The traceback of torch's own processes would hide what it says in its last line.
         return WorkersEnd(1, f"the workers could not meet: {' '.join(str(error).split())}")
+    except (AssertionError, ValueError) as error:
+        # Only numbers and names of options that do not fit together get so far.
+        return WorkersEnd(1, f"torch.distributed.run refused its options: {error}")
     return WorkersEnd(0)

@@ -28,6 +28,7 @@ from control_plane.actors.records import Place, Status, TrialSettings
 from control_plane.actors.trial.checkpoints import CheckpointRecord
 from control_plane.actors.trial.lifecycle import wants_slots
 from control_plane.actors.trial.stalls import STALLS_MAX
+from control_plane.agents.desired_state import trial_directives
 from control_plane.searchers.method import ExitReason
 from tests.unit.actors.actor_harness import ActorHarness
 from tests.unit.actors.sample_messages import (
@@ -253,13 +254,100 @@ def test_a_trial_may_ask_to_stop() -> None:
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased]
 
 
-@pytest.mark.parametrize("reason", ["errored", "lost", "preempted"])
-def test_a_crash_after_all_work_was_reported_still_completes_the_trial(reason: str) -> None:
+@pytest.mark.parametrize("reason", ["lost", "killed", "preempted"])
+def test_an_end_without_a_failure_after_all_work_was_reported_completes_the_trial(
+    reason: str,
+) -> None:
     actor = running_trial()
     actor.deliver(LengthReached(1, LENGTH, 0.5))
     deliver_exit(actor, reason)
     assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "")]
     assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased]
+
+
+def failed_after_its_length(max_restarts: int = 2) -> ActorHarness:
+    """A trial that saved and reported its whole length and whose process then exited with 3."""
+    actor = running_trial(trial_settings(max_restarts=max_restarts))
+    actor.deliver(checkpoint_reported(LENGTH), ValidationReported(1, LENGTH, 0.5))
+    actor.deliver(LengthReached(1, LENGTH, 0.5), WorkAssigned(None, True))
+    deliver_exit(actor, "errored", "exit code 3")
+    return actor
+
+
+def test_a_failure_after_the_whole_length_is_a_failure() -> None:
+    actor = failed_after_its_length()
+    assert (actor.state.status, actor.state.restarts) == (Status.ACTIVE, 1)
+    assert actor.state.steps == LENGTH
+    assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased, SlotsRequested]
+    assert actor.messages_to(EXPERIMENT) == []
+
+
+def test_what_runs_again_for_its_end_is_given_its_length_once_more() -> None:
+    # Its code may have saved nothing at the end: then it trains again what it lost.
+    actor = place_trial(failed_after_its_length())
+    directives = trial_directives(actor.state)
+    assert (directives["length"], directives["closed"], directives["answered"]) == (LENGTH, True, 0)
+    actor.deliver(LengthReached(2, LENGTH, 0.4))
+    assert actor.sent == []
+    deliver_exit(actor, "completed")
+    assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "")]
+    assert (actor.state.metric, actor.state.restarts) == (0.5, 1)
+
+
+def test_a_run_that_finds_its_length_reached_and_ends_well_completes_the_trial() -> None:
+    # Its code saw the steps of its checkpoint and never asked the searcher for an operation.
+    actor = place_trial(failed_after_its_length())
+    deliver_exit(actor, "stop_requested")
+    assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "")]
+
+
+def test_failures_after_the_whole_length_end_the_trial_as_any_others() -> None:
+    actor = failed_after_its_length(max_restarts=1)
+    deliver_exit(place_trial(actor), "errored", "exit code 3")
+    assert actor.messages_to(EXPERIMENT) == [
+        TrialEnded(3, Status.ERROR, ExitReason.ERRORED, "exit code 3")
+    ]
+    assert actor.state.restarts == 2
+
+
+@pytest.mark.parametrize("reason", ["lost", "preempted"])
+def test_a_trial_that_failed_after_its_length_runs_until_it_ends_well(reason: str) -> None:
+    actor = place_trial(failed_after_its_length())
+    deliver_exit(actor, reason)
+    assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased, SlotsRequested]
+    deliver_exit(place_trial(actor), "completed")
+    assert actor.messages_to(EXPERIMENT) == [TrialEnded(3, Status.COMPLETED, "")]
+
+
+def test_a_failure_while_the_search_thinks_waits_for_what_it_decides() -> None:
+    # It has reached what it was asked for: to run again would train nothing.
+    actor = running_trial(closed=False)
+    actor.deliver(checkpoint_reported(LENGTH), LengthReached(1, LENGTH, 0.5))
+    deliver_exit(actor, "errored")
+    assert [type(message) for message in actor.messages_to(POOL)] == [SlotsReleased]
+    assert actor.state.restarts == 1
+    actor.deliver(WorkAssigned(None, True))
+    assert [type(message) for message in actor.messages_to(POOL)] == [SlotsRequested]
+
+
+def test_a_longer_length_goes_before_an_end_that_failed() -> None:
+    actor = running_trial(closed=False)
+    actor.deliver(checkpoint_reported(LENGTH), LengthReached(1, LENGTH, 0.5))
+    deliver_exit(actor, "errored")
+    actor.deliver(WorkAssigned(400, True))
+    place_trial(actor)
+    assert trial_directives(actor.state)["answered"] == LENGTH
+    actor.deliver(LengthReached(2, 400, 0.3))
+    # The failure was that of another run: nothing is left to do for this one.
+    deliver_exit(actor, "lost")
+    assert actor.state.status is Status.COMPLETED
+
+
+def test_a_trial_that_is_stopped_while_it_ends_does_not_run_again() -> None:
+    actor = running_trial()
+    actor.deliver(LengthReached(1, LENGTH, 0.5), PreemptionRequested(1, "slots are wanted"))
+    deliver_exit(actor, "errored")
+    assert (actor.state.status, actor.state.restarts) == (Status.COMPLETED, 0)
 
 
 def test_a_completed_exit_wins_over_a_kill() -> None:
@@ -366,10 +454,3 @@ def test_a_trial_that_gives_up_its_slots_again_and_again_without_training_ends()
     deliver_exit(actor, "idle")
     assert actor.state.status is Status.ERROR
     assert "without training a batch" in actor.state.message
-
-
-def test_a_crash_after_the_last_length_is_no_failure() -> None:
-    actor = running_trial(trial_settings(max_restarts=0))
-    actor.deliver(LengthReached(1, actor.state.length, 0.5))
-    deliver_exit(actor, "errored")
-    assert (actor.state.status, actor.state.restarts) == (Status.COMPLETED, 0)

@@ -46,6 +46,7 @@ def test_overrides_stand_before_the_first_double_dash(
         ("--x --", "neither --trial nor a script was given"),
         ("--trial", "--trial needs file:Class"),
         ("--trial a:B train.py", "give one of them"),
+        ("python -c pass -- a", "'python' before the first -- is not an option: a command whose"),
         ("--np 2 train.py", "'--np' is not a known option: options of its own end with --"),
     ],
 )

@@ -66,7 +66,7 @@ with core.init(distributed=ranks):
 # Rank 1 dies, or its wrapper is killed and takes it along. Rank 0 takes no notice of being asked to
 # end, and rank 2 is stopped with its wrapper.
 DIE = """
-import os, signal, sys, time
+import os, signal, time
 from pathlib import Path
 rank = os.environ["RANK"]
 if rank == "1":
@@ -76,7 +76,7 @@ if rank == "1":
     if Path("wrapper").exists():
         os.kill(os.getppid(), signal.SIGKILL)
         time.sleep(1000)
-    sys.exit(3)
+    os.abort()
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 Path(f"new-{rank}").write_text(f"{os.getpid()} {os.getppid()}")
 Path(f"new-{rank}").rename(f"pid-{rank}")
@@ -163,7 +163,7 @@ def test_workers_of_two_nodes_are_started_again_and_stop_together(tmp_path: Path
 @pytest.mark.parametrize(
     ("dead", "message"),
     [
-        ("worker", "rank 1 ended with exit code 3"),
+        ("worker", "rank 1 was ended by SIGABRT"),
         ("wrapper", "rank 1: the process that wraps it was killed"),
     ],
 )
@@ -198,6 +198,14 @@ def test_a_port_that_another_program_has_is_named(tmp_path: Path) -> None:
     log = (tmp_path / "log").read_text()
     assert end["message"] in log
     assert "Traceback" not in log
+
+
+def test_options_that_torch_refuses_are_an_error_without_a_traceback(tmp_path: Path) -> None:
+    trial = make_trial(tmp_path, entrypoint=[*LAUNCHER, "--nnodes", "2:1", "--", "stay.py"])
+    assert start(trial, tmp_path).wait(PROCESS_SECONDS_MAX) == 1
+    [end] = reports(trial, "exit")
+    assert end["message"].startswith("torch.distributed.run refused its options: min_nodes must be")
+    assert "Traceback" not in (tmp_path / "log").read_text()
 
 
 def test_a_refusal_of_one_worker_ends_the_gang_and_is_what_counts(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Samples come back from bytes as they were, and what cannot is refused by name."""
 
+import shutil
 from collections import OrderedDict, namedtuple
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from detcloud.pytorch.data_layer.sample import (
     DamagedSample,
     UnsupportedSample,
     decode_sample,
+    encode_pieces,
     encode_sample,
 )
 from tests.conftest import require
+from tests.unit.pytorch.squares import open_cached
 
 Pair = namedtuple("Pair", "a b")
 
@@ -149,3 +152,30 @@ def forged_bytes(text: str, content: bytes = b"") -> bytes:
 def test_bytes_of_others_build_nothing_and_run_nothing(data: bytes) -> None:
     with pytest.raises(DamagedSample):
         decode_sample(memoryview(data))
+
+
+def test_samples_that_share_a_tensors_memory_are_written_before_the_next_one(
+    tmp_path: Path,
+) -> None:
+    class OneBuffer:
+        """A data set that fills one tensor anew for each sample."""
+
+        buffer = torch.zeros(4)
+
+        def __len__(self) -> int:
+            return 40
+
+        def __getitem__(self, number: int) -> torch.Tensor:
+            return self.buffer.fill_(number)
+
+    folder = {"type": "shared_fs", "host_storage_path": str(tmp_path)}
+    for workers in (0, 1):
+        dataset = open_cached(folder, OneBuffer(), num_workers=workers)
+        assert [int(dataset[number].sum()) // 4 for number in range(40)] == list(range(40))
+        shutil.rmtree(tmp_path / "squares")
+
+
+def test_a_tensor_that_had_to_be_copied_lives_until_it_is_written() -> None:
+    # A transposed one is made contiguous, and nobody else holds the copy.
+    pieces = encode_pieces(torch.arange(6.0).view(2, 3).T)
+    assert bytes(pieces[-1]) == torch.tensor([0.0, 3, 1, 4, 2, 5]).numpy().tobytes()

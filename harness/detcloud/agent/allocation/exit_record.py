@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-import signal
 from typing import TYPE_CHECKING, Any
+
+from detcloud.shared.process_exits import exit_text, signal_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,7 +16,6 @@ LOG_LINES_SHOWN = 20
 MESSAGE_CHARACTERS_MAX = 4000
 NOTICE_CHARACTERS_MAX = 200
 LOG_CHARACTERS_SHOWN = 3500
-SHELL_SIGNALS = 128
 REVISION_MAX = 1 << 53
 _RUN_HEADER = re.compile(r"\[detcloud\] run \d+ of trial \d+, ")
 
@@ -104,22 +104,11 @@ def _cause_text(status: Status) -> str:
     if status.lost:
         return "the trial's processes disappeared with the machine or were killed externally"
     if status.signal is not None:
-        return f"{what} was ended by {_signal_name(status.signal)}"
+        return f"{what} was ended by {signal_name(status.signal)}"
     if status.stage == "hook":
         return f"{what} failed with exit code {status.code}"
     remark = "" if status.code else " and reported no exit"
-    if status.code is not None and status.code > SHELL_SIGNALS:
-        # A shell reports in this way the signal that ended its command.
-        remark = f", that is {_signal_name(status.code - SHELL_SIGNALS)}"
-    return f"{what} ended with exit code {status.code}{remark}"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        name = signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-    return f"{name} (out of memory?)" if number == signal.SIGKILL else name
+    return f"{what} {exit_text(status.code or 0)}{remark}"
 
 
 def _log_excerpt(log_tail: str) -> str:

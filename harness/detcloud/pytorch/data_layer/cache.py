@@ -15,12 +15,12 @@ import fcntl
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from detcloud.core import DistributedContext
 from detcloud.pytorch.data_layer.dataset import suspicion_file
@@ -30,13 +30,16 @@ from detcloud.shared.errors import DetcloudError
 from detcloud.storage import CheckpointStore, KeyExists, KeyNotFound
 from detcloud.storage.store import translate_errors
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
 FETCHED_AT_ONCE = 4
 LOCK_POLL_SECONDS = 0.1
 # A build that is so old and was not published has been killed.
 ABANDONED_SECONDS = 24 * 3600
 
-EncodeShare = Callable[[int, int], tuple[int, Iterable[bytes]]]
-"""Gives the length of the source, and the samples of one rank of so many as bytes."""
+EncodeShare = Callable[[int, int], "tuple[int, Iterable[Sequence[Buffer]]]"]
+"""Gives the length of the source, and the samples of one rank of so many as bytes, in pieces."""
 
 
 class BuildStopped(Exception):
@@ -257,7 +260,7 @@ class DatasetCache:
         if not all(self._distributed.allgather_local(is_written)):
             raise BuildStopped
 
-    def _until_stopped(self, samples: Iterable[bytes]) -> Iterator[bytes]:
+    def _until_stopped(self, samples: Iterable[Sequence[Buffer]]) -> Iterator[Sequence[Buffer]]:
         for sample in samples:
             yield sample
             if self._should_stop():

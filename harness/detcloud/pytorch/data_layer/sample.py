@@ -12,11 +12,14 @@ import math
 import struct
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from detcloud.shared.errors import DetcloudError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 numpy: ModuleType | None
 try:
@@ -51,20 +54,25 @@ class DamagedSample(ValueError):
 
 
 def encode_sample(sample: Any) -> bytes:
-    """The sample as bytes.
+    """The sample as bytes, as `encode_pieces` has them."""
+    return b"".join(encode_pieces(sample))
+
+
+def encode_pieces(sample: Any) -> list[Buffer]:
+    """The bytes of the sample in pieces; those of tensors are their own memory, not copied.
 
     Numbers, strings, bytes, None, tensors of the CPU, NumPy's arrays and scalars come back as they
     were, in tuples, lists and dictionaries of any depth. Raises UnsupportedSample for anything
     else, and for subclasses of these.
     """
-    contents: list[bytes] = []
+    contents: list[Buffer] = []
     try:
         text = json.dumps(_describe(sample, contents, "the sample"), separators=(",", ":")).encode()
     except RecursionError:
         raise UnsupportedSample("the sample's structures lie too deep within each other") from None
     except ValueError as error:
         raise UnsupportedSample(f"the sample has a number that is too long: {error}") from None
-    return b"".join((_LENGTH.pack(len(text)), text, *contents))
+    return [_LENGTH.pack(len(text)), text, *contents]
 
 
 def decode_sample(data: memoryview) -> Any:
@@ -81,7 +89,7 @@ def decode_sample(data: memoryview) -> Any:
     return sample
 
 
-def _describe(value: Any, contents: list[bytes], where: str) -> Any:
+def _describe(value: Any, contents: list[Buffer], where: str) -> Any:
     """A value in JSON's terms; the bytes of what JSON has no terms for go to `contents`."""
     kind = type(value)
     if kind in _PLAIN:
@@ -103,7 +111,7 @@ def _describe(value: Any, contents: list[bytes], where: str) -> Any:
     raise _refusal(value, where)
 
 
-def _describe_entry(entry: tuple[Any, Any], contents: list[bytes], where: str) -> list[Any]:
+def _describe_entry(entry: tuple[Any, Any], contents: list[Buffer], where: str) -> list[Any]:
     key, value = entry
     if type(key) not in _PLAIN:
         raise UnsupportedSample(
@@ -112,7 +120,7 @@ def _describe_entry(entry: tuple[Any, Any], contents: list[bytes], where: str) -
     return [key, _describe(value, contents, f"{where}[{key!r:.80}]")]
 
 
-def _describe_tensor(tensor: torch.Tensor, contents: list[bytes], where: str) -> list[Any]:
+def _describe_tensor(tensor: torch.Tensor, contents: list[Buffer], where: str) -> list[Any]:
     name = _DTYPE_NAMES.get(tensor.dtype)
     if name is None or tensor.layout is not torch.strided or tensor.device.type != "cpu":
         raise UnsupportedSample(
@@ -120,11 +128,20 @@ def _describe_tensor(tensor: torch.Tensor, contents: list[bytes], where: str) ->
             "holds dense tensors of the CPU; convert it with .to_dense() or .cpu() in the function"
         )
     dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
-    contents.append(ctypes.string_at(dense.data_ptr(), dense.nbytes) if dense.nbytes else b"")
+    contents.append(_memory_of(dense) if dense.nbytes else b"")
     return [_TENSOR, name, *dense.shape]
 
 
-def _describe_array(array: Any, contents: list[bytes], where: str) -> list[Any]:
+def _memory_of(tensor: torch.Tensor) -> Buffer:
+    """The memory of a dense tensor, for as long as the tensor does not change."""
+    memory: Any = (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
+    # What was made contiguous for this would be gone before it is read.
+    memory.owner = tensor
+    view: Buffer = memory
+    return view
+
+
+def _describe_array(array: Any, contents: list[Buffer], where: str) -> list[Any]:
     if array.dtype.kind not in _ARRAY_KINDS:
         raise UnsupportedSample(
             f"{where} is an array of {array.dtype}: a cache holds arrays of numbers, strings and "

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sized
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from detcloud.pytorch.data import derived_seed
-from detcloud.pytorch.data_layer.sample import UnsupportedSample, encode_sample
+from detcloud.pytorch.data_layer.sample import UnsupportedSample, encode_pieces, encode_sample
 from detcloud.pytorch.generators import preserve_state, seed_worker
 from detcloud.shared.errors import DetcloudError
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_T = TypeVar("_T")
 # Samples that are seeded together, and that one process computes.
 CHUNK_SAMPLES = 16
 
 
 def encode_source(
     make_source: Callable[[], Any], name: str, num_workers: int, rank: int, size: int
-) -> tuple[int, Iterable[bytes]]:
-    """The length of the data set that the function makes, and one rank's part of it as bytes.
+) -> tuple[int, Iterable[Sequence[Buffer]]]:
+    """The length of the data set that the function makes, and one rank's part of it as bytes: each
+    sample in pieces, which are to be read before the next one is asked for.
 
     Chance in the function and in each chunk of samples is seeded by the name and the number, so
     that every builder stores the same; the generators of training are as they were
@@ -36,7 +41,7 @@ def encode_source(
 
 
 class _EncodedChunks(Dataset[list[bytes]]):
-    """The samples of some chunks as bytes."""
+    """The samples of some chunks as bytes, and in pieces for those who read them at once."""
 
     def __init__(self, source: Any, name: str, length: int, chunks: range) -> None:
         self._source, self._name, self._length, self._chunks = source, name, length, chunks
@@ -45,24 +50,29 @@ class _EncodedChunks(Dataset[list[bytes]]):
         return len(self._chunks)
 
     def __getitem__(self, place: int) -> list[bytes]:
+        return list(self._encode_chunk(place, encode_sample))
+
+    def encode_chunk_in_pieces(self, place: int) -> Iterator[list[Buffer]]:
+        """The samples of the chunk, each computed when it is asked for."""
+        return self._encode_chunk(place, encode_pieces)
+
+    def _encode_chunk(self, place: int, encode: Callable[[Any], _T]) -> Iterator[_T]:
         chunk = self._chunks[place]
         seed_worker(derived_seed(self._name, chunk) % 2**32)
         first = chunk * CHUNK_SAMPLES
-        numbers = range(first, min(first + CHUNK_SAMPLES, self._length))
-        return [self._encode(number) for number in numbers]
-
-    def _encode(self, number: int) -> bytes:
-        try:
-            return encode_sample(self._source[number])
-        except UnsupportedSample as error:
-            raise DetcloudError(f"data set {self._name}, sample {number}: {error}") from None
+        for number in range(first, min(first + CHUNK_SAMPLES, self._length)):
+            try:
+                encoded = encode(self._source[number])
+            except UnsupportedSample as error:
+                raise DetcloudError(f"data set {self._name}, sample {number}: {error}") from None
+            yield encoded
 
 
-def _encode_samples(chunks: _EncodedChunks, num_workers: int) -> Iterator[bytes]:
+def _encode_samples(chunks: _EncodedChunks, num_workers: int) -> Iterator[Sequence[Buffer]]:
     with preserve_state():
         if num_workers == 0:
             for place in range(len(chunks)):
-                yield from chunks[place]
+                yield from chunks.encode_chunk_in_pieces(place)
             return
         loader: DataLoader[Any] = DataLoader(
             chunks,
@@ -72,7 +82,7 @@ def _encode_samples(chunks: _EncodedChunks, num_workers: int) -> Iterator[bytes]
             generator=torch.Generator().manual_seed(0),
         )
         for encoded in loader:
-            yield from encoded
+            yield from ([sample] for sample in encoded)
 
 
 def _checked_length(source: Any, name: str) -> int:
