@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
-from hashlib import md5
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from detcloud.shared.body_checksums import BodyChecksums
 from detcloud.shared.bucket_errors import (
     BUSY_STATUSES,
     BucketError,
@@ -82,6 +82,7 @@ class Bucket:
         """`client` is one of botocore. BucketError without boto3 and for a place that cannot be."""
         self.place = place
         self._client = new_client(place) if client is None else client
+        self._checksums = BodyChecksums(is_amazons_own=not place.endpoint_url)
         self._key_prefix = f"{place.prefix.strip('/')}/" if place.prefix.strip("/") else ""
 
     def write(
@@ -240,7 +241,7 @@ class Bucket:
                     **self._object_arguments(key),
                     Body=body,
                     Metadata={_TOKEN: token},
-                    **self._checksum(body),
+                    **self._checksums.object_fields(body),
                     **condition,
                 )
                 return True
@@ -261,7 +262,8 @@ class Bucket:
         condition: Mapping[str, str],
     ) -> bool:
         named = self._object_arguments(key)
-        upload = self._client.create_multipart_upload(**named, Metadata={_TOKEN: token})["UploadId"]
+        announced = {"Metadata": {_TOKEN: token}, **self._checksums.upload_fields()}
+        upload = self._client.create_multipart_upload(**named, **announced)["UploadId"]
         written = False
 
         def send(numbered: tuple[int, Callable[[], bytes]]) -> dict[str, Any]:
@@ -287,23 +289,15 @@ class Bucket:
 
     def _upload_part(self, key: str, upload: str, number: int, part: bytes) -> dict[str, Any]:
         """Send one part; what completes the upload has of it."""
-        answer = self._client.upload_part(
-            **self._object_arguments(key),
-            UploadId=upload,
-            PartNumber=number,
-            Body=part,
-            **self._checksum(part),
-        )
+        named = {**self._object_arguments(key), "UploadId": upload, "PartNumber": number}
+
+        def request(digests: Mapping[str, str]) -> Mapping[str, Any]:
+            answer: Mapping[str, Any] = self._client.upload_part(**named, Body=part, **digests)
+            return answer
+
+        answer = self._checksums.send_part(part, request)
         sums = {name: it for name, it in answer.items() if name.startswith("Checksum")}
         return {"PartNumber": number, "ETag": answer["ETag"], **sums}
-
-    def _checksum(self, body: bytes) -> dict[str, str]:
-        """The digest by which the store finds out that it got something else: MD5, which all know,
-        where botocore sends none of its own.
-        """
-        if not self.place.endpoint_url:
-            return {}
-        return {"ContentMD5": base64.b64encode(md5(body, usedforsecurity=False).digest()).decode()}
 
     def _outcome_of_failed_write(self, key: str, token: str, error: Any) -> bool | None:
         """Whether a write that failed wrote the object that is there; None if that is not known.
