@@ -166,7 +166,8 @@ def test_what_the_store_got_otherwise_is_refused(
 ) -> None:
     def garble(request: Any) -> None:
         body = request.body
-        request.body = b"?" + (body if isinstance(body, bytes) else body.read())[1:]
+        whole = b"".join(iter(body.read, b"")) if hasattr(body, "read") else body
+        request.body = b"?" + whole[1:]
 
     bucket = Bucket(s3.place(), client)
     (tmp_path / "source").write_bytes(b"x" * size)
@@ -238,6 +239,22 @@ def test_a_part_whose_crc_was_not_compared_is_sent_again(
         bucket.write("k", [LONG[::-1]], part_bytes=PART)
     assert part_digests(made) == [{"crc"}, *[{"md5"}] * 3]
     assert content(bucket, "k") == LONG[::-1]
+
+
+def test_a_file_that_shrinks_while_it_is_sent_is_no_object(
+    bucket: Bucket, client: Any, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(LONG)
+
+    def shrink(request: Any) -> None:
+        source.write_bytes(b"short")
+
+    shrinking = Bucket(bucket.place, client)
+    with faults(client, "UploadPart", shrink), pytest.raises(BucketError, match="source shrank"):
+        shrinking.send("k", source)
+    assert bucket.object_size("k") is None
+    assert uploads(bucket) == []
 
 
 def test_keys_beside_the_prefix_are_not_seen(s3: SeaweedFs) -> None:

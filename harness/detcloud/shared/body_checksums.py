@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from hashlib import md5
 from typing import Any
 
+from detcloud.shared.file_parts import FilePart, body_blocks
+
 SendPart = Callable[[Mapping[str, str]], Mapping[str, Any]]
 """Sends a part with these digests, as botocore names them; the store's answer."""
 
@@ -41,7 +43,7 @@ class BodyChecksums:
             return {}
         return {"ChecksumAlgorithm": "CRC32"}
 
-    def send_part(self, part: bytes, request: SendPart) -> Mapping[str, Any]:
+    def send_part(self, part: bytes | FilePart, request: SendPart) -> Mapping[str, Any]:
         """Have `request` send a part with digests of which the store compares one; its answer.
 
         What `request` raises is raised, but for a refusal of the kind of digest.
@@ -52,7 +54,7 @@ class BodyChecksums:
             return request({})
         if self._compares_crc is False:
             return request(_md5_fields(part))
-        crc = {_CRC: _to_base64(zlib.crc32(part).to_bytes(4, "big"))}
+        crc = _crc_fields(part)
         # Until its first answer nobody knows what the store compares.
         is_known = self._compares_crc is True
         try:
@@ -69,8 +71,18 @@ class BodyChecksums:
         return answer
 
 
-def _md5_fields(body: bytes) -> dict[str, str]:
-    return {"ContentMD5": _to_base64(md5(body, usedforsecurity=False).digest())}
+def _crc_fields(body: bytes | FilePart) -> dict[str, str]:
+    crc = 0
+    for block in body_blocks(body):
+        crc = zlib.crc32(block, crc)
+    return {_CRC: _to_base64(crc.to_bytes(4, "big"))}
+
+
+def _md5_fields(body: bytes | FilePart) -> dict[str, str]:
+    digest = md5(usedforsecurity=False)
+    for block in body_blocks(body):
+        digest.update(block)
+    return {"ContentMD5": _to_base64(digest.digest())}
 
 
 def _refuses_kind(error: Any) -> bool:
