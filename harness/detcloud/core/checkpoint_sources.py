@@ -17,14 +17,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from detcloud.core.checkpoint_writer import Selector, files_to_store, size_and_sha256
+from detcloud.core.checkpoint_writer import (
+    Selector,
+    Stamp,
+    file_stamp,
+    files_to_store,
+    size_and_sha256,
+)
 from detcloud.core.shards import Shard
 from detcloud.core.temporary_folder import make_temporary_folder
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_directory import TrialSpec, to_json_value
 from detcloud.storage import StorageError
 
-Stamp = tuple[int, int]
 _PREFIX = "detcloud-upload-"
 
 
@@ -43,7 +48,7 @@ class Sources:
     def check_unchanged(self) -> None:
         """Raise StorageError for a file that was written on since it was linked."""
         for name, stamp in self.stamps.items():
-            if _stamp(self.files[name]) != stamp:
+            if file_stamp(self.files[name]) != stamp:
                 raise StorageError(
                     f"{name} was modified while it was uploaded: name it in `growing`, or upload "
                     "without `asynchronous`"
@@ -79,7 +84,7 @@ def link_sources(
     try:
         for name, source in found.items():
             _link(source, files[name], is_growing=growing is not None and growing(name))
-        return Sources(files, "", {name: _stamp(path) for name, path in files.items()}, folder)
+        return Sources(files, "", {name: file_stamp(path) for name, path in files.items()}, folder)
     except OSError as error:
         folder.cleanup()
         raise DetcloudError(f"{directory} cannot be uploaded: {error}") from error
@@ -147,8 +152,3 @@ def _try_to_link(source: Path, link: Path) -> bool:
     except OSError:
         return False
     return True
-
-
-def _stamp(path: Path) -> Stamp:
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns

@@ -34,11 +34,11 @@ class BodyChecksums:
         self._compares_crc: bool | None = None
 
     def object_fields(self, body: bytes) -> dict[str, str]:
-        """What goes with an object of one request."""
+        """The fields of a request that stores an object whole."""
         return {} if self._is_amazons_own else _md5_fields(body)
 
     def upload_fields(self) -> dict[str, str]:
-        """What announces an upload in parts."""
+        """The fields of a request that begins an upload in parts."""
         if self._is_amazons_own or self._compares_crc is False:
             return {}
         return {"ChecksumAlgorithm": "CRC32"}
@@ -48,8 +48,6 @@ class BodyChecksums:
 
         What `request` raises is raised, but for a refusal of the kind of digest.
         """
-        from botocore.exceptions import ClientError
-
         if self._is_amazons_own:
             return request({})
         if self._compares_crc is False:
@@ -59,7 +57,7 @@ class BodyChecksums:
         is_known = self._compares_crc is True
         try:
             answer = request(crc if is_known else {**crc, **_md5_fields(part)})
-        except ClientError as error:
+        except Exception as error:
             if is_known or not _refuses_kind(error):
                 raise
             self._compares_crc = False
@@ -86,9 +84,12 @@ def _md5_fields(body: bytes | FilePart) -> dict[str, str]:
 
 
 def _refuses_kind(error: Any) -> bool:
-    """Whether an error may be about the kind of digest, and not about the content."""
-    status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    return status in _REFUSALS and error.response.get("Error", {}).get("Code") != "BadDigest"
+    """Whether an error is a store's answer that may be about the kind of digest, and not about the
+    content.
+    """
+    answered = getattr(error, "response", None) or {}
+    status = answered.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return status in _REFUSALS and answered.get("Error", {}).get("Code") != "BadDigest"
 
 
 def _to_base64(digest: bytes) -> str:
