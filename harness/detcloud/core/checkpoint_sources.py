@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,8 @@ from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_directory import TrialSpec, to_json_value
 from detcloud.storage import StorageError
 
+# No upload takes so long, whatever the clocks of machines that share a file system say.
+ABANDONED_SECONDS = 7 * 24 * 3600
 _PREFIX = "detcloud-upload-"
 
 
@@ -75,8 +78,8 @@ def link_sources(
 ) -> Sources:
     """The wanted files as they are now, as links, and as copies those that `growing` takes.
 
-    What earlier runs of the trial left beside the directory is removed: a process that was killed
-    by force could not do it. Errors as for `list_sources`.
+    What earlier runs of the trial left beside the directory is removed, and after a week what any
+    left: a process that was killed by force could not do it. Errors as for `list_sources`.
     """
     found = list_sources(directory, selector).files
     folder = _new_folder(directory, spec)
@@ -121,16 +124,29 @@ def _new_folder(directory: Path, spec: TrialSpec) -> tempfile.TemporaryDirectory
 
 
 def _remove_abandoned_folders(parent: Path, spec: TrialSpec) -> None:
-    """Remove the links of earlier runs of this trial. A run that has lost its trial and still lives
-    fails to store what it had there, which counts for nothing.
+    """Remove the links of earlier runs of this trial, and whoever's they are a week after they were
+    made: that trial may never run again. A run that has lost its trial and still lives fails to
+    store what it had there, which counts for nothing.
     """
-    prefix = f".{_owner_prefix(spec)}"
     with os.scandir(parent) as found:
-        names = [it.name for it in found if it.name.startswith(prefix)]
+        names = [it.name for it in found if it.name.startswith(f".{_PREFIX}")]
     for name in names:
-        epoch = name.removeprefix(prefix).partition("-")[0]
-        if epoch.isdecimal() and int(epoch) < spec.epoch:
+        if _is_of_earlier_run(name, spec) or _is_abandoned(parent / name):
             shutil.rmtree(parent / name, ignore_errors=True)
+
+
+def _is_of_earlier_run(name: str, spec: TrialSpec) -> bool:
+    prefix = f".{_owner_prefix(spec)}"
+    epoch = name.removeprefix(prefix).partition("-")[0]
+    return name.startswith(prefix) and epoch.isdecimal() and int(epoch) < spec.epoch
+
+
+def _is_abandoned(folder: Path) -> bool:
+    try:
+        return time.time() - folder.lstat().st_mtime > ABANDONED_SECONDS
+    except FileNotFoundError:
+        # Whoever's it was has removed it.
+        return False
 
 
 def _owner_prefix(spec: TrialSpec) -> str:
