@@ -13,15 +13,17 @@ from typing import Any
 from bench.figures import Row, Scale, at_least, at_most, progress
 
 PAUSE_RATIO_MIN, SLOWDOWN_MAX_PERCENT, MEMORY_MAX_MIB = 10, 3.5, 64
-SAVES = 20
+# Of a training 20 such stretches long, which is what a checkpoint every 5 % means; all are alike.
+SAVES, STRETCHES_WITHOUT = 5, 3
 MIB = 1 << 20
 
 
 def checkpoints(scale: Scale) -> Iterator[Row]:
     """Runs by turns in processes of their own; medians over all their checkpoints.
 
-    A pause is the time between the batches around a checkpoint beyond the median batch. The last
-    checkpoint is in the step in any case and counts nowhere.
+    A pause is the time between the batches around a checkpoint beyond the median batch. A stretch
+    is from one checkpoint to the next, or as many batches without any. The last checkpoint is in
+    the step in any case and counts nowhere.
     """
     runs: dict[str, list[dict[str, Any]]] = {"none": [], "behind": [], "blocking": []}
     every = scale.checkpoint_batches
@@ -39,12 +41,12 @@ def checkpoints(scale: Scale) -> Iterator[Row]:
     ratio = blocking / max(behind, 1e-6)
     yield at_least(what, ratio, PAUSE_RATIO_MIN, "", beside=beside)
     seconds = {
-        mode: median(run["began"][-1] - run["began"][0] for run in some)
+        mode: median(stretch for run in some for stretch in _stretches(run["began"], every))
         for mode, some in runs.items()
     }
     slowdown = 100 * (seconds["behind"] / seconds["none"] - 1)
     held_up = 100 * (seconds["blocking"] / seconds["none"] - 1)
-    beside = f"of {seconds['none']:.0f} s; in the step {held_up:.0f} %"
+    beside = f"of {seconds['none']:.1f} s each; in the step {held_up:.0f} %"
     what = "training slowed by a checkpoint every 5 % of it"
     yield at_most(what, slowdown, SLOWDOWN_MAX_PERCENT, "%", beside=beside)
     more = max(run["storing"] - run["training"] for run in runs["behind"]) / MIB
@@ -59,10 +61,17 @@ def _pauses(began: list[float], every: int) -> list[float]:
     return [max(0.0, gap - batch) for number, gap in enumerate(gaps, 1) if number % every == 0]
 
 
+def _stretches(began: list[float], every: int) -> list[float]:
+    """The seconds from each checkpoint to the next; the first stretch has none before it."""
+    starts = began[every::every]
+    return [after - before for before, after in pairwise(starts)]
+
+
 def _train(every: int, mib: int, mode: str) -> dict[str, Any]:
     with TemporaryDirectory(prefix="detcloud-bench-") as name:
         command = [sys.executable, "-m", "bench.checkpoint_worker", name]
-        command += [str(every * SAVES), str(every), str(mib), mode]
+        stretches = STRETCHES_WITHOUT if mode == "none" else SAVES
+        command += [str(every * stretches), str(every), str(mib), mode]
         done = subprocess.run(
             command, check=True, stdout=subprocess.PIPE, cwd=Path(__file__).parents[1]
         )

@@ -22,6 +22,7 @@ from control_plane.checkpoint_stores.store_type import StorageFields
 from detcloud.shared.azure import azure_container_of
 from detcloud.shared.azure_place import AzurePlace
 from detcloud.shared.bucket_errors import NoSuchKey
+from detcloud.shared.bucket_listing import list_below
 from detcloud.shared.bucket_place import BucketPlace
 from detcloud.shared.gcs import gcs_bucket_of
 from detcloud.shared.s3 import bucket_of
@@ -113,7 +114,7 @@ class BucketFiles:
         # First, so that nothing that was cut short appears in the end.
         self._bucket.abort_uploads(prefix)
         yield 0
-        for key, _ in self._bucket.list_objects(prefix):
+        for key, _ in list_below(self._bucket, prefix):
             self._bucket.delete(key)
             yield 1
 
@@ -126,7 +127,7 @@ class BucketFiles:
     def list_checkpoints(self, experiment_id: int, trial_id: int) -> Iterator[tuple[str, str]]:
         prefix = f"{experiment_id}/{trial_id}/"
         previous: tuple[str, ...] = ()
-        for key, _ in self._bucket.list_objects(prefix):
+        for key, _ in list_below(self._bucket, prefix):
             epoch, *rest = key.removeprefix(prefix).split("/", 2)
             # Keys come in their order, so those of one folder come one after the other.
             if len(rest) == 2 and (epoch, rest[0]) != previous:
@@ -149,7 +150,7 @@ class BucketFiles:
     def list_files(self, parts: tuple[str, ...]) -> Iterator[tuple[str, int]]:
         check_parts(parts)
         prefix = "/".join((*parts, ""))
-        for key, size in self._bucket.list_objects(prefix):
+        for key, size in list_below(self._bucket, prefix):
             yield key.removeprefix(prefix), size
 
     def store_file(self, path: str, source: str) -> bool:

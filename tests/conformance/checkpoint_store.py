@@ -77,7 +77,37 @@ class CheckpointStoreContract:
         store.put(KEY, source)
         assert store.list("3") == {KEY: 3}
 
-    @pytest.mark.parametrize("key", ["", "/etc/x", "a//b", "../x", "a/../b", "a\\b", "a\n", "."])
+    @pytest.mark.parametrize(
+        "name",
+        [
+            *("\u00e9", "e\u0301", "\u4e2d", "\U0001f600", "a\u202eb", "weights.", ".hidden"),
+            *("a b", " a ", "%2e%2e", "a+b", "a#b?c&d=e", "*", "~41", "a:b", "\"'<>|", "x" * 200),
+        ],
+    )
+    def test_a_name_that_reads_oddly_is_one_of_its_own(
+        self, store: CheckpointStore, source: Path, tmp_path: Path, name: str
+    ) -> None:
+        key, near = f"3/4/1/uuid/{name}", "3/4/1/uuid/e"
+        store.put(key, source)
+        store.put(near, source)
+        store.get(key, tmp_path / "copy")
+        assert (tmp_path / "copy").read_bytes() == b"abc"
+        assert store.list("3") == {key: 3, near: 3}
+        store.delete(key)
+        assert store.list("3") == {near: 3}
+
+    def test_names_that_differ_in_case_are_two(self, store: CheckpointStore, source: Path) -> None:
+        for name in ("Weights", "weights"):
+            store.put(f"3/4/1/uuid/{name}", source)
+        assert store.list("3") == {"3/4/1/uuid/Weights": 3, "3/4/1/uuid/weights": 3}
+
+    @pytest.mark.parametrize(
+        "key",
+        [
+            *("", "/etc/x", "a//b", "../x", "a/../b", "a\\b", "a\n", ".", "a\0", "a\x7f", "a\x85"),
+            *("a\udcff", "x" * 256, "\u00fc" * 128, "/".join(["x" * 200] * 6)),
+        ],
+    )
     def test_a_key_that_leads_elsewhere_is_refused(
         self, store: CheckpointStore, source: Path, key: str
     ) -> None:

@@ -12,7 +12,7 @@ import json
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -24,6 +24,7 @@ from detcloud.core.checkpoint_writer import (
     manifest_content,
     write_document,
 )
+from detcloud.shared.archive_names import NameChecker
 from detcloud.shared.checkpoint_limits import MANIFEST
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError
@@ -87,6 +88,7 @@ def upload_checkpoint(
         sources = files_to_store(directory, None)
         if not sources:
             raise DetcloudError(f"{directory} has no files: there is nothing to upload")
+        _check_together(sources)
         sources[METADATA] = write_document(folder, METADATA, merged)
         files = call_at_once(_describe_source, sorted(sources.items()), FILES_AT_ONCE)
         begun = _begin(client, trial_id, files)
@@ -126,6 +128,13 @@ def _merged_metadata(
             f"steps_completed is {completed!r}: expected a number of batches; --steps gives it"
         )
     return metadata
+
+
+def _check_together(names: Iterable[str]) -> None:
+    """Raise DetcloudError for names of which some file systems keep one, as every download does."""
+    checker = NameChecker()
+    for name in names:
+        checker.add(name, is_directory=False)
 
 
 def _describe_source(item: tuple[str, Path]) -> SourceFile:

@@ -12,19 +12,27 @@ import hashlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from detcloud.core.checkpoint_writer import Selector, files_to_store, size_and_sha256
+from detcloud.core.checkpoint_writer import (
+    Selector,
+    Stamp,
+    file_stamp,
+    files_to_store,
+    size_and_sha256,
+)
 from detcloud.core.shards import Shard
 from detcloud.core.temporary_folder import make_temporary_folder
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_directory import TrialSpec, to_json_value
 from detcloud.storage import StorageError
 
-Stamp = tuple[int, int]
+# No upload takes so long, whatever the clocks of machines that share a file system say.
+ABANDONED_SECONDS = 7 * 24 * 3600
 _PREFIX = "detcloud-upload-"
 
 
@@ -43,7 +51,7 @@ class Sources:
     def check_unchanged(self) -> None:
         """Raise StorageError for a file that was written on since it was linked."""
         for name, stamp in self.stamps.items():
-            if _stamp(self.files[name]) != stamp:
+            if file_stamp(self.files[name]) != stamp:
                 raise StorageError(
                     f"{name} was modified while it was uploaded: name it in `growing`, or upload "
                     "without `asynchronous`"
@@ -70,8 +78,8 @@ def link_sources(
 ) -> Sources:
     """The wanted files as they are now, as links, and as copies those that `growing` takes.
 
-    What earlier runs of the trial left beside the directory is removed: a process that was killed
-    by force could not do it. Errors as for `list_sources`.
+    What earlier runs of the trial left beside the directory is removed, and after a week what any
+    left: a process that was killed by force could not do it. Errors as for `list_sources`.
     """
     found = list_sources(directory, selector).files
     folder = _new_folder(directory, spec)
@@ -79,7 +87,7 @@ def link_sources(
     try:
         for name, source in found.items():
             _link(source, files[name], is_growing=growing is not None and growing(name))
-        return Sources(files, "", {name: _stamp(path) for name, path in files.items()}, folder)
+        return Sources(files, "", {name: file_stamp(path) for name, path in files.items()}, folder)
     except OSError as error:
         folder.cleanup()
         raise DetcloudError(f"{directory} cannot be uploaded: {error}") from error
@@ -116,16 +124,29 @@ def _new_folder(directory: Path, spec: TrialSpec) -> tempfile.TemporaryDirectory
 
 
 def _remove_abandoned_folders(parent: Path, spec: TrialSpec) -> None:
-    """Remove the links of earlier runs of this trial. A run that has lost its trial and still lives
-    fails to store what it had there, which counts for nothing.
+    """Remove the links of earlier runs of this trial, and those of any trial a week after they were
+    made: it may never run again. A run that has lost its trial and still lives fails to
+    store what it had there, which counts for nothing.
     """
-    prefix = f".{_owner_prefix(spec)}"
     with os.scandir(parent) as found:
-        names = [it.name for it in found if it.name.startswith(prefix)]
+        names = [it.name for it in found if it.name.startswith(f".{_PREFIX}")]
     for name in names:
-        epoch = name.removeprefix(prefix).partition("-")[0]
-        if epoch.isdecimal() and int(epoch) < spec.epoch:
+        if _is_of_earlier_run(name, spec) or _is_abandoned(parent / name):
             shutil.rmtree(parent / name, ignore_errors=True)
+
+
+def _is_of_earlier_run(name: str, spec: TrialSpec) -> bool:
+    prefix = f".{_owner_prefix(spec)}"
+    epoch = name.removeprefix(prefix).partition("-")[0]
+    return name.startswith(prefix) and epoch.isdecimal() and int(epoch) < spec.epoch
+
+
+def _is_abandoned(folder: Path) -> bool:
+    try:
+        return time.time() - folder.lstat().st_mtime > ABANDONED_SECONDS
+    except FileNotFoundError:
+        # Its own run has removed it.
+        return False
 
 
 def _owner_prefix(spec: TrialSpec) -> str:
@@ -147,8 +168,3 @@ def _try_to_link(source: Path, link: Path) -> bool:
     except OSError:
         return False
     return True
-
-
-def _stamp(path: Path) -> Stamp:
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,11 @@ from detcloud.storage import CheckpointStore, StorageError, checked_key
 METADATA = "metadata.json"
 # Leaves room for the rest of the report line that carries them.
 METADATA_BYTES_MAX = LINE_BYTES_MAX - 16 * 1024
+# How often a file is stored that is written on meanwhile.
+PUTS_MAX = 3
 Entries = Mapping[str, Mapping[str, Any]]
+
+Stamp = tuple[int, int]
 
 Selector = Callable[[str], bool]
 """A function that says of a file's path within the checkpoint whether it is wanted."""
@@ -105,7 +110,8 @@ class CheckpointWriter:
             if ranks.rank == 0:
                 entries = {**self._put_metadata(common, metadata, stored), **entries}
             for name, source in files.items():
-                self._put(common["path"], name, source, stored)
+                if self._put(common["path"], name, source, stored) != entries[name]:
+                    raise StorageError(f"{name} was modified while the ranks agreed on it")
             check()
         except (StorageError, OSError) as error:
             failure = f"rank {ranks.rank}: {error}"
@@ -177,12 +183,24 @@ class CheckpointWriter:
             return digest
 
     def _put(self, path: str, name: str, source: Path, stored: list[str]) -> dict[str, Any]:
-        """Store a file and add its key to `stored`; its entry of the manifest."""
+        """Store a file and add its key to `stored`; its entry of the manifest.
+
+        A file that is written on meanwhile is stored again. Raises StorageError.
+        """
         key = f"{path}/{name}"
-        self._store.put(key, source)
-        stored.append(key)
-        size, digest = size_and_sha256(source)
-        return {"size": size, "sha256": digest}
+        for _ in range(PUTS_MAX):
+            before = file_stamp(source)
+            self._store.put(key, source)
+            stored.append(key)
+            size, digest = size_and_sha256(source)
+            if file_stamp(source) == before:
+                return {"size": size, "sha256": digest}
+            self._store.delete(key)
+            stored.remove(key)
+        raise StorageError(
+            f"{name} was modified each of {PUTS_MAX} times that it was stored: store a copy of "
+            "what is still being written"
+        )
 
     def _discard(self, stored: list[str]) -> None:
         """Delete what was stored of a checkpoint that is not to be."""
@@ -197,14 +215,12 @@ class CheckpointWriter:
 
 
 def files_to_store(folder: Path, selector: Selector | None) -> dict[str, Path]:
-    """The wanted files of a folder by their relative path; DetcloudError for a link among them, or
-    for too many.
+    """The wanted files of a folder by their relative path; DetcloudError for a link or a special
+    file among them, a folder that cannot be read, or too many.
     """
     files = {}
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(_paths_below(folder)):
         name = path.relative_to(folder).as_posix()
-        if path.is_dir() and not path.is_symlink():
-            continue
         if selector is not None and not selector(name):
             continue
         if path.is_symlink() or not path.is_file():
@@ -222,6 +238,17 @@ def files_to_store(folder: Path, selector: Selector | None) -> dict[str, Path]:
             "store many small files as one, such as a tar file"
         )
     return files
+
+
+def _paths_below(folder: Path) -> Iterator[Path]:
+    """The paths in a folder, at any depth, that are no folders themselves; links are none."""
+
+    def refuse(error: OSError) -> None:
+        raise DetcloudError(f"{error.filename} cannot be read: {error.strerror}") from error
+
+    for place, folders, files in os.walk(folder, onerror=refuse):
+        found = (Path(place, name) for name in (*files, *folders))
+        yield from (path for path in found if path.is_symlink() or not path.is_dir())
 
 
 def checked_steps(metadata: dict[str, Any], *, is_needed: bool) -> dict[str, Any]:
@@ -245,6 +272,12 @@ def checked_steps(metadata: dict[str, Any], *, is_needed: bool) -> dict[str, Any
             "large values in a file of the checkpoint"
         )
     return metadata
+
+
+def file_stamp(path: Path) -> Stamp:
+    """The size of a file and the time of its last change, by which a change is noticed."""
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def size_and_sha256(path: Path) -> tuple[int, str]:

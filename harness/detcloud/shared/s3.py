@@ -12,15 +12,15 @@ from __future__ import annotations
 import base64
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
-from functools import cached_property, lru_cache, partial
-from hashlib import md5
+from functools import cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from detcloud.shared.body_checksums import BodyChecksums
 from detcloud.shared.bucket_errors import (
     BUSY_STATUSES,
     BucketError,
@@ -30,19 +30,22 @@ from detcloud.shared.bucket_errors import (
     WriteConflict,
 )
 from detcloud.shared.bucket_place import BucketPlace
+from detcloud.shared.file_parts import FilePart, open_source
 from detcloud.shared.http import backoff_seconds
 from detcloud.shared.transfers import (
     FETCHED_BYTES,
     PART_BYTES,
     call_at_once,
     fetch_parts,
-    file_parts,
     part_bytes_of,
     parts_at_once,
     split_parts,
 )
 
 PARTS_MAX = 10_000
+# Of a file that is sent, a block of each part is in memory.
+SENT_PART_BYTES = 8 << 20
+SENT_AT_ONCE = 10
 ATTEMPTS_MAX = 6
 CONNECT_SECONDS_MAX = 10
 READ_SECONDS_MAX = 60
@@ -82,6 +85,7 @@ class Bucket:
         """`client` is one of botocore. BucketError without boto3 and for a place that cannot be."""
         self.place = place
         self._client = new_client(place) if client is None else client
+        self._checksums = BodyChecksums(is_amazons_own=not place.endpoint_url)
         self._key_prefix = f"{place.prefix.strip('/')}/" if place.prefix.strip("/") else ""
 
     def write(
@@ -104,21 +108,21 @@ class Bucket:
         with self._translate_errors(key):
             if second is None:
                 return self._put_object(key, first, token, condition)
-            readers = (partial(bytes, part) for part in chain((first, second), parts))
-            return self._put_in_parts(key, readers, part_bytes, token, condition)
+            content = chain((first, second), parts)
+            at_once = parts_at_once(part_bytes)
+            return self._put_in_parts(key, content, at_once, token, condition)
 
     def send(self, key: str, source: Path) -> bool:
         """Write a file's content as an object, whole or not at all; False where there is one."""
-        size, token = source.stat().st_size, secrets.token_hex(16)
-        part_bytes = part_bytes_of(size, PARTS_MAX)
-        failures = 0
+        token, failures = secrets.token_hex(16), 0
         while True:
             try:
-                with self._translate_errors(key):
-                    if size <= part_bytes:
-                        return self._put_object(key, source.read_bytes(), token, _ANYTHING_THERE)
-                    parts = file_parts(source, size, part_bytes)
-                    return self._put_in_parts(key, parts, part_bytes, token, _ANYTHING_THERE)
+                with self._translate_errors(key), open_source(source) as file:
+                    part_bytes = part_bytes_of(file.size, PARTS_MAX, SENT_PART_BYTES)
+                    if file.size <= part_bytes:
+                        return self._put_object(key, file.read_whole(), token, _ANYTHING_THERE)
+                    parts = file.parts(part_bytes)
+                    return self._put_in_parts(key, parts, SENT_AT_ONCE, token, _ANYTHING_THERE)
             except WriteConflict:
                 failures += 1
                 if failures == _WRITES_MAX:
@@ -240,7 +244,7 @@ class Bucket:
                     **self._object_arguments(key),
                     Body=body,
                     Metadata={_TOKEN: token},
-                    **self._checksum(body),
+                    **self._checksums.object_fields(body),
                     **condition,
                 )
                 return True
@@ -255,20 +259,21 @@ class Bucket:
     def _put_in_parts(
         self,
         key: str,
-        parts: Iterable[Callable[[], bytes]],
-        part_bytes: int,
+        parts: Iterable[bytes | FilePart],
+        at_once: int,
         token: str,
         condition: Mapping[str, str],
     ) -> bool:
         named = self._object_arguments(key)
-        upload = self._client.create_multipart_upload(**named, Metadata={_TOKEN: token})["UploadId"]
+        announced = {"Metadata": {_TOKEN: token}, **self._checksums.upload_fields()}
+        upload = self._client.create_multipart_upload(**named, **announced)["UploadId"]
         written = False
 
-        def send(numbered: tuple[int, Callable[[], bytes]]) -> dict[str, Any]:
-            return self._upload_part(key, upload, numbered[0], numbered[1]())
+        def send(numbered: tuple[int, bytes | FilePart]) -> dict[str, Any]:
+            return self._upload_part(key, upload, *numbered)
 
         try:
-            sent = call_at_once(send, enumerate(parts, 1), parts_at_once(part_bytes))
+            sent = call_at_once(send, enumerate(parts, 1), at_once)
             try:
                 self._client.complete_multipart_upload(
                     **named, UploadId=upload, MultipartUpload={"Parts": sent}, **condition
@@ -285,25 +290,19 @@ class Bucket:
                 with suppress(Exception):
                     self.request("abort_multipart_upload", key, {"UploadId": upload})
 
-    def _upload_part(self, key: str, upload: str, number: int, part: bytes) -> dict[str, Any]:
+    def _upload_part(
+        self, key: str, upload: str, number: int, part: bytes | FilePart
+    ) -> dict[str, Any]:
         """Send one part; what completes the upload has of it."""
-        answer = self._client.upload_part(
-            **self._object_arguments(key),
-            UploadId=upload,
-            PartNumber=number,
-            Body=part,
-            **self._checksum(part),
-        )
+        named = {**self._object_arguments(key), "UploadId": upload, "PartNumber": number}
+
+        def request(digests: Mapping[str, str]) -> Mapping[str, Any]:
+            answer: Mapping[str, Any] = self._client.upload_part(**named, Body=part, **digests)
+            return answer
+
+        answer = self._checksums.send_part(part, request)
         sums = {name: it for name, it in answer.items() if name.startswith("Checksum")}
         return {"PartNumber": number, "ETag": answer["ETag"], **sums}
-
-    def _checksum(self, body: bytes) -> dict[str, str]:
-        """The digest by which the store finds out that it got something else: MD5, which all know,
-        where botocore sends none of its own.
-        """
-        if not self.place.endpoint_url:
-            return {}
-        return {"ContentMD5": base64.b64encode(md5(body, usedforsecurity=False).digest()).decode()}
 
     def _outcome_of_failed_write(self, key: str, token: str, error: Any) -> bool | None:
         """Whether a write that failed wrote the object that is there; None if that is not known.

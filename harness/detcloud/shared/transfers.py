@@ -33,12 +33,14 @@ Result = TypeVar("Result")
 
 def signed_part_bytes(size: int) -> int:
     """The size of parts that are uploaded by signed requests, of which only the last is shorter."""
-    return max(SIGNED_PART_BYTES, -(-size // SIGNED_PARTS_MAX))
+    return part_bytes_of(size, SIGNED_PARTS_MAX, SIGNED_PART_BYTES)
 
 
-def part_bytes_of(size: int, parts_max: int) -> int:
-    """The size of parts of which a file of `size` bytes has no more than there may be."""
-    return max(PART_BYTES, -(-size // parts_max))
+def part_bytes_of(size: int, parts_max: int, least: int | None = None) -> int:
+    """The size of parts of which a file of `size` bytes has no more than there may be; PART_BYTES
+    or `least` of a small file.
+    """
+    return max(PART_BYTES if least is None else least, -(-size // parts_max))
 
 
 def parts_at_once(part_bytes: int) -> int:

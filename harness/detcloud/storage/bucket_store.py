@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from detcloud.shared.bucket_errors import AccessDenied, NoSuchKey
+from detcloud.shared.bucket_listing import list_below
 from detcloud.storage.store import KeyExists, KeyNotFound, checked_key, translate_errors
 
 
@@ -50,7 +51,7 @@ class BucketStore:
     def list(self, prefix: str) -> dict[str, int]:
         with translate_errors(f"listing {prefix!r} in {self._bucket.place}"):
             # A trial's credentials list what is below its folders, and no names that begin alike.
-            below = dict(sorted(self._bucket.list_objects(f"{checked_key(prefix)}/")))
+            below = dict(sorted(list_below(self._bucket, f"{checked_key(prefix)}/")))
             if below:
                 return below
             try:

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from detcloud.shared.archive_limits import ArchiveInvalid
+from detcloud.shared.archive_names import check_name
 from detcloud.shared.errors import DetcloudError
-
-KEY_CHARACTERS_MAX = 1024
 
 
 class StorageError(DetcloudError):
@@ -56,21 +56,17 @@ class CheckpointStore(Protocol):
 
 
 def checked_key(key: str) -> str:
-    """The key itself, if no store and no file system can take it for a way out of its folder.
+    """The key itself, if no store and no file system can take it for a way out of its folder, and
+    every machine can read the file back under its name.
 
-    Raises StorageError for an absolute key, empty, `.` or `..` parts, backslashes, control
-    characters and more than 1024 characters.
+    Raises StorageError for any other, by the rules of the names in archives.
     """
-    parts = key.split("/")
-    if (
-        len(key) > KEY_CHARACTERS_MAX
-        or any(part in ("", ".", "..") for part in parts)
-        or any(character == "\\" or ord(character) < 32 for character in key)
-    ):
+    try:
+        check_name(key)
+    except ArchiveInvalid as error:
         raise StorageError(
-            f"{key!r:.200} is not a valid name of a stored file: use a relative path of at most "
-            f"{KEY_CHARACTERS_MAX} characters with '/' between its parts and no '.' or '..'"
-        )
+            f"{key!r:.200} is not a valid name of a stored file: {error.reason}"
+        ) from None
     return key
 
 

@@ -351,3 +351,79 @@ def test_a_manifest_that_nobody_would_read_is_not_stored(
     with pytest.raises(DetcloudError, match="the limit is 400: store"):
         trial.checkpoint.upload(folder, {"steps_completed": 1})
     assert [path for path in trial.root.rglob("*") if path.is_file()] == []
+
+
+class GrowingFile(DirectoryStore):
+    """A store during whose first so many writes of `log` somebody else writes on that file."""
+
+    def __init__(self, root: Path, times: int) -> None:
+        super().__init__(root)
+        self.left = times
+
+    def put(self, key: str, source: Path) -> None:
+        super().put(key, source)
+        if source.name == "log" and self.left:
+            self.left -= 1
+            with source.open("a") as file:
+                file.write("more")
+
+
+def test_a_file_that_grows_while_it_is_stored_is_stored_again(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    trial.checkpoint = CheckpointContext(
+        TrialSpec(experiment_id=3, trial_id=4, epoch=2),
+        GrowingFile(trial.root, times=2),
+        trial._report,
+        on_cluster=True,
+    )
+    uuid = trial.store(log="abc", weights="x")
+    with trial.checkpoint.restore_path(uuid) as folder:
+        assert (folder / "log").read_text() == "abcmoremore"
+
+
+def test_a_file_that_never_stops_growing_is_no_checkpoint(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    trial.checkpoint = CheckpointContext(
+        TrialSpec(experiment_id=3, trial_id=4, epoch=2),
+        GrowingFile(trial.root, times=1_000),
+        trial._report,
+        on_cluster=True,
+    )
+    with pytest.raises(DetcloudError, match="log was modified each of 3 times"):
+        trial.store(log="abc", weights="x")
+    assert DirectoryStore(trial.root).list("3") == {}
+    assert [line["kind"] for line in trial.reports] == ["checkpoint_intent"]
+
+
+def test_a_folder_that_cannot_be_read_is_an_error_and_not_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = Trial(tmp_path)
+    look = os.scandir
+
+    def refuse(path: Any) -> Any:
+        if str(path).endswith("closed"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return look(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(DetcloudError, match=r"closed.* cannot be read: Permission denied"):
+        trial.store(**{"weights": "abc", "closed/more": "x"})
+    assert DirectoryStore(trial.root).list("3") == {}
+
+
+@pytest.mark.parametrize(
+    "name", [b"weights\xff", b"a\x7fb", "a\u0085b".encode(), "\u00fc".encode() * 121]
+)
+def test_a_name_that_no_other_machine_could_read_is_refused_before_anything_is_stored(
+    tmp_path: Path, name: bytes
+) -> None:
+    trial = Trial(tmp_path)
+    folder = tmp_path / "folder"
+    for part in range(5):
+        folder /= "x" * 200 if len(name) > 100 else str(part)
+    folder.mkdir(parents=True)
+    (Path(os.fsdecode(folder)) / os.fsdecode(name)).write_text("x")
+    with pytest.raises(DetcloudError, match="not a valid name of a stored file"):
+        trial.checkpoint.upload(tmp_path / "folder", {"steps_completed": 1})
+    assert DirectoryStore(trial.root).list("3") == {}

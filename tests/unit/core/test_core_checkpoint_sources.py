@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -193,3 +194,17 @@ def test_what_a_killed_run_left_goes_when_the_next_run_of_the_trial_uploads(
     assert len(folders()) == 2
     assert (uploads.folder / "weights").read_text() == "one"
     uploads.store.may_store.set()
+
+
+def test_what_a_trial_left_that_never_runs_again_goes_a_week_later(uploads: Uploads) -> None:
+    """Nobody else uploads from that directory, or only runs of other trials and clusters."""
+    beside = uploads.folder.parent
+    for name, days in (("0a1b2c3d-7.1-x", 8), ("0a1b2c3d-8.1-x", 6)):
+        folder = beside / f".detcloud-upload-{name}"
+        folder.mkdir()
+        (folder / "weights").write_text("left")
+        os.utime(folder, (time.time() - days * 24 * 3600,) * 2)
+    uploads.start()
+    left = {it.name for it in beside.iterdir() if it.name.startswith(".detcloud-upload-0a1b")}
+    assert left == {".detcloud-upload-0a1b2c3d-8.1-x"}
+    uploads.finish()

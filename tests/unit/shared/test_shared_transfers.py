@@ -36,17 +36,18 @@ def test_parts_are_as_large_as_needed_and_few_in_memory(size: int, part: int, at
 
 
 TB = 1 << 40
-# The most bytes of an object, the most parts, and the least and most bytes of one but the last.
+# The most bytes of an object, the most parts, the least and most bytes of one but the last, and
+# those of a small file.
 SERVICES = [
-    pytest.param(5 * TB, s3.PARTS_MAX, 10_000, 5 * MB, 5 << 30, id="s3"),
+    pytest.param(5 * TB, s3.PARTS_MAX, 10_000, 5 * MB, 5 << 30, s3.SENT_PART_BYTES, id="s3"),
     # 50,000 blocks of 4,000 MiB are more than any file here.
-    pytest.param(5 * TB, azure.BLOCKS_MAX, 50_000, 1, 4000 * MB, id="azure"),
+    pytest.param(5 * TB, azure.BLOCKS_MAX, 50_000, 1, 4000 * MB, 5 * MB, id="azure"),
 ]
 
 
-@pytest.mark.parametrize(("most", "allowed", "parts_max", "least", "part_max"), SERVICES)
+@pytest.mark.parametrize(("most", "allowed", "parts_max", "least", "part_max", "first"), SERVICES)
 def test_every_file_that_a_service_takes_is_cut_as_it_allows(
-    most: int, allowed: int, parts_max: int, least: int, part_max: int
+    most: int, allowed: int, parts_max: int, least: int, part_max: int, first: int
 ) -> None:
     assert allowed <= parts_max
 
@@ -54,7 +55,7 @@ def test_every_file_that_a_service_takes_is_cut_as_it_allows(
     @given(sizes_up_to(most, parts_max))
     @example(most)
     def check(size: int) -> None:
-        part = part_bytes_of(size, allowed)
+        part = part_bytes_of(size, allowed, first)
         count = max(1, -(-size // part))
         last = size - (count - 1) * part
         assert count <= parts_max

@@ -115,6 +115,15 @@ def test_an_uploaded_folder_is_a_checkpoint_like_others(
     assert client.trial(1).upload_checkpoint(fetched).uuid == uploaded.uuid
 
 
+def test_files_that_no_download_would_take_are_not_uploaded(
+    cluster: Cluster, client: Client, folder: Path
+) -> None:
+    (folder / "Weights.bin").write_bytes(b"other")
+    with pytest.raises(DetcloudError, match=r"clashes with 'Weights\.bin' on some file systems"):
+        client.trial(1).upload_checkpoint(folder)
+    assert stored_names(cluster) == []
+
+
 def test_an_upload_that_was_cut_short_goes_on_where_it_was(
     cluster: Cluster, client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

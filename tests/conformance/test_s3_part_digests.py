@@ -1,0 +1,74 @@
+"""The digests that parts go to S3 with, by what the store proves to compare."""
+
+from typing import Any
+
+import pytest
+from botocore.awsrequest import AWSResponse
+
+from detcloud.shared import s3 as s3_module
+from detcloud.shared.s3 import Bucket, new_client
+from tests.conformance.test_s3_bucket import LONG, PART, content, error_response, faults
+from tests.emulators.seaweedfs import SeaweedFs
+
+
+@pytest.fixture(scope="module")
+def client(s3: SeaweedFs) -> Any:
+    """A client of our own, in which tests inject faults."""
+    return new_client(s3.place())
+
+
+@pytest.fixture(autouse=True)
+def one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send one part after the other, so that each has the answers to those before."""
+    monkeypatch.setattr(s3_module, "parts_at_once", lambda _: 1)
+
+
+def part_digests(requests: list[Any]) -> list[set[str]]:
+    """The digests that came with each request."""
+    names = {"Content-MD5": "md5", "x-amz-checksum-crc32": "crc"}
+    return [{short for name, short in names.items() if name in it.headers} for it in requests]
+
+
+def test_a_store_that_compares_crcs_gets_no_more_md5s(s3: SeaweedFs, client: Any) -> None:
+    bucket = Bucket(s3.place(), client)
+    with faults(client, "UploadPart") as made:
+        bucket.write("k", [LONG], part_bytes=PART)
+        bucket.write("k", [LONG], part_bytes=PART)
+    first, *others = part_digests(made)
+    assert (first, others) == ({"crc", "md5"}, [{"crc"}] * 5)
+
+
+def test_a_store_that_compares_md5s_alone_gets_those(s3: SeaweedFs, client: Any) -> None:
+    """Such a store does not repeat a CRC, or refuses it."""
+
+    def drop_crc(request: Any, **_: Any) -> None:
+        for name in ("algorithm", "crc32"):
+            del request.headers[f"x-amz-checksum-{name}"]
+
+    ignoring, refusing = (Bucket(s3.place(), client) for _ in range(2))
+    client.meta.events.register("before-sign.s3", drop_crc)
+    try:
+        with faults(client, "UploadPart") as made:
+            assert ignoring.write("k", [LONG], part_bytes=PART)
+        assert part_digests(made) == [{"md5"}] * 3
+    finally:
+        client.meta.events.unregister("before-sign.s3", drop_crc)
+    with faults(client, "UploadPart", error_response(400, "InvalidRequest")) as made:
+        assert refusing.write("k", [LONG], part_bytes=PART)
+    assert part_digests(made) == [{"crc", "md5"}, *[{"md5"}] * 3]
+    assert content(ignoring, "k") == content(refusing, "k") == LONG
+
+
+def test_a_part_whose_crc_was_not_compared_is_sent_again(s3: SeaweedFs, client: Any) -> None:
+    """One of several servers may be older than the others."""
+
+    def unproved_answer(request: Any) -> AWSResponse:
+        real = client._endpoint.http_session.send(request)
+        return AWSResponse(real.url, 200, {"ETag": real.headers["ETag"]}, real.raw)
+
+    bucket = Bucket(s3.place(), client)
+    bucket.write("k", [LONG], part_bytes=PART)
+    with faults(client, "UploadPart", unproved_answer) as made:
+        bucket.write("k", [LONG[::-1]], part_bytes=PART)
+    assert part_digests(made) == [{"crc"}, *[{"md5"}] * 3]
+    assert content(bucket, "k") == LONG[::-1]
