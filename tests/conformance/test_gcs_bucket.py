@@ -19,18 +19,25 @@ CONTENT = bytes(range(256)) * 4000
 
 
 class FaultySession:
-    """Connections of which some answers break off after a block, and some are errors. `sent` are
+    """Connections of which some are reset, some answers break off after a block, and some are
+    errors. `sent` are
     the URLs and ranges of the requests.
     """
 
     def __init__(self, session: Any) -> None:
         self.breaks = 0
+        self.resets = 0
         self.statuses: list[int] = []
         self.sent: list[tuple[str, str | None]] = []
         self._session = session
 
     def get(self, url: str, *, headers: dict[str, str], **options: Any) -> Any:
+        from requests import ConnectionError as BrokenConnection
+
         self.sent.append((url.partition("?")[2], headers.get("Range")))
+        if self.resets:
+            self.resets -= 1
+            raise BrokenConnection("reset by peer")
         answer = self._session.get(url, headers=headers, **options)
         if self.statuses:
             answer.status_code = self.statuses.pop(0)
@@ -78,6 +85,17 @@ def test_an_answer_that_breaks_off_is_continued_with_the_same_content(
     assert (first, second, third) == (None, "bytes=262144-", "bytes=524288-")
     assert "generation=" in second_query
     assert len(pauses) == 2
+
+
+def test_a_connection_that_is_reset_is_made_again(
+    bucket: GcsBucket, session: FaultySession, pauses: list[float]
+) -> None:
+    session.resets = 2
+    assert b"".join(bucket.read(KEY, 1, 3)) == CONTENT[1:3]
+    assert len(pauses) == 2
+    session.resets = 100
+    with pytest.raises(BucketError, match="reset by peer"):
+        bucket.read(KEY)
 
 
 def test_an_answer_that_always_breaks_off_is_an_error(

@@ -38,6 +38,8 @@ def start(cluster: EmbeddedCluster, *words: str, cwd: Path | None = None) -> sub
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # Shells start what runs in their background deaf to Ctrl-C, and so these tests in `make`.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 

@@ -283,8 +283,17 @@ class GcsBucket:
             headers["Range"] = f"bytes={start}-{'' if end is None else end - 1}"
         failures = 0
         while True:
-            with self._translate_errors(key):
-                answer = self._session.get(url, headers=headers, stream=True, timeout=SECONDS_MAX)
+            try:
+                with self._translate_errors(key):
+                    answer = self._session.get(
+                        url, headers=headers, stream=True, timeout=SECONDS_MAX
+                    )
+            except BucketError as error:
+                failures += 1
+                if failures >= ATTEMPTS_MAX or not _is_broken_connection(error.__cause__):
+                    raise
+                time.sleep(backoff_seconds(failures))
+                continue
             if answer.status_code < 300:
                 return answer
             text = answer.text
@@ -359,6 +368,14 @@ class GcsBucket:
         if status == 403:
             return AccessDenied(f"{message}; the credentials do not allow that in this bucket")
         return StoreBusy(message) if status in BUSY_STATUSES else BucketError(message)
+
+
+def _is_broken_connection(error: object) -> bool:
+    """Whether a request failed on the way, so that it may be sent again."""
+    from requests import ConnectionError as BrokenConnection
+    from requests import Timeout
+
+    return isinstance(error, BrokenConnection | Timeout)
 
 
 def _generation(answer: Any) -> str | None:
