@@ -73,6 +73,7 @@ class Trial(Answer):
     seed: int
     steps_completed: int
     target_steps: int | None
+    target_epochs: int | None
     metric: float | None
     best_metric: float | None
     restarts: int
@@ -177,6 +178,7 @@ def _fields(services: Services, state: TrialState, warm_start: str | None) -> di
         "seed": state.seed,
         "steps_completed": _steps_completed(services, state),
         "target_steps": state.target_steps,
+        "target_epochs": state.target_epochs,
         "metric": state.metric,
         "best_metric": state.best_metric,
         "restarts": state.restarts,

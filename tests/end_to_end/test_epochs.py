@@ -65,7 +65,8 @@ def test_epochs_need_no_number_of_records(laptop: Laptop, tmp_path: Path) -> Non
     wait_until(lambda: not laptop.running())
     [trial] = _trials(laptop, 1)
     assert 30 <= trial["steps_completed"] < 3 * EPOCH_BATCHES
-    assert trial["target_steps"] is None
+    assert (trial["target_steps"], trial["target_epochs"]) == (None, 3)
+    assert " 3 epochs " in laptop.run("trial", "list", 1).stdout
     assert 1 / 3 <= laptop.json("describe", 1)["progress"] < 1
     laptop.run("activate", 1)
     assert laptop.run("wait", 1).stdout.split()[-1] == "COMPLETED"

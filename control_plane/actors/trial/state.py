@@ -182,3 +182,8 @@ class TrialState:
     def target_steps(self) -> int | None:
         """The length in batches; None without one, and where nobody here knows it."""
         return None if self.length == ENDLESS or self.counts_epochs else self.length
+
+    @property
+    def target_epochs(self) -> int | None:
+        """The length in epochs, where it alone knows how many batches they have; else None."""
+        return self.length if self.counts_epochs else None

@@ -63,9 +63,10 @@ class FrameworkLoop:
 
     def report_progress(self, steps: int, epochs: float, share: float) -> None:
         """Report each percent of the operation, after so many batches and epochs of the framework,
-        or without one `share` of the code's own length; the chief does so for all.
+        or where the code says how long to train its `share`; the chief does so for all. After the
+        last operation there is none to report.
         """
-        if not self._context.is_chief:
+        if not self._context.is_chief or self.has_ended:
             return
         if self.operation is not None:
             done = epochs if self.operation.counts_epochs else steps

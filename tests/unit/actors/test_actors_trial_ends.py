@@ -225,7 +225,7 @@ def test_epochs_that_only_the_trial_can_convert_stay_epochs() -> None:
     actor = ActorHarness("trial#4")
     epochs = trial_settings(lengths=Lengths("epochs"))
     actor.deliver(trial_created(length=2, closed=False, of=epochs))
-    assert (actor.state.length, actor.state.target_steps) == (2, None)
+    assert (actor.state.target_epochs, actor.state.target_steps) == (2, None)
     place_trial(actor).deliver(ProgressReported(1, 0.5), ProgressReported(1, 0.505))
     assert actor.messages_to(EXPERIMENT) == [TrialProgressReported(3, 0.5, 1.0)]
     # A validation counts as the progress before it; the rest of the length is done at its end.

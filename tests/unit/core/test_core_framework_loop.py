@@ -93,6 +93,8 @@ def test_an_operation_in_epochs_is_counted_by_the_framework_alone(start: Start) 
         loop.report_progress(123, 2.5, 0.9)
         assert not loop.complete({"loss": 0.5})
         assert loop.counts_epochs
+        # Of the framework's own length, which would be taken for the searcher's.
+        loop.report_progress(250, 5.0, 0.9)
     assert [line["value"] for line in reports(trial, "progress")] == [0.5]
     (answer,) = reports(trial, "completed")
     assert (answer["length"], answer["metric"]) == (5, 0.5)
