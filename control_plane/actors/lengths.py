@@ -13,15 +13,25 @@ class Lengths:
     """The unit of an experiment's lengths, and its conversions. A step is `batches_per_step`
     batches; an epoch is `records_per_epoch` records.
 
-    The divisions truncate; records and epochs come to at least one batch.
+    The divisions truncate; records and epochs come to at least one batch. Lengths that
+    `counts_epochs` have no conversion here.
     """
 
     unit: Unit
     batches_per_step: int = 100
     records_per_epoch: int = 0
 
+    @property
+    def counts_epochs(self) -> bool:
+        """Whether they are epochs of which the trial alone knows how many batches they have."""
+        return self.unit == "epochs" and not self.records_per_epoch
+
     def batches(self, length: int, hparams: Mapping[str, object]) -> int:
-        """The batches in `length` units, for a trial with these hyperparameters."""
+        """The batches in `length` units, for a trial with these hyperparameters.
+
+        Raises ValueError where it `counts_epochs`.
+        """
+        self._check_convertible()
         match self.unit:
             case "steps":
                 return length * self.batches_per_step
@@ -33,7 +43,11 @@ class Lengths:
                 return max(1, length * self.records_per_epoch // global_batch_size(hparams))
 
     def units(self, batches: int, hparams: Mapping[str, object]) -> float:
-        """The units that `batches` batches cover, for a trial with these hyperparameters."""
+        """The units that `batches` batches cover, for a trial with these hyperparameters.
+
+        Raises ValueError where it `counts_epochs`.
+        """
+        self._check_convertible()
         match self.unit:
             case "steps":
                 return batches / self.batches_per_step
@@ -42,7 +56,11 @@ class Lengths:
             case "records":
                 return float(batches * global_batch_size(hparams))
             case "epochs":
-                return batches * global_batch_size(hparams) / max(1, self.records_per_epoch)
+                return batches * global_batch_size(hparams) / self.records_per_epoch
+
+    def _check_convertible(self) -> None:
+        if self.counts_epochs:
+            raise ValueError("without records_per_epoch, only the trial knows an epoch's batches")
 
 
 def global_batch_size(hparams: Mapping[str, object]) -> int:

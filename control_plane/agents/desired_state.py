@@ -88,6 +88,7 @@ def trial_directives(trial: TrialState) -> dict[str, Any]:
     allocation = trial.allocation
     reason = allocation.wish_reason if allocation else ""
     return {
+        **({"length_unit": "epochs"} if trial.counts_epochs else {}),
         "revision": trial.revision,
         "length": trial.length,
         "length_units": trial.length_units,

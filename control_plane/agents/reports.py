@@ -55,15 +55,15 @@ class Report:
 class ReportContext(NamedTuple):
     """The context of an allocation's reports: the searcher's metric, its time metric ("" unless
     trials are measured by time), and the agent's rank among the allocation's nodes. The search
-    counts the progress that trials report if it `is_open_ended`. `fallbacks`: the checkpoints that
-    the trial may go on from in place of the one that its reports say is damaged.
+    `uses_progress` that trials report where no number of batches tells it. `fallbacks`: the
+    checkpoints that the trial may go on from in place of the one that its reports say is damaged.
     """
 
     metric: str
     time_metric: str = ""
     node_rank: int = 0
     nodes: int = 1
-    is_open_ended: bool = False
+    uses_progress: bool = False
     fallbacks: tuple[str, ...] = ()
 
 
@@ -158,7 +158,7 @@ def _missing_metric_reason(name: str, metrics: Mapping[str, object], field: str,
 
 def _to_progress(report: Report, context: ReportContext) -> TrialMessage | None:
     share = _parse_number(report.line["value"])
-    if not context.is_open_ended or not 0 <= share <= 1:
+    if not context.uses_progress or not 0 <= share <= 1:
         return None
     return ProgressReported(report.epoch, share)
 

@@ -361,7 +361,7 @@ class AgentService:
                     head.time_metric,
                     desired.node_rank,
                     desired.nodes,
-                    head.is_open_ended,
+                    head.is_open_ended or head.counts_epochs,
                     self._find_fallbacks(desired.trial_id, damaged),
                 )
         return contexts, row

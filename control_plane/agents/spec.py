@@ -1,5 +1,6 @@
 """The contents of an allocation's `in/spec.json`, built from its experiment and its trial."""
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -26,8 +27,10 @@ def spec_builder(cluster_id: str, checkpoints: CheckpointStorage) -> SpecBuilder
         config = parse_stored_config(definition)
         own = trial.checkpoint
         checkpoint = own or trial.inherited or definition.warm_start
+        workloads = _workload_fields(config, definition, trial)
         return {
-            "version": 1,
+            # An older harness, which would take epochs for batches, refuses the newer version.
+            "version": 2 if _counts_epochs(trial, workloads) else 1,
             "cluster_id": cluster_id,
             "experiment_id": experiment.experiment_id,
             "trial_id": trial.trial_id,
@@ -47,7 +50,7 @@ def spec_builder(cluster_id: str, checkpoints: CheckpointStorage) -> SpecBuilder
             "steps_completed": own.steps_completed if own else 0,
             "validated_steps": trial.metric_steps,
             "threads": max(1, trial.settings.slots),
-            **_workload_fields(config, definition, trial),
+            **workloads,
             "perform_initial_validation": config.perform_initial_validation,
             "metric": experiment.metric,
             "smaller_is_better": experiment.smaller_is_better,
@@ -106,7 +109,7 @@ def _workload_fields(
     config: ExperimentConfig, definition: Definition, trial: TrialState
 ) -> dict[str, Any]:
     """The spec's fields about workloads: their length, the periods of validations and checkpoints
-    in batches, and the checkpoint policy.
+    in batches, or in epochs that the trial alone can convert, and the checkpoint policy.
     """
     if definition.test_mode:
         return {
@@ -121,9 +124,18 @@ def _workload_fields(
     except ValueError:
         # Hyperparameters without a usable batch size: the trial says so itself when it starts.
         validation = checkpoint = 0
+    epochs = {
+        "min_validation_epochs": config.trial_epochs("min_validation_period"),
+        "min_checkpoint_epochs": config.trial_epochs("min_checkpoint_period"),
+    }
     return {
         "scheduling_unit": config.workload_batches,
         "min_validation_batches": validation,
         "min_checkpoint_batches": checkpoint,
+        **{name: count for name, count in epochs.items() if count},
         "checkpoint_policy": config.checkpoint_policy,
     }
+
+
+def _counts_epochs(trial: TrialState, workloads: Mapping[str, Any]) -> bool:
+    return trial.counts_epochs or any(name.endswith("_epochs") for name in workloads)

@@ -72,8 +72,9 @@ def _batch_size_warnings(config: ExperimentConfig) -> Iterator[str]:
         return
     is_class = config.entrypoint is not None and trial_class_of(config.entrypoint)
     more = "" if is_class else "; a script written for Determined receives this length unchanged"
+    converted = ("records", "epochs") if config.scale.records_per_epoch else ("records",)
     for loc, length in config.lengths().items():
-        if length.count and length.unit in ("records", "epochs"):
+        if length.count and length.unit in converted:
             yield (
                 f"{path_text(loc)}: without hyperparameters.{BATCH_SIZE} a batch counts as one "
                 f"record{more}"

@@ -58,7 +58,7 @@ def _check_records_per_epoch(config: ExperimentConfig, scope: Scope) -> Iterator
     users = [path_text(loc) for loc, it in config.lengths().items() if it.unit == "epochs"]
     if not users and config.unit == "epochs":
         users = ["searcher.unit"]
-    if users and not config.scale.records_per_epoch:
+    if users and not config.scale.records_per_epoch and config.entrypoint is None:
         message = f"is required, since {users[0]} counts epochs"
         hint = "how many records one epoch has; no cluster asks the code for it"
         yield Finding(("records_per_epoch",), message, hint)
@@ -66,7 +66,8 @@ def _check_records_per_epoch(config: ExperimentConfig, scope: Scope) -> Iterator
 
 def _check_batch_size(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     lengths = config.lengths().items()
-    users = [path_text(loc) for loc, it in lengths if it.unit in ("records", "epochs")]
+    converted = ("records", "epochs") if config.scale.records_per_epoch else ("records",)
+    users = [path_text(loc) for loc, it in lengths if it.unit in converted]
     if not users and not scope.rules.global_batch_size_required:
         return
     loc = ("hyperparameters", BATCH_SIZE)
@@ -108,7 +109,7 @@ def _check_searcher_options(config: ExperimentConfig, scope: Scope) -> Iterator[
 def _check_countable(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
     worth = {
         "steps": config.scale.batches_per_step,
-        "epochs": config.scale.records_per_epoch,
+        "epochs": config.scale.records_per_epoch or 1,
     }
     for loc, length in config.lengths().items():
         if length.count * worth.get(length.unit, 1) > COUNT_MAX:

@@ -248,11 +248,23 @@ class ExperimentConfig(Section):
         periods = {(name,): getattr(self, name) for name in PERIODS}
         return lengths | {loc: period for loc, period in periods.items() if period is not None}
 
+    @property
+    def counts_epochs(self) -> bool:
+        """Whether a trial alone knows how many batches the searcher's lengths have."""
+        return self.scale.lengths(self.unit).counts_epochs
+
+    def trial_epochs(self, period: str) -> int:
+        """Return the epochs of a period that a trial alone can convert to batches, 0 for others."""
+        length = self.lengths().get((period,))
+        is_known = length is None or not self.scale.lengths(length.unit).counts_epochs
+        return 0 if length is None or is_known else length.count
+
     def batches(self, length: int, hparams: Mapping[str, object]) -> int:
         """Convert a length in the searcher's unit to batches, rounded down; records and epochs to
         at least 1.
 
-        Raises: ValueError: records or epochs, and a global_batch_size that is no integer.
+        Raises: ValueError: records or epochs, and a global_batch_size that is no integer; or it
+            `counts_epochs`.
         """
         return self.scale.batches(Length(self.unit, length), hparams)
 
@@ -300,7 +312,9 @@ class ExperimentConfig(Section):
 
     def _period_batches(self, name: str, hparams: Mapping[str, object]) -> int:
         period = self.lengths().get((name,))
-        return self.scale.batches(period, hparams) if period else 0
+        if not period or self.trial_epochs(name):
+            return 0
+        return self.scale.batches(period, hparams)
 
 
 class StepConfig(ExperimentConfig):
@@ -332,7 +346,9 @@ class LengthConfig(ExperimentConfig):
     era: ClassVar[Era] = Era.LENGTH
 
     records_per_epoch: CountOrZero = 0
-    """Records in an epoch; required where a length is in epochs."""
+    """Records in an epoch. Without it, lengths in epochs are those of the trial's own data: only it
+    knows how many batches they have.
+    """
     scheduling_unit: Count = 100
     """Batches in one training workload: metrics are averaged over it, and a pause waits for its
     end.

@@ -71,7 +71,9 @@ class Preview(NamedTuple):
 
     brackets: tuple[Bracket, ...]
     batches: int | None
-    """Batches of all trials together; None where a time metric measures them."""
+    """Batches of all trials together; None where a time metric measures them, and where only the
+    trials know how many an epoch has.
+    """
     is_example: bool
 
 
@@ -114,7 +116,7 @@ def preview_search(
         sizes = _batch_sizes(search, plan, generator)
         trained.update(zip(search.lengths, sizes, strict=False))
     batches = None
-    if not config.time_metric:
+    if not config.time_metric and not config.counts_epochs:
         batches = sum(
             trials * config.batches(length, {} if size is None else {BATCH_SIZE: size})
             for (length, size), trials in trained.items()

@@ -14,7 +14,6 @@ from control_plane.queries import metrics
 from control_plane.queries.pool_snapshot import PoolSnapshot
 from control_plane.scheduling import forecast
 from control_plane.scheduling.schedule import schedule_jobs
-from control_plane.searchers.method import ENDLESS
 from control_plane.services import Services
 
 # Trials whose progress is read, each of them a row, and trials that wait: a forecast of more takes
@@ -67,8 +66,8 @@ def expected_ends(services: Services, held: list[str], now_ms: int) -> Mapping[s
 
 
 def _end_ms(services: Services, state: TrialState, now_ms: int) -> int | None:
-    allocation, length = state.allocation, state.length
-    if allocation is None or not allocation.placed_ms or length in (None, ENDLESS):
+    allocation, length = state.allocation, state.target_steps
+    if allocation is None or not allocation.placed_ms or length is None:
         return None
     steps = max(state.steps, metrics.steps_trained(services, state.trial_id, state.epoch))
     return estimate_end_ms(allocation.from_steps, steps, length, allocation.placed_ms, now_ms)

@@ -14,6 +14,7 @@ from typing import Any
 from control_plane.actors import addresses
 from control_plane.actors.experiment.state import ExperimentState
 from control_plane.actors.experiment.trial_summaries import SUMMARIES_PER_PART
+from control_plane.actors.lengths import Lengths
 from control_plane.actors.messages import experiment as to_experiment
 from control_plane.actors.messages import trial as to_trial
 from control_plane.engine import journal, replay
@@ -252,16 +253,18 @@ def _event_describer(services: Services, state: ExperimentState) -> DescribeEntr
         return trial_ids[place] if place < len(trial_ids) else None
 
     @cache
-    def unit() -> str:
+    def lengths() -> Lengths:
         _, definition = experiments.get_experiment(services, state.experiment_id)
-        return definition.settings.lengths.unit
+        return definition.settings.lengths
 
     def describe(address: str, entry: RecordedEntry) -> list[tuple[Event, bool]]:
         events: list[tuple[Event, bool]] = []
         last = len(entry.messages) - 1
         for place, named in enumerate(entry.messages):
             by = entry.user if place > last - len(entry.command) else ""
-            context = SentenceContext(address, by, state.metric, unit(), trial_id)
+            noun = "epoch" if lengths().counts_epochs else "batch"
+            unit = lengths().unit
+            context = SentenceContext(address, by, state.metric, unit, trial_id, noun)
             # The end of a fold is a step of its own: its reasons go to the last message.
             reasons = [why for step, why in entry.reasons if min(step, last) == place]
             text, is_echo = _event_text(named, entry.is_dead_letter, context)

@@ -25,8 +25,8 @@ CAUSE_CHARACTERS_MAX = 200
 @dataclass(frozen=True)
 class SentenceContext:
     """The facts that a sentence needs besides its message: the address of the actor that took it,
-    the user who commanded it, "" for none, the searcher's metric, the unit of lengths, and a
-    trial's id by its number.
+    the user who commanded it, "" for none, the searcher's metric, the unit of lengths, a
+    trial's id by its number, and the noun for what a trial reports as its length.
     """
 
     address: str
@@ -34,6 +34,7 @@ class SentenceContext:
     metric: str
     unit: str
     trial_id: Callable[[int], int | None]
+    target_noun: str = "batch"
 
     @property
     def name(self) -> str:
@@ -294,6 +295,8 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
     ),
     to_experiment.TrialProgressReported: lambda m, context: (
         f"{context.trial(m.number)} is {m.share:.0%} done"
+        if m.units is None
+        else f"{context.trial(m.number)} has trained {_length_text(m.units, context)}"
     ),
     to_experiment.TrialLengthReached: lambda m, context: (
         f"{context.trial(m.number)} reached {_length_text(m.length, context)} "
@@ -350,7 +353,7 @@ OF_TRIALS: Mapping[type, Sentence] = {
     ),
     to_trial.ProgressReported: lambda m, context: f"{context.name} is {m.share:.0%} done",
     to_trial.LengthReached: lambda m, context: (
-        f"{context.name} reached {_count_text(m.length, 'batch')} "
+        f"{context.name} reached {_count_text(m.length, context.target_noun)} "
         + (_missing_metric_text(m.lack) or f"with {context.metric_text(m.metric)}")
     ),
     to_trial.CheckpointReported: _checkpoint_sentence,
@@ -431,7 +434,7 @@ def _length_text(length: float, context: SentenceContext) -> str:
 
 
 def _count_text(count: int, noun: str) -> str:
-    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    plural = f"{noun}es" if noun.endswith("tch") else f"{noun}s"
     return f"{count:,} {noun if count == 1 else plural}"
 
 

@@ -19,7 +19,6 @@ from control_plane.queries import experiment as experiments
 from control_plane.queries import metrics
 from control_plane.queries.answer import Answer
 from control_plane.queries.pages import Page, PageRequest, encode_cursor
-from control_plane.searchers.method import ENDLESS
 from control_plane.services import Services
 from control_plane.state.table import GET_MAX, Row
 
@@ -74,6 +73,7 @@ class Trial(Answer):
     seed: int
     steps_completed: int
     target_steps: int | None
+    target_epochs: int | None
     metric: float | None
     best_metric: float | None
     restarts: int
@@ -177,7 +177,8 @@ def _fields(services: Services, state: TrialState, warm_start: str | None) -> di
         "hparams": dict(state.hparams),
         "seed": state.seed,
         "steps_completed": _steps_completed(services, state),
-        "target_steps": None if state.length == ENDLESS else state.length,
+        "target_steps": state.target_steps,
+        "target_epochs": state.target_epochs,
         "metric": state.metric,
         "best_metric": state.best_metric,
         "restarts": state.restarts,
@@ -223,7 +224,8 @@ def _steps_completed(services: Services, state: TrialState) -> int:
     if state.allocation is None or not state.allocation.places:
         return state.steps
     reported = metrics.steps_trained(services, state.trial_id, state.epoch)
-    return max(state.steps, reported if state.length is None else min(reported, state.length))
+    target = state.target_steps
+    return max(state.steps, reported if target is None else min(reported, target))
 
 
 def _shown_status(state: TrialState) -> Status:

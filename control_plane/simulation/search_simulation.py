@@ -6,6 +6,7 @@ from typing import Any
 from control_plane.actors.lengths import Lengths
 from control_plane.config.experiment import ExperimentConfig
 from control_plane.config.problems import ConfigInvalid, Problem
+from control_plane.findings import path_text
 from control_plane.simulation.experiment import (
     ProgressCallback,
     SimulationResult,
@@ -44,6 +45,11 @@ def check_simulable(config: ExperimentConfig, slots: int, missing_package: str |
         raise refusal("searcher.name", text, "simulate another searcher")
     if missing_package:
         raise refusal("searcher.name", missing_package)
+    epochs = [path_text(loc) for loc, it in config.lengths().items() if it.unit == "epochs"]
+    if epochs and not config.scale.records_per_epoch:
+        text = f"is needed to simulate {epochs[0]}: without it, only a trial knows its epochs"
+        hint = "simulate with --config records_per_epoch=..."
+        raise refusal("records_per_epoch", text, hint)
     if config.searcher.is_open_ended:
         text = "is missing: only their code decides how long trials train"
         hint = "simulate with --config searcher.max_length=..."

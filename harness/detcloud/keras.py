@@ -115,7 +115,7 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
             return
         if self._period == "epoch":
             self._report_training(logs or {})
-        self._loop.report_progress(self._steps, (epoch + 1) / self.params["epochs"])
+        self._loop.report_progress(self._steps, epoch + 1, (epoch + 1) / self.params["epochs"])
         is_due = self._loop.is_due(self._steps, epoch + 1)
         every = self._checkpoint_epochs
         wanted = self._is_wanted if every is None else bool(every) and (epoch + 1) % every == 0

@@ -123,7 +123,8 @@ class DetCallback(transformers.TrainerCallback):
             self.core_context.train.report_new_metrics(group, step, metrics)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._loop.report_progress(state.global_step, state.global_step / max(1, state.max_steps))
+        share = state.global_step / max(1, state.max_steps)
+        self._loop.report_progress(state.global_step, state.epoch or 0, share)
         if not self._loop.counts_epochs:
             self._note_due(state, control)
         if self.core_context.preempt.should_preempt():

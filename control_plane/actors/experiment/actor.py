@@ -143,6 +143,7 @@ def _submit(message: ExperimentSubmitted, context: StepContext) -> ExperimentSta
         search=begun.state,
         time_metric=message.time_metric,
         is_open_ended=message.plan.method.max_length == method.ENDLESS,
+        counts_epochs=message.settings.lengths.counts_epochs,
         pool_moves=None if message.pools is None else PoolMoves(),
         kind=message.kind,
     )
@@ -336,10 +337,12 @@ def _apply_progress(
     state: ExperimentState, message: TrialProgressReported, context: StepContext
 ) -> ExperimentState:
     summary = open_summary(message.number, state.life, context)
-    if summary is None or message.share <= summary.units or not state.is_open_ended:
+    units = message.share if message.units is None else message.units
+    is_used = state.is_open_ended or state.counts_epochs
+    if summary is None or units <= summary.units or not is_used:
         return state
-    replace_summary(message.number, summary._replace(units=message.share), context)
-    event = method.TrialProgressed(message.number, message.share - summary.units)
+    replace_summary(message.number, summary._replace(units=units), context)
+    event = method.TrialProgressed(message.number, units - summary.units)
     return apply_event(state, event, context)
 
 

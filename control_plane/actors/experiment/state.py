@@ -76,8 +76,10 @@ class ExperimentState:
     counts the collections of checkpoints that it requested.
     `progress` is in [0, 1], None where an ended experiment has none. `time_metric` is "" where the
     search has none. `is_open_ended`: trials train as long as their code does, and report the share
-    that is done. `notices` counts by their outcome the notices that machines of its trials end.
-    `pool_moves`: how its job moved between the pools that it prefers, None where it has one.
+    that is done. `counts_epochs`: only the trials know how many batches their lengths have, and
+    report the share of them that is done. `notices` counts by their outcome the notices that
+    machines of its trials end. `pool_moves`: how its job moved between the pools that it prefers,
+    None where it has one.
     """
 
     experiment_id: int
@@ -109,6 +111,7 @@ class ExperimentState:
     notices: Mapping[str, int] = field(default_factory=dict)
     pool_moves: PoolMoves | None = None
     kind: JobKind = JobKind.EXPERIMENT
+    counts_epochs: bool = False
 
     @property
     def title(self) -> str:

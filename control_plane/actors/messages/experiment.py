@@ -209,10 +209,13 @@ class TrialValidationReported:
 
 @dataclass(frozen=True, slots=True)
 class TrialProgressReported:
-    """The trial, whose code decides how long it trains, reported the share in [0, 1] done."""
+    """The trial, whose code decides how long it trains, reported the share in [0, 1] done; or of a
+    length in epochs, which it alone can convert, and has trained `units` epochs.
+    """
 
     number: int
     share: float
+    units: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

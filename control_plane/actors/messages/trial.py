@@ -190,7 +190,9 @@ class ValidationReported:
 
 @dataclass(frozen=True, slots=True)
 class ProgressReported:
-    """The training code reported the share in [0, 1] of its training that is done."""
+    """The training code reported the share in [0, 1] of its training that is done; of the assigned
+    length, where the trial `counts_epochs`.
+    """
 
     epoch: int
     share: float
@@ -198,8 +200,9 @@ class ProgressReported:
 
 @dataclass(frozen=True, slots=True)
 class LengthReached:
-    """The trial trained to the assigned `length` in batches; a metric of None is the worst there
-    is. With a `lack` there is no metric, for that reason, and the search cannot go on.
+    """The trial trained to the assigned `length` in batches, or in epochs where it `counts_epochs`.
+    A metric of None is the worst there is. With a `lack` there is no metric, for that reason, and
+    the search cannot go on.
     """
 
     epoch: int

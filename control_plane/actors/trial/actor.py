@@ -226,8 +226,7 @@ def _assign_work(state: TrialState, message: WorkAssigned, context: StepContext)
         revision=state.revision + 1,
     )
     if message.length is not None:
-        length = batches_of(state.settings, state.hparams, message.length)
-        state = evolve(state, length_units=message.length, length=length)
+        state = _assign_length(state, message.length)
         if before is not None and message.length > before:
             report_length_already_reached(state, context)
     return reconcile(state, context)
@@ -291,9 +290,16 @@ def _continue_trial(state: TrialState, message: TrialContinued, context: StepCon
         steps=state.checkpoint.steps_completed if state.checkpoint else 0,
     )
     if message.length is not None:
-        length = batches_of(state.settings, state.hparams, message.length)
-        state = evolve(state, length_units=message.length, length=length)
+        state = _assign_length(state, message.length)
     return reconcile(state, context)
+
+
+def _assign_length(state: TrialState, units: int) -> TrialState:
+    """Assign a length in the configured unit; of one in epochs nothing is known to be done."""
+    length = batches_of(state.settings, state.hparams, units)
+    if state.counts_epochs and units != state.length_units:
+        state = evolve(state, share=0.0)
+    return evolve(state, length_units=units, length=length)
 
 
 def _delete_trial(state: TrialState) -> TrialState:

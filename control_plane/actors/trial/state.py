@@ -109,7 +109,8 @@ class Damage:
 
 @dataclass(frozen=True)
 class TrialState:
-    """The head of a trial. Lengths are in batches except `length_units`.
+    """The head of a trial. Lengths are in batches except `length_units`; where it `counts_epochs`,
+    `length`, `reached` and `answered` are epochs too, as in its directives and its reports.
 
     `revision` counts changes of directives. `metric` is that of the last validation, at
     `metric_steps`. `reached`: the latest length that it validated at; `answered`: the latest one
@@ -123,8 +124,8 @@ class TrialState:
     `recent_damages` has the last few checkpoints that runs began from and found damaged.
     `awaits_good_exit`: its latest run failed after it had reached the length (decision 0080).
     `cost_micros`: the cost of ended allocations. `share`: how much of its training the code says is
-    done, where no length does. `exit_code`: of the program of one that runs once, None unless it
-    ended by itself.
+    done, where no length does; how much of `length`, where it `counts_epochs`. `exit_code`: of the
+    program of one that runs once, None unless it ended by itself.
     """
 
     trial_id: int
@@ -183,3 +184,18 @@ class TrialState:
     def is_open_ended(self) -> bool:
         """Whether its code decides how long it trains, and no search stops it."""
         return self.length == ENDLESS and self.closed and not self.stopped
+
+    @property
+    def counts_epochs(self) -> bool:
+        """Whether its lengths are epochs, of which it alone knows how many batches they have."""
+        return self.settings.lengths.counts_epochs
+
+    @property
+    def target_steps(self) -> int | None:
+        """The length in batches; None without one, and where nobody here knows it."""
+        return None if self.length == ENDLESS or self.counts_epochs else self.length
+
+    @property
+    def target_epochs(self) -> int | None:
+        """The length in epochs, where it alone knows how many batches they have; else None."""
+        return self.length if self.counts_epochs else None

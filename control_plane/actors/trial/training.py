@@ -52,8 +52,10 @@ def apply_training_report(
 def batches_of(
     settings: TrialSettings, hparams: Mapping[str, object], length: int | None
 ) -> int | None:
-    """A length in the configured unit as batches; None and ENDLESS stay as they are."""
-    if length is None or length == ENDLESS:
+    """A length in the configured unit as batches; None, ENDLESS and epochs that only the trial can
+    convert stay as they are.
+    """
+    if length is None or length == ENDLESS or settings.lengths.counts_epochs:
         return length
     return settings.lengths.batches(length, hparams)
 
@@ -64,7 +66,8 @@ def report_length_already_reached(state: TrialState, context: StepContext) -> No
     """
     if not state.has_reached_length:
         return
-    metric = state.metric if state.metric_steps == state.reached else None
+    is_measured = not state.counts_epochs and state.metric_steps == state.reached
+    metric = state.metric if is_measured else None
     _send_length_reached(state, metric, "", context)
 
 
@@ -118,12 +121,16 @@ def _apply_validation(
 def _apply_progress(
     state: TrialState, message: ProgressReported, context: StepContext
 ) -> TrialState:
-    """Record the share that is done, and tell the search when it grew by enough to be shown."""
+    """Record the share that is done, of the whole training or of the epochs that were assigned, and
+    tell the search when it grew by enough to be shown.
+    """
     if message.share < min(state.share + PROGRESS_STEP, 1.0) or message.share <= state.share:
         return state
-    reported = TrialProgressReported(state.number, message.share)
+    state = evolve(state, share=message.share)
+    units = _epochs_done(state) if state.counts_epochs else None
+    reported = TrialProgressReported(state.number, message.share, units)
     context.send(addresses.experiment(state.experiment_id), reported)
-    return evolve(state, share=message.share)
+    return state
 
 
 def _apply_length_reached(
@@ -137,12 +144,15 @@ def _apply_length_reached(
     if state.length == ENDLESS:
         # Only the training code knows where an endless training ends.
         return state
+    if state.counts_epochs and not message.lack:
+        # Code that reports no progress of its own has made all of it by now.
+        state = _apply_progress(state, ProgressReported(message.epoch, 1.0), context)
     _send_length_reached(state, message.metric, message.lack, context)
     if message.lack:
         # Without a metric no length counts as reached: the experiment ends because of it.
         return state
-    steps = max(state.steps, message.length)
-    return evolve(state, reached=message.length, steps=steps, awaits_good_exit=False)
+    state = evolve(state, reached=message.length, awaits_good_exit=False)
+    return state if state.counts_epochs else evolve(state, steps=max(state.steps, message.length))
 
 
 def _send_length_reached(
@@ -157,4 +167,11 @@ def _send_length_reached(
 
 
 def _in_units(state: TrialState, batches: int) -> float:
+    if state.counts_epochs:
+        return _epochs_done(state)
     return state.settings.lengths.units(batches, state.hparams)
+
+
+def _epochs_done(state: TrialState) -> float:
+    """The epochs that the trial has reported to be done, of those it was told to train."""
+    return max(float(state.reached), state.share * (state.length_units or 0))

@@ -35,6 +35,9 @@ class Trial(Resource):
     seed = Field[int]("The seed of its random numbers.")
     steps_completed = Field[int]("Batches trained so far; its checkpoint's while it does not run.")
     target_steps = Field[int]("Batches it was asked to train so far.")
+    target_epochs = Field[int | None](
+        "Epochs it was asked to train so far, where it alone knows how many batches they have."
+    )
     metric = Field[float | None]("The searcher's metric at its latest validation.")
     best_metric = Field[float | None]("The best validation's.")
     restarts = Field[int]("How often it failed; the failure beyond max_restarts ends it.")

@@ -48,6 +48,12 @@ def init() -> Iterator[TrialContext]:
             context.close()
 
 
+UNKNOWN_EPOCHS = (
+    "a trial controller does not know how many batches an epoch has: set records_per_epoch in the"
+    " configuration"
+)
+
+
 class Trainer:
     """Has a controller train as the searcher says."""
 
@@ -67,6 +73,8 @@ class Trainer:
         self._controller = _make_controller(kind, trial, self._context)
         self._stop_requested = False
         info = self._core.info
+        if info.min_validation_epochs or info.min_checkpoint_epochs:
+            raise DetcloudError(UNKNOWN_EPOCHS)
         self._schedule = Schedule(
             scheduling_unit=info.scheduling_unit,
             validation_period=info.min_validation_batches,
@@ -96,6 +104,8 @@ class Trainer:
         terminate()
 
     def _run_operation(self, operation: core.SearcherOperation) -> None:
+        if operation.counts_epochs:
+            raise DetcloudError(UNKNOWN_EPOCHS)
         length = 1 if self._core.info.test_mode else operation.length
         while True:
             match next_workload(self._schedule, self._position, length):

@@ -31,6 +31,8 @@ class FrameworkLoop:
         self._best: float | None = None
         self.operation: SearcherOperation | None = None
         self.has_ended = False
+        # Whether the searcher gives lengths in epochs, which then nobody converts.
+        self._takes_epochs = False
         if context.batch_searcher.gives_lengths():
             self._operations = context.batch_searcher.operations()
             self._take_operation()
@@ -46,7 +48,7 @@ class FrameworkLoop:
     @property
     def counts_epochs(self) -> bool:
         """Whether the configuration's lengths are epochs, which end where the framework's do."""
-        return self._max_epochs() is not None
+        return self._takes_epochs or self._max_epochs() is not None
 
     def is_due(self, steps: int, epochs: float) -> bool:
         """Whether the operation ends here: after so many batches, or epochs of the framework's own
@@ -54,16 +56,21 @@ class FrameworkLoop:
         """
         if self.operation is None:
             return False
+        if self.operation.counts_epochs:
+            return epochs >= self.operation.length
         due_epochs = self._epochs(self.operation.length)
         return steps >= self.operation.length if due_epochs is None else epochs >= due_epochs
 
-    def report_progress(self, steps: int, share: float) -> None:
-        """Report each percent of the operation, or without one of the code's own length; the chief
-        does so for all.
+    def report_progress(self, steps: int, epochs: float, share: float) -> None:
+        """Report each percent of the operation, after so many batches and epochs of the framework,
+        or where the code says how long to train its `share`; the chief does so for all. After the
+        last operation there is none to report.
         """
-        if not self._context.is_chief:
+        if not self._context.is_chief or self.has_ended:
             return
-        share = steps / self.operation.length if self.operation is not None else share
+        if self.operation is not None:
+            done = epochs if self.operation.counts_epochs else steps
+            share = done / self.operation.length
         share = max(0.0, min(1.0, share))
         if int(share * 100) != self._percent:
             self._percent = int(share * 100)
@@ -113,7 +120,7 @@ class FrameworkLoop:
         name = self._context.info.metric
         if name not in metrics:
             raise DetcloudError(
-                f"the validation for batch {self.operation.length} lacks the searcher's metric "
+                f"the validation for {self.operation.goal} lacks the searcher's metric "
                 f"{name!r}; it has: {', '.join(sorted(metrics)) or 'none'}. Compute it in the "
                 "validation, or change searcher.metric in the configuration"
             )
@@ -125,6 +132,8 @@ class FrameworkLoop:
         assert self._operations is not None
         self.operation = next(self._operations, None)
         self.has_ended = self.operation is None
+        if self.operation is not None:
+            self._takes_epochs = self.operation.counts_epochs
 
     def _epochs(self, length: int) -> int | None:
         """The whole epochs in so many batches, rounded up; None where the search counts batches."""

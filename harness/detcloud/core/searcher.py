@@ -11,7 +11,7 @@ from typing import Any
 from detcloud.core.distributed_context import DistributedContext
 from detcloud.core.preempt import PreemptContext
 from detcloud.shared.errors import DetcloudError
-from detcloud.shared.trial_directory import ENDLESS, Directives, Reporter
+from detcloud.shared.trial_directory import BATCHES, ENDLESS, EPOCHS, Directives, Reporter
 
 POLL_SECONDS = 0.02
 
@@ -27,9 +27,10 @@ class Outcome(Enum):
 class SearcherOperation:
     """An instruction: train to `length` batches since the trial's start, validate, `complete`.
 
-    `length_units` is that length as the configuration counts, in epochs for one. One that
-    `is_endless` has no real length: train as long as you like, or until preempted, and report every
-    validation.
+    Where the `unit` is "epochs", `length` is the number of epochs: the configuration counts in them
+    and does not say how many records one has. `length_units` is that length as the configuration
+    counts, in epochs for one. One that `is_endless` has no real length: train as long as you like,
+    or until preempted, and report every validation.
     """
 
     def __init__(
@@ -38,9 +39,11 @@ class SearcherOperation:
         report: Reporter,
         length_units: int | None = None,
         await_checkpoint: Callable[[], None] = lambda: None,
+        unit: str = BATCHES,
     ) -> None:
         self._await_checkpoint = await_checkpoint
         self.length = length
+        self.unit = unit
         self.length_units = length if length_units is None else length_units
         self.completed = False
         self._report = report
@@ -50,11 +53,23 @@ class SearcherOperation:
         """Whether the searcher measures training by a time metric and stops it by itself."""
         return self.length == ENDLESS
 
-    def report_progress(self, steps_completed: float) -> None:
-        """Report how many of `length` batches are done; of several processes the chief's counts."""
+    @property
+    def counts_epochs(self) -> bool:
+        """Whether `length` is the number of epochs."""
+        return self.unit == EPOCHS
+
+    @property
+    def goal(self) -> str:
+        """The length in a sentence: `batch 100`, or `epoch 5`."""
+        return f"{'epoch' if self.counts_epochs else 'batch'} {self.length}"
+
+    def report_progress(self, completed: float) -> None:
+        """Report how many batches of `length` are done, or epochs where the `unit` is those; of
+        several processes the chief's counts.
+        """
         if self.is_endless:
             return
-        self._report("progress", value=max(0.0, min(1.0, steps_completed / self.length)))
+        self._report("progress", value=max(0.0, min(1.0, completed / self.length)))
 
     def complete(self, metric: float) -> None:
         """Give the searcher its metric at `length`, once, after the report of the metrics.
@@ -88,7 +103,7 @@ class SearcherOperation:
             # Several elements, or an integer beyond what a float holds.
             pass
         raise DetcloudError(
-            f"the searcher's metric at {self.length} batches is {metric!r:.80}: it must be one "
+            f"the searcher's metric at {self.length} {self.unit} is {metric!r:.80}: it must be one "
             "number"
         )
 
@@ -159,16 +174,16 @@ class SearcherContext:
                 self.outcome = step
                 return
             assert step is not None
-            length, units = step
-            operation = SearcherOperation(length, self._report, units, self._await_checkpoint)
+            length, units, unit = step
+            operation = SearcherOperation(length, self._report, units, self._await_checkpoint, unit)
             self._current = operation
             yield operation
             if is_chief:
                 self._check_completed(operation)
 
-    def _await_step(self, max_length: int | None) -> tuple[int, int | None] | Outcome:
-        """Wait for the next operation's length, in batches and in the configuration's unit, or for
-        the reason why there is none.
+    def _await_step(self, max_length: int | None) -> tuple[int, int | None, str] | Outcome:
+        """Wait for the next operation's length, that in the configuration's unit, and the length's
+        own unit; or for the reason why there is none.
         """
         while True:
             directives = self._read() if self._on_cluster else Directives(0, max_length or 1, True)
@@ -177,7 +192,9 @@ class SearcherContext:
                 directives = replace(directives, length=length, length_units=None, closed=True)
             step = self._next_step(directives)
             if step is not None:
-                return step if isinstance(step, Outcome) else (step, directives.length_units)
+                if isinstance(step, Outcome):
+                    return step
+                return step, directives.length_units, directives.length_unit
             time.sleep(POLL_SECONDS)
 
     def gives_lengths(self) -> bool:

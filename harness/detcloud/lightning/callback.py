@@ -111,7 +111,7 @@ class TrialCallback(_Callback):
             self._finish_validation(trainer)
         steps, epochs = trainer.max_steps, trainer.max_epochs or 0
         share = trainer.global_step / steps if steps > 0 else self._epochs / max(1, epochs)
-        self._loop.report_progress(self._steps, share)
+        self._loop.report_progress(self._steps, self._epochs, share)
         if self._core.preempt.should_preempt():
             trainer.should_stop = True
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from detcloud.core import SearcherOperation
+from detcloud.pytorch.loaders import ENDLESS_EPOCH
 from detcloud.pytorch.workloads import Interval
 from detcloud.shared.errors import DetcloudError
 
@@ -53,3 +55,26 @@ def period_batches(period: Period, epoch_length: int) -> Interval:
             )
     unit = epoch_length if isinstance(period, Epoch) else 1
     return value * unit if isinstance(value, int) else tuple(sorted(n * unit for n in value))
+
+
+def operation_batches(operation: SearcherOperation, epoch_length: int) -> int:
+    """The number of batches in an operation; `epoch_length` is that of one epoch.
+
+    Raises DetcloudError as `configured_batches` does.
+    """
+    if not operation.counts_epochs:
+        return operation.length
+    return configured_batches(operation.length, epoch_length)
+
+
+def configured_batches(epochs: int, epoch_length: int) -> int:
+    """The number of batches in so many epochs of the configuration.
+
+    Raises DetcloudError where the data loader does not know the length of an epoch.
+    """
+    if epochs and epoch_length >= ENDLESS_EPOCH:
+        raise DetcloudError(
+            "the configuration counts in epochs, and the training data loader has no length: set"
+            " records_per_epoch in the configuration, or give its lengths in batches"
+        )
+    return epochs * epoch_length

@@ -11,6 +11,7 @@ from detcloud.pytorch.workloads import Schedule
 @dataclass(frozen=True)
 class Plan:
     """The arguments of `fit`, resolved; `max_length` is in batches, for runs without a searcher.
+    An epoch has `epoch_length` batches.
 
     `metric` names the searcher's metric, None for a run without a searcher. A `warm_start` takes
     the weights of `checkpoint` and nothing else.
@@ -18,6 +19,7 @@ class Plan:
 
     schedule: Schedule
     max_length: int
+    epoch_length: int
     metric: str | None
     checkpoint: CheckpointReference | str | None
     warm_start: bool

@@ -12,7 +12,12 @@ from detcloud.pytorch.former_trial import to_current_form
 from detcloud.pytorch.hooks import Hooks
 from detcloud.pytorch.loaders import Loaders, share_loaders
 from detcloud.pytorch.metrics import evaluates_batches
-from detcloud.pytorch.periods import Period, length_batches, period_batches
+from detcloud.pytorch.periods import (
+    Period,
+    configured_batches,
+    length_batches,
+    period_batches,
+)
 from detcloud.pytorch.plan import Plan
 from detcloud.pytorch.training import Training
 from detcloud.pytorch.trial import PyTorchTrial
@@ -89,19 +94,26 @@ class Trainer:
                 if step_zero_validation is None
                 else step_zero_validation
             )
+            validation = spec.min_validation_batches or configured_batches(
+                spec.min_validation_epochs, epoch
+            )
+            saving = spec.min_checkpoint_batches or configured_batches(
+                spec.min_checkpoint_epochs, epoch
+            )
             self._warn_of_unused_periods(
-                validation_period=(validation_period, spec.min_validation_batches),
-                checkpoint_period=(checkpoint_period, spec.min_checkpoint_batches),
+                validation_period=(validation_period, validation),
+                checkpoint_period=(checkpoint_period, saving),
             )
             schedule = self._schedule(
                 _period_or_default(reporting_period, epoch, spec.scheduling_unit),
-                _period_or_default(validation_period, epoch, spec.min_validation_batches),
-                _period_or_default(checkpoint_period, epoch, spec.min_checkpoint_batches),
+                _period_or_default(validation_period, epoch, validation),
+                _period_or_default(checkpoint_period, epoch, saving),
                 checkpoint_policy or spec.checkpoint_policy,
             )
             plan = Plan(
                 schedule=schedule,
                 max_length=self._max_length(max_length, epoch, testing),
+                epoch_length=epoch,
                 metric=self._metric(),
                 checkpoint=checkpoint,
                 warm_start=warm_start,

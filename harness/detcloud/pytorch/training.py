@@ -23,6 +23,7 @@ from detcloud.pytorch.gang import chief_value, copy_buffers_of_chief, is_gang
 from detcloud.pytorch.hooks import Hooks
 from detcloud.pytorch.loaders import ENDLESS_EPOCH, Loaders
 from detcloud.pytorch.metrics import MetricAverage, named_metrics
+from detcloud.pytorch.periods import operation_batches
 from detcloud.pytorch.plan import Plan
 from detcloud.pytorch.reducers import plain_metric
 from detcloud.pytorch.training_state import TrainingState
@@ -93,7 +94,8 @@ class Training:
 
     def _warn_of_unused_length(self, operation: SearcherOperation) -> None:
         """Print that another length than the argument of `fit` counts, once."""
-        given, length = self._plan.max_length, operation.length
+        given = self._plan.max_length
+        length = operation_batches(operation, self._plan.epoch_length)
         is_used = not self._core.on_cluster or operation.is_endless or given in (length, ENDLESS)
         if is_used or self._plan.test_mode or not self._core.is_chief:
             return
@@ -125,7 +127,8 @@ class Training:
         The next workload is chosen before it runs rather than after the last one, so that a trial
         stopped between training and validation validates at the same batch when it resumes.
         """
-        schedule, length = self._plan.schedule, operation.length
+        schedule = self._plan.schedule
+        length = operation_batches(operation, self._plan.epoch_length)
         if operation.is_endless:
             # Without a period the searcher would hear nothing.
             period = schedule.validation_period or schedule.scheduling_unit
@@ -170,7 +173,7 @@ class Training:
         metrics = self._training_metrics()
         self._core.train.report_training_metrics(steps, self._add_counts(metrics), batches=batches)
         if self._core.is_chief:
-            operation.report_progress(steps)
+            operation.report_progress(steps / epoch_length if operation.counts_epochs else steps)
         self._state.average = MetricAverage()
         outputs = [
             {name: plain_metric(value) for name, value in one.items()}

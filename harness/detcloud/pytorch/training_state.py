@@ -24,6 +24,7 @@ from detcloud.pytorch.saving import StateStore
 from detcloud.pytorch.stored_code import write_code
 from detcloud.pytorch.trial import PyTorchTrial
 from detcloud.pytorch.workloads import Position
+from detcloud.shared.trial_directory import EPOCHS
 
 APEX = "amp_state"
 STATE_PARTS = (
@@ -73,12 +74,17 @@ class TrainingState:
             if name in state["callbacks"]:
                 callback.load_state_dict(state["callbacks"][name])
         distributed = self._context.distributed
-        answered = chief_value(distributed, self._core.read_directives().answered)
+        answered = chief_value(distributed, self._answered_batches())
         known = self._core.info.validated_steps
         position = Position(**state["position"])
         self.position = position.after_restart(self._plan.schedule, answered, known)
         found: dict[str, Any] = state["generators"]
         return found
+
+    def _answered_batches(self) -> int:
+        directives = self._core.read_directives()
+        is_epochs = directives.length_unit == EPOCHS
+        return directives.answered * (self._plan.epoch_length if is_epochs else 1)
 
     def save_if_stale(self, *, is_last: bool = False) -> None:
         """Save what no checkpoint has yet."""

@@ -22,6 +22,8 @@ TRIAL_DIRECTORY_VARIABLE = "DETCLOUD_TRIAL_DIR"
 TEMPORARY_FOLDER_VARIABLE = "DETCLOUD_TMPDIR"
 """The variable that names a folder which goes with the allocation, as TMPDIR may not."""
 LINE_BYTES_MAX = 256 * 1024
+# Those of version 2 have lengths in epochs.
+VERSIONS = (1, 2)
 _encode_json = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 
 Record = TypeVar(
@@ -89,6 +91,9 @@ class TrialSpec:
     scheduling_unit: int = 100
     min_validation_batches: int = 0
     min_checkpoint_batches: int = 0
+    # Periods in epochs, where the cluster does not know how many batches one has.
+    min_validation_epochs: int = 0
+    min_checkpoint_epochs: int = 0
     checkpoint_policy: str = "best"
     perform_initial_validation: bool = False
     metric: str = "validation_loss"
@@ -99,6 +104,7 @@ class TrialSpec:
 
 DATA_LAYER_PATH = "DETCLOUD_DATA_LAYER_PATH"
 """The variable by which an agent tells where in the trial's file system cached data sets lie."""
+BATCHES, EPOCHS = "batches", "epochs"
 ENDLESS = 1 << 53
 """The length of a training that ends when its code does, or when the searcher stops it."""
 
@@ -113,7 +119,8 @@ class Preemption:
 
 @dataclass(frozen=True)
 class Directives:
-    """The contents of in/directives.json; lengths are batches since the trial's start.
+    """The contents of in/directives.json; lengths are batches since the trial's start, or epochs
+    where `length_unit` says so, since the trial alone knows how many batches one has.
 
     `length_units` is `length` in the unit of the configuration, where the cluster gives it.
     """
@@ -125,6 +132,7 @@ class Directives:
     best_validation: float | None = None
     preempt: Preemption | None = None
     length_units: int | None = None
+    length_unit: str = BATCHES
 
 
 class DirectivesFile:
@@ -390,8 +398,11 @@ def _parse_spec(document: object, place: str) -> TrialSpec:
         latest_checkpoint=CheckpointReference,
         damaged_checkpoint=DamagedCheckpoint,
     )
-    if spec.version != 1:
-        raise DetcloudError(f"{place}: version is {spec.version}, this harness reads version 1")
+    if spec.version not in VERSIONS:
+        known = " and ".join(map(str, VERSIONS))
+        raise DetcloudError(
+            f"{place}: version is {spec.version}, this harness reads versions {known}"
+        )
     if spec.checkpoint_policy not in ("best", "all", "none"):
         raise DetcloudError(
             f"{place}: checkpoint_policy is {spec.checkpoint_policy!r}, not best, all or none"
@@ -402,7 +413,12 @@ def _parse_spec(document: object, place: str) -> TrialSpec:
 
 
 def _parse_directives(document: object, place: str) -> Directives:
-    return _parse_record(Directives, document, place, preempt=Preemption)
+    directives = _parse_record(Directives, document, place, preempt=Preemption)
+    if directives.length_unit not in (BATCHES, EPOCHS):
+        raise DetcloudError(
+            f"{place}: length_unit is {directives.length_unit!r}, not {BATCHES} or {EPOCHS}"
+        )
+    return directives
 
 
 _TYPES_BY_NAME: dict[str, tuple[type, ...]] = {

@@ -31,11 +31,20 @@ def test_lengths_come_to_batches(lengths: Lengths, length: int, batches: int) ->
         (Lengths("batches"), 3, 3.0),
         (Lengths("records"), 3, 192.0),
         (EPOCHS, 31, 1.984),  # 31 * 64 / 1000
-        (Lengths("epochs"), 3, 192.0),  # no records_per_epoch: 3 * 64 / 1
     ],
 )
 def test_batches_come_to_units(lengths: Lengths, batches: int, units: float) -> None:
     assert lengths.units(batches, BATCH) == units
+
+
+def test_epochs_of_the_trials_own_data_are_not_converted_here() -> None:
+    unknown = Lengths("epochs")
+    assert unknown.counts_epochs
+    assert not EPOCHS.counts_epochs
+    assert not Lengths("batches").counts_epochs
+    for convert in (unknown.batches, unknown.units):
+        with pytest.raises(ValueError, match="only the trial knows"):
+            convert(3, BATCH)
 
 
 @pytest.mark.parametrize(

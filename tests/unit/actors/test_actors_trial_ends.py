@@ -9,6 +9,7 @@ from control_plane.actors.lengths import Lengths
 from control_plane.actors.messages.experiment import (
     TrialEnded,
     TrialLengthReached,
+    TrialProgressReported,
     TrialValidationReported,
 )
 from control_plane.actors.messages.pool import SlotsReleased, SlotsRequested
@@ -20,6 +21,7 @@ from control_plane.actors.messages.trial import (
     ExperimentStatusChanged,
     LengthReached,
     PreemptionRequested,
+    ProgressReported,
     SlotsAssigned,
     ValidationReported,
     WorkAssigned,
@@ -218,6 +220,34 @@ def test_lengths_and_units_are_converted_at_the_trial() -> None:
         TrialValidationReported(3, 1.984, 0.5),
         TrialLengthReached(3, 2, 0.5, True),
     ]
+
+
+def test_epochs_that_only_the_trial_can_convert_stay_epochs() -> None:
+    actor = ActorHarness("trial#4")
+    epochs = trial_settings(lengths=Lengths("epochs"))
+    actor.deliver(trial_created(length=2, closed=False, of=epochs))
+    assert (actor.state.target_epochs, actor.state.target_steps) == (2, None)
+    place_trial(actor).deliver(ProgressReported(1, 0.5), ProgressReported(1, 0.505))
+    assert actor.messages_to(EXPERIMENT) == [TrialProgressReported(3, 0.5, 1.0)]
+    # A validation counts as the progress before it; the rest of the length is done at its end.
+    actor.deliver(ValidationReported(1, 30, 0.7), LengthReached(1, 2, 0.6))
+    assert actor.messages_to(EXPERIMENT) == [
+        TrialValidationReported(3, 1.0, 0.7),
+        TrialProgressReported(3, 1.0, 2.0),
+        TrialLengthReached(3, 2, 0.6, False),
+    ]
+    assert (actor.state.reached, actor.state.steps) == (2, 30)
+    actor.deliver(WorkAssigned(6, True))
+    assert (actor.state.length, actor.state.answered) == (6, 2)
+    # A quarter of six is less than the two that are done.
+    actor.deliver(ProgressReported(1, 0.25), ProgressReported(1, 0.5), LengthReached(1, 6, 0.4))
+    assert actor.all_messages(TrialProgressReported)[2:] == [
+        TrialProgressReported(3, 0.25, 2.0),
+        TrialProgressReported(3, 0.5, 3.0),
+        TrialProgressReported(3, 1.0, 6.0),
+    ]
+    deliver_exit(actor, "completed")
+    assert actor.state.status is Status.COMPLETED
 
 
 @pytest.mark.parametrize("reason", [ExitReason.INVALID_HP, ExitReason.INIT_INVALID_HP])

@@ -7,6 +7,7 @@ import pytest
 
 from control_plane.actors.agent.actor import AgentState, DesiredAllocation
 from control_plane.actors.experiment.state import Definition, ExperimentState
+from control_plane.actors.lengths import Lengths
 from control_plane.actors.messages.trial import (
     AllocationExited,
     ContainerStateReported,
@@ -27,8 +28,16 @@ from control_plane.agents.desired_state import (
     trial_directives,
 )
 from control_plane.agents.sessions import Session
+from control_plane.agents.spec import spec_builder
+from control_plane.checkpoint_stores.types.directory import Directory
+from control_plane.config.check import check_config
 from tests.unit.actors.actor_harness import ActorHarness
-from tests.unit.actors.sample_messages import LENGTH, experiment_submitted, trial_created
+from tests.unit.actors.sample_messages import (
+    LENGTH,
+    experiment_submitted,
+    trial_created,
+    trial_settings,
+)
 
 AGENT = AgentState("a", "default", 1, (), 0, desired=(DesiredAllocation(4, 1, (0, 1)),))
 
@@ -237,3 +246,40 @@ def test_gangs_that_may_meet_on_one_machine_have_ports_of_their_own() -> None:
     # 20,480 and 1,024 blocks of 8 ports: below 32,768, where systems take ports from by themselves.
     assert min(ports) >= 20_480
     assert max(ports) < 28_672
+
+
+def test_directives_say_where_their_lengths_are_epochs() -> None:
+    actor = ActorHarness("trial#4")
+    epochs = trial_settings(lengths=Lengths("epochs"))
+    actor.deliver(trial_created(length=3, of=epochs))
+    directives = trial_directives(actor.state)
+    assert (directives["length"], directives["length_unit"]) == (3, "epochs")
+    assert "length_unit" not in trial_directives(trial())
+
+
+@pytest.mark.parametrize(
+    ("fields", "version", "periods"),
+    [
+        ("searcher: {name: single, metric: m, max_length: {epochs: 3}}", 2, (0, 0)),
+        ("min_validation_period: {epochs: 2}", 2, (2, 0)),
+        ("min_checkpoint_period: {epochs: 4}", 2, (0, 4)),
+        ("min_checkpoint_period: {epochs: 4}\nrecords_per_epoch: 10", 1, (0, 0)),
+        ("", 1, (0, 0)),
+    ],
+)
+def test_a_specification_with_epochs_is_refused_by_an_older_harness(
+    fields: str, version: int, periods: tuple[int, int]
+) -> None:
+    searcher = "searcher: {name: single, metric: m, max_length: {batches: 3}}\n"
+    text = f"entrypoint: m:T\n{'' if 'searcher' in fields else searcher}{fields}\n"
+    config = check_config(text)
+    head, definition = experiment()
+    stored = replace(definition, config=config.to_json().decode())
+    actor = ActorHarness("trial#4")
+    actor.deliver(trial_created(of=trial_settings(lengths=config.scale.lengths(config.unit))))
+    spec = spec_builder("c", Directory(type="directory", container_path="/c"))(
+        head, stored, actor.state
+    )
+    assert spec["version"] == version
+    found = (spec.get("min_validation_epochs", 0), spec.get("min_checkpoint_epochs", 0))
+    assert found == periods

@@ -128,7 +128,7 @@ def test_a_metric_that_is_no_number_comes_as_its_name(name: str) -> None:
 def test_progress_counts_in_a_search_without_lengths_only(value: float, share: float) -> None:
     line = {"kind": "progress", "value": value}
     report = Report(4, 2, "0", 100, line)
-    assert to_message(report, ReportContext("loss", is_open_ended=True)) == ProgressReported(
+    assert to_message(report, ReportContext("loss", uses_progress=True)) == ProgressReported(
         2, share
     )
     assert to_message(report, ReportContext("loss")) is None
@@ -137,7 +137,7 @@ def test_progress_counts_in_a_search_without_lengths_only(value: float, share: f
 @pytest.mark.parametrize("value", [-0.1, 1.1, "NaN", None, True, "0.5", [1], math.nan])
 def test_any_other_progress_says_nothing(value: object) -> None:
     report = Report(4, 2, "0", 100, {"kind": "progress", "value": value})
-    assert to_message(report, ReportContext("loss", is_open_ended=True)) is None
+    assert to_message(report, ReportContext("loss", uses_progress=True)) is None
 
 
 def test_a_checkpoint_is_passed_on() -> None:

@@ -48,6 +48,22 @@ def test_an_operation_counts_as_the_configuration_does_and_reports_batches(
     assert kinds(trial)[-1] == "exit"
 
 
+def test_an_operation_in_epochs_that_nobody_converted_is_the_scripts_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = trial_of(tmp_path, monkeypatch, config=config_of({"epochs": 3}))
+    direct(trial, revision=2, length=3, length_units=3, length_unit="epochs", closed=True)
+    with core.init() as context:
+        searcher: Any = context.searcher
+        assert searcher.get_configured_units() is core.Unit.EPOCHS
+        for operation in searcher.operations():
+            assert operation.length == 3
+            operation.report_progress(1.5)
+            operation.report_completed(0.25)
+    assert reports(trial, "progress")[0]["value"] == 0.5
+    assert reports(trial, "completed")[0]["length"] == 3
+
+
 @pytest.mark.parametrize(
     ("max_length", "unit"),
     [({"records": 300}, core.Unit.RECORDS), ({"batches": 3}, core.Unit.BATCHES), (3, None)],

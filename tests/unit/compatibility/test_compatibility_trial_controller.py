@@ -106,6 +106,16 @@ def train(kind: type[Trial]) -> Any:
         return trainer._controller
 
 
+def test_a_controller_has_no_epochs_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = make_trial(tmp_path, **SPEC)
+    direct(trial, revision=1, length=3, length_unit="epochs", closed=True)
+    enter(trial, monkeypatch)
+    with pytest.raises(DetcloudError, match="set records_per_epoch in the configuration"):
+        train(CountingTrial)
+
+
 @pytest.mark.parametrize("kind", [CountingTrial, LoopingTrial])
 def test_a_controller_is_told_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Trial]

@@ -58,6 +58,13 @@ ACCEPTED: dict[str, tuple[str, list[str]]] = {
     "no length": (SCRIPT, []),
     "a length without a unit": (SCRIPT.replace("loss}", "loss, max_length: 100}"), []),
     "time": (ASHA + ", max_time: 20, time_metric: epochs}\nrecords_per_epoch: 6000\n", []),
+    "epochs": (
+        TRIAL.replace("batches: 10", "epochs: 10").replace("{global_batch_size: 64}", "{}")
+        + "min_validation_period: {epochs: 1}\nmin_checkpoint_period: {epochs: 2}\n",
+        [],
+    ),
+    "a script's epochs": (SCRIPT.replace("loss}", "loss, max_length: {epochs: 3}}"), []),
+    "rungs in epochs": (ASHA + ", max_length: {epochs: 64}}\n", []),
     "stop_once": (ASHA + ", max_length: {batches: 64}, stop_once: true}\n", []),
     "a custom search": (SCRIPT.replace("single", "custom, unit: batches"), []),
     "both forms of log policies": (
@@ -110,7 +117,6 @@ def test_a_form_of_a_release_is_accepted_and_names_what_has_no_effect(form: str)
     ("changes", "path", "hint"),
     [
         ({"min_validation_period": 1}, "searcher.max_length", "use a length like {batches: 100}"),
-        ({"searcher.max_length": {"epochs": 2}}, "records_per_epoch", "how many records"),
         (
             {"searcher.max_length": {"batches": 1, "records": 1}},
             "searcher.max_length",

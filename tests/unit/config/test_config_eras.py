@@ -132,8 +132,9 @@ def test_a_period_of_zero_is_off() -> None:
     assert config.min_validation_batches({"global_batch_size": 5}) == 0
 
 
-def test_epochs_need_the_records_of_one() -> None:
-    text = to_yaml(change_fields(LENGTH, {"min_validation_period": {"epochs": 1}}))
+def test_a_training_that_no_entrypoint_names_needs_the_records_of_an_epoch() -> None:
+    native = {"entrypoint": None, "internal": {"native": {"command": ["train.py"]}}}
+    text = to_yaml(change_fields(LENGTH, {**native, "min_validation_period": {"epochs": 1}}))
     assert [problem.path for problem in find_problems(text)] == ["records_per_epoch"]
 
 
@@ -193,3 +194,20 @@ searcher: {name: single, metric: loss, max_length: {batches: 10}}
 """
     with pytest.raises(ConfigInvalid, match=r"use a length like \{batches: 100\} there, or"):
         check_config(text)
+
+
+def test_epochs_are_the_trials_own_unless_the_configuration_says_what_one_is() -> None:
+    own = {"searcher.max_length": {"epochs": 4}}
+    assert check_changed(LENGTH, own).counts_epochs
+    assert not check_changed(LENGTH, {**own, "records_per_epoch": 80}).counts_epochs
+    mixed = {
+        "min_validation_period": {"epochs": 2},
+        "min_checkpoint_period": {"batches": 30},
+        "records_per_epoch": 0,
+    }
+    config = check_changed(LENGTH, {**mixed, "searcher.max_length": {"batches": 80}})
+    assert not config.counts_epochs
+    assert config.trial_epochs("min_validation_period") == 2
+    assert config.trial_epochs("min_checkpoint_period") == 0
+    assert config.min_validation_batches({}) == 0
+    assert config.min_checkpoint_batches({}) == 30

@@ -62,6 +62,13 @@ def test_every_trial_is_counted_with_its_length(searcher: str, trials: int, leng
     assert not found.is_example
 
 
+def test_epochs_of_the_trials_own_data_are_not_counted_in_batches() -> None:
+    found = preview_search(check_searcher(NINE.replace("batches: 9", "epochs: 9")))
+    assert [rung.length for rung in found.brackets[0].rungs] == [1, 3, 9]
+    assert found.batches is None
+    assert preview_search(check_searcher(NINE)).batches == 6 * 1 + 2 * 3 + 9
+
+
 def test_a_single_search_is_one_trial() -> None:
     constant = "name: p\nentrypoint: python3 train.py\nhyperparameters: {lr: 0.1}\n"
     config = check_config(

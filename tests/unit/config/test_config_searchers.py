@@ -485,10 +485,3 @@ def test_a_custom_search_plans_its_unit_and_nothing_else(unit: Unit | None) -> N
     config = check_changed(LENGTH, {**custom, "records_per_epoch": 80})
     assert config.search_plan().method == CustomPlan(unit or "batches", LENGTH_ERA)
     assert config.trials is None
-
-
-def test_a_custom_search_in_epochs_needs_to_know_what_an_epoch_is() -> None:
-    custom = searcher_changes({"name": "custom", "unit": "epochs"})
-    assert find_messages(LENGTH, {**custom, "records_per_epoch": 0}) == {
-        "records_per_epoch": "is required, since searcher.unit counts epochs"
-    }

@@ -40,7 +40,7 @@ def test_without_a_length_the_code_says_how_long(start: Start) -> None:
         assert not loop.is_due(10**9, 10**9)
         # 1 and 2 of 300 batches are both 0 %, the third is the first percent.
         for steps in (1, 2, 3):
-            loop.report_progress(steps, steps / 300)
+            loop.report_progress(steps, 0, steps / 300)
     assert [line["value"] for line in reports(trial, "progress")] == [1 / 300, 3 / 300]
     assert reports(trial, "exit")[0]["reason"] == "completed"
 
@@ -51,7 +51,7 @@ def test_an_operation_of_batches_is_due_at_its_length_and_answered_with_the_metr
     with start({"length": 10, "closed": True}) as (trial, context):
         loop = FrameworkLoop(context)
         assert [loop.is_due(steps, 99.0) for steps in (9, 10, 11)] == [False, True, True]
-        loop.report_progress(5, 0.0)
+        loop.report_progress(5, 9, 0.0)
         assert not loop.complete({"loss": 0.5, "accuracy": 1.0})
         assert loop.has_ended
         assert not loop.is_unfinished
@@ -81,6 +81,23 @@ def test_an_operation_of_epochs_is_due_after_those_of_the_framework(
         assert not loop.is_due(10**9, epochs - 0.01)
         assert loop.is_due(1, float(epochs))
         loop.complete({"loss": 1.0})
+
+
+def test_an_operation_in_epochs_is_counted_by_the_framework_alone(start: Start) -> None:
+    config = {"searcher": {"max_length": {"epochs": 5}}}
+    directives = {"length": 5, "length_unit": "epochs", "closed": True}
+    with start(directives, version=2, config=config) as (trial, context):
+        loop = FrameworkLoop(context)
+        assert loop.counts_epochs
+        assert [loop.is_due(10**9, epochs) for epochs in (4.99, 5.0, 5.5)] == [False, True, True]
+        loop.report_progress(123, 2.5, 0.9)
+        assert not loop.complete({"loss": 0.5})
+        assert loop.counts_epochs
+        # Of the framework's own length, which would be taken for the searcher's.
+        loop.report_progress(250, 5.0, 0.9)
+    assert [line["value"] for line in reports(trial, "progress")] == [0.5]
+    (answer,) = reports(trial, "completed")
+    assert (answer["length"], answer["metric"]) == (5, 0.5)
 
 
 def test_a_metric_that_is_missing_is_an_error_that_names_what_there_is(start: Start) -> None:

@@ -56,6 +56,19 @@ def test_an_operation_has_its_length_in_the_unit_of_the_configuration_too() -> N
     assert operation.length_units == 24
 
 
+def test_an_operation_whose_length_is_epochs_says_so_and_reports_in_them() -> None:
+    cluster = Cluster(length=4, length_units=4, length_unit="epochs", closed=True)
+    operation = next(cluster.searcher.operations())
+    assert (operation.length, operation.unit, operation.goal) == (4, "epochs", "epoch 4")
+    assert operation.counts_epochs
+    operation.report_progress(1)
+    operation.complete(0.5)
+    expected = ("completed", {"length": 4, "metric": 0.5})
+    assert cluster.reports == [("progress", {"value": 0.25}), expected]
+    other = next(Cluster(length=4, closed=True).searcher.operations())
+    assert (other.unit, other.goal, other.counts_epochs) == ("batches", "batch 4", False)
+
+
 def test_an_operation_follows_the_next_length() -> None:
     cluster = Cluster(length=10)
     following = {10: Directives(length=30, answered=10), 30: Directives(length=30, closed=True)}

@@ -135,6 +135,16 @@ def test_the_searchers_lengths_end_at_epochs_and_its_metric_may_be_named_as_kera
     assert runs.steps("checkpoint") == [10]
 
 
+def test_lengths_in_epochs_are_those_of_keras(trial_runs: Runs) -> None:
+    runs = trial_runs("trial", version=2)
+    with runs.run(length=2, length_unit="epochs", closed=True) as context:
+        fit(context, 100, checkpoint_epochs=0)
+    assert [line["length"] for line in runs.lines("completed")] == [2]
+    assert runs.steps("checkpoint") == [10]
+    assert [line["value"] for line in runs.lines("progress")] == [0.5, 1.0]
+    assert runs.exits() == ["completed"]
+
+
 def test_another_trials_checkpoint_gives_its_weights_alone(trial_runs: Runs) -> None:
     first = trial_runs("first")
     with first.run() as context:

@@ -251,6 +251,17 @@ def test_without_a_validation_the_epochs_metrics_are_the_answer(trial_runs: Runs
     assert runs.lines("completed")[0]["length"] == 5
 
 
+def test_lengths_in_epochs_are_those_of_lightning(trial_runs: Runs) -> None:
+    runs = trial_runs("trial", version=2, checkpoint_policy="none")
+    with runs.run(length=2, length_unit="epochs", closed=True) as context:
+        fit(context, 100)
+    assert [line["length"] for line in runs.lines("completed")] == [2]
+    assert runs.steps("checkpoint") == [10]
+    # At the end of the second, the answer tells that all of it is done.
+    assert [line["value"] for line in runs.lines("progress")] == [0.5]
+    assert runs.exits() == ["completed"]
+
+
 def test_a_trainer_that_begins_anew_is_an_error(trial_runs: Runs) -> None:
     runs = trial_runs("trial")
     with runs.run() as context:

@@ -159,6 +159,22 @@ def test_epochs_end_where_the_trainers_do(trial_runs: Runs) -> None:
     assert runs.exits() == ["completed"]
 
 
+def test_epochs_that_the_cluster_does_not_convert_are_the_trainers(trial_runs: Runs) -> None:
+    config = {"searcher": {"max_length": {"epochs": 2}}}
+    runs = trial_runs("trial", version=2, metric="eval_loss", config=config)
+    epochs: dict[str, Any] = {"length_units": 1, "length_unit": "epochs"}
+    with runs.run(length=1, **epochs) as context:
+        # The cluster's next word, once it has heard of the first epoch.
+        trial = runs.folder / "trial"
+        direct(trial, revision=2, length=2, answered=1, closed=True, length_unit="epochs")
+        train(context, max_steps=-1, num_train_epochs=2, eval_strategy="no")
+    # Two epochs of 40 records in batches of 8.
+    assert runs.steps("checkpoint") == [10]
+    assert [line["length"] for line in runs.lines("completed")] == [2]
+    assert runs.lines("progress")[-1]["value"] == 1.0
+    assert runs.exits() == ["completed"]
+
+
 def test_a_trainer_that_begins_anew_is_an_error(trial_runs: Runs) -> None:
     runs = trial_runs("trial")
     with runs.run() as context:

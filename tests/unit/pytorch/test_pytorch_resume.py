@@ -49,6 +49,25 @@ def test_an_interrupted_trial_ends_like_an_unbroken_one(
     assert unbroken[1] == broken[1]
 
 
+# An epoch has 7 batches: the length comes to 21 of them, and a validation is due after each 7.
+@pytest.mark.parametrize("stops", [[4], [7], [21], [3, 10, 20]], ids=str)
+def test_so_does_one_that_counts_epochs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops: list[int]
+) -> None:
+    spec: dict[str, Any] = {
+        "version": 2,
+        "min_validation_batches": 0,
+        "min_validation_epochs": 1,
+        "length": {"length": 3, "length_unit": "epochs"},
+    }
+    unbroken = _train(tmp_path / "unbroken", monkeypatch, [], **spec)
+    broken = _train(tmp_path / "broken", monkeypatch, stops, **spec)
+    _assert_equal(unbroken[0], broken[0])
+    assert unbroken[1] == broken[1]
+    validated = [steps for group, steps, _ in unbroken[1] if group == "validation"]
+    assert validated == [7, 14, 21]
+
+
 # Steps end at 5, 10, 15 and 20, and validations are at 10, 20 and 23.
 @pytest.mark.parametrize("stops", [[1], [5], [9], [10], [12], [20], [23], [3, 10, 11]], ids=str)
 def test_so_does_one_that_counts_in_steps(
@@ -118,11 +137,12 @@ def _train(
     """Trains to the end through every interruption; the final state and the reported metrics."""
     latest: dict[str, Any] | None = None
     metrics: list[Any] = []
+    length: dict[str, Any] = spec.pop("length", {"length": LENGTH})
     for epoch in range(1, len(stops) + 2):
         hparams = {"stop_after": stops[epoch - 1 : epoch], "step_mode": step_mode}
         fields = {**SPEC, **spec, "epoch": epoch, "latest_checkpoint": latest, "hparams": hparams}
         trial = make_trial(root / str(epoch), **fields)
-        direct(trial, revision=1, length=LENGTH, closed=True)
+        direct(trial, revision=1, **length, closed=True)
         enter(trial, monkeypatch)
         monkeypatch.setattr("detcloud.core.context.environment", lambda *_: {})
         _run()

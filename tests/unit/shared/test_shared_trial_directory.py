@@ -33,7 +33,7 @@ def test_a_specification_is_read_and_what_it_lacks_has_a_default(tmp_path: Path)
         ({"trial_id": "4"}, "trial_id is '4', not int"),
         ({"trial_seed": True}, "trial_seed is True, not int"),
         ({"entrypoint": 5}, r"entrypoint is 5, not str \| list\[str\]"),
-        ({"version": 2}, "version is 2, this harness reads version 1"),
+        ({"version": 3}, "version is 3, this harness reads versions 1 and 2"),
         ({"checkpoint_policy": "some"}, "checkpoint_policy is 'some', not best, all or none"),
         ({"latest_checkpoint": []}, "latest_checkpoint must be an object"),
         ({"latest_checkpoint": {"uuid": "a"}}, "latest_checkpoint is not complete"),
@@ -59,6 +59,18 @@ def test_directives_are_the_defaults_until_there_is_a_file(tmp_path: Path) -> No
     assert file.read() == Directives()
     direct(trial, revision=2, length=10, preempt={"deadline_ms": 5, "reason": "spot"})
     assert file.read() == Directives(2, 10, preempt=Preemption(5, "spot"))
+
+
+def test_lengths_are_batches_unless_the_directives_say_epochs(tmp_path: Path) -> None:
+    trial = make_trial(tmp_path, version=2)
+    file = DirectivesFile(trial / "in" / "directives.json")
+    direct(trial, revision=1, length=10)
+    assert file.read().length_unit == "batches"
+    direct(trial, revision=2, length=10, length_unit="epochs")
+    assert file.read().length_unit == "epochs"
+    direct(trial, revision=3, length=10, length_unit="days")
+    with pytest.raises(DetcloudError, match="length_unit is 'days', not batches or epochs"):
+        file.read()
 
 
 def test_an_older_revision_is_ignored(tmp_path: Path) -> None:

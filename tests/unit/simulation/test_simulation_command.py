@@ -84,6 +84,20 @@ def test_every_searcher_can_be_simulated(
     assert 0 < found["slot_use"] <= 1
 
 
+@pytest.mark.parametrize("place", ["searcher.max_length", "min_validation_period"])
+def test_epochs_are_simulated_only_where_the_configuration_says_what_one_is(
+    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unit, period = ("epochs", "batches") if place.startswith("s") else ("batches", "epochs")
+    searcher = {"name": "single", "metric": "loss", "max_length": {unit: 3}}
+    path = config(tmp_path, searcher, min_validation_period={period: 1})
+    code, report = run(capsys, path, "--slots", "2")
+    assert code != 0
+    (problem,) = report["problems"]
+    assert problem["path"] == "records_per_epoch"
+    assert problem["message"].startswith(f"is needed to simulate {place}")
+
+
 def test_the_outcome_is_the_same_byte_for_byte(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -246,8 +246,10 @@ def _columns(experiment: Item) -> tuple[Column, ...]:
 def _progress_text(trial: Item) -> str:
     target, done = trial.get("target_steps"), trial.get("steps_completed") or 0
     if target is None:
-        # Its code decides how far it trains.
-        return count_text(done, "step")
+        # Its code decides how far it trains, or it alone knows how many steps that is.
+        epochs = trial.get("target_epochs")
+        goal = "" if epochs is None else f" of {count_text(epochs, 'epoch')}"
+        return f"{count_text(done, 'step')}{goal}"
     return f"{progress_bar(done / target if target else 0.0, BAR_CELLS)} {done}/{target}"
 
 

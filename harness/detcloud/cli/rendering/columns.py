@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from detcloud.cli.rendering.quantities import bytes_text, dollars_text
+from detcloud.cli.rendering.quantities import bytes_text, count_text, dollars_text
 from detcloud.cli.rendering.table import Column, Item, field_column, time_column, time_text
 
 
@@ -162,12 +162,18 @@ def _damage_text(damage: Item) -> str:
     )
 
 
+def target_text(trial: Item) -> Any:
+    """The length that a trial is to train: batches, or epochs that it alone can convert."""
+    epochs = trial.get("target_epochs")
+    return trial.get("target_steps") if epochs is None else count_text(epochs, "epoch")
+
+
 TRIAL_COLUMNS = (
     field_column("ID", "id"),
     field_column("Number", "number"),
     Column("State", trial_display_state),
     field_column("Steps", "steps_completed"),
-    field_column("Target", "target_steps"),
+    Column("Target", target_text),
     field_column("Metric", "metric"),
     field_column("Best", "best_metric"),
     field_column("Restarts", "restarts"),

@@ -56,6 +56,8 @@ def test_only_changes_are_told() -> None:
 def test_a_trial_whose_code_decides_its_length_shows_its_steps() -> None:
     snapshot = Snapshot(EXPERIMENT, [trial(1, target_steps=None)])
     assert " 50 steps " in render_frame(snapshot, 100, 10, colour=False)
+    epochs = Snapshot(EXPERIMENT, [trial(1, target_steps=None, target_epochs=3)])
+    assert " 50 steps of 3 epochs " in render_frame(epochs, 100, 10, colour=False)
 
 
 def test_a_frame_fits_the_screen_with_the_liveliest_first() -> None:
