@@ -68,3 +68,15 @@ export function countText(count: number, one: string, several = `${one}s`): stri
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
+
+interface Steps {
+  steps_completed: number;
+  target_steps: number | null;
+  target_epochs: number | null;
+}
+
+/** The batches that a trial has trained, and its target: batches, or epochs that only the trial can convert. */
+export function stepsText({ steps_completed: done, target_steps: batches, target_epochs: epochs }: Steps): string {
+  if (epochs !== null) return `${done} (target: ${countText(epochs, "epoch")})`;
+  return batches === null ? String(done) : `${done} of ${batches}`;
+}

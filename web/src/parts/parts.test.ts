@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { findChanges } from "./edit_dialog";
-import { bytesText, dollarsText, durationText, numberText } from "./format";
+import { bytesText, dollarsText, durationText, numberText, stepsText } from "./format";
 import { splitLabels } from "./labels";
 import { parseMetadata } from "./metadata";
 import { sortRows } from "./sorting";
@@ -17,6 +17,12 @@ test.each([[1023, "1023 B"], [1536, "1.5 KiB"], [5 * 1024 ** 3, "5.0 GiB"]])(
 
 test.each([[59_400, "59 s"], [61_000, "1 min 1 s"], [3_660_000, "1 h 1 min"], [180_000_000, "2 d 2 h"]])(
   "%s ms are %s", (value, text) => expect(durationText(value)).toBe(text));
+
+test("steps are said with the target, in batches or in epochs", () => {
+  expect(stepsText({ steps_completed: 45, target_steps: null, target_epochs: null })).toBe("45");
+  expect(stepsText({ steps_completed: 45, target_steps: 69, target_epochs: null })).toBe("45 of 69");
+  expect(stepsText({ steps_completed: 45, target_steps: null, target_epochs: 3 })).toBe("45 (target: 3 epochs)");
+});
 
 test("numbers are sorted as numbers, texts by their numbers, and what is missing comes last", () => {
   const sort = (values: (number | string | null)[], descending: boolean) => sortRows(values, (value) => value, descending);

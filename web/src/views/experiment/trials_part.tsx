@@ -1,7 +1,7 @@
 /** The trials of an experiment in one table, with what they differ in. */
 
 import { useState } from "preact/hooks";
-import { countText, numberText, valueText } from "../../parts/format";
+import { countText, numberText, stepsText, valueText } from "../../parts/format";
 import { Badge, Empty, Moment, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href } from "../../shell/router";
@@ -45,7 +45,7 @@ function trialColumns(rows: Row[], metric: string): Column<Row>[] {
     { key: "state", title: "State", show: ({ state }) => <Badge state={state} />, value: ({ state }) => state },
     { key: "best", title: `Best ${metric}`, isNumber: true, show: (trial) => numberText(trial.best_metric), value: (trial) => trial.best_metric },
     { key: "metric", title: "Latest", isNumber: true, show: (trial) => numberText(trial.metric), value: (trial) => trial.metric },
-    { key: "steps", title: "Steps", isNumber: true, show: (trial) => `${trial.steps_completed}${trial.target_steps === null ? "" : `/${trial.target_steps}`}`, value: (trial) => trial.steps_completed },
+    { key: "steps", title: "Steps", isNumber: true, show: stepsText, value: (trial) => trial.steps_completed },
     ...hparams,
     { key: "restarts", title: "Restarts", isNumber: true, show: ({ restarts }) => restarts, value: ({ restarts }) => restarts },
     { key: "created", title: "Created", show: (trial) => <Moment ms={trial.created_ms} />, value: (trial) => trial.created_ms },

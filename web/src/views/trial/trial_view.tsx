@@ -3,7 +3,7 @@
 import { get, send, type Schemas } from "../../api/client";
 import { useLive } from "../../live/use_live";
 import { Action } from "../../parts/dialog";
-import { countText, dollarsText, numberText, valueText } from "../../parts/format";
+import { countText, dollarsText, numberText, stepsText, valueText } from "../../parts/format";
 import { Heading } from "../../parts/heading";
 import { MetadataInPlace } from "../../parts/remarks";
 import { Badge, Empty, Moment, Period, Shown } from "../../parts/status";
@@ -83,7 +83,7 @@ function Facts({ trial }: { trial: TrialWhole }) {
   return (
     <dl class="facts">
       <dt>Steps</dt>
-      <dd>{trial.steps_completed}{trial.target_steps !== null && ` of ${trial.target_steps}`}</dd>
+      <dd>{stepsText(trial)}</dd>
       <dt>Metric</dt>
       <dd>latest {numberText(trial.metric)}, best {numberText(trial.best_metric)}</dd>
       <dt>Runs on</dt>
