@@ -47,6 +47,11 @@ class Browser:
         self.window.goto(f"{self.page}#/{path}")
         self.see(title)
 
+    def address(self) -> str:
+        """Ask the browser for its address: Playwright's `url` is as old as its last answer."""
+        address: str = self.window.evaluate("location.href")
+        return address
+
     def see(self, title: str | re.Pattern[str]) -> None:
         """Wait for the heading of a view, which has the text in it."""
         self.window.get_by_role("heading", name=title, level=1).wait_for()

@@ -235,7 +235,7 @@ def test_an_experiment_is_made_of_a_folder(laptop: Laptop, chromium: Any, origin
         assert browser.serious_findings() == []
         browser.press("Create")
         browser.see("from the page")
-        number = int(window.url.rpartition("/")[2])
+        number = int(browser.address().rpartition("/")[2])
         assert window.evaluate("window.canary") is None
         assert browser.faults == []
     laptop.run("wait", number)

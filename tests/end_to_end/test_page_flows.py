@@ -237,7 +237,7 @@ def test_curves_lie_over_epochs_records_and_times(browser: Browser) -> None:
     window.reload()
     wait_until(lambda: over.input_value() == "elapsed")
     browser.go("experiments/1/curves", "first sweep")
-    wait_until(lambda: "x=elapsed" in window.url)
+    wait_until(lambda: "x=elapsed" in browser.address())
     browser.go("compare?experiments=1,2", "Compare")
     wait_until(lambda: over.input_value() == "elapsed")
     over.select_option("batches (steps)")
@@ -303,7 +303,7 @@ def test_metadata_of_trials_and_checkpoints_are_edited_in_place(
     dialog.get_by_text("reviewed").wait_for()
     browser.press("Close")
     dialog.wait_for(state="detached")
-    assert "files=" not in window.url
+    assert "files=" not in browser.address()
     checkpoint = laptop.json("trial", "describe", 1)["latest_checkpoint"]
     found = laptop.json("checkpoint", "describe", checkpoint)
     assert found["metadata"] == wanted
@@ -322,7 +322,7 @@ def test_a_trial_tells_what_happened_to_it(browser: Browser) -> None:
     assert "submitted by" in events.last.inner_text()
     window.get_by_label("Oldest first").check()
     wait_until(lambda: "submitted by" in events.first.inner_text())
-    assert "order=asc" in window.url
+    assert "order=asc" in browser.address()
     window.get_by_text("is RUNNING").wait_for()
     window.get_by_label("Without its trials").check()
     window.get_by_text("is RUNNING").wait_for(state="detached")

@@ -169,7 +169,13 @@ def effects(config: ExperimentConfig, folder: Path) -> dict[str, str]:
     experiment = SimpleNamespace(
         experiment_id=1, metric=searcher.metric, smaller_is_better=searcher.smaller_is_better
     )
-    trial = SimpleNamespace(trial_id=2, seed=3, hparams={"global_batch_size": 5}, settings=settings)
+    trial = SimpleNamespace(
+        trial_id=2,
+        seed=3,
+        hparams={"global_batch_size": 5},
+        settings=settings,
+        counts_epochs=settings.lengths.counts_epochs,
+    )
     trial.checkpoint = trial.inherited = trial.metric_steps = None
     trial.recent_damages = ()
     build_spec = spec_builder("cluster", Directory(type="directory", container_path="/own"))

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shutil
 import tarfile
 import threading
@@ -22,6 +23,15 @@ from lambdas.local.home import HomeFolder, HomeInUse
 from lambdas.local.restore import restore_backup
 
 COUNTER = Key("counters", "experiment")
+
+
+@pytest.fixture(autouse=True)
+def umask_of_its_own() -> Iterator[None]:
+    """The umask as it was, which a backup sets for the rest of its process."""
+    before = os.umask(0o077)
+    os.umask(before)
+    yield
+    os.umask(before)
 
 
 @contextmanager
