@@ -54,14 +54,8 @@ def create_command(
         DetcloudError: the files cannot be read or packed, or there are too many words.
     """
     text, changes = _config_of(words, config)
-    body = {
-        "kind": COMMAND,
-        "config": text,
-        "template": template,
-        "overrides": [*changes, *overrides],
-        "model_code": _upload_files(client, context, includes, on_progress),
-    }
-    return Command(client, client.post("/experiments", body))
+    code = _upload_files(client, context, includes, on_progress)
+    return _create(client, COMMAND, text, [*changes, *overrides], template, code)
 
 
 def create_notebook(
@@ -75,14 +69,9 @@ def create_notebook(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Command:
     """Runs JupyterLab on a machine of the cluster; the arguments are those of `create_command`."""
-    body = {
-        "kind": NOTEBOOK,
-        "config": read_config_text({} if config is None else config),
-        "template": template,
-        "overrides": list(overrides),
-        "model_code": _upload_files(client, context, includes, on_progress),
-    }
-    return Command(client, client.post("/experiments", body))
+    text = read_config_text({} if config is None else config)
+    code = _upload_files(client, context, includes, on_progress)
+    return _create(client, NOTEBOOK, text, overrides, template, code)
 
 
 def read_command(client: Client, command_id: int, kind: str = COMMAND) -> Command:
@@ -98,6 +87,24 @@ def read_command(client: Client, command_id: int, kind: str = COMMAND) -> Comman
             f"{command_id} is {article} {data['kind']}, not a {kind}: see `detcloud {kind} list`"
         )
     return Command(client, data)
+
+
+def _create(
+    client: Client,
+    kind: str,
+    config: str,
+    overrides: Sequence[str],
+    template: str | None,
+    code: str,
+) -> Command:
+    body = {
+        "kind": kind,
+        "config": config,
+        "template": template,
+        "overrides": list(overrides),
+        "model_code": code,
+    }
+    return Command(client, client.post("/experiments", body))
 
 
 def _upload_files(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from argparse import REMAINDER, ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -277,11 +278,20 @@ def _create(arguments: Namespace) -> Command:
         raise DetcloudError("there is no program to run; name one, such as `nvidia-smi`")
     overrides = overrides_of(arguments)
     client = connect(arguments, start=True)
+    return create_run(partial(create_command, client, words), COMMAND, overrides, arguments)
+
+
+def create_run(
+    create: Callable[..., Command], kind: str, overrides: list[str], arguments: Namespace
+) -> Command:
+    """Have `create` send what the options of `add_creation_options` name, with a progress bar.
+
+    Raises:
+        RefusedConfigError: the cluster refused the settings; it has a line for each problem.
+    """
     with show_progress("files", bytes_text) as progress:
         try:
-            return create_command(
-                client,
-                words,
+            return create(
                 config=arguments.config_file,
                 context=arguments.context,
                 includes=arguments.includes,
@@ -291,11 +301,11 @@ def _create(arguments: Namespace) -> Command:
             )
         except ApiError as error:
             if error.code in ("invalid", "too_large"):
-                shown = arguments.config_file or "the command"
+                shown = arguments.config_file or f"the {kind}"
                 raise RefusedConfigError(str(shown), error) from None
             raise
         except KeyboardInterrupt:
-            text = "`detcloud command list` shows whether it was created nevertheless"
+            text = f"`detcloud {kind} list` shows whether it was created nevertheless"
             print(text, file=sys.stderr)
             raise
 

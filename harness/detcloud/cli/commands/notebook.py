@@ -18,6 +18,7 @@ from detcloud.cli.commands.command import (
     add_list_arguments,
     add_logs_arguments,
     add_priority_arguments,
+    create_run,
     kill_runs,
     list_runs,
     load_run,
@@ -28,17 +29,13 @@ from detcloud.cli.commands.command import (
 )
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import FAILED, INTERRUPTED, OK
-from detcloud.cli.framework.failures import RefusedConfigError
 from detcloud.cli.framework.session import connect
-from detcloud.cli.rendering.progress import show_progress
-from detcloud.cli.rendering.quantities import bytes_text
 from detcloud.cli.rendering.table import shorten_message
 from detcloud.cli.rendering.terminal import sanitize
 from detcloud.client import Client
 from detcloud.client.command import NOTEBOOK, Command, create_notebook
 from detcloud.client.home import Home
 from detcloud.shared.errors import DetcloudError
-from detcloud.shared.http import ApiError
 
 POLLING_SECONDS = 0.5
 LOCATION_BYTES_MAX = 4096
@@ -113,22 +110,7 @@ def _create(arguments: Namespace) -> Command:
     overrides = overrides_of(arguments)
     client = connect(arguments, start=True)
     _check_local(client)
-    with show_progress("files", bytes_text) as progress:
-        try:
-            return create_notebook(
-                client,
-                config=arguments.config_file,
-                context=arguments.context,
-                includes=arguments.includes,
-                overrides=overrides,
-                template=arguments.template,
-                on_progress=progress.update,
-            )
-        except ApiError as error:
-            if error.code in ("invalid", "too_large"):
-                shown = arguments.config_file or "the notebook"
-                raise RefusedConfigError(str(shown), error) from None
-            raise
+    return create_run(partial(create_notebook, client), NOTEBOOK, overrides, arguments)
 
 
 def _check_local(client: Client) -> None:
