@@ -7,12 +7,12 @@ fewer at once.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from threading import Event, Semaphore
 from typing import TypeVar
 
 from detcloud.shared.bucket_errors import BucketError
@@ -75,17 +75,25 @@ def call_at_once(
 ) -> list[Result]:
     """The function's results in the order of the items, of which so many are worked on at once.
 
-    An item is taken when there is room for it. After an error no call runs, and it is raised.
+    An item is taken when there is room for it, whichever call made room. After an error no item is
+    taken, and when the calls that run have ended the first error in the items' order is raised.
     """
-    results: list[Result] = []
-    running: deque[Future[Result]] = deque()
+    room, has_failed = Semaphore(at_once), Event()
+
+    def finish(call: Future[Result]) -> None:
+        if call.exception() is not None:
+            has_failed.set()
+        room.release()
+
+    calls: list[Future[Result]] = []
     with ThreadPoolExecutor(at_once) as pool:
         for item in items:
-            if len(running) == at_once:
-                results.append(running.popleft().result())
-            running.append(pool.submit(function, item))
-        results.extend(it.result() for it in running)
-    return results
+            room.acquire()
+            if has_failed.is_set():
+                break
+            calls.append(pool.submit(function, item))
+            calls[-1].add_done_callback(finish)
+    return [call.result() for call in calls]
 
 
 def fetch_parts(

@@ -106,6 +106,19 @@ def test_no_more_are_at_work_or_waiting_than_may_be() -> None:
     assert most[0] <= 4
 
 
+def test_a_slow_call_holds_up_no_other() -> None:
+    others_ended = threading.Event()
+    ended = iter(range(1, 100))
+
+    def work(number: int) -> None:
+        if number == 0:
+            assert others_ended.wait(30)
+        elif next(ended) == 50:
+            others_ended.set()
+
+    call_at_once(work, range(51), 3)
+
+
 def test_after_an_error_nothing_runs_and_it_is_raised() -> None:
     begun: list[int] = []
 
