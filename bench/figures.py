@@ -46,6 +46,7 @@ class Scale:
     checkpoint_mib: int = 500
     gang_starts: int = 7
     gang_notices: int = 5
+    gang_training_runs: int = 60
     calls: int = 5_000
     data_samples: int = 800
     data_runs: int = 7
@@ -109,6 +110,7 @@ QUICK = Scale(
     checkpoint_mib=4,
     gang_starts=1,
     gang_notices=1,
+    gang_training_runs=1,
     calls=100,
     data_samples=40,
     data_runs=1,

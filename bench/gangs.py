@@ -139,7 +139,7 @@ def _two_stars() -> Iterator[Any]:
 def _two_processes(folder: Path, scale: Scale) -> Iterator[Row]:
     from bench.training_loops import WORKLOADS, with_trainer
 
-    runs, batches = scale.training_runs, scale.training_batches
+    runs, batches = scale.gang_training_runs, scale.training_batches
     with progress(f"training in two processes, {runs} runs"):
         words = [str(folder), str(runs), str(batches)]
         _run_ranks([sys.executable, "-m", "bench.gang_worker", *words])
