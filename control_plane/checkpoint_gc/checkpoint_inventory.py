@@ -23,6 +23,8 @@ from control_plane.engine.engine import Engine
 from control_plane.engine.head import PARTS
 from control_plane.state.table import Row, StateTable
 
+_OTHERS = {CheckpointState.DAMAGED, CheckpointState.PARTIALLY_DELETED}
+
 
 @dataclass
 class CheckpointInventory:
@@ -72,9 +74,9 @@ def completed_checkpoints(
     table: StateTable, trial_id: int, *, everything: bool = False
 ) -> tuple[CheckpointCandidate, ...]:
     """The complete checkpoints that the trial stored itself or, with `everything`, also those that
-    users uploaded for it and those that were found damaged.
+    users uploaded for it, those that were found damaged, and those with some of their files.
     """
-    states = {CheckpointState.COMPLETED} | ({CheckpointState.DAMAGED} if everything else set())
+    states = {CheckpointState.COMPLETED} | (_OTHERS if everything else set())
     return tuple(
         CheckpointCandidate(
             uuid=record.checkpoint.uuid,

@@ -14,6 +14,8 @@ from random import Random, SystemRandom
 from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles
 from control_plane.config.deletion_limit import DELETIONS_PER_SECOND
 from detcloud.shared.bucket_errors import StoreBusy
+from detcloud.shared.checkpoint_limits import MANIFEST
+from detcloud.shared.file_patterns import matches_any
 
 BURST_SECONDS = 1.0
 # Added to each pause, so that collectors of several clusters do not call one store in step.
@@ -141,6 +143,30 @@ def remove_checkpoint_folder(
             for removed in files.remove_folder(parts, prune=prune):
                 busy_answers = 0 if removed else busy_answers
                 yield CollectionStep(removed)
+            return
+        except StoreBusy:
+            busy_answers += 1
+            if busy_answers > BUSY_ANSWERS_MAX:
+                raise
+        yield STORE_BUSY
+
+
+def remove_chosen_files(
+    files: CheckpointFiles, parts: tuple[str, ...], patterns: tuple[str, ...]
+) -> Steps:
+    """Remove the files of a checkpoint that the patterns choose, but not its manifest, and go on
+    once a store that is busy answers again. Raises OSError.
+    """
+    busy_answers = 0
+    while True:
+        try:
+            for name, _ in files.list_files(parts):
+                if name != MANIFEST and matches_any(name, patterns):
+                    removed = files.remove_file(parts, name)
+                    busy_answers = 0 if removed else busy_answers
+                    yield CollectionStep(removed)
+            # An error where the store itself is not there, in which nothing was found.
+            files.sync_folder(parts)
             return
         except StoreBusy:
             busy_answers += 1

@@ -12,7 +12,11 @@ from itertools import groupby, islice
 from control_plane.actors import addresses
 from control_plane.actors.collection_rows import COLLECTIONS, removal_sort_key
 from control_plane.actors.experiment.state import ExperimentState
-from control_plane.actors.messages.trial import COLLECTED_MAX, CheckpointFilesDeleted
+from control_plane.actors.messages.trial import (
+    COLLECTED_MAX,
+    CheckpointFilesDeleted,
+    PartialDeletionEnded,
+)
 from control_plane.actors.trial.checkpoints import (
     CHECKPOINT_PARTS,
     CheckpointRecord,
@@ -25,7 +29,12 @@ from control_plane.checkpoint_gc.checkpoint_inventory import (
     read_rows,
     trial_ids,
 )
-from control_plane.checkpoint_gc.pace import NO_FILES, Steps, remove_checkpoint_folder
+from control_plane.checkpoint_gc.pace import (
+    NO_FILES,
+    Steps,
+    remove_checkpoint_folder,
+    remove_chosen_files,
+)
 from control_plane.checkpoint_gc.pins import expire_pins
 from control_plane.checkpoint_gc.stores import CollectionFailed, Stores
 from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles
@@ -108,6 +117,9 @@ def _remove_trial_files(
             continue
         parts = _folder_parts(experiment_id, record)
         try:
+            if record.state is CheckpointState.PARTIALLY_DELETED:
+                yield from _remove_part(stores.engine, record, files, parts)
+                continue
             if parts:
                 yield from remove_checkpoint_folder(files, parts, prune=ended)
             done[uuid] = parts
@@ -123,6 +135,20 @@ def _remove_trial_files(
             done = {}
     if done:
         yield from _report_removed(stores.engine, trial_id, files, done, failures)
+
+
+def _remove_part(
+    engine: Engine, record: CheckpointRecord, files: CheckpointFiles, parts: tuple[str, ...]
+) -> Steps:
+    """Remove those files of a checkpoint that a user deleted, and report it to its trial. Raises
+    OSError.
+    """
+    reference, patterns = record.checkpoint, record.deleted_patterns
+    if parts:
+        yield from remove_chosen_files(files, parts, patterns)
+    ended = PartialDeletionEnded(reference.uuid, patterns)
+    engine.execute_command(addresses.trial(reference.trial_id), ended)
+    expire_pins(engine.table, (reference.uuid,), engine.clock())
 
 
 def _report_removed(

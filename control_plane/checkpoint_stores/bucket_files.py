@@ -118,6 +118,11 @@ class BucketFiles:
             self._bucket.delete(key)
             yield 1
 
+    def remove_file(self, parts: tuple[str, ...], name: str) -> int:
+        check_parts(parts)
+        self._bucket.delete("/".join((*parts, name)))
+        return 1
+
     def sync_folder(self, parts: tuple[str, ...]) -> None:
         pass
 

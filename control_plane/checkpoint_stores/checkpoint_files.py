@@ -69,6 +69,11 @@ class CheckpointFiles(Protocol):
         is gone already is no error. Raises StoreBusy where the store asks for fewer requests.
         """
 
+    def remove_file(self, parts: tuple[str, ...], name: str) -> int:
+        """Remove one file of a checkpoint, durably; `name` is its path within the folder, as
+        `list_files` has it. Returns how many files that were. Raises StoreBusy as `remove_folder`.
+        """
+
     def sync_folder(self, parts: tuple[str, ...]) -> None:
         """Make the removal of entries from a folder durable."""
 

@@ -58,6 +58,9 @@ class FolderFiles:
         yield from remove_folder(self._root, parts, prune=prune)
         remove_unfinished_writes(self._root, parts[-1])
 
+    def remove_file(self, parts: tuple[str, ...], name: str) -> int:
+        return remove_file(self._root, parts, name)
+
     def sync_folder(self, parts: tuple[str, ...]) -> None:
         sync_folder(self._root, parts)
 
@@ -123,6 +126,23 @@ def remove_folder(root: Path, parts: tuple[str, ...], *, prune: bool = False) ->
             yield from _remove_entry(folders[-1], parts[-1], 1)
         if prune:
             _remove_if_empty(folders, parts[:-1])
+
+
+def remove_file(root: Path, parts: tuple[str, ...], name: str) -> int:
+    """Remove the file `name`, a path, of the folder ROOT/part/part/..., so that it outlasts a loss
+    of power; how many files that were. Raises OSError and ValueError as `remove_folder`.
+    """
+    check_parts(parts)
+    *above, last = name.split("/")
+    within = (*parts, *above)
+    if {"", ".", ".."} & {*above, last}:
+        raise ValueError(f"{name!r} is not the path of a file in a checkpoint")
+    with _open_folders(root, within) as folders:
+        if len(folders) <= len(within):
+            return 0
+        removed = _remove_file(last, folders[-1])
+        os.fsync(folders[-1])
+        return removed
 
 
 def remove_unfinished_writes(root: Path, uuid: str) -> None:

@@ -46,6 +46,11 @@ class HdfsFiles:
         if prune:
             self._folder.remove_empty_folders("/".join(parts[:-1]))
 
+    def remove_file(self, parts: tuple[str, ...], name: str) -> int:
+        check_parts(parts)
+        self._folder.delete("/".join((*parts, name)))
+        return 1
+
     def sync_folder(self, parts: tuple[str, ...]) -> None:
         pass
 

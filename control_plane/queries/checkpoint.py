@@ -57,6 +57,7 @@ class Checkpoint(Answer):
     pinned: bool
     pinned_by: CheckpointHolders
     damage: str
+    deleted_patterns: list[str]
 
 
 def describe_checkpoint(services: Services, prefix: str) -> Checkpoint:
@@ -182,6 +183,7 @@ def _checkpoint_answer(
         created_ms=record.created_ms,
         uploaded_by=record.uploaded_by or None,
         damage=record.damage,
+        deleted_patterns=list(record.deleted_patterns),
         pinned=pin.is_held(),
         pinned_by=pin_holders(pin),
     )

@@ -6,7 +6,8 @@ itself, by URLs that its credentials sign; those of other stores are read here.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from control_plane.actors.trial.checkpoints import CheckpointRecord
@@ -22,7 +23,7 @@ from control_plane.checkpoint_stores.trial_storage import (
     storage_fields,
     storage_location,
 )
-from control_plane.errors import Code, RequestError
+from control_plane.errors import Code, RequestError, invalid
 from control_plane.objects.signing import VALIDITY_MS_MAX
 from control_plane.objects.store import ObjectKey
 from control_plane.queries import checkpoint as checkpoints
@@ -30,6 +31,7 @@ from control_plane.queries import experiment as experiments
 from control_plane.queries.answer import Answer
 from control_plane.services import Services
 from detcloud.shared.checkpoint_limits import MANIFEST
+from detcloud.shared.file_patterns import matches_any
 
 CHECKPOINT_FILES = "checkpoint-files"
 
@@ -38,12 +40,20 @@ _SIGNED_SECONDS = VALIDITY_MS_MAX // 1000
 
 @dataclass(frozen=True)
 class CheckpointFolder:
-    """The folder of a checkpoint in its store, and its files by path."""
+    """The folder of a checkpoint in its store, and the files of its manifest by path, of which a
+    user deleted those that `deleted_patterns` choose.
+    """
 
     uuid: str
     store: CheckpointFiles
     path: str
-    files: tuple[StoredFile, ...]
+    manifest: tuple[StoredFile, ...]
+    deleted_patterns: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> tuple[StoredFile, ...]:
+        """The files that are left, by path."""
+        return tuple(it for it in self.manifest if not matches_any(it.path, self.deleted_patterns))
 
 
 class CheckpointPlace(Answer):
@@ -65,8 +75,21 @@ def checkpoint_folder(services: Services, prefix: str) -> CheckpointFolder:
     record, experiment_id = _stored_checkpoint(services, prefix)
     reference = record.checkpoint
     store = open_checkpoint_files(experiment_storage(services, experiment_id))
-    files = _read_manifest(services, store, record)
-    return CheckpointFolder(reference.uuid, store, reference.path, files)
+    manifest = _read_manifest(services, store, record)
+    return CheckpointFolder(
+        reference.uuid, store, reference.path, manifest, record.deleted_patterns
+    )
+
+
+def choose_files(folder: CheckpointFolder, patterns: Sequence[str]) -> tuple[StoredFile, ...]:
+    """Choose files of a checkpoint by patterns; RequestError invalid where they choose none."""
+    files = folder.files
+    chosen = tuple(file for file in files if matches_any(file.path, patterns))
+    if not chosen:
+        text = f"none of the {len(files)} files of checkpoint {folder.uuid} matches"
+        hint = "`detcloud checkpoint files UUID` lists them; '**/' stands for any folders"
+        raise invalid("glob", f"{text} {', '.join(patterns):.200}", hint)
+    return chosen
 
 
 def check_stored(folder: CheckpointFolder) -> None:
@@ -116,12 +139,14 @@ def locate_checkpoint(services: Services, prefix: str) -> CheckpointPlace:
     )
 
 
-def file_url(services: Services, folder: CheckpointFolder, place: int) -> str:
-    """Sign a URL of the file at that place of `folder.files`."""
-    path = f"{folder.path}/{folder.files[place].path}"
+def file_url(services: Services, folder: CheckpointFolder, file: StoredFile) -> str:
+    """Sign a URL of one of the folder's files."""
+    path = f"{folder.path}/{file.path}"
     if url := folder.store.signed_url(path, _SIGNED_SECONDS):
         return url
     expires_ms = services.now_ms() + VALIDITY_MS_MAX
+    # Which file is meant stays the same while others are deleted.
+    place = bisect_left(folder.manifest, file.path, key=lambda it: it.path)
     key = ObjectKey(f"{CHECKPOINT_FILES}/{folder.uuid}/{place}")
     return services.signer.sign("GET", key, size=None, sha256=None, expires_ms=expires_ms).url
 
@@ -130,7 +155,7 @@ def open_checkpoint_file(services: Services, key: ObjectKey) -> FileContent:
     """Open the file that `file_url` signed; RequestError as `checkpoint_folder`, or not_found."""
     _, uuid, place = key.parts
     folder = checkpoint_folder(services, uuid)
-    file = folder.files[int(place)]
+    file = folder.manifest[int(place)]
     return _open_file(folder.store, f"{folder.path}/{file.path}")
 
 

@@ -14,6 +14,7 @@ from control_plane.checkpoint_gc.ranking import CheckpointCandidate
 from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import experiment as experiments
 from control_plane.queries.answer import Answer
+from control_plane.queries.checkpoint_files import checkpoint_folder, choose_files
 from control_plane.queries.cluster_configuration import deletion_limit
 from control_plane.services import Services
 
@@ -98,12 +99,32 @@ def preview_deletion(services: Services, prefix: str) -> DeletionPreview:
         delete_files=files,
         delete_bytes=record.size_bytes if is_there else 0,
         delete_seconds=_seconds_at_limit(services, files),
-        problem=_find_need(services, record) if is_there else "",
+        problem=find_need(services, record) if is_there else "",
     )
 
 
-def _find_need(services: Services, record: CheckpointRecord) -> str:
-    """The reason why a checkpoint cannot be deleted now, "" if it can."""
+def preview_partial_deletion(
+    services: Services, prefix: str, patterns: Sequence[str]
+) -> DeletionPreview:
+    """Preview the deletion of those files of a checkpoint that the patterns choose; RequestError
+    not_found or invalid.
+    """
+    record, _ = checkpoints.get_checkpoint(services, prefix)
+    folder = checkpoint_folder(services, record.checkpoint.uuid)
+    chosen = choose_files(folder, patterns)
+    if len(chosen) == len(folder.files):
+        return preview_deletion(services, record.checkpoint.uuid)
+    return DeletionPreview(
+        uuid=record.checkpoint.uuid,
+        delete_files=len(chosen),
+        delete_bytes=sum(file.size for file in chosen),
+        delete_seconds=_seconds_at_limit(services, len(chosen)),
+        problem=find_need(services, record),
+    )
+
+
+def find_need(services: Services, record: CheckpointRecord) -> str:
+    """The reason why nothing of a checkpoint can be deleted now, "" if it can."""
     reference = record.checkpoint
     if holders := read_pins(services.table, [reference.uuid])[0].holders_text():
         return holders

@@ -333,6 +333,10 @@ OF_TRIALS: Mapping[type, Sentence] = {
     to_trial.CheckpointFilesDeleted: lambda m, context: (
         f"files deleted of checkpoints {_uuids_text(m.uuids)}"
     ),
+    to_trial.PartialDeletionRequested: lambda m, context: (
+        f"files of checkpoint {m.uuid[:8]} marked for deletion: {', '.join(m.patterns):.200}"
+    ),
+    to_trial.PartialDeletionEnded: lambda m, context: f"files deleted of checkpoint {m.uuid[:8]}",
     to_trial.TrialDeleted: lambda _, context: f"{context.name} deleted",
     to_trial.WorkAssigned: _work_sentence,
     to_trial.ExperimentStatusChanged: _trial_status_sentence,

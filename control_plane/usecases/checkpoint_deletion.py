@@ -1,10 +1,13 @@
-"""Deletion of one checkpoint by hand, and of an experiment's files for TensorBoard."""
+"""Deletion of one checkpoint by hand, whole or in part, and of files for TensorBoard."""
 
 import time
 
 from control_plane.access.principals import Principal
 from control_plane.actors import addresses
-from control_plane.actors.messages.trial import CheckpointDeletionRequested
+from control_plane.actors.messages.trial import (
+    CheckpointDeletionRequested,
+    PartialDeletionRequested,
+)
 from control_plane.actors.pins import PINS, decode_pin
 from control_plane.actors.trial.checkpoints import (
     CHECKPOINT_PARTS,
@@ -21,7 +24,9 @@ from control_plane.checkpoint_gc.stores import CollectionFailed, stores_of
 from control_plane.errors import Code, RequestError
 from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import experiment as experiments
+from control_plane.queries.checkpoint_files import checkpoint_folder, choose_files
 from control_plane.queries.cluster_configuration import deletion_limit
+from control_plane.queries.collection import find_need
 from control_plane.services import Services
 from control_plane.state.table import Key, Write
 from control_plane.usecases.experiment_deletion import check_may_delete
@@ -42,15 +47,58 @@ def delete_checkpoint(
     record, experiment_id = checkpoints.get_checkpoint(services, uuid)
     check_may_delete(services, experiment_id, caller)
     trial_id = record.checkpoint.trial_id
-    others = [one for one in completed_checkpoints(services.table, trial_id) if one.uuid != uuid]
 
     def check_reply(reply: object) -> tuple[Write, ...]:
         if not (isinstance(reply, tuple) and uuid in reply):
             _check_deleted(services, trial_id, uuid)
         return extra_writes(trial_id)
 
-    newest = newest_checkpoint(others)
-    message = CheckpointDeletionRequested((uuid,), instead=newest.uuid if newest else "")
+    message = CheckpointDeletionRequested((uuid,), instead=_replacement(services, trial_id, uuid))
+    services.engine.execute_command(
+        addresses.trial(trial_id), message, by=caller.user, extra_writes=check_reply
+    )
+    return trial_id
+
+
+def delete_checkpoint_files(
+    services: Services,
+    uuid: str,
+    patterns: tuple[str, ...],
+    caller: Principal,
+    extra_writes: ExtraWrites,
+) -> int:
+    """Have those files of a checkpoint deleted that the patterns choose, and return its trial's id.
+    The checkpoint can be downloaded afterwards, and used for nothing else.
+
+    Raises:
+        RequestError: not_found; forbidden, for another's; invalid, if there is no such file;
+            conflict, if the checkpoint is needed or damaged.
+    """
+    record, experiment_id = checkpoints.get_checkpoint(services, uuid)
+    check_may_delete(services, experiment_id, caller)
+    if record.state is CheckpointState.DAMAGED:
+        text = f"checkpoint {uuid} is damaged, and can only be deleted as a whole"
+        raise RequestError(Code.CONFLICT, f"{text}: {record.damage}")
+    folder = checkpoint_folder(services, uuid)
+    chosen = choose_files(folder, patterns)
+    if len(chosen) == len(folder.files):
+        return delete_checkpoint(services, uuid, caller, extra_writes)
+    trial_id = record.checkpoint.trial_id
+
+    def check_reply(reply: object) -> tuple[Write, ...]:
+        if reply is not True:
+            why = find_need(services, record) or "it was changed meanwhile; ask again"
+            raise RequestError(Code.CONFLICT, f"checkpoint {uuid} cannot be deleted: {why}")
+        return extra_writes(trial_id)
+
+    message = PartialDeletionRequested(
+        uuid,
+        patterns,
+        earlier=record.deleted_patterns,
+        files=len(folder.files) - len(chosen),
+        size_bytes=sum(file.size for file in folder.files) - sum(file.size for file in chosen),
+        instead=_replacement(services, trial_id, uuid),
+    )
     services.engine.execute_command(
         addresses.trial(trial_id), message, by=caller.user, extra_writes=check_reply
     )
@@ -89,6 +137,13 @@ def delete_tensorboard_files(
     if writes:
         services.table.commit(writes)
     return experiment_id
+
+
+def _replacement(services: Services, trial_id: int, uuid: str) -> str:
+    """The checkpoint that is the newest of the trial without the one of that UUID; "" for none."""
+    others = [one for one in completed_checkpoints(services.table, trial_id) if one.uuid != uuid]
+    newest = newest_checkpoint(others)
+    return newest.uuid if newest else ""
 
 
 def _check_deleted(services: Services, trial_id: int, uuid: str) -> None:

@@ -41,8 +41,8 @@ def pin_checkpoint(
         # The pin was read first: a checkpoint that is marked for deletion later changes it.
         record, _ = get_checkpoint(services, uuid)
         pin = Pin() if row is None else decode_pin(row.body)
-        if pin.gone or not record.state.has_files:
-            text = f"checkpoint {uuid} was deleted, and cannot be pinned"
+        if pin.gone or not record.state.may_be_pinned:
+            text = f"checkpoint {uuid} was {record.state.deletion_text}, and cannot be pinned"
             raise RequestError(Code.CONFLICT, text)
         if caller.user in pin.users:
             return _same_pin(uuid, pin, extra_writes)

@@ -156,7 +156,8 @@ def _pin_with_version(
         text = f"checkpoint {checkpoint.uuid} is damaged, and cannot be a version"
         raise RequestError(Code.CONFLICT, f"{text}: {checkpoint.damage}")
     if pin.gone or checkpoint.state is not CheckpointState.COMPLETED:
-        text = f"checkpoint {checkpoint.uuid} was deleted, and cannot be a version"
+        how = checkpoint.state.deletion_text
+        text = f"checkpoint {checkpoint.uuid} was {how}, and cannot be a version"
         raise RequestError(Code.CONFLICT, text)
     if len(pin.versions) >= VERSIONS_OF_CHECKPOINT_MAX:
         text = f"checkpoint {checkpoint.uuid} is {VERSIONS_OF_CHECKPOINT_MAX} versions already"

@@ -64,7 +64,8 @@ def _checkpoint_by_prefix(services: Services, prefix: str) -> CheckpointRecord:
         text = f"checkpoint {record.checkpoint.uuid} is damaged: {record.damage}"
         raise invalid(_CHECKPOINT, text, "choose another checkpoint of its trial")
     if record.state is not CheckpointState.COMPLETED:
-        raise invalid(_CHECKPOINT, f"checkpoint {record.checkpoint.uuid} was deleted")
+        text = f"checkpoint {record.checkpoint.uuid} was {record.state.deletion_text}"
+        raise invalid(_CHECKPOINT, text)
     return record
 
 

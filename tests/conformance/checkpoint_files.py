@@ -77,6 +77,20 @@ class CheckpointFilesContract:
             files.remove_empty_folders(PARTS[:-1])
         assert store.list("3") == {}
 
+    def test_one_file_is_removed_and_no_other(
+        self, files: CheckpointFiles, store: CheckpointStore, tmp_path: Path
+    ) -> None:
+        others = [f"{KEY}.2", f"3/4/1/{UUID}/deep/er/weights", f"3/4/1/{UUID}/\u00fc b.bin"]
+        for key in others:
+            store.put(key, tmp_path / "source")
+        assert files.remove_file(PARTS, "deep/weights") == 1
+        assert store.list("3") == {key: 3 for key in sorted(others)}
+        assert files.remove_file(PARTS, "\u00fc b.bin") == 1
+        # What is gone already is no error.
+        files.remove_file(PARTS, "deep/weights")
+        files.remove_file(PARTS, "none/at/all")
+        assert store.list("3") == {key: 3 for key in sorted(others[:2])}
+
     @pytest.mark.parametrize("parts", [(), ("3",), ("3", ".."), ("3", ""), ("3", "4/1")])
     def test_parts_that_lead_elsewhere_are_refused(
         self, files: CheckpointFiles, store: CheckpointStore, parts: tuple[str, ...]

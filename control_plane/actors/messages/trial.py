@@ -110,6 +110,29 @@ class CheckpointFilesDeleted:
 
 
 @dataclass(frozen=True, slots=True)
+class PartialDeletionRequested:
+    """Command: delete the files of a checkpoint that `patterns` choose, of which `earlier` ones
+    were given before. `files` and `size_bytes`: what is left after it. `instead` as in
+    CheckpointDeletionRequested. The reply is whether they are being deleted.
+    """
+
+    uuid: str
+    patterns: tuple[str, ...]
+    earlier: tuple[str, ...]
+    files: int
+    size_bytes: int
+    instead: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PartialDeletionEnded:
+    """The collector removed the files of a checkpoint that these patterns choose."""
+
+    uuid: str
+    patterns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TrialDeleted:
     """The trial was deleted with its experiment, and everything it left is gone."""
 
@@ -320,6 +343,8 @@ TrialMessage = (
     | RestartDue
     | CheckpointDeletionRequested
     | CheckpointFilesDeleted
+    | PartialDeletionRequested
+    | PartialDeletionEnded
     | CheckpointUploaded
     | CheckpointVerified
     | TrialDeleted

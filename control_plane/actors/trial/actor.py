@@ -28,6 +28,8 @@ from control_plane.actors.messages.trial import (
     EarlyExitReported,
     ExperimentStatusChanged,
     LengthReached,
+    PartialDeletionEnded,
+    PartialDeletionRequested,
     PreemptionRequested,
     ProgressReported,
     RestartDue,
@@ -103,6 +105,8 @@ def step(
         case (
             CheckpointDeletionRequested()
             | CheckpointFilesDeleted()
+            | PartialDeletionRequested()
+            | PartialDeletionEnded()
             | CheckpointUploaded()
             | CheckpointRequested()
         ):

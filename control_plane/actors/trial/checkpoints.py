@@ -19,6 +19,8 @@ from control_plane.actors.messages.trial import (
     CheckpointReported,
     CheckpointRequested,
     CheckpointUploaded,
+    PartialDeletionEnded,
+    PartialDeletionRequested,
     ValidationReported,
 )
 from control_plane.actors.pins import PINS, Pin, add_pin, decode_pin, encode_pin
@@ -34,17 +36,29 @@ CHECKPOINTS = "checkpoints"
 
 class CheckpointState(StrEnum):
     """The state of a checkpoint, which never goes back but from DAMAGED to COMPLETED. DAMAGED: its
-    files are said not to be those that were written. DELETING: its files are being removed.
+    files are said not to be those that were written. PARTIALLY_DELETED: a user deleted some of its
+    files, or they are being removed. DELETING: all of its files are being removed.
     """
 
     COMPLETED = "COMPLETED"
     DAMAGED = "DAMAGED"
+    PARTIALLY_DELETED = "PARTIALLY_DELETED"
     DELETING = "DELETING"
     DELETED = "DELETED"
 
     @property
     def has_files(self) -> bool:
-        """Whether files of it may be there, and nobody has begun to remove them."""
+        """Whether files of it may be there that nobody has begun to remove."""
+        return self not in (CheckpointState.DELETING, CheckpointState.DELETED)
+
+    @property
+    def deletion_text(self) -> str:
+        """The participle that says how a checkpoint was deleted, for sentences: `it was ...`."""
+        return "partly deleted" if self is CheckpointState.PARTIALLY_DELETED else "deleted"
+
+    @property
+    def may_be_pinned(self) -> bool:
+        """Whether nobody has begun to remove any of its files."""
         return self in (CheckpointState.COMPLETED, CheckpointState.DAMAGED)
 
 
@@ -52,7 +66,8 @@ class CheckpointState(StrEnum):
 class CheckpointRecord:
     """The record of a complete checkpoint: part `checkpoint/UUID` of its trial. `uploaded_by`: the
     user who uploaded it, "" for one that the trial stored itself. `damage`: what was found, of one
-    that is DAMAGED or was deleted so.
+    that is DAMAGED or was deleted so. `deleted_patterns` choose those of its files that a user
+    deleted (detcloud/shared/file_patterns.py), which `files` and `size_bytes` do not count.
     """
 
     checkpoint: CheckpointRef
@@ -64,12 +79,15 @@ class CheckpointRecord:
     state: CheckpointState = CheckpointState.COMPLETED
     uploaded_by: str = ""
     damage: str = ""
+    deleted_patterns: tuple[str, ...] = ()
 
 
 def apply_checkpoint_message(
     state: TrialState,
     message: CheckpointDeletionRequested
     | CheckpointFilesDeleted
+    | PartialDeletionRequested
+    | PartialDeletionEnded
     | CheckpointUploaded
     | CheckpointRequested,
     context: StepContext,
@@ -80,6 +98,10 @@ def apply_checkpoint_message(
             return mark_deleting(state, message, context)
         case CheckpointFilesDeleted():
             return mark_deleted(state, message, context)
+        case PartialDeletionRequested():
+            return mark_partially_deleted(state, message, context)
+        case PartialDeletionEnded():
+            end_partial_deletion(state, message, context)
         case CheckpointUploaded():
             record_upload(state, message, context)
         case CheckpointRequested():
@@ -169,11 +191,7 @@ def mark_deleting(
         uuid for uuid in message.uuids if _mark_one_deleting(state, uuid, message.whole, context)
     )
     context.reply = deleting
-    if state.checkpoint is None or state.checkpoint.uuid not in deleting:
-        return state
-    record = context.part(CHECKPOINT_PARTS + message.instead, CheckpointRecord)
-    stays = record is not None and record.state is CheckpointState.COMPLETED
-    return evolve(state, checkpoint=record.checkpoint if record and stays else None)
+    return _replace_latest(state, deleting, message.instead, context)
 
 
 def mark_deleted(
@@ -188,6 +206,60 @@ def mark_deleted(
             context.write_part(name, deleted)
             context.write_row(COLLECTIONS, removal_sort_key(state.experiment_id, uuid), None)
     return state
+
+
+def mark_partially_deleted(
+    state: TrialState, message: PartialDeletionRequested, context: StepContext
+) -> TrialState:
+    """Mark a checkpoint as PARTIALLY_DELETED if it may go; replies with whether that is done."""
+    name = CHECKPOINT_PARTS + message.uuid
+    record = context.part(name, CheckpointRecord)
+    context.reply = (
+        record is not None
+        and record.state in (CheckpointState.COMPLETED, CheckpointState.PARTIALLY_DELETED)
+        # What is left was counted by who knew these.
+        and record.deleted_patterns == message.earlier
+        and _release(state, message.uuid, whole=False, context=context)
+    )
+    if record is None or not context.reply:
+        return state
+    marked = dataclasses.replace(
+        record,
+        state=CheckpointState.PARTIALLY_DELETED,
+        deleted_patterns=(*message.earlier, *message.patterns),
+        files=message.files,
+        size_bytes=message.size_bytes,
+    )
+    context.write_part(name, marked)
+    return _replace_latest(state, (message.uuid,), message.instead, context)
+
+
+def end_partial_deletion(
+    state: TrialState, message: PartialDeletionEnded, context: StepContext
+) -> None:
+    """Remove the row that asks for a checkpoint's files to be removed, unless it asks for others by
+    now.
+    """
+    record = context.part(CHECKPOINT_PARTS + message.uuid, CheckpointRecord)
+    if (
+        record is not None
+        and record.state is CheckpointState.PARTIALLY_DELETED
+        and record.deleted_patterns == message.patterns
+    ):
+        context.write_row(COLLECTIONS, removal_sort_key(state.experiment_id, message.uuid), None)
+
+
+def _replace_latest(
+    state: TrialState, deleting: tuple[str, ...], instead: str, context: StepContext
+) -> TrialState:
+    """Make another checkpoint the trial's latest if that is being deleted; none if the other one is
+    not complete.
+    """
+    if state.checkpoint is None or state.checkpoint.uuid not in deleting:
+        return state
+    record = context.part(CHECKPOINT_PARTS + instead, CheckpointRecord)
+    stays = record is not None and record.state is CheckpointState.COMPLETED
+    return evolve(state, checkpoint=record.checkpoint if record and stays else None)
 
 
 def _claim_checkpoint(state: TrialState, checkpoint: CheckpointRef, context: StepContext) -> bool:
@@ -211,13 +283,22 @@ def _mark_one_deleting(state: TrialState, uuid: str, whole: bool, context: StepC
     record = context.part(name, CheckpointRecord)
     if record is None or not record.state.has_files:
         return record is not None and record.state is CheckpointState.DELETING
+    if not _release(state, uuid, whole, context):
+        return False
+    context.write_part(name, dataclasses.replace(record, state=CheckpointState.DELETING))
+    return True
+
+
+def _release(state: TrialState, uuid: str, whole: bool, context: StepContext) -> bool:
+    """Ask for files of a checkpoint to be removed, unless its trial needs it or a pin holds it;
+    whether that is done.
+    """
     if not state.status.is_final and state.checkpoint is not None and state.checkpoint.uuid == uuid:
         return False
     row = context.row(PINS, uuid)
     if decode_pin(row.body).is_held(state.experiment_id if whole else 0):
         return False
     context.write_row(PINS, uuid, encode_pin(Pin(gone=True)), expected=row)
-    context.write_part(name, dataclasses.replace(record, state=CheckpointState.DELETING))
     context.write_row(
         COLLECTIONS, removal_sort_key(state.experiment_id, uuid), b"%d" % state.trial_id
     )

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import Path, Query, Response
+from pydantic import StringConstraints
 
 from control_plane.access.principals import USER_ROLES, Principal
 from control_plane.api.dependencies import (
@@ -30,6 +31,7 @@ from control_plane.queries.collection import (
     DeletionPreview,
     preview_collection,
     preview_deletion,
+    preview_partial_deletion,
 )
 from control_plane.queries.pages import Page, page_from_sequence
 from control_plane.queries.unrecorded_checkpoints import (
@@ -38,7 +40,11 @@ from control_plane.queries.unrecorded_checkpoints import (
 )
 from control_plane.services import Services
 from control_plane.usecases.checkpoint_damage import clear_damage
-from control_plane.usecases.checkpoint_deletion import delete_checkpoint, delete_tensorboard_files
+from control_plane.usecases.checkpoint_deletion import (
+    delete_checkpoint,
+    delete_checkpoint_files,
+    delete_tensorboard_files,
+)
 from control_plane.usecases.checkpoint_pins import (
     PinChange,
     PinExtraWrites,
@@ -47,12 +53,17 @@ from control_plane.usecases.checkpoint_pins import (
 )
 from control_plane.usecases.idempotency import ExtraWrites, IdempotentRequest
 from control_plane.usecases.metadata_edits import set_checkpoint_metadata
+from detcloud.shared.file_patterns import PATTERN_LENGTH_MAX, PATTERNS_MAX
 
 router = guarded_router("checkpoints")
 
 _FILES_LIST = "checkpoint-files"
 
 Prefix = Annotated[str, Path(max_length=36)]
+FilePatterns = Annotated[
+    list[Annotated[str, StringConstraints(min_length=1, max_length=PATTERN_LENGTH_MAX)]] | None,
+    Query(max_length=PATTERNS_MAX),
+]
 Count = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
 
 
@@ -100,17 +111,35 @@ def change(
 @router.delete("/checkpoints/{uuid}", response_model=checkpoints.Checkpoint)
 @require_role(*USER_ROLES)
 def delete(
-    uuid: Prefix, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
+    uuid: Prefix,
+    caller: Caller,
+    request: IdempotencyParameter,
+    services: ServicesParameter,
+    glob: FilePatterns = None,
 ) -> Response:
-    """Delete the checkpoint's files, within seconds; deleting them again is no error."""
-    return _change_checkpoint(services, request, uuid, caller, delete_checkpoint)
+    """Delete the checkpoint's files, within seconds; deleting them again is no error. With `glob`
+    only those that one of the patterns chooses.
+    """
+
+    def delete_chosen(
+        services: Services, uuid: str, caller: Principal, extra_writes: ExtraWrites
+    ) -> int:
+        if glob is None:
+            return delete_checkpoint(services, uuid, caller, extra_writes)
+        return delete_checkpoint_files(services, uuid, tuple(glob), caller, extra_writes)
+
+    return _change_checkpoint(services, request, uuid, caller, delete_chosen)
 
 
 @router.get("/checkpoints/{uuid}/deletion")
 @require_role(*USER_ROLES)
-def preview_one(uuid: Prefix, services: ServicesParameter) -> DeletionPreview:
-    """Preview the checkpoint's deletion, which changes nothing."""
-    return preview_deletion(services, uuid)
+def preview_one(
+    uuid: Prefix, services: ServicesParameter, glob: FilePatterns = None
+) -> DeletionPreview:
+    """Preview the checkpoint's deletion, or with `glob` that of a part, which changes nothing."""
+    if glob is None:
+        return preview_deletion(services, uuid)
+    return preview_partial_deletion(services, uuid, tuple(glob))
 
 
 @router.delete("/checkpoints/{uuid}/damage", response_model=checkpoints.Checkpoint)
@@ -152,8 +181,8 @@ def list_files(
     """List the files by path."""
     folder = checkpoint_folder(services, uuid)
 
-    def to_item(place: int, file: StoredFile) -> CheckpointFile:
-        url = file_url(services, folder, place)
+    def to_item(_: int, file: StoredFile) -> CheckpointFile:
+        url = file_url(services, folder, file)
         return CheckpointFile(path=file.path, size=file.size, sha256=file.sha256, url=url)
 
     return page_from_sequence(folder.files, page, _FILES_LIST, to_item)

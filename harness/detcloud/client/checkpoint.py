@@ -27,7 +27,7 @@ class Checkpoint(Resource):
     trial_id = Field[int]("The trial that stored it.")
     experiment_id = Field[int]("The trial's experiment.")
     steps_completed = Field[int]("Batches trained before it was stored.")
-    state = Field[str]("COMPLETED, DAMAGED, DELETING or DELETED.")
+    state = Field[str]("COMPLETED, DAMAGED, PARTIALLY_DELETED, DELETING or DELETED.")
     size_bytes = Field[int]("Bytes of its files.")
     metadata = Field[dict[str, Any]](
         "What the training code stored beside the files, as users edited it."
@@ -41,6 +41,7 @@ class Checkpoint(Resource):
     pinned_by = Field[CheckpointHolders]("The users, model versions and experiments that keep it.")
 
     damage = Field[str]("How a run of its trial found it damaged; empty if none did.")
+    deleted_patterns = Field[list[str]]("The patterns of the files that were deleted of it.")
 
     def refresh(self) -> None:
         """Asks the cluster for the present state."""
@@ -72,18 +73,23 @@ class Checkpoint(Resource):
         body = {"metadata": dict(metadata), "revision": expected_revision}
         self.data = self._client.patch(f"/checkpoints/{self.uuid}", body)
 
-    def delete(self) -> None:
-        """Deletes the files; the checkpoint is DELETING until they are gone.
+    def delete(self, patterns: Sequence[str] = ()) -> None:
+        """Deletes the files; the checkpoint is DELETING until they are gone. With `patterns`, as
+        `optimizer/**`, it deletes only files whose path one of them matches; what is left can be
+        downloaded, and no trial can start from it.
 
         Raises:
-            detcloud.shared.http.ApiError: it is the latest of a trial that has not ended, or
-                something keeps it: another experiment, a model version or a pin.
+            detcloud.shared.http.ApiError: it is the latest of a trial that has not ended,
+                something keeps it (another experiment, a model version or a pin), or no file
+                matches.
         """
-        self.data = self._client.delete(f"/checkpoints/{self.uuid}")
+        self.data = self._client.delete(f"/checkpoints/{self.uuid}", glob=list(patterns))
 
-    def preview_deletion(self) -> DeletionPreview:
+    def preview_deletion(self, patterns: Sequence[str] = ()) -> DeletionPreview:
         """The files and bytes that `delete` would delete, and why it would be refused if so."""
-        preview: DeletionPreview = self._client.get(f"/checkpoints/{self.uuid}/deletion")
+        preview: DeletionPreview = self._client.get(
+            f"/checkpoints/{self.uuid}/deletion", glob=list(patterns)
+        )
         return preview
 
     def pin(self) -> CheckpointPin:
@@ -112,7 +118,8 @@ class Checkpoint(Resource):
         """Fetches and verifies every file, then renames the folder to `destination`.
 
         `on_progress` gets the bytes that came and the bytes in all. With `patterns`, as
-        `*.pth`, only files whose path one of them matches, and none that one of `excluded` matches.
+        `**/*.pth`, only files whose path one of them matches (the rules are those of Python's
+        `glob`), and none that one of `excluded` matches.
 
         `mode`: with `master` the files come by addresses that the cluster gives; with `direct` from
         the store, with the credentials of this process's environment, or the folder on this

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypeVar, Unpack
-from urllib.parse import urlencode
 
 from detcloud.client.agent import Agent
 from detcloud.client.checkpoint import Checkpoint
@@ -29,7 +28,7 @@ from detcloud.client.template import Template, template_path
 from detcloud.client.token import Token
 from detcloud.client.trial import Trial
 from detcloud.shared.errors import DetcloudError
-from detcloud.shared.http import ApiError, Transport
+from detcloud.shared.http import ApiError, Transport, query_text
 
 API = "/api/v1"
 PAGE_ITEMS_MAX = 500
@@ -399,9 +398,7 @@ class Client:
 
     def get(self, path: str, **query: object) -> Any:
         """A GET below the API's base path; queries that are None are left out, lists repeat."""
-        present = {name: value for name, value in query.items() if value is not None}
-        suffix = f"?{urlencode(present, doseq=True)}" if present else ""
-        return self.http.request("GET", f"{API}{path}{suffix}")
+        return self.http.request("GET", f"{API}{path}{query_text(query)}")
 
     def items(
         self,
@@ -444,9 +441,9 @@ class Client:
         """A PUT under a fresh idempotency key."""
         return self._mutate("PUT", path, body)
 
-    def delete(self, path: str) -> Any:
-        """A DELETE under a fresh idempotency key."""
-        return self._mutate("DELETE", path, None)
+    def delete(self, path: str, **query: object) -> Any:
+        """A DELETE under a fresh idempotency key; queries as in `get`."""
+        return self._mutate("DELETE", f"{path}{query_text(query)}", None)
 
     def close(self) -> None:
         """Closes the kept connection; the next request opens one again."""

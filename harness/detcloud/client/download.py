@@ -8,7 +8,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from detcloud.client.records import CheckpointFile
 from detcloud.shared.archive import extract, sha256_of
 from detcloud.shared.archive_names import NameChecker
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.file_patterns import matches_any
 from detcloud.shared.http import Transport
 
 if TYPE_CHECKING:
@@ -81,23 +81,18 @@ def select_files(
 ) -> list[CheckpointFile]:
     """The files that one of `patterns` matches, or all without any, and none of `excluded` does.
 
-    A `*` matches `/`, too.
-
     Raises:
         DetcloudError: patterns leave no file over.
     """
 
-    def is_matched(file: CheckpointFile, by: Sequence[str]) -> bool:
-        return any(fnmatchcase(file["path"], pattern) for pattern in by)
-
-    chosen = [file for file in files if not patterns or is_matched(file, patterns)]
-    chosen = [file for file in chosen if not is_matched(file, excluded)]
+    chosen = [file for file in files if not patterns or matches_any(file["path"], patterns)]
+    chosen = [file for file in chosen if not matches_any(file["path"], excluded)]
     if not chosen and (patterns or excluded):
         texts = [f"matches {', '.join(patterns)}"] if patterns else []
         texts += [f"is left beside {', '.join(excluded)}"] if excluded else []
         raise DetcloudError(
             f"none of the checkpoint's {len(files)} files {' and '.join(texts)}; "
-            "`detcloud checkpoint files UUID` lists them"
+            "`detcloud checkpoint files UUID` lists them; '**/' stands for any folders"
         )
     return chosen
 

@@ -134,6 +134,20 @@ class Checkpoint(Handle):
 
         return load_trial_from_checkpoint_path(self.download(path), **options)
 
+    def add_metadata(self, metadata: dict[str, Any]) -> None:
+        """Set these keys of the metadata."""
+        self._found.set_metadata({**self._found.metadata, **metadata})
+
+    def remove_metadata(self, keys: list[str]) -> None:
+        """Remove keys of the metadata; those that are not there are no error."""
+        left = {key: value for key, value in self._found.metadata.items() if key not in keys}
+        self._found.set_metadata(left)
+
     def delete(self) -> None:
         """Delete the files."""
         self._found.delete()
+
+    def remove_files(self, globs: list[str]) -> None:
+        """Delete the files that match one of the patterns; without any, nothing."""
+        if globs:
+            self._found.delete(globs)

@@ -13,7 +13,7 @@ import json
 import random
 import time
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlencode, urljoin, urlsplit
 
 from detcloud.shared.errors import DetcloudError
 
@@ -75,6 +75,12 @@ def detail_text(detail: Mapping[str, Any]) -> str:
     parts = [str(detail.get(name) or "") for name in ("path", "message")]
     hint = detail.get("hint")
     return ": ".join(filter(None, parts)) + (f" ({hint})" if hint else "")
+
+
+def query_text(query: Mapping[str, object]) -> str:
+    """The end of a URL that has these queries; those that are None or empty lists are left out."""
+    present = {name: value for name, value in query.items() if value not in (None, [])}
+    return f"?{urlencode(present, doseq=True)}" if present else ""
 
 
 def backoff_seconds(failures: int) -> float:

@@ -41,6 +41,10 @@ class MemoryFiles:
             del self._files[key]
             yield 1
 
+    def remove_file(self, parts: tuple[str, ...], name: str) -> int:
+        check_parts(parts)
+        return int(self._files.pop("/".join((*parts, name)), None) is not None)
+
     def sync_folder(self, parts: tuple[str, ...]) -> None:
         pass
 

@@ -23,14 +23,23 @@ def agent(cluster: Cluster) -> Agent:
     return agent
 
 
-def checkpoint(cluster: Cluster, agent: Agent, trial: int, uuid: str, steps: int) -> Path:
-    """Stores a checkpoint of one file as a trial does, and reports it."""
+def checkpoint(
+    cluster: Cluster,
+    agent: Agent,
+    trial: int,
+    uuid: str,
+    steps: int,
+    names: tuple[str, ...] = ("weights.bin",),
+) -> Path:
+    """Stores a checkpoint as a trial does, whose files have all one content, and reports it."""
     path = f"1/{trial}/1/{uuid}"
     folder = cluster.checkpoints / path
-    folder.mkdir(parents=True)
     content = b"weights of %d" % steps
-    (folder / "weights.bin").write_bytes(content)
-    files = {"weights.bin": {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}}
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    described = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    files = dict.fromkeys(names, described)
     manifest = json.dumps({"version": 1, "files": files, "metadata": {}}).encode()
     (folder / "manifest.json").write_bytes(manifest)
     line = {
@@ -39,8 +48,8 @@ def checkpoint(cluster: Cluster, agent: Agent, trial: int, uuid: str, steps: int
         "steps_completed": steps,
         "path": path,
         "manifest_sha256": hashlib.sha256(manifest).hexdigest(),
-        "size_bytes": len(content),
-        "files": 1,
+        "size_bytes": len(content) * len(names),
+        "files": len(names),
         "metadata": {"note": "n"},
     }
     agent.report(f"{trial}.1", line)

@@ -24,7 +24,6 @@ from detcloud.cli.framework.metadata_values import (
 from detcloud.cli.framework.options import (
     add_output_dir_option,
     add_quiet_option,
-    add_replaced_option,
     add_yes_option,
     confirm,
 )
@@ -152,7 +151,8 @@ def add_download_arguments(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="PATTERN",
-        help="only files whose path matches, such as '*.pth'; '*' matches '/' too; may be repeated",
+        help="only files whose path matches, such as '*.pth', or '**/*.pth' for those in folders "
+        "too; may be repeated",
     )
     parser.add_argument(
         "--exclude",
@@ -330,29 +330,47 @@ def add_delete_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="only show how many files would be deleted, and how long it takes",
     )
-    add_replaced_option(parser, "--glob", instead="a checkpoint can only be deleted as a whole")
+    parser.add_argument(
+        "--glob",
+        dest="patterns",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="delete only files whose path matches, such as 'optimizer/**'; what is left can be "
+        "downloaded, and no trial can start from it; may be repeated",
+    )
 
 
 def delete_checkpoints(arguments: Namespace) -> int:
     checkpoints = load_checkpoints(arguments)
+    patterns = arguments.patterns
     if arguments.dry_run:
-        return _preview_deletions(checkpoints)
-    size = bytes_text(sum(checkpoint.size_bytes for checkpoint in checkpoints))
-    if not confirm(f"Delete {count_text(len(checkpoints), 'checkpoint')}, {size}?", arguments):
+        return _preview_deletions(checkpoints, patterns)
+    if not confirm(_deletion_question(checkpoints, patterns), arguments):
         print("nothing was deleted")
         return 1
     with show_progress("deleting", lambda n: count_text(n, "checkpoint")) as progress:
         for number, checkpoint in enumerate(checkpoints, 1):
-            checkpoint.delete()
+            checkpoint.delete(patterns)
             progress.update(number, len(checkpoints))
     for checkpoint in checkpoints:
         print(f"checkpoint {checkpoint.uuid} is {checkpoint.state}")
     return 0
 
 
-def _preview_deletions(checkpoints: list[Checkpoint]) -> int:
+def _deletion_question(checkpoints: list[Checkpoint], patterns: list[str]) -> str:
+    if not patterns:
+        size = bytes_text(sum(checkpoint.size_bytes for checkpoint in checkpoints))
+        return f"Delete {count_text(len(checkpoints), 'checkpoint')}, {size}?"
+    previews = [checkpoint.preview_deletion(patterns) for checkpoint in checkpoints]
+    files = count_text(sum(it["delete_files"] for it in previews), "file")
+    size = bytes_text(sum(it["delete_bytes"] for it in previews))
+    return f"Delete {files} of {count_text(len(checkpoints), 'checkpoint')}, {size}?"
+
+
+def _preview_deletions(checkpoints: list[Checkpoint], patterns: list[str]) -> int:
     """Print what a deletion would delete; return 1 where some of it would be refused."""
-    previews = [checkpoint.preview_deletion() for checkpoint in checkpoints]
+    previews = [checkpoint.preview_deletion(patterns) for checkpoint in checkpoints]
     doomed = [it for it in previews if it["delete_files"] and not it["problem"]]
     files = sum(it["delete_files"] for it in doomed)
     size = sum(it["delete_bytes"] for it in doomed)

@@ -114,9 +114,10 @@ def test_patterns_choose_what_is_downloaded(detcloud: Detcloud) -> None:
         shutil.rmtree("part")
         return [path.removeprefix("part/") for path in paths]
 
-    assert downloaded_paths("--glob", "*.py") == ["code/b.py", "code/deep/c.py"]
+    assert downloaded_paths("--glob", "*.txt") == ["d.txt"]
+    assert downloaded_paths("--glob", "**/*.py") == ["code/b.py", "code/deep/c.py"]
     assert downloaded_paths("--glob", "a.*", "--glob", "d.*") == ["a.pth", "d.txt"]
-    assert downloaded_paths("--glob", "code/*", "--exclude", "*/deep/*") == ["code/b.py"]
+    assert downloaded_paths("--glob", "code/*", "--exclude", "*/deep") == ["code/b.py"]
     assert downloaded_paths("--exclude", "code/*") == ["a.pth", "d.txt"]
 
 

@@ -247,7 +247,6 @@ def test_checkpoints_are_deleted_after_a_question(
     )
     done = detcloud("checkpoint", "delete", "aa,bb", "--yes")
     assert done.out == "checkpoint aa-1 is DELETING\ncheckpoint bb-1 is DELETING\n"
-    assert detcloud("c", "rm", "aa", "--glob", "*.pt").code == 2
     assert " f    | 1 B" in detcloud("c", "files", "aa").out
 
 

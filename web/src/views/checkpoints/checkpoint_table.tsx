@@ -26,6 +26,7 @@ interface Props {
 type ChangeAction = "Pin" | "Unpin" | "Delete" | "Not damaged";
 
 const CHECKPOINTS_MAX = 1000;
+const STATES_WITH_FILES: Checkpoint["state"][] = ["COMPLETED", "DAMAGED", "PARTIALLY_DELETED"];
 
 export function CheckpointTable({ of, id, owner }: Props) {
   const opened = useRoute().query.get("files");
@@ -74,7 +75,7 @@ function checkpointColumns(
     { key: "uuid", title: "Checkpoint", show: ({ uuid }) => <code title={uuid}>{uuid.slice(0, 8)}</code> },
     { key: "trial", title: "Trial", isNumber: true, show: (one) => <a href={href("trials", one.trial_id)}>{one.trial_id}</a>, value: (one) => one.trial_id },
     { key: "steps", title: "Steps", isNumber: true, show: (one) => one.steps_completed, value: (one) => one.steps_completed },
-    { key: "state", title: "State", show: ({ state, damage }) => <span title={damage || undefined}><Badge state={state} /></span>, value: ({ state }) => state },
+    { key: "state", title: "State", show: (one) => <span title={stateTitle(one)}><Badge state={one.state} /></span>, value: ({ state }) => state },
     { key: "metric", title: "Metric", isNumber: true, show: ({ metric }) => numberText(metric), value: ({ metric }) => metric },
     { key: "size", title: "Size", isNumber: true, show: (one) => bytesText(one.size_bytes), value: (one) => one.size_bytes },
     { key: "created", title: "Created", show: (one) => <><Moment ms={one.created_ms} />{one.uploaded_by && ` uploaded by ${one.uploaded_by}`}</>, value: (one) => one.created_ms },
@@ -82,17 +83,22 @@ function checkpointColumns(
     {
       key: "actions",
       title: "Actions",
-      show: ({ uuid, state, damage, pinned, pinned_by: by }) => (state === "COMPLETED" || state === "DAMAGED") && (
+      show: ({ uuid, state, damage, pinned, pinned_by: by }) => STATES_WITH_FILES.includes(state) && (
         <>
           <button onClick={() => open(uuid)}>Files</button>{" "}
           {state === "COMPLETED" && <button onClick={() => register(uuid)}>Register</button>}{" "}
           {state === "DAMAGED" && <DamageAction uuid={uuid} damage={damage} run={() => change("Not damaged", uuid)} />}
-          {pinActions(by, who).map((action) => <PinAction key={action} action={action} by={by} who={who} run={() => change(action, uuid)} />)}
+          {state !== "PARTIALLY_DELETED" && pinActions(by, who).map((action) => <PinAction key={action} action={action} by={by} who={who} run={() => change(action, uuid)} />)}
           <Action label="Delete" disabled={pinned} question={`Delete checkpoint ${uuid}? This cannot be undone.`} run={() => change("Delete", uuid)} />
         </>
       ),
     },
   ];
+}
+
+/** How a checkpoint is damaged, or which of its files were deleted. */
+function stateTitle({ damage, deleted_patterns: patterns }: Checkpoint): string | undefined {
+  return damage || (patterns.length > 0 ? `deleted: ${patterns.join(", ")}` : undefined);
 }
 
 /** Takes back the mark of damage, for who has read the files: the cluster compares their sizes alone. */
