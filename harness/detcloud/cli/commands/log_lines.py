@@ -45,7 +45,10 @@ def add_line_filter_options(parser: ArgumentParser) -> None:
         help="only this process's of the trial",
     )
     parser.add_argument(
-        "--level", choices=LEVELS, type=str.upper, help="only lines of this level and above"
+        "--level",
+        choices=LEVELS,
+        type=str.upper,
+        help="only lines of this level and above; a line without a level counts as INFO",
     )
     parser.add_argument("--search", metavar="TEXT", help="only lines that hold this text")
     parser.add_argument(
