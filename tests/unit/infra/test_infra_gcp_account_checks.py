@@ -71,6 +71,16 @@ def findings(facts: ProjectFacts, **more: str) -> dict[str, Finding]:
     return {it.subject: it for it in found if it.level is not Level.FINE}
 
 
+def check_finding(
+    facts: ProjectFacts, subject: str, level: Level, text: str, remedy: str
+) -> None:
+    """Check that the facts lead to this finding, whose text and remedy contain the given ones."""
+    found = findings(facts)[subject]
+    assert found.level is level
+    assert text in found.text
+    assert remedy in found.remedy
+
+
 def test_a_project_that_has_all_of_it_is_fine() -> None:
     found = judge(settings(), check_cluster(POOLS), FINE)
     assert {it.level for it in found} == {Level.FINE}
@@ -301,10 +311,7 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
 def test_what_a_project_lacks_is_told_with_what_to_do(
     facts: ProjectFacts, subject: str, level: Level, text: str, remedy: str
 ) -> None:
-    found = findings(facts)[subject]
-    assert found.level is level
-    assert text in found.text
-    assert remedy in found.remedy
+    check_finding(facts, subject, level, text, remedy)
 
 
 @pytest.mark.parametrize(

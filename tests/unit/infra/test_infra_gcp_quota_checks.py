@@ -13,6 +13,7 @@ from tests.unit.infra.test_infra_gcp_account_checks import (
     FINE,
     POOLS,
     ZONES,
+    check_finding,
     findings,
     quotas,
     settings,
@@ -72,10 +73,7 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
 def test_vcpus_that_a_project_lacks_are_told_with_what_to_do(
     facts: ProjectFacts, subject: str, level: Level, text: str, remedy: str
 ) -> None:
-    found = findings(facts)[subject]
-    assert found.level is level
-    assert text in found.text
-    assert remedy in found.remedy
+    check_finding(facts, subject, level, text, remedy)
 
 
 @pytest.mark.parametrize(
