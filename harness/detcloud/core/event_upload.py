@@ -7,12 +7,12 @@ cannot be stored is warned of once and tried again.
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from detcloud.core.one_time_warning import OneTimeWarning
 from detcloud.core.temporary_folder import make_temporary_folder
 from detcloud.shared.event_parts import only_grows, part_key
 from detcloud.storage.store import CheckpointStore, KeyExists, StorageError
@@ -48,7 +48,7 @@ class EventUploader:
         self._prefix = prefix
         self._epoch = epoch
         self._uploads: dict[str, _Upload] = {}
-        self._has_warned = False
+        self._warning = OneTimeWarning()
         self._is_closing = False
         self._wanted = threading.Event()
         self._thread = threading.Thread(target=self._run, name="event-uploader", daemon=True)
@@ -124,11 +124,7 @@ class EventUploader:
             self._store.put(f"{self._prefix}/{key}", part)
 
     def _warn(self, reason: object) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            print(
-                f"[detcloud] files for TensorBoard could not be stored: {reason}; training goes "
-                "on, and they are tried again. This is said once",
-                file=sys.stderr,
-                flush=True,
-            )
+        self._warning.show(
+            f"files for TensorBoard could not be stored: {reason}; training goes on, and they are "
+            "tried again"
+        )
