@@ -65,7 +65,7 @@ export function CheckpointTable({ of, id, owner }: Props) {
 }
 
 function checkpointColumns(
-  who: Schemas["Who"] | undefined,
+  who: Schemas["CallerIdentity"] | undefined,
   open: (uuid: string) => void,
   register: (uuid: string) => void,
   change: (action: ChangeAction, uuid: string) => Promise<void>,
@@ -109,7 +109,7 @@ function DamageAction({ uuid, damage, run }: { uuid: string; damage: string; run
 interface PinProps {
   action: "Pin" | "Unpin";
   by: Holders;
-  who: Schemas["Who"] | undefined;
+  who: Schemas["CallerIdentity"] | undefined;
   run: () => Promise<void>;
 }
 
