@@ -64,8 +64,8 @@ def page_origin(request: Request) -> str | None:
     return cast("str | None", getattr(request.state, "page_origin", None))
 
 
-def is_of_another_site(request: Request) -> bool:
-    """Whether a browser says that a page of another origin asks, allowed or not."""
+def is_cross_origin(request: Request) -> bool:
+    """Whether a browser sends the request for a page of another origin, allowed or not."""
     site = request.headers.get("sec-fetch-site")
     return page_origin(request) is not None or (site is not None and site not in _OWN_SITES)
 

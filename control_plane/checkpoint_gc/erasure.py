@@ -21,7 +21,7 @@ from control_plane.checkpoint_gc.checkpoint_inventory import (
     read_rows,
     trial_ids,
 )
-from control_plane.checkpoint_gc.pace import (
+from control_plane.checkpoint_gc.rate_limit import (
     BUSY_ANSWERS_MAX,
     NO_FILES,
     ONE_FILE,

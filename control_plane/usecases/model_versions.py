@@ -10,7 +10,7 @@ from control_plane.errors import Code, RequestError
 from control_plane.queries.checkpoint import Checkpoint, describe_checkpoint
 from control_plane.queries.model_records import (
     VersionRecord,
-    found_version,
+    require_version,
     load_model,
     load_version,
     model_key,
@@ -94,7 +94,7 @@ def update_version(
     """
 
     def change(row: Row | None) -> tuple[tuple[VersionRecord, int], tuple[Write, ...]]:
-        version, row = found_version(model, number, row)
+        version, row = require_version(model, number, row)
         _check_owner(table, version, changer)
         check_revision(f"version {number} of model {model}", row, expected_revision)
         new = replace(version, **changes)

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from control_plane.access.principals import USER_ROLES, Role
 from control_plane.api.authentication import request_token
 from control_plane.api.dependencies import ServicesParameter
-from control_plane.api.page_origins import is_of_another_site, page_origin
+from control_plane.api.page_origins import is_cross_origin, page_origin
 from control_plane.api.request_body import RequestBody
 from control_plane.api.route_guards import Caller, allow_anyone, guarded_router, require_role
 from control_plane.api.session_cookie import set_cookie
@@ -79,7 +79,7 @@ def open_session(
     a token for half a day.
     """
     is_elsewhere = page_origin(request) is not None
-    if is_of_another_site(request) and not is_elsewhere:
+    if is_cross_origin(request) and not is_elsewhere:
         text = (
             "page_origins in the cluster configuration names the pages elsewhere that may sign in"
         )

@@ -436,7 +436,7 @@ def _read_brackets(
                 roomy.remove(place)
         last = member.measured if member.gone else state.rounds
         for place in range(max(member.measured, member.born), min(last + 1, begun)):
-            outcome = _outcome(member, place, state, plan).of_open_or_ended_trial(
+            outcome = _outcome(member, place, state, plan).for_trial(
                 is_open=trial.is_open
             )
             has_result = place == member.measured and member.result != WORST_RESULT

@@ -205,8 +205,8 @@ def _server_at(
         time.sleep(RETRY_SECONDS)
 
 
-def _may_pass(error: OSError | ApiError) -> bool:
-    """Whether the cluster may issue keys a while later: it refuses none of them."""
+def _is_transient_refusal(error: OSError | ApiError) -> bool:
+    """Whether a later attempt may get keys: the cluster did not refuse them for good."""
     # An agent that enrols again has no session for a moment.
     return not isinstance(error, ApiError) or error.status in (401, 409, 429) or error.status >= 500
 
@@ -224,7 +224,7 @@ def _handler(server: CredentialServer) -> type[BaseHTTPRequestHandler]:
             try:
                 self._answer(200, server.valid_keys(holder).to_answer())
             except (OSError, ApiError) as error:
-                self._answer(503 if _may_pass(error) else 403, {"message": str(error)})
+                self._answer(503 if _is_transient_refusal(error) else 403, {"message": str(error)})
 
         def log_message(self, *_: object) -> None:
             """Write no log: nobody reads it, and it would name addresses."""

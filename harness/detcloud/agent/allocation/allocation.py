@@ -303,8 +303,8 @@ class Allocation:
             for line in lines
         ]
 
-    def mark_refused(self, writer: str, offset: int) -> None:
-        """Send a warning, or `?` for a log, in place of the refused part that ends at `offset`."""
+    def replace_refused(self, writer: str, offset: int) -> None:
+        """Replace the refused part that ends at `offset` by a warning or, in a log, by `?`."""
         if writer == "log":
             self._log_refused_to = offset
         elif (writer, offset) not in self._refused and writer != "agent":

@@ -107,7 +107,7 @@ class DockerRuntime:
         place = {DATA_LAYER_PATH: mount.container_path} if mount is not None else {}
         environment = assignment.environment(base, place)
         variables = [f"{name}={value}" for name, value in environment.items()]
-        directory.give_to_owner()
+        directory.change_owner()
         self._open_checkpoint_folder(assignment)
         if mount is not None:
             self._make_folder(Path(mount.host_path))
