@@ -71,7 +71,7 @@ def is_cross_origin(request: Request) -> bool:
 
 
 def add_origin_headers(scope: Scope, headers: MutableHeaders) -> None:
-    """Let the page of an allowed origin read the answer; nothing for any other."""
+    """Add the headers that let a page of an allowed origin read the answer."""
     if origin := scope.get("state", {}).get("page_origin"):
         headers["Access-Control-Allow-Origin"] = origin
         headers["Access-Control-Expose-Headers"] = _ANSWER_HEADERS

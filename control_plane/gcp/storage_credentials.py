@@ -28,8 +28,8 @@ class DownscopedTokenIssuer:
     """Issues tokens of the service account `account` (its e-mail), which may do all that any trial
     may do.
 
-    `find_credentials` returns google-auth's credentials of who may make tokens of that account:
-    those of the environment unless it is given.
+    `find_credentials` returns google-auth credentials that may create tokens of that account: those
+    of the environment unless it is given.
     """
 
     store_type = "gcs"

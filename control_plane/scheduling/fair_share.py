@@ -112,8 +112,11 @@ def _choose_victims(
 def _starts_other_trials(
     jobs: Sequence[Job], victims: Sequence[Victim], placer: RequestPlacer
 ) -> bool:
-    """Whether the shares, once the victims are gone and wait again, start anything but them. Offers
-    depend on who runs and who waits, so that it may be just them, who would come and go for ever.
+    """Whether the shares would start other trials than the victims, once these have left and wait
+    again.
+
+    Offers depend on which trials run and which wait. If only the victims would start again, they
+    would be preempted and started for ever.
     """
     going = [victim.allocation for victim in victims]
     for job in jobs if any(job.leaving_slots for job in jobs) else ():

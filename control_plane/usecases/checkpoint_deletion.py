@@ -34,7 +34,7 @@ REQUEST_SECONDS_MAX = 20.0
 def delete_checkpoint(
     services: Services, uuid: str, caller: Principal, extra_writes: ExtraWrites
 ) -> int:
-    """Have one checkpoint deleted, unless it is already, and return its trial's id.
+    """Request the deletion of one checkpoint, unless it is deleted, and return its trial's id.
 
     Raises:
         RequestError: not_found; forbidden, for another's; conflict, if it is needed.

@@ -72,8 +72,9 @@ class SignedParts:
 
 @dataclass(frozen=True)
 class Upload:
-    """An upload of a caller who may make it: the experiment, the trial and the checkpoint's UUID.
-    `state`: that of the checkpoint where it is recorded already.
+    """An upload that its caller may make: the experiment, the trial and the checkpoint's UUID.
+
+    `state` is the checkpoint's state if it is already recorded.
     """
 
     experiment_id: int

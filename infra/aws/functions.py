@@ -98,7 +98,7 @@ def describe_deployment(settings: Settings, cluster_config: str) -> str:
 
 
 def make_permission(scope: Scope, name: str, alias: Any, service: str, source: Any) -> Any:
-    """Let the `source` at `service` call the function by its alias."""
+    """Make the permission for `source`, a resource of `service`, to call the function's alias."""
     return aws.lambda_.Permission(
         name,
         function=alias.function_name,

@@ -73,7 +73,7 @@ class InstanceLauncher:
 
 
 def issue_join_token(table: StateTable, token: str, pool: str) -> None:
-    """Let agents with this token join the pool."""
+    """Register a join token, with which agents may join the pool."""
     with suppress(Conflict):
         holder = Principal(f"agents of {pool}", Role.JOIN, pool)
         table.commit((token_put(token_digest(token), holder),))

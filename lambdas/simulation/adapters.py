@@ -86,7 +86,7 @@ class HostAdapters(Adapters):
 
     @property
     def timing(self) -> EngineTiming:
-        """The virtual time; a conflict needs no pause, as who was faster is done."""
+        """The virtual time; a conflict needs no pause, since the faster host is done."""
         return EngineTiming(
             monotonic_seconds=lambda: self._environment.now_ms() / 1000,
             pause_after_conflict=lambda: None,

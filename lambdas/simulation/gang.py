@@ -56,7 +56,7 @@ class Gang:
             self._present[0].begin_training()
 
     def react(self) -> None:
-        """Let the chief react to what one of the nodes has got."""
+        """Let the chief react to what one of the nodes has received."""
         if self.is_complete:
             self._present[0].react()
 

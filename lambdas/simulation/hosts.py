@@ -76,7 +76,7 @@ class HostPool:
         self._warm: list[Host] = []
 
     def serve(self, operation: Callable[[Host], T]) -> T:
-        """Let one host do an operation.
+        """Run an operation on one host.
 
         Raises:
             NoResponse: it may have been done or not.

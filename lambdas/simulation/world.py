@@ -306,14 +306,14 @@ class World:
         host.provisioner.orphan_cleaner.terminate_orphans()
 
     def _run_on_host(self, operation: Callable[[Host], object]) -> None:
-        """Let a host do an operation, which may fail: then a later tick does it."""
+        """Run an operation on a host; if it fails, a later tick repeats it."""
         try:
             self.hosts.serve(partial(self._run_with_its_clock, operation=operation))
         except NoResponse:
             return
 
     def _run_with_its_clock(self, host: Host, operation: Callable[[Host], object]) -> None:
-        """Let a host do an operation, which may find its clock a day ahead."""
+        """Run an operation on a host whose clock may be a day ahead."""
         is_ahead = self.faults.draw_fault("clocks_ahead", self.faults.rates.clocks_ahead)
         with host.clock_ahead(DAY_MS if is_ahead else 0):
             operation(host)

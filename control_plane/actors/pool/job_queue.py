@@ -153,7 +153,7 @@ class JobQueue:
         return after != known
 
     def restart_future_waits(self) -> None:
-        """Let groups wait from now on that wait since a time in the future."""
+        """Set the start of waits that were recorded with a future time to now."""
         now_ms = self._context.now_ms
         future = (
             (number, group)

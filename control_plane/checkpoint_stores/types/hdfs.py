@@ -26,7 +26,7 @@ class Hdfs(CheckpointStorage):
     hdfs_path: AbsolutePath
     """A folder."""
     user: Text | None = None
-    """Who reads and writes; without it HDFS's user for anonymous requests."""
+    """The user who reads and writes; without it HDFS's user for anonymous requests."""
 
 
 def _storage_fields(options: Hdfs) -> dict[str, str]:

@@ -97,7 +97,7 @@ class MultiBracketSearch(SearchMethod[MultiBracketState]):
         return MethodStep(MultiBracketState(tuple(step.state for step in steps)), operations)
 
     def on_event(self, state: MultiBracketState, event: Event) -> MethodStep[MultiBracketState]:
-        """Let the trial's bracket answer, and assign the trials that it creates to it."""
+        """Pass the event to the trial's bracket, and record the trials that the bracket creates."""
         number = self._statuses.bracket_of(event.trial)
         step = self._make_bracket(number).on_event(state.brackets[number], event)
         created = sum(bracket.created for bracket in state.brackets)

@@ -151,7 +151,7 @@ class Node:
         self._apply_to_all(lambda allocation: allocation.kill(grace_ms))
 
     def release_idle_resources(self) -> None:
-        """Let the runtime free what it needs no more."""
+        """Release resources of the runtime that are no longer needed."""
         self._runtime.release_idle_resources()
 
     def close(self) -> None:

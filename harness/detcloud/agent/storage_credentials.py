@@ -75,8 +75,9 @@ class StorageToken:
 
 
 def fetch_keys(client: Transport, agent: str, holder: str) -> StorageKeys | StorageToken:
-    """Have the cluster issue an agent's trial the keys of its storage, or where the holder is that
-    of `data_holder`, those of its code. Raises ApiError, OSError.
+    """Request keys for a trial's storage or, for a holder of `data_holder`, for the trial's code.
+
+    Raises ApiError, OSError.
     """
     allocation, _, kind = holder.partition("/")
     path = f"/api/v1/agents/{agent}/{kind or 'storage'}-credentials"

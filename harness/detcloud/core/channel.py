@@ -156,7 +156,7 @@ def _is_gone(connection: Connection[Any, Any]) -> bool:
 
 
 def _limit_waiting(listener: Listener) -> None:
-    """Let `accept` return now and then: the standard library has no limit for it."""
+    """Give `accept` a timeout, for which the standard library has no argument."""
     inner: Any = getattr(listener, "_listener", None)
     inner._socket.settimeout(5.0)
 

@@ -112,10 +112,10 @@ class CheckpointContext:
     def store_behind(
         self, write: Callable[[Path], None], metadata: dict[str, Any], bytes_expected: int = 0
     ) -> str:
-        """Have `write` fill a folder, and store its files, both in a thread behind the caller.
+        """Fill a folder by `write` and store its files, both in a background thread.
 
-        `write` must touch nothing that the caller goes on to change. Returns the checkpoint's UUID;
-        all else is as for `store_path` with `asynchronous`.
+        `write` must use nothing that the caller changes meanwhile. Returns the checkpoint's UUID;
+        everything else is as for `store_path` with `asynchronous`.
         """
         self.wait()
         checked = self._checked_metadata(metadata)

@@ -3,8 +3,9 @@
 Azure's client repeats what was throttled, broken off or not answered, with pauses that grow. A
 write that must be the first carries a token by which a repeat recognises its own blob when the
 answer was lost. A large file goes in blocks that are no blob before they are committed. A block is
-called by its place and digest: two writers never mix theirs, and who comes back after a crash sends
-what is not there. The client takes half a second to import, so the first container loads it.
+named by its position and digest, so that the blocks of two writers never mix, and a writer that
+resumes after a crash sends only the missing ones. The client takes half a second to import, so the
+first container loads it.
 """
 
 from __future__ import annotations

@@ -262,8 +262,10 @@ class GcsBucket:
             return None
 
     def _is_listed(self, key: str) -> bool:
-        """Whether a list has the object. Who may not list the whole bucket, as a trial's
-        credentials may not, is told 403 of what is not there. Raises AccessDenied.
+        """Whether a listing contains the object.
+
+        Credentials that may not list the whole bucket, such as a trial's, get 403 for an object that
+        does not exist. Raises AccessDenied.
         """
         # Of names that begin so, the shortest comes first.
         return next((found == key for found, _ in self.list_objects(key)), False)

@@ -88,12 +88,12 @@ class ContainerLaunch:
         return self._status
 
     def wake(self) -> None:
-        """Have the thread look at the container at once."""
+        """Wake the thread, so that it checks the container immediately."""
         self._polled_closely_from = time.monotonic()
         self._wake.set()
 
     def close(self) -> None:
-        """Let the thread end; the container goes on."""
+        """Stop the thread; the container continues."""
         self._closed = True
         self._wake.set()
 

@@ -166,7 +166,7 @@ class DockerRuntime:
         """Do nothing: there are only the containers."""
 
     def close(self) -> None:
-        """Let the threads end; the containers go on."""
+        """Stop the threads; the containers continue."""
         self._closed = True
         self._sweep.set()
         for launch in list(self._launches.values()):
