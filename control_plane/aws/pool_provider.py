@@ -235,7 +235,7 @@ class AwsProvider(Provider):
 
     @property
     def mounts_allowed(self) -> tuple[str, ...]:
-        """The folders of which trials may mount parts."""
+        """The folders from which trials may mount paths."""
         return (*self.allowed_mounts, *(it.folder for it in self.file_systems))
 
     @property

@@ -105,7 +105,7 @@ def fallback_uuids(table: StateTable, trial_id: int, damaged_uuid: str) -> tuple
 
 
 def checkpoint_records(table: StateTable, trial_id: int) -> Iterator[CheckpointRecord]:
-    """The records of all checkpoints of the trial, whatever became of them."""
+    """The records of all checkpoints of the trial, in any state."""
     address = addresses.trial(trial_id)
     kind, first = actor_type_at(address), PARTS + CHECKPOINT_PARTS
     for row in read_rows(table, address, first, f"{first}~"):

@@ -20,8 +20,9 @@ from detcloud.shared.checkpoint_limits import MANIFEST, MANIFEST_BYTES_MAX
 
 @dataclass(frozen=True)
 class UnrecordedCheckpoint:
-    """A folder among a trial's checkpoints of which the trial has no record. `is_complete`: it has
-    a manifest; `is_own`: which names this cluster.
+    """A folder among a trial's checkpoints that the trial has no record of.
+
+    `is_complete`: it has a manifest; `is_own`: the manifest names this cluster.
     """
 
     experiment_id: int

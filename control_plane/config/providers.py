@@ -121,7 +121,7 @@ class Provider(Section):
 
     @property
     def mounts_allowed(self) -> tuple[str, ...] | None:
-        """The folders of which trials may mount parts; None for any that the agents allow."""
+        """The folders from which trials may mount paths; None for all that the agents allow."""
         return None
 
     def slots_offered(self) -> tuple[int, ...]:

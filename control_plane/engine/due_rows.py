@@ -171,9 +171,7 @@ class _Redrive:
         return self._in_a_row < CONSECUTIVE_FAILURES_MAX and self._left_ms() > 0
 
     def run_page(self, late: Mapping[str, list[Mail]]) -> bool:
-        """Advance the actors of a page, each of which has one turn in a pass; whether any had its
-        turn now.
-        """
+        """Advance the actors of a page, each at most once in a pass; returns whether any was."""
         fresh = {address: mail for address, mail in late.items() if address not in self._seen}
         self._seen.update(fresh)
         for address, mail in sorted(fresh.items(), key=_most_attempts):

@@ -250,7 +250,7 @@ class GcpProvider(Provider):
 
     @property
     def mounts_allowed(self) -> tuple[str, ...]:
-        """The folders of which trials may mount parts."""
+        """The folders from which trials may mount paths."""
         return self.allowed_mounts
 
     @property

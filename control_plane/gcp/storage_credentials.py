@@ -124,7 +124,7 @@ def _rule(bucket: str, role: str, condition: str, title: str) -> dict[str, Any]:
 
 
 def _text(text: str) -> str:
-    """A text as the language of conditions (CEL) has it, whatever is in it."""
+    """Quote any text as a string of the condition language (CEL)."""
     return json.dumps(text, ensure_ascii=False)
 
 

@@ -52,7 +52,7 @@ def plan(jobs: Sequence[Job], agent_set: AgentSet, starts_max: int) -> Schedulin
 
 
 def _start_zero_slot_requests(jobs: Sequence[Job], placer: RequestPlacer) -> None:
-    """Start requests without slots: first in, first out, whatever the shares."""
+    """Start requests without slots in the order of submission, regardless of shares."""
     asking = [_zero_slot_requests(job) for job in jobs if job.pending_slots.get(0)]
     for request in merge(*asking, key=lambda request: request.ticket):
         if placer.is_full or not placer.place_request(request):
@@ -159,7 +159,7 @@ def _job_without(job: Job, going: Iterable[RunningAllocation], placer: RequestPl
 
 
 class _PendingLater:
-    """The requests of a job that do not start now, then those of what goes; read as far as used."""
+    """The requests of a job that do not start now, then those of its victims; read lazily."""
 
     def __init__(
         self, job: Job, started: Container[str], gone: Sequence[RunningAllocation]

@@ -1,4 +1,4 @@
-"""The versions of models, each of which holds a checkpoint, so that nobody deletes it."""
+"""Versions of models, each of which pins a checkpoint against deletion."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -309,7 +309,7 @@ class JobQueue:
 
 
 def _times(group: Group) -> Iterator[int]:
-    """The times since when a group waits, as far as they are recorded."""
+    """The recorded start times of a group's waits."""
     return (it for it in (group.waits_since_ms, group.stays_since_ms) if it is not None)
 
 

@@ -1,4 +1,4 @@
-"""Running a pool's scheduler and applying its plan, as far as one commit holds it.
+"""Running a pool's scheduler and applying as much of its plan as fits into one commit.
 
 The plan is based on the state that it is committed with. What does not fit into the commit is
 planned again from the state after it.

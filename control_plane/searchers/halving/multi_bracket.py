@@ -144,7 +144,7 @@ def rung_counts(mode: Mode, rungs_max: int, listed: Sequence[int] = ()) -> tuple
 
 
 def divide_evenly(total: int, brackets: int) -> tuple[int, ...]:
-    """Divide a number among brackets; what is left over goes to the first ones, one each."""
+    """Divide a number evenly among brackets; the first ones get one more of the remainder."""
     each, over = divmod(total, brackets)
     return tuple(each + (n < over) for n in range(brackets))
 

@@ -250,7 +250,7 @@ class PopulationSearch(SearchMethod[PopulationState]):
         return MethodStep(evolve(state, pending=0, pending_closes=0, changed=0), operations)
 
     def read_members(self, count: int) -> Iterator[Member]:
-        """Read the records of the first `count` trials, as far as there are any."""
+        """Read the records of the first `count` trials, or of all if there are fewer."""
         for number in range(-(-count // _MEMBERS_PER_BLOB)):
             blob = self._blobs.read(f"trials/{number}") or b""
             for values in islice(_MEMBER.iter_unpack(blob), count - number * _MEMBERS_PER_BLOB):

@@ -239,7 +239,7 @@ class CheckpointContext:
             self._await_fetched(ranks)
 
     def _sharing_ranks(self, mode: DownloadMode) -> DistributedContext | None:
-        """The ranks of which one fetches for a node; None where this process does it alone."""
+        """The ranks that share one download per node; None if this process downloads for itself."""
         ranks = self._distributed
         shares = mode is DownloadMode.LocalWorkersShareDownload and ranks.local_size > 1
         return ranks if shares and ranks.can_exchange else None

@@ -1,8 +1,8 @@
-"""The upload of a trial's files for TensorBoard to a store that is no folder.
+"""The upload of a trial's TensorBoard files to a store that is not a folder.
 
-A thread looks at the trial's folder, often at the beginning and every ten minutes later, and stores
-what is new in it as parts (`detcloud.shared.event_parts`). Nothing here ends a training: what
-cannot be stored is warned of once and tried again.
+A thread scans the trial's folder, often at first and every ten minutes later, and stores new
+content as parts (`detcloud.shared.event_parts`). A failed upload never ends the training: it is
+logged once and tried again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CLOSE_SECONDS_MAX = 15.0
 
 @dataclass
 class _Upload:
-    """The state of a file: bytes of it that are stored, and what it was when they were."""
+    """The state of a file's upload: its stored bytes, and the stamp of the file at that time."""
 
     version: int = 0
     size: int = 0
@@ -55,11 +55,11 @@ class EventUploader:
         self._thread.start()
 
     def upload_soon(self) -> None:
-        """Upload what is new without waiting for the next look."""
+        """Upload new content without waiting for the next scan."""
         self._wanted.set()
 
     def close(self) -> None:
-        """Upload the rest; what takes longer than some seconds is given up."""
+        """Upload the rest, and give up after some seconds."""
         self._is_closing = True
         self._wanted.set()
         self._thread.join(CLOSE_SECONDS_MAX)

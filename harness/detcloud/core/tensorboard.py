@@ -50,7 +50,7 @@ class EventWriter:
         self._thread: threading.Thread | None = None
 
     def add_scalars(self, group: str, step: int, metrics: Mapping[str, Any]) -> None:
-        """Take every number of `metrics`, with the tag GROUP/NAME; leave other values out."""
+        """Queue every number of `metrics` with the tag GROUP/NAME; other values are left out."""
         scalars = {f"{group}/{name}": value for name, value in metrics.items() if _is_number(value)}
         if not scalars:
             return
@@ -62,13 +62,13 @@ class EventWriter:
             self._has_pending.set()
 
     def flush(self) -> None:
-        """Write what has been taken so far."""
+        """Write the pending scalars."""
         with self._writing:
             while self._pending:
                 self._write(*self._pending.popleft())
 
     def close(self) -> None:
-        """Write what is left; what takes longer than some seconds is given up."""
+        """Write the pending scalars, and give up after some seconds."""
         self._is_closing.set()
         self._has_pending.set()
         if self._thread is not None:

@@ -351,7 +351,7 @@ class Allocation:
         return self._log_bytes_max
 
     def _log_notice(self, limit: int) -> str:
-        """The text that stands in place of the log beyond its limit, "" where nothing is there."""
+        """The text that replaces the log beyond its limit, "" if the log is shorter."""
         beyond = log_size(self.directory.log) - limit
         return "\n[detcloud] the rest of the log is not forwarded\n" if beyond > 0 else ""
 

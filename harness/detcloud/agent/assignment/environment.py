@@ -143,7 +143,7 @@ def gang_variables(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether the runtime sets that variable itself, whatever the configuration says."""
+    """Whether the runtime sets that variable itself, which overrides the configuration."""
     names = ("HOME", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
     return name in names or name.startswith("DETCLOUD_")
 

@@ -192,7 +192,7 @@ class DockerRuntime:
             os.chown(place, *self.owner, follow_symlinks=False)
 
     def _make_folder(self, folder: Path) -> None:
-        """Make a folder for trials to write into; one that is there is its owner's to open."""
+        """Create a folder that trials may write into; an existing one keeps its permissions."""
         if folder.exists():
             return
         folder.mkdir(parents=True, exist_ok=True)
