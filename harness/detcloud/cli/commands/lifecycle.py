@@ -87,7 +87,7 @@ def add_delete_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="show how many checkpoints it would delete, and how long that takes, only",
+        help="only show how many checkpoints would be deleted, and how long it takes",
     )
 
 
