@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Provisioner:
-    """The two passes that launch and end instances: `reconciler` those of pools, `orphan_cleaner`
-    orphans.
+    """The passes that launch and terminate instances: `reconciler` for the instances of pools,
+    `orphan_cleaner` for orphans.
     """
 
     reconciler: Reconciler
@@ -80,7 +80,9 @@ class Cluster:
         """The collector, which removes checkpoints."""
         from control_plane.checkpoint_gc.collector import Collector
 
-        return Collector(self.stores, self.adapters.timing.monotonic_seconds, self.deletion_rate_limiter)
+        return Collector(
+            self.stores, self.adapters.timing.monotonic_seconds, self.deletion_rate_limiter
+        )
 
     @cached_property
     def deletion_rate_limiter(self) -> DeletionRateLimiter:

@@ -31,7 +31,7 @@ from provisioner.model import (
     ScalePlan,
 )
 from provisioner.observations import apply_observation, record_boot_failure
-from provisioner.overdue_requests import OverdueRequest, find_overdue, capacity_to_free
+from provisioner.overdue_requests import OverdueRequest, capacity_to_free, find_overdue
 from provisioner.request_shapes import InstanceBounds
 
 SILENT_MS_MAX = 10 * MINUTE_MS

@@ -32,7 +32,9 @@ class ActorStates:
 
     def __or__(self, more: "ActorStates") -> "ActorStates":
         """Return these states and those of `more` trials and experiments."""
-        return ActorStates(self.agent, self.trials | more.trials, self.experiments | more.experiments)
+        return ActorStates(
+            self.agent, self.trials | more.trials, self.experiments | more.experiments
+        )
 
 
 class ActorStateReader:

@@ -18,9 +18,9 @@ from control_plane.actors.messages.agent import LOOPBACK, AgentEnrolled
 from control_plane.actors.records import Status
 from control_plane.actors.step import CommandRefused
 from control_plane.actors.trial.state import TrialState
+from control_plane.agents.actor_states import ActorStateReader, ActorStates
 from control_plane.agents.desired_state import SpecBuilder, TrialSource, desired_entries
 from control_plane.agents.failed_syncs import FailedSyncs
-from control_plane.agents.actor_states import ActorStateReader, ActorStates
 from control_plane.agents.identity import is_active_row
 from control_plane.agents.leases import LEASE_MS, renew_lease
 from control_plane.agents.metric_rows import StoreSegment, merge_allocation

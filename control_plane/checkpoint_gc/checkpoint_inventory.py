@@ -16,8 +16,8 @@ from control_plane.actors.trial.checkpoints import (
     CheckpointState,
 )
 from control_plane.actors.trial.state import TrialState
-from control_plane.checkpoint_gc.rate_limit import NO_FILES, CollectionStep
 from control_plane.checkpoint_gc.ranking import CheckpointCandidate
+from control_plane.checkpoint_gc.rate_limit import NO_FILES, CollectionStep
 from control_plane.engine.actor_types import actor_type_at
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import PARTS

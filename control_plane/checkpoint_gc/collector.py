@@ -75,8 +75,8 @@ class Collector:
         reserve_ms: int,
         sleep: Callable[[float], None] = time.sleep,
     ) -> int:
-        """Run passes, with the pauses of the rate limiter, until nothing is due or only `reserve_ms`
-        of the time is left; return the number of passes. Raises TableError.
+        """Run passes, with the pauses of the rate limiter, while work is due and more than
+        `reserve_ms` is left; return the number of passes. Raises TableError.
         """
         passes = 0
         while left_ms() - self.pause_seconds * 1000 > reserve_ms:

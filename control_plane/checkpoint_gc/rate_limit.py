@@ -135,7 +135,7 @@ class DeletionRateLimiter:
 def remove_checkpoint_folder(
     files: CheckpointFiles, parts: tuple[str, ...], *, prune: bool = False
 ) -> Steps:
-    """Remove a folder as `CheckpointFiles.remove_folder` does, resuming whenever the store was busy.
+    """Remove a folder as `CheckpointFiles.remove_folder` does, resuming when the store was busy.
 
     Raises OSError.
     """
@@ -159,7 +159,7 @@ def run_steps(
     left_seconds: Callable[[], float],
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Run the steps of `work` at the limited rate while time is left; returns whether all steps were run.
+    """Run the steps of `work` at the limited rate while time is left; returns whether all were run.
 
     Raises what the work raises.
     """

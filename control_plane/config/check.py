@@ -16,9 +16,9 @@ from control_plane.config.experiment import ExperimentConfig, scope_of_tree, val
 from control_plane.config.generated_names import seeded_words
 from control_plane.config.images import replace_determined_images
 from control_plane.config.merge import apply_override, merge_trees
+from control_plane.config.misplaced_fields import with_section_hint
 from control_plane.config.notebook import notebook_layer, notebook_program
 from control_plane.config.other_files import find_other_file
-from control_plane.config.misplaced_fields import with_section_hint
 from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.config.registry_login import drop_foreign_login
 from control_plane.config.section import findings_of

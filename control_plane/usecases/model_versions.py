@@ -10,10 +10,10 @@ from control_plane.errors import Code, RequestError
 from control_plane.queries.checkpoint import Checkpoint, describe_checkpoint
 from control_plane.queries.model_records import (
     VersionRecord,
-    require_version,
     load_model,
     load_version,
     model_key,
+    require_version,
     version_key,
     version_partition,
 )

@@ -12,8 +12,8 @@ from control_plane.queries.model_records import (
     VersionRecord,
     decode_model,
     decode_version,
-    require_model,
     model_key,
+    require_model,
     version_partition,
 )
 from control_plane.state.table import Delete, Expect, Key, Put, Row, StateTable, Write

@@ -197,7 +197,7 @@ def _type_findings(settings: Settings, purchase: Purchase, facts: PoolFacts) -> 
 
 
 def _description(kind: TypeFacts) -> str:
-    """Return what EC2 says of a type, as far as it does."""
+    """Describe an instance type by those facts that EC2 provides."""
     models = ", ".join(dict.fromkeys(model for _, model in kind.gpus))
     return ", ".join(
         (

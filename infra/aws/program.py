@@ -96,8 +96,8 @@ def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigR
 
 
 def complete_stack_config(team: str, stack_config: dict[str, str]) -> list[str]:
-    """Set what depends on the account, where nobody says it: the zones, and what is reserved for
-    the API.
+    """Complete settings that depend on the account and are not set: the zones, and the API's
+    reserved concurrency.
     """
     return [*_complete_concurrency(team, stack_config), *_complete_zones(team, stack_config)]
 
@@ -117,7 +117,7 @@ def _complete_concurrency(team: str, stack_config: dict[str, str]) -> list[str]:
 
 
 def _complete_zones(team: str, stack_config: dict[str, str]) -> list[str]:
-    """Set the zones, where neither they nor a network are: all that offer a type of the pools."""
+    """Set the zones, unless zones or a network are set, to all that offer a type of the pools."""
     settings = _read_settings(team, stack_config)
     text = read_cluster_config(Path(settings.cluster_config))
     zones = f"{PROJECT}:zones"

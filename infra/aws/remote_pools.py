@@ -1,6 +1,4 @@
-"""The check of pools on AWS of a cluster whose functions run in another cloud: what is said of the
-pools of a cluster on AWS.
-"""
+"""The check of pools on AWS for a cluster in another cloud, as for a cluster on AWS."""
 
 from dataclasses import replace
 

@@ -31,7 +31,7 @@ def drain(
 
 
 def start_tick(names: Names, api: GoogleApi, progress: Progress) -> None:
-    """Enable the tick again if `drain` stopped it, which Pulumi does not know. Raises DrainFailed."""
+    """Enable the tick again if `drain` stopped it, unknown to Pulumi. Raises DrainFailed."""
     url = _tick_url(names)
     try:
         scaling = (read_or_none(api, url) or {}).get("scaling", {})

@@ -1,4 +1,4 @@
-"""The judgement of policies of the organization: what they refuse of a stack and its instances."""
+"""Checks of organization policies: what they refuse of a stack and its instances."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
@@ -100,8 +100,9 @@ def _is_refused(value: str, policy: Policy) -> bool:
 
 
 def _refused_images(project: str, cluster: ClusterConfig, policy: Policy) -> list[str]:
-    """Return the projects of pools' images that a policy refuses, as far as its values name
-    projects: those of folders and organizations cannot be told from here.
+    """Return the projects of pools' images that a policy refuses by name.
+
+    Whether a policy for folders or organizations refuses them cannot be determined here.
     """
     if any(it.startswith("under:") for it in policy.allowed):
         return []
@@ -126,7 +127,7 @@ def _is_shielded(provider: object) -> bool:
 
 
 def _location_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
-    """Return which regions a policy of locations refuses, as far as its values name them."""
+    """Return the regions that a policy of locations refuses by name."""
     remedy = "use a region that it allows"
     used = {settings.region, *settings.subnetwork_regions}
     denied = sorted(

@@ -1,5 +1,5 @@
-"""The check of pools on Google Cloud of a cluster whose functions run in another cloud: what is
-said of the pools of a cluster on Google Cloud, and what the project and its organization refuse.
+"""The check of pools on Google Cloud for a cluster in another cloud: as for the pools of a cluster
+on Google Cloud, and what the project and its organization refuse.
 """
 
 from collections.abc import Iterator

@@ -48,7 +48,7 @@ class InstanceLauncher:
         cloud.terminate([it.id for it in cloud.list_instances(cluster_id)])
 
     def wait_for_stop(self, cluster_id: str) -> None:
-        """Wait until all have ended, for at most 18 s; what is left then is killed by then."""
+        """Wait until all instances have ended, for at most 18 s, by which time they are killed."""
         cloud = self.provider()
         until = time.monotonic() + STOP_SECONDS_MAX
         while time.monotonic() < until:

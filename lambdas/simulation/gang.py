@@ -35,7 +35,7 @@ class Gang:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all nodes are there and run."""
+        """Whether all nodes have started and still run."""
         return len(self._present) == self._nodes and not any(
             n.has_ended for n in self._present_nodes
         )

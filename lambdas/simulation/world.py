@@ -428,7 +428,7 @@ class World:
         )
 
     def describe(self) -> str:
-        """Return what is left, to debug a run that does not end."""
+        """Describe the remaining work, to debug a run that does not end."""
         agents = self.machines.present_agents()
         runs = {agent.name: list(agent.processes) for agent in agents if agent.processes}
         experiments = [s for s in self.checker.actor_states("experiment") if not s.status.is_final]

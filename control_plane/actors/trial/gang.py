@@ -1,6 +1,6 @@
 """Gangs: allocations of several nodes, which begin together and end together.
 
-A gang's state is that of the node later_state behind, and it is over when every node is gone; once a
+A gang's state is that of the node furthest behind, and it is over when every node is gone; once a
 node has failed or was lost, the rest is stopped. One of the exits is the verdict on how the gang
 ended: refused hyperparameters before all else, since the other nodes fail for want of the one that
 refused them; then a loss before a failure, for the same reason, and because news of a loss comes
@@ -50,7 +50,7 @@ def is_loss(message: AllocationExited, desired: DesiredState) -> bool:
 def advance_node(
     allocation: Allocation, rank: int, nodes: int, state: AllocationState
 ) -> Allocation:
-    """Advance a node's container to a state, and the gang to that of the node later_state behind."""
+    """Advance a node's container to a state, and the gang to that of the node furthest behind."""
     members = _members(allocation, nodes)
     member = members[rank]
     members[rank] = replace(member, state=later_state(member.state, state))

@@ -436,9 +436,7 @@ def _read_brackets(
                 roomy.remove(place)
         last = member.measured if member.gone else state.rounds
         for place in range(max(member.measured, member.born), min(last + 1, begun)):
-            outcome = _outcome(member, place, state, plan).for_trial(
-                is_open=trial.is_open
-            )
+            outcome = _outcome(member, place, state, plan).for_trial(is_open=trial.is_open)
             has_result = place == member.measured and member.result != WORST_RESULT
             metric = signed_metric(member.result, plan.smaller_is_better) if has_result else None
             rounds[place].trials.append(RungTrial(number, metric, outcome))

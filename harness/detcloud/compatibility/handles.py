@@ -76,7 +76,8 @@ class Checkpoint(Handle):
     def download(self, path: str | None = None, mode: object = None) -> str:
         """Fetch the files into `path`, by default `checkpoints/UUID`; returns the path.
 
-        If the path exists, nothing is fetched. The files come from the cluster's storage, whatever `mode` is.
+        If the path exists, nothing is fetched. The files come from the cluster's storage, whatever
+        `mode` is.
         """
         folder = Path(path or f"checkpoints/{self.uuid}")
         if not folder.exists():

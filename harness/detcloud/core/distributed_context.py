@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
-from detcloud.core.channel import Address, Channel, channel_key, open_channels, local_address
+from detcloud.core.channel import Address, Channel, channel_key, local_address, open_channels
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.parameter_names import accept_names
 
@@ -206,7 +206,9 @@ class DistributedContext:
         path = local_address(f"detcloud-{os.getpid()}") if self.local_rank == 0 else ""
         paths = self.allgather((self.cross_rank, path))
         local = next(path for node, path in paths if node == self.cross_rank and path)
-        (self._local_channel,) = open_channels(self.local_rank, self.local_size, local, key, count=1)
+        (self._local_channel,) = open_channels(
+            self.local_rank, self.local_size, local, key, count=1
+        )
 
     def _require_channel(self) -> Channel:
         if self._channel is not None:

@@ -118,7 +118,6 @@ class EventWriter:
         _write_whole(self._descriptor, tfrecord(event))
 
 
-
 def tfrecord(data: bytes) -> bytes:
     """The data framed as a TFRecord."""
     length = struct.pack("<Q", len(data))

@@ -90,9 +90,9 @@ class AzureContainer:
             )
 
     def fetch(self, key: str, destination: Path) -> None:
-        """Copy a blob to a file, in parts of which some are read at once. Raises NoSuchKey.
+        """Copy a blob to a file, several parts at a time. Raises NoSuchKey.
 
-        All parts are of one content: a replacement meanwhile is an error.
+        All parts are of one version of the blob: a replacement meanwhile is an error.
         """
         with self._translate_errors(key):
             content = self._blob(key).download_blob(max_concurrency=PARTS_AT_ONCE)
@@ -154,7 +154,7 @@ class AzureContainer:
         return f"{url}?{signature}"
 
     def _send_blocks(self, key: str, source: Path, size: int, part_bytes: int) -> list[Any]:
-        """Send all blocks but those that are there; what commits them."""
+        """Send the missing blocks; returns the list of blocks that commits them."""
         from azure.storage.blob import BlobBlock
 
         blob, there = self._blob(key), self._uncommitted_blocks(key)
@@ -182,7 +182,7 @@ class AzureContainer:
         return {block.id for block in uncommitted}
 
     def _commit(self, key: str, token: str, write: Callable[[], Any]) -> bool:
-        """Write the blob; False if it is another's that is there."""
+        """Write the blob; returns False if another writer's blob exists."""
         from azure.core.exceptions import HttpResponseError
 
         try:
@@ -285,7 +285,7 @@ def _environment_identity(place: AzurePlace) -> Any:
 
 
 def _if_absent() -> dict[str, Any]:
-    """The condition that nothing is there, for a commit of blocks."""
+    """The condition of a block commit that no blob exists."""
     from azure.core import MatchConditions
 
     return {"match_condition": MatchConditions.IfMissing}

@@ -71,9 +71,7 @@ def findings(facts: ProjectFacts, **more: str) -> dict[str, Finding]:
     return {it.subject: it for it in found if it.level is not Level.FINE}
 
 
-def check_finding(
-    facts: ProjectFacts, subject: str, level: Level, text: str, remedy: str
-) -> None:
+def check_finding(facts: ProjectFacts, subject: str, level: Level, text: str, remedy: str) -> None:
     """Check that the facts lead to this finding, whose text and remedy contain the given ones."""
     found = findings(facts)[subject]
     assert found.level is level

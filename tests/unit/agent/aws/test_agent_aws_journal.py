@@ -15,9 +15,9 @@ from detcloud.agent.journal import (
     LINE_BYTES_MAX,
     JournalLine,
     LogRefused,
+    first_batch,
     parse_line,
     ship,
-    first_batch,
 )
 from tests.emulators.ministack import Ministack
 
