@@ -115,7 +115,7 @@ def _empty_by_moving(name: str, top: int, fresh_names: Iterator[str]) -> None:
             if not _is_folder(entry, folder):
                 os.unlink(entry, dir_fd=folder)
                 continue
-            # A folder is moved by who may write it.
+            # Moving a folder needs the permission to write it.
             os.chmod(entry, 0o700, dir_fd=folder)
             os.rename(entry, next(fresh_names), src_dir_fd=folder, dst_dir_fd=top)
     finally:

@@ -42,7 +42,8 @@ from detcloud.client import Checkpoint, Experiment
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError
 
-# As `detcloud.client.direct_download`, which opens stores and is imported by who downloads.
+# The modes of `detcloud.client.direct_download`, which imports the checkpoint stores: only a
+# download imports that module.
 DOWNLOAD_MODES = ("direct", "master", "auto")
 
 FILE_COLUMNS = (

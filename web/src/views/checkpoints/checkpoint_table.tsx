@@ -95,7 +95,7 @@ function checkpointColumns(
   ];
 }
 
-/** Takes back the mark of damage, for who has read the files: the cluster compares their sizes alone. */
+/** Removes the mark of damage, for a user who has read the files: the cluster compares their sizes alone. */
 function DamageAction({ uuid, damage, run }: { uuid: string; damage: string; run: () => Promise<void> }) {
   const question = (
     <>
