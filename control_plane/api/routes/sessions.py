@@ -15,7 +15,7 @@ from control_plane.api.session_cookie import set_cookie
 from control_plane.errors import Code, RequestError
 from control_plane.queries.answer import Answer
 from control_plane.usecases.browser_sessions import (
-    SESSION_ELSEWHERE_MS,
+    CROSS_ORIGIN_SESSION_MS,
     SESSION_MS,
     create_sign_in_code,
     end_session,
@@ -84,7 +84,7 @@ def open_session(
             "page_origins in the cluster configuration names the pages elsewhere that may sign in"
         )
         raise RequestError(Code.FORBIDDEN, f"this page may not: {text}")
-    last_ms = SESSION_ELSEWHERE_MS if is_elsewhere else SESSION_MS
+    last_ms = CROSS_ORIGIN_SESSION_MS if is_elsewhere else SESSION_MS
     if body.code is not None:
         session = open_session_by_code(services, body.code, last_ms)
     else:

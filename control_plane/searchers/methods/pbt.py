@@ -88,20 +88,22 @@ class PopulationOptions(SearcherOptions):
     """A population whose worst are replaced by altered copies of its best, round by round."""
 
     population_size: Annotated[int, Ge(1), Le(POPULATION_MAX)]
-    """Trials in a round."""
+    """The number of trials in a round."""
     num_rounds: Count
-    """Rounds."""
+    """The number of rounds."""
     replace_function: Truncation
-    """`{truncate_fraction: ...}`: which are replaced."""
+    """`{truncate_fraction: ...}`: the share of trials that is replaced after a round."""
     explore_function: ExplorationOptions
-    """`{resample_probability: ..., perturb_factor: ...}`: how copies are changed."""
+    """`{resample_probability: ..., perturb_factor: ...}`: how the hyperparameters of copies are
+    changed.
+    """
 
 
 class StepPbt(PopulationOptions):
     """Population-based training."""
 
     steps_per_round: Steps
-    """Steps that each trial trains in a round."""
+    """The number of steps that each trial trains in a round."""
 
 
 class LengthPbt(PopulationOptions):
