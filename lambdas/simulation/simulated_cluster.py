@@ -1,4 +1,4 @@
-"""The world of one seed: a simulated cluster with its users, machines and faults, from the first
+"""The cluster of one seed, simulated with its users, machines and faults, from the first
 submission until all is over and nothing is left.
 """
 
@@ -70,10 +70,8 @@ RULES = (
 
 
 @dataclass(frozen=True, slots=True)
-class WorldSize:
-    """The size of a world: how much there is in it, and for how many hours there are faults at
-    most.
-    """
+class ClusterSize:
+    """The size of a simulated cluster, and for how many hours there are faults at most."""
 
     experiments: int = 3
     pools: int = 2
@@ -81,8 +79,8 @@ class WorldSize:
     hours: float = 2.0
 
 
-class World:
-    """All parts of one run. `folder` is an empty one for what lies on disks.
+class SimulatedCluster:
+    """All parts of one run. `folder` is an empty folder, for the files of the simulated disks.
 
     With `unchecked` commits are not checked: a check takes longer the larger the cluster is.
     """
@@ -93,7 +91,7 @@ class World:
         self,
         seed: int,
         rates: FaultRates,
-        size: WorldSize,
+        size: ClusterSize,
         folder: Path,
         *,
         unchecked: bool = False,
@@ -157,7 +155,7 @@ class World:
         return START_MS + self.clock.now_ms
 
     def run(self) -> None:
-        """Run the world to its end.
+        """Run the cluster to its end.
 
         Raises:
             InvariantBroken: something did not hold.
