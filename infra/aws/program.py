@@ -15,7 +15,7 @@ from control_plane.config.images import DEFAULT_IMAGES
 from control_plane.config.pools import check_cluster
 from control_plane.config.providers import Provider
 from infra.aws import bundle, deployer, draining
-from infra.aws.account_checks import default_api_concurrency, judge
+from infra.aws.account_checks import check_facts, default_api_concurrency
 from infra.aws.account_reader import aws_clients, read_account, read_concurrency
 from infra.aws.limits import find_limit_problems
 from infra.aws.policies import log_key
@@ -137,7 +137,7 @@ def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding
         raise SettingsInvalid(problems)
     facts = read_account(settings, cluster, aws_clients(settings.region))
     return [
-        *judge(settings, cluster, facts),
+        *check_facts(settings, cluster, facts),
         *check_remote_accounts(settings.remote_accounts, cluster),
     ]
 

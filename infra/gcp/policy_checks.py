@@ -20,7 +20,7 @@ _SHIELDED: Final = ("enableSecureBoot", "enableVtpm", "enableIntegrityMonitoring
 _EXCEPTION: Final = "ask who manages the organization's policies for an exception"
 
 
-def judge_policy(
+def check_policy(
     settings: Settings, cluster: ClusterConfig, name: str, policy: Policy
 ) -> Iterator[Finding]:
     """Yield the finding of a policy for a stack and its pools."""
@@ -54,8 +54,8 @@ def find_instance_problem(
 def _policy_problem(settings: Settings, name: str, policy: Policy) -> tuple[str, str]:
     if name in _WHERE_ENFORCED and policy.is_enforced:
         return _WHERE_ENFORCED[name], ""
-    judge = _JUDGES.get(name)
-    return judge(settings, policy) if judge else ("", "")
+    find_problem = _PROBLEM_FINDERS.get(name)
+    return find_problem(settings, policy) if find_problem else ("", "")
 
 
 def _address_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
@@ -153,7 +153,7 @@ _WHERE_ENFORCED: Final = {
         "the API, which knows its callers by their own tokens, would be unreachable"
     ),
 }
-_JUDGES: Final[Mapping[str, Callable[[Settings, Policy], tuple[str, str]]]] = {
+_PROBLEM_FINDERS: Final[Mapping[str, Callable[[Settings, Policy], tuple[str, str]]]] = {
     "cloudbuild.allowedWorkerPools": _build_problem,
     "compute.vmExternalIpAccess": _address_problem,
     "gcp.resourceLocations": _location_problem,
