@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace
 
+from detcloud.cli.commands.lifecycle import request_state_change
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.metadata_values import metadata_handler
 from detcloud.cli.framework.options import (
@@ -106,12 +107,7 @@ def add_kill_arguments(parser: ArgumentParser) -> None:
 
 
 def kill_trial(arguments: Namespace) -> int:
-    answer = connect(arguments).post(f"/trials/{arguments.trial_id}/kill")
-    if arguments.form == "text":
-        print(f"trial {answer['id']} is {answer['state']}")
-    else:
-        print_value(answer, arguments.form)
-    return 0
+    return request_state_change(arguments, "trial", f"/trials/{arguments.trial_id}/kill")
 
 
 HANDLERS: Handlers = {
