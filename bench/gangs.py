@@ -92,8 +92,8 @@ def _calls(scale: Scale) -> Iterator[Row]:
             context.train.report_training_metrics(step, {"loss": step / 3, "accuracy": 0.5})
 
         reported = _median_us(report, scale.calls)
-        with _two_stars() as star:
-            shared = PreemptContext(context.read_directives, star)
+        with _two_channels() as channel:
+            shared = PreemptContext(context.read_directives, channel)
             agreed = _median_us(lambda _: shared.should_preempt(), scale.calls)
             shared.close()
     beside = f"in a trial of one process {alone:.2f} us"
@@ -112,7 +112,7 @@ def _median_us(call: Callable[[int], object], calls: int) -> float:
 
 
 @contextlib.contextmanager
-def _two_stars() -> Iterator[Any]:
+def _two_channels() -> Iterator[Any]:
     """The context of the chief of two, of which the other one only listens."""
     import threading
 

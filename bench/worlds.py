@@ -14,9 +14,9 @@ from lambdas.simulation.fault_rates import NO_FAULTS
 from lambdas.simulation.machines import StaticMachines
 from lambdas.simulation.runs import FAST_FOLDER, Outcome, Plan, run_seeds, sum_outcomes
 from lambdas.simulation.searches import parallel_random_search
-from lambdas.simulation.world import RULES, World, WorldSize
-from tests.simulation.api_outage import MINUTE_MS, OutageWorld
-from tests.simulation.compute_engine_world import ComputeEngineWorld
+from lambdas.simulation.simulated_cluster import RULES, ClusterSize, SimulatedCluster
+from tests.simulation.api_outage import MINUTE_MS, OutageCluster
+from tests.simulation.compute_engine_world import ComputeEngineCluster
 
 RATIO_MIN = 10_000
 GROWTH_MAX = 2.0
@@ -27,12 +27,12 @@ POOL = "pool-0"
 WARNED = replace(NO_FAULTS, notices_hourly=10.0)
 
 
-class Crowd(World):
+class Crowd(SimulatedCluster):
     """One search, all of whose trials run at once on agents that somebody has set up."""
 
     def __init__(self, trials: int, folder: Path) -> None:
         self.trials = trials
-        size = WorldSize(experiments=1, pools=1)
+        size = ClusterSize(experiments=1, pools=1)
         super().__init__(1, NO_FAULTS, size, folder, unchecked=True)
 
     def _sample_pool(self, number: int) -> PoolSettings:
@@ -51,8 +51,8 @@ class Crowd(World):
 def worlds(scale: Scale) -> Iterator[Row]:
     """Seeds, notices, and the cost of an event in a small and in a large cluster."""
     yield from _seeds(scale)
-    yield from _notices(scale, World)
-    yield from _notices(scale, ComputeEngineWorld, " of Compute Engine")
+    yield from _notices(scale, SimulatedCluster)
+    yield from _notices(scale, ComputeEngineCluster, " of Compute Engine")
     yield from _crowds(scale)
 
 
@@ -76,13 +76,13 @@ def _seeds(scale: Scale) -> Iterator[Row]:
     yield at_least("virtual time over real, all cores", ratio, RATIO_MIN, "x", beside=beside)
 
 
-def _notices(scale: Scale, kind: type[World], whose: str = "") -> Iterator[Row]:
+def _notices(scale: Scale, kind: type[SimulatedCluster], whose: str = "") -> Iterator[Row]:
     promised = kept = 0
     times = " and ".join(f"{it // 1000} s" for it in kind.notices_ms) + whose
     with progress(f"notices of {times} in {scale.world_notices} worlds"):
         for seed in range(1, scale.world_notices + 1):
             with _folder() as path:
-                world = kind(seed, WARNED, WorldSize(), Path(path))
+                world = kind(seed, WARNED, ClusterSize(), Path(path))
                 world.run()
                 promised += len(world.process_environment.due_checkpoints)
                 kept += world.invariants.count_known_checkpoints(
@@ -97,7 +97,7 @@ def api_outage(scale: Scale) -> Iterator[Row]:
     """Cost of an outage of the API alone, with ticks each minute."""
     minutes = OUTAGE_MS // MINUTE_MS
     with progress(f"an API that is down for {minutes} minutes"), _folder() as path:
-        world = OutageWorld(OUTAGE_MACHINES, OUTAGE_MS, Path(path))
+        world = OutageCluster(OUTAGE_MACHINES, OUTAGE_MS, Path(path))
         world.run_outage()
     what = f"API down for {minutes} minutes"
     beside = f"of {world.busy} busy agents"
@@ -121,7 +121,7 @@ def _crowds(scale: Scale) -> Iterator[Row]:
     yield at_most(what, costs[-1] / costs[0], GROWTH_MAX, "x")
 
 
-def _crowd(trials: int) -> tuple[float, World]:
+def _crowd(trials: int) -> tuple[float, SimulatedCluster]:
     """Microseconds of an event, and the world when it is over."""
     with _folder() as path:
         world = Crowd(trials, Path(path))

@@ -221,8 +221,9 @@ def _print_progress(line: str) -> None:
 def _stack_config(
     program: StackProgram, options: argparse.Namespace, folder: Path, given: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the stack's whole configuration: what is given, and archives, where it
-    needs any, which are built in `folder` where none are named.
+    """Return the stack's whole configuration, with the function archives that it needs.
+
+    Archives that are not named are built in `folder`.
 
     Raises:
         SettingsInvalid: something is wrong with it.

@@ -14,8 +14,10 @@ OTHER_CLOUDS: Final = f"{PROJECT}:{REMOTE_SETTING}"
 def check_dropped_accounts(
     program: StackProgram, team: str, config: Mapping[str, str], before: str, settings: Path
 ) -> list[str]:
-    """Return what is left of the remote accounts that the setting had as it was deployed, `before`,
-    and has no more. The script that removes one is written beside the file of the settings.
+    """Return the remaining resources of remote accounts that the deployed setting `before` had and
+    the present one does not.
+
+    The script that removes such an account is written beside the file of the settings.
 
     Raises:
         DrainFailed: instances are left there, which nobody would end any more, or nobody can tell.

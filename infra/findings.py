@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Level(StrEnum):
-    """Whether a deployment works as far as a finding goes: `error` is something that cannot."""
+    """The severity of a finding: with an `error`, the deployment cannot work."""
 
     FINE = "fine"
     WARNING = "warning"
@@ -18,7 +18,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding about a `subject`: `text` is what is so, `remedy` what to do about it."""
+    """A finding about a `subject`: `text` states it, `remedy` says what to do about it."""
 
     level: Level
     subject: str

@@ -13,8 +13,9 @@ OTHER_TYPE_REMEDY = (
 def find_other_types(
     cluster: ClusterConfig, types: Set[str], remedy: str
 ) -> Iterator[tuple[str, str]]:
-    """Yield the name of each pool whose provider is of none of the types, and what is wrong with
-    it. `remedy` says what would give the cluster another one.
+    """Yield the name of each pool whose provider has none of these types, and the problem.
+
+    `remedy` says how the cluster could get another type.
     """
     for pool in cluster.resource_pools:
         if pool.provider is not None and pool.provider.type not in types:

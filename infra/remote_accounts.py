@@ -20,7 +20,7 @@ from infra.stack_program import DrainReport, Progress
 
 
 class RemoteSettings(BaseModel):
-    """The setting that describes a remote account: each cloud adds what it is made of there."""
+    """The setting that describes a remote account; each cloud adds its own fields."""
 
     model_config = ConfigDict(
         alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True
@@ -61,8 +61,9 @@ class RemoteAccount(Protocol):
         """Return what the cluster's functions have to know of it, as JSON."""
 
     def commands(self, cluster: ClusterConfig) -> str:
-        """Return the script that makes it, for the cloud's own command line. What is there already
-        stays, and gets what is missing.
+        """Return the script that sets it up, for the cloud's own command line.
+
+        Existing resources are kept and completed.
         """
 
     def removal_commands(self) -> str:
@@ -72,7 +73,7 @@ class RemoteAccount(Protocol):
         """Return what pools there say that cannot run in it, a line each."""
 
     def find_findings(self, cluster: ClusterConfig) -> list[Finding]:
-        """Check whether it is there, with the deployer's credentials."""
+        """Check that the remote account is set up, with the deployer's credentials."""
 
     def drain(self, progress: Progress) -> DrainReport:
         """End what the cluster made there by itself, and whose launcher is stopped: instances, and
@@ -85,4 +86,4 @@ class RemoteAccount(Protocol):
         """
 
     def find_leftovers(self) -> list[str]:
-        """Return what is there of the cluster, a line each, or that it could not be looked at."""
+        """Return the cluster's remaining resources there, a line each, or that it is unknown."""

@@ -21,7 +21,7 @@ AnyNames = TypeVar("AnyNames")
 
 
 class StackSettings(Protocol[Names]):
-    """The settings of a stack, as far as remote accounts need them."""
+    """The settings of a stack that remote accounts depend on."""
 
     @property
     def names(self) -> Names:

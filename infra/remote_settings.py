@@ -1,4 +1,4 @@
-"""The setting `otherClouds` of a stack: what its cluster has in other clouds for pools there."""
+"""The setting `otherClouds` of a stack: its cluster's remote accounts in other clouds."""
 
 import json
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ def parse_other_clouds(text: str, own: str) -> dict[str, Any]:
 
 
 def find_remote_problems(given: Mapping[str, Any], launcher: Launcher) -> list[str]:
-    """Return what is wrong with the description of a remote account, a line each."""
+    """Return the problems in the description of a remote account, a line each."""
     problems = []
     for cloud, value in given.items():
         try:
@@ -69,7 +69,7 @@ def render_removals(remotes: Mapping[str, RemoteAccount]) -> str:
 
 
 def list_remote_leftovers(remotes: Mapping[str, RemoteAccount]) -> list[str]:
-    """Return what is left of the remote accounts, a line each."""
+    """Return the remaining resources of the remote accounts, a line each."""
     return [line for remote in remotes.values() for line in remote.find_leftovers()]
 
 

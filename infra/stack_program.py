@@ -41,8 +41,8 @@ class DrainReport:
 
 @dataclass(frozen=True)
 class DroppedAccount:
-    """A remote account that the settings no longer have: its place, what is there still, of which
-    `instances` are those of the cluster, and the script that removes it.
+    """A remote account that was removed from the settings: its place, its remaining resources, the
+    cluster's `instances` there, and the script that removes it.
     """
 
     cloud: str

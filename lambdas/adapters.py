@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Adapters(ABC):
-    """The parts of a cluster that depend on its host, each of which is chosen here alone.
+    """The parts of a cluster that depend on its host; only this class chooses them.
 
     A subclass makes each part at its first use, by a cached property, and one for functions imports
     there what the part needs: a function pays for the parts it uses.

@@ -78,8 +78,9 @@ def boot_part(file: str) -> str:
 
 
 def isolated_command(script: str) -> str:
-    """Return a command that runs the script, whatever is in it, and goes on if it fails. What it
-    writes stays on the machine, where root alone reads it: secrets may be in it.
+    """Return a command that runs any script, and continues if the script fails.
+
+    The script's output stays on the machine, readable by root only, since it may contain secrets.
     """
     if not script:
         return ""

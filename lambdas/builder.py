@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from control_plane.access.tokens import StaticTokens
     from control_plane.agents.service import AgentService
     from control_plane.checkpoint_gc.collector import Collector
-    from control_plane.checkpoint_gc.pace import DeletionPace
+    from control_plane.checkpoint_gc.rate_limit import DeletionRateLimiter
     from control_plane.checkpoint_gc.stores import Stores
     from control_plane.checkpoint_stores.endpoints import EndpointRule
     from control_plane.services import Services
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Provisioner:
-    """The two passes that launch and end instances: `reconciler` those of pools, `orphan_cleaner`
-    orphans.
+    """The passes that launch and terminate instances: `reconciler` for the instances of pools,
+    `orphan_cleaner` for orphans.
     """
 
     reconciler: Reconciler
@@ -80,16 +80,18 @@ class Cluster:
         """The collector, which removes checkpoints."""
         from control_plane.checkpoint_gc.collector import Collector
 
-        return Collector(self.stores, self.adapters.timing.monotonic_seconds, self.deletion_pace)
+        return Collector(
+            self.stores, self.adapters.timing.monotonic_seconds, self.deletion_rate_limiter
+        )
 
     @cached_property
-    def deletion_pace(self) -> DeletionPace:
-        """The pace of the collector, by the limit of the cluster's configuration in force."""
-        from control_plane.checkpoint_gc.pace import DeletionPace
+    def deletion_rate_limiter(self) -> DeletionRateLimiter:
+        """The rate limiter of the collector, with the limit of the cluster configuration."""
+        from control_plane.checkpoint_gc.rate_limit import DeletionRateLimiter
         from control_plane.queries.cluster_configuration import deletion_limit
 
         adapters = self.adapters
-        return DeletionPace(
+        return DeletionRateLimiter(
             lambda: deletion_limit(self.engine.table),
             adapters.timing.monotonic_seconds,
             adapters.random,

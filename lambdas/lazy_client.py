@@ -1,4 +1,4 @@
-"""Clients of clouds for the deployed functions, each of which is made when it is first used."""
+"""Lazily created clients of clouds for the deployed functions."""
 
 from collections.abc import Callable
 from functools import cached_property

@@ -19,9 +19,10 @@ log = logging.getLogger(__name__)
 
 
 class Maintenance:
-    """Passes over the cluster of `engine`, each of which logs what was out of order. Passes over
-    pools raise PoolsFailed once all pools had their turn. `is_api_down` tells whether agents get no
-    answer.
+    """Maintenance passes over the cluster of `engine`, which log what they corrected.
+
+    Passes over pools process all pools before they raise PoolsFailed. `is_api_down` tells whether
+    the API does not answer agents.
 
     Attributes:
         holds_for_outage: the last pass over the leases found agents that cannot reach the API, or

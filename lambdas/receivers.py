@@ -22,7 +22,9 @@ def advance_receiver(
     engine: Engine, address: str, left_ms: Callable[[], int], *, looks_first: bool = True
 ) -> bool:
     """Advance the actor that a message was sent to, as far as the time allows; returns whether it
-    had mail, for which who has just seen the message need not look first. Raises NotAdvanced.
+    had mail.
+
+    A caller that has just seen the message need not check for mail first. Raises NotAdvanced.
     """
     budget_ms = min(BUDGET_MS, left_ms() - RESERVE_MS)
     if budget_ms <= 0:

@@ -80,14 +80,14 @@ def servable_needs(
     }
 
 
-def room_to_make(
+def capacity_to_free(
     request: OverdueRequest,
     there: Mapping[int, int],
     removable: Mapping[int, int],
     bounds: InstanceBounds,
 ) -> tuple[int, int]:
-    """The size of instances to make room for, and how many of other sizes are to drain for it, as
-    few as may be; (0, 0) where there is room, or where no number of them would be enough.
+    """The size of instances that the request needs, and the least number of instances of other
+    sizes to drain for them; (0, 0) if nothing has to drain, or if draining would not be enough.
 
     `there`: by size, the instances on which work can be placed, now or once they have started;
     `removable`: those of them that may drain.
@@ -106,11 +106,11 @@ def room_to_make(
     return (size, count) if count > 0 else (0, 0)
 
 
-def waits_for_room(
+def waits_for_capacity(
     request: OverdueRequest, there: Mapping[int, int], bounds: InstanceBounds
 ) -> bool:
-    """Whether instances that drain will leave the room that the request lacks, so that nothing else
-    may take what there is of it.
+    """Whether draining instances will free the capacity that the request lacks, so that no other
+    request may take what is free already.
     """
     coming = bounds.room + bounds.draining
     return bounds.draining > 0 and any(

@@ -31,7 +31,7 @@ from provisioner.model import (
     ScalePlan,
 )
 from provisioner.observations import apply_observation, record_boot_failure
-from provisioner.overdue_requests import OverdueRequest, find_overdue, room_to_make
+from provisioner.overdue_requests import OverdueRequest, capacity_to_free, find_overdue
 from provisioner.request_shapes import InstanceBounds
 
 SILENT_MS_MAX = 10 * MINUTE_MS
@@ -138,7 +138,7 @@ def _room_to_make(draft: DraftPlan, request: OverdueRequest | None) -> tuple[int
     removable = Counter(row.offering.slots for row in _connected_capacity_rows(draft))
     there += removable
     there.update(row.offering.slots for row in _capacity_rows(draft) if _is_starting(row))
-    return room_to_make(request, there, removable, _instance_bounds(draft))
+    return capacity_to_free(request, there, removable, _instance_bounds(draft))
 
 
 def _instance_bounds(draft: DraftPlan) -> InstanceBounds:

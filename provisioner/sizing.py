@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from control_plane.fleet.records import Market, Offering
 from provisioner.model import Demand, Launch, ProvisionerSettings
-from provisioner.overdue_requests import OverdueRequest, servable_needs, waits_for_room
+from provisioner.overdue_requests import OverdueRequest, servable_needs, waits_for_capacity
 from provisioner.request_shapes import (
     InstanceBounds,
     RequestShape,
@@ -109,7 +109,7 @@ def launches_for_demand(
             demand, overdue, able, order, capacity, bounds, served
         )
         there = Counter(it.size for it in capacity)
-        if not any(served.values()) and waits_for_room(overdue, there, bounds):
+        if not any(served.values()) and waits_for_capacity(overdue, there, bounds):
             return SizedLaunches((), True)
         capacity = [*capacity, *fresh]
         room -= sum(it.count for it in launches)

@@ -19,10 +19,10 @@ class IdBlock:
 def take_ids(
     counter: str, block: IdBlock, count: int, context: StepContext
 ) -> tuple[IdBlock, list[int]]:
-    """Take `count` ids, reserving a further block when this one runs out; returns what is left of
-    the block, and the ids. The commit fails if the counter row changed meanwhile.
+    """Take `count` ids from a block, and reserve another block if this one runs out.
 
-    A block that runs out is used up first, so ids of one actor grow and none is lost.
+    Returns the rest of the block and the ids. The commit fails if the counter row changed
+    meanwhile. A block is used up before the next one, so the ids of one actor ascend without gaps.
     """
     ids = list(range(block.first, min(block.end, block.first + count)))
     missing = count - len(ids)

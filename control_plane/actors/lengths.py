@@ -23,7 +23,7 @@ class Lengths:
 
     @property
     def counts_epochs(self) -> bool:
-        """Whether they are epochs of which the trial alone knows how many batches they have."""
+        """Whether the lengths are epochs whose number of batches only the trial knows."""
         return self.unit == "epochs" and not self.records_per_epoch
 
     def batches(self, length: int, hparams: Mapping[str, object]) -> int:

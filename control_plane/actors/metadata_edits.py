@@ -20,24 +20,26 @@ class MetadataEdit:
     values: Mapping[str, object] = field(default_factory=dict)
     removed: tuple[str, ...] = ()
 
-    def lay_over(self, metadata: Mapping[str, object]) -> dict[str, Any]:
+    def merge_edit(self, metadata: Mapping[str, object]) -> dict[str, Any]:
         """The metadata as users see it, given what the code set."""
         kept = {key: value for key, value in metadata.items() if key not in self.removed}
         return {**kept, **self.values}
 
 
-def edit_to(
+def edit_between(
     wanted: Mapping[str, object], metadata: Mapping[str, object], before: MetadataEdit
 ) -> MetadataEdit:
-    """The edit after which metadata that the code set, edited before, is what is wanted. What the
-    code set and no user changed stays the code's to change.
+    """The edit that turns the `metadata` set by the code, after the edit `before`, into `wanted`.
+
+    Values that the code set and no user changed are not part of the edit, so the code may still
+    change them.
     """
     values = {
         key: value
         for key, value in wanted.items()
         if key in before.values or key not in metadata or not _is_same(value, metadata[key])
     }
-    shown = before.lay_over(metadata)
+    shown = before.merge_edit(metadata)
     removed = {*shown, *before.removed} - wanted.keys()
     return MetadataEdit(values, tuple(sorted(removed)))
 
@@ -56,5 +58,5 @@ def decode_edit(body: bytes | None) -> MetadataEdit:
 
 
 def _is_same(one: object, other: object) -> bool:
-    """Whether two values are the same to who reads them as JSON: True is not 1."""
+    """Whether two values are the same JSON: True is not 1."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)

@@ -34,7 +34,7 @@ def agent_code_key(sha256: str) -> ObjectKey:
 
 
 def keep_agent_code(objects: ObjectStore) -> None:
-    """Write this cluster's archive to the object store, unless it is there."""
+    """Write this cluster's archive to the object store, unless it is already stored."""
     code = agent_code()
     objects.put(agent_code_key(code.sha256), code.content, if_absent=True)
 

@@ -184,8 +184,9 @@ def mark_lost_agents(
     pass_ms: int = PASS_INTERVAL_MS,
     is_api_down: IsApiDown = is_never_down,
 ) -> Marking:
-    """Make one pass over a pool's leases, of which one comes each `pass_ms`; returns the agents
-    that were marked as lost, and the state of loss detection.
+    """Run one pass over a pool's leases; passes follow each other every `pass_ms`.
+
+    Returns the agents that were marked as lost, and the state of loss detection.
     """
     partition = leases_partition(pool)
     rows = _read_partition(table, partition)

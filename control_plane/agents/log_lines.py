@@ -14,6 +14,9 @@ from typing import NamedTuple
 from control_plane.agents.logs import RANK, IndexedChunk, TrialLogs
 
 LEVELS = ("TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+# What a program prints without a level, as journald has it too: a user who asks for INFO wants to
+# see prints and leave out only the DEBUG lines.
+LEVEL_OF_PLAIN_LINES = "INFO"
 PIECE_BYTES = 16 * 1024
 # What one request scans at most; a page may be short, or empty, and yet have a next one.
 SCANNED_BYTES_MAX = 512 * 1024
@@ -55,7 +58,9 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True)
 class LineFilter:
-    """The lines to find: a filter that is None accepts any value. `level` is the lowest one."""
+    """The lines to find: a filter that is None accepts any value. `level` is the lowest one, and a
+    line without a level counts as LEVEL_OF_PLAIN_LINES.
+    """
 
     since_ms: int | None = None
     until_ms: int | None = None
@@ -271,4 +276,4 @@ def _whole_characters_length(piece: bytes) -> int:
 
 
 def _level_rank(level: str | None) -> int:
-    return LEVELS.index(level) if level in LEVELS else -1
+    return LEVELS.index(level or LEVEL_OF_PLAIN_LINES)

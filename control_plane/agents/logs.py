@@ -211,7 +211,7 @@ def _merged_line_offset(chunk: LogChunk, offset: int, lines: list[bytes]) -> int
 
 
 def _chunk_marks(chunk: LogChunk, end: int) -> Marks:
-    """The marks of the chunk's bytes, of which the first is at its start."""
+    """The time marks of the chunk's bytes; the first mark is at the chunk's start."""
     marks = sorted(chunk.marks)
     if not marks:
         return ()

@@ -73,7 +73,7 @@ class LongPollRegistry:
             self._remove_poll(agent, poll)
 
     def watch_addresses(self, poll: LongPoll, addresses: Iterable[str]) -> bool:
-        """Let a poll watch further addresses; True if any of them is new to it."""
+        """Add addresses that a poll watches; True if any of them is new."""
         with self._lock:
             new = set(addresses) - poll.watched
             for address in new:

@@ -180,8 +180,8 @@ def read_segments(table: StateTable, trial_id: int, first: str, last: str) -> It
 
 
 def find_start(table: StateTable, trial_id: int, stream: Stream, offset: int) -> str:
-    """Find the sort key to start reading at for the reports after `offset`, of which an earlier row
-    may have some.
+    """Find the sort key at which to start reading the reports after `offset`, since an earlier row
+    may contain some of them.
     """
     behind = stream.sort_key(offset + 1)
     rows = table.query(
@@ -258,7 +258,7 @@ def _object_key(key: Key, digest: str) -> ObjectKey:
 
 
 def _merge_groups(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    """Divide rows that follow each other into groups, each of which is to be merged into one row.
+    """Divide consecutive rows into groups that are to be merged into one row each.
 
     Each group but the last makes a full row. In the last group a row joins those after it only if
     it is not much larger than all of them, so that a report is rewritten a few times in all.

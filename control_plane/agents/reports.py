@@ -219,8 +219,8 @@ def _to_container_state(report: Report, context: ReportContext) -> TrialMessage:
 
 
 def _to_exit(report: Report, context: ReportContext) -> TrialMessage:
-    """The message of an exit, whatever the line contains: an exit that was dropped would leave the
-    trial's slots allocated.
+    """Convert an `exit` line into its message, even if the line is malformed: an exit that was
+    dropped would leave the trial's slots allocated.
     """
     line = report.line
     code, revision = line.get("code"), line.get("directive_revision")

@@ -18,9 +18,9 @@ from control_plane.actors.messages.agent import LOOPBACK, AgentEnrolled
 from control_plane.actors.records import Status
 from control_plane.actors.step import CommandRefused
 from control_plane.actors.trial.state import TrialState
+from control_plane.agents.actor_states import ActorStateReader, ActorStates
 from control_plane.agents.desired_state import SpecBuilder, TrialSource, desired_entries
 from control_plane.agents.failed_syncs import FailedSyncs
-from control_plane.agents.heads import HeadReader, Heads
 from control_plane.agents.identity import is_active_row
 from control_plane.agents.leases import LEASE_MS, renew_lease
 from control_plane.agents.metric_rows import StoreSegment, merge_allocation
@@ -118,7 +118,7 @@ class AgentService:
         self._store_segment = store_segment
         self._failed_syncs = FailedSyncs(engine.table)
         self._definitions: dict[tuple[int, int], Definition] = {}
-        self._heads = HeadReader(engine)
+        self._state_reader = ActorStateReader(engine)
 
     def enrol(
         self,
@@ -159,13 +159,13 @@ class AgentService:
         Raises CommandRefused: "not_found" for an unknown agent, "conflict" for an older epoch,
         "invalid" or "too_large" for reports that no session can hold.
         """
-        session, state, heads = self._accept_request(agent, request)
+        session, state, states = self._accept_request(agent, request)
         known = set(request.known)
         new_ids = [it.trial_id for it in state.desired if f"{it.trial_id}.{it.epoch}" not in known]
         build_spec = self._spec_builder(new_ids)
         trials = TrialSource(
-            heads.trials.get,
-            lambda number: self._with_definition(heads.experiments.get(number)),
+            states.trials.get,
+            lambda number: self._with_definition(states.experiments.get(number)),
             build_spec,
             self._read_address,
         )
@@ -174,8 +174,8 @@ class AgentService:
             logs_acked={name: session.logs.get(name, 0) for name in request.known},
             revision=state.revision,
             desired=desired_entries(state, session, request.known, trials),
-            trials=heads.trials,
-            experiments=heads.experiments,
+            trials=states.trials,
+            experiments=states.experiments,
             ends_ms=state.ends_ms,
         )
 
@@ -235,7 +235,7 @@ class AgentService:
 
     def _accept_request(
         self, agent: str, request: SyncRequest
-    ) -> tuple[Session, AgentState, Heads]:
+    ) -> tuple[Session, AgentState, ActorStates]:
         """Accept a request in one commit, or in halves if one cannot hold it. Returns the agent's
         session, its state, and those of its trials and their experiments afterwards.
         """
@@ -267,17 +267,17 @@ class AgentService:
 
     def _read_heads(
         self, agent: str, before: AgentState, epoch: int, accepted: AcceptedReports
-    ) -> tuple[AgentState, Heads]:
+    ) -> tuple[AgentState, ActorStates]:
         """The states of the agent, its trials and their experiments after its reports were
         accepted.
         """
         ids = [desired.trial_id for desired in before.desired]
         if not accepted.receivers:
-            return before, self._heads.read_heads(ids)
-        heads = self._heads.read_heads(ids, agent)
-        state = _check_agent_state(agent, heads.agent, epoch)
-        new_ids = [it.trial_id for it in state.desired if it.trial_id not in heads.trials]
-        return state, heads | self._heads.read_heads(new_ids) if new_ids else heads
+            return before, self._state_reader.read_actor_states(ids)
+        states = self._state_reader.read_actor_states(ids, agent)
+        state = _check_agent_state(agent, states.agent, epoch)
+        new_ids = [it.trial_id for it in state.desired if it.trial_id not in states.trials]
+        return state, states | self._state_reader.read_actor_states(new_ids) if new_ids else states
 
     def _try_accept(
         self, agent: str, state: AgentState, row: Row | None, request: SyncRequest
@@ -346,12 +346,12 @@ class AgentService:
             report.trial_id: uuid for report in reports if (uuid := damaged_checkpoint(report))
         }
         ours = [entry for entry in state.desired if (entry.trial_id, entry.epoch) in reporting]
-        owners = self._heads.find_experiment_ids({entry.trial_id for entry in ours})
+        owners = self._state_reader.find_experiment_ids({entry.trial_id for entry in ours})
         numbers = sorted(set(owners.values()))
-        heads, (row,) = self._engine.read_states_and_rows(
+        states, (row,) = self._engine.read_states_and_rows(
             [addresses.experiment(number) for number in numbers], (other_key,)
         )
-        experiments = dict(zip(numbers, heads, strict=True))
+        experiments = dict(zip(numbers, states, strict=True))
         contexts: dict[str, ReportContext] = {}
         for desired in ours:
             head = experiments.get(owners.get(desired.trial_id, 0))

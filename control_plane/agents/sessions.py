@@ -284,7 +284,7 @@ def read_metadata_of(table: StateTable, trial_ids: Sequence[int]) -> list[dict[s
         for row in table.get_many(keys[start : start + GET_MAX])
     ]
     return [
-        decode_edit(edit.body if edit else None).lay_over(
+        decode_edit(edit.body if edit else None).merge_edit(
             {} if own is None else parse_json(own.body)
         )
         for own, edit in zip(rows[::2], rows[1::2], strict=True)

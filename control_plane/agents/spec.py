@@ -95,8 +95,8 @@ def _checkpoint_reference(checkpoint: CheckpointRef) -> dict[str, Any]:
 
 
 def _damaged_checkpoint(trial: TrialState) -> dict[str, Any] | None:
-    """The damaged checkpoint in place of which the trial starts from an older one, or from the
-    beginning.
+    """The damaged checkpoint that the trial cannot start from, so that it starts from an older one
+    or from the beginning.
     """
     own = trial.checkpoint.uuid if trial.checkpoint else ""
     damage = trial.recent_damages[-1] if trial.recent_damages else None

@@ -1,4 +1,4 @@
-"""Credentials for a trial's storage, and who issues them: what an issuer needs to know."""
+"""Credentials for a trial's storage, and the interface of those who issue them."""
 
 from dataclasses import dataclass, field
 from typing import Protocol

@@ -4,7 +4,7 @@ from fastapi import Request
 
 from control_plane.access.principals import Principal
 from control_plane.access.tokens import TokenStore, join_halves, token_digest
-from control_plane.api.page_origins import is_of_another_site
+from control_plane.api.page_origins import is_cross_origin
 from control_plane.api.session_cookie import read_cookie
 from control_plane.errors import Code, RequestError
 
@@ -46,7 +46,7 @@ def session_token(request: Request, cluster_id: str) -> str:
     """The token of a request's session. Raises RequestError: unauthenticated, without both halves
     of one, or with them from a page of another origin.
     """
-    if is_of_another_site(request):
+    if is_cross_origin(request):
         text = "a session is of the cluster's own page; a page elsewhere sends a token"
         raise RequestError(Code.UNAUTHENTICATED, text)
     cookie, key = read_cookie(request, cluster_id), request.headers.get(SESSION_KEY_HEADER)

@@ -64,14 +64,14 @@ def page_origin(request: Request) -> str | None:
     return cast("str | None", getattr(request.state, "page_origin", None))
 
 
-def is_of_another_site(request: Request) -> bool:
-    """Whether a browser says that a page of another origin asks, allowed or not."""
+def is_cross_origin(request: Request) -> bool:
+    """Whether a browser sends the request for a page of another origin, allowed or not."""
     site = request.headers.get("sec-fetch-site")
     return page_origin(request) is not None or (site is not None and site not in _OWN_SITES)
 
 
 def add_origin_headers(scope: Scope, headers: MutableHeaders) -> None:
-    """Let the page of an allowed origin read the answer; nothing for any other."""
+    """Add the headers that let a page of an allowed origin read the answer."""
     if origin := scope.get("state", {}).get("page_origin"):
         headers["Access-Control-Allow-Origin"] = origin
         headers["Access-Control-Expose-Headers"] = _ANSWER_HEADERS

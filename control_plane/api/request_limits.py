@@ -62,7 +62,7 @@ def limit_body(request: Request, bytes_max: int) -> Request:
 
 
 def is_host_allowed(scope: Scope, hosts: Iterable[str]) -> bool:
-    """True when exactly one Host header names one of `hosts`, whatever the port."""
+    """Whether there is exactly one Host header and it names one of `hosts`, with any port."""
     host_headers = [value for name, value in scope["headers"] if name == b"host"]
     if len(host_headers) != 1:
         return False

@@ -49,21 +49,21 @@ class AccessRule:
 def require_role(
     *roles: Role, body_bytes_max: int = BODY_BYTES_MAX
 ) -> Callable[[Handler], Handler]:
-    """Let callers with one of `roles` reach the handler, which may have a `Caller` parameter."""
+    """Allow callers with one of `roles`; the handler may have a `Caller` parameter."""
     if not roles:
         raise TypeError("name at least one role, or say allow_anyone")
     return lambda handler: _declare(handler, AccessRule(frozenset(roles), False, body_bytes_max))
 
 
 def require_signature(handler: Handler) -> Handler:
-    """Let requests with a signature on the path's `{key}` reach the handler, which may have a
+    """Allow requests with a signature of the path's `{key}`; the handler may have a
     `GrantParameter`.
     """
     return _declare(handler, AccessRule(is_signed=True))
 
 
 def allow_anyone(handler: Handler) -> Handler:
-    """Let everybody reach the handler."""
+    """Allow all requests, without a token."""
     return _declare(handler, AccessRule())
 
 

@@ -48,11 +48,11 @@ class NetworkInterface(Section):
     """How an EC2 instance is connected."""
 
     public_ip: bool = True
-    """Whether it gets a public address; without one it reaches the cluster through a NAT gateway
-    or endpoints.
+    """Whether an instance gets a public address; without one it reaches the cluster through a NAT
+    gateway or VPC endpoints.
     """
     subnet_id: str = ""
-    """The subnet; those of the default VPC if there is none."""
+    """The subnet; if empty, those of the default VPC."""
     subnet_ids: Zones = ()
     """More subnets, one for each further zone that may be used."""
     security_group_id: str = ""
@@ -80,7 +80,8 @@ class FileSystem(Section):
     id: FileSystemId
     """The id of the file system, fs-..., in the region of the pool."""
     folder: Folder
-    """The folder where it is mounted; trials may mount it, or folders in it, from there."""
+    """The folder where the file system is mounted. Trials may mount this folder, or folders in it.
+    """
     type: Literal["efs", "fsx_lustre"] = "efs"
     """`efs`, or `fsx_lustre`, for which the machine image needs the Lustre client."""
     mount_name: MountName = ""
@@ -111,7 +112,7 @@ class AwsProvider(Provider):
     region: str = ""
     """The server's own if empty."""
     ssh_key_name: str = ""
-    """The key pair that may log in; nobody may if empty."""
+    """The key pair for logging in to instances; if empty, nobody may."""
     instance_type: Text = "g4dn.metal"
     """The instance type if there are no offerings."""
     instance_slots: CountOrZero | None = None
@@ -121,47 +122,57 @@ class AwsProvider(Provider):
     spot: bool = False
     """Whether instances without offerings are bought on the spot market."""
     spot_max_price: str = ""
-    """Dollars an hour at most; the on-demand price if empty."""
+    """The highest price of a spot instance, in dollars an hour; the on-demand price if empty."""
     image_id: str = ""
-    """The machine image, ami-..., or resolve:ssm: and a parameter of AWS's, /aws/service/...; AWS's
-    Deep Learning Base AMI if empty.
+    """The machine image: ami-..., or resolve:ssm: and one of AWS's public parameters,
+    /aws/service/...; AWS's Deep Learning Base AMI if empty.
     """
     root_volume_size: VolumeGib = 200
     """The size in GiB."""
     root_volume_iops: VolumeIops = 3000
-    """Operations a second of the root disk, a gp3 one; at most 500 a GiB. Those above 3000 cost."""
+    """I/O operations per second of the root disk, which is of type gp3; at most 500 per GiB. Those
+    above 3000 cost extra.
+    """
     root_volume_throughput: VolumeThroughput = 125
-    """MiB a second of the root disk; at most a quarter of its operations. Those above 125 cost."""
+    """MiB per second of the root disk; at most a quarter of its operations per second. Those above
+    125 cost extra.
+    """
     tag_key: TagKey = "managed_by"
-    """An additional tag of its instances, to find them by."""
+    """The key of an additional tag of the pool's instances, to find them by."""
     tag_value: str = ""
     """The cluster's id if empty."""
     instance_name: Text = "determined-ai-agent"
-    """The tag Name."""
+    """The tag Name of the instances."""
     network_interface: NetworkInterface = Field(default_factory=NetworkInterface)
     """See Network interfaces."""
     iam_instance_profile_arn: str = ""
-    """The role of the instances."""
+    """The ARN of the instance profile that gives instances their role."""
     custom_tags: Tags = ()
-    """More tags; see Tags."""
+    """More tags of the instances; see Tags."""
     allowed_mounts: Folders = ()
-    """Folders of its instances of which trials may mount parts and use devices; none if empty."""
+    """Folders of the instances. Trials may mount them, or what is in them, and use devices in them;
+    none if empty.
+    """
     file_systems: FileSystems = ()
-    """File systems of EFS and FSx that its instances mount; see File systems."""
+    """File systems of EFS and FSx that the instances mount; see File systems."""
     efa: bool = True
-    """Whether instances that are launched for a trial on several have Elastic Fabric Adapters,
-    where their type has such. Without public addresses they have one on each network card.
+    """Whether instances launched for a trial on several instances have Elastic Fabric Adapters,
+    where their type supports them. Without public addresses they have one on each network card.
     """
     cluster_placement: bool = True
-    """Whether those instances are placed close to each other, in a cluster placement group."""
+    """Whether instances launched for a trial on several instances are close to each other, in a
+    cluster placement group.
+    """
     capacity_reservation: str = ""
-    """The capacity reservation, cr-..., that on-demand instances are launched into, or the ARN of
-    a resource group of such; what a group does not have is bought on demand.
+    """The capacity reservation, cr-..., that on-demand instances are launched into, or the ARN of a
+    resource group of reservations; what a group does not have is bought on demand.
     """
     capacity_block: bool = False
     """Whether the reservation is a capacity block; no instances are bought beyond it."""
     log_group: str = ""
-    """The group of CloudWatch, which is there, that the journals of agents go to; none if empty."""
+    """The CloudWatch log group, which must exist, that agents send their journals to; none if
+    empty.
+    """
     log_stream: str = ""
     """The log stream of all instances; if empty, each instance has one with its id."""
 
@@ -235,7 +246,7 @@ class AwsProvider(Provider):
 
     @property
     def mounts_allowed(self) -> tuple[str, ...]:
-        """The folders of which trials may mount parts."""
+        """The folders from which trials may mount paths."""
         return (*self.allowed_mounts, *(it.folder for it in self.file_systems))
 
     @property

@@ -218,7 +218,7 @@ class DynamoDbTable:
         return Page(page, page[-1].key.sort if descending else rows[len(page)].key.sort)
 
     def due_shards(self, shards: Sequence[int], until_ms: int) -> tuple[int, ...]:
-        """Return all of the shards, of which a query reads one."""
+        """Return all shards, since one query cannot read several."""
         return tuple(shards)
 
     def due_keys(

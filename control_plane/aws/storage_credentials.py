@@ -57,7 +57,7 @@ def session_policy(access: StorageAccess, key: str = "") -> dict[str, Any]:
 
 
 def _key_statement(key: str) -> dict[str, Any]:
-    """Let a session use the key through S3, for the objects that it may read and write anyway."""
+    """The statement that lets a session use the key through S3, for the objects of its access."""
     return {
         "Effect": "Allow",
         "Action": ["kms:Decrypt", "kms:GenerateDataKey"],

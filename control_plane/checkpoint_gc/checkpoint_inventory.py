@@ -16,8 +16,8 @@ from control_plane.actors.trial.checkpoints import (
     CheckpointState,
 )
 from control_plane.actors.trial.state import TrialState
-from control_plane.checkpoint_gc.pace import NO_FILES, CollectionStep
 from control_plane.checkpoint_gc.ranking import CheckpointCandidate
+from control_plane.checkpoint_gc.rate_limit import NO_FILES, CollectionStep
 from control_plane.engine.actor_types import actor_type_at
 from control_plane.engine.engine import Engine
 from control_plane.engine.head import PARTS
@@ -107,7 +107,7 @@ def fallback_uuids(table: StateTable, trial_id: int, damaged_uuid: str) -> tuple
 
 
 def checkpoint_records(table: StateTable, trial_id: int) -> Iterator[CheckpointRecord]:
-    """The records of all checkpoints of the trial, whatever became of them."""
+    """The records of all checkpoints of the trial, in any state."""
     address = addresses.trial(trial_id)
     kind, first = actor_type_at(address), PARTS + CHECKPOINT_PARTS
     for row in read_rows(table, address, first, f"{first}~"):

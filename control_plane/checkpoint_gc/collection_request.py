@@ -20,9 +20,9 @@ from control_plane.checkpoint_gc.checkpoint_inventory import (
     newest_checkpoint,
 )
 from control_plane.checkpoint_gc.erasure import erase_experiment
-from control_plane.checkpoint_gc.pace import NO_FILES, CollectionStep, Steps
 from control_plane.checkpoint_gc.pins import is_pinned
 from control_plane.checkpoint_gc.ranking import CheckpointCandidate, unwanted_checkpoints
+from control_plane.checkpoint_gc.rate_limit import NO_FILES, CollectionStep, Steps
 from control_plane.checkpoint_gc.removal import remove_incomplete_uploads, remove_marked_files
 from control_plane.checkpoint_gc.stores import CollectionFailed, Stores
 from control_plane.checkpoint_gc.unrecorded_checkpoints import remove_unrecorded

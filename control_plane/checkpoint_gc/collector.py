@@ -1,9 +1,9 @@
 """The collector: a part of the tick that works off the rows of `collections` in short passes.
 
-A row is either an experiment's request or a checkpoint marked for deletion. Work under way for an
-experiment is kept in memory between passes; if it is lost, it begins again and finds done what was
-done. Two collectors at once are a waste and no harm. All jobs of a collector share its pace
-(pace.py).
+A row is either an experiment's request or a checkpoint marked for deletion. The work for an
+experiment is kept in memory between passes; if it is lost, it starts again and skips what is done.
+Two concurrent collectors repeat work but do no harm. All jobs of a collector share its rate limiter
+(rate_limit.py).
 """
 
 import logging
@@ -21,7 +21,7 @@ from control_plane.checkpoint_gc.collection_request import (
     execute_request,
     report_end,
 )
-from control_plane.checkpoint_gc.pace import DeletionPace, Steps
+from control_plane.checkpoint_gc.rate_limit import DeletionRateLimiter, Steps
 from control_plane.checkpoint_gc.removal import remove_marked_files
 from control_plane.checkpoint_gc.stores import CollectionFailed, Stores
 from control_plane.state.table import Conflict, Row, StateTable, TableError
@@ -50,24 +50,24 @@ class _CollectionJob:
 
 
 class Collector:
-    """Works off collection requests. `seconds` is a monotonic clock, which `pace` has too."""
+    """Executes collection requests. `seconds` is a monotonic clock, the same as the `limiter`'s."""
 
     def __init__(
         self,
         stores: Stores,
         seconds: Callable[[], float] = time.monotonic,
-        pace: DeletionPace | None = None,
+        limiter: DeletionRateLimiter | None = None,
     ) -> None:
-        """Without a `pace` it is that of a cluster whose configuration names no limit."""
+        """Without a `limiter`, the default limit applies."""
         self._stores = stores
         self._seconds = seconds
-        self._pace = pace or DeletionPace(seconds=seconds)
+        self._limiter = limiter or DeletionRateLimiter(seconds=seconds)
         self._jobs: dict[int, _CollectionJob] = {}
 
     @property
     def pause_seconds(self) -> float:
-        """How long the pace makes the next pass wait, before which it does nothing."""
-        return self._pace.pause_seconds()
+        """Seconds until the rate limit allows the next pass."""
+        return self._limiter.pause_seconds()
 
     def collect_while(
         self,
@@ -75,8 +75,8 @@ class Collector:
         reserve_ms: int,
         sleep: Callable[[float], None] = time.sleep,
     ) -> int:
-        """Make passes, with pauses as the pace wants them, until nothing is due or the time that is
-        left is needed for other things; return how many there were. Raises TableError.
+        """Run passes, with the pauses of the rate limiter, while work is due and more than
+        `reserve_ms` is left; return the number of passes. Raises TableError.
         """
         passes = 0
         while left_ms() - self.pause_seconds * 1000 > reserve_ms:
@@ -87,15 +87,16 @@ class Collector:
         return passes
 
     def collect(self, budget_seconds: float = BUDGET_SECONDS) -> bool:
-        """Run one pass of about that length, one step at least unless the pace makes it wait;
-        return whether anything was due.
+        """Run one pass of about that length and return whether anything was due.
+
+        A pass runs at least one step, unless the rate limiter does not allow it yet.
 
         Raises:
             TableError: the table does not answer; the next pass goes on.
         """
         if not self._refresh_jobs():
             return False
-        self._pace.refresh_limit()
+        self._limiter.refresh_limit()
         until = self._seconds() + budget_seconds
         now_ms = self._stores.engine.clock()
         # One that is due later than any pause lasts was put off by a clock that was ahead.
@@ -106,12 +107,12 @@ class Collector:
             # To the end of the line: jobs that this pass did not reach are first in the next.
             self._jobs[job.experiment_id] = self._jobs.pop(job.experiment_id)
             self._advance_job(job, until)
-            if self._has_to_rest(until):
+            if self._must_pause(until):
                 break
         return bool(due)
 
     def _refresh_jobs(self) -> bool:
-        """Add jobs for new requests and drop those that are over; return whether there is any."""
+        """Add jobs for new requests and drop finished ones; return whether any job is left."""
         wanted = pending_requests(self._stores.engine.table)
         for experiment_id in self._jobs.keys() - wanted.keys():
             del self._jobs[experiment_id]
@@ -125,8 +126,8 @@ class Collector:
         try:
             job.work = job.work or self._start_work(job)
             for step in job.work:
-                self._pace.count_step(step)
-                if self._has_to_rest(until):
+                self._limiter.count_step(step)
+                if self._must_pause(until):
                     return
         except Conflict:
             # Replaced by a later request, which the next pass finds.
@@ -142,7 +143,7 @@ class Collector:
             return
         del self._jobs[job.experiment_id]
 
-    def _has_to_rest(self, until: float) -> bool:
+    def _must_pause(self, until: float) -> bool:
         return self._seconds() >= until or self.pause_seconds > 0
 
     def _start_work(self, job: _CollectionJob) -> Steps:

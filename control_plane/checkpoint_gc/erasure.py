@@ -21,7 +21,8 @@ from control_plane.checkpoint_gc.checkpoint_inventory import (
     read_rows,
     trial_ids,
 )
-from control_plane.checkpoint_gc.pace import (
+from control_plane.checkpoint_gc.pins import expire_pins
+from control_plane.checkpoint_gc.rate_limit import (
     BUSY_ANSWERS_MAX,
     NO_FILES,
     ONE_FILE,
@@ -29,7 +30,6 @@ from control_plane.checkpoint_gc.pace import (
     Steps,
     remove_checkpoint_folder,
 )
-from control_plane.checkpoint_gc.pins import expire_pins
 from control_plane.checkpoint_gc.removal import UPLOADS_EPOCH
 from control_plane.checkpoint_gc.stores import CollectionFailed, Stores
 from control_plane.engine.head import HEAD, PARTS

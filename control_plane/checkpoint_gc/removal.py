@@ -29,13 +29,13 @@ from control_plane.checkpoint_gc.checkpoint_inventory import (
     read_rows,
     trial_ids,
 )
-from control_plane.checkpoint_gc.pace import (
+from control_plane.checkpoint_gc.pins import expire_pins
+from control_plane.checkpoint_gc.rate_limit import (
     NO_FILES,
     Steps,
     remove_checkpoint_folder,
     remove_chosen_files,
 )
-from control_plane.checkpoint_gc.pins import expire_pins
 from control_plane.checkpoint_gc.stores import CollectionFailed, Stores
 from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles
 from control_plane.engine.actor_types import parse_json

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from control_plane.actors.experiment.state import ExperimentState
 from control_plane.checkpoint_gc.checkpoint_inventory import checkpoint_records, trial_ids
-from control_plane.checkpoint_gc.pace import NO_FILES, Steps, remove_checkpoint_folder
+from control_plane.checkpoint_gc.rate_limit import NO_FILES, Steps, remove_checkpoint_folder
 from control_plane.checkpoint_gc.removal import EPOCH, UUID
 from control_plane.checkpoint_gc.stores import CollectionFailed, Stores
 from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles, NoSuchFile
@@ -20,8 +20,9 @@ from detcloud.shared.checkpoint_limits import MANIFEST, MANIFEST_BYTES_MAX
 
 @dataclass(frozen=True)
 class UnrecordedCheckpoint:
-    """A folder among a trial's checkpoints of which the trial has no record. `is_complete`: it has
-    a manifest; `is_own`: which names this cluster.
+    """A folder among a trial's checkpoints that the trial has no record of.
+
+    `is_complete`: it has a manifest; `is_own`: the manifest names this cluster.
     """
 
     experiment_id: int

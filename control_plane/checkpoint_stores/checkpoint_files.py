@@ -35,7 +35,7 @@ class SignedUpload:
 
 
 class PartsUpload(Protocol):
-    """The upload of one large file in parts, each of which may be repeated. Methods raise OSError.
+    """The upload of one large file in repeatable parts. Methods raise OSError.
 
     `part_bytes` is the size of all parts but the last, and `part_count` their number.
     """
@@ -78,7 +78,7 @@ class CheckpointFiles(Protocol):
         """Make the removal of entries from a folder durable."""
 
     def remove_empty_folders(self, parts: tuple[str, ...]) -> None:
-        """Remove a folder and those above it as far as they are empty."""
+        """Remove a folder and the folders above it if they are empty."""
 
     def list_checkpoints(self, experiment_id: int, trial_id: int) -> Iterator[tuple[str, str]]:
         """Epoch and UUID of each folder among the trial's checkpoints, recorded or not; none if

@@ -1,9 +1,9 @@
-"""The files of checkpoints below a root on this machine, whatever trials have put there.
+"""The files of checkpoints below a root folder on this machine, to which trials may write anything.
 
-A path is walked part by part with descriptors that refuse links, so a planted link leads nowhere:
-it is removed itself, or ends the walk. No folder that is removed has a name from a text that a
-trial wrote: callers build paths from ids, and every part is checked here once more. What is gone
-already is no error.
+A path is opened part by part with descriptors that refuse links, so a planted link cannot redirect
+a removal: the link itself is removed, or it ends the walk. Callers build paths from ids, never from
+texts that a trial wrote, and every part is checked here again. Removing a missing entry is no
+error.
 """
 
 import errno
@@ -167,7 +167,7 @@ def sync_folder(root: Path, parts: tuple[str, ...]) -> None:
 
 
 def remove_empty_folders(root: Path, parts: tuple[str, ...]) -> None:
-    """Remove the folder ROOT/part/part/... and those above it, never the root, as far as they are
+    """Remove the folder ROOT/part/part/... and the folders above it, except the root, if they are
     empty. Raises OSError and ValueError as `remove_folder`.
     """
     check_parts(parts)
@@ -182,7 +182,7 @@ def check_parts(parts: tuple[str, ...]) -> None:
 
 
 def _remove_if_empty(folders: list[int], parts: tuple[str, ...]) -> None:
-    """Remove the last of the parts that exists, and those above it, as far as they are empty;
+    """Remove the deepest existing folder of the path, and those above it, if they are empty;
     `folders` are the root and the open folders below it.
     """
     for folder, name in reversed(list(zip(folders, parts, strict=False))):
@@ -192,7 +192,7 @@ def _remove_if_empty(folders: list[int], parts: tuple[str, ...]) -> None:
 
 @contextmanager
 def _open_folders(root: Path, parts: tuple[str, ...]) -> Iterator[list[int]]:
-    """Descriptors of the root and the folders below it, as far as they exist."""
+    """Open the root and those folders of the path that exist; returns their descriptors."""
     with ExitStack() as stack:
         folders = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
         stack.callback(os.close, folders[0])
@@ -253,7 +253,7 @@ def _next_entries(folder: int) -> list[tuple[str, bool]]:
 
 
 def _is_absence(error: OSError) -> bool:
-    """Whether nothing is there, or something that is no folder: a file or a link."""
+    """Whether the error means that the path does not exist or is a file or a link."""
     return error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 

@@ -131,7 +131,7 @@ def _check_searcher_packages(config: ExperimentConfig) -> None:
 
 
 def _check_submittable(config: ExperimentConfig) -> None:
-    """Refuse what every cluster would, whichever the experiment is submitted to."""
+    """Refuse a configuration that every cluster would refuse."""
     now_ms = time.time_ns() // 1_000_000
     deadline = config.resources.deadline
     if deadline is not None and deadline_ms(deadline, now_ms) <= now_ms:

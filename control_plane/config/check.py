@@ -16,9 +16,9 @@ from control_plane.config.experiment import ExperimentConfig, scope_of_tree, val
 from control_plane.config.generated_names import seeded_words
 from control_plane.config.images import replace_determined_images
 from control_plane.config.merge import apply_override, merge_trees
+from control_plane.config.misplaced_fields import with_section_hint
 from control_plane.config.notebook import notebook_layer, notebook_program
 from control_plane.config.other_files import find_other_file
-from control_plane.config.places import with_place
 from control_plane.config.problems import ConfigInvalid, Problem
 from control_plane.config.registry_login import drop_foreign_login
 from control_plane.config.section import findings_of
@@ -243,7 +243,7 @@ def _validate_sections(tree: Tree, era: Era) -> tuple[ExperimentConfig, list[Fin
     try:
         config = validate_config(tree, era)
     except ValidationError as error:
-        findings = [with_place(finding) for finding in findings_of(error)]
+        findings = [with_section_hint(finding) for finding in findings_of(error)]
         refused = frozenset(str(finding.loc[0]) for finding in findings if finding.loc)
         rest = {key: value for key, value in tree.items() if key not in refused}
         config = validate_config(rest, era)

@@ -47,7 +47,7 @@ def _check_searcher(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]
 
 
 def _check_trial_length(config: ExperimentConfig, scope: Scope) -> Iterator[Finding]:
-    """A trial class trains as far as the search says; a command may decide that itself."""
+    """Check that a trial class has a length from the search; a command may decide it itself."""
     names_class = config.entrypoint is not None and trial_class_of(config.entrypoint)
     if names_class and config.searcher.is_open_ended:
         message = f"is required, since {names_class} trains as far as the search says"

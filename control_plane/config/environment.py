@@ -179,18 +179,18 @@ class Environment(Section):
     containers.
     """
     environment_variables: VariablesField = Field(default_factory=VariablesByDevice)
-    """A list of NAME=VALUE, or a map of a list for each of `cpu`, `cuda` and `rocm`. Where NAME
-    sounds like a secret (password, secret, token, key, credential), VALUE is shown as a mask. In
-    the length era those of the template and the cluster are added, unless one has the same NAME.
+    """A list of NAME=VALUE, or a map from each of `cpu`, `cuda` and `rocm` to such a list. Where
+    NAME sounds like a secret (password, secret, token, key, credential), VALUE is shown as a mask.
+    In the length era the variables of the template and the cluster are added, unless one has the
+    same NAME.
     """
     ports: dict[str, Port] = Field(default_factory=dict)
     """Accepted, but has no effect: containers use the host's network."""
     registry_auth: RegistryAuth | None = None
     """The login for the image's registry: `username` and `password`, or one of `auth`,
     `identitytoken` and `registrytoken`; `server` or `serveraddress`; `email`. It replaces the
-    template's and the cluster's, which stay with the registry that they are for: where another
-    one's image is named, they are left out. No login is sent to a registry that is not its
-    `server`. Only in containers.
+    logins of the template and the cluster, which apply only to images of the registry that they are
+    for. A login is sent only to the registry that is its `server`. Only in containers.
     """
     force_pull_image: bool = False
     """Whether the image is pulled even if it is present. Only in containers."""

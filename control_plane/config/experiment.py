@@ -112,12 +112,12 @@ class ExperimentConfig(Section):
     `experiment label`.
     """
     workspace: str | None = None
-    """The workspace whose project it is in, `Uncategorized` without one. Workspaces and projects
+    """The workspace of the experiment's project; `Uncategorized` if absent. Workspaces and projects
     are names to list by: at most 128 characters, none of them `,` or `/`. Changed later with
     `experiment move`.
     """
     project: str | None = None
-    """The project that it is in, `Uncategorized` without one."""
+    """The experiment's project; `Uncategorized` if absent."""
     entrypoint: Entrypoint | None = None
     """What trains: `module:Class` names a trial class in the model directory. In the length era
     also a command line, or a list of words that is run without a shell.
@@ -125,12 +125,13 @@ class ExperimentConfig(Section):
     searcher: AnySearcher = NO_SEARCHER
     """How hyperparameters are chosen and how long trials train; see Searchers."""
     hyperparameters: Hyperparameters = Field(default_factory=dict)
-    """The space, by name; see Hyperparameters. `global_batch_size` is required in the step era; in
-    the length era records and epochs are counted in batches by it, of one record each without it.
+    """The search space, a map from names; see Hyperparameters. `global_batch_size` is required in
+    the step era. In the length era it converts records and epochs to batches; without it, a batch
+    is one record.
     """
     data: CarriedMap = Field(default_factory=dict, repr=False)
-    """Anything the model code wants to read; it is handed on as it is, and shown with a mask for
-    what sounds like a secret (`password`, `token`, `api_key`, ...).
+    """Anything the model code wants to read, passed on unchanged. Values whose names sound like
+    secrets (`password`, `token`, `api_key`, ...) are shown as a mask.
     """
     resources: Resources = Field(default_factory=Resources)
     """See Resources."""
@@ -145,8 +146,8 @@ class ExperimentConfig(Section):
     experiment, all, or none.
     """
     max_restarts: CountOrZero = 5
-    """Failures after which a trial is started again from its latest checkpoint; the one beyond ends
-    it. Counted for each trial.
+    """The number of failures after which a trial is started again from its latest checkpoint; one
+    more ends it. Counted for each trial.
     """
     reproducibility: Reproducibility = Field(
         default_factory=lambda: Reproducibility(experiment_seed=0)
@@ -325,9 +326,10 @@ class StepConfig(ExperimentConfig):
     batches_per_step: Count = 100
     """Batches in a step, the unit of all lengths of this era."""
     min_validation_period: Steps | None = None
-    """Steps after which a trial validates, if the search has not asked for it before."""
+    """The number of steps after which a trial validates, if the search has not asked for it before.
+    """
     min_checkpoint_period: Steps | None = None
-    """Steps after which a trial makes a checkpoint, if nothing else has."""
+    """The number of steps after which a trial makes a checkpoint, if it has made none since."""
 
     @property
     def scale(self) -> Scale:
@@ -354,9 +356,9 @@ class LengthConfig(ExperimentConfig):
     end.
     """
     min_validation_period: Period = Length("batches", 0)
-    """How long a trial trains at most without a validation; 0 is off."""
+    """The longest training without a validation; 0 turns this off."""
     min_checkpoint_period: Period = Length("batches", 0)
-    """How long a trial trains at most without a checkpoint; 0 is off."""
+    """The longest training without a checkpoint; 0 turns this off."""
 
     @property
     def scale(self) -> Scale:

@@ -61,7 +61,7 @@ class Range(Parameter):
     """A number between two bounds; `count` of them make the axis of a grid."""
 
     count: Count | None = Field(default=None, validate_default=True)
-    """Points of a grid; required there."""
+    """The number of points in a grid search, which requires it."""
 
     @field_validator("count")
     @classmethod

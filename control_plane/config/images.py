@@ -36,9 +36,9 @@ def images_to_run(images: Images) -> dict[str, str | None]:
 
 
 def replace_determined_images(tree: Tree, cluster: Tree) -> Tree:
-    """Put the cluster's images in place of Determined's, as far as the cluster has any.
+    """Replace Determined's images by the cluster's, if the cluster has any.
 
-    A value that is no image at all is left for the validation.
+    A value that is not an image is left to the validation.
     """
     environment, below = tree.get("environment"), cluster.get("environment")
     own = below.get("image") if isinstance(below, Mapping) else None

@@ -76,8 +76,9 @@ class Scheduler(Section):
     """Whether a trial on several agents may be given agents of different sizes, where they are
     started by hand: a provider's instances for one trial are of one size."""
     reserve_after: Duration = 600_000
-    """How long a job that has no slots waits for some before slots are held for it, 0 for never;
-    under `priority` for several. With `preemption` it takes them at once, so that none are held.
+    """How long a job without slots waits before free slots are held for it; with 0 none are ever
+    held. Under `priority` they are held for several jobs. With `preemption` a job takes slots at
+    once, so that none are held.
     """
 
     @field_validator("preemption")
@@ -102,12 +103,13 @@ class TaskContainerDefaults(Section):
     image: ImagesField | None = None
     """The container image, or a map of one for each of `cpu`, `cuda` and `rocm`."""
     environment_variables: VariablesField | None = None
-    """A list of NAME=VALUE, or a map of a list for each kind of device; a configuration adds its
-    own.
+    """A list of NAME=VALUE, or a map from each kind of device to such a list; a configuration adds
+    its own.
     """
     registry_auth: RegistryAuth | None = None
-    """The login for the registry `server`, without it for that of `image`, else for Docker Hub. It
-    goes to no other, whatever image a configuration names.
+    """The login for the registry `server`; without `server` for the registry of `image`, and
+    without either for Docker Hub. It is sent to no other registry, whatever image a configuration
+    names.
     """
     force_pull_image: bool | None = None
     """Whether the image is pulled even if it is present."""
@@ -139,11 +141,15 @@ class PoolFields(Section):
     description: str = ""
     """A description for users."""
     scheduler: Scheduler | None = None
-    """See Schedulers. It replaces the cluster's as a whole; the cluster's if absent."""
+    """The pool's scheduler, which replaces the cluster's as a whole; the cluster's if absent. See
+    Schedulers.
+    """
     max_aux_containers_per_agent: CountOrZero = 100
-    """Trials without slots that an agent takes at once; formerly max_cpu_containers_per_agent."""
+    """The largest number of trials without slots that an agent runs at a time; formerly
+    max_cpu_containers_per_agent.
+    """
     provider: AnyProvider | None = None
-    """Where instances come from; see Providers. Absent: agents are started by hand."""
+    """How instances are launched; see Providers. If absent, agents are started by hand."""
     budget: Annotated[float, Field(gt=0)] | None = None
     """Dollars that the pool's instances may cost in a month (UTC); beyond them no work starts and
     no instance is launched.
@@ -203,7 +209,7 @@ class ResourceManager(Section):
     type: Annotated[Literal["agent"], BeforeValidator(_check_manager)] = "agent"
     """The only kind there is."""
     scheduler: Scheduler = Field(default_factory=Scheduler)
-    """See Schedulers; of pools that have none of their own."""
+    """The scheduler of pools that have none of their own; see Schedulers."""
     default_aux_resource_pool: PoolName = POOL_DEFAULT
     """The pool of experiments without slots that name none."""
     default_compute_resource_pool: PoolName = POOL_DEFAULT
@@ -232,14 +238,14 @@ class ClusterConfig(Section):
     resource_pools: Annotated[
         tuple[ResourcePool, ...], Field(strict=False, max_length=POOLS_MAX)
     ] = Field(default_factory=lambda: (ResourcePool(pool_name=POOL_DEFAULT),))
-    """The pools; see Resource pools. Absent: one of the name `default`."""
+    """The pools; see Resource pools. If absent, there is one pool, `default`."""
     task_container_defaults: TaskContainerDefaults | None = None
     """See Task container defaults."""
     checkpoint_storage: Storage | None = None
-    """Where experiments keep checkpoints whose configuration names no `type`, and how many; as in
-    [configurations](configuration.md#checkpoint-storage). An experiment keeps what was in force
-    when it was created, and its trials have the keys. Without it a folder or bucket of the
-    cluster's own.
+    """The checkpoint storage of experiments whose configuration names no `type`, and how many
+    checkpoints they keep; as in [configurations](configuration.md#checkpoint-storage). An
+    experiment keeps the setting that was in force when it was created, and its trials can read the
+    keys. If absent, checkpoints go to a folder or bucket of the cluster's own.
     """
     checkpoint_endpoints: Annotated[
         tuple[Annotated[str, AfterValidator(_check_endpoint)], ...],
@@ -254,15 +260,15 @@ class ClusterConfig(Section):
         tuple[Annotated[str, AfterValidator(_check_page_origin)], ...],
         Field(strict=False, max_length=PAGE_ORIGINS_MAX),
     ] = ()
-    """Where the web page is served beside the cluster itself, such as
-    `https://page.example.com`: pages of these origins alone may ask the API. See
+    """The origins that serve the web page besides the cluster, such as
+    `https://page.example.com`. Only pages of these origins may call the API. See
     [hosting the page elsewhere](web-page.md#hosting-the-page-elsewhere).
     """
     checkpoint_deletions_per_second: Annotated[int, Field(ge=1, le=DELETIONS_PER_SECOND_MAX)] = (
         DELETIONS_PER_SECOND
     )
-    """How many files of checkpoints, logs and TensorBoard a collection deletes in a second at most,
-    however many experiments it is for. A store that asks for fewer requests gets fewer.
+    """The largest number of files of checkpoints, logs and TensorBoard that are deleted per second,
+    over all experiments. A store that asks for fewer requests gets fewer.
     """
 
     @field_validator("resource_pools")

@@ -75,17 +75,17 @@ class Provider(Section):
     max_agent_starting_period: PositiveDuration = 20 * 60_000
     """How long an instance may take until its agent enrols."""
     launch_error_limit: CountOrZero | None = None
-    """Failures in a row, other than a lack of capacity or quota, after which an offering is tried
-    with one instance, once an hour at most, until one boots; 0 for never. 10, or
-    launch_error_retries + 1 if those are given.
+    """The number of failures in a row, other than a lack of capacity or quota, after which an
+    offering is tried with one instance, once an hour at most, until one boots; 0 turns this off.
+    The default is 10, or launch_error_retries + 1 if that is given.
     """
     launch_error_retries: CountOrZero = 0
     """Determined's name for launch_error_limit - 1; 0 has no effect."""
     launch_error_timeout: Duration | None = None
     """Accepted, but has no effect: launch errors are always shown, and retried with a back-off."""
     offerings: Offerings = ()
-    """Instance types, zones and markets, in the order of preference; see Offerings. Absent: what
-    the provider's own fields describe.
+    """Instance types, zones and markets, in the order of preference; see Offerings. If absent,
+    there is one, which the provider's own fields describe.
     """
     on_demand_fallback: bool = True
     """Whether on-demand offerings are used while no spot offering has capacity."""
@@ -121,7 +121,7 @@ class Provider(Section):
 
     @property
     def mounts_allowed(self) -> tuple[str, ...] | None:
-        """The folders of which trials may mount parts; None for any that the agents allow."""
+        """The folders from which trials may mount paths; None for all that the agents allow."""
         return None
 
     def slots_offered(self) -> tuple[int, ...]:

@@ -118,28 +118,28 @@ class Resources(Section):
     """The resources that the trials of an experiment may use."""
 
     slots_per_trial: CountOrZero = 1
-    """Slots (devices) of each trial; 0, a trial without any, in the length era only."""
+    """The number of slots (devices) of each trial; 0 is allowed in the length era only."""
     max_slots: CountOrZero | None = None
-    """Slots that all trials of the experiment hold together at most. Changed later with `experiment
-    set max-slots`.
+    """The largest number of slots that all trials of the experiment hold together. Changed later
+    with `experiment set max-slots`.
     """
     weight: Annotated[float, Field(gt=0)] = 1.0
-    """Share of the experiment in a pool with the fair-share scheduler. Changed later with
-    `experiment set weight`.
+    """The weight of the experiment's share in a pool with the fair-share scheduler. Changed later
+    with `experiment set weight`.
     """
     priority: Annotated[int, Field(ge=1, le=99)] | None = None
-    """Place in a pool with the priority scheduler, 1 being the first; the pool's default if absent.
-    Changed later with `experiment set priority`.
+    """The experiment's priority in a pool with the priority scheduler, 1 being the first; the
+    pool's default if absent. Changed later with `experiment set priority`.
     """
     resource_pool: PoolNames = ""
-    """The pool to run in; if empty the cluster's default one, of which there is one for trials with
-    slots and one for those without. A list names several in the order of preference: the job waits
-    in the first and goes on to the next after `pool_patience`. Changed later with `job update
-    --resource-pool`, which ends that.
+    """The pool to run in; if empty, the cluster's default pool for trials with slots or for trials
+    without. A list names several in the order of preference: the job waits in the first and moves
+    to the next after `pool_patience`. Changed later with `job update --resource-pool`, after which
+    the job stays in the new pool.
     """
     pool_patience: PositiveDuration = 600_000
-    """How long the job waits in a pool of several before it goes on to the next; it leaves one that
-    can give nothing by itself at once. Of no effect with a single pool.
+    """How long the job waits in a pool of several before it moves to the next. It leaves a pool
+    that cannot give it slots at once. Has no effect with a single pool.
     """
     deadline: Deadline | None = None
     """When the experiment has to be done: a duration from its submission like `6h`, `90m` or `2d`,
@@ -147,9 +147,9 @@ class Resources(Section):
     allows.
     """
     max_cost: Cost | None = None
-    """Dollars that the experiment may cost, at the prices that the instances of its pool have in
-    the cluster's books: it is paused before it costs more. Changed later with `experiment set
-    max-cost`.
+    """Dollars that the experiment may cost, at the prices that the cluster has recorded for the
+    pool's instances; the experiment is paused before it costs more. Changed later with `experiment
+    set max-cost`.
     """
     shm_size: Annotated[
         Annotated[int, Field(ge=0, le=COUNT_MAX)] | None, BeforeValidator(_parse_size)
@@ -203,13 +203,13 @@ class BindMount(Section):
     host_path: AbsolutePath
     """The directory on the agent's machine; a trial fails to start where it is missing."""
     container_path: Text
-    """Where it appears. A relative path is below the working directory, and not that itself.
-    Another absolute one than `host_path` only in containers.
+    """Where the directory appears. A relative path is below the working directory, and not that
+    directory itself. An absolute path other than `host_path` works only in containers.
     """
     read_only: bool = False
     """Whether the container may not write to it. Only in containers."""
     propagation: Propagation = "rprivate"
-    """How mounts below it are passed on. Only in containers."""
+    """How mounts below the directory are propagated. Only in containers."""
 
     @field_validator("container_path")
     @classmethod

@@ -59,11 +59,11 @@ class CheckpointStorage(Section):
 
     type: str | None = None
     save_experiment_best: CountOrZero = 0
-    """Checkpoints of the experiment that are kept for their metric when it ends."""
+    """How many of the experiment's checkpoints with the best metrics are kept when it ends."""
     save_trial_best: CountOrZero = 1
-    """Checkpoints of each trial that are kept for their metric."""
+    """How many of each trial's checkpoints with the best metrics are kept."""
     save_trial_latest: CountOrZero = 1
-    """Checkpoints of each trial that are kept for being the latest."""
+    """How many of each trial's latest checkpoints are kept."""
 
 
 def storage_models() -> dict[str, type[CheckpointStorage]]:
@@ -122,11 +122,11 @@ class SharedFsLayer(DataLayer):
 
     type: Literal["shared_fs"] = "shared_fs"
     host_storage_path: AbsolutePath | None = None
-    """The folder on the host; without it one that belongs to the agent, or in a container one that
-    ends with the run.
+    """The folder on the host; if absent, one that belongs to the agent, or in a container one that
+    is removed with it.
     """
     container_storage_path: AbsolutePath | None = Field(default=None, validate_default=True)
-    """Where it appears. Another path than the host's only in containers."""
+    """Where the folder appears. A path other than the host's works only in containers."""
 
     @field_validator("container_storage_path")
     @classmethod
@@ -142,9 +142,9 @@ class BucketLayer(DataLayer):
     bucket_directory_path: Text
     """A folder in it."""
     local_cache_host_path: AbsolutePath | None = None
-    """The folder of the host for the copies that are read; without it as for shared_fs."""
+    """The folder on the host for the copies that are read; if absent, as for shared_fs."""
     local_cache_container_path: AbsolutePath | None = Field(default=None, validate_default=True)
-    """Where that appears. Another path than the host's only in containers."""
+    """Where the folder appears. A path other than the host's works only in containers."""
 
     @field_validator("local_cache_container_path")
     @classmethod
@@ -163,11 +163,11 @@ class S3Layer(BucketLayer):
 
     type: Literal["s3"]
     access_key: Secret | None = None
-    """Instead of what the trial's own environment has."""
+    """The access key, used instead of the credentials of the trial's environment."""
     secret_key: Secret | None = None
     """The secret for access_key."""
     endpoint_url: Url | None = None
-    """Of a store other than Amazon's."""
+    """The URL of a store other than Amazon's."""
 
 
 LAYERS: Final[Mapping[str, type[DataLayer]]] = MappingProxyType(

@@ -19,11 +19,11 @@ class Optimizations(Section):
     aggregation_frequency: Count = 1
     """The number of batches whose gradients are added before the optimizer steps."""
     average_aggregated_gradients: bool = True
-    """Whether those are divided by their number."""
+    """Whether the added gradients are divided by the number of batches."""
     asynchronous_checkpoints: bool | None = None
-    """Whether a trial trains on while its checkpoint is written and stored, as far as its memory
-    allows. Unless set, it does, but for a PyTorchTrial's states of less than 4 MiB in a folder of
-    its machine.
+    """Whether a trial continues training while its checkpoint is written and stored, as far as its
+    memory allows. By default it does, except for a PyTorchTrial's states of less than 4 MiB in a
+    folder of its machine.
     """
     average_training_metrics: bool = True
     """Whether training metrics are averages over all processes of a trial, not the chief's own."""
@@ -49,7 +49,7 @@ class Profiling(Section):
     }
 
     enabled: bool = False
-    """Whether the machine is measured while the trial runs: processors, memory, disks, network and
+    """Whether the load of the trial's machine is recorded: processors, memory, disks, network and
     GPUs.
     """
     begin_on_batch: CountOrZero = 0
@@ -72,6 +72,5 @@ class Reproducibility(Section):
     """The seed that makes a run repeatable; the cluster picks one where none is given."""
 
     experiment_seed: Annotated[int, Field(ge=0, le=SEED_MAX)]
-    """Seed of the search and, through it, of each trial; 0 to 2147483647. Drawn and shown where
-    none is given.
+    """The seed of the search and, through it, of each trial. Drawn at random, and shown, if absent.
     """

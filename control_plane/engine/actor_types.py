@@ -133,7 +133,7 @@ class ActorType:
 
 
 class _ActorTypes(Mapping[str, ActorType]):
-    """The types by their names, each of which is made when it is first asked for."""
+    """The actor types by name, each created when it is first used."""
 
     def __init__(self, *makers: Callable[[], ActorType]) -> None:
         self._makers = {maker.__name__.removeprefix("_make_"): maker for maker in makers}

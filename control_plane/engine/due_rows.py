@@ -171,9 +171,7 @@ class _Redrive:
         return self._in_a_row < CONSECUTIVE_FAILURES_MAX and self._left_ms() > 0
 
     def run_page(self, late: Mapping[str, list[Mail]]) -> bool:
-        """Advance the actors of a page, each of which has one turn in a pass; whether any had its
-        turn now.
-        """
+        """Advance the actors of a page, each at most once in a pass; returns whether any was."""
         fresh = {address: mail for address, mail in late.items() if address not in self._seen}
         self._seen.update(fresh)
         for address, mail in sorted(fresh.items(), key=_most_attempts):
@@ -295,8 +293,9 @@ def _is_waiting_timer(row: Row, now_ms: int) -> bool:
 
 
 def _put_off_timer(engine: Engine, row: Row, now_ms: int, *, from_now: bool = False) -> bool:
-    """Let a timer wait on that is not due yet, or if it was set in the future `from_now` on; False
-    if another process was faster.
+    """Postpone a timer that is not due yet; returns False if another process changed it first.
+
+    With `from_now`, a timer that was set in the future waits its full time from now.
     """
     timer, due_ms = read_mail(row), timer_due_ms(row.key) or 0
     continuation = (timer_continuation(timer, due_ms, now_ms),)
@@ -360,8 +359,9 @@ def _find_suspect(engine: Engine, late: Mail, now_ms: int) -> Mail:
 
 
 def _postpone(engine: Engine, rows: Sequence[Mail], due_ms: int) -> None:
-    """Let rows of mail be due later, where they would keep others out of the page. Another process
-    may be faster.
+    """Postpone rows of mail that would keep other rows out of the page.
+
+    Another process may change them first, which is ignored.
     """
     for start in range(0, len(rows), OPERATIONS_MAX):
         writes = [postponement(mail, due_ms) for mail in rows[start : start + OPERATIONS_MAX]]

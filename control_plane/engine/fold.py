@@ -352,7 +352,7 @@ def _spill_outbox(
 
 
 def _spill_parts(entries: list[tuple[str, list[EncodedMessage]]]) -> list[bytes]:
-    """Encode an outbox as few parts, each of which fits into a row."""
+    """Encode an outbox in as few parts as possible, each of which fits into a row."""
     weights = [sum(len(body) + 64 for _, body in messages) for _, messages in entries]
     part_weight = max(SPILL_PART_BYTES_MAX, sum(weights) // SPILL_PARTS_MAX)
     bodies: list[bytes] = []

@@ -1,4 +1,4 @@
-"""The values behind the digests of a journal, as far as they are still stored: in the actor's head
+"""Lookup of the values behind a journal's digests, if they are still stored: in the actor's head
 and parts, in rows outside of it, and in the mailboxes and journals of the receivers.
 """
 
@@ -53,9 +53,7 @@ def _candidate_values(table: StateTable, address: str, output: str) -> Iterator[
 
 
 def _messages_between(table: StateTable, sender: str, receiver: str) -> Iterator[bytes]:
-    """The messages that `sender` sent to `receiver`, row by row, as far as they wait in the mailbox
-    or are in the journal.
-    """
+    """The messages from `sender` to `receiver` in the mailbox and the journal, row by row."""
     if receiver == "*":
         return
     for row in table.query(receiver, MAIL, MAIL_END).rows:

@@ -232,7 +232,7 @@ class _Replayer:
     def _output_difference(
         self, entry: RecordedEntry, name: str, replayed: bytes | None
     ) -> _DifferenceFound:
-        """The difference in one output, with its values as far as they may be shown."""
+        """The difference in one output, with those of its values that may be shown."""
         assert entry.output_digests is not None
         message = self._find_cause(entry, name) if replayed is not None else _message_names(entry)
         digest, field = entry.output_digests.get(name), display_name(name)

@@ -7,7 +7,7 @@ from detcloud.shared.gcs import GcsBucket
 
 
 class GcsObjectStore(BucketObjectStore):
-    """An ObjectStore of which the bucket is a `detcloud.shared.gcs.GcsBucket`."""
+    """An ObjectStore in a `detcloud.shared.gcs.GcsBucket`."""
 
 
 def open_object_store(bucket: str, prefix: str, now_ms: Callable[[], int]) -> GcsObjectStore:

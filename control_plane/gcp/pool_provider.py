@@ -78,7 +78,7 @@ class MachineConfig(Section):
     gpu_num: CountOrZero | None = None
     """The number of accelerators; by default 4 for N1, and those of the type otherwise."""
     preemptible: bool = False
-    """Whether they are bought on the spot market."""
+    """Whether instances are bought on the spot market."""
 
     @property
     def instance_type(self) -> InstanceType:
@@ -94,8 +94,8 @@ class NetworkConfig(Section):
     subnetwork: str = ""
     """The subnetwork in the pool's region, a name or a path."""
     external_ip: bool = False
-    """Whether it gets a public address in the network that is named here; without one it reaches
-    the cluster through Cloud NAT.
+    """Whether an instance gets a public address in the network that is named here; without one it
+    reaches the cluster through Cloud NAT.
     """
 
 
@@ -132,7 +132,7 @@ class GcpProvider(Provider):
     """Whether a type without GPUs counts as one slot."""
     base_config: CarriedMap = Field(default_factory=dict)
     """Properties of an instance as the cloud's API takes them: more disks, labels, metadata,
-    network interfaces. Other fields of this section come before them.
+    network interfaces. Other fields of this section take precedence.
     """
     boot_disk_size: VolumeGib = 200
     """The size in GiB."""
@@ -141,7 +141,7 @@ class GcpProvider(Provider):
     boot_disk_source_image: str = ""
     """The machine image; Google's image of Ubuntu with drivers for accelerators if empty."""
     label_key: LabelKey = "managed-by"
-    """An additional label of its instances, to find them by."""
+    """The key of an additional label of the pool's instances, to find them by."""
     label_value: LabelValue = ""
     """The cluster's id if empty."""
     name_prefix: str = ""
@@ -153,10 +153,12 @@ class GcpProvider(Provider):
     service_account: AccountConfig = Field(default_factory=AccountConfig)
     """See Service accounts."""
     allowed_mounts: Folders = ()
-    """Folders of its instances of which trials may mount parts and use devices; none if empty."""
+    """Folders of the instances. Trials may mount them, or what is in them, and use devices in them;
+    none if empty.
+    """
     extended_preemption_notice: bool = False
-    """Whether spot instances are told that they are taken away 120 s before their shutdown begins,
-    where their machine type allows that; it begins at once if not.
+    """Whether spot instances get notice 120 s before their shutdown begins, where their machine
+    type allows that; otherwise it begins at once.
     """
     operation_timeout_period: PositiveDuration = 5 * 60_000
     """Accepted, but has no effect: each pass polls an operation, for up to 10 minutes."""
@@ -250,7 +252,7 @@ class GcpProvider(Provider):
 
     @property
     def mounts_allowed(self) -> tuple[str, ...]:
-        """The folders of which trials may mount parts."""
+        """The folders from which trials may mount paths."""
         return self.allowed_mounts
 
     @property

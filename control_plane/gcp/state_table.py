@@ -269,7 +269,7 @@ class FirestoreTable:
                 raise TableError(str(refusal)) from None
 
     def _remember(self, document: JsonObject) -> Row:
-        """The row of a document, of which the update time is kept."""
+        """The row of a document, whose update time is remembered."""
         row = to_row(document)
         self._times.remember(row.key, row.revision, document["updateTime"])
         return row

@@ -28,8 +28,8 @@ class DownscopedTokenIssuer:
     """Issues tokens of the service account `account` (its e-mail), which may do all that any trial
     may do.
 
-    `find_credentials` returns google-auth's credentials of who may make tokens of that account:
-    those of the environment unless it is given.
+    `find_credentials` returns google-auth credentials that may create tokens of that account: those
+    of the environment unless it is given.
     """
 
     store_type = "gcs"
@@ -124,7 +124,7 @@ def _rule(bucket: str, role: str, condition: str, title: str) -> dict[str, Any]:
 
 
 def _text(text: str) -> str:
-    """A text as the language of conditions (CEL) has it, whatever is in it."""
+    """Quote any text as a string of the condition language (CEL)."""
     return json.dumps(text, ensure_ascii=False)
 
 

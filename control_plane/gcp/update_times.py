@@ -36,6 +36,6 @@ class UpdateTimes:
                 self._times.popitem(last=False)
 
     def forget(self, key: Key) -> None:
-        """Note nothing of a row any more."""
+        """Forget the update time of a row."""
         with self._lock:
             self._times.pop(key, None)

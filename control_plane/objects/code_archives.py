@@ -78,8 +78,8 @@ class _Contents:
 
 
 class CodeArchives:
-    """The archives of model code in a store, of which those looked at last are kept. Safe to share
-    between threads.
+    """The archives of model code in a store, with a cache of the last ones. Safe to share between
+    threads.
     """
 
     def __init__(self, objects: ObjectStore, bytes_max: int = KEPT_BYTES_MAX) -> None:
@@ -138,7 +138,7 @@ class _Source:
         self.digest = new_sha256()
 
     def read(self, size: int, /) -> bytes:
-        """Read a block, whatever its size; b"" at the end."""
+        """Read a block of any size; b"" at the end."""
         for block in self._blocks:
             if block:
                 self.digest.update(block)

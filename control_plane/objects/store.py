@@ -91,7 +91,7 @@ class StoredObject:
 
 @dataclass(frozen=True)
 class SignedUrl:
-    """A request that anyone may make who has it, any number of times, until `expires_ms` (epoch).
+    """A request that its holder may make any number of times until `expires_ms` (epoch).
 
     `url` is absolute, or a path on the API's own host. `headers` must be sent as they are.
     """

@@ -147,7 +147,7 @@ def checkpoint_answers(
     pins = read_pins(services.table, [record.checkpoint.uuid for record in records])
     edits = _read_edits(services, records)
     return [
-        _checkpoint_answer(record, experiment_id, pin, edit.lay_over(record.metadata))
+        _checkpoint_answer(record, experiment_id, pin, edit.merge_edit(record.metadata))
         for record, pin, edit in zip(records, pins, edits, strict=True)
     ]
 

@@ -57,8 +57,8 @@ class CheckpointFolder:
 
 
 class CheckpointPlace(Answer):
-    """The place of a checkpoint for who has credentials of their own: `storage` leads to the store,
-    without secrets, and `path` is the folder in it.
+    """The location of a checkpoint, for callers with their own credentials: `storage` describes the
+    store, without secrets, and `path` is the folder in it.
     """
 
     uuid: str

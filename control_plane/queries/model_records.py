@@ -87,7 +87,7 @@ def load_model(table: StateTable, name: str) -> tuple[ModelRecord, Row]:
     Raises:
         RequestError: not_found.
     """
-    return found_model(name, table.get(model_key(name)))
+    return require_model(name, table.get(model_key(name)))
 
 
 def load_version(table: StateTable, model: str, number: int) -> tuple[VersionRecord, Row]:
@@ -96,18 +96,18 @@ def load_version(table: StateTable, model: str, number: int) -> tuple[VersionRec
     Raises:
         RequestError: not_found.
     """
-    return found_version(model, number, table.get(version_key(model, number)))
+    return require_version(model, number, table.get(version_key(model, number)))
 
 
-def found_model(name: str, row: Row | None) -> tuple[ModelRecord, Row]:
-    """Decode a model's row as read; RequestError not_found for None."""
+def require_model(name: str, row: Row | None) -> tuple[ModelRecord, Row]:
+    """Decode a model's row. Raises RequestError not_found if there is none."""
     if row is None:
         raise RequestError(Code.NOT_FOUND, f"there is no model {name}")
     return decode_model(row.body), row
 
 
-def found_version(model: str, number: int, row: Row | None) -> tuple[VersionRecord, Row]:
-    """Decode a version's row as read; RequestError not_found for None."""
+def require_version(model: str, number: int, row: Row | None) -> tuple[VersionRecord, Row]:
+    """Decode a version's row. Raises RequestError not_found if there is none."""
     if row is None:
         raise RequestError(Code.NOT_FOUND, f"there is no version {number} of a model {model}")
     return decode_version(row.body), row

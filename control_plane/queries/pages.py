@@ -53,7 +53,7 @@ def page_from_rows(
     item: Callable[[Row], Item],
     position: Callable[[Row], Position],
 ) -> Page[Item]:
-    """One page of `rows`, of which the caller has read `limit + 1` to know whether more follow."""
+    """One page of `rows`; the caller has read `limit + 1` rows, which shows whether more follow."""
     shown = rows[: page.limit]
     more = len(rows) > len(shown)
     cursor = encode_cursor(list_name, position(shown[-1])) if more else None

@@ -71,7 +71,7 @@ class _ProjectCounts:
 
 def list_projects(table: StateTable, workspace: str | None) -> ProjectList:
     """List the projects, or those of one workspace."""
-    census = _take_census(table)
+    census = _count_experiments(table)
     items = [
         Project(workspace=of, project=name, **vars(counts))
         for (of, name), counts in sorted(census.projects.items())
@@ -82,7 +82,7 @@ def list_projects(table: StateTable, workspace: str | None) -> ProjectList:
 
 def list_workspaces(table: StateTable) -> WorkspaceList:
     """List the workspaces."""
-    census = _take_census(table)
+    census = _count_experiments(table)
     sums: dict[str, Counter[str]] = {}
     for (of, _), counts in sorted(census.projects.items()):
         sums.setdefault(of, Counter()).update({"projects": 1, **vars(counts)})
@@ -99,7 +99,7 @@ def list_workspaces(table: StateTable) -> WorkspaceList:
     return WorkspaceList(items=items, left_out_before=census.left_out_before)
 
 
-def _take_census(table: StateTable) -> _ProjectCounts:
+def _count_experiments(table: StateTable) -> _ProjectCounts:
     """Count the newest experiments by workspace and project."""
     census = _ProjectCounts()
     rows, census.left_out_before = read_newest_listings(table, COUNTED_MAX)

@@ -443,7 +443,7 @@ def _count_text(count: int, noun: str) -> str:
 
 
 def _number_text(value: float) -> str:
-    """A number in up to four digits, whole ones in all of theirs: 0.93, 100, 1.5e-05."""
+    """A number with up to four digits, integers with all of them: 0.93, 100, 1.5e-05."""
     return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:.4g}"
 
 

@@ -29,8 +29,9 @@ class UnrecordedCheckpointAnswer(Answer):
 def list_unrecorded(
     services: Services, experiment_id: int, page: PageRequest
 ) -> Page[UnrecordedCheckpointAnswer]:
-    """List them by trial. A page is of a few trials, whatever its limit; RequestError not_found, or
-    conflict where the store cannot be read.
+    """List unrecorded checkpoints by trial. A page covers a few trials, whatever its limit.
+
+    Raises RequestError not_found, or conflict if the store cannot be read.
     """
     state, _ = experiments.get_experiment(services, experiment_id)
     after = page.start_after(_LIST, (int,))

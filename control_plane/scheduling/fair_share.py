@@ -52,7 +52,7 @@ def plan(jobs: Sequence[Job], agent_set: AgentSet, starts_max: int) -> Schedulin
 
 
 def _start_zero_slot_requests(jobs: Sequence[Job], placer: RequestPlacer) -> None:
-    """Start requests without slots: first in, first out, whatever the shares."""
+    """Start requests without slots in the order of submission, regardless of shares."""
     asking = [_zero_slot_requests(job) for job in jobs if job.pending_slots.get(0)]
     for request in merge(*asking, key=lambda request: request.ticket):
         if placer.is_full or not placer.place_request(request):
@@ -112,8 +112,11 @@ def _choose_victims(
 def _starts_other_trials(
     jobs: Sequence[Job], victims: Sequence[Victim], placer: RequestPlacer
 ) -> bool:
-    """Whether the shares, once the victims are gone and wait again, start anything but them. Offers
-    depend on who runs and who waits, so that it may be just them, who would come and go for ever.
+    """Whether the shares would start other trials than the victims, once these have left and wait
+    again.
+
+    Offers depend on which trials run and which wait. If only the victims would start again, they
+    would be preempted and started for ever.
     """
     going = [victim.allocation for victim in victims]
     for job in jobs if any(job.leaving_slots for job in jobs) else ():
@@ -156,7 +159,7 @@ def _job_without(job: Job, going: Iterable[RunningAllocation], placer: RequestPl
 
 
 class _PendingLater:
-    """The requests of a job that do not start now, then those of what goes; read as far as used."""
+    """The requests of a job that do not start now, then those of its victims; read lazily."""
 
     def __init__(
         self, job: Job, started: Container[str], gone: Sequence[RunningAllocation]

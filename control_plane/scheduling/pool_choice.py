@@ -17,10 +17,10 @@ DOUBLED_ROUNDS_MAX = 20
 
 @dataclass(frozen=True, slots=True)
 class PoolWait:
-    """The wait of a job in one of its pools, nothing of it running there since `since_ms`.
+    """The wait of a job in one of its pools, where no trial of it has run since `since_ms`.
 
-    `rounds`: how often the job has been in all its pools. `closed`: the pool can give nothing by
-    itself. `is_held`: the pool holds slots for the job.
+    `rounds`: how often the job has been in all its pools. `closed`: the pool cannot provide slots.
+    `is_held`: the pool holds slots for the job.
     """
 
     since_ms: int

@@ -220,7 +220,7 @@ class _PriorityPass:
         return True
 
     def _preempt_for_each(self, jobs: Sequence[Job], requests: Iterable[AllocationRequest]) -> None:
-        """Let each request in turn preempt what is behind it."""
+        """Preempt for each request, in order, allocations that are behind it in the queue."""
         for request in requests:
             size = (request.slots, request.single_agent)
             if not self._is_within_max_slots(request) or self._take_slots(request, starts=False):

@@ -162,7 +162,7 @@ def _can_keep(
 def _choose_agents(
     job: Job, slots: int, agents: Iterable[AgentCapacity], rules: SchedulerRules
 ) -> tuple[str, ...]:
-    """The agents of which the trial lacks fewest slots; () if they can never hold it."""
+    """Choose the agents that lack the fewest slots; () if none can ever hold the trial."""
     able = [agent for agent in agents if _can_take(job, agent)]
     large = [agent for agent in able if slots <= agent.total]
     if large:

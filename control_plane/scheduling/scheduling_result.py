@@ -10,8 +10,8 @@ from control_plane.scheduling.sizes import size_advice, slots_text
 
 @dataclass(frozen=True, slots=True)
 class HeldSlots:
-    """The slots held for a job that has waited too long: `ready` of the `wanted`, of which `hidden`
-    are free and kept from others.
+    """The slots held for a job that has waited too long: `ready` of the `wanted` slots; `hidden` of
+    these are free and withheld from other jobs.
     """
 
     group: int
@@ -52,7 +52,7 @@ class SchedulingResult:
         return "; ".join(filter(None, reasons)) or "its turn comes next"
 
     def _held_reason(self, job: Job, slots: int, missing: str) -> str:
-        """Why a request waits as far as slots are held for a job; "" if that is not why."""
+        """The reason of a request that waits because slots are held for a job; "" for others."""
         held = self.held
         if held is None or not slots:
             return ""

@@ -20,8 +20,8 @@ class Outcome(StrEnum):
     FINISHED = "finished"
     EXITED = "exited"
 
-    def of_open_or_ended_trial(self, *, is_open: bool) -> "Outcome":
-        """Return the outcome, or what it means for a trial that has ended."""
+    def for_trial(self, *, is_open: bool) -> "Outcome":
+        """Return this outcome for an open trial, and for an ended one the outcome it turns into."""
         if is_open:
             return self
         return {Outcome.TRAINING: Outcome.EXITED, Outcome.WAITING: Outcome.STOPPED}.get(self, self)

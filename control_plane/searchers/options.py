@@ -29,16 +29,18 @@ class SearcherOptions(OptionGroup):
     """The options of every searcher. Of the two sources of a first checkpoint the trial wins."""
 
     name: str
-    """Which search."""
+    """The search method."""
     metric: Text
-    """The validation metric that trials are judged by."""
+    """The validation metric that trials are compared by."""
     smaller_is_better: bool = True
-    """Whether less of the metric is better."""
+    """Whether smaller values of the metric are better."""
     source_trial_id: Count | None = None
-    """A trial whose latest checkpoint the trials start from: its weights, and nothing else of it.
+    """A trial from whose latest checkpoint the trials start: from the weights, and from nothing
+    else of it.
     """
     source_checkpoint_uuid: Text | None = None
-    """A checkpoint to start from, instead; the beginning of its UUID will do."""
+    """The UUID of the checkpoint to start from, or the beginning of it; instead of source_trial_id.
+    """
 
     def lengths(self) -> dict[str, Length]:
         """Return every length by its option; a trial's longest training comes first."""

@@ -1,7 +1,7 @@
 """The generator of a search: MT19937, bit for bit the legacy numpy.random.RandomState.
 
 Source: Matsumoto and Nishimura, "Mersenne Twister" (1998). The standard library carries the same
-generator, seeded in another way; this module alone may import it, with its state set explicitly.
+generator, seeded in another way; only this module may import it, with its state set explicitly.
 """
 
 import random

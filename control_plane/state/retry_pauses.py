@@ -15,7 +15,7 @@ PAUSE_SECONDS_MAX = 1.0
 
 
 class RetryPauses:
-    """The pauses of one request, of which there are `TRIES_MAX` - 1. `sleep` waits for seconds."""
+    """The `TRIES_MAX` - 1 pauses between the attempts of one request. `sleep` waits for seconds."""
 
     def __init__(self, sleep: Callable[[float], None]) -> None:
         self._sleep = sleep

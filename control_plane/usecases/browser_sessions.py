@@ -21,8 +21,8 @@ from detcloud.shared.tokens import TOKEN_PREFIX, mint_token
 CODES = "sign-in-codes"
 CODE_MS = 5 * 60 * 1000
 SESSION_MS = 7 * 24 * 3600 * 1000
-SESSION_ELSEWHERE_MS = 12 * 3600 * 1000
-"""Of a page elsewhere, whose scripts have the whole token."""
+CROSS_ORIGIN_SESSION_MS = 12 * 3600 * 1000
+"""The lifetime of a session of a cross-origin page, whose scripts hold the whole token."""
 
 _SESSION_TOKEN = re.compile(rf"{TOKEN_PREFIX}[\w-]+\.{TOKEN_PREFIX}[\w-]+", re.ASCII)
 

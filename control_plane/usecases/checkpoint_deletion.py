@@ -19,7 +19,7 @@ from control_plane.checkpoint_gc.checkpoint_inventory import (
     newest_checkpoint,
 )
 from control_plane.checkpoint_gc.erasure import remove_tensorboard_files
-from control_plane.checkpoint_gc.pace import DeletionPace, make_steps
+from control_plane.checkpoint_gc.rate_limit import DeletionRateLimiter, run_steps
 from control_plane.checkpoint_gc.stores import CollectionFailed, stores_of
 from control_plane.errors import Code, RequestError
 from control_plane.queries import checkpoint as checkpoints
@@ -39,7 +39,7 @@ REQUEST_SECONDS_MAX = 20.0
 def delete_checkpoint(
     services: Services, uuid: str, caller: Principal, extra_writes: ExtraWrites
 ) -> int:
-    """Have one checkpoint deleted, unless it is already, and return its trial's id.
+    """Request the deletion of one checkpoint, unless it is deleted, and return its trial's id.
 
     Raises:
         RequestError: not_found; forbidden, for another's; conflict, if it is needed.
@@ -123,10 +123,10 @@ def delete_tensorboard_files(
         text = f"experiment {experiment_id} is {state.status}: its trials may still write there"
         raise RequestError(Code.CONFLICT, text)
     work = remove_tensorboard_files(stores_of(services), experiment_id)
-    pace = DeletionPace(lambda: deletion_limit(services.table))
+    limiter = DeletionRateLimiter(lambda: deletion_limit(services.table))
     until = time.monotonic() + REQUEST_SECONDS_MAX
     try:
-        is_done = make_steps(work, pace, lambda: until - time.monotonic())
+        is_done = run_steps(work, limiter, lambda: until - time.monotonic())
     except (OSError, CollectionFailed) as error:
         text = f"the files cannot be removed: {error}"
         raise RequestError(Code.UNAVAILABLE, text) from None

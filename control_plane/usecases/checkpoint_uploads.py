@@ -1,8 +1,8 @@
-"""Uploads of checkpoints by users: begun, filled file by file, and recorded once all is there.
+"""Uploads of checkpoints by users: begun, filled file by file, and recorded when complete.
 
-Nothing is listed before the last step, which looks for every file of the manifest in the store. An
-upload is named by a UUID that its client derives from the content, so that one that was cut short
-goes on where it was, and one that came to its end is the same checkpoint again.
+A checkpoint is not listed before the last step, which checks that every file of its manifest is in
+the store. The client derives the UUID of an upload from the content, so an interrupted upload is
+resumed, and a completed one that is repeated yields the same checkpoint.
 """
 
 import json
@@ -61,8 +61,8 @@ _DELETED = (Status.DELETING, Status.DELETE_FAILED)
 
 @dataclass(frozen=True)
 class SignedParts:
-    """Parts of `part_bytes`, the last one shorter: the numbers of those that are there already, and
-    the requests that upload those which were asked for.
+    """The parts of a file, each of `part_bytes` except the last: the numbers of those that are
+    stored, and the requests that upload the requested ones.
     """
 
     part_bytes: int
@@ -72,8 +72,9 @@ class SignedParts:
 
 @dataclass(frozen=True)
 class Upload:
-    """An upload of a caller who may make it: the experiment, the trial and the checkpoint's UUID.
-    `state`: that of the checkpoint where it is recorded already.
+    """An upload that its caller may make: the experiment, the trial and the checkpoint's UUID.
+
+    `state` is the checkpoint's state if it is already recorded.
     """
 
     experiment_id: int
@@ -133,7 +134,7 @@ def open_store(services: Services, upload: Upload) -> CheckpointFiles:
 
 
 def stored_files(services: Services, upload: Upload) -> list[tuple[str, int]]:
-    """The path and size of each file of an upload that is there, by path."""
+    """The path and size of each stored file of an upload, by path."""
     try:
         return sorted(open_store(services, upload).list_files(upload.parts))
     except FileNotFoundError:
@@ -195,7 +196,7 @@ def join_parts(services: Services, upload: Upload, path: str, size: int) -> None
 
 
 def store_upload_file(services: Services, upload: Upload, path: str, source: Path) -> None:
-    """Store a file that the API took; one that is there already is no error. RequestError."""
+    """Store a file that the API received; if it exists already, do nothing. RequestError."""
     _check_file(path, source.stat().st_size)
     try:
         open_store(services, upload).store_file(f"{upload.path}/{path}", str(source))
@@ -298,7 +299,7 @@ def _checked_fields(
 
 
 def _check_stored(files: Sequence[StoredFile], stored: dict[str, int]) -> None:
-    """Raise RequestError conflict unless each file is there with its size."""
+    """Raise RequestError conflict unless each file is stored with its size."""
     if problem := find_missing_file(files, stored):
         raise RequestError(Code.CONFLICT, f"{problem}; upload it again")
 

@@ -8,7 +8,7 @@ from control_plane.actors.content_revision import content_revision, find_changed
 from control_plane.actors.metadata_edits import (
     METADATA_EDITS,
     decode_edit,
-    edit_to,
+    edit_between,
     encode_edit,
 )
 from control_plane.agents.sessions import TRIAL_METADATA
@@ -91,10 +91,10 @@ def _write_edit(
     def change(row: Row | None) -> tuple[None, tuple[Write, ...]]:
         checks = deletion_checks(services, subject.experiment_id)
         own, before = subject.read_own(), decode_edit(row.body if row else None)
-        present = content_revision(before.lay_over(own))
+        present = content_revision(before.merge_edit(own))
         if problem := find_changed_since(subject.what, present, revision):
             raise RequestError(Code.CONFLICT, problem)
-        body = encode_edit(edit_to(metadata, own, before))
+        body = encode_edit(edit_between(metadata, own, before))
         former = row.revision if row else 0
         put = Put(key, former + 1, body, former or Expect.ABSENT)
         return None, (put, *checks, *extra_writes(subject.reply))

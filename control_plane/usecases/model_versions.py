@@ -1,4 +1,4 @@
-"""The versions of models, each of which holds a checkpoint, so that nobody deletes it."""
+"""Versions of models, each of which pins a checkpoint against deletion."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -10,10 +10,10 @@ from control_plane.errors import Code, RequestError
 from control_plane.queries.checkpoint import Checkpoint, describe_checkpoint
 from control_plane.queries.model_records import (
     VersionRecord,
-    found_version,
     load_model,
     load_version,
     model_key,
+    require_version,
     version_key,
     version_partition,
 )
@@ -94,7 +94,7 @@ def update_version(
     """
 
     def change(row: Row | None) -> tuple[tuple[VersionRecord, int], tuple[Write, ...]]:
-        version, row = found_version(model, number, row)
+        version, row = require_version(model, number, row)
         _check_owner(table, version, changer)
         check_revision(f"version {number} of model {model}", row, expected_revision)
         new = replace(version, **changes)

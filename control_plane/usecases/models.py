@@ -12,8 +12,8 @@ from control_plane.queries.model_records import (
     VersionRecord,
     decode_model,
     decode_version,
-    found_model,
     model_key,
+    require_model,
     version_partition,
 )
 from control_plane.state.table import Delete, Expect, Key, Put, Row, StateTable, Write
@@ -78,7 +78,7 @@ def update_model(
     """
 
     def change(row: Row | None) -> tuple[tuple[ModelRecord, int], tuple[Write, ...]]:
-        model, row = found_model(name, row)
+        model, row = require_model(name, row)
         _check_owner(model, changer)
         check_revision(f"model {name}", row, expected_revision)
         new = replace(model, **changes)
@@ -104,7 +104,7 @@ def delete_model(
     """
 
     def change(row: Row | None) -> tuple[tuple[ModelRecord, int] | None, tuple[Write, ...]]:
-        model, row = found_model(name, row)
+        model, row = require_model(name, row)
         _check_owner(model, changer)
         page = table.query(version_partition(name), _FIRST, _LAST, limit=_REMOVED_AT_ONCE)
         if page.rows:

@@ -49,7 +49,7 @@ def set_draining(
     by: str,
     extra_writes: ExtraWrites = no_extra_writes,
 ) -> None:
-    """Have the pool start nothing more, or start work again."""
+    """Drain the pool, so that it starts nothing more, or let it start work again."""
 
     def current_config(row: Row | None) -> bytes:
         return row.body if row is not None else ResourcePool(pool_name=name).to_json()

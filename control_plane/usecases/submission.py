@@ -278,7 +278,7 @@ def _check_groups(config: ExperimentConfig) -> None:
 
 
 def _check_size(config: ExperimentConfig, message: ExperimentSubmitted) -> None:
-    """Check that what is stored of the configuration fits into a row, whatever else is in it."""
+    """Check that the stored form of the configuration fits into a row with the other fields."""
     _, stored = encode_message_for(addresses.experiment(0), message)
     if len(stored) <= STORED_BYTES_MAX:
         return

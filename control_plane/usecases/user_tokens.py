@@ -1,4 +1,4 @@
-"""The tokens that users make: who may make which, the records of them, and their end.
+"""Tokens created by users: who may create which token, their records, and their revocation.
 
 A record never holds the token itself.
 """

@@ -161,7 +161,7 @@ class DetCallback(transformers.TrainerCallback):
             self._leave_unfinished()
 
     def _note_due(self, state: Any, control: Any) -> None:
-        """Have the Trainer validate and save where the operation ends."""
+        """Make the Trainer validate and save at the end of the operation."""
         if self._loop.is_due(state.global_step, state.epoch or 0):
             self._is_due = True
             control.should_log = control.should_evaluate = control.should_save = True

@@ -1,5 +1,5 @@
-"""The judgement of an account's facts: whether the stack and its pools can run there, a finding for
-each fact, with what to do. Facts in, findings out.
+"""Pure checks of an account's facts: whether the stack and its pools can run there. Each fact gives
+a finding, with what to do.
 """
 
 import re
@@ -70,8 +70,8 @@ class Purchase(NamedTuple):
         return MARKETS[self.market]
 
 
-def judge(settings: Settings, cluster: ClusterConfig, facts: AccountFacts) -> list[Finding]:
-    """Return the findings, in the order in which they are worth reading."""
+def check_facts(settings: Settings, cluster: ClusterConfig, facts: AccountFacts) -> list[Finding]:
+    """Return the findings about the facts, in the order in which they should be read."""
     if isinstance(facts.caller, Unknown):
         # Nobody needs a permission to ask who they are.
         text = f"AWS accepts no credentials: {facts.caller.why}"
@@ -81,8 +81,8 @@ def judge(settings: Settings, cluster: ClusterConfig, facts: AccountFacts) -> li
         *_caller(settings, facts.caller),
         *read_fact(facts.denied, "permissions", _permissions),
     ]
-    found += judge_pools(settings, cluster, facts)
-    found += judge_disks(facts, settings.kms_key, OWN_KEY_REMEDY)
+    found += check_pools(settings, cluster, facts)
+    found += check_disks(facts, settings.kms_key, OWN_KEY_REMEDY)
     if settings.kms_key:
         if facts.key is not None:
             found += read_fact(facts.key, "key", lambda it: _own_key(settings, it))
@@ -90,10 +90,10 @@ def judge(settings: Settings, cluster: ClusterConfig, facts: AccountFacts) -> li
     if facts.networks is not None:
         found += read_fact(facts.networks, "network", lambda it: _networks(settings, it))
     found += read_fact(facts.concurrency, "concurrency", lambda it: _concurrency(settings, it))
-    return [*found, *judge_launch(cluster, facts)]
+    return [*found, *check_launch(cluster, facts)]
 
 
-def judge_pools(settings: Settings, cluster: ClusterConfig, facts: PoolFacts) -> list[Finding]:
+def check_pools(settings: Settings, cluster: ClusterConfig, facts: PoolFacts) -> list[Finding]:
     """Return the findings of the pools: the account's plan, their types, quotas, images and file
     systems.
     """
@@ -112,14 +112,14 @@ def judge_pools(settings: Settings, cluster: ClusterConfig, facts: PoolFacts) ->
     return [*found, *find_file_system_problems(settings, cluster, facts)]
 
 
-def judge_disks(facts: PoolFacts, kms_key: str, own_key_remedy: str) -> Iterator[Finding]:
+def check_disks(facts: PoolFacts, kms_key: str, own_key_remedy: str) -> Iterator[Finding]:
     """Yield what there is to say of the key of disks. `own_key_remedy` is what to do where it is
     one of the account's own.
     """
     yield from read_fact(facts.disk_key, "disks", lambda it: _disk_key(it, kms_key, own_key_remedy))
 
 
-def judge_launch(cluster: ClusterConfig, facts: PoolFacts) -> Iterator[Finding]:
+def check_launch(cluster: ClusterConfig, facts: PoolFacts) -> Iterator[Finding]:
     """Yield what EC2 says of a launch, where a pool makes any."""
     if any(aws_pools(cluster)):
         yield from read_fact(facts.dry_run, "launch", _launch)
@@ -197,7 +197,7 @@ def _type_findings(settings: Settings, purchase: Purchase, facts: PoolFacts) -> 
 
 
 def _description(kind: TypeFacts) -> str:
-    """Return what EC2 says of a type, as far as it does."""
+    """Describe an instance type by those facts that EC2 provides."""
     models = ", ".join(dict.fromkeys(model for _, model in kind.gpus))
     return ", ".join(
         (

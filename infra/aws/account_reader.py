@@ -119,7 +119,7 @@ def _read_pool_facts(settings: Settings, cluster: ClusterConfig, clients: Client
 
 
 def _with_file_systems(facts: F, settings: Settings, cluster: ClusterConfig, clients: Clients) -> F:
-    """Return the facts with those of the file systems that pools mount, if they mount any."""
+    """Add the facts about the file systems that pools mount, if there are any."""
     mounted = {it.id: it for _, pool in aws_pools(cluster) for it in pool.file_systems}
     if not mounted:
         return facts
@@ -316,8 +316,8 @@ def _default_image(clients: Clients) -> str:
 
 
 def _architectures(clients: Clients, images: Iterable[str]) -> dict[str, str]:
-    """Return the architectures of those images that are there; each is asked for by itself, for one
-    that is missing fails the call.
+    """Return the architectures of those images that exist; each is requested separately, because a
+    missing image fails the whole call.
     """
     found: dict[str, str] = {}
     for image in sorted(it for it in images if it.startswith("ami-")):

@@ -44,7 +44,7 @@ class Target:
 
     @property
     def platforms(self) -> tuple[str, ...]:
-        """The platforms whose wheels run there, the newest first; 2.17 is that of manylinux2014."""
+        """The compatible wheel platforms, the newest first; manylinux2014 is glibc 2.17."""
         versions = [it for it in (34, 31, 28, 27, 24) if it <= self.glibc]
         newer = [f"manylinux_2_{it}_{self.machine}" for it in versions]
         return (*newer, f"manylinux_2_17_{self.machine}", f"manylinux2014_{self.machine}")

@@ -16,13 +16,13 @@ _ARM_FAMILY = re.compile(r"a1|[a-z]+\d+[a-z]*g[a-z]*|[a-z]+\d+[a-z]*-gb\d+")
 
 
 def architecture_by_name(instance_type: str) -> str:
-    """Return the architecture of an instance type as far as its name tells."""
+    """Return the architecture of an instance type, derived from its name."""
     is_arm = _ARM_FAMILY.fullmatch(_family(instance_type))
     return "arm64" if is_arm else "x86_64"
 
 
 def name_incompatibility(instance_type: str) -> str:
-    """Return why the image cannot run on a type, as far as its name tells, and "" if it can."""
+    """Return why the image cannot run on a type, judging by the type's name; "" if it can."""
     if architecture_by_name(instance_type) != ARCHITECTURE:
         return f"its processor is ARM's, and AWS's image is for {ARCHITECTURE}"
     if _family(instance_type) in _FAMILIES_WITHOUT_DRIVER:

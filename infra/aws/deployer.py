@@ -345,7 +345,7 @@ def _network(names: Names, actions: list[str]) -> list[Statement]:
 
 
 def _roles(settings: Settings) -> list[Statement]:
-    """Return the statements on roles: who may be given which, and within which bounds."""
+    """Return the statements on roles: which services may get them, and their boundaries."""
     names = settings.names
     role = [f"arn:aws:iam::{names.account}:role{names.iam_path}{names.role('')}*"]
     services = ["ec2.amazonaws.com", "lambda.amazonaws.com"]

@@ -70,7 +70,7 @@ def _refuse_protected(names: Names, clients: Clients) -> None:
 
 
 def _stop_tick(names: Names, clients: Clients, progress: Progress) -> float:
-    """Let no tick begin any more; return the seconds for which one that runs may yet launch."""
+    """Prevent further ticks; return for how many seconds a running one may still launch."""
     tick = names.part("tick")
     try:
         clients("lambda").put_function_concurrency(

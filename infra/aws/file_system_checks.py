@@ -1,4 +1,4 @@
-"""The judgement of the file systems that pools mount: whether their instances can reach them.
+"""Checks of the file systems that pools mount: whether their instances can reach them.
 
 Sources: EFS user guide, "Managing mount targets" (all are in one VPC, one in each zone, and its
 name is resolved in that VPC, to the target of the zone) and "Using VPC security groups"; FSx for
@@ -38,7 +38,7 @@ def find_file_system_problems(
             else:
                 assert isinstance(facts.network, NetworkFacts)
                 zones = _zones(settings, provider)
-                yield _judge(settings, subject, wanted, found, facts.network, zones)
+                yield _check_reachability(settings, subject, wanted, found, facts.network, zones)
 
 
 def _zones(settings: Settings, provider: AwsProvider) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ def _zones(settings: Settings, provider: AwsProvider) -> tuple[str, ...]:
     return zones_in_use(settings) if "" in named else tuple(sorted(set(named)))
 
 
-def _judge(
+def _check_reachability(
     settings: Settings,
     subject: str,
     wanted: FileSystem,
@@ -55,7 +55,7 @@ def _judge(
     network: NetworkFacts,
     zones: tuple[str, ...],
 ) -> Finding:
-    """Return the first thing that keeps instances from it, or that nothing does."""
+    """Return the first obstacle to reaching the file system, or a finding that there is none."""
     if wanted.mount_name != found.mount_name:
         text = f"its mount name is {found.mount_name}, and mount_name says {wanted.mount_name}"
         return Finding(Level.ERROR, subject, text, f"set mount_name: {found.mount_name}")

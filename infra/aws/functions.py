@@ -49,8 +49,10 @@ def make_functions(
     extra: Mapping[str, Mapping[str, Any]],
     deployment: str,
 ) -> Mapping[str, Any]:
-    """Make every function; returns them by name. `environment` is that of all, `extra` of single
-    ones; `deployment` describes the versions.
+    """Make the functions; returns them by name.
+
+    All functions have the variables `environment`, single ones also those of `extra`. `deployment`
+    describes the versions.
     """
     archive = pulumi.FileArchive(scope.settings.archive)
     archives = {"suggest": pulumi.FileArchive(scope.settings.suggest_archive)}
@@ -85,8 +87,8 @@ def make_aliases(scope: Scope, functions: Mapping[str, Any]) -> Mapping[str, Any
 
 
 def describe_deployment(settings: Settings, cluster_config: str) -> str:
-    """Return the description of a deployment's versions: that of the software, and a digest of all
-    that makes it another deployment.
+    """Return the description of a deployment's versions: the software's version, and a digest of
+    everything that distinguishes deployments.
     """
     digest = hashlib.sha256(cluster_config.encode())
     for archive in (settings.archive, settings.suggest_archive):
@@ -98,7 +100,7 @@ def describe_deployment(settings: Settings, cluster_config: str) -> str:
 
 
 def make_permission(scope: Scope, name: str, alias: Any, service: str, source: Any) -> Any:
-    """Let the `source` at `service` call the function by its alias."""
+    """Make the permission for `source`, a resource of `service`, to call the function's alias."""
     return aws.lambda_.Permission(
         name,
         function=alias.function_name,

@@ -1,4 +1,4 @@
-"""The HTTP API: every request goes to one function, which knows who may do what."""
+"""The HTTP API gateway: every request goes to one function, which authorizes it."""
 
 import json
 from collections.abc import Sequence

@@ -35,8 +35,9 @@ def end_own_parts(
 def end_until_quiet(
     names: Names, clients: Clients, progress: Progress, clock: Clock, quiet_at: float
 ) -> int:
-    """End all instances, and those of a launch that was under way until `quiet_at`; return how many
-    there were. Raises DrainFailed.
+    """Terminate all instances, including those of launches that end before `quiet_at`.
+
+    Returns their number. Raises DrainFailed.
     """
     ended: set[str] = set()
     give_up_at = clock.seconds() + END_SECONDS_MAX

@@ -23,7 +23,7 @@ class Names:
 
     @property
     def cluster(self) -> str:
-        """The cluster's id, and the value of the tag by which it knows what is its own."""
+        """The cluster's id, which is also the value of the tag on all of its resources."""
         return f"detcloud-{self.team}"
 
     @property

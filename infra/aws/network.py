@@ -53,7 +53,7 @@ def _make_placement_groups(scope: Scope, zones: Iterable[str]) -> dict[str, Any]
 
 
 def _instance_defaults(scope: Scope) -> dict[str, Any]:
-    """Return what else the settings say of every instance; nothing where they say nothing."""
+    """Return the remaining settings of every instance, without those that are not set."""
     settings = scope.settings
     return {
         **({"public_ip": False} if settings.private_subnets else {}),

@@ -61,7 +61,7 @@ _WRITE_ROWS = ("dynamodb:ConditionCheckItem", "dynamodb:DeleteItem", "dynamodb:P
 
 
 def service_trust(service: str) -> Document:
-    """Return the trust of a role that a service may assume, for what it runs."""
+    """Return the trust policy of a role that an AWS service may assume."""
     return _document(make_statement("Trust", ["sts:AssumeRole"], Principal={"Service": service}))
 
 
@@ -167,7 +167,7 @@ def spot_notice(names: Names) -> Document:
 
 
 def checkpoint_gc(names: Names) -> Document:
-    """Return the permissions of `checkpoint_gc`: rows, and deleting what is stored."""
+    """Return the permissions of `checkpoint_gc`: rows, and deleting stored objects."""
     return _document(
         *_rows(names),
         *_objects("Objects", names.objects, "s3:GetObject", "s3:DeleteObject"),

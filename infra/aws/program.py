@@ -15,7 +15,7 @@ from control_plane.config.images import DEFAULT_IMAGES
 from control_plane.config.pools import check_cluster
 from control_plane.config.providers import Provider
 from infra.aws import bundle, deployer, draining
-from infra.aws.account_checks import default_api_concurrency, judge
+from infra.aws.account_checks import check_facts, default_api_concurrency
 from infra.aws.account_reader import aws_clients, read_account, read_concurrency
 from infra.aws.limits import find_limit_problems
 from infra.aws.policies import log_key
@@ -96,8 +96,8 @@ def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigR
 
 
 def complete_stack_config(team: str, stack_config: dict[str, str]) -> list[str]:
-    """Set what depends on the account, where nobody says it: the zones, and what is reserved for
-    the API.
+    """Complete settings that depend on the account and are not set: the zones, and the API's
+    reserved concurrency.
     """
     return [*_complete_concurrency(team, stack_config), *_complete_zones(team, stack_config)]
 
@@ -117,7 +117,7 @@ def _complete_concurrency(team: str, stack_config: dict[str, str]) -> list[str]:
 
 
 def _complete_zones(team: str, stack_config: dict[str, str]) -> list[str]:
-    """Set the zones, where neither they nor a network are: all that offer a type of the pools."""
+    """Set the zones, unless zones or a network are set, to all that offer a type of the pools."""
     settings = _read_settings(team, stack_config)
     text = read_cluster_config(Path(settings.cluster_config))
     zones = f"{PROJECT}:zones"
@@ -137,7 +137,7 @@ def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding
         raise SettingsInvalid(problems)
     facts = read_account(settings, cluster, aws_clients(settings.region))
     return [
-        *judge(settings, cluster, facts),
+        *check_facts(settings, cluster, facts),
         *check_remote_accounts(settings.remote_accounts, cluster),
     ]
 

@@ -96,7 +96,7 @@ class AwsRemoteAccount:
         ]
 
     def find_findings(self, cluster: ClusterConfig) -> list[Finding]:
-        """Check whether the remote account is there, and whether pools can run in it."""
+        """Check that the remote account is set up, and that pools can run in it."""
         found = find_remote_findings(self._roles(cluster), self._clients)
         if found[0].level is Level.FINE:
             found += find_pool_findings(self._settings, cluster, self._clients)
@@ -119,7 +119,7 @@ class AwsRemoteAccount:
             return [it["InstanceId"] for it in list_instances(self._names, self._clients)]
 
     def find_leftovers(self) -> list[str]:
-        """Return what is there of the cluster, a line each."""
+        """Return the cluster's remaining resources there, a line each."""
         return find_remote_leftovers(self._names, self._clients)
 
     @contextmanager

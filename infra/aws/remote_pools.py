@@ -1,11 +1,9 @@
-"""The check of pools on AWS of a cluster whose functions run in another cloud: what is said of the
-pools of a cluster on AWS.
-"""
+"""The check of pools on AWS for a cluster in another cloud, as for a cluster on AWS."""
 
 from dataclasses import replace
 
 from control_plane.config.pools import ClusterConfig
-from infra.aws.account_checks import judge_disks, judge_launch, judge_pools
+from infra.aws.account_checks import check_disks, check_launch, check_pools
 from infra.aws.account_facts import Clients
 from infra.aws.account_reader import read_pools
 from infra.aws.pool_checks import aws_pools
@@ -25,9 +23,9 @@ def find_pool_findings(
         f"{settings.region}`, or take another account"
     )
     found = [
-        *judge_pools(settings, cluster, facts),
-        *judge_disks(facts, "", remedy),
-        *judge_launch(cluster, facts),
+        *check_pools(settings, cluster, facts),
+        *check_disks(facts, "", remedy),
+        *check_launch(cluster, facts),
     ]
     # A pool's name says where it is; what else is said may be of either cloud.
     return [

@@ -187,7 +187,7 @@ def _text_parser(pattern: str, expected: str) -> Callable[[str], str]:
 
 
 def parse_region(text: str) -> str:
-    """Return the name of a region. Raises ValueError for what is none, or of another partition."""
+    """Parse the name of a region. Raises ValueError for anything else, and for other partitions."""
     # Every ARN begins with `arn:aws:`, and identities are proved at amazonaws.com.
     if _OTHER_PARTITION.match(text):
         raise ValueError(

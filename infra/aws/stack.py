@@ -96,7 +96,7 @@ def _sha256(text: str) -> str:
 def _function_settings(
     scope: Scope, roles: Roles, network: pulumi.Output[str]
 ) -> dict[str, dict[str, Any]]:
-    """Return the environment variables of single functions, besides those of all."""
+    """Return the additional environment variables of single functions."""
     secret = scope.settings.origin_secret
     return {
         "api": {

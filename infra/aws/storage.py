@@ -122,7 +122,7 @@ def _encryption_rule(key: str) -> dict[str, Any]:
 
 
 def grant_key_to_spot_market(scope: Scope) -> None:
-    """Let EC2's spot market, which launches in its own name, make disks with the settings' key."""
+    """Grant EC2's spot market, which launches in its own name, the use of the settings' key."""
     if scope.settings.kms_key:
         aws.kms.Grant(
             "spot",

@@ -22,8 +22,8 @@ ACCESS: Final = ("read", "read-write")
 
 @dataclass(frozen=True)
 class DataBucket:
-    """A bucket, or what is below a folder of it, that the code of trials may read, or write too.
-    A folder ends with a slash.
+    """A bucket, or a folder in it, that the code of trials may read or also write. A folder ends
+    with a slash.
     """
 
     bucket: str

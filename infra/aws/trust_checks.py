@@ -1,5 +1,5 @@
-"""The check whether a cluster's remote account is there on AWS, with the deployer's
-credentials, which may not be allowed to read it.
+"""The check of a cluster's remote account on AWS, with the deployer's credentials, which may lack
+the permissions to read it.
 """
 
 import json
@@ -25,9 +25,7 @@ Problems = Callable[[], Iterator[str]]
 
 
 def find_remote_findings(roles: RemoteRoles, clients: Clients) -> list[Finding]:
-    """Return a finding for each part of the remote account: whether it is there, and as it has to
-    be.
-    """
+    """Return a finding for each resource of the remote account: whether it is as it should be."""
     names = roles.names
     checks: dict[str, Problems] = {
         "credentials": lambda: _caller_problems(roles, clients),
@@ -123,7 +121,7 @@ def _describe_subnet(ec2: Any, subnet: str) -> Any:
 
 
 def _find(read: Callable[[], Any]) -> Any:
-    """Return what is read, None where it is not there."""
+    """Return what `read` returns, or None if the resource does not exist."""
     try:
         return read()
     except sdk.ClientError as error:

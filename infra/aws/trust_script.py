@@ -44,7 +44,7 @@ class RemoteRoles:
 
     @property
     def role_names(self) -> tuple[str, str]:
-        """The names of the roles: that of the launcher, and that of instances."""
+        """The names of the launcher's and the instances' role."""
         return self.names.role("launcher"), self.names.role("instance")
 
     @property

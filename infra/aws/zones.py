@@ -1,4 +1,4 @@
-"""The zones that instances of a cluster's pools can be in: all that offer one of their types."""
+"""Zones for the instances of a cluster's pools: those that offer one of the pools' types."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -11,8 +11,9 @@ PAGE_SIZE = 1000
 
 
 def find_zones(api: Any, region: str, types: Collection[str]) -> tuple[str, ...]:
-    """Find the region's zones that offer one of the types, at most ZONES_MAX: those with the most
-    of them, in the order of their names. `api` is a client of EC2; raises the SDK's errors.
+    """Find the zones of the region that offer most of the types, at most ZONES_MAX, by name.
+
+    `api` is a client of EC2. Raises the SDK's errors.
     """
     counts: dict[str, int] = {}
     for offering in _read_offerings(api, types):

@@ -1,5 +1,5 @@
-"""The judgement of a project's facts: whether the stack and its pools can run there, a finding for
-each fact, with what to do. Facts in, findings out.
+"""Pure checks of a project's facts: whether the stack and its pools can run there. Each fact gives
+a finding, with what to do.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,16 +13,16 @@ from infra.findings import Finding, Level, Unknown, fine_finding, read_fact
 from infra.gcp.account_facts import Policy, PoolFacts, Project, ProjectFacts, TypeFacts
 from infra.gcp.deployer import HOST_PERMISSIONS, USE_SUBNETWORK
 from infra.gcp.policies import HOST_ROLE
-from infra.gcp.policy_checks import judge_policy
+from infra.gcp.policy_checks import check_policy
 from infra.gcp.purchases import Purchase, list_purchases
-from infra.gcp.quota_checks import judge_quotas
+from infra.gcp.quota_checks import check_quotas
 from infra.gcp.settings import Settings
 
 MARKETS: Final = {Market.SPOT: "spot", Market.ON_DEMAND: "on demand"}
 
 
-def judge(settings: Settings, cluster: ClusterConfig, facts: ProjectFacts) -> list[Finding]:
-    """Return the findings, in the order in which they are worth reading."""
+def check_facts(settings: Settings, cluster: ClusterConfig, facts: ProjectFacts) -> list[Finding]:
+    """Return the findings about the facts, in the order in which they should be read."""
     if isinstance(facts.project, Unknown) and facts.project.is_login:
         text = f"Google accepts no credentials: {facts.project.why}"
         remedy = "`gcloud auth application-default login` makes some"
@@ -38,7 +38,7 @@ def judge(settings: Settings, cluster: ClusterConfig, facts: ProjectFacts) -> li
             denied, f"subnetwork {subnetwork}", partial(_host_permissions, settings, subnetwork)
         )
     purchases = list_purchases(settings.region, cluster, settings.gives_addresses)
-    found += judge_pools(settings.project, purchases, facts)
+    found += check_pools(settings.project, purchases, facts)
     return [*found, *_policies(settings, cluster, facts.policies)]
 
 
@@ -58,14 +58,14 @@ def _policies(
         yield Finding(Level.WARNING, "policies of the organization", text, remedy)
         return
     for name, policy in policies.items():
-        look = partial(judge_policy, settings, cluster, name)
-        yield from read_fact(policy, f"policy {name}", look)
+        check = partial(check_policy, settings, cluster, name)
+        yield from read_fact(policy, f"policy {name}", check)
 
 
-def judge_pools(project: str, purchases: list[Purchase], facts: PoolFacts) -> list[Finding]:
+def check_pools(project: str, purchases: list[Purchase], facts: PoolFacts) -> list[Finding]:
     """Return the findings of the pools: their types and quotas."""
     types = [it for purchase in purchases for it in _type_findings(purchase, facts)]
-    return [*types, *judge_quotas(project, purchases, facts)]
+    return [*types, *check_quotas(project, purchases, facts)]
 
 
 def _project(settings: Settings, project: Project) -> Iterator[Finding]:

@@ -79,7 +79,7 @@ def read_project(settings: Settings, cluster: ClusterConfig, api: GoogleApi) -> 
 
 
 def read_pools(project: str, region: str, cluster: ClusterConfig, api: GoogleApi) -> PoolFacts:
-    """Read the facts that the pools depend on; `region` is that of pools that name none."""
+    """Read the facts that the pools depend on; `region` is the default of pools without one."""
     purchases = list_purchases(region, cluster, gives_addresses=False)
     regions = sorted({it.region for it in purchases} | {region})
     types = sorted({it.machine_type for it in purchases})
@@ -123,7 +123,7 @@ def read_state(project: str, api: GoogleApi) -> Project | Unknown:
 
 
 def list_disabled(number: str, wanted: Sequence[str], api: GoogleApi) -> tuple[str, ...] | Unknown:
-    """Return those of the interfaces that the project with a number has not enabled."""
+    """Return the Google APIs among these that are not enabled in the project of this number."""
     parent = f"projects/{number}"
     url = f"https://serviceusage.googleapis.com/v1/{parent}/services:batchGet"
 

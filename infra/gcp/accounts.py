@@ -34,7 +34,7 @@ class Accounts:
     given: dict[str, list[pulumi.Resource]] = field(default_factory=dict)
 
     def email(self, name: str) -> Any:
-        """Return the address of an account, once it is there."""
+        """Return the e-mail address of an account, as an output of the account."""
         return self.accounts[name].email
 
 
@@ -85,7 +85,7 @@ class Places:
 def give_roles(
     scope: Scope, accounts: Accounts, grants: list[Grant], kinds: Collection[str], places: Places
 ) -> None:
-    """Give the accounts the roles at places of these kinds, which are there by now."""
+    """Grant the accounts their roles on resources of these kinds, which must exist by now."""
     for grant in grants:
         if grant.place.kind in kinds:
             made = _give_role(scope, accounts, grant, places)

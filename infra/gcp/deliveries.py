@@ -17,8 +17,10 @@ PUBSUB: Final = "https://pubsub.googleapis.com/v1"
 
 
 def extend_deliveries(names: Names, api: GoogleApi, progress: Progress) -> None:
-    """Let each delivery take DELIVERY_SECONDS. Where Google refuses, events come twice, which the
-    cluster bears: that is told, and the next deployment tries again.
+    """Extend the deadline of deliveries to DELIVERY_SECONDS.
+
+    If Google refuses, events may arrive twice, which the cluster tolerates. The refusal is printed,
+    and the next deployment tries again.
     """
     for trigger in TRIGGERS:
         part = names.part(trigger)

@@ -31,9 +31,7 @@ def drain(
 
 
 def start_tick(names: Names, api: GoogleApi, progress: Progress) -> None:
-    """Let the tick begin again where `drain` has stopped it, of which Pulumi knows nothing. Raises
-    DrainFailed.
-    """
+    """Enable the tick again if `drain` stopped it, unknown to Pulumi. Raises DrainFailed."""
     url = _tick_url(names)
     try:
         scaling = (read_or_none(api, url) or {}).get("scaling", {})
@@ -97,7 +95,7 @@ def _refuse_protected(names: Names, api: GoogleApi) -> None:
 
 
 def _stop_tick(names: Names, api: GoogleApi, progress: Progress) -> float:
-    """Let no tick begin any more; return the seconds for which one that runs may yet launch."""
+    """Prevent further ticks; return for how many seconds a running one may still launch."""
     tick = names.part("tick")
     # No instance of a service answers its requests with an error, and costs nothing.
     scaling = {"scalingMode": "MANUAL", "manualInstanceCount": 0}

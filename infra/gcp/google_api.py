@@ -75,7 +75,7 @@ class RestApi:
 
 
 def read_or_none(api: GoogleApi, url: str) -> JsonObject | None:
-    """Return what is at an address, or None where nothing is. Raises GoogleError."""
+    """Read the resource at a URL; returns None if it does not exist. Raises GoogleError."""
     try:
         return api.call("GET", url)
     except GoogleError as error:

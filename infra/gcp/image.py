@@ -41,7 +41,7 @@ class BuildFailed(Exception):
 
 @dataclass(frozen=True)
 class Build:
-    """A build: sources of which an image is made, what it is called, and its tag."""
+    """The build of an image: its sources, its name and its tag."""
 
     names: Names
     package: str

@@ -33,8 +33,9 @@ def end_instances(
 def end_until_quiet(
     names: Names, api: GoogleApi, progress: Progress, clock: Clock, quiet_at: float
 ) -> int:
-    """End all instances, and those of a launch that was under way until `quiet_at`; return how many
-    there were. Raises DrainFailed, GoogleError.
+    """Terminate all instances, including those of launches that end before `quiet_at`.
+
+    Returns their number. Raises DrainFailed, GoogleError.
     """
     ended: set[str] = set()
     give_up_at = clock.seconds() + END_SECONDS_MAX

@@ -38,7 +38,7 @@ class Names:
 
     @property
     def cluster(self) -> str:
-        """The cluster's id, and the value of the label by which it knows what is its own."""
+        """The cluster's id, which is also the value of the label on all of its resources."""
         return f"detcloud-{self.team}"
 
     @property

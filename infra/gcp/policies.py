@@ -176,7 +176,7 @@ def instance_condition(names: Names) -> str:
 
 
 def _checkpoint_gc() -> list[Grant]:
-    """Return the grants of `checkpoint_gc`: deleting what is stored."""
+    """Return the grants of `checkpoint_gc`: deleting stored objects."""
     return [Grant("checkpoint_gc", "delete_objects", it) for it in (OBJECTS, CHECKPOINTS)]
 
 

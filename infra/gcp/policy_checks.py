@@ -1,4 +1,4 @@
-"""The judgement of policies of the organization: what they refuse of a stack and its instances."""
+"""Checks of organization policies: what they refuse of a stack and its instances."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
@@ -20,7 +20,7 @@ _SHIELDED: Final = ("enableSecureBoot", "enableVtpm", "enableIntegrityMonitoring
 _EXCEPTION: Final = "ask who manages the organization's policies for an exception"
 
 
-def judge_policy(
+def check_policy(
     settings: Settings, cluster: ClusterConfig, name: str, policy: Policy
 ) -> Iterator[Finding]:
     """Yield the finding of a policy for a stack and its pools."""
@@ -54,8 +54,8 @@ def find_instance_problem(
 def _policy_problem(settings: Settings, name: str, policy: Policy) -> tuple[str, str]:
     if name in _WHERE_ENFORCED and policy.is_enforced:
         return _WHERE_ENFORCED[name], ""
-    judge = _JUDGES.get(name)
-    return judge(settings, policy) if judge else ("", "")
+    find_problem = _PROBLEM_FINDERS.get(name)
+    return find_problem(settings, policy) if find_problem else ("", "")
 
 
 def _address_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
@@ -100,8 +100,9 @@ def _is_refused(value: str, policy: Policy) -> bool:
 
 
 def _refused_images(project: str, cluster: ClusterConfig, policy: Policy) -> list[str]:
-    """Return the projects of pools' images that a policy refuses, as far as its values name
-    projects: those of folders and organizations cannot be told from here.
+    """Return the projects of pools' images that a policy refuses by name.
+
+    Whether a policy for folders or organizations refuses them cannot be determined here.
     """
     if any(it.startswith("under:") for it in policy.allowed):
         return []
@@ -126,7 +127,7 @@ def _is_shielded(provider: object) -> bool:
 
 
 def _location_problem(settings: Settings, policy: Policy) -> tuple[str, str]:
-    """Return which regions a policy of locations refuses, as far as its values name them."""
+    """Return the regions that a policy of locations refuses by name."""
     remedy = "use a region that it allows"
     used = {settings.region, *settings.subnetwork_regions}
     denied = sorted(
@@ -152,7 +153,7 @@ _WHERE_ENFORCED: Final = {
         "the API, which knows its callers by their own tokens, would be unreachable"
     ),
 }
-_JUDGES: Final[Mapping[str, Callable[[Settings, Policy], tuple[str, str]]]] = {
+_PROBLEM_FINDERS: Final[Mapping[str, Callable[[Settings, Policy], tuple[str, str]]]] = {
     "cloudbuild.allowedWorkerPools": _build_problem,
     "compute.vmExternalIpAccess": _address_problem,
     "gcp.resourceLocations": _location_problem,

@@ -54,7 +54,7 @@ def find_pool_problems(settings: Settings, cluster: ClusterConfig) -> list[str]:
 
 
 def pool_region(own_region: str, provider: GcpProvider) -> str:
-    """Return the region of a pool's instances; `own_region` is that of pools that name none."""
+    """Return the region of a pool's instances; `own_region` is the default."""
     return provider.region or region_of(provider.zone) or own_region
 
 

@@ -15,7 +15,7 @@ from control_plane.gcp.pool_provider import GcpProvider
 from infra.cluster_config_file import read_cluster_config
 from infra.findings import Finding
 from infra.gcp import bundle, deployer, draining
-from infra.gcp.account_checks import judge
+from infra.gcp.account_checks import check_facts
 from infra.gcp.account_reader import read_project
 from infra.gcp.deliveries import extend_deliveries
 from infra.gcp.google_api import GoogleError, RestApi
@@ -135,7 +135,7 @@ def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding
         raise SettingsInvalid(problems)
     facts = read_project(settings, cluster, RestApi(settings.project))
     return [
-        *judge(settings, cluster, facts),
+        *check_facts(settings, cluster, facts),
         *check_remote_accounts(settings.remote_accounts, cluster),
     ]
 

@@ -1,5 +1,5 @@
-"""The judgement of quotas against what the pools may want: GPUs, vCPUs, boot disks and public
-addresses.
+"""Checks of a project's quotas against what its pools may launch: GPUs, vCPUs, boot disks and
+public addresses.
 """
 
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ class Demand(NamedTuple):
     standard: str = ""
 
 
-def judge_quotas(project: str, purchases: list[Purchase], facts: PoolFacts) -> Iterator[Finding]:
+def check_quotas(project: str, purchases: list[Purchase], facts: PoolFacts) -> Iterator[Finding]:
     """Yield a finding for each quota: whether it is enough for one instance, and for the pools."""
     for (region, metric), those in _demands(purchases, facts).items():
         subject = f"quota {metric}" + (f" in {region}" if region else "")

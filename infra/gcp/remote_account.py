@@ -108,7 +108,7 @@ class GoogleRemoteAccount:
         ]
 
     def find_findings(self, cluster: ClusterConfig) -> list[Finding]:
-        """Check whether the remote account is there, and whether pools can run in it."""
+        """Check that the remote account is set up, and that pools can run in it."""
         logs = _has_logging_pools(cluster)
         found = find_remote_findings(self._trust, self._regions, self._api, logs_instances=logs)
         if found[0].subject.startswith("credentials"):
@@ -127,7 +127,7 @@ class GoogleRemoteAccount:
             return sorted(it.rpartition("/")[2] for it in found)
 
     def find_leftovers(self) -> list[str]:
-        """Return what is there of the cluster, a line each."""
+        """Return the cluster's remaining resources there, a line each."""
         return find_remote_leftovers(self._trust, self._regions, self._api)
 
     @contextmanager

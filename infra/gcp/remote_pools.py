@@ -1,5 +1,5 @@
-"""The check of pools on Google Cloud of a cluster whose functions run in another cloud: what is
-said of the pools of a cluster on Google Cloud, and what the project and its organization refuse.
+"""The check of pools on Google Cloud for a cluster in another cloud: as for the pools of a cluster
+on Google Cloud, and what the project and its organization refuse.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from typing import Final
 
 from control_plane.config.pools import ClusterConfig
 from infra.findings import Finding, Level, read_fact
-from infra.gcp.account_checks import judge_pools
+from infra.gcp.account_checks import check_pools
 from infra.gcp.account_facts import Policy, Project
 from infra.gcp.account_reader import (
     list_disabled,
@@ -48,7 +48,7 @@ def find_pool_findings(trust: Trust, cluster: ClusterConfig, api: GoogleApi) -> 
         *read_fact(read_state(names.project, api), "project", lambda it: _project(trust, it)),
         *read_fact(read_billing(names.project, api), "billing", _billing),
         *read_fact(disabled, "services", lambda it: _services(trust, it)),
-        *judge_pools(names.project, purchases, facts),
+        *check_pools(names.project, purchases, facts),
     ]
     for constraint in REFUSALS:
         policy = read_policy(names.project, constraint, api)

@@ -27,5 +27,5 @@ class Scope:
         return {**self.settings.labels, CLUSTER_TAG: self.names.cluster}
 
     def options(self, after: Sequence[pulumi.Resource] = ()) -> pulumi.ResourceOptions:
-        """Return options of a part that is made after others, although it uses nothing of them."""
+        """Return options for a resource that depends on others without using their outputs."""
         return pulumi.ResourceOptions(parent=self.parent, depends_on=list(after))

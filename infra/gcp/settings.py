@@ -68,9 +68,7 @@ def _check_keys(labels: dict[str, str]) -> dict[str, str]:
 
 
 class Network(BaseModel):
-    """A network that is there: its subnetworks by their regions, and the tags that its firewall
-    rules go by.
-    """
+    """An existing network: its subnetworks by region, and the tags of its firewall rules."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -216,7 +214,7 @@ def launcher_of(names: Names) -> Launcher:
 
 
 def subnetwork_project(path: str, project: str) -> str:
-    """Return the project of a subnetwork: that of its path, or `project` for a name alone."""
+    """Return the project in the path of a subnetwork, or `project` for a plain name."""
     return path.split("/")[1] if path.startswith("projects/") else project
 
 

@@ -107,7 +107,7 @@ def _has_logging_pools(cluster_config: str) -> bool:
 def _function_settings(
     scope: Scope, accounts: Accounts, network: pulumi.Output[str]
 ) -> dict[str, dict[str, Any]]:
-    """Return the environment variables of single functions, besides those of all."""
+    """Return the additional environment variables of single functions."""
     names, described = scope.names, describe_remote_accounts(scope.settings.remote_accounts)
     others = {VARIABLE: described} if described else {}
     return {

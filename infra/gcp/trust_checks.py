@@ -1,5 +1,5 @@
-"""The check whether a cluster's remote account is there on Google Cloud, with the credentials of
-the deployer, who need not be allowed to see it.
+"""The check of a cluster's remote account on Google Cloud, with the deployer's credentials, which
+may lack the permissions to read it.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,9 +27,7 @@ Problems = Callable[[], Iterator[str]]
 def find_remote_findings(
     trust: Trust, regions: tuple[str, ...], api: GoogleApi, *, logs_instances: bool
 ) -> list[Finding]:
-    """Return a finding for each part of the remote account: whether it is there, and as it has to
-    be.
-    """
+    """Return a finding for each resource of the remote account: whether it is as it should be."""
     names = trust.names
     grants = list_remote_grants(names, regions, logs_instances=logs_instances)
     roles = [*dict.fromkeys(it.role for it in grants), TRUST_ROLE]

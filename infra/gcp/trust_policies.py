@@ -1,8 +1,8 @@
 """Permissions of a cluster's remote account on Google Cloud, whose functions run in another cloud:
 plain data from plain names.
 
-The function that launches has no account here. Google takes its own cloud's word for who it is,
-and lets that one caller act as the service account `launcher`, which may do with instances what the
+The function that launches has no account here. Google accepts the identity that its own cloud
+vouches for, and lets it act as the service account `launcher`, which may do with instances what the
 tick of a cluster on Google Cloud may, and nothing else. Instances have an account without
 permissions.
 """

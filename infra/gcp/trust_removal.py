@@ -100,8 +100,8 @@ def _role_removal(names: Names, role: str) -> str:
 
 
 def _kept_removal(kind: tuple[str, ...], words: tuple[str, ...], field: str, deleted: str) -> str:
-    """Return the command that deletes what is shown for some days longer, by a field that says so
-    then.
+    """Return the command that deletes a resource which Google still lists for some days, with a
+    field that marks it as deleted.
     """
     described = gcloud(*kind, "describe", *words, f"--format=value({field})")
     state = f"$({described} 2> /dev/null || echo {deleted})"

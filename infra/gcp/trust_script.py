@@ -61,7 +61,7 @@ def _head(trust: Trust) -> Iterator[str]:
 
 
 def begin_lines(names: Names) -> Iterator[str]:
-    """Yield the lines that all scripts begin with, after what they are for."""
+    """Yield the first lines of all scripts, which follow a comment on the script's purpose."""
     yield "set -euo pipefail"
     yield f"export CLOUDSDK_CORE_PROJECT={names.project} CLOUDSDK_CORE_DISABLE_PROMPTS=1"
 
@@ -227,7 +227,7 @@ def _binding_line(names: Names, account: str, role: str, member: str) -> str:
 
 
 def _take_back(described: str, state: str, undelete: str) -> str:
-    """Return the command that takes back what is deleted and kept for some days still."""
+    """Return the command that restores a deleted resource which Google still keeps."""
     return f'if [ "$({described} 2> /dev/null || true)" = {state} ]; then {undelete}; fi'
 
 

@@ -1,7 +1,7 @@
-"""A run of a Pulumi program without Pulumi's engine: each resource goes to a maker of ours, and the
-program goes on with the outputs that the maker returns.
+"""Running a Pulumi program without Pulumi's engine: each resource is passed to a `ResourceMaker`,
+and the program continues with the outputs that it returns.
 
-The program is unchanged: it sees its settings, and outputs that are known later.
+The program itself is unchanged: it reads its settings and uses outputs that are resolved later.
 """
 
 import asyncio

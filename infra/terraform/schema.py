@@ -16,8 +16,8 @@ REGISTRY = "registry.terraform.io"
 
 
 def slim_schema(block: dict[str, Any]) -> dict[str, Any]:
-    """Return what is needed of a block: the attributes that can be set, those that are text which a
-    resource tells of itself, and the blocks within.
+    """Return the needed part of a block's schema: the attributes that can be set, the computed text
+    attributes, and the nested blocks.
     """
     attributes = block.get("attributes", {})
     nested = block.get("block_types", {})

@@ -1,4 +1,4 @@
-"""Clients of AWS for the deployed functions, each of which is made when it is first used."""
+"""Lazily created AWS clients for the deployed functions."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""EC2 for the pools of a cluster, whichever cloud its functions run in."""
+"""EC2 for the pools of a cluster, whose functions may run in any cloud."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -48,8 +48,8 @@ def open_clouds(
 
 
 def complete_network(settings: Ec2Settings, place: DeployedPlace) -> Ec2Settings:
-    """Return the settings with the network that was deployed, as far as the pool names none, and
-    with the tags and the key of the stack.
+    """Complete a pool's settings by the tags and the key of the stack and, where the pool names
+    none, by the network of the stack.
     """
     pool, deployed = settings.network_interface, place.network
     network = Network(

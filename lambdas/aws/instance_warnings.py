@@ -29,8 +29,10 @@ def read_warning(event: Mapping[str, Any]) -> InstanceNotice:
 
 
 def _block_end_ms(event: Mapping[str, Any]) -> int:
-    """When EC2 begins to end what is in the block, by its end or else by the time of the warning:
-    EC2's documentation does not show how the end is written.
+    """The time at which EC2 starts to terminate the instances of a capacity block.
+
+    It is derived from the block's end or, since EC2 does not document the format of that field,
+    from the time of the warning.
     """
     warned_ms = _epoch_ms(event["time"]) + BLOCK_WARNING_MS
     try:

@@ -16,8 +16,9 @@ telemetry = Telemetry("spot_notice")
 
 @telemetry.wrap_handler
 def handler(event: Any, context: Any) -> Any:
-    """Store what is announced of the cluster's own instances and of capacity blocks; a new row
-    wakes the tick, which tells agents and sees to a replacement.
+    """Store warnings about the cluster's instances and capacity blocks.
+
+    A new row wakes the tick, which notifies agents and launches replacements.
     """
     table, what = cluster.engine.table, event["detail-type"]
     notice = read_warning(event)

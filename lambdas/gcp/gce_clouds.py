@@ -1,4 +1,4 @@
-"""Compute Engine for the pools of a cluster, whichever cloud its functions run in."""
+"""Compute Engine for the pools of a cluster, whose functions may run in any cloud."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -19,7 +19,7 @@ class NotAnEvent(Exception):
 
 
 def is_event(headers: Mapping[str, str]) -> bool:
-    """Return whether a request is an event, whatever of."""
+    """Whether a request is an event of any kind."""
     return TYPE in headers
 
 

@@ -33,9 +33,10 @@ class SharedPass:
         self._next: _Round | None = None
 
     def join(self, partition: str, run: Callable[[Collection[str]], bool], left_ms: LeftMs) -> bool:
-        """Make the next pass, or wait for the thread that makes it, and return what it returned;
-        False where the caller's time, of which there are `left_ms`, was over before. Raises what
-        `run` raises, and PassFailed.
+        """Run the next pass, or wait for the thread that runs it, and return its result.
+
+        Returns False if the caller's remaining time, `left_ms`, ends first. Raises what `run`
+        raises, and PassFailed.
         """
         with self._lock:
             mine, leads = self._next, self._next is None

@@ -39,7 +39,7 @@ class Telemetry:
             logging.getLogger(name).setLevel(logging.WARNING)
 
     def begin_request(self, headers: Mapping[str, str]) -> None:
-        """Let what is logged from here on, in this request, be in the trace of its headers."""
+        """Assign the following log lines of this request to the trace in its headers."""
         _request_trace.set(trace_fields(headers, os.environ.get("DETCLOUD_PROJECT", "")))
 
     def log_line(self, message: str, /, **fields: object) -> None:

@@ -36,7 +36,7 @@ OnProgress = Callable[[int, int], None]
 
 
 class BackupInvalid(Exception):
-    """An archive that is no backup, or a damaged one; the message says what is wrong."""
+    """An archive is not a backup, or is damaged; the message says what is wrong."""
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
 
 def copy_file(file: ArchivedFile, target: Path) -> None:
-    """Write a file of an archive to `target`, in place of what is there, closed to others.
+    """Write a file of an archive to `target`, replacing it, readable by its owner only.
 
     Raises BackupInvalid where the archive ends too early.
     """

@@ -91,8 +91,10 @@ class Connection(H11Protocol):
         return "principal" in state or "grant" in state
 
     def _is_unknown_caller(self) -> bool:
-        """Whether the caller keeps us waiting and is not known. Who is not read from, since what
-        came so far waits for a thread that looks at the token, keeps nobody waiting.
+        """Whether the server waits for an unknown caller.
+
+        While reading is paused, because a thread checks the token of what was received, the server
+        does not wait for the caller.
         """
         is_awaited = self.cycle is not None and self.cycle.more_body and not self.flow.read_paused
         return is_awaited and not self._is_known()

@@ -54,8 +54,10 @@ class EmbeddedCluster:
 def build_embedded_cluster(
     home: HomeFolder, user: str, config: str | None = None, url: str = ""
 ) -> EmbeddedCluster:
-    """Build a cluster on the files of `home`, whose only user is `user`. Its pools are those of the
-    cluster configuration `config`, without one those it had, or one. `url` is the server's.
+    """Build a cluster on the files of `home`, whose only user is `user`.
+
+    Its pools are those of the cluster configuration `config`; without one it keeps the pools that
+    it has, or gets one. `url` is the server's.
 
     Raises:
         ConfigInvalid: the configuration has problems.
@@ -92,8 +94,9 @@ def _check_state_is_latest(mark: StateMark, engine: Engine) -> None:
 
 
 def _configure_pools(services: Services, user: str, config: str | None) -> str:
-    """Make sure that there are pools, and return that of the machine's own agent: where work
-    goes that names no pool, "" if that pool launches its agents itself.
+    """Ensure that there are pools, and return the pool of the machine's own agent.
+
+    That is the default pool, or "" if the default pool launches its agents itself.
     """
     if config is not None:
         wanted = check_cluster(config)

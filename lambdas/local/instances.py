@@ -48,7 +48,7 @@ class InstanceLauncher:
         cloud.terminate([it.id for it in cloud.list_instances(cluster_id)])
 
     def wait_for_stop(self, cluster_id: str) -> None:
-        """Wait until all have ended, for at most 18 s; what is left then is killed by then."""
+        """Wait until all instances have ended, for at most 18 s, by which time they are killed."""
         cloud = self.provider()
         until = time.monotonic() + STOP_SECONDS_MAX
         while time.monotonic() < until:
@@ -73,7 +73,7 @@ class InstanceLauncher:
 
 
 def issue_join_token(table: StateTable, token: str, pool: str) -> None:
-    """Let agents with this token join the pool."""
+    """Register a join token, with which agents may join the pool."""
     with suppress(Conflict):
         holder = Principal(f"agents of {pool}", Role.JOIN, pool)
         table.commit((token_put(token_digest(token), holder),))

@@ -116,7 +116,7 @@ def _read_given_ids(home: HomeFolder, cluster_id: str) -> dict[str, int] | None:
 
 
 def _keep_state(home: HomeFolder) -> Path | None:
-    """Keep the state that is there under another name, as it is where it is damaged."""
+    """Keep the present state under another name, even if it is damaged."""
     if not home.state.exists():
         return None
     when = time.strftime("%Y%m%dT%H%M%S", time.gmtime())

@@ -21,7 +21,7 @@ from lambdas.simulation.runs import (
     run_seeds,
     sum_outcomes,
 )
-from lambdas.simulation.world import WorldSize
+from lambdas.simulation.simulated_cluster import ClusterSize
 
 VIOLATION, USAGE = 1, 2
 SHOWN_MAX = 20
@@ -61,11 +61,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--first", type=int, default=1)
     parser.add_argument("--faults", default="all", help="none, all, or names with commas between")
     parser.add_argument(
-        "--agents", type=int, default=WorldSize().machines_max, help="in a pool, at most"
+        "--agents", type=int, default=ClusterSize().machines_max, help="in a pool, at most"
     )
-    parser.add_argument("--experiments", type=int, default=WorldSize().experiments)
-    parser.add_argument("--pools", type=int, default=WorldSize().pools)
-    parser.add_argument("--hours", type=float, default=WorldSize().hours, help="of faults, at most")
+    parser.add_argument("--experiments", type=int, default=ClusterSize().experiments)
+    parser.add_argument("--pools", type=int, default=ClusterSize().pools)
+    parser.add_argument(
+        "--hours", type=float, default=ClusterSize().hours, help="of faults, at most"
+    )
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--output", type=Path, help="keep outcomes here, and go on from them")
     parser.add_argument("--json", action="store_true", help="print JSON, which is the default")
@@ -76,7 +78,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     names = {"all": FAULT_NAMES, "none": ()}.get(options.faults)
     if names is None:
         names = parse_fault_names(options.faults.split(","))
-    size = WorldSize(options.experiments, options.pools, options.agents, options.hours)
+    size = ClusterSize(options.experiments, options.pools, options.agents, options.hours)
     return Plan(names, size)
 
 

@@ -56,7 +56,7 @@ class HostAdapters(Adapters):
 
     cluster_id = CLUSTER
     api_hosts = frozenset[str]()
-    # The fake's own, and that of worlds which bring a cloud of its kind.
+    # The cloud of the fake, or of a simulated cluster that brings a cloud of the same kind.
     provider_types = frozenset({"fake", "gcp"})
     suggestion_model = staticmethod(sample_point)
 
@@ -86,7 +86,7 @@ class HostAdapters(Adapters):
 
     @property
     def timing(self) -> EngineTiming:
-        """The virtual time; a conflict needs no pause, as who was faster is done."""
+        """The virtual time; a conflict needs no pause, since the faster host is done."""
         return EngineTiming(
             monotonic_seconds=lambda: self._environment.now_ms() / 1000,
             pause_after_conflict=lambda: None,

@@ -124,7 +124,7 @@ class SimulatedAgent:
         self._wake(self._environment.faults.random.randint(5, 50))
 
     def used_slots(self) -> int:
-        """Return how many slots processes use, whatever the cluster knows of it."""
+        """Return how many slots processes actually use."""
         return sum(
             len(process.slots) for process in self.processes.values() if not process.has_ended
         )

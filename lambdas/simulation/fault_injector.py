@@ -87,9 +87,7 @@ class FaultInjector:
             inject(self._random.choice(agents))
 
     def _agents_without_notice(self) -> list[SimulatedAgent]:
-        """Return agents whose machines' end is not announced: a cloud keeps to what it
-        announced.
-        """
+        """Return agents whose machines have no notice yet: a cloud does not revoke a notice."""
         return [agent for agent in self._machines.present_agents() if not agent.has_notice]
 
     def _partition_agent(self, agent: SimulatedAgent) -> None:

@@ -20,7 +20,8 @@ from lambdas.simulation.state_checker import InvariantBroken, StateChecker
 WINDOW_MS = 3_600_000
 # What has waited for so long was seen by the pass that drains an instance.
 SEEN_MS = 60_000
-# Pools hold slots for who has waited for so long (world.py), by clocks that may be ahead.
+# Pools hold slots for allocations that have waited for so long (simulated_cluster.py), by clocks
+# that may be ahead.
 OVERDUE_MS = 9 * 60_000
 _ACTIVE = frozenset({InstanceState.STARTING, InstanceState.RUNNING})
 

@@ -35,7 +35,7 @@ class Gang:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all nodes are there and run."""
+        """Whether all nodes have started and still run."""
         return len(self._present) == self._nodes and not any(
             n.has_ended for n in self._present_nodes
         )
@@ -56,7 +56,7 @@ class Gang:
             self._present[0].begin_training()
 
     def react(self) -> None:
-        """Let the chief react to what one of the nodes has got."""
+        """Let the chief react to what one of the nodes has received."""
         if self.is_complete:
             self._present[0].react()
 

@@ -1,7 +1,7 @@
 """Hosts of the control plane: each serves one call at a time, caches what it read, and may crash.
 
-A call comes to a host that is warm or to one that starts for it. What a host knows goes with it;
-everything that counts is in the table.
+A call goes to a warm host or to a new one. A host's memory is lost when it ends; all durable state
+is in the table.
 """
 
 from collections.abc import Callable, Iterator
@@ -76,7 +76,7 @@ class HostPool:
         self._warm: list[Host] = []
 
     def serve(self, operation: Callable[[Host], T]) -> T:
-        """Let one host do an operation.
+        """Run an operation on one host.
 
         Raises:
             NoResponse: it may have been done or not.

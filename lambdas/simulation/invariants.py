@@ -81,9 +81,7 @@ class Invariants:
         return count
 
     def check(self, experiments: Iterable[SubmittedExperiment]) -> None:
-        """Check, each minute, that accepted experiments are there, and the checkpoints that trials
-        would go on from.
-        """
+        """Check, each minute, that accepted experiments and the latest checkpoints exist."""
         if self.errors.messages:
             raise InvariantBroken(f"an error was logged: {self.errors.messages[0]}")
         for submitted in experiments:
@@ -125,8 +123,8 @@ class Invariants:
 
 
 def _check_search_result(search: Search, state: ExperimentState, trials: list[TrialState]) -> None:
-    """Check that a search which nobody stopped has completed, whatever the faults; and has found
-    what it finds without faults, if its family is deterministic.
+    """Check that a search that nobody stopped has completed despite the faults and, if its method
+    is deterministic, has the same result as without faults.
     """
     statuses = {trial.trial_id: trial.status for trial in trials}
     if state.status is not Status.COMPLETED or set(statuses.values()) != {Status.COMPLETED}:

@@ -1,5 +1,5 @@
-"""The machines of a simulated cluster: static ones, of which each that goes is replaced, and those
-of a cloud, which come and go as the provisioner wants them.
+"""The machines of a simulated cluster: static ones, which are replaced when they are lost, and
+those of a cloud, which the provisioner launches and terminates.
 """
 
 from collections.abc import Callable, Iterable
@@ -70,7 +70,7 @@ class Machines:
         return self._slots_held / self._slots_seen if self._slots_seen else 0.0
 
     def present_agents(self) -> list[SimulatedAgent]:
-        """Return the agents whose machines are there."""
+        """Return the agents whose machines exist."""
         return [agent for agent in self.agents.values() if not agent.is_gone]
 
     def add_static_machines(self, machines: StaticMachines) -> None:
@@ -141,7 +141,7 @@ class Machines:
         self._check_orphans(pools)
 
     def check_maximum(self, pool: str, instances_max: int) -> None:
-        """Check that no more instances are there or asked for than the pool may have."""
+        """Check that running and requested instances do not exceed the pool's maximum."""
         rows = [
             row
             for row in read_instances(self._rows, pool)

@@ -62,12 +62,12 @@ class Network:
         return self.api_down_ms is not None
 
     def stop_api(self) -> None:
-        """Let the API answer nobody."""
+        """Make the API stop answering."""
         if self.api_down_ms is None:
             self.api_down_ms = self.api_stopped_ms = self._clock.now_ms
 
     def start_api(self) -> None:
-        """Let the API answer again."""
+        """Make the API answer again."""
         if self.api_down_ms is not None:
             self.api_down_ms, self.api_back_ms = None, self._clock.now_ms
 

@@ -92,7 +92,7 @@ class TrialProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing of the process runs any more."""
+        """Whether the process has ended completely."""
         return self.phase is ProcessPhase.ENDED
 
     @property
@@ -117,7 +117,7 @@ class TrialProcess:
         self._call_later(delay_ms, self._wait_for_nodes)
 
     def begin_training(self) -> None:
-        """Begin to train: all nodes are there. The chief tells if it cannot restore, and fails."""
+        """Begin to train, once all nodes have started. A chief that cannot restore fails."""
         reference = self.spec["latest_checkpoint"]
         is_own = reference is not None and reference["trial_id"] == self.spec["trial_id"]
         if is_own and self.environment.draw_damage():
@@ -145,9 +145,7 @@ class TrialProcess:
         self.react()
 
     def give_notice(self, notice: EndNotice) -> None:
-        """Give notice of the machine's end: work is saved immediately, as far as the time
-        allows.
-        """
+        """Give notice of the machine's end, so that work is saved immediately if time allows."""
         if self.has_ended or self.notice is not None:
             return
         self.notice = notice
@@ -342,7 +340,7 @@ class TrialProcess:
         then()
 
     def _checkpoint_ms(self) -> int:
-        """Return what it takes to finish a batch, write a checkpoint and report it."""
+        """Return how many ms it takes to finish a batch, write a checkpoint and report it."""
         assert self.training is not None
         return ceil(self.training.learning_curve.batch_ms) + self.training.upload_ms + REPORT_MS
 

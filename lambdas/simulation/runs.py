@@ -1,4 +1,4 @@
-"""Runs of worlds: one seed, or many on all cores, with the outcome of each."""
+"""Runs of simulated clusters: one seed, or many on all cores, with the outcome of each."""
 
 import gc
 import json
@@ -13,10 +13,10 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 from lambdas.simulation.fault_rates import FAULT_NAMES, sample_fault_rates
+from lambdas.simulation.simulated_cluster import ClusterSize, SimulatedCluster
 from lambdas.simulation.state_checker import InvariantBroken
-from lambdas.simulation.world import World, WorldSize
 
-# Worlds write small files; where memory can hold them they cost next to nothing.
+# Simulated clusters write small files; where memory can hold them they cost next to nothing.
 FAST_FOLDER = Path("/dev/shm")
 SHOWN_CHARACTERS_MAX = 2_000
 
@@ -54,17 +54,17 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The runs to do: the faults that are allowed, by name, and the size of the worlds."""
+    """The runs to do: the faults that are allowed, by name, and the size of the clusters."""
 
     faults: tuple[str, ...] = FAULT_NAMES
-    size: WorldSize = field(default_factory=WorldSize)
+    size: ClusterSize = field(default_factory=ClusterSize)
 
     def command(self, seed: int) -> str:
         """Return the command that runs one seed again."""
         words = [f"detcloud simulate cluster --seed {seed}"]
         if self.faults != FAULT_NAMES:
             words.append(f"--faults {','.join(self.faults) or 'none'}")
-        plain = WorldSize()
+        plain = ClusterSize()
         for name in ("experiments", "pools", "hours"):
             if getattr(self.size, name) != getattr(plain, name):
                 words.append(f"--{name} {getattr(self.size, name)}")
@@ -74,26 +74,26 @@ class Plan:
 
 
 def run_seed(seed: int, plan: Plan) -> Outcome:
-    """Run one world to its end, or to the first broken invariant."""
+    """Run one simulated cluster to its end, or to the first broken invariant."""
     rates = sample_fault_rates(Random(f"{seed}/chances"), plan.faults)
     folder = FAST_FOLDER if FAST_FOLDER.is_dir() else None
     with TemporaryDirectory(prefix="detcloud-world-", dir=folder) as path:
-        world = World(seed, rates, plan.size, Path(path))
+        cluster = SimulatedCluster(seed, rates, plan.size, Path(path))
         started = time.perf_counter()
         violation = ""
         try:
-            world.run()
+            cluster.run()
         except InvariantBroken as broken:
             violation = str(broken)
         except Exception as error:
-            # One world that breaks off must not end a run of thousands.
+            # One cluster that breaks off must not end a run of thousands.
             frame = traceback.extract_tb(error.__traceback__)[-1]
             violation = f"{error!r} in {frame.filename}, line {frame.lineno}"
-        return _outcome(world, violation[:SHOWN_CHARACTERS_MAX], time.perf_counter() - started)
+        return _outcome(cluster, violation[:SHOWN_CHARACTERS_MAX], time.perf_counter() - started)
 
 
 def run_seeds(seeds: Sequence[int], plan: Plan, processes: int) -> Iterator[Outcome]:
-    """Run many worlds; yields outcomes in the order in which they end."""
+    """Run many simulated clusters; yields outcomes in the order in which they end."""
     if processes == 1:
         run = _Runner(plan)
         for seed in seeds:
@@ -165,7 +165,7 @@ class _Runner:
         self._plan = plan
 
     def __call__(self, seed: int) -> Outcome:
-        # The garbage of a world is a few cycles; to look for them takes a tenth of the time.
+        # The garbage of a cluster is a few cycles, and looking for them takes a tenth of the time.
         gc.disable()
         outcome = run_seed(seed, self._plan)
         gc.collect()
@@ -174,32 +174,34 @@ class _Runner:
         return outcome
 
 
-def _outcome(world: World, violation: str, wall_seconds: float) -> Outcome:
-    trials = world.checker.actor_states("trial")
+def _outcome(cluster: SimulatedCluster, violation: str, wall_seconds: float) -> Outcome:
+    trials = cluster.checker.actor_states("trial")
     ended = _sum_counts(
-        {state.status.value: 1} for state in world.checker.actor_states("experiment")
+        {state.status.value: 1} for state in cluster.checker.actor_states("experiment")
     )
     return Outcome(
-        seed=world.seed,
+        seed=cluster.seed,
         violation=violation,
-        virtual_seconds=world.clock.now_ms / 1000,
+        virtual_seconds=cluster.clock.now_ms / 1000,
         wall_seconds=wall_seconds,
-        commits=world.checker.commits,
+        commits=cluster.checker.commits,
         experiments=ended,
         trials=len(trials),
-        preemptions=world.checker.preemptions,
+        preemptions=cluster.checker.preemptions,
         losses=sum(trial.losses for trial in trials),
         restarts=sum(trial.restarts for trial in trials),
-        machines=len(world.cloud.machines),
-        leaked=world.machines.leaked,
-        orphans=world.machines.orphans,
-        cost=round(world.cloud.total_cost(), 4),
-        utilisation=round(world.machines.utilisation, 4),
-        notices=len(world.process_environment.due_checkpoints),
-        saved=world.invariants.count_known_checkpoints(world.process_environment.due_checkpoints),
-        hosts_died=world.hosts.crashes,
-        faults=dict(sorted(world.faults.counts.items())),
-        digest=world.checker.digest,
+        machines=len(cluster.cloud.machines),
+        leaked=cluster.machines.leaked,
+        orphans=cluster.machines.orphans,
+        cost=round(cluster.cloud.total_cost(), 4),
+        utilisation=round(cluster.machines.utilisation, 4),
+        notices=len(cluster.process_environment.due_checkpoints),
+        saved=cluster.invariants.count_known_checkpoints(
+            cluster.process_environment.due_checkpoints
+        ),
+        hosts_died=cluster.hosts.crashes,
+        faults=dict(sorted(cluster.faults.counts.items())),
+        digest=cluster.checker.digest,
     )
 
 

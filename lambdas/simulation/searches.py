@@ -184,7 +184,7 @@ def failing_batches(search: Search, trial_seed: int) -> tuple[int, ...]:
 
 
 def ends_badly(trial_seed: int) -> bool:
-    """Return whether what is left of the failures of a trial's code comes after its training."""
+    """Return whether the remaining failures of a trial's code occur after its training."""
     return hash_fraction(trial_seed, "end") < BAD_ENDS
 
 

@@ -181,7 +181,7 @@ class Users:
         return replace(message, pools=pools)
 
     def _fitting_pools(self, message: ExperimentSubmitted) -> list[str]:
-        """Return the pools of which one machine takes a whole trial."""
+        """Return the pools in which a whole trial fits on one machine."""
         slots = message.settings.slots
         return [name for name, capacity in sorted(self.pools.items()) if capacity.slots >= slots]
 

@@ -127,7 +127,7 @@ def gce() -> Iterator[tuple[GceServer, GoogleApi]]:
 
 
 class AttentiveGceCloud(GceCloud):
-    """Compute Engine for who looks again every five seconds while a launch is under way."""
+    """Compute Engine for a provider that looks every five seconds while a launch is under way."""
 
     time_ms: list[int]
 

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from random import Random
 from typing import Any
 from urllib.parse import urlsplit
@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 import urllib3
 
 from tests.emulators.firestore_faults import FirestoreFaults
+from tests.emulators.http_server import serve_requests
 from tests.patience import ANSWER_SECONDS_MAX, PATIENCE
 
 CREATED = "google.cloud.firestore.document.v1.created"
@@ -179,16 +180,11 @@ def eventarc(firestore: str) -> Iterator[tuple[Eventarc, str]]:
         is_wanted = staticmethod(events.is_wanted)
         faults = events.faults
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield events, f"127.0.0.1:{server.server_address[1]}"
-    finally:
-        events.close()
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serve_requests(Handler) as address:
+        try:
+            yield events, address
+        finally:
+            events.close()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -8,7 +8,6 @@ prefixes: `resource.name.startsWith(TEXT)` and the same of `objectListPrefix`, j
 import json
 import re
 import secrets
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -16,10 +15,11 @@ from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
+from tests.emulators.http_server import serve_requests
 from tests.patience import ANSWER_SECONDS_MAX
 
 RULES_MAX, CONDITION_CHARACTERS_MAX = 10, 2048
@@ -129,12 +129,8 @@ def narrowed_storage(tokens: NarrowedTokens, store: str) -> Iterator[str]:
     """Serve IAM, STS and the store behind `store`, all at one URL."""
 
     handler = type("Handler", (_Handler,), {"tokens": tokens, "store": store})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.daemon_threads = True
-        server.block_on_close = False
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with serve_requests(handler) as address:
+        yield f"http://{address}"
 
 
 class _Handler(BaseHTTPRequestHandler):

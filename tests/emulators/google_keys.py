@@ -3,12 +3,11 @@
 import base64
 import json
 import secrets
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from cryptography import x509
@@ -16,6 +15,8 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
+
+from tests.emulators.http_server import serve_requests
 
 ISSUER = "https://accounts.google.com"
 MAX_AGE_SECONDS = 3600
@@ -73,11 +74,8 @@ def certificate_server(keys: GoogleKeys) -> Iterator[str]:
         def log_message(self, *_: object) -> None:
             """Write nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/oauth2/v1/certs"
-        server.shutdown()
+    with serve_requests(Handler) as address:
+        yield f"http://{address}/oauth2/v1/certs"
 
 
 @cache

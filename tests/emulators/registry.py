@@ -6,12 +6,13 @@ import base64
 import gzip
 import hashlib
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
+
+from tests.emulators.http_server import serve_requests
 
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 CONFIG = "application/vnd.docker.container.image.v1+json"
@@ -105,15 +106,8 @@ def serving_registry(registry: Registry) -> Iterator[Registry]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    registry.address = f"127.0.0.1:{server.server_address[1]}"
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-    try:
+    with serve_requests(Handler) as registry.address:
         yield registry
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 def digest_of(content: bytes) -> str:

@@ -4,16 +4,16 @@ does; of others, which are carried out, the answer is lost.
 """
 
 import json
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.emulators.http_server import serve_requests
 from tests.patience import ANSWER_SECONDS_MAX
 
 # Then a connection closes on which nobody asks anything.
@@ -47,17 +47,9 @@ def throttling(dynamodb: str) -> Iterator[ThrottledTables]:
     class Handler(_Handler):
         behind = urlsplit(dynamodb).netloc
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = False
-    Handler.table = ThrottledTables(f"http://127.0.0.1:{server.server_address[1]}")
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
+    with serve_requests(Handler, joins_requests=True) as address:
+        Handler.table = ThrottledTables(f"http://{address}")
         yield Handler.table
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -4,13 +4,14 @@ against what they were told to trust, and note what they gave. No emulator has t
 
 import json
 import re
-import threading
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from tests.emulators.http_server import serve_requests
 
 _ROLE_ANSWER = """<AssumeRoleWithWebIdentityResponse
 xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleWithWebIdentityResult><Credentials>
@@ -133,11 +134,6 @@ def token_services() -> Iterator[TokenServices]:
         def log_message(self, *_: object) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    services.url = f"http://127.0.0.1:{server.server_port}"
-    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-    try:
+    with serve_requests(Handler) as address:
+        services.url = f"http://{address}"
         yield services
-    finally:
-        server.shutdown()
-        server.server_close()

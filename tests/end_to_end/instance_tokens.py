@@ -4,9 +4,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+from control_plane.access.tokens import token_digest
 from detcloud.client import Client
 from detcloud.shared.http import Transport
-from tests.end_to_end.cluster_steps import wait_until
+from tests.end_to_end.cluster_steps import IMPATIENT, POOL, status_of, wait_until
+from tests.end_to_end.laptop import Laptop
 
 SLOTS = [{"id": 0, "type": "cuda", "uuid": "gpu-0", "name": "A10G"}]
 
@@ -65,3 +67,51 @@ def experiment_of(deployment: ApiHost) -> int:
     """The newest."""
     with deployment.client() as client:
         return max(experiment.id for experiment in client.experiments())
+
+
+def check_proof_scope(
+    deployment: ApiHost, proof: dict[str, Any], name: str, other_name: str
+) -> None:
+    """Check that a proof serves nobody who overheard it: neither for another token, nor for
+    another instance.
+    """
+    with deployment.client("dct_nobodys") as thief:
+
+        def send(name: str, **changed: str) -> int:
+            path = f"/instances/{name}/identity"
+            return status_of(lambda: thief.put(path, {**proof, **changed}))
+
+        assert send(name) == 200
+        assert send(name, token_sha256=token_digest("dct_the-thiefs")) == 403
+        assert send(other_name) == 403
+
+
+def check_token_scope(
+    deployment: ApiHost,
+    person: Laptop,
+    join_token: str,
+    name: str,
+    other_name: str,
+    end_instance: Callable[[], None],
+) -> None:
+    """Check that a join token enrols its instance alone and in its pool alone, that the agent's
+    token allows the agent's own calls alone, and that both expire with the instance.
+    """
+    assert status_of(lambda: enrol(deployment, join_token, other_name, POOL)) == 403
+    assert status_of(lambda: enrol(deployment, join_token, name, IMPATIENT)) == 403
+    enrolled = enrol(deployment, join_token, name, POOL)
+    with deployment.client(enrolled["token"]) as agent:
+        assert set(map(status_of, user_requests(agent))) == {403}
+        assert status_of(lambda: agent.post("/agents/other/sync", {"epoch": 1})) == 403
+        allocation = assigned_allocation(agent, enrolled)
+
+        def request_keys(allocation_id: str) -> int:
+            path = f"/agents/{name}/storage-credentials"
+            return status_of(lambda: agent.post(path, {"allocation": allocation_id}))
+
+        assert (request_keys(allocation), request_keys("999.1")) == (200, 403)
+        person.run("experiment", "kill", experiment_of(deployment))
+        end_instance()
+        wait_until(lambda: status_of(lambda: sync(agent, enrolled)) == 409, 10, "its lease's end")
+        wait_until(lambda: request_keys(allocation) == 403, 10, "the end of what it may ask for")
+    assert status_of(lambda: enrol(deployment, join_token, name, POOL)) == 403

@@ -177,7 +177,7 @@ def test_several_metrics_are_compared_beside_each_other_and_against_each_other(
     wait_until(lambda: charts.count() == 2)
     rows = [row.split("\t") for row in browser.table_rows("what is compared")]
     assert [row[3:5] for row in rows] == [["0.2", "0.25"], ["0.2", "0.0625"]]
-    # What differs is first, and says so to who sees no colours.
+    # What differs is first, and says so to readers who see no colours.
     rows = [row.split("\t") for row in browser.table_rows("hyperparameters")]
     assert rows == [
         ["x", "differs", "0.5", "0.25"],
@@ -233,7 +233,7 @@ def test_curves_lie_over_epochs_records_and_times(browser: Browser) -> None:
     # It began before its first report, and not an hour before.
     assert 0 <= elapsed[0] <= elapsed[-1] < 3600
     assert round(elapsed[-1] - elapsed[0], 3) == round(times[-1] - times[0], 3)
-    # The address has it, and other views of who chose it begin with it.
+    # The address has it, and other views of the user who chose it begin with it.
     window.reload()
     wait_until(lambda: over.input_value() == "elapsed")
     browser.go("experiments/1/curves", "first sweep")

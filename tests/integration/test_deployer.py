@@ -15,7 +15,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from control_plane.config.pools import check_cluster
-from infra.aws.account_checks import judge
+from infra.aws.account_checks import check_facts
 from infra.aws.account_reader import read_account
 from infra.aws.deployer import deployer_policy
 from infra.aws.policies import make_statement
@@ -134,7 +134,7 @@ def test_an_account_is_checked_with_those_credentials(bob: Ministack) -> None:
         def clients(service: str) -> object:
             return ec2.client() if service == "ec2" else bob.client(service)
 
-        found = judge(SETTINGS, cluster, read_account(SETTINGS, cluster, clients))
+        found = check_facts(SETTINGS, cluster, read_account(SETTINGS, cluster, clients))
     said = {it.subject: it for it in found}
     assert said["credentials"].level is Level.FINE
     assert said["permissions"].level is Level.FINE, said["permissions"]

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from detcloud.agent.assignment.environment import without_what_the_user_sets
+from detcloud.agent.assignment.environment import without_user_variables
 from detcloud.agent.storage_credentials import CredentialServer, StorageKeys
 from detcloud.shared.bucket_place import BucketPlace
 from detcloud.storage import StorageError, build_store
@@ -139,7 +139,7 @@ def test_keys_that_the_agent_hands_out_are_the_checkpoints_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     own = users_variables(data, tmp_path)
-    offered = without_what_the_user_sets(server.variables("4.1"), own, cuda=False)
+    offered = without_user_variables(server.variables("4.1"), own, cuda=False)
     for name, value in {**offered, **own}.items():
         monkeypatch.setenv(name, value)
     given = replace(checkpoints, access_key=None, secret_key=None)
@@ -172,5 +172,5 @@ def test_what_a_user_sets_goes_before_what_the_agent_offers(
         "AWS_REGION",
         "DETCLOUD_STORAGE_CREDENTIALS_URI",
     )
-    left = without_what_the_user_sets(dict.fromkeys(names, "ours"), own, cuda=False)
+    left = without_user_variables(dict.fromkeys(names, "ours"), own, cuda=False)
     assert set(names) - set(left) == hidden

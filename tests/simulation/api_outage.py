@@ -10,7 +10,7 @@ from control_plane.fleet.rows import read_instances
 from lambdas.simulation.cloud import offerings
 from lambdas.simulation.fault_rates import NO_FAULTS
 from lambdas.simulation.searches import parallel_random_search
-from lambdas.simulation.world import RULES, TICK_MS, World, WorldSize
+from lambdas.simulation.simulated_cluster import RULES, TICK_MS, ClusterSize, SimulatedCluster
 
 MINUTE_MS = 60_000
 POOL = "pool-0"
@@ -21,7 +21,7 @@ BUSY_MS = 6 * MINUTE_MS
 BACK_MS = 5 * MINUTE_MS
 
 
-class OutageWorld(World):
+class OutageCluster(SimulatedCluster):
     """One trial of some hours on each of `machines`, and an outage of the API once all run.
 
     `offset_ms` shifts the outage against the minute of the ticks. `ended`: the machines that were
@@ -36,7 +36,7 @@ class OutageWorld(World):
         self.ended: list[str] = []
         # To check each commit of a large cluster takes longer than all else.
         is_large = machines > CHECKED_MACHINES_MAX
-        size = WorldSize(experiments=1, pools=1)
+        size = ClusterSize(experiments=1, pools=1)
         super().__init__(1, NO_FAULTS, size, folder, unchecked=is_large)
 
     def run_outage(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from control_plane.actors.messages.pool import PoolSettings
 from control_plane.fleet.records import IntentRow, Market, Offering
 from lambdas.simulation.cloud import NO_FAULT_RULES, SimulatedCloud
-from lambdas.simulation.world import World
+from lambdas.simulation.simulated_cluster import SimulatedCluster
 from provisioner.clouds.fake.provider import FakeMachine
 from provisioner.clouds.gcp.errors import answer_error
 from provisioner.clouds.gcp.google_api import COMPUTE_PATH, GoogleApi, JsonObject
@@ -136,7 +136,7 @@ class ComputeEngine(SimulatedCloud):
         self.on_machine_change(machine)
 
 
-class ComputeEngineWorld(World):
+class ComputeEngineCluster(SimulatedCluster):
     """A world on Google Cloud."""
 
     notices_ms = (NOTICE_SECONDS * 1000,)

@@ -16,10 +16,10 @@ from control_plane.engine import due_rows, fold_steps, mailbox
 from control_plane.fleet.records import Market
 from control_plane.state.faults import TableDecorator
 from control_plane.state.table import Expect, Put, Row, StateTable, Write
-from lambdas.simulation import world as worlds
+from lambdas.simulation import simulated_cluster
 from lambdas.simulation.fault_rates import NO_FAULTS, FaultRates
+from lambdas.simulation.simulated_cluster import ClusterSize
 from lambdas.simulation.state_checker import CheckedTable, StateChecker
-from lambdas.simulation.world import WorldSize
 from provisioner import (
     consolidation,
     engine_pools,
@@ -36,7 +36,7 @@ from tests.simulation.conditions import Family, WithoutCondition
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
-SMALL = WorldSize(experiments=2, pools=1, machines_max=2, hours=1.0)
+SMALL = ClusterSize(experiments=2, pools=1, machines_max=2, hours=1.0)
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Mutant:
     takes_away: Patch
     rates: FaultRates
     seen: str = ""
-    size: WorldSize = SMALL
+    size: ClusterSize = SMALL
     first_seed: int = 1
 
 
@@ -160,7 +160,7 @@ def _table_patch(made: Callable[[StateTable], StateTable]) -> Patch:
     def table(rows: StateTable, checker: StateChecker) -> StateTable:
         return made(CheckedTable(rows, checker))
 
-    return patch_attribute(worlds, "CheckedTable", table)
+    return patch_attribute(simulated_cluster, "CheckedTable", table)
 
 
 class UnconditionalTable(TableDecorator):
@@ -220,8 +220,8 @@ def nothing(*given: object, **named: object) -> None:
 
 
 forgetting = _table_patch(ForgetfulTable)
-unaudited = patch_attribute(worlds, "audit_pool", nothing)
-unswept = patch_attribute(worlds.World, "_terminate_orphans", nothing)
+unaudited = patch_attribute(simulated_cluster, "audit_pool", nothing)
+unswept = patch_attribute(simulated_cluster.SimulatedCluster, "_terminate_orphans", nothing)
 
 CALM = NO_FAULTS
 AHEAD = replace(NO_FAULTS, clocks_ahead=0.3)
@@ -243,9 +243,9 @@ CROWDED_SKY = replace(
     notices_hourly=20.0,
     losses_hourly=10.0,
 )
-MANY = WorldSize(experiments=4, pools=1, machines_max=6, hours=1.0)
-ROOMY = WorldSize(experiments=3, pools=1, machines_max=9, hours=1.0)
-TOGETHER = WorldSize(experiments=6, pools=1, machines_max=2, hours=0.02)
+MANY = ClusterSize(experiments=4, pools=1, machines_max=6, hours=1.0)
+ROOMY = ClusterSize(experiments=3, pools=1, machines_max=9, hours=1.0)
+TOGETHER = ClusterSize(experiments=6, pools=1, machines_max=2, hours=0.02)
 
 MUTANTS = (
     Mutant(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from control_plane.agents.leases import LEASE_MS
-from tests.simulation.api_outage import MINUTE_MS, OutageWorld
+from tests.simulation.api_outage import MINUTE_MS, OutageCluster
 
 
 @pytest.mark.parametrize(
@@ -16,7 +16,7 @@ from tests.simulation.api_outage import MINUTE_MS, OutageWorld
 def test_an_outage_of_the_api_alone_costs_nothing(
     tmp_path: Path, machines: int, minutes: int, offset_ms: int
 ) -> None:
-    world = OutageWorld(machines, minutes * MINUTE_MS, tmp_path, offset_ms)
+    world = OutageCluster(machines, minutes * MINUTE_MS, tmp_path, offset_ms)
     world.run_outage()
     assert world.busy == machines
     assert (world.restart_count, world.ended) == (0, [])
@@ -26,7 +26,7 @@ def test_an_outage_of_the_api_alone_costs_nothing(
 
 def test_a_machine_that_ends_in_an_outage_is_lost_in_it(tmp_path: Path) -> None:
     """The cloud says that it is gone: that needs no API."""
-    world = OutageWorld(4, 30 * MINUTE_MS, tmp_path)
+    world = OutageCluster(4, 30 * MINUTE_MS, tmp_path)
     lost: list[str] = []
 
     def lose_one() -> None:
@@ -47,7 +47,7 @@ def test_a_machine_that_ends_in_an_outage_is_lost_in_it(tmp_path: Path) -> None:
 
 
 def test_an_agent_that_does_not_come_back_is_lost_a_lease_after_the_outage(tmp_path: Path) -> None:
-    world = OutageWorld(4, 20 * MINUTE_MS, tmp_path)
+    world = OutageCluster(4, 20 * MINUTE_MS, tmp_path)
     back_ms = world.began_ms + world.outage_ms
     cut_off: list[str] = []
 

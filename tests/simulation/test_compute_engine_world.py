@@ -5,8 +5,8 @@ again and again.
 from pathlib import Path
 
 from bench.worlds import WARNED
-from lambdas.simulation.world import WorldSize
-from tests.simulation.compute_engine_world import ComputeEngine, ComputeEngineWorld
+from lambdas.simulation.simulated_cluster import ClusterSize
+from tests.simulation.compute_engine_world import ComputeEngine, ComputeEngineCluster
 
 SEED = 5
 
@@ -14,7 +14,7 @@ SEED = 5
 def test_each_notice_of_half_a_minute_ends_in_a_checkpoint_that_the_cluster_knows(
     tmp_path: Path,
 ) -> None:
-    world = ComputeEngineWorld(SEED, WARNED, WorldSize(), tmp_path)
+    world = ComputeEngineCluster(SEED, WARNED, ClusterSize(), tmp_path)
     world.run()
     due = world.process_environment.due_checkpoints
     assert len(due) >= 5

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from lambdas.simulation.simulated_cluster import SimulatedCluster
 from lambdas.simulation.state_checker import InvariantBroken
-from lambdas.simulation.world import World
 from tests.simulation.mutants import CONTROLS, MUTANTS, Mutant
 
 # The rarest race is noticed by one seed in ten.
@@ -48,7 +48,7 @@ def ran(mutant: Mutant, seed: int, folder: Path) -> str | None:
     home = folder / str(seed)
     home.mkdir()
     try:
-        World(seed, mutant.rates, mutant.size, home).run()
+        SimulatedCluster(seed, mutant.rates, mutant.size, home).run()
     except InvariantBroken as broken:
         return str(broken)
     return None

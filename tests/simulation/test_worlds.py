@@ -27,12 +27,12 @@ from lambdas.simulation.runs import (
     run_seeds,
     sum_outcomes,
 )
-from lambdas.simulation.world import WorldSize
+from lambdas.simulation.simulated_cluster import ClusterSize
 
 SEEDS = int(os.environ.get("WORLD_SEEDS", "16"))
 FIRST = int(os.environ.get("WORLD_FIRST", "1"))
 CORES = len(os.sched_getaffinity(0))
-SMALL = Plan(size=WorldSize(experiments=1, pools=1, machines_max=2, hours=0.5))
+SMALL = Plan(size=ClusterSize(experiments=1, pools=1, machines_max=2, hours=0.5))
 CALM = Plan((), SMALL.size)
 
 
@@ -83,7 +83,7 @@ def test_faults_are_named_as_people_write_them() -> None:
 
 def test_a_command_runs_a_seed_again() -> None:
     assert Plan().command(4711) == "detcloud simulate cluster --seed 4711"
-    small = Plan(("races",), WorldSize(experiments=1, machines_max=2))
+    small = Plan(("races",), ClusterSize(experiments=1, machines_max=2))
     assert small.command(5) == (
         "detcloud simulate cluster --seed 5 --faults races --experiments 1 --agents 2"
     )

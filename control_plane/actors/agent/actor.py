@@ -184,7 +184,7 @@ def _apply_command(
 def _changed_end(
     state: AgentState, message: AgentEnableRequested | AgentDisableRequested
 ) -> int | None:
-    """When the machine is taken away; who enables the whole agent says that it stays."""
+    """The time at which the machine is taken away; enabling the whole agent clears it."""
     if isinstance(message, AgentEnableRequested):
         return state.ends_ms if message.slot is not None else None
     return state.ends_ms if message.ends_ms is None else message.ends_ms

@@ -65,7 +65,7 @@ def apply_metered(bill: Bill, message: TrialMetered, context: StepContext) -> Bi
     part = _part_name(message.number)
     known = context.part(part, Meters) or Meters()
     before = known.trials.get(message.number)
-    if before is not None and not _is_news(before, message):
+    if before is not None and not _is_later(before, message):
         return bill
     after = Meter(
         message.epoch,
@@ -99,7 +99,7 @@ def running_meters(trials: int, context: StepContext) -> Iterator[tuple[int, Met
                 yield number, meter
 
 
-def _is_news(known: Meter, message: TrialMetered) -> bool:
+def _is_later(known: Meter, message: TrialMetered) -> bool:
     """Whether a message is later than the meter: within an epoch a trial first holds its slots,
     then loses some of them, then holds none.
     """

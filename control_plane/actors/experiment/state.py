@@ -75,11 +75,11 @@ class ExperimentState:
     `life` is the run generation: it counts how often the experiment was continued. `generation`
     counts the collections of checkpoints that it requested.
     `progress` is in [0, 1], None where an ended experiment has none. `time_metric` is "" where the
-    search has none. `is_open_ended`: trials train as long as their code does, and report the share
-    that is done. `counts_epochs`: only the trials know how many batches their lengths have, and
-    report the share of them that is done. `notices` counts by their outcome the notices that
-    machines of its trials end. `pool_moves`: how its job moved between the pools that it prefers,
-    None where it has one.
+    search has none. `is_open_ended`: the trials' code decides how long to train, and reports the
+    share that is done. `counts_epochs`: only the trials know how many batches an epoch has; they
+    report the share of their length that is done. `notices` counts interruption notices by their
+    outcome. `pool_moves` are the moves of its job between its preferred pools, None if it has only
+    one pool.
     """
 
     experiment_id: int

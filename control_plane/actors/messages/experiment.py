@@ -116,8 +116,10 @@ class PoolChanged:
 
 @dataclass(frozen=True, slots=True)
 class WaitEnded:
-    """The pool, in which nothing of the experiment has run since `since_ms` though it waits for
-    slots, says that it may go on to the next that it prefers, and why. `stay` as in its job row.
+    """The pool released the experiment to the next of its preferred pools, for a reason.
+
+    Since `since_ms` the experiment has waited for slots there and nothing of it has run. `stay` is
+    that of its job row.
     """
 
     pool: str

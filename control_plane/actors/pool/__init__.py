@@ -1,1 +1,1 @@
-"""The resource pool actor: owns its agents, the jobs that ask for slots, and who runs where."""
+"""The resource pool actor: its agents, the jobs that request slots, and their allocations."""

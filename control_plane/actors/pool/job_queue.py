@@ -153,7 +153,7 @@ class JobQueue:
         return after != known
 
     def restart_future_waits(self) -> None:
-        """Let groups wait from now on that wait since a time in the future."""
+        """Set the start of waits that were recorded with a future time to now."""
         now_ms = self._context.now_ms
         future = (
             (number, group)
@@ -309,7 +309,7 @@ class JobQueue:
 
 
 def _times(group: Group) -> Iterator[int]:
-    """The times since when a group waits, as far as they are recorded."""
+    """The recorded start times of a group's waits."""
     return (it for it in (group.waits_since_ms, group.stays_since_ms) if it is not None)
 
 

@@ -22,7 +22,7 @@ _SECONDS_MAX = 120
 
 
 def end_patience(state: PoolState, message: PatienceEnded, context: StepContext) -> PoolState:
-    """Let the job go that waits since then, or set a timer for when it may."""
+    """Release a job that has waited long enough in this pool, or set a timer for that time."""
     group = job_queue_of(context).group(message.group)
     since_ms = group.stays_since_ms
     if since_ms is None or since_ms != message.since_ms:
@@ -41,8 +41,9 @@ def end_patience(state: PoolState, message: PatienceEnded, context: StepContext)
 
 
 def release_waiting_jobs(state: PoolState, context: StepContext) -> PoolState:
-    """Let jobs go that need not wait, since the pool can give nothing by itself; once each. What is
-    more than one commit holds has its turn in the next.
+    """Release, once each, the jobs that need not wait because the pool cannot provide slots.
+
+    Jobs that do not fit into this commit are released by the next one.
     """
     closed = closed_reason(state, context)
     if not closed:

@@ -1,4 +1,4 @@
-"""Running a pool's scheduler and applying its plan, as far as one commit holds it.
+"""Running a pool's scheduler and applying as much of its plan as fits into one commit.
 
 The plan is based on the state that it is committed with. What does not fit into the commit is
 planned again from the state after it.
@@ -60,7 +60,7 @@ def run_scheduler(state: PoolState, context: StepContext) -> PoolState:
     if closed:
         context.add_reason(closed)
         return evolve(state, waits=closed)
-    state = _forget_kept(state, context)
+    state = _remove_expired(state, context)
     job_queue_of(context).restart_future_waits()
     seen = pool_view(state, settings, context, context.now_ms)
     held = seen.reservation
@@ -143,13 +143,13 @@ def view_at(
     return PoolView(jobs, contents.agents, reservation)
 
 
-def end_keeping(state: PoolState, context: StepContext) -> PoolState:
-    """Run the scheduler again once it may preempt what it had to keep."""
-    after = _forget_kept(state, context)
+def expire_kept_allocations(state: PoolState, context: StepContext) -> PoolState:
+    """Run the scheduler again if it may now preempt allocations that it had to keep."""
+    after = _remove_expired(state, context)
     return state if after is state else evolve(after, unscheduled=True, changed=True)
 
 
-def _forget_kept(state: PoolState, context: StepContext) -> PoolState:
+def _remove_expired(state: PoolState, context: StepContext) -> PoolState:
     now_ms = context.now_ms
     kept = tuple(one for one in state.kept if now_ms < one.until_ms)
     longest_ms = settings_of(context).reserve_after_ms or 0

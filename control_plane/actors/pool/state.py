@@ -94,8 +94,8 @@ def release_part(state: PoolState, agent: str, allocation: str, context: StepCon
 
 
 def mark_leaving(agent: str, allocation: str, context: StepContext) -> bool:
-    """Record that the allocation, of which `agent` has a part, was asked to release its slots;
-    False if it was asked before.
+    """Record that an allocation, a part of which is on `agent`, was asked to release its slots;
+    returns False if it was asked before.
     """
     agents = agents_of(context)
     found = agents.get(agent)

@@ -10,7 +10,7 @@ from control_plane.actors.messages.trial import (
     TerminationOverdue,
 )
 from control_plane.actors.step import StepContext
-from control_plane.actors.trial.gang import advance_node, furthest
+from control_plane.actors.trial.gang import advance_node, later_state
 from control_plane.actors.trial.metering import start_metering
 from control_plane.actors.trial.state import Allocation, AllocationState, DesiredState, TrialState
 from control_plane.evolve import evolve
@@ -29,7 +29,7 @@ def assign_places(
     placed = evolve(
         allocation,
         places=message.places,
-        state=furthest(allocation.state, AllocationState.ASSIGNED),
+        state=later_state(allocation.state, AllocationState.ASSIGNED),
         placed_ms=context.now_ms,
     )
     return start_metering(state, placed, context)
@@ -45,7 +45,7 @@ def apply_container_state(
     if message.nodes > 1:
         after = advance_node(allocation, message.node_rank, message.nodes, container)
     else:
-        after = evolve(allocation, state=furthest(allocation.state, container))
+        after = evolve(allocation, state=later_state(allocation.state, container))
     return state if after == allocation else evolve(state, allocation=after)
 
 

@@ -32,8 +32,8 @@ _OWN = ("completed", "idle", "stop_requested", "start_failed")
 _CAUSE_CHARACTERS_MAX = 200
 
 
-def furthest(one: AllocationState, other: AllocationState) -> AllocationState:
-    """The later of two states."""
+def later_state(one: AllocationState, other: AllocationState) -> AllocationState:
+    """The later of two allocation states."""
     return max(one, other, key=_PROGRESS.index)
 
 
@@ -53,13 +53,13 @@ def advance_node(
     """Advance a node's container to a state, and the gang to that of the node furthest behind."""
     members = _members(allocation, nodes)
     member = members[rank]
-    members[rank] = replace(member, state=furthest(member.state, state))
+    members[rank] = replace(member, state=later_state(member.state, state))
     behind = min(
         (member.state for member in members if not member.gone),
         key=_PROGRESS.index,
         default=allocation.state,
     )
-    after = furthest(allocation.state, behind)
+    after = later_state(allocation.state, behind)
     return evolve(allocation, members=tuple(members), state=after)
 
 

@@ -70,12 +70,12 @@ class Allocation:
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """The agents of its slots, as far as the trial knows."""
+        """The agents of its slots; none until the pool has assigned slots."""
         return tuple(place.agent for place in self.places)
 
     @property
     def is_gang(self) -> bool:
-        """Whether the allocation has several nodes, as far as the trial knows."""
+        """Whether the pool has assigned slots on several agents."""
         return len(self.places) > 1 or len(self.members) > 1
 
 
@@ -187,7 +187,7 @@ class TrialState:
 
     @property
     def counts_epochs(self) -> bool:
-        """Whether its lengths are epochs, of which it alone knows how many batches they have."""
+        """Whether its lengths are epochs whose number of batches only the trial knows."""
         return self.settings.lengths.counts_epochs
 
     @property

@@ -118,7 +118,7 @@ class LargeFileBody(RequestBody):
 
 
 class PartsBody(LargeFileBody):
-    """Parts of a file to be uploaded; none to learn what is there."""
+    """Parts of a file to upload; without any, the answer only lists the stored parts."""
 
     parts: Annotated[list[PartBody], Field(max_length=FILES_MAX)] = []
 
@@ -216,7 +216,7 @@ def offer_parts(
     caller: Caller,
     services: ServicesParameter,
 ) -> PartUploads:
-    """Say how to upload parts of a large file, at most 100 at a time, and which are there."""
+    """Describe how to upload parts of a large file, at most 100 at a time, and list stored ones."""
     upload = find_upload(services, trial_id, uuid, caller)
     parts = [(it.number, it.md5) for it in body.parts]
     signed = sign_parts(services, upload, body.path, body.size, parts)

@@ -144,10 +144,10 @@ def preview_one(
 
 @router.delete("/checkpoints/{uuid}/damage", response_model=checkpoints.Checkpoint)
 @require_role(*USER_ROLES)
-def take_back_damage(
+def clear_damage_mark(
     uuid: Prefix, caller: Caller, request: IdempotencyParameter, services: ServicesParameter
 ) -> Response:
-    """Take back that the checkpoint is damaged, for who has read all its files."""
+    """Clear the damage mark of a checkpoint; the caller has verified all of its files."""
     return _change_checkpoint(services, request, uuid, caller, clear_damage)
 
 
@@ -191,7 +191,7 @@ def list_files(
 @router.get("/checkpoints/{uuid}/storage")
 @require_role(*USER_ROLES)
 def locate(uuid: Prefix, services: ServicesParameter) -> CheckpointPlace:
-    """Locate the checkpoint for who has credentials of their own for its store."""
+    """Locate the checkpoint for callers that have their own credentials for its store."""
     return locate_checkpoint(services, uuid)
 
 

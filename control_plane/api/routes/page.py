@@ -1,4 +1,4 @@
-"""Routes of the web page's files: the same for all, with nothing of the cluster in them."""
+"""Routes of the web page's static files, which contain no data of the cluster."""
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse

@@ -8,14 +8,14 @@ from pydantic import Field, model_validator
 from control_plane.access.principals import USER_ROLES, Role
 from control_plane.api.authentication import request_token
 from control_plane.api.dependencies import ServicesParameter
-from control_plane.api.page_origins import is_of_another_site, page_origin
+from control_plane.api.page_origins import is_cross_origin, page_origin
 from control_plane.api.request_body import RequestBody
 from control_plane.api.route_guards import Caller, allow_anyone, guarded_router, require_role
 from control_plane.api.session_cookie import set_cookie
 from control_plane.errors import Code, RequestError
 from control_plane.queries.answer import Answer
 from control_plane.usecases.browser_sessions import (
-    SESSION_ELSEWHERE_MS,
+    CROSS_ORIGIN_SESSION_MS,
     SESSION_MS,
     create_sign_in_code,
     end_session,
@@ -79,12 +79,12 @@ def open_session(
     a token for half a day.
     """
     is_elsewhere = page_origin(request) is not None
-    if is_of_another_site(request) and not is_elsewhere:
+    if is_cross_origin(request) and not is_elsewhere:
         text = (
             "page_origins in the cluster configuration names the pages elsewhere that may sign in"
         )
         raise RequestError(Code.FORBIDDEN, f"this page may not: {text}")
-    last_ms = SESSION_ELSEWHERE_MS if is_elsewhere else SESSION_MS
+    last_ms = CROSS_ORIGIN_SESSION_MS if is_elsewhere else SESSION_MS
     if body.code is not None:
         session = open_session_by_code(services, body.code, last_ms)
     else:

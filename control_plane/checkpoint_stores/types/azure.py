@@ -20,21 +20,25 @@ from detcloud.shared.azure_place import AzurePlace, is_azures_own
 
 
 class Azure(CheckpointStorage):
-    """Azure Blob Storage, reached by a connection string or by an account's URL. Trials write there
-    and the cluster removes what is not kept, both with what is given here. Both need
-    azure-storage-blob (`pip install 'detcloud[azure]'`), and leave to read, write, list and delete.
+    """Azure Blob Storage, reached by a connection string or by an account's URL. Trials write
+    checkpoints and the cluster deletes those that are not kept, both with the credentials given
+    here. Both need azure-storage-blob (`pip install 'detcloud[azure]'`), and permission to read,
+    write, list and delete.
     """
 
     type: Literal["azure"]
     container: Text
     """The container."""
     connection_string: Secret | None = None
-    """How it is reached; or else account_url."""
+    """The connection string of the account; instead of account_url."""
     account_url: Url | None = Field(default=None, validate_default=True)
-    """How it is reached, as https://ACCOUNT.blob.core.windows.net; or else connection_string."""
+    """The URL of the account, as https://ACCOUNT.blob.core.windows.net; instead of
+    connection_string.
+    """
     credential: Secret | None = Field(default=None, validate_default=True)
-    """For account_url: the account's key or a token of a shared access signature. Without it the
-    identity of the cluster's and of the trials' machines or environments, to Azure's own accounts.
+    """The account's key or a token of a shared access signature; for account_url. If absent, the
+    identities of the cluster's and the trials' machines or environments are used, for Azure's own
+    accounts only.
     """
 
     @field_validator("account_url", "credential")

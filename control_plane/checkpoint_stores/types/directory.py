@@ -1,4 +1,4 @@
-"""A folder that is there already, in a trial's container or on the cluster's one machine."""
+"""A checkpoint store in an existing folder of a trial's container or of a local cluster."""
 
 from __future__ import annotations
 

@@ -17,10 +17,10 @@ from control_plane.field_types import Text
 
 
 class Gcs(CheckpointStorage):
-    """Google Cloud Storage. The cluster uses its own environment's credentials, and trials those
-    that a cluster on Google Cloud issues, or else those that their machines have. Both need
-    google-cloud-storage (`pip install 'detcloud[gcs]'`), and leave to read, write, list and delete
-    below the prefix.
+    """Google Cloud Storage. The cluster uses the credentials of its environment, and trials use
+    credentials that a cluster on Google Cloud issues, or else those of their machines. Both need
+    google-cloud-storage (`pip install 'detcloud[gcs]'`), and permission to read, write, list and
+    delete below the prefix.
     """
 
     type: Literal["gcs"]

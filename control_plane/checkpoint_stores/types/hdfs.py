@@ -14,19 +14,18 @@ from detcloud.shared.bucket_place import without_login
 
 
 class Hdfs(CheckpointStorage):
-    """HDFS through WebHDFS, for clusters that take a user's name as it is given, without Kerberos.
-    Trials write there and the cluster removes what is not kept, both as `user`, and reach its
-    datanodes too.
+    """HDFS through WebHDFS, for HDFS clusters that accept a user's name without Kerberos. Trials
+    write checkpoints and the cluster deletes those that are not kept, both as `user`; both must
+    reach the datanodes too.
     """
 
     type: Literal["hdfs"]
     hdfs_url: Url
-    """Namenodes, as http://host:port, separated by semicolons: the one that is no standby is used.
-    """
+    """The namenodes, as http://host:port, separated by semicolons; the active one is used."""
     hdfs_path: AbsolutePath
-    """A folder."""
+    """The folder."""
     user: Text | None = None
-    """Who reads and writes; without it HDFS's user for anonymous requests."""
+    """The user who reads and writes; if absent, HDFS's user for anonymous requests."""
 
 
 def _storage_fields(options: Hdfs) -> dict[str, str]:

@@ -22,25 +22,24 @@ from detcloud.shared.bucket_place import BucketPlace
 
 
 class S3(CheckpointStorage):
-    """Amazon S3, or a store that speaks its protocol at `endpoint_url`.
-
-    Trials write there and the cluster removes what is not kept, both with `access_key`. Without it
-    the cluster uses its own environment's credentials, and trials those that the cluster issues, or
-    the role of their machine: variables like AWS_ACCESS_KEY_ID are for their code alone. Both need
-    boto3 (`pip install 'detcloud[aws]'`), and leave to read, write, list and delete below the
-    prefix.
+    """Amazon S3, or a store that speaks its protocol at `endpoint_url`. Trials write checkpoints
+    and the cluster deletes those that are not kept, both with `access_key`. Without a key, the
+    cluster uses the credentials of its environment, and trials use credentials that the cluster
+    issues, or the role of their machine: variables like AWS_ACCESS_KEY_ID are only for their code.
+    Both need boto3 (`pip install 'detcloud[aws]'`), and permission to read, write, list and delete
+    below the prefix.
     """
 
     type: Literal["s3"]
     bucket: Text
     """The bucket."""
     access_key: Secret | None = None
-    """Instead of the cluster's credentials and of those that it issues."""
+    """The access key, used instead of the cluster's credentials and of those that it issues."""
     secret_key: Secret | None = Field(default=None, validate_default=True)
     """The secret for access_key."""
     endpoint_url: Url | None = None
-    """Of a store other than Amazon's. A cluster in a cloud calls those alone that its configuration
-    names (`checkpoint_endpoints`).
+    """The URL of a store other than Amazon's. A cluster in a cloud calls only those that its
+    configuration names (`checkpoint_endpoints`).
     """
     prefix: Prefix | None = None
     """A prefix of every key."""

@@ -25,7 +25,7 @@ class SharedFs(CheckpointStorage):
     storage_path: Text | None = None
     """A folder in it."""
     propagation: Propagation = "rprivate"
-    """How mounts below it are passed on. Only in containers."""
+    """How mounts below the directory are propagated. Only in containers."""
     container_path: str | None = None
     """Accepted, but has no effect: trials find the directory themselves."""
     checkpoint_path: str | None = None

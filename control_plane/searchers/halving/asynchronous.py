@@ -317,7 +317,7 @@ class StoppingHalving(AsyncHalving):
     def _pass_rungs(
         self, state: HalvingState, length: float, result: Result
     ) -> MethodStep[HalvingState]:
-        """Let a trial pass every rung that it has come to, or end it at one of them."""
+        """Advance a trial past every rung that it has reached, or end it at one of them."""
         results, outstanding = list(state.results), list(state.outstanding)
         operations: list[Operation] = []
         trial, status = result.trial, self._statuses.status_of(result.trial)

@@ -95,8 +95,9 @@ class Bracket(SearchMethod[State], Generic[Plan, State]):
         return Result(signed_metric(metric, self._plan.smaller_is_better), trial)
 
     def _mark_reported(self, trial: int, *, closed: bool) -> bool:
-        """Record that a trial's result is there and leads to nothing yet or, `closed`, to nothing
-        any more. Return whether the trial is still there to be closed.
+        """Record a trial's result that does not lead to a promotion yet or, `closed`, never will.
+
+        Returns whether the trial can still be closed.
         """
         status = self._statuses.status_of(trial)
         if not status.exited:

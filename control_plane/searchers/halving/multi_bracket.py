@@ -97,7 +97,7 @@ class MultiBracketSearch(SearchMethod[MultiBracketState]):
         return MethodStep(MultiBracketState(tuple(step.state for step in steps)), operations)
 
     def on_event(self, state: MultiBracketState, event: Event) -> MethodStep[MultiBracketState]:
-        """Let the trial's bracket answer, and assign the trials that it creates to it."""
+        """Pass the event to the trial's bracket, and record the trials that the bracket creates."""
         number = self._statuses.bracket_of(event.trial)
         step = self._make_bracket(number).on_event(state.brackets[number], event)
         created = sum(bracket.created for bracket in state.brackets)
@@ -144,7 +144,7 @@ def rung_counts(mode: Mode, rungs_max: int, listed: Sequence[int] = ()) -> tuple
 
 
 def divide_evenly(total: int, brackets: int) -> tuple[int, ...]:
-    """Divide a number among brackets; what is left over goes to the first ones, one each."""
+    """Divide a number evenly among brackets; the first ones get one more of the remainder."""
     each, over = divmod(total, brackets)
     return tuple(each + (n < over) for n in range(brackets))
 

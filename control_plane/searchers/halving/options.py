@@ -58,7 +58,7 @@ def _check_measure(max_length: Length | None, above: Mapping[str, Any]) -> None:
 
 
 class HalvingOptions(SearcherOptions):
-    """Rungs of trials, of which one in `divisor` goes on."""
+    """Rungs, from each of which one in `divisor` trials goes on."""
 
     num_rungs: Rungs
     """The number of times that trials are compared."""

@@ -118,7 +118,7 @@ def _outcome(status: TrialStatus, top: int, *, is_open: bool) -> Outcome:
     if status.closed:
         return Outcome.FINISHED if status.rung == top else Outcome.STOPPED
     outcome = Outcome.WAITING if status.reported else Outcome.TRAINING
-    return outcome.of_open_or_ended_trial(is_open=is_open)
+    return outcome.for_trial(is_open=is_open)
 
 
 def _compared_trials(

@@ -9,7 +9,7 @@ WORST_RESULT = float_info.max
 
 
 def signed_metric(metric: float, smaller_is_better: bool) -> float:
-    """Return a metric as a result of which less is better."""
+    """Return the metric, negated if larger is better, so that the smallest result is the best."""
     return metric if smaller_is_better else -metric
 
 

@@ -144,7 +144,7 @@ class SyncHalving(Bracket[SyncHalvingPlan, SyncHalvingState]):
                 return MethodStep(state)
 
     def progress(self, state: SyncHalvingState, tally: Tally) -> float:
-        """Compute the share of the plan's work that is done, of which early exits leave some."""
+        """Compute the share of the plan's work that is done; early exits leave some work undone."""
         work = self._plan.work
         return min(1.0, state.done / work) if work else 0.0
 

@@ -47,7 +47,9 @@ class BayesianOptions(TrialCountOptions):
     max_concurrent_trials: Count = 16
     """The number of trials at a time; fewer let the model use more results for each suggestion."""
     startup_trials: Count = 10
-    """Results that come in before the model is asked; until then hyperparameters are drawn."""
+    """The number of results before the model suggests hyperparameters; until then they are drawn at
+    random.
+    """
 
 
 class StepBayesian(BayesianOptions):

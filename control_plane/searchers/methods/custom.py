@@ -67,7 +67,7 @@ class CustomOptions(SearcherOptions):
     takes_unknown_fields: ClassVar[bool] = True
 
     unit: LengthUnit | None = None
-    """The unit of its lengths."""
+    """The unit of the search's lengths."""
 
     @property
     def length_unit(self) -> Unit:

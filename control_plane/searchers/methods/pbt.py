@@ -88,20 +88,22 @@ class PopulationOptions(SearcherOptions):
     """A population whose worst are replaced by altered copies of its best, round by round."""
 
     population_size: Annotated[int, Ge(1), Le(POPULATION_MAX)]
-    """Trials in a round."""
+    """The number of trials in a round."""
     num_rounds: Count
-    """Rounds."""
+    """The number of rounds."""
     replace_function: Truncation
-    """`{truncate_fraction: ...}`: which are replaced."""
+    """`{truncate_fraction: ...}`: the share of trials that is replaced after a round."""
     explore_function: ExplorationOptions
-    """`{resample_probability: ..., perturb_factor: ...}`: how copies are changed."""
+    """`{resample_probability: ..., perturb_factor: ...}`: how the hyperparameters of copies are
+    changed.
+    """
 
 
 class StepPbt(PopulationOptions):
     """Population-based training."""
 
     steps_per_round: Steps
-    """Steps that each trial trains in a round."""
+    """The number of steps that each trial trains in a round."""
 
 
 class LengthPbt(PopulationOptions):
@@ -250,7 +252,7 @@ class PopulationSearch(SearchMethod[PopulationState]):
         return MethodStep(evolve(state, pending=0, pending_closes=0, changed=0), operations)
 
     def read_members(self, count: int) -> Iterator[Member]:
-        """Read the records of the first `count` trials, as far as there are any."""
+        """Read the records of the first `count` trials, or of all if there are fewer."""
         for number in range(-(-count // _MEMBERS_PER_BLOB)):
             blob = self._blobs.read(f"trials/{number}") or b""
             for values in islice(_MEMBER.iter_unpack(blob), count - number * _MEMBERS_PER_BLOB):
@@ -436,9 +438,7 @@ def _read_brackets(
                 roomy.remove(place)
         last = member.measured if member.gone else state.rounds
         for place in range(max(member.measured, member.born), min(last + 1, begun)):
-            outcome = _outcome(member, place, state, plan).of_open_or_ended_trial(
-                is_open=trial.is_open
-            )
+            outcome = _outcome(member, place, state, plan).for_trial(is_open=trial.is_open)
             has_result = place == member.measured and member.result != WORST_RESULT
             metric = signed_metric(member.result, plan.smaller_is_better) if has_result else None
             rounds[place].trials.append(RungTrial(number, metric, outcome))

@@ -27,9 +27,7 @@ class IdentityRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class IdentityProof:
-    """The proof of who this instance is, with the fields that its cloud has for one
-    (docs/agent-protocol.md).
-    """
+    """A proof of this instance's identity (docs/agent-protocol.md has the fields by cloud)."""
 
     instance_id: str
     fields: Mapping[str, str]

@@ -62,8 +62,8 @@ def parse_line(text: str) -> JournalLine | None:
     return JournalLine(shown, time_ms, cursor)
 
 
-def take_batch(waiting: list[JournalLine]) -> list[JournalLine]:
-    """Return as many of the first lines as one call takes."""
+def first_batch(waiting: list[JournalLine]) -> list[JournalLine]:
+    """Return the first lines, as many as one call can carry."""
     batch: list[JournalLine] = []
     size = 0
     for line in waiting:
@@ -80,9 +80,9 @@ def ship(
     cursor: Path,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Write what is gathered, again until it is taken, and then its cursor."""
+    """Write each batch of lines until the cloud accepts it, and then store its cursor."""
     for waiting in lines:
-        while batch := take_batch(waiting):
+        while batch := first_batch(waiting):
             try:
                 write(batch)
             except (LogRefused, OSError) as error:

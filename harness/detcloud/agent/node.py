@@ -80,14 +80,14 @@ class Node:
                 self._log_line(f"{name} is running, although its records say that it has ended")
 
     def belongs_to(self, incarnation: str) -> bool:
-        """Whether what is here is of this incarnation of the cluster's state, as far as known."""
+        """Whether this node's allocations may belong to this incarnation of the cluster's state."""
         noted = self._noted_incarnation()
         return noted in ("", incarnation) or not incarnation
 
     def join(self, incarnation: str) -> None:
-        """Note the incarnation, and drop what is here of another one, all of which has ended.
+        """Record the incarnation, and drop the ended allocations of another one.
 
-        Raises OSError where something still runs: its name would be given again.
+        Raises OSError if an allocation still runs, because its name would be assigned again.
         """
         if not self.belongs_to(incarnation):
             for name in self.allocation_ids():
@@ -151,7 +151,7 @@ class Node:
         self._apply_to_all(lambda allocation: allocation.kill(grace_ms))
 
     def release_idle_resources(self) -> None:
-        """Let the runtime free what it needs no more."""
+        """Release resources of the runtime that are no longer needed."""
         self._runtime.release_idle_resources()
 
     def close(self) -> None:

@@ -72,9 +72,9 @@ class ContainerRuntime(Protocol):
         """User and group to which a trial's files must belong; None: the agent's own."""
 
     def adopt(self, directories: Sequence[Path]) -> None:
-        """Take over these launches of an earlier agent and remove what is left of others.
+        """Take over these launches of an earlier agent, and clean up all other launches.
 
-        Called once, before all else. Never blocks.
+        Called once, before anything else. Never blocks.
         """
 
     def prepare(self, assignment: Assignment, is_needed: Callable[[], bool]) -> Launch:

@@ -75,8 +75,9 @@ class StorageToken:
 
 
 def fetch_keys(client: Transport, agent: str, holder: str) -> StorageKeys | StorageToken:
-    """Have the cluster issue an agent's trial the keys of its storage, or where the holder is that
-    of `data_holder`, those of its code. Raises ApiError, OSError.
+    """Request keys for a trial's storage or, for a holder of `data_holder`, for the trial's code.
+
+    Raises ApiError, OSError.
     """
     allocation, _, kind = holder.partition("/")
     path = f"/api/v1/agents/{agent}/{kind or 'storage'}-credentials"
@@ -205,8 +206,8 @@ def _server_at(
         time.sleep(RETRY_SECONDS)
 
 
-def _may_pass(error: OSError | ApiError) -> bool:
-    """Whether the cluster may issue keys a while later: it refuses none of them."""
+def _is_transient_refusal(error: OSError | ApiError) -> bool:
+    """Whether a later attempt may get keys: the cluster did not refuse them for good."""
     # An agent that enrols again has no session for a moment.
     return not isinstance(error, ApiError) or error.status in (401, 409, 429) or error.status >= 500
 
@@ -224,7 +225,7 @@ def _handler(server: CredentialServer) -> type[BaseHTTPRequestHandler]:
             try:
                 self._answer(200, server.valid_keys(holder).to_answer())
             except (OSError, ApiError) as error:
-                self._answer(503 if _may_pass(error) else 403, {"message": str(error)})
+                self._answer(503 if _is_transient_refusal(error) else 403, {"message": str(error)})
 
         def log_message(self, *_: object) -> None:
             """Write no log: nobody reads it, and it would name addresses."""

@@ -80,7 +80,7 @@ def _original_command_lines() -> Iterator[str]:
 
 
 def _escape_cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("%%", "%")
+    return text.replace("|", "\\|")
 
 
 if __name__ == "__main__":

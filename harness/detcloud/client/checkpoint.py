@@ -93,7 +93,7 @@ class Checkpoint(Resource):
         return preview
 
     def pin(self) -> CheckpointPin:
-        """Keeps the checkpoint until `unpin`, whatever is collected; returns what keeps it."""
+        """Keeps the checkpoint until `unpin`; returns the holders of the checkpoint."""
         return self._keep_pin(self._client.post(f"/checkpoints/{self.uuid}/pin"))
 
     def unpin(self) -> CheckpointPin:

@@ -131,7 +131,7 @@ def _merged_metadata(
 
 
 def _check_together(names: Iterable[str]) -> None:
-    """Raise DetcloudError for names of which some file systems keep one, as every download does."""
+    """Raise DetcloudError for names that are the same file on some file systems."""
     checker = NameChecker()
     for name in names:
         checker.add(name, is_directory=False)
@@ -198,8 +198,9 @@ class _Sender:
         self._client.post(f"{self._path}/complete", {"manifest_sha256": manifest.sha256})
 
     def _send_in_parts(self, file: SourceFile) -> bool:
-        """Send a large file in parts, several at once, but those that are there; False where it is
-        to be sent whole.
+        """Send the missing parts of a large file, several at once.
+
+        Returns False if the store takes the file only as a whole.
         """
         if not file.part_md5s:
             return False

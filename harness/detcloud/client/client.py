@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 from detcloud.client.agent import Agent
 from detcloud.client.checkpoint import Checkpoint
+from detcloud.client.config_text import read_config_text
 from detcloud.client.endpoint import find_endpoint
 from detcloud.client.experiment import Experiment
 from detcloud.client.experiment_list import (
@@ -32,8 +32,6 @@ from detcloud.shared.http import ApiError, Transport, query_text
 
 API = "/api/v1"
 PAGE_ITEMS_MAX = 500
-# Of the file of a configuration: what the cluster parses, which takes fewer characters still.
-CONFIG_BYTES_MAX = 1 << 20
 # The answers of stores to a request that would replace an object and may not.
 REPLACING = (403, 409, 412)
 
@@ -462,34 +460,3 @@ class Client:
 
 class NoCluster(DetcloudError):
     """No cluster is configured and none runs here."""
-
-
-def read_config_text(config: str | Path | Mapping[str, Any]) -> str:
-    """Return the YAML text of a file, or of a mapping as JSON, which is YAML.
-
-    Raises:
-        DetcloudError: the file cannot be read.
-    """
-    if isinstance(config, Mapping):
-        try:
-            return json.dumps(config, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise DetcloudError(
-                f"the configuration cannot be sent: {error}; it takes numbers, texts, lists and "
-                "mappings of them"
-            ) from None
-    if "\n" in str(config):
-        raise DetcloudError(
-            "the configuration is a text of several lines; expected the path of its file, or a "
-            "mapping such as yaml.safe_load(text)"
-        )
-    try:
-        with Path(config).open("rb") as file:
-            data = file.read(CONFIG_BYTES_MAX + 1)
-        if len(data) > CONFIG_BYTES_MAX:
-            raise DetcloudError(f"{config} has more than the {CONFIG_BYTES_MAX} bytes allowed")
-        return data.decode()
-    except OSError as error:
-        raise DetcloudError(f"{config} could not be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise DetcloudError(f"{config} is not UTF-8 text; expected a YAML file") from None

@@ -7,7 +7,8 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from detcloud.client.client import Client, read_config_text
+from detcloud.client.client import Client
+from detcloud.client.config_text import read_config_text
 from detcloud.client.experiment import Experiment
 from detcloud.client.resource import path_segment
 from detcloud.client.trial import Trial

@@ -63,7 +63,7 @@ def _is_fetched_directly(
     """
     try:
         place: CheckpointPlace = client.get(f"/checkpoints/{uuid}/storage")
-        if mode == AUTO and _names_a_host(place["storage"]):
+        if mode == AUTO and _reveals_credentials(place["storage"]):
             return False
         _fetch_from_store(place, files, destination, on_progress)
     except StorageError as error:
@@ -81,7 +81,7 @@ def _is_fetched_directly(
     return True
 
 
-def _names_a_host(storage: Mapping[str, str]) -> bool:
+def _reveals_credentials(storage: Mapping[str, str]) -> bool:
     """Whether credentials would be shown to a host that an experiment's configuration names."""
     return any(name in storage for name in _ENDPOINT_FIELDS)
 

@@ -54,7 +54,7 @@ def download_files(
 def fill_folder(
     files: Sequence[CheckpointFile], destination: Path, fetch_all: Callable[[Path], None]
 ) -> None:
-    """Have `fetch_all` put `files` into a fresh folder, then rename that to `destination`.
+    """Download `files` by `fetch_all` into a new folder, and then rename it to `destination`.
 
     Raises:
         DetcloudError: as `download_files`.

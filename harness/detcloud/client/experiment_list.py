@@ -83,8 +83,9 @@ def read_experiments(
 def report_omitted(
     answer: Mapping[str, Any], on_left_out: Callable[[str], None] | None = None
 ) -> bool:
-    """Say which experiments an answer knows nothing of, as a warning or to who asked for it;
-    whether there are any.
+    """Report that an answer leaves out older experiments, by a warning or to the caller's function.
+
+    Returns whether it leaves out any.
     """
     number = answer.get("left_out_before")
     if number is None:

@@ -49,7 +49,7 @@ class Home:
         return self.folder / "server.log"
 
     def create_folder(self) -> None:
-        """Make the folder unless it is there, for its owner only.
+        """Create the folder unless it exists, accessible to its owner only.
 
         Raises:
             DetcloudError: it cannot be made or written.

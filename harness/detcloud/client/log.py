@@ -21,7 +21,7 @@ class LogFilter:
     Attributes:
         since_ms, until_ms: epoch milliseconds, the second excluded.
         rank: of the process that wrote the line.
-        level: the least of LEVELS.
+        level: the lowest of LEVELS; a line without a level counts as INFO.
         search: a text the line holds, in capitals or not.
     """
 

@@ -28,8 +28,8 @@ def verify_files(
 ) -> list[FileFinding]:
     """Read every file and compare it with its record; a finding for each, in the order of `files`.
 
-    A file that is missing or damaged does not end it, and neither does one that the store does not
-    let these addresses read: S3 says so of a missing one, too, to who may not list the bucket.
+    A file that is missing, damaged or unreadable with these addresses does not end the
+    verification. S3 also calls a missing file unreadable if the caller may not list the bucket.
 
     Raises:
         DetcloudError: the store does not answer, or the cluster refuses to serve a file.

@@ -1,4 +1,4 @@
-"""Determined's errors of the client: those of detcloud's, of which scripts catch some by name."""
+"""The exceptions of Determined's client that scripts catch by name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MasterNotFoundException = Unreachable
 
 
 class NotFoundException(ApiError):
-    """There is nothing of that name or id."""
+    """The requested object does not exist."""
 
 
 class ForbiddenException(ApiError):

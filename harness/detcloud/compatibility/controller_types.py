@@ -34,7 +34,7 @@ Metrics = dict[str, Any]
 
 
 class _Annotation:
-    """A type that is there to be named; nothing gives code an object of it."""
+    """A type for annotations only; no code gets an instance of it."""
 
     def __init__(self, *_arguments: object, **_options: object) -> None:
         raise DetcloudError(

@@ -21,9 +21,9 @@ def set_logger(debug_enabled: bool) -> None:
 
 @contextmanager
 def import_from_path(path: str | Path) -> Iterator[None]:
-    """Let modules be imported from a folder, such as a checkpoint's `code`, within the block.
+    """Make the modules of a folder, such as a checkpoint's `code`, importable within the block.
 
-    Modules that the block has imported from there are forgotten at its end.
+    At the end of the block, the modules that it imported from there are removed again.
     """
     folder = str(Path(path).resolve())
     known = set(sys.modules)

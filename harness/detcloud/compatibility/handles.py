@@ -74,9 +74,10 @@ class Checkpoint(Handle):
     _found: ClusterCheckpoint
 
     def download(self, path: str | None = None, mode: object = None) -> str:
-        """Fetch the files into `path`, by default `checkpoints/UUID`, unless it is there; the path.
+        """Fetch the files into `path`, by default `checkpoints/UUID`; returns the path.
 
-        They come from the cluster's storage however `mode` is.
+        If the path exists, nothing is fetched. The files come from the cluster's storage, whatever
+        `mode` is.
         """
         folder = Path(path or f"checkpoints/{self.uuid}")
         if not folder.exists():

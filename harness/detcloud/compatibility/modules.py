@@ -27,7 +27,7 @@ class UnsupportedName(ImportError):
 
 
 def install_modules() -> None:
-    """Let `import determined.x` find the modules of `names.py`, once in a process."""
+    """Install the import hook that provides the modules of `names.py`, once in a process."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
 

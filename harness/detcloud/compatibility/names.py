@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from detcloud.compatibility.places import CLIENT_MODULES, INTERNAL_MODULES, PRIVATE_MODULES
+from detcloud.compatibility.module_aliases import CLIENT_MODULES, INTERNAL_MODULES, PRIVATE_MODULES
 
 ROOT = "determined"
 FORMER_ROOT = "determined_common"

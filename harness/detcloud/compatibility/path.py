@@ -16,10 +16,10 @@ SETTING = "determined_compatibility"
 
 
 def offer_determined(config: Mapping[str, Any]) -> str | None:
-    """Let this process and those it starts import `determined` from detcloud, unless the
-    configuration turns it off with `environment.determined_compatibility`.
+    """Make `import determined` import detcloud's package in this process and its children, unless
+    the configuration turns it off with `environment.determined_compatibility`.
 
-    Returns a notice for the log where another package of that name is hidden by it.
+    Returns a notice for the log if this hides another package of that name.
     """
     if (config.get("environment") or {}).get(SETTING, True) is False:
         return None

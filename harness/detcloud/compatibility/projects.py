@@ -1,4 +1,4 @@
-"""Determined's workspaces and projects: names here, which are there while experiments have them."""
+"""Determined's workspaces and projects, which are only names of experiments here."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ Trial.register(_pytorch_trial)
 
 
 class TrialController:
-    """The base class of controllers. `workloads` is empty, so that no loop of theirs is needed."""
+    """The base class of controllers. `workloads` is empty, so a controller's loop has no work."""
 
     def __init__(self, context: Any, env: Any, workloads: Any = (), **others: Any) -> None:
         self.context, self.env, self.workloads = context, env, workloads

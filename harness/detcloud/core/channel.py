@@ -1,7 +1,7 @@
-"""The channel between the processes of a trial: each has a connection to the chief, rank 0.
+"""Channels between the processes of a trial, each of which connects to the chief, rank 0.
 
-It is the standard library's, over a socket file on one machine and TCP between several. A process
-that connects has to know the trial's allocation.
+The connections are those of `multiprocessing`, over a socket file on one machine and over TCP
+between several. A process must know the trial's allocation to connect.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SOCKET_BYTES_MAX = 100
 
 
 def local_address(name: str) -> str:
-    """The path of a socket file of that name, in a folder that is short enough for one."""
+    """The path of a socket file with that name, in a folder whose path is short enough for one."""
     folder = os.environ.get("DETCLOUD_GANG_FOLDER") or tempfile.gettempdir()
     path = f"{folder}/{name}.sock"
     if len(os.fsencode(path)) > _SOCKET_BYTES_MAX:
@@ -42,55 +42,59 @@ def channel_key(*parts: object) -> bytes:
     return hashlib.sha256("/".join(map(str, parts)).encode()).digest()
 
 
-class Star:
-    """Connections of all ranks to rank 0: `spokes` on the chief, `hub` on the others."""
+class Channel:
+    """The connections between rank 0 and the other ranks: `workers` on rank 0, in the order of
+    their ranks, and `chief` on each of the others.
+    """
 
     def __init__(
-        self, spokes: Sequence[Connection[Any, Any]] = (), hub: Connection[Any, Any] | None = None
+        self,
+        workers: Sequence[Connection[Any, Any]] = (),
+        chief: Connection[Any, Any] | None = None,
     ) -> None:
-        self.spokes = list(spokes)
-        self.hub = hub
+        self.workers = list(workers)
+        self.chief = chief
 
     def gather(self, value: Any) -> list[Any] | None:
         """The values of all ranks in their order, on rank 0; None on the others."""
-        if self.hub is not None:
-            _send(self.hub, value)
+        if self.chief is not None:
+            _send(self.chief, value)
             return None
-        return [value, *(_receive(spoke, rank + 1) for rank, spoke in enumerate(self.spokes))]
+        return [value, *(_receive(worker, rank + 1) for rank, worker in enumerate(self.workers))]
 
     def broadcast(self, value: Any) -> Any:
         """Rank 0's value, on every rank."""
-        if self.hub is not None:
-            return _receive(self.hub, 0)
-        for spoke in self.spokes:
-            _send(spoke, value)
+        if self.chief is not None:
+            return _receive(self.chief, 0)
+        for worker in self.workers:
+            _send(worker, value)
         return value
 
     def close(self) -> None:
-        for connection in (*self.spokes, *([self.hub] if self.hub else [])):
+        for connection in (*self.workers, *([self.chief] if self.chief else [])):
             connection.close()
 
 
-def connect_stars(rank: int, size: int, address: Address, key: bytes, count: int) -> list[Star]:
-    """Connect all ranks to rank 0, `count` times each, within 10 minutes.
+def open_channels(rank: int, size: int, address: Address, key: bytes, count: int) -> list[Channel]:
+    """Open `count` channels between all ranks, which must all call this within 10 minutes.
 
-    Raises DetcloudError where a rank does not come.
+    Raises DetcloudError if a rank does not connect in time.
     """
     if size == 1:
-        return [Star() for _ in range(count)]
+        return [Channel() for _ in range(count)]
     if rank:
-        return [Star(hub=_connect(rank, star, address, key)) for star in range(count)]
+        return [Channel(chief=_connect(rank, index, address, key)) for index in range(count)]
     found = _accept(size, address, key, count)
-    return [Star([found[other, star] for other in range(1, size)]) for star in range(count)]
+    return [Channel([found[other, index] for other in range(1, size)]) for index in range(count)]
 
 
 def _accept(
     size: int, address: Address, key: bytes, count: int
 ) -> dict[tuple[int, int], Connection[Any, Any]]:
-    """Wait for the other ranks; their connections by rank and star."""
+    """Wait for the other ranks; returns their connections by rank and index of the channel."""
     if isinstance(address, str):
         if _is_listening(address):
-            raise DetcloudError(_two_say(0, size))
+            raise DetcloudError(_rank_conflict(0, size))
         # A process of an earlier try may have left it.
         Path(address).unlink(missing_ok=True)
     found: dict[tuple[int, int], Connection[Any, Any]] = {}
@@ -107,15 +111,15 @@ def _accept(
                 )
             with contextlib.suppress(AuthenticationError, EOFError, OSError):
                 connection = listener.accept()
-                other, star = connection.recv()
-                if (other, star) in found and not _is_gone(found[other, star]):
-                    raise DetcloudError(_two_say(other, size))
-                found[other, star] = connection
+                other, index = connection.recv()
+                if (other, index) in found and not _is_gone(found[other, index]):
+                    raise DetcloudError(_rank_conflict(other, size))
+                found[other, index] = connection
     return found
 
 
 def _listen(address: Address, size: int, count: int, key: bytes) -> Listener:
-    """Listen at the address, or on all of this machine's where it is another one's name for it."""
+    """Listen at the address, or on all interfaces if no interface of this machine has it."""
     backlog = size * count
     try:
         return Listener(address, backlog=backlog, authkey=key)
@@ -123,11 +127,11 @@ def _listen(address: Address, size: int, count: int, key: bytes) -> Listener:
         if error.errno == errno.EADDRNOTAVAIL and not isinstance(address, str):
             with contextlib.suppress(OSError):
                 return Listener(("", address[1]), backlog=backlog, authkey=key)
-        hint = f"; perhaps {_two_say(0, size)}" if error.errno == errno.EADDRINUSE else ""
+        hint = f"; perhaps {_rank_conflict(0, size)}" if error.errno == errno.EADDRINUSE else ""
         raise DetcloudError(f"the chief cannot listen at {address}: {error}{hint}") from None
 
 
-def _two_say(rank: int, size: int) -> str:
+def _rank_conflict(rank: int, size: int) -> str:
     return (
         f"two processes of this trial claim to be rank {rank} of {size}: give each process "
         "its own rank, as `python3 -m detcloud.launch.torch_distributed` does"
@@ -135,7 +139,7 @@ def _two_say(rank: int, size: int) -> str:
 
 
 def _is_listening(path: str) -> bool:
-    """Whether a process listens at a socket file; it hears no more than that somebody came."""
+    """Whether a process listens at a socket file; nothing is sent to it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         return probe.connect_ex(path) == 0
 
@@ -152,17 +156,17 @@ def _is_gone(connection: Connection[Any, Any]) -> bool:
 
 
 def _limit_waiting(listener: Listener) -> None:
-    """Let `accept` return now and then: the standard library has no limit for it."""
+    """Give `accept` a timeout, for which the standard library has no argument."""
     inner: Any = getattr(listener, "_listener", None)
     inner._socket.settimeout(5.0)
 
 
-def _connect(rank: int, star: int, address: Address, key: bytes) -> Connection[Any, Any]:
+def _connect(rank: int, index: int, address: Address, key: bytes) -> Connection[Any, Any]:
     give_up_at = time.monotonic() + JOIN_SECONDS_MAX
     while True:
         try:
             connection = Client(address, authkey=key)
-            connection.send((rank, star))
+            connection.send((rank, index))
         except (OSError, EOFError, AuthenticationError) as error:
             if time.monotonic() > give_up_at:
                 raise DetcloudError(

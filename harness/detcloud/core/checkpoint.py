@@ -112,10 +112,10 @@ class CheckpointContext:
     def store_behind(
         self, write: Callable[[Path], None], metadata: dict[str, Any], bytes_expected: int = 0
     ) -> str:
-        """Have `write` fill a folder, and store its files, both in a thread behind the caller.
+        """Fill a folder by `write` and store its files, both in a background thread.
 
-        `write` must touch nothing that the caller goes on to change. Returns the checkpoint's UUID;
-        all else is as for `store_path` with `asynchronous`.
+        `write` must use nothing that the caller changes meanwhile. Returns the checkpoint's UUID;
+        everything else is as for `store_path` with `asynchronous`.
         """
         self.wait()
         checked = self._checked_metadata(metadata)
@@ -239,7 +239,7 @@ class CheckpointContext:
             self._await_fetched(ranks)
 
     def _sharing_ranks(self, mode: DownloadMode) -> DistributedContext | None:
-        """The ranks of which one fetches for a node; None where this process does it alone."""
+        """The ranks that share one download per node; None if this process downloads for itself."""
         ranks = self._distributed
         shares = mode is DownloadMode.LocalWorkersShareDownload and ranks.local_size > 1
         return ranks if shares and ranks.can_exchange else None

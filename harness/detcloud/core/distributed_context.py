@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, TypeVar, cast
 
-from detcloud.core.channel import Address, Star, channel_key, connect_stars, local_address
+from detcloud.core.channel import Address, Channel, channel_key, local_address, open_channels
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.parameter_names import accept_names
 
@@ -55,10 +55,10 @@ class DistributedContext:
         self.local_rank, self.local_size = local_rank, local_size
         self.cross_rank = rank // local_size if cross_rank is None else cross_rank
         self.cross_size = size // local_size if cross_size is None else cross_size
-        self._star: Star | None = None
-        self._local_star: Star | None = None
-        self.control: Star | None = None
-        self._background: Star | None = None
+        self._channel: Channel | None = None
+        self._local_channel: Channel | None = None
+        self.control: Channel | None = None
+        self._background: Channel | None = None
         if chief_ip is not None:
             self._connect(chief_ip)
 
@@ -129,39 +129,39 @@ class DistributedContext:
     @property
     def can_exchange(self) -> bool:
         """Whether values can be exchanged: always for a process alone."""
-        return self.size == 1 or self._star is not None
+        return self.size == 1 or self._channel is not None
 
     @accept_names(stuff="value")
     def gather(self, value: Value) -> list[Value] | None:
         """The values of all ranks in their order, on rank 0; None on the others."""
-        return self._check_star().gather(value)
+        return self._require_channel().gather(value)
 
     @accept_names(stuff="value")
     def allgather(self, value: Value) -> list[Value]:
         """The values of all ranks in their order, on every rank."""
-        star = self._check_star()
-        return cast("list[Value]", star.broadcast(star.gather(value)))
+        channel = self._require_channel()
+        return cast("list[Value]", channel.broadcast(channel.gather(value)))
 
     @accept_names(stuff="value")
     def broadcast(self, value: Value) -> Value:
         """Rank 0's value, on every rank."""
-        return cast("Value", self._check_star().broadcast(value))
+        return cast("Value", self._require_channel().broadcast(value))
 
     @accept_names(stuff="value")
     def gather_local(self, value: Value) -> list[Value] | None:
         """The values of this node's ranks, on its first; None on the others."""
-        return self._check_local_star().gather(value)
+        return self._require_local_channel().gather(value)
 
     @accept_names(stuff="value")
     def allgather_local(self, value: Value) -> list[Value]:
         """The values of this node's ranks, on each of them."""
-        star = self._check_local_star()
-        return cast("list[Value]", star.broadcast(star.gather(value)))
+        channel = self._require_local_channel()
+        return cast("list[Value]", channel.broadcast(channel.gather(value)))
 
     @accept_names(stuff="value")
     def broadcast_local(self, value: Value = None) -> Value:  # type: ignore[assignment]
         """The value of this node's first rank, on all of its ranks."""
-        return cast("Value", self._check_local_star().broadcast(value))
+        return cast("Value", self._require_local_channel().broadcast(value))
 
     def background_context(self) -> DistributedContext:
         """A context of this process for a thread: it exchanges values with those of the other
@@ -169,7 +169,7 @@ class DistributedContext:
         """
         numbers = (self.rank, self.size, self.local_rank, self.local_size)
         twin = DistributedContext(*numbers, self.cross_rank, self.cross_size)
-        twin._star = self._background
+        twin._channel = self._background
         return twin
 
     # The names that Determined 0.12 had.
@@ -188,29 +188,31 @@ class DistributedContext:
 
     def close(self) -> None:
         """Close the connections; the other processes get an error where they still wait."""
-        stars = (self._star, self._local_star, self.control, self._background)
-        self._star = self._local_star = self.control = self._background = None
-        for star in stars:
-            if star is not None:
-                star.close()
+        channels = (self._channel, self._local_channel, self.control, self._background)
+        self._channel = self._local_channel = self.control = self._background = None
+        for channel in channels:
+            if channel is not None:
+                channel.close()
 
     def _connect(self, chief_ip: str) -> None:
         key = channel_key(_allocation_name())
         address = _address(chief_ip, alone=self.cross_size == 1)
-        stars = connect_stars(self.rank, self.size, address, key, count=3)
-        self._star, self.control, self._background = stars
+        channels = open_channels(self.rank, self.size, address, key, count=3)
+        self._channel, self.control, self._background = channels
         if self.cross_size == 1:
-            self._local_star = self._star
+            self._local_channel = self._channel
             return
         # Each node's first process makes a socket file, whose path its others hear this way.
         path = local_address(f"detcloud-{os.getpid()}") if self.local_rank == 0 else ""
         paths = self.allgather((self.cross_rank, path))
         local = next(path for node, path in paths if node == self.cross_rank and path)
-        (self._local_star,) = connect_stars(self.local_rank, self.local_size, local, key, count=1)
+        (self._local_channel,) = open_channels(
+            self.local_rank, self.local_size, local, key, count=1
+        )
 
-    def _check_star(self) -> Star:
-        if self._star is not None:
-            return self._star
+    def _require_channel(self) -> Channel:
+        if self._channel is not None:
+            return self._channel
         if self.size > 1:
             raise DetcloudError(
                 f"values are not exchanged over the {self.size} processes of this trial: start "
@@ -219,11 +221,11 @@ class DistributedContext:
             )
         return _ALONE
 
-    def _check_local_star(self) -> Star:
-        return self._local_star or (self._check_star() if self.local_size > 1 else _ALONE)
+    def _require_local_channel(self) -> Channel:
+        return self._local_channel or (self._require_channel() if self.local_size > 1 else _ALONE)
 
 
-_ALONE = Star()
+_ALONE = Channel()
 
 
 def detect_distributed(environment: Mapping[str, str] = os.environ) -> DistributedContext | None:

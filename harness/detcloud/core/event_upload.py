@@ -1,18 +1,18 @@
-"""The upload of a trial's files for TensorBoard to a store that is no folder.
+"""The upload of a trial's TensorBoard files to a store that is not a folder.
 
-A thread looks at the trial's folder, often at the beginning and every ten minutes later, and stores
-what is new in it as parts (`detcloud.shared.event_parts`). Nothing here ends a training: what
-cannot be stored is warned of once and tried again.
+A thread scans the trial's folder, often at first and every ten minutes later, and stores new
+content as parts (`detcloud.shared.event_parts`). A failed upload never ends the training: it is
+logged once and tried again.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from detcloud.core.one_time_warning import OneTimeWarning
 from detcloud.core.temporary_folder import make_temporary_folder
 from detcloud.shared.event_parts import only_grows, part_key
 from detcloud.storage.store import CheckpointStore, KeyExists, StorageError
@@ -27,7 +27,7 @@ CLOSE_SECONDS_MAX = 15.0
 
 @dataclass
 class _Upload:
-    """The state of a file: bytes of it that are stored, and what it was when they were."""
+    """The state of a file's upload: its stored bytes, and the stamp of the file at that time."""
 
     version: int = 0
     size: int = 0
@@ -48,18 +48,18 @@ class EventUploader:
         self._prefix = prefix
         self._epoch = epoch
         self._uploads: dict[str, _Upload] = {}
-        self._has_warned = False
+        self._warning = OneTimeWarning()
         self._is_closing = False
         self._wanted = threading.Event()
         self._thread = threading.Thread(target=self._run, name="event-uploader", daemon=True)
         self._thread.start()
 
     def upload_soon(self) -> None:
-        """Upload what is new without waiting for the next look."""
+        """Upload new content without waiting for the next scan."""
         self._wanted.set()
 
     def close(self) -> None:
-        """Upload the rest; what takes longer than some seconds is given up."""
+        """Upload the rest, and give up after some seconds."""
         self._is_closing = True
         self._wanted.set()
         self._thread.join(CLOSE_SECONDS_MAX)
@@ -124,11 +124,7 @@ class EventUploader:
             self._store.put(f"{self._prefix}/{key}", part)
 
     def _warn(self, reason: object) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            print(
-                f"[detcloud] files for TensorBoard could not be stored: {reason}; training goes "
-                "on, and they are tried again. This is said once",
-                file=sys.stderr,
-                flush=True,
-            )
+        self._warning.show(
+            f"files for TensorBoard could not be stored: {reason}; training goes on, and they are "
+            "tried again"
+        )

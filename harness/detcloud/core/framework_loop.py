@@ -98,9 +98,10 @@ class FrameworkLoop:
     def store_path(
         self, metadata: dict[str, Any], *, shard: bool = False, is_last: bool = False
     ) -> AbstractContextManager[tuple[Path, str]]:
-        """Yield a folder to fill, which is stored behind the training as far as that may be.
+        """Yield a folder to fill, which is stored in the background if that is allowed.
 
-        After the last one nothing is left to do meanwhile; else as `store_path` of the Core API.
+        The last checkpoint is stored in the foreground; everything else is as for `store_path` of
+        the Core API.
         """
         behind = self.stores_behind(is_last=is_last)
         return self._context.checkpoint.store_path(metadata, shard=shard, asynchronous=behind)

@@ -1,4 +1,4 @@
-"""The manifest of a checkpoint, as who restores it reads it."""
+"""Parsing of a checkpoint's manifest when the checkpoint is restored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from detcloud.shared.checkpoint_limits import MANIFEST
 
 
 def parse_manifest(place: Path) -> dict[str, Any]:
-    """The manifest in a file, whose fields are all there; else ValueError."""
+    """Parse the manifest in a file. Raises ValueError if it lacks a field."""
     try:
         manifest: dict[str, Any] = json.loads(place.read_bytes())
         entries = manifest["files"].values()

@@ -51,7 +51,7 @@ class PreemptContext:
         self._may_ask = mode is not PreemptMode.ChiefOnly or not (distributed and distributed.rank)
         self._agreement: StopAgreement | None = None
         control = distributed.control if distributed is not None else None
-        is_gang = control is not None and (control.hub is not None or bool(control.spokes))
+        is_gang = control is not None and (control.chief is not None or bool(control.workers))
         if is_gang and control is not None and mode is PreemptMode.WorkersAskChief:
             self._agreement = StopAgreement(control, self._read_request)
 

@@ -169,7 +169,7 @@ def _gpu_metrics(library: Any, handles: list[Any]) -> Iterator[tuple[str, float]
 
 
 def _processor_counters(lines: list[str]) -> Metrics:
-    """Time of all processors, of which some was idle, in the kernel's ticks (proc_stat(5))."""
+    """The total and idle time of all processors in the kernel's ticks (proc_stat(5))."""
     for line in lines:
         fields = line.split()
         if fields[:1] == ["cpu"] and len(fields) >= 6:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from detcloud.core.channel import Star
+from detcloud.core.channel import Channel
 from detcloud.shared.trial_directory import Preemption
 
 POLL_SECONDS = 0.2
@@ -28,7 +28,7 @@ NEVER = sys.maxsize
 class StopAgreement:
     """One rank's part in the agreement; `read` gives the request that this rank sees, or None."""
 
-    def __init__(self, control: Star, read: Callable[[], Preemption | None]) -> None:
+    def __init__(self, control: Channel, read: Callable[[], Preemption | None]) -> None:
         self._control = control
         self._read = read
         self._lock = threading.Condition()
@@ -73,8 +73,8 @@ class StopAgreement:
             self._lock.notify_all()
 
     def _connections(self) -> list[Connection[Any, Any]]:
-        hub = self._control.hub
-        return [hub] if hub is not None else self._control.spokes
+        chief = self._control.chief
+        return [chief] if chief is not None else self._control.workers
 
     def _notice(self, request: Preemption | None) -> None:
         """Pass a request on, once for each urgency."""
@@ -83,9 +83,9 @@ class StopAgreement:
         urgent = request.deadline_ms is not None
         if urgent in self._sent:
             return
-        if self._control.hub is not None:
+        if self._control.chief is not None:
             self._sent.add(urgent)
-            self._control.hub.send(("request", request))
+            self._control.chief.send(("request", request))
         else:
             self._collect(request)
 
@@ -94,9 +94,9 @@ class StopAgreement:
             kind, *values = connection.recv()
         except (EOFError, OSError):
             # A rank that has ended well needs no agreement any more.
-            if connection is self._control.hub:
+            if connection is self._control.chief:
                 raise
-            self._control.spokes.remove(connection)
+            self._control.workers.remove(connection)
             self._finish_rounds()
             return
         match kind:
@@ -123,23 +123,23 @@ class StopAgreement:
         with self._lock:
             self._is_held = True
             self._answers[urgent] = {0: self._checks}
-        for spoke in self._control.spokes:
+        for worker in self._control.workers:
             with contextlib.suppress(OSError):
-                spoke.send(("collect", urgent))
+                worker.send(("collect", urgent))
         self._finish_rounds()
 
     def _finish_rounds(self) -> None:
         """Announce where to stop once every rank has answered, on the chief."""
-        expected = {0, *map(id, self._control.spokes)}
+        expected = {0, *map(id, self._control.workers)}
         for urgent, answers in list(self._answers.items()):
             if not expected <= answers.keys():
                 continue
             del self._answers[urgent]
             stop = max(answers.values()) + 1
             assert self.request is not None
-            for spoke in self._control.spokes:
+            for worker in self._control.workers:
                 with contextlib.suppress(OSError):
-                    spoke.send(("stop", urgent, stop, self.request, bool(self._answers)))
+                    worker.send(("stop", urgent, stop, self.request, bool(self._answers)))
             self._stop(urgent, stop, self.request, bool(self._answers))
 
     def _stop(self, urgent: bool, check: int, request: Preemption, is_held: bool) -> None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import os
 import struct
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from detcloud.core.one_time_warning import OneTimeWarning
 
 PAUSE_SECONDS = 0.2
 CLOSE_SECONDS_MAX = 5.0
@@ -41,7 +42,7 @@ class EventWriter:
         self.folder = folder
         self._name = name
         self._descriptor: int | None = None
-        self._has_warned = False
+        self._warning = OneTimeWarning()
         self._pending: deque[tuple[float, int, dict[str, float]]] = deque()
         self._has_pending = threading.Event()
         self._is_closing = threading.Event()
@@ -49,7 +50,7 @@ class EventWriter:
         self._thread: threading.Thread | None = None
 
     def add_scalars(self, group: str, step: int, metrics: Mapping[str, Any]) -> None:
-        """Take every number of `metrics`, with the tag GROUP/NAME; leave other values out."""
+        """Queue every number of `metrics` with the tag GROUP/NAME; other values are left out."""
         scalars = {f"{group}/{name}": value for name, value in metrics.items() if _is_number(value)}
         if not scalars:
             return
@@ -61,13 +62,13 @@ class EventWriter:
             self._has_pending.set()
 
     def flush(self) -> None:
-        """Write what has been taken so far."""
+        """Write the pending scalars."""
         with self._writing:
             while self._pending:
                 self._write(*self._pending.popleft())
 
     def close(self) -> None:
-        """Write what is left; what takes longer than some seconds is given up."""
+        """Write the pending scalars, and give up after some seconds."""
         self._is_closing.set()
         self._has_pending.set()
         if self._thread is not None:
@@ -94,7 +95,9 @@ class EventWriter:
                 self._descriptor = self._open(wall_time)
             self._append(scalar_event(wall_time, step, scalars))
         except (OSError, OverflowError) as error:
-            self._warn(error)
+            self._warning.show(
+                f"metrics could not be written for TensorBoard: {error}; training goes on"
+            )
 
     def _open(self, wall_time: float) -> int:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -113,16 +116,6 @@ class EventWriter:
     def _append(self, event: bytes) -> None:
         assert self._descriptor is not None
         _write_whole(self._descriptor, tfrecord(event))
-
-    def _warn(self, error: Exception) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            print(
-                f"[detcloud] metrics could not be written for TensorBoard: {error}; training goes "
-                "on, and this is said once",
-                file=sys.stderr,
-                flush=True,
-            )
 
 
 def tfrecord(data: bytes) -> bytes:

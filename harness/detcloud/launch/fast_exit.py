@@ -21,9 +21,9 @@ _installations: list[bool] = []
 
 
 def install_fast_exit() -> None:
-    """Have `exit_process` end this process so.
+    """Register the fast exit, which `exit_process` then uses in this process.
 
-    To be called first: atexit calls the last registered first.
+    Must be called before other functions are registered: atexit calls the last one first.
     """
     if not _installations:
         _installations.append(True)

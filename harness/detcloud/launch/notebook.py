@@ -115,7 +115,7 @@ def _is_listening(server: subprocess.Popen[bytes], port: int) -> bool:
 
 
 def _write_location(url: str) -> None:
-    """Write the address with its token into a file that its user alone may read."""
+    """Write the address with its token into a file that only its user may read."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     with os.fdopen(os.open(_location_path(), flags, 0o600), "w", encoding="utf-8") as file:
         json.dump({"url": url}, file)

@@ -16,9 +16,9 @@ INSTEAD = "python3 -m detcloud.launch.torch_distributed"
 
 
 def end_with_trial() -> None:
-    """Have the system end this launcher when the process of the trial above it ends.
+    """Make the system end this launcher when its parent, the process of the trial, ends.
 
-    Off a cluster a launcher may outlive the terminal that started it.
+    Without a cluster, a launcher may outlive the terminal that started it.
     """
     if os.environ.get(TRIAL_DIRECTORY_VARIABLE):
         end_with_parent(os.getppid())

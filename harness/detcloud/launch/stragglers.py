@@ -1,4 +1,4 @@
-"""The end of workers that hang while their gang has failed, whatever keeps them from ending."""
+"""Killing of workers that hang after their gang has failed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ POLL_SECONDS = 0.25
 
 
 class StragglerWatch:
-    """A thread of a launcher that kills what is left of an attempt some seconds after its failure.
+    """A thread of a launcher that kills the remaining workers some seconds after a failure.
 
     Torch's launcher waits half a minute for workers that it has asked to end.
     """

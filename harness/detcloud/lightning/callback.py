@@ -143,7 +143,7 @@ class TrialCallback(_Callback):
         self._epoch_batches = state_dict.get("batches", 0)
 
     def _go_on_within_epoch(self, trainer: Any) -> None:
-        """Have the loader go on after the batches that were trained, or say that it does not."""
+        """Set the loader to resume after the trained batches, or log that it cannot."""
         reason, state = self._follow_loader(trainer), self._rank_state.get("loader")
         if self._progress is not None:
             if state is not None:

@@ -215,7 +215,7 @@ class _Processing:
         self.metric = 1.0
 
     def run(self, kind: type[TorchBatchProcessor]) -> bool:
-        """Process what is left; whether that is all, or the trial has to stop before."""
+        """Process the remaining batches; returns False if the trial had to stop before the end."""
         if self._is_done:
             return True
         processor, first = kind(self._context), self._steps

@@ -9,9 +9,9 @@ import torch
 
 
 class PyTorchCallback:
-    """A set of hooks into training, none of which does anything by default.
+    """Hooks into training, which do nothing by default.
 
-    A hook may leave out the last of its arguments.
+    A hook may omit its last arguments.
     """
 
     def on_trial_startup(self, first_batch_idx: int, checkpoint_uuid: str | None) -> None:

@@ -255,7 +255,7 @@ class PyTorchTrialContext:
     def wrap_lr_scheduler(
         self, lr_scheduler: Scheduler, step_mode: StepMode, frequency: int = 1
     ) -> Scheduler:
-        """Have the Trainer step the scheduler at every `frequency`th moment of `step_mode`."""
+        """Register a scheduler, which the Trainer steps at every `frequency`th `step_mode`."""
         if not self.optimization.is_wrapped(getattr(lr_scheduler, "optimizer", None)):
             raise DetcloudError(
                 f"{type(lr_scheduler).__name__} was made for an optimizer that is not wrapped: "

@@ -33,8 +33,8 @@ def open_summary_writer(folder: Path) -> Any:
 
 
 def flush_writers() -> None:
-    """Have every writer write what it holds: torch's keep it for up to two minutes, and a process
-    that ends loses it.
+    """Flush every writer: torch's writers buffer events for up to two minutes, and a process that
+    ends would lose them.
     """
     for writer in list(_WRITERS):
         with suppress(OSError):

@@ -27,7 +27,7 @@ from detcloud.shared.errors import DetcloudError
 def to_current_form(trial: PyTorchTrial, context: PyTorchTrialContext) -> PyTorchTrial:
     """The trial as the Trainer calls it: itself, unless its `train_batch` takes the model.
 
-    A method `build_model` alone may be a helper of a trial in today's form.
+    A method `build_model` by itself may be a helper of a trial in today's form.
     """
     count = argument_count(trial.train_batch)
     if hasattr(trial, "build_model") and count in (None, 4):

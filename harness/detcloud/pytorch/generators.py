@@ -69,7 +69,7 @@ def restore_state(state: dict[str, Any]) -> None:
 
 @contextmanager
 def preserve_state() -> Iterator[None]:
-    """Restore the generators at the end of the block, whatever it draws from them."""
+    """Restore the state of the generators at the end of the block."""
     state = capture_state()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Calls of callbacks' hooks, in whichever form and under whichever name they are defined."""
+"""Calls of callbacks' hooks, by their present or former names and with fewer arguments."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class MixedPrecision:
         return nullcontext()
 
     def wrap_forward(self, model: torch.nn.Module) -> None:
-        """Have the model's own forward pass run in autocast, wherever it is called."""
+        """Wrap the model's forward pass in autocast, wherever it is called."""
         forward, kind = model.forward, self._device.type
         model.forward = torch.autocast(kind, enabled=kind == "cuda")(forward)
 

@@ -201,7 +201,7 @@ class Optimization:
             model.train(training)
 
     def prepare_batch(self, batch_idx: int) -> None:
-        """Have the gradients of several processes averaged where a step follows, and only there."""
+        """Average the gradients of all processes only for a batch that is followed by a step."""
         for model in self.wrapped_models:
             if isinstance(model, DistributedDataParallel):
                 model.require_backward_grad_sync = self.is_step(batch_idx)

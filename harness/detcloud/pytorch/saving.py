@@ -1,4 +1,4 @@
-"""How the chief of a PyTorchTrial stores its state: behind the training, as far as that can be."""
+"""Storing the state of a PyTorchTrial on the chief, in the background if possible."""
 
 from __future__ import annotations
 

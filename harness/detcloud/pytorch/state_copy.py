@@ -9,9 +9,9 @@ import torch
 
 
 class StateCopier:
-    """Copies states into memory that it keeps, since to ask for it takes longer than to copy.
+    """Copies states into memory that it keeps, since allocating takes longer than copying.
 
-    A copy shares its memory with the one before it: who reads that has to be done.
+    A copy reuses the memory of the previous one, which must no longer be in use.
     """
 
     def __init__(self) -> None:

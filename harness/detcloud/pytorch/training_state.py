@@ -92,7 +92,7 @@ class TrainingState:
             self._save(is_last=is_last)
 
     def save_before_leaving(self) -> None:
-        """Store what is not stored yet, as far as a notice leaves the time for it."""
+        """Store unsaved work if an interruption notice leaves enough time."""
         plan = self._core.plan_last_save
         choice = plan(is_saved=not self._is_stale()) if self._core.is_chief else Choice.SAVE
         choice = chief_value(self._context.distributed, choice)

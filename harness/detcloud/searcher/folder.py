@@ -1,8 +1,8 @@
-"""A runner's state in a folder, which is complete at every moment, whatever ends the process.
+"""The folder of a search runner's state, which is consistent whenever the process ends.
 
-`saved-N` is a state, complete once it has its name; the one before stays until the cluster has
+`saved-N` is a state, complete once it has its name; the previous one is kept until the cluster has
 accepted the operations of the last one. `request.json` is the request that creates the experiment,
-written before it is sent: sent again, it makes no second experiment.
+written before it is sent, so that sending it again creates no second experiment.
 """
 
 from __future__ import annotations

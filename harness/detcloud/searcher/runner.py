@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from detcloud.client import Client, NoCluster
-from detcloud.client.client import read_config_text
+from detcloud.client.config_text import read_config_text
 from detcloud.searcher.dispatch import handle_event
 from detcloud.searcher.folder import RunnerRecord, StateFolder
 from detcloud.searcher.method import SearcherState, SearchMethod

@@ -192,7 +192,7 @@ def _scan_folder(root: Path, keep: Callable[[str], bool], files_max: int) -> lis
 def _walk_folder(
     folder: Path, prefix: str, root: Path, ancestors: tuple[Path, ...], keep: Callable[[str], bool]
 ) -> Iterator[_Source]:
-    """Yield what is kept below `folder`; `ancestors` are the real folders around it."""
+    """Yield the files and folders to pack below `folder`; `ancestors` are its resolved parents."""
     ancestors = (*ancestors, folder)
     for entry in sorted(folder.iterdir()):
         name = f"{prefix}{entry.name}"

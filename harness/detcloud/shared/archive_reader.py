@@ -253,7 +253,7 @@ class _ExtensionChecker:
         self._bytes = 0
 
     def check_header(self, kind: bytes, size: int) -> None:
-        """Check a header before what it announces is read; ArchiveInvalid if that is too much."""
+        """Check a header before its content is read; ArchiveInvalid if it announces too much."""
         if kind not in _EXTENSIONS:
             return
         is_global = kind == tarfile.XGLTYPE
@@ -276,7 +276,7 @@ class _ExtensionChecker:
 
 
 def _header_class(extensions: _ExtensionChecker) -> type[tarfile.TarInfo]:
-    """The class of the tar reader's headers, each of which is checked before it is followed."""
+    """The tar reader's header class, with a check of each header before its content is read."""
 
     class CheckedHeader(tarfile.TarInfo):
         def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:

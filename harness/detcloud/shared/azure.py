@@ -3,8 +3,9 @@
 Azure's client repeats what was throttled, broken off or not answered, with pauses that grow. A
 write that must be the first carries a token by which a repeat recognises its own blob when the
 answer was lost. A large file goes in blocks that are no blob before they are committed. A block is
-called by its place and digest: two writers never mix theirs, and who comes back after a crash sends
-what is not there. The client takes half a second to import, so the first container loads it.
+named by its position and digest, so that the blocks of two writers never mix, and a writer that
+resumes after a crash sends only the missing ones. The client takes half a second to import, so the
+first container loads it.
 """
 
 from __future__ import annotations
@@ -89,9 +90,9 @@ class AzureContainer:
             )
 
     def fetch(self, key: str, destination: Path) -> None:
-        """Copy a blob to a file, in parts of which some are read at once. Raises NoSuchKey.
+        """Copy a blob to a file, several parts at a time. Raises NoSuchKey.
 
-        All parts are of one content: a replacement meanwhile is an error.
+        All parts are of one version of the blob: a replacement meanwhile is an error.
         """
         with self._translate_errors(key):
             content = self._blob(key).download_blob(max_concurrency=PARTS_AT_ONCE)
@@ -153,7 +154,7 @@ class AzureContainer:
         return f"{url}?{signature}"
 
     def _send_blocks(self, key: str, source: Path, size: int, part_bytes: int) -> list[Any]:
-        """Send all blocks but those that are there; what commits them."""
+        """Send the missing blocks; returns the list of blocks that commits them."""
         from azure.storage.blob import BlobBlock
 
         blob, there = self._blob(key), self._uncommitted_blocks(key)
@@ -181,7 +182,7 @@ class AzureContainer:
         return {block.id for block in uncommitted}
 
     def _commit(self, key: str, token: str, write: Callable[[], Any]) -> bool:
-        """Write the blob; False if it is another's that is there."""
+        """Write the blob; returns False if another writer's blob exists."""
         from azure.core.exceptions import HttpResponseError
 
         try:
@@ -284,7 +285,7 @@ def _environment_identity(place: AzurePlace) -> Any:
 
 
 def _if_absent() -> dict[str, Any]:
-    """The condition that nothing is there, for a commit of blocks."""
+    """The condition of a block commit that no blob exists."""
     from azure.core import MatchConditions
 
     return {"match_condition": MatchConditions.IfMissing}

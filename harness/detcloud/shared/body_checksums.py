@@ -44,9 +44,9 @@ class BodyChecksums:
         return {"ChecksumAlgorithm": "CRC32"}
 
     def send_part(self, part: bytes | FilePart, request: SendPart) -> Mapping[str, Any]:
-        """Have `request` send a part with digests of which the store compares one; its answer.
+        """Send a part by `request` with a digest that the store compares; returns the answer.
 
-        What `request` raises is raised, but for a refusal of the kind of digest.
+        Raises what `request` raises, except a refusal of the kind of digest.
         """
         if self._is_amazons_own:
             return request({})

@@ -1,4 +1,4 @@
-"""The errors of requests to a bucket, whichever store it is in."""
+"""The errors of requests to a bucket, common to all services."""
 
 BUSY_STATUSES = (429, 503)
 """The HTTP statuses by which stores ask for fewer requests: S3's SlowDown is a 503."""

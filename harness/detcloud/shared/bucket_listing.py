@@ -1,5 +1,5 @@
-"""Listings of buckets, which are not believed about what they were not asked for: who deletes what
-a listing has must not delete anything else, whatever error the store has.
+"""Bucket listings that are checked against the requested prefix, since listed objects are deleted:
+a faulty answer of a store must not delete other objects.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A checkpoint's manifest and its limits, kept by who writes one and enforced by who reads it."""
+"""The limits of a checkpoint and its manifest, which writers observe and readers enforce."""
 
 MANIFEST = "manifest.json"
 """The file that lists a checkpoint's other files; it is stored last, and is what completes it."""

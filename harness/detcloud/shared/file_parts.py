@@ -81,7 +81,7 @@ class SourceFile:
         return b"".join(map(bytes, FilePart(self, 0, self.size).blocks()))
 
     def parts(self, part_bytes: int) -> Iterator[FilePart]:
-        """The file cut into parts, of which only the last is shorter."""
+        """The file in parts of equal size, except for a shorter last one."""
         for start in range(0, self.size, part_bytes):
             yield FilePart(self, start, min(part_bytes, self.size - start))
 
@@ -93,7 +93,7 @@ def body_blocks(body: bytes | FilePart) -> Iterable[bytes | memoryview]:
 
 @contextmanager
 def open_source(path: Path) -> Iterator[SourceFile]:
-    """Open a file to send. Raises OSError, BucketError for what is no regular file."""
+    """Open a regular file to send. Raises OSError, and BucketError for anything else."""
     # Without O_NONBLOCK, opening a pipe would wait for ever.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:

@@ -47,9 +47,9 @@ def read_untrusted_json_object(path: Path) -> dict[str, Any] | None:
 def read_regular_file(
     path: Path, bytes_max: int = -1, *, follows_links: bool = False
 ) -> bytes | None:
-    """The content, or its first `bytes_max` bytes; None for what is not there or no regular file.
+    """The content of a regular file, or its first `bytes_max` bytes; None if there is no such file.
 
-    A pipe or a device, which may be put in a file's place, is neither waited for nor read.
+    A pipe or device in its place is neither waited for nor read.
     """
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
     flags |= 0 if follows_links else os.O_NOFOLLOW
@@ -70,10 +70,10 @@ def discard(path: Path) -> None:
 
 
 def delete_tree(path: Path) -> None:
-    """Delete a directory or a link, whatever its modes and depth, but never what a link points to.
+    """Delete a directory or a link, with any modes and depth, but never the target of a link.
 
-    Folders within folders are moved up to the top before they are emptied: it takes two
-    descriptors and no recursion for any depth. What cannot be deleted is left.
+    Nested folders are moved to the top before they are emptied, which needs two descriptors and no
+    recursion. Entries that cannot be deleted are left.
     """
     if path.is_symlink():
         path.unlink()
@@ -115,7 +115,7 @@ def _empty_by_moving(name: str, top: int, fresh_names: Iterator[str]) -> None:
             if not _is_folder(entry, folder):
                 os.unlink(entry, dir_fd=folder)
                 continue
-            # A folder is moved by who may write it.
+            # Moving a folder needs the permission to write it.
             os.chmod(entry, 0o700, dir_fd=folder)
             os.rename(entry, next(fresh_names), src_dir_fd=folder, dst_dir_fd=top)
     finally:
@@ -128,7 +128,7 @@ def _entry_names(folder: int) -> list[str]:
 
 
 def _open_own_folder(name: str, parent: int | None) -> int:
-    """Open a folder, not a link to one, and give its owner back what its modes denied."""
+    """Open a folder, not a link to one, and restore its owner's permissions."""
     if _is_folder(name, parent):
         os.chmod(name, 0o700, dir_fd=parent)
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -135,9 +135,9 @@ class GcsBucket:
             return self.write(key, iter(partial(file.read, _BLOCK_BYTES), b""), if_absent=True)
 
     def fetch(self, key: str, destination: Path) -> None:
-        """Copy an object to a file, in parts of which some are read at once. Raises NoSuchKey.
+        """Copy an object to a file, several parts at a time. Raises NoSuchKey.
 
-        All parts are of one content: a replacement meanwhile is an error.
+        All parts are of one version of the object: a replacement meanwhile is an error.
         """
         first = self._open(key, 0, PART_BYTES)
         if first is None:
@@ -262,8 +262,10 @@ class GcsBucket:
             return None
 
     def _is_listed(self, key: str) -> bool:
-        """Whether a list has the object. Who may not list the whole bucket, as a trial's
-        credentials may not, is told 403 of what is not there. Raises AccessDenied.
+        """Whether a listing contains the object.
+
+        Credentials that may not list the whole bucket, such as a trial's, get 403 for a missing
+        object. Raises AccessDenied.
         """
         # Of names that begin so, the shortest comes first.
         return next((found == key for found, _ in self.list_objects(key)), False)

@@ -1,4 +1,4 @@
-"""Purposes of an instance's proof of identity, whatever its cloud."""
+"""Purposes of an instance's proof of identity, common to all clouds."""
 
 BOOT_REPORT = "boot-report"
 """What the digest of a proof is of that is no token's: see `proven_cluster`."""

@@ -14,7 +14,7 @@ _LAUNCHER = re.compile(r"""(?:^|\s)-m\s*["']?(?:detcloud|determined)\.launch\.([
 
 
 def unknown_launcher(entrypoint: str | Sequence[str]) -> str | None:
-    """The first launcher of ours that the entrypoint names and that does not exist, or None."""
+    """The first `detcloud.launch` module in the entrypoint that does not exist, or None."""
     line = entrypoint if isinstance(entrypoint, str) else " ".join(entrypoint)
     names = [match[1] for match in _LAUNCHER.finditer(line)]
     return next((name for name in names if name not in (*LAUNCHERS, *_PROGRAMS)), None)

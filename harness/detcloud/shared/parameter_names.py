@@ -10,9 +10,9 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def accept_names(**names: str) -> Callable[[Function], Function]:
-    """Let a function's parameters be given by other names too: `accept_names(theirs="ours")`.
+    """Decorate a function so that parameters have aliases: `accept_names(alias="parameter")`.
 
-    Raises TypeError for a call that gives one of them twice, as Python does.
+    A call that gives one parameter twice raises TypeError, as in Python.
     """
 
     def decorate(function: Function) -> Function:

@@ -11,14 +11,14 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 def end_with_parent(parent: int) -> None:
-    """Have the system kill this process when its parent, which had that id, ends."""
+    """Make the system kill this process when its parent, which had that id, ends."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(127)
 
 
 def adopt_orphans() -> None:
-    """Have processes whose parents end become children of this one, so that it can end them."""
+    """Adopt descendants whose parents end, so that this process can end them."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 

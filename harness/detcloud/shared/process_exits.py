@@ -16,7 +16,7 @@ def exit_text(code: int) -> str:
 
 
 def signal_name(number: int) -> str:
-    """The name of a signal, with what it mostly means where that is no secret of the program's."""
+    """The name of a signal, with its usual cause if there is one."""
     try:
         name = signal.Signals(number).name
     except ValueError:

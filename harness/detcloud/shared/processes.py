@@ -46,7 +46,7 @@ def read_process(pid: int) -> Process | None:
 
 
 def is_alive(process: Process) -> bool:
-    """Whether the process runs still, and its id is not that of another one."""
+    """Whether the process still runs, and its id was not reused by another process."""
     now = read_process(process.pid)
     return now is not None and now.started_ticks == process.started_ticks
 

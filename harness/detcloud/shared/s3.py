@@ -142,9 +142,9 @@ class Bucket:
         return int(answer["ContentLength"]), self._blocks(key, 0, answer)
 
     def fetch(self, key: str, destination: Path) -> None:
-        """Copy an object to a file, in parts of which some are read at once. Raises NoSuchKey.
+        """Copy an object to a file, several parts at a time. Raises NoSuchKey.
 
-        All parts are of one content: a replacement meanwhile is an error.
+        All parts are of one version of the object: a replacement meanwhile is an error.
         """
         first = self._get_object(key, 0, FETCHED_BYTES)
         if first is None:
@@ -305,10 +305,10 @@ class Bucket:
         return {"PartNumber": number, "ETag": answer["ETag"], **sums}
 
     def _outcome_of_failed_write(self, key: str, token: str, error: Any) -> bool | None:
-        """Whether a write that failed wrote the object that is there; None if that is not known.
+        """Whether a failed write created the existing object; None if that is not known.
 
-        A repeat of a write whose answer was lost finds its own object in its way, or its upload
-        gone; the token tells that from another's object.
+        After a lost answer, a repeated write finds its own object, or its upload gone. The token
+        distinguishes its own object from another writer's.
         """
         code = _error_code(error)
         if code not in ("PreconditionFailed", "ConditionalRequestConflict", "NoSuchUpload"):

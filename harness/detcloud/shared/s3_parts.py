@@ -27,11 +27,11 @@ class S3PartsUpload:
 
     @property
     def part_count(self) -> int:
-        """How many parts there are, of which only the last is shorter."""
+        """The number of parts, all of equal size except for a shorter last one."""
         return -(-self._size // self.part_bytes)
 
     def stored_parts(self) -> list[int]:
-        """The numbers, from 1, of the parts that are there."""
+        """The numbers, from 1, of the stored parts."""
         return sorted(self._parts())
 
     def sign_part(self, number: int, md5: str, seconds: int) -> tuple[str, dict[str, str]]:
@@ -79,7 +79,7 @@ class S3PartsUpload:
         return None if oldest is None else str(oldest["UploadId"])
 
     def _parts(self) -> dict[int, str]:
-        """The ETag of each part that is there and of the right size, by number."""
+        """The ETag of each stored part of the right size, by number."""
         found: dict[int, str] = {}
         marker = 0
         while True:

@@ -1,8 +1,7 @@
-"""Large files in parts, several of which are on their way at once and few are in memory.
+"""Transfers of large files in parts, several at a time, with bounded memory.
 
-What is in memory of a file is PARTS_AT_ONCE parts, 30 MB in all, and half of that once more in
-what was freed; of a file that needs parts so large that there would be more than 64 MB, there are
-fewer at once.
+PARTS_AT_ONCE parts of a file are in memory, 30 MB in all, and half of that again as freed memory.
+If a file needs such large parts that they would exceed 64 MB, fewer are transferred at a time.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ Result = TypeVar("Result")
 
 
 def signed_part_bytes(size: int) -> int:
-    """The size of parts that are uploaded by signed requests, of which only the last is shorter."""
+    """The size of parts that are uploaded by signed requests, except for a shorter last one."""
     return part_bytes_of(size, SIGNED_PARTS_MAX, SIGNED_PART_BYTES)
 
 
 def part_bytes_of(size: int, parts_max: int, least: int | None = None) -> int:
-    """The size of parts of which a file of `size` bytes has no more than there may be; PART_BYTES
-    or `least` of a small file.
+    """The part size with which a file of `size` bytes does not exceed the maximum number of parts;
+    PART_BYTES or `least` for a small file.
     """
     return max(PART_BYTES if least is None else least, -(-size // parts_max))
 
@@ -55,7 +54,7 @@ def file_parts(source: Path, size: int, part_bytes: int) -> Iterator[Callable[[]
 
 
 def split_parts(content: Iterable[bytes], part_bytes: int) -> Iterator[bytes]:
-    """The content cut into parts, of which only the last is shorter."""
+    """The content in parts of equal size, except for a shorter last one."""
     part = bytearray()
     for block in content:
         remaining = memoryview(block)
@@ -73,7 +72,7 @@ def split_parts(content: Iterable[bytes], part_bytes: int) -> Iterator[bytes]:
 def call_at_once(
     function: Callable[[Item], Result], items: Iterable[Item], at_once: int
 ) -> list[Result]:
-    """The function's results in the order of the items, of which so many are worked on at once.
+    """Call the function for all items, a limited number at a time, and return the results in order.
 
     An item is taken when there is room for it, whichever call made room. After an error no item is
     taken, and when the calls that run have ended the first error in the items' order is raised.

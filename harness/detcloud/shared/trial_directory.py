@@ -59,7 +59,7 @@ class DamagedCheckpoint:
 
 @dataclass(frozen=True)
 class TrialSpec:
-    """The contents of in/spec.json; the defaults are those of a trial without a cluster."""
+    """The contents of in/spec.json; the defaults apply to a trial without a cluster."""
 
     version: int = 1
     cluster_id: str = "local"

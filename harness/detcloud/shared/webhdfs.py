@@ -69,7 +69,7 @@ class HdfsFolder:
             raise
 
     def fetch(self, key: str, destination: Path) -> None:
-        """Copy a file, in parts of which some are read at once. Raises NoSuchKey."""
+        """Copy a file, several parts at a time. Raises NoSuchKey."""
         path = self._path(key)
         size = self._file_size(path)
         fetch_parts(destination, size, PART_BYTES, partial(self._blocks, path))
@@ -114,7 +114,7 @@ class HdfsFolder:
         self._client.ask("DELETE", self._path(folder), "DELETE", recursive="true")
 
     def remove_empty_folders(self, folder: str) -> None:
-        """Remove a folder and those above it as far as they are empty."""
+        """Remove a folder and the folders above it if they are empty."""
         while folder:
             try:
                 self._client.ask("DELETE", self._path(folder), "DELETE", recursive="false")
@@ -169,7 +169,7 @@ class HdfsFolder:
                 time.sleep(backoff_seconds(failures))
 
     def _entries(self, folder: str) -> list[tuple[str, Mapping[str, Any]]]:
-        """The names in a folder and what they are, without files on their way."""
+        """The names and types of a folder's entries, without unfinished uploads."""
         try:
             answer = self._client.ask("GET", self._path(folder), "LISTSTATUS")
         except HdfsError as error:

@@ -33,7 +33,7 @@ _LOST = (OSError, HTTPException)
 
 
 class HdfsError(BucketError):
-    """HDFS refused a request; `kind` is what it calls the error, like FileNotFoundException."""
+    """HDFS refused a request; `kind` is HDFS's name of the error, like FileNotFoundException."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -72,7 +72,7 @@ class WebHdfsClient:
         return parsed
 
     def create(self, path: str, source: Path) -> None:
-        """Write a file, in place of one that is there; a reader may see a part of it."""
+        """Write a file, replacing an existing one; a reader may see a part of it."""
         excluded: list[str] = []
         failures = 0
         with source.open("rb") as file:
@@ -105,7 +105,7 @@ class WebHdfsClient:
                 self._exclude(url, error, failures, excluded)
 
     def _exclude(self, url: str, error: Exception, failures: int, excluded: list[str]) -> None:
-        """Prepare for another datanode after one has failed, or raise what it said for good."""
+        """Exclude a datanode that failed from further attempts, or raise a final error of HDFS."""
         if isinstance(error, HdfsError):
             raise error
         node = urlsplit(url).netloc

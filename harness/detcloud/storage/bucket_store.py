@@ -1,4 +1,4 @@
-"""The store of checkpoints in a bucket, whichever service it is one of."""
+"""The checkpoint store in a bucket of any service."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _registered: dict[str, str] = {}
 
 
 def register_store(storage_type: str, builder: str) -> None:
-    """Have `builder`, a `module:function`, build the stores of that type.
+    """Register `builder`, a `module:function`, which builds the stores of that type.
 
     The function takes the `storage` object and returns the store, or raises StorageError.
     """

@@ -125,7 +125,7 @@ def cloud_error(code: str, message: str, status: int = 400) -> CloudError:
 
 
 def is_caller_refused(code: str) -> bool:
-    """Whether the refusal is of the caller for now, whatever it asks for."""
+    """Whether the cloud currently refuses every request of the caller, such as by throttling."""
     code = _without_fault_prefix(code)
     return code not in _SPECIFIC_TO_RESOURCE and _error_class(code) in (ThrottlingError, NotAllowed)
 

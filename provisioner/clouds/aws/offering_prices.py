@@ -148,7 +148,7 @@ class OfferingPrices:
 
 
 def _extra_disk_gib(settings: Ec2Settings) -> float:
-    """Return how many GiB cost as much as what a root disk has beyond what is in its price."""
+    """Return the extra performance of a root disk as the number of GiB that cost the same."""
     operations = settings.root_volume_iops - DISK_IOPS
     throughput = settings.root_volume_throughput - DISK_THROUGHPUT
     return operations * GIB_FOR_AN_OPERATION + throughput * GIB_FOR_A_MIB

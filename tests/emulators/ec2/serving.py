@@ -4,11 +4,10 @@ moto puts EC2's wire format to and from plain values by the model that boto3 has
 between is this package's own.
 """
 
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -21,9 +20,9 @@ from moto.core.utils import get_service_model
 from tests.emulators.ec2 import describing, launching, metadata
 from tests.emulators.ec2.machine import Ec2Error
 from tests.emulators.ec2.region import Fault, Params, Region, Result
+from tests.emulators.http_server import serve_requests
 from tests.patience import ANSWER_SECONDS_MAX
 
-BEAT_SECONDS = 0.1
 ACTIONS: Mapping[str, Callable[[Region, Params], Result]] = {
     "CreateFleet": launching.create_fleet,
     "CreateLaunchTemplate": launching.create_launch_template,
@@ -82,27 +81,11 @@ def ec2_server(region: Region, *, beats: bool = False) -> Iterator[Ec2Server]:
     class Handler(_Handler):
         pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    account = Handler.account = Ec2Server(region, f"http://127.0.0.1:{server.server_address[1]}")
-    stopped = threading.Event()
-
-    def beat() -> None:
-        while not stopped.wait(BEAT_SECONDS):
-            account.region.tend()
-
-    threads = [threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)]
-    threads += [threading.Thread(target=beat, daemon=True)] if beats else []
-    for thread in threads:
-        thread.start()
-    try:
+    account = Handler.account = Ec2Server(region, "")
+    tend = (lambda: account.region.tend()) if beats else None
+    with serve_requests(Handler, tend=tend) as address:
+        account.url = f"http://{address}"
         yield account
-    finally:
-        stopped.set()
-        server.shutdown()
-        server.server_close()
-        for thread in threads:
-            thread.join()
 
 
 def call(region: Region, action: str, params: Params) -> Result:

@@ -26,7 +26,7 @@ HOLD_SECONDS_MAX = 300.0
 class MachineMetadata:
     """The metadata of a machine. `account`: the e-mail of its service account, "" for none, whose
     number is `subject`; `attributes`: its own, the startup script among them; `access_tokens`:
-    those that were given out. What changes is told to who waits.
+    those that were given out. Requests that wait are told what changes.
     """
 
     name: str

@@ -2,19 +2,18 @@
 
 import json
 import re
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tests.emulators.gce import describing, inserting
 from tests.emulators.gce.machine import GceError
 from tests.emulators.gce.project import Fault, Project, Result
+from tests.emulators.http_server import serve_requests
 
-BEAT_SECONDS = 0.1
 _PATH = re.compile(r"/compute/v1/projects/(?P<project>[^/]+)/(?P<rest>.+)")
 _PLACE = r"(?P<place>(?:zones|regions)/[^/]+)"
 _INSTANCE = r"zones/(?P<zone>[^/]+)/instances/(?P<name>[^/]+)"
@@ -52,27 +51,11 @@ def gce_server(project: Project, *, beats: bool = False) -> Iterator[GceServer]:
     class Handler(_Handler):
         pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    account = Handler.account = GceServer(project, f"http://127.0.0.1:{server.server_address[1]}")
-    stopped = threading.Event()
-
-    def beat() -> None:
-        while not stopped.wait(BEAT_SECONDS):
-            account.project.tend()
-
-    threads = [threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)]
-    threads += [threading.Thread(target=beat, daemon=True)] if beats else []
-    for thread in threads:
-        thread.start()
-    try:
+    account = Handler.account = GceServer(project, "")
+    tend = (lambda: account.project.tend()) if beats else None
+    with serve_requests(Handler, tend=tend) as address:
+        account.url = f"http://{address}"
         yield account
-    finally:
-        stopped.set()
-        server.shutdown()
-        server.server_close()
-        for thread in threads:
-            thread.join()
 
 
 def call(

@@ -22,27 +22,19 @@ from tests.emulators.ec2.machine import Machine
 from tests.end_to_end.aws.cluster import end, prove
 from tests.end_to_end.cluster_steps import (
     DESK,
-    IMPATIENT,
     POOL,
     SHORT,
     checkpoints,
     create,
     status_of,
     wait_for,
-    wait_until,
 )
-from tests.end_to_end.instance_tokens import (
-    Overheard,
-    assigned_allocation,
-    enrol,
-    experiment_of,
-    sync,
-    user_requests,
-)
+from tests.end_to_end.instance_tokens import Overheard, check_proof_scope, check_token_scope
 from tests.end_to_end.laptop import Laptop
 from tests.patience import ANSWER_SECONDS_MAX, PROCESS_SECONDS_MAX
 
 HOUR_MS = 3_600_000
+OTHER_NAME = "i-0123456789abcdef0"
 
 
 def test_what_an_instance_has_is_good_for_it_alone_and_ends_with_it(
@@ -57,40 +49,16 @@ def test_what_an_instance_has_is_good_for_it_alone_and_ends_with_it(
     joins = prove(deployment, instance, tmp_path / "join.token")
     proof = Overheard.bodies[-1]
 
-    # Who saw the proof gains nothing by it: neither for a token of theirs, nor for another name.
-    with deployment.client("dct_nobodys") as thief:
-
-        def send(name: str, **other: str) -> int:
-            path = f"/instances/{name}/identity"
-            return status_of(lambda: thief.put(path, {**proof, **other}))
-
-        assert send(instance.id) == 200
-        assert send(instance.id, token_sha256=token_digest("dct_the-thiefs")) == 403
-        assert send("i-0123456789abcdef0") == 403
+    check_proof_scope(deployment, proof, instance.id, OTHER_NAME)
     assert not alarms(deployment, instance)
     # Who has the instance's keys can sign for a token of theirs: too late, and not unnoticed.
     with pytest.raises(IdentityRefused, match="has already proved its identity"):
         prove(deployment, instance, tmp_path / "thiefs.token")
     assert len(alarms(deployment, instance)) == 1
 
-    assert status_of(lambda: enrol(deployment, joins, "i-0123456789abcdef0", POOL)) == 403
-    assert status_of(lambda: enrol(deployment, joins, instance.id, IMPATIENT)) == 403
-    enrolled = enrol(deployment, joins, instance.id, POOL)
-    with deployment.client(enrolled["token"]) as agent:
-        assert set(map(status_of, user_requests(agent))) == {403}
-        assert status_of(lambda: agent.post("/agents/other/sync", {"epoch": 1})) == 403
-        allocation = assigned_allocation(agent, enrolled)
-
-        def keys(of: str) -> int:
-            path = f"/agents/{instance.id}/storage-credentials"
-            return status_of(lambda: agent.post(path, {"allocation": of}))
-
-        assert (keys(allocation), keys("999.1")) == (200, 403)
-        person.run("experiment", "kill", experiment_of(deployment))
-        end(deployment, instance)
-        wait_until(lambda: status_of(lambda: sync(agent, enrolled)) == 409, 10, "its lease's end")
-        wait_until(lambda: keys(allocation) == 403, 10, "the end of what it may ask for")
-    assert status_of(lambda: enrol(deployment, joins, instance.id, POOL)) == 403
+    check_token_scope(
+        deployment, person, joins, instance.id, OTHER_NAME, lambda: end(deployment, instance)
+    )
 
 
 def alarms(deployment: Stack, machine: Machine) -> list[str]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from control_plane.access.tokens import token_digest
 from control_plane.fleet.records import instances_partition
 from control_plane.state.table import Key
 from detcloud.agent import join_token
@@ -18,22 +17,13 @@ from detcloud.agent.join_token import IdentityProof, IdentityRefused, obtain_joi
 from tests.emulators.gce.machine import Machine
 from tests.emulators.gce.metadata import metadata_server
 from tests.end_to_end.cluster_steps import (
-    IMPATIENT,
     POOL,
     SHORT,
     running,
-    status_of,
     wait_until,
 )
 from tests.end_to_end.gcp.cluster import create
-from tests.end_to_end.instance_tokens import (
-    Overheard,
-    assigned_allocation,
-    enrol,
-    experiment_of,
-    sync,
-    user_requests,
-)
+from tests.end_to_end.instance_tokens import Overheard, check_proof_scope, check_token_scope
 from tests.end_to_end.laptop import Laptop
 
 if TYPE_CHECKING:
@@ -84,40 +74,16 @@ def test_what_a_machine_has_is_good_for_it_alone_and_ends_with_it(
         joins = prove(deployment, host, tmp_path / "join.token")
         proof = Overheard.bodies[-1]
 
-        # Who saw the proof gains nothing by it: neither for a token of theirs, nor for another
-        # name, nor where it is of another machine.
-        with deployment.client("dct_nobodys") as thief:
-
-            def send(name: str, **other: str) -> int:
-                path = f"/instances/{name}/identity"
-                return status_of(lambda: thief.put(path, {**proof, **other}))
-
-            assert send(machine.name) == 200
-            assert send(machine.name, token_sha256=token_digest("dct_the-thiefs")) == 403
-            assert send(OTHER_NAME) == 403
+        check_proof_scope(deployment, proof, machine.name, OTHER_NAME)
         assert not alarms(deployment, machine)
         # Who reads the machine's metadata can prove a token of theirs: too late, and not unnoticed.
         with pytest.raises(IdentityRefused, match="has already proved its identity"):
             prove(deployment, host, tmp_path / "thiefs.token")
         assert len(alarms(deployment, machine)) == 1
 
-    assert status_of(lambda: enrol(deployment, joins, OTHER_NAME, POOL)) == 403
-    assert status_of(lambda: enrol(deployment, joins, machine.name, IMPATIENT)) == 403
-    enrolled = enrol(deployment, joins, machine.name, POOL)
-    with deployment.client(enrolled["token"]) as agent:
-        assert set(map(status_of, user_requests(agent))) == {403}
-        allocation = assigned_allocation(agent, enrolled)
-
-        def keys(of: str) -> int:
-            path = f"/agents/{machine.name}/storage-credentials"
-            return status_of(lambda: agent.post(path, {"allocation": of}))
-
-        assert (keys(allocation), keys("999.1")) == (200, 403)
-        person.run("experiment", "kill", experiment_of(deployment))
-        end(deployment, machine)
-        wait_until(lambda: status_of(lambda: sync(agent, enrolled)) == 409, 10, "its lease's end")
-        wait_until(lambda: keys(allocation) == 403, 10, "the end of what it may ask for")
-    assert status_of(lambda: enrol(deployment, joins, machine.name, POOL)) == 403
+    check_token_scope(
+        deployment, person, joins, machine.name, OTHER_NAME, lambda: end(deployment, machine)
+    )
 
 
 def alarms(deployment: GcpDeployment, machine: Machine) -> list[object]:

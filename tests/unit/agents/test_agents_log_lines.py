@@ -181,6 +181,14 @@ def test_rank_level_and_text_are_filters(logs: Logs) -> None:
     assert texts(logs.find(search="begun").lines) == ["INFO: begun", "WARNING:root:Begun"]
 
 
+def test_a_line_without_a_level_counts_as_info(logs: Logs) -> None:
+    logs.write(b"DEBUG: detail\nplain\nINFO: begun\nERROR: lost\n")
+    assert texts(logs.find(level="INFO").lines) == ["plain", "INFO: begun", "ERROR: lost"]
+    everything = ["DEBUG: detail", "plain", "INFO: begun", "ERROR: lost"]
+    assert texts(logs.find(level="DEBUG").lines) == everything
+    assert texts(logs.find(level="WARNING").lines) == ["ERROR: lost"]
+
+
 def test_rows_of_the_first_releases_have_no_times(logs: Logs) -> None:
     # Their text was an object, however small.
     old = "old " * SMALL_BYTES_MAX

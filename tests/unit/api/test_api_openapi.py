@@ -1,18 +1,17 @@
-"""The OpenAPI document keeps the names of its schemas, and docs/api.md has every route."""
+"""The OpenAPI document names its schemas by their classes, and docs/api.md has every route."""
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from control_plane.api.openapi import SCHEMA_NAMES
 from tests.unit.api.cluster import Cluster
 
 
-def test_renamed_classes_keep_the_names_of_their_schemas(cluster: Cluster) -> None:
+def test_schemas_have_the_names_of_their_classes(cluster: Cluster) -> None:
     schemas = cluster.get("/openapi.json").json["components"]["schemas"]
-    assert set(SCHEMA_NAMES.values()) <= set(schemas)
-    assert not set(SCHEMA_NAMES) & set(schemas)
-    assert schemas["Enrolled"]["title"] == "Enrolled"
+    assert {"CallerIdentity", "PostAnswer", "TokenBody"} <= set(schemas)
+    # Of two classes with one name, FastAPI would prefix the paths of their modules.
+    assert not [name for name in schemas if "__" in name]
 
 
 def test_every_reference_leads_to_a_schema(cluster: Cluster) -> None:

@@ -6,7 +6,7 @@ from starlette.types import Receive, Scope, Send
 from control_plane.access.principals import Role
 from control_plane.api.page_origins import PageOrigins
 from control_plane.state.table import Unavailable
-from control_plane.usecases.browser_sessions import SESSION_ELSEWHERE_MS
+from control_plane.usecases.browser_sessions import CROSS_ORIGIN_SESSION_MS
 from tests.unit.api.cluster import NOW_MS, TOKENS, Cluster
 from tests.unit.api.exchange import HOST, Answer, call
 
@@ -173,10 +173,10 @@ def test_a_page_elsewhere_signs_in_for_a_token_and_gets_no_cookie(cluster: Clust
     allow(cluster, PAGE)
     opened = open_session(cluster, ORIGIN, FOREIGN)
     assert (opened.status, "set-cookie" in opened.headers) == (201, False)
-    assert opened.json["expires_ms"] == NOW_MS + SESSION_ELSEWHERE_MS
+    assert opened.json["expires_ms"] == NOW_MS + CROSS_ORIGIN_SESSION_MS
     token = opened.json["key"]
     assert whoami(cluster, ORIGIN, FOREIGN, token=token).json["user"] == "user-1"
-    cluster.clock.ms += SESSION_ELSEWHERE_MS
+    cluster.clock.ms += CROSS_ORIGIN_SESSION_MS
     assert whoami(cluster, ORIGIN, FOREIGN, token=token).status == 401
 
 

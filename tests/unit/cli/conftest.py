@@ -5,7 +5,8 @@ from typing import NamedTuple
 import pytest
 
 from detcloud.cli.main import main
-from tests.unit.client.fake_cluster import TOKEN, FakeCluster, serve_cluster
+from tests.unit.client.fake_cluster import TOKEN, FakeCluster
+from tests.unit.client.fake_server import serve_cluster
 
 
 class CommandResult(NamedTuple):

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.client.fake_cluster import FakeCluster, serve_cluster
+from tests.unit.client.fake_cluster import FakeCluster
+from tests.unit.client.fake_server import serve_cluster
 
 
 @pytest.fixture

@@ -3,10 +3,7 @@
 import hashlib
 import json
 import re
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from urllib.parse import parse_qs, urlsplit
 
 import yaml
@@ -14,11 +11,12 @@ import yaml
 from tests.unit.client import fake_costs, fake_measures
 from tests.unit.client.fake_collection import collection_preview, deletion_preview
 from tests.unit.client.fake_machines import FakeMachines
-from tests.unit.client.fake_metadata import KEPT, LIMITS, PATCHED, FakeMetadata
+from tests.unit.client.fake_metadata import PATCHED, FakeMetadata
 from tests.unit.client.fake_queue import FakeQueue
+from tests.unit.client.fake_records import new_checkpoint, new_experiment, new_trial
 from tests.unit.client.fake_refusal import Item, Refusal, page
 
-__all__ = ["TOKEN", "FakeCluster", "Item", "Refusal", "serve_cluster"]
+__all__ = ["TOKEN", "FakeCluster", "Item", "Refusal"]
 
 TOKEN = "token-of-the-test"
 KNOWN_FIELDS = {"name", "searcher", "hyperparameters", "max_restarts", "entrypoint"}
@@ -229,68 +227,14 @@ class FakeCluster:
 
     def add_experiment(self, tree: Item, body: Item) -> Item:
         number = len(self.experiments) + 1
-        experiment = {
-            "id": number,
-            "name": tree.get("name", "unnamed"),
-            "state": "PAUSED" if body.get("paused") else "ACTIVE",
-            "user": "ada",
-            "resource_pool": "default",
-            "preferred_pools": [],
-            "waits_since_ms": None,
-            "pool_moved_ms": None,
-            "pool_move_reason": "",
-            "searcher": "single",
-            "metric": "validation_loss",
-            "smaller_is_better": True,
-            "description": "",
-            "labels": [],
-            "job_id": "j",
-            "archived": False,
-            "seed": 7,
-            **dict.fromkeys(LIMITS),
-            "cost": 0.0,
-            "weight": 1.0,
-            "priority": None,
-            "warnings": self.warnings,
-            **dict.fromkeys(KEPT, 1),
-            "code_sha256": body.get("model_code"),
-            "message": None,
-            "trials": {"requested": 2, "running": 2, "completed": 0, "errored": 0},
-            "progress": 0.0,
-            "best_metric": None,
-            "best_trial_id": None,
-            "created_ms": 0,
-            "ended_ms": None,
-            "config": tree,
-            "asked": body,
-        }
+        experiment = new_experiment(number, tree, body, self.warnings)
         self.experiments.append(experiment)
         for trial_number in range(2):
             self._add_trial(number, trial_number)
         return dict(experiment)
 
     def _add_trial(self, experiment_id: int, number: int) -> None:
-        trial: Item = {
-            "id": len(self.trials) + 1,
-            "experiment_id": experiment_id,
-            "number": number,
-            "state": "ACTIVE",
-            "hparams": {"lr": 0.1 / (number + 1), "net": {"layers": 3}},
-            "steps_completed": 0,
-            "target_steps": 200,
-            "metric": None,
-            "best_metric": None,
-            "restarts": 0,
-            "losses": 0,
-            "recent_losses": [],
-            "seed": 11,
-            "message": None,
-            "warm_start": None,
-            "latest_checkpoint": None,
-            "allocation": None,
-            "created_ms": 0,
-            "ended_ms": None,
-        }
+        trial = new_trial(len(self.trials) + 1, experiment_id, number)
         self.trials.append(trial)
         self.logs[trial["id"]] = ""
 
@@ -419,81 +363,12 @@ class FakeCluster:
             digest = hashlib.sha256(content).hexdigest()
             file = {"path": path, "size": len(content), "sha256": digest}
             self.files[uuid].append({**file, "url": f"{self.url}/objects/{name}"})
-        self.checkpoints.append(
-            {
-                "uuid": uuid,
-                "trial_id": 1,
-                "experiment_id": 1,
-                "steps_completed": 100,
-                "state": "COMPLETED",
-                "size_bytes": sum(map(len, contents.values())),
-                "files": len(contents),
-                "metadata": {},
-                "metric": 0.5,
-                "created_ms": 1000,
-                "uploaded_by": None,
-                "pinned": False,
-                "pinned_by": {"users": [], "versions": [], "experiments": []},
-            }
-        )
+        self.checkpoints.append(new_checkpoint(uuid, contents))
         return self.files[uuid]
 
     def _overview(self) -> Item:
         pool = {"name": "default", "slots": 2, "free_slots": 2, "queued": 0, "running": 0}
         return {"cluster_id": "c", "version": "0.1.0", "resource_pools": [{**pool, "agents": 1}]}
-
-
-@contextmanager
-def serve_cluster(cluster: FakeCluster) -> Iterator[FakeCluster]:
-    """Serve `cluster` on a free port until the block ends."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _request_handler(cluster))
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    cluster.url = f"http://127.0.0.1:{server.server_port}"
-    try:
-        yield cluster
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-
-
-def _request_handler(cluster: FakeCluster) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        # An answer is one packet: in two, the second waits for the first to be acknowledged.
-        wbufsize = -1
-
-        def do_GET(self) -> None:
-            self._serve()
-
-        do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
-
-        def log_message(self, format: str, *values: object) -> None:
-            return
-
-        def _serve(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            try:
-                status, answer = 200, cluster.answer(self.command, self.path, headers, body)
-            except Refusal as refusal:
-                status, answer = refusal.status, refusal.body
-            if self.command != "GET" and cluster.losses_left:
-                # The mutation happened and its answer is lost.
-                cluster.losses_left -= 1
-                self.close_connection = True
-                return
-            content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content)))
-            if self.close_connection:
-                self.send_header("Connection", "close")
-            self.end_headers()
-            self.wfile.write(content)
-
-    return Handler
 
 
 def _line_number(text: str, name: str) -> int:

@@ -56,7 +56,7 @@ def log_lines_page(known: list[Item], query: Item, has_ended: bool) -> Item:
         and line["time_ms"] >= int(query.get("since_ms", 0))
         and line["time_ms"] < int(query.get("until_ms", 1 << 60))
         and query.get("rank") in (None, str(line["rank"]))
-        and ("level" not in query or LEVELS.index(line["level"] or "TRACE") >= least)
+        and ("level" not in query or LEVELS.index(line["level"] or "INFO") >= least)
         and query.get("search", "").lower() in line["text"].lower()
     ]
     cursor = str(found[1]["offset"]) if len(found) > 2 else None

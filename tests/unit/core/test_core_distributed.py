@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from detcloud import DetcloudError, core
-from detcloud.core.channel import connect_stars
+from detcloud.core.channel import open_channels
 from detcloud.core.distributed_context import DistributedContext
 from detcloud.core.preempt import PreemptContext, PreemptMode
 from detcloud.shared.trial_directory import Directives, Preemption, TrialDirectory
@@ -77,11 +77,11 @@ def test_two_processes_that_say_the_same_rank_are_an_error_at_once(
             place = probe.getsockname()
     failures: list[str] = []
     # A connection that nobody keeps is closed.
-    stars: list[Any] = []
+    channels: list[Any] = []
 
     def join(rank: int) -> None:
         try:
-            stars.extend(connect_stars(rank, 3, place, b"key", count=1))
+            channels.extend(open_channels(rank, 3, place, b"key", count=1))
         except DetcloudError as error:
             failures.append(str(error))
 

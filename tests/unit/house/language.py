@@ -41,6 +41,8 @@ ARCHAIC_WORDS = {
     "likewise": "in the same way",
 }
 ARCHAIC_WORD = re.compile(rf"\b({'|'.join(ARCHAIC_WORDS)})\b", re.IGNORECASE)
+# "for who waits", in which "who" has no noun before it: "for the requests that wait".
+HEADLESS_WHO = re.compile(r"\b(?:for|by|to|as|from|than) who\b", re.IGNORECASE)
 
 Named = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
@@ -69,12 +71,14 @@ def docstrings_stand_alone(source: Source) -> Iterator[str]:
 
 
 def texts_use_plain_words(source: Source) -> Iterator[str]:
-    """Name each word of an older English in the product: in docstrings, comments and messages."""
+    """Name the words of an older English in the product's docstrings, comments and messages."""
     if not source.is_product:
         return
     for number, line in enumerate(source.text.splitlines(), 1):
         for word in ARCHAIC_WORD.findall(line):
             yield f"{number}: {word}: write {ARCHAIC_WORDS[word.lower()]}"
+        for words in HEADLESS_WHO.findall(line):
+            yield f"{number}: {words}: put the noun before who"
 
 
 def terms_are_the_glossarys(source: Source) -> Iterator[str]:

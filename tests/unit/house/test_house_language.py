@@ -91,6 +91,13 @@ def test_an_archaic_word_is_caught() -> None:
     assert not breaches(texts_use_plain_words, [Source(TESTS, text)])
 
 
+def test_who_without_a_noun_before_it_is_caught() -> None:
+    text = "# Slots are held for who waits.\n# Ask who owns them, for the user who waits.\n"
+    assert breaches(texts_use_plain_words, [Source(API, text)]) == [
+        f"{API}:1: for who: put the noun before who"
+    ]
+
+
 def test_a_word_that_the_glossary_replaces_is_caught() -> None:
     word, instead = next(iter(forbidden_terms().items()))
     [breach] = breaches(terms_are_the_glossarys, [Source(API, f"def write_{word}(): pass")])

@@ -7,7 +7,7 @@ import pytest
 
 from control_plane.config.pools import ClusterConfig, check_cluster
 from infra.aws import policies
-from infra.aws.account_checks import default_api_concurrency, judge
+from infra.aws.account_checks import check_facts, default_api_concurrency
 from infra.aws.account_facts import (
     AccountFacts,
     Caller,
@@ -60,7 +60,7 @@ def pools(
 def findings(
     cluster: ClusterConfig | None = None, settings: Settings = SETTINGS, **facts: Any
 ) -> list[Finding]:
-    return judge(settings, cluster or pools(), replace(GOOD, **facts))
+    return check_facts(settings, cluster or pools(), replace(GOOD, **facts))
 
 
 def worst(found: list[Finding]) -> Finding:

@@ -8,7 +8,7 @@ import pytest
 
 from control_plane.config.pools import check_cluster
 from infra.findings import Finding, Level, Unknown
-from infra.gcp.account_checks import judge
+from infra.gcp.account_checks import check_facts
 from infra.gcp.account_facts import Policy, Project, ProjectFacts, TypeFacts
 from infra.gcp.account_reader import CONSTRAINTS, SERVICES, read_project
 from infra.gcp.deployer import permissions_needed
@@ -67,12 +67,20 @@ FINE = ProjectFacts(
 
 def findings(facts: ProjectFacts, **more: str) -> dict[str, Finding]:
     """Return the findings that are not fine, by their subject."""
-    found = judge(settings(**more), check_cluster(POOLS), facts)
+    found = check_facts(settings(**more), check_cluster(POOLS), facts)
     return {it.subject: it for it in found if it.level is not Level.FINE}
 
 
+def check_finding(facts: ProjectFacts, subject: str, level: Level, text: str, remedy: str) -> None:
+    """Check that the facts lead to this finding, whose text and remedy contain the given ones."""
+    found = findings(facts)[subject]
+    assert found.level is level
+    assert text in found.text
+    assert remedy in found.remedy
+
+
 def test_a_project_that_has_all_of_it_is_fine() -> None:
-    found = judge(settings(), check_cluster(POOLS), FINE)
+    found = check_facts(settings(), check_cluster(POOLS), FINE)
     assert {it.level for it in found} == {Level.FINE}
     texts = {it.subject: it.text for it in found}
     assert texts["pool gpus, a2-highgpu-4g spot"] == (
@@ -301,10 +309,7 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
 def test_what_a_project_lacks_is_told_with_what_to_do(
     facts: ProjectFacts, subject: str, level: Level, text: str, remedy: str
 ) -> None:
-    found = findings(facts)[subject]
-    assert found.level is level
-    assert text in found.text
-    assert remedy in found.remedy
+    check_finding(facts, subject, level, text, remedy)
 
 
 @pytest.mark.parametrize(
@@ -340,7 +345,7 @@ def test_instances_with_secure_boot_keep_to_a_policy_that_asks_for_it() -> None:
     config = "base_config: {shieldedInstanceConfig: {enableSecureBoot: true}}"
     shielded = POOLS.replace("      max_instances: 3", f"      max_instances: 3\n      {config}")
     facts = policies("compute.requireShieldedVm", Policy(is_enforced=True))
-    found = judge(settings(), check_cluster(shielded), facts)
+    found = check_facts(settings(), check_cluster(shielded), facts)
     assert {it.level for it in found} == {Level.FINE}
 
 
@@ -365,7 +370,7 @@ def test_policies_that_nobody_may_ask_about_are_one_warning() -> None:
 
 def test_without_credentials_nothing_else_is_said() -> None:
     unknown = Unknown("resourcemanager.projects.get", "no credentials: none", is_login=True)
-    [found] = judge(settings(), check_cluster(POOLS), replace(FINE, project=unknown))
+    [found] = check_facts(settings(), check_cluster(POOLS), replace(FINE, project=unknown))
     assert (found.subject, found.level) == ("credentials", Level.ERROR)
     assert "gcloud auth application-default login" in found.remedy
 

@@ -6,13 +6,14 @@ import pytest
 
 from control_plane.config.pools import check_cluster
 from infra.findings import Level, Unknown
-from infra.gcp.account_checks import judge
+from infra.gcp.account_checks import check_facts
 from infra.gcp.account_facts import ProjectFacts, TypeFacts
 from tests.unit.infra.test_infra_gcp_account_checks import (
     ENOUGH,
     FINE,
     POOLS,
     ZONES,
+    check_finding,
     findings,
     quotas,
     settings,
@@ -72,10 +73,7 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
 def test_vcpus_that_a_project_lacks_are_told_with_what_to_do(
     facts: ProjectFacts, subject: str, level: Level, text: str, remedy: str
 ) -> None:
-    found = findings(facts)[subject]
-    assert found.level is level
-    assert text in found.text
-    assert remedy in found.remedy
+    check_finding(facts, subject, level, text, remedy)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +98,7 @@ def test_that_no_list_tells_which_quota_counts_a_series_is_said(
         },
         accelerators={"nvidia-l4": ZONES, "nvidia-tesla-t4": frozenset({"us-central1-b"})},
     )
-    [finding] = [it for it in judge(settings(), pools, facts) if it.level is not Level.FINE]
+    [finding] = [it for it in check_facts(settings(), pools, facts) if it.level is not Level.FINE]
     assert (finding.level, finding.subject) == (Level.WARNING, f"quota {subject} in us-central1")
     assert said in finding.text
 
@@ -112,5 +110,5 @@ def test_vcpus_of_a_type_are_known_where_compute_engine_is_silent() -> None:
 
 
 def test_instances_without_public_addresses_count_against_no_quota_of_them() -> None:
-    found = judge(settings(privateSubnets="true"), check_cluster(POOLS), FINE)
+    found = check_facts(settings(privateSubnets="true"), check_cluster(POOLS), FINE)
     assert not any("ADDRESSES" in it.subject for it in found)

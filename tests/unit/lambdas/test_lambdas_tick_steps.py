@@ -29,12 +29,12 @@ def test_collections_are_paced_as_the_configuration_in_force_has_it() -> None:
     table = MemoryTable()
     cluster = Cluster(AwsAdapters())
     cluster.engine = Engine(table, lambda: 1, UNHURRIED)
-    pace = cluster.deletion_pace
-    assert pace.limit == 100
+    limiter = cluster.deletion_rate_limiter
+    assert limiter.limit == 100
     fields = json.dumps({"checkpoint_deletions_per_second": 7}).encode()
     table.commit((Put(SHARED_CONFIG, 1, fields, Expect.ABSENT),))
-    pace.refresh_limit()
-    assert pace.limit == 7
+    limiter.refresh_limit()
+    assert limiter.limit == 7
 
 
 def failing() -> None:

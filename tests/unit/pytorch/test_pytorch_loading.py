@@ -13,7 +13,8 @@ from detcloud import DetcloudError, pytorch
 from detcloud.client import Client
 from detcloud.client.model import ModelVersion
 from detcloud.pytorch import stored_code
-from tests.unit.client.fake_cluster import TOKEN, FakeCluster, serve_cluster
+from tests.unit.client.fake_cluster import TOKEN, FakeCluster
+from tests.unit.client.fake_server import serve_cluster
 from tests.unit.core.trial_files import direct, enter, make_trial, reports
 from tests.unit.pytorch.line_trial import SPEC, LineTrial
 from tests.unit.pytorch.test_pytorch_former_trial import FormerLine

@@ -1,4 +1,4 @@
-"""The store of checkpoints that the cluster configuration names for who names none."""
+"""The checkpoint store that the cluster configuration names for experiments that name none."""
 
 import json
 from typing import Any

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from control_plane.access.principals import Role
-from control_plane.actors.metadata_edits import MetadataEdit, decode_edit, edit_to, encode_edit
+from control_plane.actors.metadata_edits import MetadataEdit, decode_edit, edit_between, encode_edit
 from control_plane.agents.reports import METADATA_BYTES_MAX
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import TOKENS, V1, Cluster
@@ -51,11 +51,11 @@ def patch(cluster: Cluster, path: str, key: str | None = None, **content: Any) -
 def test_an_edit_shows_what_is_wanted_and_its_keys_outlive_what_the_code_sets(
     own: dict[str, Any], first: dict[str, Any], wanted: dict[str, Any], later: dict[str, Any]
 ) -> None:
-    before = edit_to(first, own, MetadataEdit())
-    edit = edit_to(wanted, own, before)
-    assert repr(sorted(edit.lay_over(own).items())) == repr(sorted(wanted.items()))
+    before = edit_between(first, own, MetadataEdit())
+    edit = edit_between(wanted, own, before)
+    assert repr(sorted(edit.merge_edit(own).items())) == repr(sorted(wanted.items()))
     assert decode_edit(encode_edit(edit)) == edit
-    shown = edit.lay_over(later)
+    shown = edit.merge_edit(later)
     touched = {*edit.values, *edit.removed}
     assert {key: shown[key] for key in shown.keys() & touched} == edit.values
     assert {k: v for k, v in shown.items() if k not in touched} == {

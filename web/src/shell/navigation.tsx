@@ -23,7 +23,7 @@ export const VIEWS = [
 
 interface Props {
   /** Undefined until the cluster has told. */
-  who: Schemas["Who"] | undefined;
+  who: Schemas["CallerIdentity"] | undefined;
   current: string;
 }
 

@@ -4,7 +4,7 @@ import { createContext } from "preact";
 import { useContext } from "preact/hooks";
 import type { Schemas } from "../api/client";
 
-export type Who = Schemas["Who"];
+export type Who = Schemas["CallerIdentity"];
 
 /** Undefined until the cluster has told. */
 export const WhoContext = createContext<Who | undefined>(undefined);

@@ -79,7 +79,7 @@ class AgentReport:
         return lines
 
     def _write(self, line: bytes) -> None:
-        """Append a line whole; OSError where there is no room, and then nothing of it stays."""
+        """Append a whole line or, with OSError for a full disk, nothing."""
         content = b"\n" + line if self._torn else line
         descriptor = self._open()
         try:

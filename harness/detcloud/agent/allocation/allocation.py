@@ -303,8 +303,8 @@ class Allocation:
             for line in lines
         ]
 
-    def mark_refused(self, writer: str, offset: int) -> None:
-        """Send a warning, or `?` for a log, in place of the refused part that ends at `offset`."""
+    def replace_refused(self, writer: str, offset: int) -> None:
+        """Replace the refused part that ends at `offset` by a warning or, in a log, by `?`."""
         if writer == "log":
             self._log_refused_to = offset
         elif (writer, offset) not in self._refused and writer != "agent":
@@ -351,7 +351,7 @@ class Allocation:
         return self._log_bytes_max
 
     def _log_notice(self, limit: int) -> str:
-        """The text that stands in place of the log beyond its limit, "" where nothing is there."""
+        """The text that replaces the log beyond its limit, "" if the log is shorter."""
         beyond = log_size(self.directory.log) - limit
         return "\n[detcloud] the rest of the log is not forwarded\n" if beyond > 0 else ""
 

@@ -54,8 +54,8 @@ class AllocationDirectory:
         (self.home / "tmp").mkdir(mode=0o700, exist_ok=True)
         self.log.touch(mode=0o600)
 
-    def give_to_owner(self) -> None:
-        """Make the trial's user the owner of all but the agent's records."""
+    def change_owner(self) -> None:
+        """Make the trial's user the owner of everything except the agent's records."""
         if self.owner is None:
             return
         os.chown(self.log, *self.owner, follow_symlinks=False)

@@ -87,7 +87,7 @@ def exit_record(
 
 
 def _exit_order(report: Mapping[str, Any]) -> int:
-    """The place of a rank's exit among those of all, of which the first speaks for the trial."""
+    """The sort key of a rank's exit among all ranks'; the first exit stands for the trial's."""
     reason = report.get("reason")
     return _SPEAK_FIRST.index(reason) if reason in _SPEAK_FIRST else len(_SPEAK_FIRST)
 

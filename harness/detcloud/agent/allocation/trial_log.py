@@ -89,7 +89,7 @@ def is_hole(log: Path, offset: int) -> bool:
 
 
 def _read_bytes(log: Path, offset: int, bytes_max: int) -> tuple[bytes, int]:
-    """The bytes from `offset` on, and the size of the log; nothing of what is no file."""
+    """The bytes from `offset` on, and the size of the log; nothing if it is not a regular file."""
     try:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         descriptor = os.open(log, flags)

@@ -213,7 +213,7 @@ def _next_data(descriptor: int, offset: int) -> int:
 
 
 def _cut_at_limit(lines: list[ReportLine]) -> list[ReportLine]:
-    """The lines as far as the file is read, and a warning where that ends."""
+    """The lines up to the limit of the file, and a warning if the file exceeds it."""
     if not lines or lines[-1].offset < FILE_BYTES_MAX:
         return lines
     within = [line for line in lines if line.offset < FILE_BYTES_MAX]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from detcloud.agent.assignment.environment import (
     gang_variables,
     trial_environment,
-    without_what_the_user_sets,
+    without_user_variables,
 )
 from detcloud.agent.assignment.startup_hook import HOOK_FILE, hook_command
 from detcloud.compatibility.variables import determined_variables
@@ -76,7 +76,7 @@ class Assignment:
         self, base: Mapping[str, str], reserved: Mapping[str, str] | None = None
     ) -> dict[str, str]:
         """The trial's variables, over those in `base` and below those of the runtime's own."""
-        storage = without_what_the_user_sets(self.storage, self.variables, cuda=self.uses_cuda)
+        storage = without_user_variables(self.storage, self.variables, cuda=self.uses_cuda)
         base = {**determined_variables(self.spec), **base, **storage}
         reserved = {**gang_variables(self.spec), **(reserved or {})}
         return trial_environment(base, self.variables, self.directory, self.slots, reserved)

@@ -97,13 +97,13 @@ def trial_environment(
     return {**environment, **reserved}
 
 
-def without_what_the_user_sets(
+def without_user_variables(
     offered: Mapping[str, str], variables: object, *, cuda: bool
 ) -> dict[str, str]:
-    """The offered variables for AWS's clients, but for those that the configuration's exclude.
+    """The cluster's variables for AWS clients, without those that the user's variables replace.
 
-    A region of the user's own goes before ours, and so do the user's own keys: with them the code
-    gets none of ours to fall back on.
+    The user's own region and keys take precedence. If the user sets keys, the code gets none of
+    the cluster's, so that it cannot fall back on them.
     """
     own = {name for name in variables_by_name(variables, cuda=cuda) if name.startswith("AWS_")}
     excluded = set(REGION_VARIABLES if own.intersection(REGION_VARIABLES) else ())
@@ -143,7 +143,7 @@ def gang_variables(spec: Mapping[str, Any]) -> dict[str, str]:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether the runtime sets that variable itself, whatever the configuration says."""
+    """Whether the runtime sets that variable itself, which overrides the configuration."""
     names = ("HOME", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
     return name in names or name.startswith("DETCLOUD_")
 

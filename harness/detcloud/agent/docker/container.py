@@ -95,8 +95,8 @@ def container_body(
     }
 
 
-def find_strayed_mount(body: Mapping[str, Any]) -> str | None:
-    """A mount or device of `container_body` that is gone or has become a link; None if none has."""
+def find_changed_mount(body: Mapping[str, Any]) -> str | None:
+    """Return a mount or device of `container_body` that is gone or is a link now; None without."""
     host = body.get("HostConfig", {})
     paths = [mount["Source"] for mount in host.get("Mounts", ())]
     paths += [device["PathOnHost"] for device in host.get("Devices", ())]

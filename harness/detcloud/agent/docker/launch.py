@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from detcloud.agent.assignment.startup_hook import PASSED_FILE
-from detcloud.agent.docker.container import LABEL, RECORDS, find_strayed_mount
+from detcloud.agent.docker.container import LABEL, RECORDS, find_changed_mount
 from detcloud.agent.docker.engine import EngineError, EngineUnavailable
 from detcloud.agent.docker.exit_status import (
     EndedContainer,
@@ -88,12 +88,12 @@ class ContainerLaunch:
         return self._status
 
     def wake(self) -> None:
-        """Have the thread look at the container at once."""
+        """Wake the thread, so that it checks the container immediately."""
         self._polled_closely_from = time.monotonic()
         self._wake.set()
 
     def close(self) -> None:
-        """Let the thread end; the container goes on."""
+        """Stop the thread; the container continues."""
         self._closed = True
         self._wake.set()
 
@@ -145,7 +145,7 @@ class ContainerLaunch:
     def _start(self) -> None:
         try:
             # What was checked was there before the image was pulled, and other trials write there.
-            if strayed := find_strayed_mount(self._request["body"]):
+            if strayed := find_changed_mount(self._request["body"]):
                 text = f"mount: {strayed} is not what it was when it was checked; mount a folder "
                 raise EngineError(400, text + "that no trial replaces, or start again")
             self._engine.start_container(self.name)

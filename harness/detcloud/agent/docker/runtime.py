@@ -107,7 +107,7 @@ class DockerRuntime:
         place = {DATA_LAYER_PATH: mount.container_path} if mount is not None else {}
         environment = assignment.environment(base, place)
         variables = [f"{name}={value}" for name, value in environment.items()]
-        directory.give_to_owner()
+        directory.change_owner()
         self._open_checkpoint_folder(assignment)
         if mount is not None:
             self._make_folder(Path(mount.host_path))
@@ -166,7 +166,7 @@ class DockerRuntime:
         """Do nothing: there are only the containers."""
 
     def close(self) -> None:
-        """Let the threads end; the containers go on."""
+        """Stop the threads; the containers continue."""
         self._closed = True
         self._sweep.set()
         for launch in list(self._launches.values()):
@@ -192,7 +192,7 @@ class DockerRuntime:
             os.chown(place, *self.owner, follow_symlinks=False)
 
     def _make_folder(self, folder: Path) -> None:
-        """Make a folder for trials to write into; one that is there is its owner's to open."""
+        """Create a folder that trials may write into; an existing one keeps its permissions."""
         if folder.exists():
             return
         folder.mkdir(parents=True, exist_ok=True)

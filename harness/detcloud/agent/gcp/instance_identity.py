@@ -18,7 +18,7 @@ IDENTITY_PATH = "instance/service-accounts/default/identity"
 
 
 def request_identity(cluster: str, digest: str, metadata: GceMetadata) -> IdentityProof:
-    """Have a token made for the digest. Raises OSError where the metadata do not make one."""
+    """Request a token for the digest. Raises OSError if the metadata server does not issue one."""
     name = metadata.require("instance/name")
     audience = token_audience(cluster, digest)
     # The full format alone says which instance it is of.

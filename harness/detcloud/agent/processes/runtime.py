@@ -237,9 +237,9 @@ def is_supervisor_gone(directory: Path) -> bool:
 
 
 def _has_supervisor_begun(directory: Path) -> bool:
-    """Whether a supervisor of which the fork server did not tell began; waits until that is sure.
+    """Whether a supervisor started that the fork server did not report; waits until that is known.
 
-    Called when no process can become one any more, so that the lock decides.
+    Called when no further process can become the supervisor, so that the lock decides.
     """
     give_up_at = time.monotonic() + BEGIN_SECONDS_MAX
     while not (directory / "begun").exists():
@@ -301,9 +301,7 @@ def _end_lost_launch(directory: Path) -> Status:
 
 
 def _end_processes(directory: Path) -> None:
-    """Kill what is left of a launch whose supervisor is gone: a supervisor that was killed has
-    left what its trial began.
-    """
+    """Kill the remaining processes of a launch whose supervisor was killed."""
     process = read_untrusted_json_object(directory / "process.json") or {}
     for pid in _launch_processes(process, directory.parent / "home"):
         with contextlib.suppress(ProcessLookupError, PermissionError):

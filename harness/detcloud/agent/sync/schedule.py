@@ -35,7 +35,7 @@ class SyncSchedule:
         return self._stopped
 
     def request_sync(self, *, urgent: bool) -> None:
-        """Have a sync carry what is new: now, or soon together with what comes meanwhile."""
+        """Request a sync for new data: now, or soon, together with what arrives until then."""
         at = time.monotonic() + (0.0 if urgent else self.defer_seconds)
         with self._changed:
             self._due_at = at if self._due_at is None else min(at, self._due_at)

@@ -159,7 +159,7 @@ class Session:
         """Pack, call, apply, and wait as long as the cluster asks or until a sync is due."""
         # The first call brings the acknowledged offsets: nothing may be packed before.
         first = any(allocation.acked is None for allocation in self._node.allocations())
-        if self._can_stay_behind(first):
+        if self._can_defer_payload(first):
             payload = SyncPayload()
         else:
             self._schedule.begin_packing()
@@ -174,9 +174,10 @@ class Session:
         quick = bool(hold_ms) and not changed and time.monotonic() - began < QUIET_SECONDS
         self._wait_for_next_sync(answer, payload, quick=quick)
 
-    def _can_stay_behind(self, first: bool) -> bool:
-        """Whether all that is new may wait for the next call that is made anyway: a cluster that is
-        paid for each row gets a few larger ones then.
+    def _can_defer_payload(self, first: bool) -> bool:
+        """Whether everything new may wait for the next regular call.
+
+        A cluster whose table bills each row then writes a few larger rows.
         """
         if first or self._fault_search.is_probing or self._pause_seconds <= 0:
             return False
@@ -280,7 +281,7 @@ class Session:
         )
         for allocation in self._node.allocations():
             if allocation.allocation == part.allocation:
-                allocation.mark_refused(part.writer, part.offset)
+                allocation.replace_refused(part.writer, part.offset)
         self._refusals += 1
         self._schedule.pause(backoff_seconds(self._refusals))
 

@@ -16,10 +16,9 @@ from detcloud.cli.framework.argument_types import (
 )
 from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.metadata_values import (
-    add_metadata_values_argument,
     merge_metadata,
+    metadata_handler,
     parse_metadata_value,
-    set_metadata_values,
 )
 from detcloud.cli.framework.options import (
     add_output_dir_option,
@@ -42,7 +41,8 @@ from detcloud.client import Checkpoint, Experiment
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError
 
-# As `detcloud.client.direct_download`, which opens stores and is imported by who downloads.
+# The modes of `detcloud.client.direct_download`, which imports the checkpoint stores: only a
+# download imports that module.
 DOWNLOAD_MODES = ("direct", "master", "auto")
 
 FILE_COLUMNS = (
@@ -71,12 +71,12 @@ def add_list_arguments(parser: ArgumentParser) -> None:
         "--best",
         type=parse_count,
         metavar="N",
-        help="only this many, the best by the searcher's metric",
+        help="only the best, by the searcher's metric",
     )
     parser.add_argument(
         "--unrecorded",
         action="store_true",
-        help="list instead the checkpoints in the store that the cluster has no record of",
+        help="list checkpoints in the store that the cluster has no record of",
     )
     add_output_options(parser)
 
@@ -115,8 +115,13 @@ def _list_unrecorded(experiment: Experiment, arguments: Namespace) -> int:
 
 def add_uuid_argument(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "uuid", type=parse_uuid_prefix, metavar="UUID", help="or any unique beginning of it"
+        "uuid", type=parse_uuid_prefix, metavar="UUID", help="a UUID, or a unique prefix of one"
     )
+
+
+def load_checkpoint(arguments: Namespace) -> Checkpoint:
+    """Fetch the checkpoint that `add_uuid_argument` names."""
+    return connect(arguments).checkpoint(arguments.uuid)
 
 
 def add_describe_arguments(parser: ArgumentParser) -> None:
@@ -125,14 +130,14 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 
 def describe_checkpoint(arguments: Namespace) -> int:
-    checkpoint = connect(arguments).checkpoint(arguments.uuid)
+    checkpoint = load_checkpoint(arguments)
     damage = [CHECKPOINT_DAMAGE] * bool(checkpoint.data.get("damage"))
     print_record((*CHECKPOINT_DETAILS, *damage), checkpoint.data, arguments)
     return 0
 
 
 def list_files(arguments: Namespace) -> int:
-    files = connect(arguments).checkpoint(arguments.uuid).files()
+    files = load_checkpoint(arguments).files()
     print_items(FILE_COLUMNS, [{**file} for file in files], arguments)
     return 0
 
@@ -173,7 +178,7 @@ def add_download_arguments(parser: ArgumentParser) -> None:
 
 
 def download_checkpoint(arguments: Namespace) -> int:
-    checkpoint = connect(arguments).checkpoint(arguments.uuid)
+    checkpoint = load_checkpoint(arguments)
     patterns, excluded = arguments.patterns, arguments.excluded
     fetch_checkpoint(
         checkpoint,
@@ -210,7 +215,10 @@ def add_upload_arguments(parser: ArgumentParser) -> None:
     owner = parser.add_mutually_exclusive_group(required=True)
     owner.add_argument("--trial", type=parse_id, metavar="ID", help="the trial it belongs to")
     owner.add_argument(
-        "--experiment", type=parse_id, metavar="ID", help="or an experiment that has one trial"
+        "--experiment",
+        type=parse_id,
+        metavar="ID",
+        help="instead of --trial: an experiment that has one trial",
     )
     parser.add_argument(
         "--steps",
@@ -224,7 +232,7 @@ def add_upload_arguments(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="such as data.version=3, where the value is JSON or else text; may be repeated",
+        help="a metadata value, such as data.version=3: JSON, or else text; may be repeated",
     )
     add_output_options(parser)
 
@@ -258,7 +266,7 @@ def upload_checkpoint(arguments: Namespace) -> int:
 
 
 def verify_checkpoint(arguments: Namespace) -> int:
-    checkpoint = connect(arguments).checkpoint(arguments.uuid)
+    checkpoint = load_checkpoint(arguments)
     with show_progress(f"checkpoint {checkpoint.uuid[:8]}", bytes_text) as progress:
         findings = checkpoint.verify(progress.update)
     bad = [finding for finding in findings if finding["state"] != "OK"]
@@ -287,8 +295,8 @@ def _clear_damage(checkpoint: Checkpoint) -> str:
     except ApiError as error:
         if error.code != "forbidden":
             raise
-        return f"it stays marked as damaged: {error.message}"
-    return f"it was marked as damaged, and is {checkpoint.state} again"
+        return f"the checkpoint stays marked as damaged: {error.message}"
+    return f"the checkpoint was marked as damaged and is now {checkpoint.state} again"
 
 
 def add_uuids_argument(parser: ArgumentParser) -> None:
@@ -297,7 +305,7 @@ def add_uuids_argument(parser: ArgumentParser) -> None:
         type=parse_uuid_prefixes,
         nargs="+",
         metavar="UUID",
-        help="or unique beginnings, with spaces or commas between them",
+        help="UUIDs or unique prefixes, separated by spaces or commas",
     )
 
 
@@ -382,18 +390,6 @@ def _preview_deletions(checkpoints: list[Checkpoint], patterns: list[str]) -> in
     return int(bool(refused))
 
 
-def add_metadata_arguments(parser: ArgumentParser) -> None:
-    add_uuid_argument(parser)
-    add_metadata_values_argument(parser)
-
-
-def set_metadata(arguments: Namespace) -> int:
-    checkpoint = connect(arguments).checkpoint(arguments.uuid)
-    set_metadata_values(checkpoint, arguments.values, "metadata_revision")
-    print(f"the metadata of checkpoint {checkpoint.uuid} was set")
-    return 0
-
-
 HANDLERS: Handlers = {
     "checkpoint list": Handler(add_list_arguments, list_checkpoints),
     "experiment list-checkpoints": Handler(add_list_arguments, list_checkpoints),
@@ -402,7 +398,9 @@ HANDLERS: Handlers = {
     "checkpoint download": Handler(add_download_arguments, download_checkpoint),
     "checkpoint upload": Handler(add_upload_arguments, upload_checkpoint),
     "checkpoint verify": Handler(add_describe_arguments, verify_checkpoint),
-    "checkpoint set metadata": Handler(add_metadata_arguments, set_metadata),
+    "checkpoint set metadata": metadata_handler(
+        "checkpoint", "uuid", add_uuid_argument, load_checkpoint
+    ),
     "checkpoint pin": Handler(add_uuids_argument, pin_checkpoints),
     "checkpoint unpin": Handler(add_uuids_argument, unpin_checkpoints),
     "checkpoint delete": Handler(add_delete_arguments, delete_checkpoints),

@@ -166,7 +166,7 @@ def _report_running(home: Home, running: ServerRecord, arguments: Namespace) -> 
                 print_applied_changes(apply_configuration_file(client, arguments.config))
         return 0
     raise DetcloudError(
-        f"it has {' and '.join(differences)}; "
+        f"the running cluster has {' and '.join(differences)}; "
         "run `detcloud down` and this command again to change that; experiments continue afterwards"
     )
 

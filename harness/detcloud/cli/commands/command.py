@@ -15,6 +15,7 @@ from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.exit_codes import FAILED, INTERRUPTED, OK
 from detcloud.cli.framework.failures import RefusedConfigError
 from detcloud.cli.framework.options import (
+    add_include_option,
     add_overrides_option,
     add_paging_options,
     fetch_limit,
@@ -70,8 +71,8 @@ def add_run_arguments(parser: ArgumentParser) -> None:
         "words",
         nargs=REMAINDER,
         metavar="PROGRAM",
-        help="the program and its arguments, behind `--` if they may be taken for options; no "
-        "shell looks at them, but for `bash -c '...'`",
+        help="the program and its arguments, after `--` if they look like options; they are not "
+        "passed to a shell: use `bash -c '...'` for that",
     )
     add_creation_options(parser)
 
@@ -87,18 +88,9 @@ def add_creation_options(parser: ArgumentParser) -> None:
         "--context",
         type=Path,
         metavar="DIR",
-        help="send the files of this folder, which the program finds in its working directory",
+        help="copy the files of this folder to the working directory of the program",
     )
-    parser.add_argument(
-        "-i",
-        "--include",
-        dest="includes",
-        action="append",
-        type=Path,
-        default=[],
-        metavar="PATH",
-        help="send this file or folder too; may be repeated",
-    )
+    add_include_option(parser)
     parser.add_argument(
         "-v",
         "--volume",
@@ -110,27 +102,52 @@ def add_creation_options(parser: ArgumentParser) -> None:
         help="mount a directory of the machine; may be repeated",
     )
     parser.add_argument("-w", "--workspace", metavar="NAME", help="the workspace to list it under")
-    parser.add_argument("--template", metavar="NAME", help="a template to complete its settings")
     parser.add_argument(
-        "-d", "--detach", action="store_true", help="print its id, and do not wait for its end"
+        "--template", metavar="NAME", help="a template that provides missing settings"
+    )
+    parser.add_argument(
+        "-d", "--detach", action="store_true", help="print the id and return immediately"
     )
 
 
 def run_command(arguments: Namespace) -> int:
     """Run a program, print its log, and return its exit code. Ctrl-C leaves it running."""
     command = _create(arguments)
-    for warning in command.warnings:
+    return show_new_run(
+        command,
+        COMMAND,
+        lambda: _follow(command),
+        arguments,
+        state="was created",
+        reopen=f"watch it with `detcloud command logs -f {command.id}`",
+    )
+
+
+def show_new_run(
+    run: Command,
+    kind: str,
+    show: Callable[[], int],
+    arguments: Namespace,
+    *,
+    state: str,
+    reopen: str,
+) -> int:
+    """Print the warnings of a new command or notebook and, unless `--detach` is set, `show` it.
+
+    Ctrl-C leaves it running and prints `reopen`, which says how to show it again. Returns the exit
+    code.
+    """
+    for warning in run.warnings:
         print(f"warning: {sanitize(warning)}", file=sys.stderr)
     if arguments.detach:
-        print(command.id)
+        print(run.id)
         return OK
-    print(f"command {command.id} was created; Ctrl-C leaves it running", file=sys.stderr)
+    print(f"{kind} {run.id} {state}; Ctrl-C leaves it running", file=sys.stderr)
     try:
-        return _follow(command)
+        return show()
     except KeyboardInterrupt:
         print(
-            f"\ncommand {command.id} continues; watch it with `detcloud command logs -f "
-            f"{command.id}`, end it with `detcloud command kill {command.id}`",
+            f"\n{kind} {run.id} continues; {reopen}, end it with `detcloud {kind} kill {run.id}`",
             file=sys.stderr,
         )
         return INTERRUPTED
@@ -138,7 +155,7 @@ def run_command(arguments: Namespace) -> int:
 
 def add_list_arguments(parser: ArgumentParser) -> None:
     """Add the options of `list_runs`."""
-    parser.add_argument("-a", "--all", action="store_true", help="those of other users too")
+    parser.add_argument("-a", "--all", action="store_true", help="also list those of other users")
     parser.add_argument("-q", "--quiet", action="store_true", help="print ids only")
     parser.add_argument("-w", "--workspace", metavar="NAME", help="only those of this workspace")
     parser.add_argument(
@@ -206,9 +223,7 @@ def print_run_log(kind: str, arguments: Namespace) -> int:
 
 def add_kill_arguments(parser: ArgumentParser) -> None:
     _add_ids_argument(parser)
-    parser.add_argument(
-        "-f", "--force", action="store_true", help="go on with the next one after an error"
-    )
+    parser.add_argument("-f", "--force", action="store_true", help="continue after an error")
 
 
 def kill_runs(kind: str, arguments: Namespace) -> int:
@@ -284,7 +299,7 @@ def _create(arguments: Namespace) -> Command:
 def create_run(
     create: Callable[..., Command], kind: str, overrides: list[str], arguments: Namespace
 ) -> Command:
-    """Have `create` send what the options of `add_creation_options` name, with a progress bar.
+    """Call `create` with the options of `add_creation_options`, and show a progress bar.
 
     Raises:
         RefusedConfigError: the cluster refused the settings; it has a line for each problem.
@@ -350,7 +365,7 @@ def _details_of(command: Command) -> Item:
 
 def add_id_argument(parser: ArgumentParser) -> None:
     """Add the id of a command or notebook, for `load_run`."""
-    parser.add_argument("command_id", type=parse_id, metavar="ID", help="its id")
+    parser.add_argument("command_id", type=parse_id, metavar="ID", help="the id, as listed")
 
 
 def _add_ids_argument(parser: ArgumentParser) -> None:

@@ -42,7 +42,9 @@ def add_check_arguments(parser: ArgumentParser) -> None:
     which.add_argument(
         "--cluster", action="store_true", help="FILE is a cluster configuration, with pools"
     )
-    which.add_argument("--template", metavar="NAME", help="a template to complete FILE with")
+    which.add_argument(
+        "--template", metavar="NAME", help="a template that provides settings missing from FILE"
+    )
     parser.add_argument("--offline", action="store_true", help="check without a cluster")
     add_overrides_option(parser)
 

@@ -11,6 +11,7 @@ from detcloud.cli.framework.command_parser import Handler, Handlers
 from detcloud.cli.framework.failures import RefusedConfigError
 from detcloud.cli.framework.options import (
     add_follow_options,
+    add_include_option,
     add_overrides_option,
     add_replaced_option,
 )
@@ -35,16 +36,7 @@ def add_create_arguments(parser: ArgumentParser) -> None:
         metavar="MODEL_DIR",
         help="the folder with the training code; optional with --include",
     )
-    parser.add_argument(
-        "-i",
-        "--include",
-        dest="includes",
-        action="append",
-        type=Path,
-        default=[],
-        metavar="PATH",
-        help="send this file or folder with the code; may be repeated",
-    )
+    add_include_option(parser)
     add_follow_options(parser)
     parser.add_argument("--paused", action="store_true", help="submit paused")
     parser.add_argument(
@@ -53,7 +45,9 @@ def add_create_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--local", action="store_true", help="with --test-mode: run in this terminal"
     )
-    parser.add_argument("--template", metavar="NAME", help="a template to complete CONFIG with")
+    parser.add_argument(
+        "--template", metavar="NAME", help="a template that provides settings missing from CONFIG"
+    )
     add_overrides_option(parser)
     add_replaced_option(
         parser,

@@ -149,7 +149,7 @@ def destroy_cluster(cloud: DeployableCloud, arguments: Namespace) -> int:
     instances, templates = answer["instances"], answer["templates"]
     print(f"{instances} instances ended, and {templates} launch templates are gone")
     if arguments.drain_only:
-        print("it will not launch any more instances")
+        print("the cluster will not launch any more instances")
         return 0
     for name in answer["leftovers"]:
         print(f"still listed with the cluster's tag: {name}")
@@ -212,8 +212,8 @@ def print_trust_commands(cloud: DeployableCloud, arguments: Namespace) -> int:
     _, answer = _run_deployment("trust", cloud, arguments, *flags)
     if not answer["commands"]:
         raise DetcloudError(
-            "nothing to create: detcloud:otherClouds in the stack's settings lists "
-            "its resources in other clouds; docs/resource-pools.md shows it"
+            "nothing to create: the stack's settings list no other clouds in "
+            "detcloud:otherClouds; see docs/resource-pools.md"
         )
     sys.stdout.write(answer["commands"])
     return 0
@@ -300,7 +300,7 @@ def _print_cluster(token: TeamToken, answer: dict[str, Any]) -> None:
     outputs = answer["outputs"]
     print(f"the cluster {outputs['cluster']} is up at {outputs['url']}")
     if "domainTarget" in outputs:
-        print(f"its name in the DNS must point to {outputs['domainTarget']}")
+        print(f"the DNS record of that name must point to {outputs['domainTarget']}")
     _print_token_hint(token, answer["admin_sha256"], outputs["url"])
 
 
@@ -308,7 +308,7 @@ def _print_token_hint(token: TeamToken, sha256: str, url: str) -> None:
     """Print how to speak to the new cluster; `sha256` is of its first administrator's token."""
     if sha256 != token.sha256:
         print(
-            "its settings name another first administrator: ask them to run "
+            "the stack's settings name another first administrator: ask them to run "
             "`detcloud token create`, and store the token with `detcloud token login`"
         )
     elif configured_url() in (None, url):

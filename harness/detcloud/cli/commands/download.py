@@ -30,14 +30,14 @@ def add_experiment_download_arguments(parser: ArgumentParser) -> None:
         type=Path,
         default=Path("checkpoints"),
         metavar="DIR",
-        help="each goes to a folder DIR/UUID (default: checkpoints)",
+        help="the folder to create DIR/UUID in (default: checkpoints)",
     )
     parser.add_argument(
         "--top-n",
         type=parse_count,
         default=1,
         metavar="N",
-        help="how many of the best (default: 1)",
+        help="how many checkpoints to download, best first (default: 1)",
     )
     _add_order_options(parser)
     add_quiet_option(parser)
@@ -59,8 +59,8 @@ def download_best_checkpoints(arguments: Namespace) -> int:
 def add_trial_download_arguments(parser: ArgumentParser) -> None:
     add_trial_argument(parser)
     group = parser.add_mutually_exclusive_group(required=True)
-    group.add_argument("--best", action="store_true", help="its best checkpoint")
-    group.add_argument("--latest", action="store_true", help="its latest checkpoint")
+    group.add_argument("--best", action="store_true", help="the best checkpoint")
+    group.add_argument("--latest", action="store_true", help="the latest checkpoint")
     group.add_argument("--uuid", type=parse_uuid_prefix, help="the checkpoint with this UUID")
     _add_order_options(parser)
     add_download_options(parser)

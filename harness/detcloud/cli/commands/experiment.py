@@ -52,15 +52,17 @@ def add_list_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--project", metavar="NAME", help="only those of this project")
     add_metadata_option(parser)
     parser.add_argument("--archived", action="store_true", help="only archived ones")
-    parser.add_argument("--all", "-a", action="store_true", help="archived ones too, and no limit")
+    parser.add_argument(
+        "--all", "-a", action="store_true", help="also list archived experiments, without a limit"
+    )
     add_paging_options(parser, LIST_LIMIT, "newest")
     parser.add_argument(
         "--sort-by",
         choices=SORT_FIELDS,
         default="id",
-        help="the column to sort by; other than id and submitted: among the newest 5,000 "
-        "stored, and "
-        "for progress, metric and cost among the newest 1,000 that match (default: %(default)s)",
+        help="the column to sort by (default: %(default)s); columns other than id and submitted "
+        "sort only the newest 5,000 experiments, and progress, metric and cost only the newest "
+        "1,000 that match",
     )
     parser.add_argument(
         "--order-by", choices=("asc", "desc"), default="desc", help="default: %(default)s"
@@ -183,7 +185,7 @@ def add_wait_arguments(parser: ArgumentParser) -> None:
         type=parse_seconds,
         default=1.0,
         metavar="SECONDS",
-        help="between two polls (default: 1)",
+        help="seconds between two polls (default: 1)",
     )
     add_output_options(parser, csv=False)
 

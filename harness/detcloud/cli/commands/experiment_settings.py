@@ -12,10 +12,7 @@ from detcloud.cli.framework.argument_types import (
     parse_weight,
 )
 from detcloud.cli.framework.command_parser import Handler, Handlers
-from detcloud.cli.framework.metadata_values import (
-    add_metadata_values_argument,
-    set_metadata_values,
-)
+from detcloud.cli.framework.metadata_values import metadata_handler
 from detcloud.cli.framework.options import add_yes_option, confirm
 from detcloud.cli.framework.session import add_experiment_argument, load_experiment
 from detcloud.cli.rendering.columns import CHECKPOINT_COLUMNS
@@ -87,18 +84,6 @@ def set_description(arguments: Namespace) -> int:
     return 0
 
 
-def add_metadata_arguments(parser: ArgumentParser) -> None:
-    add_experiment_argument(parser)
-    add_metadata_values_argument(parser)
-
-
-def set_metadata(arguments: Namespace) -> int:
-    experiment = load_experiment(arguments)
-    set_metadata_values(experiment, arguments.values, "revision")
-    print(f"the metadata of experiment {experiment.id} was set")
-    return 0
-
-
 def add_max_slots_arguments(parser: ArgumentParser) -> None:
     add_experiment_argument(parser)
     parser.add_argument(
@@ -140,7 +125,7 @@ def set_max_cost(arguments: Namespace) -> int:
 def add_weight_arguments(parser: ArgumentParser) -> None:
     add_experiment_argument(parser)
     parser.add_argument(
-        "weight", type=parse_weight, metavar="WEIGHT", help="its weight: a number greater than 0"
+        "weight", type=parse_weight, metavar="WEIGHT", help="a number greater than 0"
     )
 
 
@@ -236,7 +221,9 @@ def _print_preview(preview: CollectionPreview, arguments: Namespace) -> None:
 HANDLERS: Handlers = {
     "experiment label add": Handler(add_label_arguments, add_labels),
     "experiment label remove": Handler(add_label_arguments, remove_labels),
-    "experiment set metadata": Handler(add_metadata_arguments, set_metadata),
+    "experiment set metadata": metadata_handler(
+        "experiment", "id", add_experiment_argument, load_experiment, revision="revision"
+    ),
     "experiment set name": Handler(add_name_arguments, set_name),
     "experiment set description": Handler(add_description_arguments, set_description),
     "experiment set max-slots": Handler(add_max_slots_arguments, set_max_slots),

@@ -52,7 +52,7 @@ def add_update_arguments(parser: ArgumentParser) -> None:
         "-p", "--priority", type=parse_priority, metavar="N", help="1 to 99, 1 being the first"
     )
     which.add_argument(
-        "-w", "--weight", type=parse_weight, metavar="X", help="its weight under fair share"
+        "-w", "--weight", type=parse_weight, metavar="X", help="the weight under fair share"
     )
     which.add_argument("--resource-pool", metavar="POOL", help="move it to this pool")
     which.add_argument("--ahead-of", metavar="JOB", help="move it directly ahead of this job")

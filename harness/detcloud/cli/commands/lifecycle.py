@@ -87,7 +87,7 @@ def add_delete_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--dry-run",
         action="store_true",
-        help="show how many checkpoints it would delete, and how long that takes, only",
+        help="only show how many checkpoints would be deleted, and how long it takes",
     )
 
 
@@ -152,14 +152,22 @@ def add_state_arguments(parser: ArgumentParser) -> None:
     add_output_options(parser, csv=False)
 
 
-def _change_state(arguments: Namespace, verb: str, outcome: str | None = None) -> int:
-    # One request: what the experiment was before does not matter.
-    answer = connect(arguments).post(f"/experiments/{arguments.experiment_id}/{verb}")
+def request_state_change(
+    arguments: Namespace, noun: str, path: str, outcome: str | None = None
+) -> int:
+    """Post to `path` and print the `noun`'s new state, or `outcome` instead."""
+    # One request: what the object was before does not matter.
+    answer = connect(arguments).post(path)
     if arguments.form == "text":
-        print(f"experiment {answer['id']} is {outcome or answer['state']}")
+        print(f"{noun} {answer['id']} is {outcome or answer['state']}")
     else:
         print_value(answer, arguments.form)
     return 0
+
+
+def _change_state(arguments: Namespace, verb: str, outcome: str | None = None) -> int:
+    path = f"/experiments/{arguments.experiment_id}/{verb}"
+    return request_state_change(arguments, "experiment", path, outcome)
 
 
 HANDLERS: Handlers = {

@@ -42,12 +42,15 @@ def add_line_filter_options(parser: ArgumentParser) -> None:
         "--rank-id",
         type=parse_count,
         metavar="N",
-        help="only this process's of the trial",
+        help="only lines of the process with this rank",
     )
     parser.add_argument(
-        "--level", choices=LEVELS, type=str.upper, help="only lines of this level and above"
+        "--level",
+        choices=LEVELS,
+        type=str.upper,
+        help="only lines of this level and above; a line without a level counts as INFO",
     )
-    parser.add_argument("--search", metavar="TEXT", help="only lines that hold this text")
+    parser.add_argument("--search", metavar="TEXT", help="only lines that contain this text")
     parser.add_argument(
         "--timestamps", action="store_true", help="show time, rank and level before each line"
     )

@@ -55,7 +55,7 @@ def add_trial_metrics_arguments(parser: ArgumentParser) -> None:
         "--rank",
         type=parse_count,
         metavar="N",
-        help="what this process other than the chief reported, with all points",
+        help="metrics that the process with this rank reported separately, with all points",
     )
     _add_chart_options(parser, 500)
 
@@ -109,7 +109,7 @@ def list_metric_ranks(arguments: Namespace) -> int:
 def add_experiment_metrics_arguments(parser: ArgumentParser) -> None:
     add_experiment_argument(parser)
     parser.add_argument("--name", help="the metric (default: the searcher's)")
-    parser.add_argument("--group", help="its group (default: validation)")
+    parser.add_argument("--group", help="the metric's group (default: validation)")
     parser.add_argument(
         "--trials", type=parse_count, metavar="N", help="how many of the best trials (default: 10)"
     )

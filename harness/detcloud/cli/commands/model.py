@@ -81,7 +81,7 @@ def add_list_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--name", metavar="PART", help="only those with this in their names")
     parser.add_argument("--label", help="only those with this label")
     parser.add_argument("--owner", metavar="USER", help="only this user's")
-    parser.add_argument("-a", "--all", action="store_true", help="archived ones too")
+    parser.add_argument("-a", "--all", action="store_true", help="also list archived models")
     parser.add_argument(
         "--sort-by", choices=SORT_FIELDS, default="last_updated_time", help="default: %(default)s"
     )
@@ -137,7 +137,7 @@ def create_model(arguments: Namespace) -> int:
     if arguments.workspace_name is not None:
         fields["workspace"] = arguments.workspace_name
     model = connect(arguments).create_model(arguments.name, **fields)
-    return tell(f"model {model.name} was created", MODEL_DETAILS, model, arguments)
+    return print_outcome(f"model {model.name} was created", MODEL_DETAILS, model, arguments)
 
 
 def add_set_arguments(parser: ArgumentParser) -> None:
@@ -151,7 +151,7 @@ def set_model(arguments: Namespace) -> int:
     fields = fields_to_change(arguments, MODEL_FIELDS)
     model = load_model(arguments)
     model.set(**fields)
-    return tell(f"model {model.name} was updated", MODEL_DETAILS, model, arguments)
+    return print_outcome(f"model {model.name} was updated", MODEL_DETAILS, model, arguments)
 
 
 def add_move_arguments(parser: ArgumentParser) -> None:
@@ -226,7 +226,7 @@ def register_version(arguments: Namespace) -> int:
     fields = given_version_fields(arguments)
     version = model.register_version(arguments.uuid, **fields)
     text = f"checkpoint {version.checkpoint_uuid} is version {version.number} of {version.model}"
-    return tell(text, VERSION_DETAILS, version, arguments)
+    return print_outcome(text, VERSION_DETAILS, version, arguments)
 
 
 def add_set_version_arguments(parser: ArgumentParser) -> None:
@@ -243,7 +243,7 @@ def set_version(arguments: Namespace) -> int:
     version = load_model(arguments).version(arguments.number)
     version.set(**fields)
     text = f"version {version.number} of {version.model} was updated"
-    return tell(text, VERSION_DETAILS, version, arguments)
+    return print_outcome(text, VERSION_DETAILS, version, arguments)
 
 
 def add_delete_version_arguments(parser: ArgumentParser) -> None:
@@ -353,10 +353,10 @@ def fields_to_change(arguments: Namespace, names: tuple[str, ...]) -> dict[str, 
     return fields
 
 
-def tell(
+def print_outcome(
     text: str, columns: tuple[Column, ...], found: Model | ModelVersion, arguments: Namespace
 ) -> int:
-    """Print what was done, or what is there now in the form that is asked for; the exit code."""
+    """Print `text`, or with `--json` and the like the new state; returns the exit code."""
     if arguments.form == "text":
         print(text)
     else:

@@ -26,9 +26,10 @@ from detcloud.cli.commands.command import (
     print_config,
     print_run_log,
     set_priority,
+    show_new_run,
 )
 from detcloud.cli.framework.command_parser import Handler, Handlers
-from detcloud.cli.framework.exit_codes import FAILED, INTERRUPTED, OK
+from detcloud.cli.framework.exit_codes import FAILED, OK
 from detcloud.cli.framework.session import connect
 from detcloud.cli.rendering.table import shorten_message
 from detcloud.cli.rendering.terminal import sanitize
@@ -49,21 +50,14 @@ def add_start_arguments(parser: ArgumentParser) -> None:
 def start_notebook(arguments: Namespace) -> int:
     """Start JupyterLab, print its address and open it. Ctrl-C leaves it running."""
     notebook = _create(arguments)
-    for warning in notebook.warnings:
-        print(f"warning: {sanitize(warning)}", file=sys.stderr)
-    if arguments.detach:
-        print(notebook.id)
-        return OK
-    print(f"notebook {notebook.id} is starting; Ctrl-C leaves it running", file=sys.stderr)
-    try:
-        return _open(notebook, arguments)
-    except KeyboardInterrupt:
-        print(
-            f"\nnotebook {notebook.id} continues; open it with `detcloud notebook open "
-            f"{notebook.id}`, end it with `detcloud notebook kill {notebook.id}`",
-            file=sys.stderr,
-        )
-        return INTERRUPTED
+    return show_new_run(
+        notebook,
+        NOTEBOOK,
+        lambda: _open(notebook, arguments),
+        arguments,
+        state="is starting",
+        reopen=f"open it with `detcloud notebook open {notebook.id}`",
+    )
 
 
 def add_open_arguments(parser: ArgumentParser) -> None:

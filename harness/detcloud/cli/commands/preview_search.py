@@ -74,7 +74,7 @@ def _columns(preview: dict[str, Any], rungs: list[Item], form: str) -> list[Colu
 
 
 def _bar_column(longest: int) -> Column:
-    """A bar for the trials that reach a rung, filled as far as they stop there."""
+    """A bar for the trials that reach a rung; its filled part stands for those that stop there."""
     has_blocks = "utf" in (sys.stdout.encoding or "").lower()
     full, light = "█░" if has_blocks else "#-"
 

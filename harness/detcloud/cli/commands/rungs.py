@@ -33,8 +33,8 @@ def add_rungs_arguments(parser: ArgumentParser) -> None:
         "--trials",
         type=parse_count,
         metavar="N",
-        help=f"so many of the best trials of each rung (default: {TRIALS_SHOWN} in a table,"
-        " else 50)",
+        help=f"how many of the best trials of each rung to show (default: {TRIALS_SHOWN} in a"
+        " table, else 50)",
     )
     add_output_options(parser)
 

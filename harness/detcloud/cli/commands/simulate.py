@@ -56,14 +56,14 @@ def add_simulate_arguments(parser: ArgumentParser) -> None:
         type=parse_count,
         default=0,
         metavar="N",
-        help="of generated curves, and of a search without one (default: 0)",
+        help="the seed of generated curves, and of searches that have none (default: 0)",
     )
     parser.add_argument(
         "--seconds-per-unit",
         type=parse_seconds,
         metavar="SECONDS",
-        help="training time of a step, batch, record or epoch, as the configuration counts, where"
-        " none was recorded (default: 1 for generated curves)",
+        help="training time of a step, batch, record or epoch (the configuration's unit) where none"
+        " was recorded (default: 1 for generated curves)",
     )
     _add_deadline_options(parser)
     add_overrides_option(parser)
@@ -99,15 +99,15 @@ def _add_deadline_options(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--deadline",
         metavar="DURATION",
-        help="such as 6h, for the savings by spot machines (default: the configuration's"
-        " resources.deadline)",
+        help="a deadline such as 6h, to estimate the savings of spot machines (default: the"
+        " configuration's resources.deadline)",
     )
     market = parser.add_mutually_exclusive_group()
     market.add_argument(
         "--spot-availability",
         type=float,
         metavar="SHARE",
-        help="share of the time with spot machines, 0 to 1, in a zone generated from --seed",
+        help="generate a zone that has spot machines for this share of the time, 0 to 1",
     )
     market.add_argument(
         "--spot-trace", type=Path, metavar="FILE", help="when spot machines were available, as JSON"
@@ -116,7 +116,7 @@ def _add_deadline_options(parser: ArgumentParser) -> None:
         "--changeover-seconds",
         type=parse_seconds,
         metavar="SECONDS",
-        help="from requesting a machine until work resumes (default: 300)",
+        help="seconds from the request for a machine until work resumes (default: 300)",
     )
 
 

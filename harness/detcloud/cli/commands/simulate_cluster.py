@@ -79,7 +79,7 @@ def simulate_cluster(arguments: Namespace) -> int:
 
 def _run_simulation(flags: list[str]) -> dict[str, Any]:
     """Run the child and return its answer; DetcloudError when it failed."""
-    with show_progress("simulating", lambda worlds: count_text(worlds, "world")) as progress:
+    with show_progress("simulating", lambda clusters: count_text(clusters, "cluster")) as progress:
         done = run_module(MODULE, flags, lambda line: _handle_line(progress, line))
     try:
         result: dict[str, Any] = json.loads(done.stdout)
@@ -118,7 +118,7 @@ def _violations_text(result: Item) -> str:
 
 
 COLUMNS = (
-    Column("Worlds", lambda result: result["seeds"]),
+    Column("Clusters", lambda result: result["seeds"]),
     Column("Time", _time_text),
     Column("Experiments", lambda result: _counts_text(result["experiments"])),
     Column("Trials", lambda result: result["trials"]),

@@ -13,7 +13,7 @@ from detcloud.cli.rendering.output import add_output_options, print_items, print
 from detcloud.cli.rendering.table import field_column, time_column
 from detcloud.cli.rendering.terminal import sanitize
 from detcloud.client import Client
-from detcloud.client.client import read_config_text
+from detcloud.client.config_text import read_config_text
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError
 

@@ -61,10 +61,10 @@ def add_start_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--port",
         type=parse_port,
-        help="its port on this machine (default: the first free one from 6006 on)",
+        help="the port to serve TensorBoard on (default: the first free port from 6006)",
     )
     parser.add_argument(
-        "--no-browser", action="store_true", help="only print the address, and open no browser"
+        "--no-browser", action="store_true", help="print the address without opening a browser"
     )
     terminal = "TensorBoard ends with this command; `&` behind it gives the terminal back"
     add_replaced_option(parser, "-d", "--detach", instead=terminal)
@@ -118,7 +118,11 @@ def _find_free_port() -> int:
 
 def _add_selection(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "experiment_ids", type=parse_id, nargs="*", metavar="EXPERIMENT", help="all their trials"
+        "experiment_ids",
+        type=parse_id,
+        nargs="*",
+        metavar="EXPERIMENT",
+        help="experiments, all of whose trials are included",
     )
     parser.add_argument(
         "-t",
@@ -127,7 +131,7 @@ def _add_selection(parser: ArgumentParser) -> None:
         nargs="+",
         default=[],
         metavar="TRIAL",
-        help="these trials, of any experiments",
+        help="only these trials, which may belong to several experiments",
     )
 
 

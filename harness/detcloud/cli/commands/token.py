@@ -32,7 +32,7 @@ COLUMNS = (
 def add_create_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("user", nargs="?", metavar="USER", help="the user (default: yourself)")
     role = parser.add_mutually_exclusive_group()
-    role.add_argument("--role", choices=("user", "admin"), help="its role")
+    role.add_argument("--role", choices=("user", "admin"), help="the role of the token")
     role.add_argument(
         "--join", metavar="POOL", help="a join token: it only lets agents join this resource pool"
     )
@@ -98,7 +98,7 @@ def describe_tokens(arguments: Namespace) -> int:
 
 
 def add_revoke_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("id", type=parse_id, metavar="TOKEN", help="its id, as in the list")
+    parser.add_argument("id", type=parse_id, metavar="TOKEN", help="the id, as listed")
 
 
 def revoke_token(arguments: Namespace) -> int:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser, Namespace
 
+from detcloud.cli.commands.lifecycle import request_state_change
 from detcloud.cli.framework.command_parser import Handler, Handlers
-from detcloud.cli.framework.metadata_values import (
-    add_metadata_values_argument,
-    set_metadata_values,
-)
+from detcloud.cli.framework.metadata_values import metadata_handler
 from detcloud.cli.framework.options import (
     add_metadata_option,
     add_paging_options,
@@ -109,30 +107,13 @@ def add_kill_arguments(parser: ArgumentParser) -> None:
 
 
 def kill_trial(arguments: Namespace) -> int:
-    answer = connect(arguments).post(f"/trials/{arguments.trial_id}/kill")
-    if arguments.form == "text":
-        print(f"trial {answer['id']} is {answer['state']}")
-    else:
-        print_value(answer, arguments.form)
-    return 0
-
-
-def add_metadata_arguments(parser: ArgumentParser) -> None:
-    add_trial_argument(parser)
-    add_metadata_values_argument(parser)
-
-
-def set_metadata(arguments: Namespace) -> int:
-    trial = load_trial(arguments)
-    set_metadata_values(trial, arguments.values, "metadata_revision")
-    print(f"the metadata of trial {trial.id} was set")
-    return 0
+    return request_state_change(arguments, "trial", f"/trials/{arguments.trial_id}/kill")
 
 
 HANDLERS: Handlers = {
     "trial list": Handler(add_list_arguments, list_trials),
     "experiment list-trials": Handler(add_list_arguments, list_trials),
     "trial describe": Handler(add_describe_arguments, describe_trial),
-    "trial set metadata": Handler(add_metadata_arguments, set_metadata),
+    "trial set metadata": metadata_handler("trial", "id", add_trial_argument, load_trial),
     "trial kill": Handler(add_kill_arguments, kill_trial),
 }

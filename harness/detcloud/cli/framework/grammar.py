@@ -70,7 +70,7 @@ def _read_form(command: Command) -> CommandForm:
 def _read_option(action: Action) -> Option:
     return Option(
         tuple(action.option_strings),
-        action.help or "",
+        _help_of(action),
         action.nargs != 0,
         tuple(map(str, action.choices or ())),
         action.type is Path,
@@ -80,5 +80,10 @@ def _read_option(action: Action) -> Option:
 def _read_argument(action: Action) -> Argument:
     metavar = action.metavar if isinstance(action.metavar, str) else action.dest
     return Argument(
-        metavar, action.help or "", tuple(map(str, action.choices or ())), action.type is Path
+        metavar, _help_of(action), tuple(map(str, action.choices or ())), action.type is Path
     )
+
+
+def _help_of(action: Action) -> str:
+    """The help of an option or argument, with its default filled in as argparse does it."""
+    return (action.help or "") % vars(action)

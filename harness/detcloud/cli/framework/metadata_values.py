@@ -1,16 +1,18 @@
-"""Values of metadata on the command line: `KEY=VALUE`, with dots between the keys on the way."""
+"""Metadata values on the command line: `KEY=VALUE`, where dots separate nested keys."""
 
 from __future__ import annotations
 
 import json
-from argparse import ArgumentParser, ArgumentTypeError
-from collections.abc import Sequence
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from detcloud.cli.framework.command_parser import Handler
+from detcloud.cli.framework.exit_codes import OK
 from detcloud.client.experiment import UNSET
 from detcloud.shared.http import ApiError
 
-# How often a change is tried that somebody else's came before.
+# How often a change is tried while other users change the same metadata.
 _TRIES_MAX = 5
 
 
@@ -19,35 +21,51 @@ class MetadataOwner(Protocol):
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The metadata as of the latest look."""
+        """The metadata as last fetched."""
 
     @property
     def data(self) -> dict[str, Any]:
-        """All that the latest look told."""
+        """All fields as last fetched."""
 
     def refresh(self) -> None:
-        """Look again."""
+        """Fetch the fields again."""
 
     def set_metadata(self, metadata: dict[str, Any], *, expected_revision: str | None) -> None:
-        """Replace the metadata, if the owner has that revision still."""
+        """Replace the metadata if the owner still has that revision."""
 
 
-def add_metadata_values_argument(parser: ArgumentParser) -> None:
-    """Add the values that `set metadata` merges into what is there."""
-    parser.add_argument(
-        "values",
-        nargs="+",
-        type=parse_metadata_value,
-        metavar="KEY=VALUE",
-        help="such as data.version=3, where the value is JSON or else text; `KEY=` removes the key",
-    )
+def metadata_handler(
+    noun: str,
+    id_field: str,
+    add_owner_argument: Callable[[ArgumentParser], None],
+    load_owner: Callable[[Namespace], MetadataOwner],
+    *,
+    revision: str = "metadata_revision",
+) -> Handler:
+    """The handler of `NOUN set metadata`, for owners that `load_owner` fetches by the argument that
+    `add_owner_argument` adds. `id_field` and `revision` are names of the owner's fields.
+    """
+
+    def add_arguments(parser: ArgumentParser) -> None:
+        add_owner_argument(parser)
+        _add_values_argument(parser)
+
+    def set_metadata(arguments: Namespace) -> int:
+        owner = load_owner(arguments)
+        set_metadata_values(owner, arguments.values, revision)
+        print(f"the metadata of {noun} {owner.data[id_field]} was set")
+        return OK
+
+    return Handler(add_arguments, set_metadata)
 
 
 def set_metadata_values(
     owner: MetadataOwner, values: Sequence[tuple[list[str], Any]], revision: str
 ) -> None:
-    """Merge values into the metadata, which others may change at the same moment. `revision`: the
-    name of the field that says whether they did; a cluster without it takes what comes last.
+    """Merge values into the metadata, retrying while other users change it.
+
+    `revision` is the name of the field that detects their changes; on a cluster without that field
+    the last writer wins.
     """
     for tries_left in reversed(range(_TRIES_MAX)):
         metadata = dict(owner.metadata)
@@ -64,7 +82,7 @@ def set_metadata_values(
 
 
 def parse_metadata_value(text: str) -> tuple[list[str], Any]:
-    """Parse `a.b=VALUE` into the keys on the way and the value, UNSET for none."""
+    """Parse `a.b=VALUE` into the nested keys and the value, which is UNSET in `a.b=`."""
     path, equals, value = text.partition("=")
     keys = path.split(".")
     if not equals or not all(keys):
@@ -78,7 +96,7 @@ def parse_metadata_value(text: str) -> tuple[list[str], Any]:
 
 
 def merge_metadata(metadata: dict[str, Any], keys: list[str], value: Any) -> dict[str, Any]:
-    """Return metadata with a value at the end of a path, or without it for UNSET."""
+    """Return metadata with a value at the path of keys; UNSET removes that value."""
     first, *rest = keys
     if not rest:
         others = {key: known for key, known in metadata.items() if key != first}
@@ -86,3 +104,13 @@ def merge_metadata(metadata: dict[str, Any], keys: list[str], value: Any) -> dic
     below = metadata.get(first)
     inner = merge_metadata(below if isinstance(below, dict) else {}, rest, value)
     return {**metadata, first: inner}
+
+
+def _add_values_argument(parser: ArgumentParser) -> None:
+    parser.add_argument(
+        "values",
+        nargs="+",
+        type=parse_metadata_value,
+        metavar="KEY=VALUE",
+        help="a value, such as data.version=3: JSON, or else text; `KEY=` removes the key",
+    )

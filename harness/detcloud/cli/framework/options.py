@@ -139,9 +139,27 @@ def add_overrides_option(parser: ArgumentParser, *, example: str = "searcher.max
     )
 
 
+def add_include_option(parser: ArgumentParser) -> None:
+    """Add `-i`/`--include`, for commands that send files to the cluster."""
+    parser.add_argument(
+        "-i",
+        "--include",
+        dest="includes",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="PATH",
+        help="also send this file or folder; may be repeated",
+    )
+
+
 def add_follow_options(parser: ArgumentParser) -> None:
     """Add `--follow` and `--follow-first-trial`, for commands that start training."""
-    parser.add_argument("-f", "--follow", action="store_true", help="watch it until it ends")
     parser.add_argument(
-        "--follow-first-trial", action="store_true", help="print its first trial's log as it grows"
+        "-f", "--follow", action="store_true", help="watch the experiment until it ends"
+    )
+    parser.add_argument(
+        "--follow-first-trial",
+        action="store_true",
+        help="print the log of the first trial as it grows",
     )

@@ -47,7 +47,9 @@ def _report_silence(address: str) -> None:
 
 
 def add_experiment_argument(parser: ArgumentParser) -> None:
-    parser.add_argument("experiment_id", type=parse_id, metavar="EXPERIMENT", help="its id")
+    parser.add_argument(
+        "experiment_id", type=parse_id, metavar="EXPERIMENT", help="the experiment's id"
+    )
 
 
 def load_experiment(arguments: Namespace) -> Experiment:
@@ -56,9 +58,7 @@ def load_experiment(arguments: Namespace) -> Experiment:
 
 
 def add_trial_argument(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "trial_id", type=parse_id, metavar="TRIAL", help="its id, as in the list of trials"
-    )
+    parser.add_argument("trial_id", type=parse_id, metavar="TRIAL", help="the trial's id")
 
 
 def load_trial(arguments: Namespace) -> Trial:

@@ -14,7 +14,7 @@ from detcloud.shared.yaml_writer import render_yaml
 
 
 def add_output_options(parser: ArgumentParser, *, csv: bool = True) -> None:
-    """Add `--json`, `--yaml` and `--csv`, one of which may be given; `form` is what is chosen."""
+    """Add `--json`, `--yaml` and `--csv`, which exclude each other; `form` has the choice."""
     group = parser.add_mutually_exclusive_group()
     forms = {"json": "print JSON, with every field", "yaml": "print YAML, with every field"}
     if csv:

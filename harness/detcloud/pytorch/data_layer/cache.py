@@ -166,8 +166,8 @@ class DatasetCache:
                     self._published.add(build)
 
     def _obtain(self, manifest: Manifest) -> None:
-        """Have good copies of all files in the folder. Raises DamagedShard and KeyNotFound where
-        there are none to be had.
+        """Ensure that the folder has good copies of all files. Raises DamagedShard or KeyNotFound
+        if the store does not have them.
         """
         suspicion = suspicion_file(self.folder, manifest)
         is_suspect = suspicion.exists()

@@ -99,7 +99,7 @@ class CachedDataset(Dataset[Any]):
         return list(RandomSampler(self, generator=generator))
 
     def _suspect_damage(self) -> None:
-        """Have the next trial that opens the cache check all of it."""
+        """Mark the cache, so that the next trial that opens it checks all of it."""
         try:
             suspicion_file(self.folder, self.manifest).touch()
         except OSError:

@@ -65,7 +65,7 @@ class DataLayer:
         *,
         num_workers: int = 0,
     ) -> Decorator:
-        """A decorator like that for the validation data set, of which `shuffle` makes one order."""
+        """A decorator like `cache_train_dataset`, for the validation data set, shuffled once."""
         return self._decorator(
             ("val", dataset_id, dataset_version),
             num_workers,

@@ -98,7 +98,7 @@ def test_a_line_that_the_cluster_refuses_is_sent_no_more_and_told_once(
     allocation = Allocation(directory, ProcessRuntime())
     (directory.out / "report-0.jsonl").write_text('{"kind":"a"}\n{"kind":"b"}\n')
     for _ in range(2):
-        allocation.mark_refused("0", 13)
+        allocation.replace_refused("0", 13)
     assert send_all(allocation) == ["agent_warning", "b"]
     assert directory.log.read_text().count("the cluster refused a line") == 1
 

@@ -15,9 +15,9 @@ from detcloud.agent.journal import (
     LINE_BYTES_MAX,
     JournalLine,
     LogRefused,
+    first_batch,
     parse_line,
     ship,
-    take_batch,
 )
 from tests.emulators.ministack import Ministack
 
@@ -42,10 +42,10 @@ def test_what_is_no_text_is_left_out(text: str) -> None:
 
 def test_a_batch_is_no_larger_than_a_call_may_be() -> None:
     small = [JournalLine("x", 1, "c")] * (EVENTS_MAX + 1)
-    assert len(take_batch(small)) == EVENTS_MAX
+    assert len(first_batch(small)) == EVENTS_MAX
     # 16384 + 26 bytes each: 54 of them are 886,140 bytes, and 55 are too many.
     large = [JournalLine("x" * LINE_BYTES_MAX, 1, "c")] * 60
-    assert len(take_batch(large)) == BATCH_BYTES_MAX // (LINE_BYTES_MAX + 26) == 54
+    assert len(first_batch(large)) == BATCH_BYTES_MAX // (LINE_BYTES_MAX + 26) == 54
 
 
 def test_what_was_refused_is_sent_again_and_only_then_is_its_place_kept(tmp_path: Path) -> None:

@@ -41,12 +41,12 @@ def test_a_mark_of_damage_goes_where_every_file_is_right_and_stays_else(
     code, out, _ = detcloud("checkpoint", "verify", "1234")
     assert (code, out.splitlines()[1:]) == (
         0,
-        ["it stays marked as damaged: experiment 1 is eve's"],
+        ["the checkpoint stays marked as damaged: experiment 1 is eve's"],
     )
     fake.checkpoints[0]["owner"] = "ada"
     assert detcloud("checkpoint", "verify", "1234").out.splitlines() == [
         f"checkpoint {UUID} is intact: 4 files, 18 B",
-        "it was marked as damaged, and is COMPLETED again",
+        "the checkpoint was marked as damaged and is now COMPLETED again",
     ]
     assert fake.checkpoints[0]["state"] == "COMPLETED"
 

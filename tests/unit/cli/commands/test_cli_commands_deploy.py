@@ -92,7 +92,7 @@ def test_another_administrators_cluster_is_not_taken_over(
 ) -> None:
     child.sha256 = "a" * 64
     done = detcloud("deploy", "aws", "--team", "vision")
-    assert "its settings name another first administrator" in done.out
+    assert "the stack's settings name another first administrator" in done.out
     assert not (own_home / ".detcloud" / "credentials.json").exists()
 
 
@@ -269,7 +269,7 @@ def test_instances_can_be_ended_for_somebody_else_to_remove_the_stack(
     child.answer = {"instances": 2, "templates": 1}
     done = detcloud("deploy", "destroy", "aws", "--team", "vision", "--yes", "--drain-only")
     assert (done.code, child.hows) == (0, ["drain"])
-    assert done.out.endswith("it will not launch any more instances\n")
+    assert done.out.endswith("the cluster will not launch any more instances\n")
 
 
 def test_the_deployers_policy_is_printed_as_it_is(detcloud: Detcloud, child: Child) -> None:
@@ -288,7 +288,7 @@ def test_the_commands_for_another_cloud_are_printed_as_they_are(
     child.answer = {"commands": ""}
     done = detcloud("deploy", "trust", "aws", "--team", "vision")
     assert done.code == 1
-    assert "nothing to create: detcloud:otherClouds" in done.err
+    assert "nothing to create: the stack's settings list no other clouds" in done.err
 
 
 # A second cloud is one line of the registry, as the modules find it when they are imported.

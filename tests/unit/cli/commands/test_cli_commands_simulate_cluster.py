@@ -7,16 +7,16 @@ from tests.unit.cli.conftest import Detcloud
 SMALL = ("--experiments=1", "--pools=1", "--agents=1", "--hours=0.2")
 
 
-def test_a_world_tells_what_became_of_it(detcloud: Detcloud) -> None:
+def test_a_simulation_prints_its_outcome(detcloud: Detcloud) -> None:
     done = detcloud("simulate", "cluster", "--seed", "7", *SMALL)
     assert done.code == 0
     lines = dict(line.split(None, 1) for line in done.out.splitlines())
-    assert lines["Worlds"] == "1"
+    assert lines["Clusters"] == "1"
     assert lines["Violations"] == "0"
     assert "times real time" in lines["Time"]
 
 
-def test_a_world_is_told_as_json_with_the_digest_of_its_commits(detcloud: Detcloud) -> None:
+def test_a_simulation_is_printed_as_json_with_the_digest_of_its_commits(detcloud: Detcloud) -> None:
     done = detcloud("simulate", "cluster", "--seed", "7", "--faults=none", "--json", *SMALL)
     found = json.loads(done.out)
     assert (found["ok"], found["violations"], found["faults"]) == (True, 0, {})

@@ -145,7 +145,8 @@ def test_a_second_up_that_asks_for_something_else_is_told_apart(
     assert detcloud("up", "--port", str(port), "--slots", "3").code == 0
     again = detcloud("up", "--port", str(port - 1), "--slots", "2")
     assert again.code == 1
-    assert again.err.startswith(f"error: it has port {port}, not {port - 1} and 3 slots, not 2; ")
+    differences = f"port {port}, not {port - 1} and 3 slots, not 2"
+    assert again.err.startswith(f"error: the running cluster has {differences}; ")
     assert "`detcloud down` and this command again" in again.err
 
 
@@ -168,7 +169,7 @@ def test_another_version_is_told_apart(
     assert detcloud("up").code == 0
     again = detcloud("up")
     assert again.code == 1
-    assert "error: it has version 0.0.9, this is 0.1.0" in again.err
+    assert "error: the running cluster has version 0.0.9, this is 0.1.0" in again.err
 
 
 def test_starts_at_the_same_time_are_one(home: Home) -> None:

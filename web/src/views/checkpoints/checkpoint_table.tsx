@@ -66,7 +66,7 @@ export function CheckpointTable({ of, id, owner }: Props) {
 }
 
 function checkpointColumns(
-  who: Schemas["Who"] | undefined,
+  who: Schemas["CallerIdentity"] | undefined,
   open: (uuid: string) => void,
   register: (uuid: string) => void,
   change: (action: ChangeAction, uuid: string) => Promise<void>,
@@ -101,7 +101,7 @@ function stateTitle({ damage, deleted_patterns: patterns }: Checkpoint): string 
   return damage || (patterns.length > 0 ? `deleted: ${patterns.join(", ")}` : undefined);
 }
 
-/** Takes back the mark of damage, for who has read the files: the cluster compares their sizes alone. */
+/** Removes the mark of damage, for a user who has read the files: the cluster compares their sizes alone. */
 function DamageAction({ uuid, damage, run }: { uuid: string; damage: string; run: () => Promise<void> }) {
   const question = (
     <>
@@ -115,7 +115,7 @@ function DamageAction({ uuid, damage, run }: { uuid: string; damage: string; run
 interface PinProps {
   action: "Pin" | "Unpin";
   by: Holders;
-  who: Schemas["Who"] | undefined;
+  who: Schemas["CallerIdentity"] | undefined;
   run: () => Promise<void>;
 }
 

@@ -3,7 +3,7 @@
 import type { Schemas } from "../../api/client";
 
 export type Holders = Schemas["CheckpointHolders"];
-type Who = Schemas["Who"];
+type Who = Schemas["CallerIdentity"];
 
 export function holdersText({ users, versions, experiments }: Holders): string {
   return [

@@ -1,8 +1,9 @@
-"""The pace of a collection: how many files it may delete in a second, and when the next is due.
+"""The rate limit of a collection: how many files it may delete per second.
 
-It is a token bucket. A file takes one token; the bucket fills at the cluster's limit and holds
-those of one second, or one, so that in T seconds at most limit * (T + 1) files are deleted. A store
-that asks for fewer requests halves the pace, which is whole again within a minute.
+The limit is a token bucket. Deleting a file takes one token; the bucket fills at the cluster's
+limit and holds the tokens of one second, but at least one, so that at most limit * (T + 1) files
+are deleted in T seconds. If the store asks for fewer requests, the rate is halved; it recovers
+within a minute.
 """
 
 import math
@@ -18,14 +19,14 @@ from detcloud.shared.checkpoint_limits import MANIFEST
 from detcloud.shared.file_patterns import matches_any
 
 BURST_SECONDS = 1.0
-# Added to each pause, so that collectors of several clusters do not call one store in step.
+# Added to each pause, so that the collectors of several clusters do not call a store in lockstep.
 JITTER_SECONDS_MAX = 0.25
-# A store that is asked for ever rarer deletions is asked for one in so many of the limit at last.
+# The lowest rate, as a share of the limit, however often the store asks for fewer requests.
 SLOWEST = 1 / 64
 RECOVERY_SECONDS = 60.0
 BUSY_PAUSE_SECONDS_FIRST = 1.0
 BUSY_PAUSE_SECONDS_MAX = 60.0
-# Refusals in a row after which a removal fails, and is begun again much later.
+# Refusals in a row after which a removal fails; the collector starts it again much later.
 BUSY_ANSWERS_MAX = 6
 # Tokens that a clock in fractions of a second may be short of.
 _ROUNDING = 1e-6
@@ -33,8 +34,8 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class CollectionStep:
-    """A short step of a collection: how many files it removed, and whether the store asked for
-    fewer requests instead.
+    """The outcome of a short step of a collection: the number of files it removed, or that the
+    store asked for fewer requests.
     """
 
     files: int = 0
@@ -46,18 +47,20 @@ ONE_FILE = CollectionStep(1)
 STORE_BUSY = CollectionStep(is_store_busy=True)
 
 Steps = Iterator[CollectionStep]
-"""Work in short steps, between which it may be left for a while or for good."""
+"""Work in short steps, which may be paused or abandoned after any of them."""
 
 
 def default_limit() -> float:
-    """The limit of a cluster whose configuration names none."""
+    """The limit of a cluster whose configuration sets none."""
     return DELETIONS_PER_SECOND
 
 
-class DeletionPace:
-    """The pace of the deletions of one process, in files. `read_limit` reads how many files a
-    second the cluster allows, and not before that is needed: a function that starts has nothing to
-    delete yet. `seconds` is a clock that never goes back.
+class DeletionRateLimiter:
+    """The rate limiter of one process's deletions.
+
+    `read_limit` reads how many files per second the cluster allows; it is called when the limit is
+    first needed, because a function that starts has nothing to delete yet. `seconds` is a monotonic
+    clock.
     """
 
     def __init__(
@@ -78,19 +81,19 @@ class DeletionPace:
 
     @property
     def limit(self) -> float:
-        """The files in a second, as they were read last."""
+        """The limit in files per second, as read last."""
         if self._limit is None:
             self._limit = self._read_limit()
         return self._limit
 
     def refresh_limit(self) -> None:
-        """Read the limit again, which an admin may have changed."""
+        """Read the limit again, since an admin may have changed it."""
         if self._limit is not None:
             self._fill()
         self._limit = self._read_limit()
 
     def count_step(self, step: CollectionStep) -> None:
-        """Count what a step did; `pause_seconds` tells when the next one may be made."""
+        """Count the outcome of a step, on which `pause_seconds` depends."""
         self._fill()
         if step.is_store_busy:
             self._slow_down()
@@ -102,7 +105,7 @@ class DeletionPace:
                 self._due_at = self._counted_at + (1 - self._tokens) / self._rate + jitter
 
     def pause_seconds(self) -> float:
-        """How long to wait until the next step; 0 if it is due."""
+        """Seconds to wait before the next step; 0 if it may run now."""
         return max(0.0, self._due_at - self._seconds())
 
     @property
@@ -122,7 +125,7 @@ class DeletionPace:
             self._share = min(1.0, self._share + passed / RECOVERY_SECONDS)
 
     def _slow_down(self) -> None:
-        """Halve the pace, and rest with full jitter."""
+        """Halve the rate, and pause with full jitter."""
         self._share = max(SLOWEST, self._share / 2)
         self._tokens = min(self._tokens, self._tokens_max)
         ceiling = BUSY_PAUSE_SECONDS_FIRST * 2 ** min(self._busy_answers, 16)
@@ -134,8 +137,9 @@ class DeletionPace:
 def remove_checkpoint_folder(
     files: CheckpointFiles, parts: tuple[str, ...], *, prune: bool = False
 ) -> Steps:
-    """Remove a folder as `CheckpointFiles.remove_folder` does, and go on where it was once a store
-    that is busy answers again. Raises OSError.
+    """Remove a folder as `CheckpointFiles.remove_folder` does, resuming when the store was busy.
+
+    Raises OSError.
     """
     busy_answers = 0
     while True:
@@ -175,20 +179,21 @@ def remove_chosen_files(
         yield STORE_BUSY
 
 
-def make_steps(
+def run_steps(
     work: Steps,
-    pace: DeletionPace,
+    limiter: DeletionRateLimiter,
     left_seconds: Callable[[], float],
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Make steps at that pace for as long as there is time; whether the work came to its end.
+    """Run the steps of `work` at the limited rate while time is left; returns whether all were run.
+
     Raises what the work raises.
     """
-    while left_seconds() > pace.pause_seconds():
-        if pause := pace.pause_seconds():
+    while left_seconds() > limiter.pause_seconds():
+        if pause := limiter.pause_seconds():
             sleep(pause)
         step = next(work, None)
         if step is None:
             return True
-        pace.count_step(step)
+        limiter.count_step(step)
     return False

@@ -1,8 +1,8 @@
-"""The states that an agent's answer is made of, read together: of the agent itself, of its trials
-and of their experiments.
+"""One read of all states that the answer to an agent needs: the agent's, its trials' and their
+experiments'.
 
-A function far from its table waits for each read, and one read of all of them takes as long as one
-of a single state.
+A function far from its table waits for each read, and reading all states at once takes as long as
+reading one.
 """
 
 from collections.abc import Collection, Sequence
@@ -19,33 +19,37 @@ TRIALS_KNOWN_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Heads:
-    """States of actors, each as of its own moment: of an agent, None where it was not asked for or
-    does not exist; of trials, None for one that does not exist; and of their experiments, without
-    those that do not exist or are deleted.
+class ActorStates:
+    """The states of an agent, of trials and of their experiments, each as of its own moment.
+
+    `agent` is None if it was not requested or does not exist, and so is a trial that does not
+    exist. Experiments that do not exist or are deleted are left out.
     """
 
     agent: object = None
     trials: dict[int, TrialState | None] = field(default_factory=dict)
     experiments: dict[int, ExperimentState] = field(default_factory=dict)
 
-    def __or__(self, more: "Heads") -> "Heads":
-        """Return heads with those of more trials and experiments."""
-        return Heads(self.agent, self.trials | more.trials, self.experiments | more.experiments)
+    def __or__(self, more: "ActorStates") -> "ActorStates":
+        """Return these states and those of `more` trials and experiments."""
+        return ActorStates(
+            self.agent, self.trials | more.trials, self.experiments | more.experiments
+        )
 
 
-class HeadReader:
-    """Reads heads with an engine, and remembers of which experiments trials are: they never
-    change. Safe to share between threads.
+class ActorStateReader:
+    """Reads states with an engine, and remembers which experiment each trial belongs to, since that
+    never changes. Safe to share between threads.
     """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._experiment_ids: dict[int, int] = {}
 
-    def read_heads(self, trial_ids: Sequence[int], agent: str | None = None) -> Heads:
-        """Read the states of trials and their experiments, and of an agent, with one read; trials
-        that are new here cost a second one, for their experiments.
+    def read_actor_states(self, trial_ids: Sequence[int], agent: str | None = None) -> ActorStates:
+        """Read the states of trials, of their experiments and of an agent at once.
+
+        Trials that this reader has not seen yet cost a second read, for their experiments.
         """
         known = self._experiment_ids
         numbers = sorted({known[it] for it in trial_ids if it in known})
@@ -59,14 +63,14 @@ class HeadReader:
         new = {it.experiment_id for it in trials.values() if it is not None} - set(numbers)
         if new:
             owners += self._engine.read_states([*map(addresses.experiment, sorted(new))])
-        return Heads(states[0] if names else None, trials, _by_number(owners))
+        return ActorStates(states[0] if names else None, trials, _by_number(owners))
 
     def read_trials(self, trial_ids: Sequence[int]) -> list[TrialState | None]:
         """Read the states of trials, in their order; None for one that does not exist."""
         return self._engine.read_states([*map(addresses.trial, trial_ids)])
 
     def find_experiment_ids(self, trial_ids: Collection[int]) -> dict[int, int]:
-        """Find the experiments of those trials that exist; each is read once."""
+        """Return the experiment ids of those trials that exist; each trial is read once."""
         known = self._experiment_ids
         owners = {it: owner for it in trial_ids if (owner := known.get(it)) is not None}
         if unknown := sorted(set(trial_ids) - owners.keys()):

@@ -9,16 +9,16 @@ import pytest
 
 from control_plane.actors.collection_rows import COLLECTIONS
 from control_plane.checkpoint_gc.collector import Collector
-from control_plane.checkpoint_gc.pace import (
+from control_plane.checkpoint_gc.rate_limit import (
     BUSY_ANSWERS_MAX,
     NO_FILES,
     ONE_FILE,
     RECOVERY_SECONDS,
     STORE_BUSY,
     CollectionStep,
-    DeletionPace,
+    DeletionRateLimiter,
     Steps,
-    make_steps,
+    run_steps,
 )
 from control_plane.checkpoint_stores import folder_files
 from detcloud.shared.bucket_errors import StoreBusy
@@ -85,8 +85,8 @@ def cluster(tmp_path: Path) -> CollectionCluster:
 FILES = 6 * 21
 
 
-def pace(clock: Clock, limit: float) -> DeletionPace:
-    return DeletionPace(lambda: limit, clock, Random(7))
+def limiter(clock: Clock, limit: float) -> DeletionRateLimiter:
+    return DeletionRateLimiter(lambda: limit, clock, Random(7))
 
 
 def most_in(times: list[float], seconds: float) -> int:
@@ -98,67 +98,67 @@ def most_in(times: list[float], seconds: float) -> int:
 @pytest.mark.parametrize("seed", range(5))
 def test_no_second_sees_more_than_the_limit_and_what_was_saved_up(limit: int, seed: int) -> None:
     random, clock = Random(seed), Clock()
-    paced = DeletionPace(lambda: limit, clock, Random(seed))
+    limited = DeletionRateLimiter(lambda: limit, clock, Random(seed))
     times: list[float] = []
     while len(times) < min(300, 3 * limit + 30):
-        clock.sleep(paced.pause_seconds())
+        clock.sleep(limited.pause_seconds())
         # Most steps are quick; some take a while, and some remove nothing.
         clock.sleep(random.choice([0.0, 0.0, 0.0001, 0.05]))
         step = random.choice([ONE_FILE, ONE_FILE, ONE_FILE, NO_FILES])
         times += [clock.now] * step.files
-        paced.count_step(step)
+        limited.count_step(step)
     for seconds in (0.5, 1.0, 3.0, 10.0):
         # The bucket holds the tokens of a second, and a limit below 1 is none.
         assert most_in(times, seconds) <= limit * (seconds + 1) + 1e-3
 
 
 def test_the_limit_is_made_use_of(clock: Clock) -> None:
-    paced = pace(clock, 100)
+    limited = limiter(clock, 100)
     began = clock.now
     for _ in range(1000):
-        clock.sleep(paced.pause_seconds())
-        paced.count_step(ONE_FILE)
+        clock.sleep(limited.pause_seconds())
+        limited.count_step(ONE_FILE)
     # The first 100 are free, the other 900 take 9 s, and the last pause up to 0.25 s of jitter.
     assert 9.0 - 0.02 <= clock.now - began <= 9.0 + 0.25
 
 
 def test_a_folder_that_goes_as_a_whole_is_paid_for_afterwards(clock: Clock) -> None:
-    paced = pace(clock, 10)
-    paced.count_step(CollectionStep(510))
+    limited = limiter(clock, 10)
+    limited.count_step(CollectionStep(510))
     # 10 tokens less 510 are -500; 501 come in 50.1 s, and the jitter is at most 0.25 s.
-    assert 50.1 <= paced.pause_seconds() <= 50.35
+    assert 50.1 <= limited.pause_seconds() <= 50.35
 
 
 def test_a_changed_limit_is_obeyed_from_the_next_pass_on(clock: Clock) -> None:
     limits = [1000.0]
-    paced = DeletionPace(lambda: limits[-1], clock, Random(7))
+    limited = DeletionRateLimiter(lambda: limits[-1], clock, Random(7))
     limits.append(2.0)
-    paced.refresh_limit()
-    paced.count_step(ONE_FILE)
+    limited.refresh_limit()
+    limited.count_step(ONE_FILE)
     clock.sleep(10)
-    paced.count_step(CollectionStep(2))
+    limited.count_step(CollectionStep(2))
     # The two tokens of a second are used up; the next one takes half a second.
-    assert 0.5 <= paced.pause_seconds() <= 0.75
+    assert 0.5 <= limited.pause_seconds() <= 0.75
 
 
 def test_a_busy_store_is_asked_more_rarely_and_as_often_again_within_a_minute(clock: Clock) -> None:
-    paced = pace(clock, 64)
+    limited = limiter(clock, 64)
     for _ in range(4):
-        clock.sleep(paced.pause_seconds())
-        paced.count_step(STORE_BUSY)
-    clock.sleep(paced.pause_seconds())
+        clock.sleep(limited.pause_seconds())
+        limited.count_step(STORE_BUSY)
+    clock.sleep(limited.pause_seconds())
 
     def seconds_of(count: int) -> float:
         began = clock.now
         for _ in range(count):
-            paced.count_step(ONE_FILE)
-            clock.sleep(paced.pause_seconds())
+            limited.count_step(ONE_FILE)
+            clock.sleep(limited.pause_seconds())
         return clock.now - began
 
     # Four halvings leave 64 / 16 = 4 a second, and so much is saved up at most.
     assert seconds_of(12) >= 2.0 - 0.5
     clock.sleep(RECOVERY_SECONDS)
-    paced.count_step(ONE_FILE)
+    limited.count_step(ONE_FILE)
     # The whole limit again: 192 take 3 s at most, and the last pause has jitter.
     assert seconds_of(192) <= 3.0 + 0.25
 
@@ -166,10 +166,10 @@ def test_a_busy_store_is_asked_more_rarely_and_as_often_again_within_a_minute(cl
 def test_pauses_of_a_busy_store_grow_and_are_drawn(clock: Clock) -> None:
     longest = [0.0] * 4
     for seed in range(100):
-        paced = DeletionPace(lambda: 10_000, clock, Random(seed))
+        limited = DeletionRateLimiter(lambda: 10_000, clock, Random(seed))
         for number in range(4):
-            paced.count_step(STORE_BUSY)
-            pause = paced.pause_seconds()
+            limited.count_step(STORE_BUSY)
+            pause = limited.pause_seconds()
             # Full jitter: up to 1, 2, 4 and 8 s.
             assert 0 < pause <= 2**number
             longest[number] = max(longest[number], pause)
@@ -181,7 +181,7 @@ def test_pauses_of_a_busy_store_grow_and_are_drawn(clock: Clock) -> None:
 def test_a_collection_obeys_the_limit(
     cluster: CollectionCluster, clock: Clock, deletions: Deletions, limit: int
 ) -> None:
-    collector = Collector(cluster.stores, clock, pace(clock, limit))
+    collector = Collector(cluster.stores, clock, limiter(clock, limit))
     began = clock.now
     collector.collect_while(lambda: 10**9, 0, clock.sleep)
     assert cluster.kept_checkpoints() == []
@@ -194,7 +194,7 @@ def test_a_collection_obeys_the_limit(
 def test_passes_of_a_loop_obey_it_too(
     cluster: CollectionCluster, clock: Clock, deletions: Deletions
 ) -> None:
-    collector = Collector(cluster.stores, clock, pace(clock, 10))
+    collector = Collector(cluster.stores, clock, limiter(clock, 10))
     # An embedded cluster's thread passes once a second, and is never held up.
     for _ in range(60):
         before = clock.now
@@ -218,7 +218,7 @@ def test_who_has_little_time_left_stops_and_another_goes_on(
             return int((ends - clock.now) * 1000)
 
         # A function that was started anew knows nothing of the one before.
-        collector = Collector(cluster.stores, clock, pace(clock, 1))
+        collector = Collector(cluster.stores, clock, limiter(clock, 1))
         collector.collect_while(left_ms, 30_000, clock.sleep)
         assert clock.now <= ends - 30
         clock.sleep(60)
@@ -242,11 +242,11 @@ def test_a_process_that_is_killed_after_each_deletion_loses_nothing(
 
     monkeypatch.setattr(folder_files, "_remove_file", remove_and_die)
     for killed in range(1, FILES + 1):
-        collector = Collector(cluster.stores, clock, pace(clock, 10_000))
+        collector = Collector(cluster.stores, clock, limiter(clock, 10_000))
         with pytest.raises(ProcessKill):
             collector.collect()
         assert len(deletions.names) == killed
-    Collector(cluster.stores, clock, pace(clock, 10_000)).collect()
+    Collector(cluster.stores, clock, limiter(clock, 10_000)).collect()
     assert_all_deleted_once(cluster, deletions)
 
 
@@ -254,7 +254,7 @@ def test_a_store_that_is_busy_for_a_while_costs_time_alone(
     cluster: CollectionCluster, clock: Clock, deletions: Deletions, caplog: pytest.LogCaptureFixture
 ) -> None:
     deletions.busy_answers = BUSY_ANSWERS_MAX
-    collector = Collector(cluster.stores, clock, pace(clock, 1000))
+    collector = Collector(cluster.stores, clock, limiter(clock, 1000))
     began = clock.now
     collector.collect_while(lambda: 10**9, 0, clock.sleep)
     assert_all_deleted_once(cluster, deletions)
@@ -267,7 +267,7 @@ def test_a_store_that_stays_busy_is_left_alone_for_a_while(
     cluster: CollectionCluster, clock: Clock, deletions: Deletions, caplog: pytest.LogCaptureFixture
 ) -> None:
     deletions.busy_answers = 10**6
-    collector = Collector(cluster.stores, clock, pace(clock, 1000))
+    collector = Collector(cluster.stores, clock, limiter(clock, 1000))
     passes = collector.collect_while(lambda: 10**9, 0, clock.sleep)
     # One checkpoint's folder is asked for BUSY_ANSWERS_MAX times more, and no other one after it.
     assert 10**6 - deletions.busy_answers == BUSY_ANSWERS_MAX + 1
@@ -285,7 +285,7 @@ def test_a_request_makes_steps_for_as_long_as_it_has_time(clock: Clock) -> None:
 
     def run(seconds: float, steps: Steps) -> bool:
         until = clock.now + seconds
-        return make_steps(steps, pace(clock, 2), lambda: until - clock.now, clock.sleep)
+        return run_steps(steps, limiter(clock, 2), lambda: until - clock.now, clock.sleep)
 
     steps = work()
     assert not run(5, steps)
@@ -307,19 +307,19 @@ def assert_all_deleted_once(cluster: CollectionCluster, deletions: Deletions) ->
 
 
 def test_the_limit_is_read_once_something_is_to_be_deleted() -> None:
-    # Making a pace is a part of a function's start, where nobody answers yet.
+    # Making a limiter is a part of a function's start, where nobody answers yet.
     asked: list[None] = []
 
     def read_limit() -> float:
         asked.append(None)
         return 5.0
 
-    pace = DeletionPace(read_limit, Clock())
+    limiter = DeletionRateLimiter(read_limit, Clock())
     assert asked == []
-    pace.count_step(ONE_FILE)
-    assert (pace.limit, len(asked)) == (5.0, 1)
+    limiter.count_step(ONE_FILE)
+    assert (limiter.limit, len(asked)) == (5.0, 1)
     # A second's files may go at once: four more.
     for _ in range(4):
-        assert pace.pause_seconds() == 0
-        pace.count_step(ONE_FILE)
-    assert pace.pause_seconds() >= 1 / 5
+        assert limiter.pause_seconds() == 0
+        limiter.count_step(ONE_FILE)
+    assert limiter.pause_seconds() >= 1 / 5

@@ -1,4 +1,4 @@
-"""The world of one seed: a simulated cluster with its users, machines and faults, from the first
+"""The cluster of one seed, simulated with its users, machines and faults, from the first
 submission until all is over and nothing is left.
 """
 
@@ -70,10 +70,8 @@ RULES = (
 
 
 @dataclass(frozen=True, slots=True)
-class WorldSize:
-    """The size of a world: how much there is in it, and for how many hours there are faults at
-    most.
-    """
+class ClusterSize:
+    """The size of a simulated cluster, and for how many hours there are faults at most."""
 
     experiments: int = 3
     pools: int = 2
@@ -81,8 +79,8 @@ class WorldSize:
     hours: float = 2.0
 
 
-class World:
-    """All parts of one run. `folder` is an empty one for what lies on disks.
+class SimulatedCluster:
+    """All parts of one run. `folder` is an empty folder, for the files of the simulated disks.
 
     With `unchecked` commits are not checked: a check takes longer the larger the cluster is.
     """
@@ -93,7 +91,7 @@ class World:
         self,
         seed: int,
         rates: FaultRates,
-        size: WorldSize,
+        size: ClusterSize,
         folder: Path,
         *,
         unchecked: bool = False,
@@ -157,7 +155,7 @@ class World:
         return START_MS + self.clock.now_ms
 
     def run(self) -> None:
-        """Run the world to its end.
+        """Run the cluster to its end.
 
         Raises:
             InvariantBroken: something did not hold.
@@ -306,14 +304,14 @@ class World:
         host.provisioner.orphan_cleaner.terminate_orphans()
 
     def _run_on_host(self, operation: Callable[[Host], object]) -> None:
-        """Let a host do an operation, which may fail: then a later tick does it."""
+        """Run an operation on a host; if it fails, a later tick repeats it."""
         try:
             self.hosts.serve(partial(self._run_with_its_clock, operation=operation))
         except NoResponse:
             return
 
     def _run_with_its_clock(self, host: Host, operation: Callable[[Host], object]) -> None:
-        """Let a host do an operation, which may find its clock a day ahead."""
+        """Run an operation on a host whose clock may be a day ahead."""
         is_ahead = self.faults.draw_fault("clocks_ahead", self.faults.rates.clocks_ahead)
         with host.clock_ahead(DAY_MS if is_ahead else 0):
             operation(host)
@@ -428,7 +426,7 @@ class World:
         )
 
     def describe(self) -> str:
-        """Return what is left, to debug a run that does not end."""
+        """Describe the remaining work, to debug a run that does not end."""
         agents = self.machines.present_agents()
         runs = {agent.name: list(agent.processes) for agent in agents if agent.processes}
         experiments = [s for s in self.checker.actor_states("experiment") if not s.status.is_final]

@@ -1,4 +1,4 @@
-"""Hints at the place of fields that were written into another section than theirs."""
+"""Hints for fields that were written into the wrong section of a configuration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from control_plane.config.storage import CheckpointStorage
 from control_plane.config.training import Optimizations, Profiling, Reproducibility
 from control_plane.findings import Finding
 
-# Of two sections with a field of one name the first is meant more often.
+# If two sections have a field of the same name, the hint names the first.
 _SECTIONS: Final[dict[str, type[Section]]] = {
     "resources": Resources,
     "environment": Environment,
@@ -26,21 +26,21 @@ _SECTIONS: Final[dict[str, type[Section]]] = {
     "checkpoint_storage": CheckpointStorage,
 }
 # These are fields of particular searches.
-_OF_SEARCHES: Final = ("max_length", "max_trials", "max_concurrent_trials", "max_steps", "mode")
+_SEARCHER_FIELDS: Final = ("max_length", "max_trials", "max_concurrent_trials", "max_steps", "mode")
 
 
-def with_place(finding: Finding) -> Finding:
-    """Return a finding of an unknown field with a hint at the section that has such a field."""
+def with_section_hint(finding: Finding) -> Finding:
+    """Return the finding; one of an unknown field gets a hint at the section that has the field."""
     if finding.message != UNKNOWN_FIELD or not finding.loc:
         return finding
-    place = _places().get(str(finding.loc[-1]))
-    is_elsewhere = place is not None and place != ".".join(map(str, finding.loc))
-    return replace(finding, hint=f"write it as {place}") if is_elsewhere else finding
+    path = _field_paths().get(str(finding.loc[-1]))
+    is_elsewhere = path is not None and path != ".".join(map(str, finding.loc))
+    return replace(finding, hint=f"write it as {path}") if is_elsewhere else finding
 
 
 @cache
-def _places() -> dict[str, str]:
-    places = {name: f"searcher.{name}" for name in _OF_SEARCHES}
+def _field_paths() -> dict[str, str]:
+    paths = {name: f"searcher.{name}" for name in _SEARCHER_FIELDS}
     for section, model in reversed(_SECTIONS.items()):
-        places |= {name: f"{section}.{name}" for name in model.model_fields}
-    return places | {name: name for name in LengthConfig.model_fields}
+        paths |= {name: f"{section}.{name}" for name in model.model_fields}
+    return paths | {name: name for name in LengthConfig.model_fields}

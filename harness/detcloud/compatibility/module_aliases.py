@@ -1,4 +1,4 @@
-"""Modules of Determined that code imports names from which have their public place elsewhere."""
+"""Determined's private, internal and client modules, which code imports public names from."""
 
 from __future__ import annotations
 
