@@ -149,6 +149,8 @@ class BucketLayer(DataLayer):
     @field_validator("local_cache_container_path")
     @classmethod
     def _check_pair(cls, path: str | None, info: ValidationInfo) -> str | None:
+        if path is not None and info.data.get("local_cache_host_path", path) is None:
+            refuse("needs local_cache_host_path", "name the folder of the host that appears there")
         return _check_mount_point(path, info, "local_cache_host_path")
 
 

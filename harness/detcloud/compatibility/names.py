@@ -219,22 +219,22 @@ _MODULES: dict[str, Module] = {
             "InvalidHP": "detcloud.shared.errors:InvalidHP",
             "SkipWorkloadException": "detcloud.compatibility.controller_types"
             ":SkipWorkloadException",
+            **_same_names(
+                "detcloud.compatibility.errors",
+                "CheckpointNotFound CheckpointStateException EnterpriseOnlyError InternalException"
+                " InvalidCheckpointException InvalidConfigurationException"
+                " InvalidDataTypeException InvalidExperimentException InvalidModelException"
+                " MultipleDownloadsFailed NoDirectStorageAccess ProxiedDownloadFailed"
+                " StopLoadingImplementation WorkerError WorkerFinishedGracefully",
+            ),
         },
-        missing=_all_missing(
-            "CheckpointNotFound CheckpointStateException EnterpriseOnlyError InternalException"
-            " InvalidCheckpointException InvalidConfigurationException InvalidDataTypeException"
-            " InvalidExperimentException InvalidModelException MultipleDownloadsFailed"
-            " NoDirectStorageAccess ProxiedDownloadFailed"
-            " StopLoadingImplementation WorkerError WorkerFinishedGracefully",
-            "detcloud raises detcloud.DetcloudError, whose message says what is wrong.",
-        ),
     ),
     "pytorch": Module(
         offered={
             **_same_names(
                 "detcloud.pytorch",
                 "Batch CheckpointLoadContext ClipGradsL2Norm ClipGradsL2Value DataLoader Epoch"
-                " LRScheduler MetricReducer PyTorchCallback PyTorchExperimentalContext PyTorchTrial"
+                " LRScheduler MetricReducer PyTorchExperimentalContext PyTorchTrial"
                 " PyTorchTrialContext Reducer TorchData Trainer adapt_batch_sampler data_length"
                 " init load_trial_from_checkpoint_path reset_parameters",
             ),
@@ -242,8 +242,13 @@ _MODULES: dict[str, Module] = {
                 "detcloud.pytorch.samplers",
                 "DistributedBatchSampler RepeatBatchSampler SkipBatchSampler",
             ),
+            "PyTorchCallback": "detcloud.pytorch.callback:FormerCallback",
             "TrainUnit": "detcloud.pytorch.periods:Period",
             "to_device": "detcloud.pytorch.batch_data:move_to_device",
+            # Private names that its examples import.
+            "_Data": "detcloud.pytorch:TorchData",
+            "_SimpleReducer": "detcloud.pytorch.reducers:FunctionReducer",
+            "_simple_reduce_metrics": "detcloud.pytorch.metrics:reduce_values",
         },
         missing=_all_missing("PyTorchTrialController _PyTorchTrialController", _CONTROLLER),
     ),

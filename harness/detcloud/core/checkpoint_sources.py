@@ -70,7 +70,7 @@ def list_sources(directory: Path, selector: Selector | None = None) -> Sources:
     """
     if not directory.is_dir():
         raise DetcloudError(f"{directory} is not a directory: nothing can be uploaded from it")
-    return Sources(files_to_store(directory, selector))
+    return Sources(files_to_store(directory, selector, follows_links=True))
 
 
 def link_sources(

@@ -214,23 +214,30 @@ class CheckpointWriter:
         )
 
 
-def files_to_store(folder: Path, selector: Selector | None) -> dict[str, Path]:
-    """The wanted files of a folder by their relative path; DetcloudError for a link or a special
-    file among them, a folder that cannot be read, or too many.
+def files_to_store(
+    folder: Path, selector: Selector | None, *, follows_links: bool = False
+) -> dict[str, Path]:
+    """The wanted files of a folder by their relative path; with `follows_links` of a link the file
+    that it leads to.
+
+    Raises DetcloudError for another link or a special file among them, a folder that cannot be
+    read, or too many.
     """
     files = {}
     for path in sorted(_paths_below(folder)):
         name = path.relative_to(folder).as_posix()
         if selector is not None and not selector(name):
             continue
-        if path.is_symlink() or not path.is_file():
+        source = Path(os.path.realpath(path)) if follows_links else path
+        if source.is_symlink() or not source.is_file():
             raise DetcloudError(
                 f"{path} is a link or a special file: a checkpoint can contain only regular files"
+                + (" and links to such" if follows_links else "")
             )
         if name == MANIFEST:
             raise DetcloudError(f"{path} cannot be stored: {MANIFEST} is the checkpoint's own file")
         if name != METADATA:
-            files[checked_key(name)] = path
+            files[checked_key(name)] = source
     # The metadata are a file too.
     if len(files) + 1 > CHECKPOINT_FILES_MAX:
         raise DetcloudError(

@@ -26,6 +26,15 @@ _HOROVOD_VARIABLES = (
 )
 
 
+class NoLauncher(DetcloudError, KeyError):
+    """No launcher has set the variables of a process; scripts that run with and without one catch
+    it as the KeyError of a look into `os.environ`.
+    """
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class DistributedContext:
     """One process of `size`: rank `local_rank` of `local_size` on node `cross_rank`.
 
@@ -242,7 +251,7 @@ def detect_distributed(environment: Mapping[str, str] = os.environ) -> Distribut
 def _numbers(variables: tuple[str, ...], launcher: str) -> list[int]:
     missing = [name for name in variables if not os.environ.get(name, "").isdigit()]
     if missing:
-        raise DetcloudError(
+        raise NoLauncher(
             f"{', '.join(missing)} are not set: start this process with `python3 -m "
             f"detcloud.launch.{launcher}`"
         )

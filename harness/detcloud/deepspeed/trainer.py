@@ -58,7 +58,8 @@ class DeepSpeedEvaluation(Evaluation):
                 self._trial.evaluate_batch(batches, batch_idx)
             if self._core.preempt.must_stop_at_next_batch():
                 return None
-        self._hooks.call(PyTorchCallback.on_validation_epoch_end, batch_metrics.batches)
+        if self._hooks.overrides(PyTorchCallback.on_validation_epoch_end):
+            self._hooks.call(PyTorchCallback.on_validation_epoch_end, batch_metrics.outputs())
         if self._is_gang:
             batch_metrics.merge(self._core.distributed)
         return batch_metrics.reduce()

@@ -32,7 +32,9 @@ class PyTorchCallback:
     def on_training_workload_end(
         self, avg_metrics: dict[str, Any], batch_metrics: list[dict[str, Any]]
     ) -> None:
-        """Called after a training workload, with its averages and what each batch returned."""
+        """Called after a training workload, with its averages and what each batch returned, in
+        which tensors are NumPy arrays.
+        """
 
     def on_before_optimizer_step(self, parameters: list[torch.nn.Parameter]) -> None:
         """Called in `step_optimizer` before a step, with the parameters of its optimizer."""
@@ -44,10 +46,14 @@ class PyTorchCallback:
         """Called before the first batch that `evaluate_batch` gets in a validation."""
 
     def on_validation_epoch_end(self, outputs: list[dict[str, Any]]) -> None:
-        """Called after a validation's last batch, with what `evaluate_batch` returned for each."""
+        """Called after a validation's last batch, with what `evaluate_batch` returned for each, in
+        which tensors are NumPy arrays.
+        """
 
     def on_validation_end(self, metrics: dict[str, Any]) -> None:
-        """Called after a validation, with its reduced metrics."""
+        """Called after a validation with its reduced metrics, before they are reported: what the
+        chief's callbacks change or add is reported, and may be the searcher's metric.
+        """
 
     def on_checkpoint_load_start(self, checkpoint: dict[str, Any]) -> None:
         """Called before the state in `checkpoint` is loaded."""
@@ -78,6 +84,10 @@ class PyTorchCallback:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the state that `state_dict` gave."""
+
+
+class FormerCallback(PyTorchCallback):
+    """A callback of Determined's, whose hooks get the names of folders instead of paths."""
 
 
 class ClipGradsL2Norm(PyTorchCallback):

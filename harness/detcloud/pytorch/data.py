@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterator, Sized
 from itertools import islice
 from typing import Any
 
@@ -18,10 +18,17 @@ from torch.utils.data import (
     RandomSampler,
     Sampler,
     SequentialSampler,
+    default_collate,
 )
 from torch.utils.data import DataLoader as TorchDataLoader
 
-from detcloud.pytorch.generators import preserve_state, seed_all, seed_worker
+from detcloud.pytorch.generators import (
+    capture_state,
+    preserve_state,
+    restore_state,
+    seed_all,
+    seed_worker,
+)
 from detcloud.pytorch.samplers import FixedShuffleSampler, adapt_batch_sampler
 from detcloud.shared.errors import DetcloudError
 
@@ -45,10 +52,11 @@ def derived_seed(*parts: int | str) -> int:
 class DataLoader:
     """A data loader for map-style datasets, with torch's arguments, that can start at any batch.
 
-    The order of an epoch comes from the trial's seed and the epoch's number: from a shuffle, or
-    from a `sampler`, which draws from generators seeded for it and may have `set_epoch`. Random
-    augmentation in worker processes is seeded for each batch, so it does not depend on the
-    workers' number.
+    The order of a pass comes from the trial's seed and the pass's number: from a shuffle, or from a
+    `sampler`, which draws from generators seeded for it and may have `set_epoch`. A pass is an
+    epoch, unless a sampler gives more or fewer batches than its length says: an epoch has as many
+    as that, and passes follow each other as they are. Random augmentation in worker processes is
+    seeded for each batch, so it does not depend on the workers' number.
     """
 
     def __init__(  # noqa: PLR0913 - torch's own, at their places.
@@ -67,8 +75,11 @@ class DataLoader:
         """`options` go to torch's DataLoader. Raises DetcloudError for what cannot be repeated."""
         _check_arguments(dataset, shuffle, sampler, options)
         self.dataset = dataset
-        self.batch_size = batch_size
+        self.batch_size: int | None = batch_size
         self.num_workers = num_workers
+        self.collate_fn = collate_fn or default_collate
+        self.pin_memory, self.drop_last = pin_memory, drop_last
+        self.timeout, self.worker_init_fn = options.get("timeout", 0), options.get("worker_init_fn")
         self._options = {"collate_fn": collate_fn, "pin_memory": pin_memory, **options}
         if batch_sampler is None:
             order = sampler if sampler is not None else _default_sampler(dataset, shuffle)
@@ -81,6 +92,7 @@ class DataLoader:
                     "all of them"
                 )
             _check_sized(batch_sampler)
+            self.batch_size = None
             self._sampler = getattr(batch_sampler, "sampler", batch_sampler)
             self._batches = batch_sampler
         self._rank, self._size = 0, 1
@@ -89,6 +101,14 @@ class DataLoader:
                 f"the data loader has no batch: {_length(dataset)} records, "
                 f"batch_size {batch_size}, drop_last {drop_last}"
             )
+
+    @property
+    def sampler(self) -> Any:
+        return self._sampler
+
+    @property
+    def batch_sampler(self) -> Any:
+        return self._batches
 
     def get_data_loader(
         self, repeat: bool = False, skip: int = 0, num_replicas: int = 1, rank: int = 0
@@ -104,8 +124,18 @@ class DataLoader:
         return -(-len(self._batches) // self._size)
 
     def __iter__(self) -> Iterator[Any]:
-        """The batches of one epoch, always in the same order."""
-        return self._iterate(0, epochs=1)
+        """The batches of one pass, always in the same order."""
+        return self._iterate(0, passes=1)
+
+    @property
+    def is_share(self) -> bool:
+        return self._size > 1
+
+    def pass_length(self) -> int:
+        """Count the batches that `__iter__` gives; of a share, those of the largest one."""
+        order = _BatchOrder(self._sampler, self._batches, seed=0, passes=1, adds_seeds=False)
+        whole = sum(1 for _ in order) if order.is_estimate else len(self._batches)
+        return -(-whole // self._size)
 
     def batches_from(self, first: int, seed: int) -> Iterator[Any]:
         """Batches without end, starting with number `first` since the trial's start."""
@@ -126,14 +156,14 @@ class DataLoader:
         part._batches = list(islice(iter(self._batches), count))
         return part
 
-    def _iterate(self, seed: int, first: int = 0, epochs: int | None = None) -> Iterator[Any]:
+    def _iterate(self, seed: int, first: int = 0, passes: int | None = None) -> Iterator[Any]:
         workers = self.num_workers
         order = _BatchOrder(
             self._sampler,
             self._batches,
             seed=seed,
             first=first * self._size,
-            epochs=epochs,
+            passes=passes,
             adds_seeds=workers > 0,
             share=(self._rank, self._size),
         )
@@ -183,7 +213,7 @@ class _Batch(list[int]):
 
 
 class _BatchOrder(Sampler[list[int]]):
-    """The order of batches over all epochs, from number `first` on."""
+    """The order of batches over all passes, from number `first` on."""
 
     def __init__(
         self,
@@ -192,7 +222,7 @@ class _BatchOrder(Sampler[list[int]]):
         *,
         seed: int,
         first: int = 0,
-        epochs: int | None = None,
+        passes: int | None = None,
         adds_seeds: bool,
         share: tuple[int, int] = (0, 1),
     ) -> None:
@@ -202,52 +232,69 @@ class _BatchOrder(Sampler[list[int]]):
         """
         self._share = share
         self._sampler, self._batches, self._adds_seeds = sampler, batches, adds_seeds
-        self._seed, self._first, self._epochs = seed, first, epochs
+        self._seed, self._first, self._passes = seed, first, passes
+        is_plain = type(batches) in _PLAIN_BATCHES
+        is_list = type(batches) is list
+        self._is_seeded = is_list or (is_plain and type(sampler) in _SEEDED_SAMPLERS)
+        is_torchs = type(sampler).__module__.partition(".")[0] == "torch"
+        # Whether passes may have more or fewer batches than the length says: it is a user's code.
+        self.is_estimate = not self._is_seeded and not (is_plain and is_torchs)
 
     def __iter__(self) -> Iterator[list[int]]:
         rank, size = self._share
-        length, adds_seeds = len(self._batches), self._adds_seeds
-        epoch, skipped = divmod(self._first, length)
-        while self._epochs is None or epoch < self._epochs:
-            self._start_epoch(epoch)
+        adds_seeds, length = self._adds_seeds, len(self._batches)
+        # Passes whose length is an estimate are gone through, to count their batches.
+        done = 0 if self.is_estimate else self._first // length
+        start = done * length
+        while self._passes is None or done < self._passes:
+            self._start_pass(done)
             # Of all batches since the trial's start each process has every `size`th.
-            ours = (rank - epoch * length) % size
+            ours, skipped = (rank - start) % size, self._first - start
             number = -1
-            for number, indices in enumerate(self._epoch_batches(epoch)):
+            for number, indices in enumerate(self._pass_batches(done)):
                 if number >= skipped and number % size == ours:
-                    yield self._with_seed(indices, epoch, number) if adds_seeds else indices
-            self._check_length(epoch, number + 1)
-            epoch, skipped = epoch + 1, 0
+                    yield self._with_seed(indices, done, number) if adds_seeds else indices
+            if number < 0:
+                raise DetcloudError(
+                    f"{type(self._sampler).__name__} gave no batch in pass {done} and promised"
+                    f" {length}: a sampler must give its indices at each pass over it"
+                )
+            done, start = done + 1, start + number + 1
 
-    def _with_seed(self, indices: list[int], epoch: int, number: int) -> _Batch:
+    def _with_seed(self, indices: list[int], number: int, batch_number: int) -> _Batch:
         batch = _Batch(indices)
-        batch.seed = derived_seed(self._seed, "batch", epoch, number)
+        batch.seed = derived_seed(self._seed, "batch", number, batch_number)
         return batch
 
-    def _check_length(self, epoch: int, count: int) -> None:
-        if count != len(self._batches):
-            raise DetcloudError(
-                f"{type(self._sampler).__name__} gave {count} batches in epoch {epoch} and "
-                f"promised {len(self._batches)}: each pass over a sampler must give as many "
-                "indices as its length says"
-            )
-
-    def _start_epoch(self, epoch: int) -> None:
+    def _start_pass(self, number: int) -> None:
         for sampler in {id(one): one for one in (self._sampler, self._batches)}.values():
             if hasattr(sampler, "generator"):
-                generator = torch.Generator().manual_seed(derived_seed(self._seed, "epoch", epoch))
+                generator = torch.Generator().manual_seed(derived_seed(self._seed, "epoch", number))
                 sampler.generator = generator
             if hasattr(sampler, "set_epoch"):
-                sampler.set_epoch(epoch)
+                sampler.set_epoch(number)
 
-    def _epoch_batches(self, epoch: int) -> Iterable[list[int]]:
-        """The batches of one epoch, drawn without moving the generators that training uses."""
-        if type(self._sampler) in _SEEDED_SAMPLERS and type(self._batches) in _PLAIN_BATCHES:
-            return self._batches
-        # A sampler of the user's may draw from the generators that training uses, now or later.
+    def _pass_batches(self, number: int) -> Iterator[list[int]]:
+        """The batches of one pass, drawn without moving the generators that training uses."""
+        if self._is_seeded:
+            yield from self._batches
+            return
+        # A sampler of the user's may draw from the generators that training uses, now or later,
+        # and never end: it has them to itself for an epoch's batches at a time.
+        length = len(self._batches)
         with preserve_state():
-            seed_all(derived_seed(self._seed, "sampler", epoch) % 2**32)
-            return list(islice(self._batches, len(self._batches)))
+            seed_all(derived_seed(self._seed, "sampler", number) % 2**32)
+            batches = iter(self._batches)
+            part = list(islice(batches, length))
+            state = capture_state()
+        while part:
+            yield from part
+            if len(part) < length:
+                return
+            with preserve_state():
+                restore_state(state)
+                part = list(islice(batches, length))
+                state = capture_state()
 
 
 class _WorkerDataset(Dataset[Any]):

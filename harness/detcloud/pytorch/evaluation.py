@@ -8,7 +8,7 @@ from detcloud.pytorch.callback import PyTorchCallback
 from detcloud.pytorch.context import PyTorchTrialContext
 from detcloud.pytorch.data import DataLoader
 from detcloud.pytorch.gang import chief_value, is_gang
-from detcloud.pytorch.hooks import Hooks
+from detcloud.pytorch.hooks import Hooks, bind_names
 from detcloud.pytorch.loaders import NO_BATCH, Loader, padded_batches, whole_loader
 from detcloud.pytorch.metrics import BatchMetrics, checked_metrics, evaluates_batches
 from detcloud.pytorch.reducers import plain_metric
@@ -38,7 +38,8 @@ class Evaluation:
         return metrics | self._context.reducers.reduce(distributed, training=False)
 
     def _evaluate_whole(self) -> dict[str, Any]:
-        evaluated = self._trial.evaluate_full_dataset(whole_loader(self._loader))
+        evaluate = bind_names(self._trial.evaluate_full_dataset, "data_loader")
+        evaluated = evaluate(whole_loader(self._loader))
         metrics = checked_metrics(evaluated, "evaluate_full_dataset")
         return {name: plain_metric(value) for name, value in metrics.items()}
 
@@ -56,7 +57,8 @@ class Evaluation:
                 batch_metrics.add(moved_batch(batch), batch_idx)
             if may_stop and self._core.preempt.must_stop_at_next_batch():
                 return None
-        self._hooks.call(PyTorchCallback.on_validation_epoch_end, batch_metrics.batches)
+        if self._hooks.overrides(PyTorchCallback.on_validation_epoch_end):
+            self._hooks.call(PyTorchCallback.on_validation_epoch_end, batch_metrics.outputs())
         if self._is_gang:
             batch_metrics.merge(distributed)
         return batch_metrics.reduce()

@@ -18,7 +18,7 @@ import torch
 from detcloud.pytorch.callback import PyTorchCallback
 from detcloud.pytorch.context import PyTorchTrialContext
 from detcloud.pytorch.data import DataLoader
-from detcloud.pytorch.hooks import argument_count
+from detcloud.pytorch.hooks import argument_count, bind_names
 from detcloud.pytorch.optimization import LRScheduler
 from detcloud.pytorch.trial import PyTorchTrial, Reducer
 from detcloud.shared.errors import DetcloudError
@@ -45,7 +45,7 @@ class FormerTrial(PyTorchTrial):
                 "optimizer(model), or wrap the model with the context in __init__"
             )
         self.trial = trial
-        self._context = context
+        self._context, self._train = context, _train_function(trial)
         # A second Trainer of the same trial finds them.
         if not context.models:
             context.wrap_model(trial.build_model())
@@ -68,7 +68,7 @@ class FormerTrial(PyTorchTrial):
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
         context = self._context
-        metrics = self.trial.train_batch(batch, context.get_model(), epoch_idx, batch_idx)
+        metrics = self._train(batch, context.get_model(), epoch_idx, batch_idx)
         named = {"loss": metrics} if isinstance(metrics, torch.Tensor) else metrics
         if not isinstance(named, dict) or "loss" not in named:
             raise DetcloudError(
@@ -80,18 +80,19 @@ class FormerTrial(PyTorchTrial):
         return named
 
     def evaluate_batch(self, batch: Any) -> dict[str, Any]:
-        metrics: dict[str, Any] = self._evaluate(self.trial.evaluate_batch, batch)
+        metrics: dict[str, Any] = self._evaluate("batch", self.trial.evaluate_batch, batch)
         return metrics
 
     def evaluate_full_dataset(self, data_loader: DataLoader) -> dict[str, Any]:
-        metrics: dict[str, Any] = self._evaluate(self.trial.evaluate_full_dataset, data_loader)
+        evaluate = self.trial.evaluate_full_dataset
+        metrics: dict[str, Any] = self._evaluate("data_loader", evaluate, data_loader)
         return metrics
 
-    def _evaluate(self, method: Callable[..., Any], data: Any) -> Any:
+    def _evaluate(self, name: str, method: Callable[..., Any], data: Any) -> Any:
         """Call a method of evaluation, with the model where it takes one."""
         if argument_count(method) == 1:
             return method(data)
-        return method(data, self._context.get_model())
+        return bind_names(method, name, "model")(data, self._context.get_model())
 
     def build_training_data_loader(self) -> DataLoader:
         loader: DataLoader = self.trial.build_training_data_loader()
@@ -122,9 +123,13 @@ class ModelTakingTrial(FormerTrial):
 
     def __init__(self, context: PyTorchTrialContext, trial: Any) -> None:
         self.trial = trial
-        self._context = context
+        self._context, self._train = context, _train_function(trial)
 
     def train_batch(self, batch: Any, epoch_idx: int, batch_idx: int) -> dict[str, Any]:
         model = self._context.get_model()
-        metrics: dict[str, Any] = self.trial.train_batch(batch, model, epoch_idx, batch_idx)
+        metrics: dict[str, Any] = self._train(batch, model, epoch_idx, batch_idx)
         return metrics
+
+
+def _train_function(trial: Any) -> Callable[..., Any]:
+    return bind_names(trial.train_batch, "batch", "model", "epoch_idx", "batch_idx")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
-from detcloud.pytorch.callback import PyTorchCallback
+from detcloud.pytorch.callback import FormerCallback, PyTorchCallback
 
 Hook = Callable[..., None]
 
@@ -40,7 +41,10 @@ class Hooks:
         for kind in (former, hook) if former else (hook,):
             for callback in self._overriding(kind):
                 method = getattr(callback, kind.__name__)
-                method(*arguments[: argument_count(method)])
+                given = arguments
+                if isinstance(callback, FormerCallback):
+                    given = tuple(str(it) if isinstance(it, Path) else it for it in arguments)
+                method(*given[: argument_count(method)])
 
     def wants_batch_metrics(self) -> bool:
         """Whether a callback takes what each batch of a workload returned."""
@@ -71,6 +75,21 @@ class Hooks:
             for callback in self.callbacks.values()
             if getattr(type(callback), name) is not hook or name in vars(callback)
         ]
+
+
+def bind_names(method: Callable[..., Any], *names: str) -> Callable[..., Any]:
+    """The method as a function of values in the order of `names`.
+
+    It gets them by these names where it has them all, in whichever order, else by their places.
+    """
+    parameters = inspect.signature(method).parameters.values()
+    by_place = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    if [one.name for one in parameters if one.kind is by_place][: len(names)] == [*names]:
+        return method
+    takes_all = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
+    if not takes_all and not {*names} <= {one.name for one in parameters}:
+        return method
+    return lambda *values: method(**dict(zip(names, values, strict=True)))
 
 
 def argument_count(method: Callable[..., Any]) -> int | None:

@@ -56,12 +56,12 @@ NO_BATCH = object()
 
 
 def padded_batches(loader: Loader) -> Iterator[Any]:
-    """The batches of a loader, filled up with NO_BATCH to its length, which all ranks share."""
-    if isinstance(loader, PlainLoader):
+    """The batches of a loader; a rank's share is filled up with NO_BATCH to the largest one."""
+    if isinstance(loader, PlainLoader) or not loader.is_share:
         yield from loader
         return
     batches = iter(loader)
-    for _ in range(len(loader)):
+    for _ in range(loader.pass_length()):
         yield next(batches, NO_BATCH)
 
 

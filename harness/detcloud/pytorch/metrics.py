@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from itertools import zip_longest
 from typing import Any, TypeVar
 
@@ -11,6 +10,7 @@ import torch
 
 from detcloud.core import DistributedContext
 from detcloud.pytorch.former_trial import FormerTrial
+from detcloud.pytorch.hooks import bind_names
 from detcloud.pytorch.trial import PyTorchTrial, Reducer
 from detcloud.shared.errors import DetcloudError
 
@@ -152,6 +152,14 @@ def checked_metrics(metrics: object, method: str) -> dict[str, Any]:
     return metrics
 
 
+def array_metrics(metrics: dict[str, Any]) -> dict[str, Any]:
+    """The metrics with NumPy arrays in the place of tensors, as callbacks get those of a batch."""
+    return {
+        name: _to_array(value) if isinstance(value, torch.Tensor) else value
+        for name, value in metrics.items()
+    }
+
+
 class BatchMetrics:
     """The metrics of one validation, collected batch by batch and reduced as the trial says.
 
@@ -162,23 +170,28 @@ class BatchMetrics:
         self._trial = trial
         self._reducer = trial.evaluation_reducer()
         parameters = inspect.signature(trial.evaluate_batch).parameters
+        names = ["batch", "batch_idx"] if "batch_idx" in parameters else ["batch"]
         self._takes_batch_idx = "batch_idx" in parameters
+        self._evaluate = bind_names(trial.evaluate_batch, *names)
         self._values: dict[str, list[torch.Tensor]] = {}
         self._shapes: dict[str, list[int]] = {}
         self._lengths: dict[str, list[int]] = {}
-        self.batches: list[dict[str, Any]] = []
+        self._batches: list[dict[str, Any]] = []
 
     def add(self, batch: Any, batch_idx: int) -> None:
-        evaluate: Callable[..., dict[str, Any]] = self._trial.evaluate_batch
-        options = {"batch_idx": batch_idx} if self._takes_batch_idx else {}
-        metrics = checked_metrics(evaluate(batch, **options), "evaluate_batch")
-        self.batches.append(metrics)
+        values = (batch, batch_idx) if self._takes_batch_idx else (batch,)
+        metrics = checked_metrics(self._evaluate(*values), "evaluate_batch")
+        self._batches.append(metrics)
         for name, value in metrics.items():
             number, reducer = self._checked_number(name, value), self._reducer_of(name)
             self._values.setdefault(name, []).append(_reduced_value(number, reducer))
             if reducer is Reducer.AVG:
                 length = self._trial.get_batch_length(batch)
                 self._lengths.setdefault(name, []).append(length)
+
+    def outputs(self) -> list[dict[str, Any]]:
+        """The metrics of each batch of this process, with arrays."""
+        return [array_metrics(one) for one in self._batches]
 
     def merge(self, distributed: DistributedContext) -> None:
         """Take in the other processes' batches, in the order that a process alone has them in."""
@@ -254,6 +267,21 @@ def _reduced_value(values: torch.Tensor, reducer: Reducer) -> torch.Tensor:
     if reducer is Reducer.SUM:
         return values.sum()
     return values.max() if reducer is Reducer.MAX else values.min()
+
+
+def reduce_values(reducer: Reducer, metrics: Any, num_batches: list[int] | None = None) -> float:
+    """One number of all values; AVG weighs them by `num_batches`, if that is given."""
+    values = torch.as_tensor(metrics, dtype=torch.float64)
+    if reducer is not Reducer.AVG or not num_batches:
+        return float(_reduced_value(values, reducer))
+    weights = torch.as_tensor(num_batches, dtype=torch.float64)
+    return float((values * weights).sum() / weights.sum())
+
+
+def _to_array(value: torch.Tensor) -> Any:
+    value = value.detach().cpu()
+    # NumPy has no such numbers.
+    return (value.float() if value.dtype is torch.bfloat16 else value).numpy()
 
 
 def to_double(value: object) -> torch.Tensor | None:

@@ -20,9 +20,9 @@ from detcloud.pytorch.context import PyTorchTrialContext
 from detcloud.pytorch.evaluation import Evaluation
 from detcloud.pytorch.event_files import flush_writers
 from detcloud.pytorch.gang import chief_value, copy_buffers_of_chief, is_gang
-from detcloud.pytorch.hooks import Hooks
+from detcloud.pytorch.hooks import Hooks, bind_names
 from detcloud.pytorch.loaders import ENDLESS_EPOCH, Loaders
-from detcloud.pytorch.metrics import MetricAverage, named_metrics
+from detcloud.pytorch.metrics import MetricAverage, array_metrics, named_metrics
 from detcloud.pytorch.periods import operation_batches
 from detcloud.pytorch.plan import Plan
 from detcloud.pytorch.reducers import plain_metric
@@ -74,6 +74,7 @@ class Training:
         self._evaluation = self.evaluation_class(trial, context, hooks, validation)
         self._moved_batch = context.batch_mover()
         self._batches = iter(())
+        self._train_with = trial.train_batch
         # Why the latest validation has no metric for the searcher; "" where it has one.
         self._missing_metric_reason = ""
 
@@ -117,6 +118,7 @@ class Training:
         known = self._core.info.validated_steps
         if self._plan.initial_validation and steps == 0 and known is None:
             self._run_validation()
+        self._train_with = bind_names(self._trial.train_batch, "batch", "epoch_idx", "batch_idx")
         if drawn is not None:
             # Last, so that nothing above moves the generators on.
             generators.restore_state(drawn)
@@ -175,10 +177,7 @@ class Training:
         if self._core.is_chief:
             operation.report_progress(steps / epoch_length if operation.counts_epochs else steps)
         self._state.average = MetricAverage()
-        outputs = [
-            {name: plain_metric(value) for name, value in one.items()}
-            for one in self._batch_metrics or ()
-        ]
+        outputs = [array_metrics(one) for one in self._batch_metrics or ()]
         self._batch_metrics = None if self._batch_metrics is None else []
         self._hooks.call(PyTorchCallback.on_training_workload_end, metrics, outputs)
 
@@ -214,9 +213,9 @@ class Training:
         batch = self._moved_batch(next(self._batches))
         if context.precision.is_automatic:
             with context.precision.autocast():
-                metrics = self._trial.train_batch(batch, epoch_idx, batch_idx)
+                metrics = self._train_with(batch, epoch_idx, batch_idx)
         else:
-            metrics = self._trial.train_batch(batch, epoch_idx, batch_idx)
+            metrics = self._train_with(batch, epoch_idx, batch_idx)
         self._state.average.add(metrics)
         if self._batch_metrics is not None:
             self._batch_metrics.append(named_metrics(metrics))
@@ -243,6 +242,11 @@ class Training:
         experiment_best = chief_value(
             self._core.distributed, self._core.train.get_experiment_best_validation()
         )
+        if self._hooks.overrides(PyTorchCallback.on_validation_end):
+            # What the chief's callbacks make of the metrics is reported.
+            self._hooks.call(PyTorchCallback.on_validation_end, metrics)
+            changed = {name: plain_metric(value) for name, value in metrics.items()}
+            metrics = chief_value(self._core.distributed, changed)
         metric = self._searcher_metric(metrics)
         self._core.train.report_validation_metrics(steps, self._add_counts(metrics))
         wants_checkpoint = policy_wants_checkpoint(
@@ -255,7 +259,6 @@ class Training:
         self._state.position = self._state.position.after_validation(
             self._plan.schedule, metric, wants_checkpoint
         )
-        self._hooks.call(PyTorchCallback.on_validation_end, metrics)
         flush_writers()
         self._state.observed_validation = self._hooks.observe_validations()
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from detcloud import pytorch
+from detcloud import DetcloudError, pytorch
 from detcloud.compatibility import path
 from detcloud.compatibility.modules import UnsupportedName, _Finder
 from detcloud.compatibility.names import FORMER_ROOT, MODULES, ROOT
 from detcloud.pytorch.event_files import TorchWriter
+from detcloud.pytorch.hooks import Hooks
 
 # None until its `init` sets them.
 OF_CORE_V2 = {"checkpoint", "distributed", "info", "preempt", "searcher", "train"}
@@ -120,6 +121,46 @@ def test_private_places_have_the_names_of_their_package() -> None:
     assert scope["get_cluster_info"] is scope["det"].get_cluster_info
     assert scope["init"] is scope["core"].init
     assert scope["DataLoader"] is pytorch.DataLoader
+
+
+def test_what_determineds_examples_import_of_its_private_names_is_there() -> None:
+    scope: dict[str, Any] = {}
+    exec("from determined.pytorch import PyTorchCallback, Reducer, _Data, _SimpleReducer", scope)
+    exec("from determined.pytorch._reducer import _simple_reduce_metrics as reduce", scope)
+    assert issubclass(scope["PyTorchCallback"], pytorch.PyTorchCallback)
+    reducer = scope["_SimpleReducer"](sum)
+    reducer.update(2)
+    assert reducer.cross_slot_reduce([reducer.per_slot_reduce(), [5]]) == 7
+    reduce, kinds = scope["reduce"], scope["Reducer"]
+    assert reduce(kinds.AVG, metrics=[1.0, 4.0], num_batches=[2, 1]) == 2
+    assert [reduce(kind, [[1], [4]]) for kind in kinds] == [2.5, 5, 4, 1]
+
+
+def test_the_errors_are_classes_to_raise_and_catch() -> None:
+    scope: dict[str, Any] = {}
+    exec("import determined as det\nfrom determined import errors", scope)
+    errors = scope["det"].errors
+    with pytest.raises(errors.InvalidExperimentException, match="no images"):
+        raise errors.InvalidConfigurationException({"a": 1}, "no images")
+    with pytest.raises(DetcloudError, match="invalid data type str: not text"):
+        raise errors.InvalidDataTypeException(str, "not text")
+
+
+def test_callbacks_of_determineds_get_the_names_of_folders(tmp_path: Path) -> None:
+    callback_class: Any = importlib.import_module("determined.pytorch").PyTorchCallback
+    written: list[str] = []
+
+    class Theirs(callback_class):  # type: ignore[misc]
+        def on_checkpoint_write_end(self, checkpoint_dir: str) -> None:
+            written.append(checkpoint_dir + "/extra.txt")
+
+    class Ours(pytorch.PyTorchCallback):
+        def on_checkpoint_write_end(self, checkpoint_dir: Path) -> None:
+            written.append((checkpoint_dir / "more.txt").name)
+
+    hooks = Hooks({"theirs": Theirs(), "ours": Ours()})
+    hooks.call(pytorch.PyTorchCallback.on_checkpoint_write_end, tmp_path)
+    assert written == [f"{tmp_path}/extra.txt", "more.txt"]
 
 
 def test_modules_of_the_machinery_say_so_when_a_name_is_used() -> None:

@@ -141,3 +141,12 @@ def test_what_the_original_refused_is_refused_with_what_to_write(
     (problem,) = find_problems(to_yaml(tree))
     assert problem.path == path
     assert problem.hint.startswith(hint)
+
+
+@pytest.mark.parametrize("given", ["host", "container"])
+def test_a_local_cache_needs_both_of_its_paths_as_in_determined(given: str) -> None:
+    layer = {"type": "s3", "bucket": "b", "bucket_directory_path": "d"}
+    text = SCRIPT + f"data_layer: {layer | {f'local_cache_{given}_path': '/a'}}\n"
+    [problem] = find_problems(text)
+    assert problem.path == "data_layer.local_cache_container_path"
+    assert "local_cache_host_path" in problem.message

@@ -180,14 +180,30 @@ def test_metadata_is_plain_data(tmp_path: Path) -> None:
         pass
 
 
-def test_links_and_a_manifest_of_the_users_are_refused(tmp_path: Path) -> None:
+def test_a_link_is_stored_as_the_file_that_it_leads_to(tmp_path: Path) -> None:
+    trial = Trial(tmp_path)
+    (tmp_path / "epoch3.pt").write_text("weights")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "last.pt").symlink_to(tmp_path / "epoch3.pt")
+    for asynchronous in (False, True):
+        uuid = trial.checkpoint.upload(
+            tmp_path / "mine", {"steps_completed": 1}, asynchronous=asynchronous
+        )
+        trial.checkpoint.wait()
+        with trial.checkpoint.restore_path(uuid) as folder:
+            assert (folder / "last.pt").read_text() == "weights"
+            assert not (folder / "last.pt").is_symlink()
+
+
+@pytest.mark.parametrize("target", ["nowhere", "."])
+def test_other_links_and_a_manifest_of_the_users_are_refused(tmp_path: Path, target: str) -> None:
     trial = Trial(tmp_path)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "manifest.json").write_text("{}")
     with pytest.raises(DetcloudError, match="the checkpoint's own file"):
         trial.checkpoint.upload(tmp_path / "mine", {"steps_completed": 1})
     (tmp_path / "mine" / "manifest.json").unlink()
-    (tmp_path / "mine" / "link").symlink_to("/etc/passwd")
+    (tmp_path / "mine" / "link").symlink_to(target)
     with pytest.raises(DetcloudError, match="is a link or a special file"):
         trial.checkpoint.upload(tmp_path / "mine", {"steps_completed": 1})
 

@@ -210,3 +210,14 @@ def test_a_worker_of_deepspeeds_launcher_knows_its_place_without_torchs_local_si
     monkeypatch.delenv("LOCAL_WORLD_SIZE")
     with pytest.raises(DetcloudError, match=r"LOCAL_SIZE .*launch\.deepspeed"):
         core.DistributedContext.from_deepspeed()
+
+
+def test_a_script_that_runs_without_a_launcher_too_catches_a_key_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(KeyError) as caught:
+        DistributedContext.from_torch_distributed()
+    assert isinstance(caught.value, DetcloudError)
+    assert str(caught.value).startswith("RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE are not")

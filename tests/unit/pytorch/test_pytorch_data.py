@@ -5,17 +5,21 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader as TorchDataLoader
 from torch.utils.data import (
+    BatchSampler,
     Dataset,
     IterableDataset,
     Sampler,
+    SequentialSampler,
     TensorDataset,
     WeightedRandomSampler,
 )
+from torch.utils.data import DataLoader as TorchDataLoader
 
 from detcloud import DetcloudError
 from detcloud.pytorch import DataLoader
+from detcloud.pytorch.loaders import NO_BATCH, padded_batches
+from detcloud.pytorch.samplers import RepeatBatchSampler
 
 
 def numbers(count: int) -> TensorDataset:
@@ -103,9 +107,76 @@ class OnePassSampler(Sampler[int]):
 def test_a_sampler_that_breaks_its_promise_is_an_error_and_no_endless_search() -> None:
     loader = DataLoader(numbers(6), batch_size=2, sampler=OnePassSampler())
     with pytest.raises(
-        DetcloudError, match="OnePassSampler gave 0 batches in epoch 1 and promised 3"
+        DetcloudError, match="OnePassSampler gave no batch in pass 1 and promised 3"
     ):
         first_batches(loader, 0, 4)
+
+
+class UnevenBatches(Sampler[list[int]]):
+    """Batches over ten records whose sizes are drawn in each pass, and a length that is a guess."""
+
+    def __init__(self, *, least: int, most: int) -> None:
+        self._least, self._most = least, most
+
+    def __len__(self) -> int:
+        return 3
+
+    def __iter__(self) -> Iterator[list[int]]:
+        start = 0
+        while start < 10:
+            size = random.randint(self._least, self._most)
+            yield list(range(start, min(start + size, 10)))
+            start += size
+
+
+# Batches of 1 or 2 make 5 to 10 of a pass, those of 5 to 10 one or two.
+@pytest.mark.parametrize(("least", "most"), [(1, 2), (5, 10)])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_passes_of_another_length_than_was_said_follow_each_other_as_they_are(
+    least: int, most: int, workers: int
+) -> None:
+    def loader() -> DataLoader:
+        sampler: Any = UnevenBatches(least=least, most=most)
+        return DataLoader(numbers(10), batch_sampler=sampler, num_workers=workers)
+
+    whole = first_batches(loader(), 0, 20)
+    records = [index for batch in whole for index in batch]
+    assert records == [index % 10 for index in range(len(records))]
+    assert [len(batch) for batch in whole[:4]] != [len(batch) for batch in whole[10:14]]
+    for first in (1, 7, 13):
+        assert first_batches(loader(), first, 20 - first) == whole[first:]
+    # An epoch has as many batches as the sampler says, one pass all that it gives.
+    assert len(loader()) == 3
+    assert [index for batch in loader() for index in batch[0].tolist()] == list(range(10))
+
+
+def test_the_shares_of_an_uneven_pass_have_all_its_batches() -> None:
+    sampler: Any = UnevenBatches(least=1, most=2)
+    whole = DataLoader(numbers(10), batch_sampler=sampler)
+    shares = [whole.share(rank, 2) for rank in range(2)]
+    batches = [[batch for batch in padded_batches(share)] for share in shares]
+    assert len(batches[0]) == len(batches[1]) == shares[0].pass_length()
+    found = [batch for row in zip(*batches, strict=True) for batch in row if batch is not NO_BATCH]
+    assert [index for batch in found for index in batch[0].tolist()] == list(range(10))
+    assert first_batches(shares[1], 2, 3) == first_batches(whole, 0, 10)[5::2]
+
+
+def test_an_endless_sampler_is_taken_from_as_far_as_training_goes() -> None:
+    endless: Any = RepeatBatchSampler(BatchSampler(range(4), 2, drop_last=False))
+    loader = DataLoader(numbers(4), batch_sampler=endless)
+    assert first_batches(loader, 3, 3) == [[2, 3], [0, 1], [2, 3]]
+
+
+def test_a_loader_has_the_parts_of_torchs_own() -> None:
+    loader = DataLoader(numbers(4), 2, drop_last=True, timeout=3)
+    theirs = loader.get_data_loader()
+    assert isinstance(loader.sampler, SequentialSampler)
+    batches: Any = theirs.batch_sampler
+    assert list(loader.batch_sampler) == list(batches)
+    for name in ("pin_memory", "timeout", "num_workers", "collate_fn", "worker_init_fn"):
+        assert getattr(loader, name) == getattr(theirs, name), name
+    # torch's own has them in its batch sampler.
+    assert (loader.batch_size, loader.drop_last) == (2, True)
 
 
 def test_one_pass_is_always_the_same() -> None:

@@ -1,0 +1,76 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from detcloud import pytorch
+from detcloud.pytorch.metrics import array_metrics
+from tests.unit.core.trial_files import reports
+from tests.unit.pytorch.line_trial import Cluster, LineTrial
+
+
+def test_what_callbacks_make_of_a_validations_metrics_is_reported_and_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = Cluster(tmp_path, monkeypatch, metric="best_of_two", checkpoint_policy="best")
+    cluster.direct(revision=1, length=4, closed=True)
+
+    class AddingCallback(pytorch.PyTorchCallback):
+        def on_validation_end(self, metrics: dict[str, Any]) -> None:
+            assert not reports(cluster.trial, "metrics")[1:]
+            metrics["best_of_two"] = torch.tensor([1.5])
+            del metrics["loss"]
+
+    cluster.run(lambda trial: trial.callbacks.update(adding=AddingCallback()))
+    [validation] = [it for it in reports(cluster.trial, "metrics") if it["group"] == "validation"]
+    assert validation["metrics"]["best_of_two"] == 1.5
+    assert "loss" not in validation["metrics"]
+    [done] = reports(cluster.trial, "completed")
+    assert done["metric"] == 1.5
+
+
+def test_methods_get_their_arguments_by_name_in_whichever_order_they_have_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, int, int]] = []
+
+    class TurnedTrial(LineTrial):
+        def train_batch(  # type: ignore[override]
+            self, batch_idx: int, epoch_idx: int, batch: Any
+        ) -> torch.Tensor:
+            seen.append(("train", epoch_idx, batch_idx))
+            return super().train_batch(batch, epoch_idx, batch_idx)
+
+        def evaluate_batch(  # type: ignore[override]
+            self, *, batch_idx: int, batch: Any
+        ) -> dict[str, Any]:
+            seen.append(("evaluate", len(batch[0]), batch_idx))
+            return super().evaluate_batch(batch)
+
+    monkeypatch.setattr("tests.unit.pytorch.line_trial.LineTrial", TurnedTrial)
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=5, closed=True)
+    cluster.run()
+    # Epochs of four batches; all twelve points in one of validation.
+    assert seen == [*(("train", n // 4, n) for n in range(5)), ("evaluate", 12, 0)]
+
+
+def test_callbacks_get_the_metrics_of_batches_with_arrays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kinds: list[str] = []
+
+    class NotingCallback(pytorch.PyTorchCallback):
+        def on_training_workload_end(self, avg_metrics: Any, batch_metrics: Any) -> None:
+            kinds.extend(type(one["loss"]).__name__ for one in batch_metrics)
+
+        def on_validation_epoch_end(self, outputs: Any) -> None:
+            kinds.extend(type(one["loss"]).__name__ for one in outputs)
+
+    cluster = Cluster(tmp_path, monkeypatch)
+    cluster.direct(revision=1, length=1, closed=True)
+    cluster.run(lambda trial: trial.callbacks.update(noting=NotingCallback()))
+    assert kinds == ["ndarray", "ndarray"]
+    halves = array_metrics({"half": torch.ones(2, dtype=torch.bfloat16), "name": "x", "n": 3})
+    assert (halves["half"].tolist(), halves["name"], halves["n"]) == ([1, 1], "x", 3)
