@@ -14,7 +14,7 @@ from control_plane.actors.cost import MICROS_PER_DOLLAR, Usage, decode_usage, us
 from control_plane.actors.experiment.state import ExperimentState
 from control_plane.actors.pool.state import agents_of, parse_allocation
 from control_plane.actors.trial.metering import cost_so_far
-from control_plane.engine.read_only import read_only_context
+from control_plane.engine.read_only import ActorParts, read_only_context
 from control_plane.fleet.bills import day_start_ms, month_cost_micros, pool_bill, utc_day
 from control_plane.fleet.rows import read_fleets, read_rows
 from control_plane.queries.answer import Answer
@@ -147,7 +147,8 @@ def dollars(micros: int) -> float:
 
 def _running_usages(services: Services, pool: str) -> Iterator[Usage]:
     address = addresses.pool(pool)
-    context = read_only_context(services.engine, address)
+    parts = ActorParts(services.engine, address, ("agents",))
+    context = read_only_context(services.engine, address, parts)
     names = {name for _, agent in agents_of(context).items() for name in agent.parts}
     heads = services.agents.read_trials([parse_allocation(name)[0] for name in sorted(names)])
     now_ms = services.now_ms()
