@@ -57,6 +57,8 @@ def views(filled: FilledTable) -> list[tuple[str, str, str]]:
     return [
         ("experiments", "experiments", "table[aria-label=experiments] tbody tr"),
         ("experiments by metric", "experiments?sort=metric&order=asc", "tbody tr"),
+        ("experiments by a name that none has", "experiments?name=none", ".empty"),
+        ("projects", "projects", "table[aria-label=projects] tbody tr"),
         ("curves", f"{many}/curves?trials=50", ".uplot canvas"),
         ("trials", f"{many}/trials", "table[aria-label=trials] tbody tr"),
         ("rungs", f"{many}/rungs", "table[aria-label=rungs] tbody tr"),
@@ -66,6 +68,7 @@ def views(filled: FilledTable) -> list[tuple[str, str, str]]:
         ("metrics of a trial", one, ".uplot canvas"),
         ("profiler", f"{one}/profiler?rank={PROFILED_RANK}", ".uplot canvas"),
         ("log", f"{one}/logs", ".log .line"),
+        ("log, errors alone", f"{one}/logs?level=ERROR", ".empty"),
         (f"compare {COMPARED} trials", f"compare?trials={compared}", ".uplot canvas"),
         ("job queue", "jobs", "table[aria-label=jobs] tbody tr"),
         ("pools and agents", "pools", "table[aria-label=agents] tbody tr"),

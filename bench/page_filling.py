@@ -6,7 +6,8 @@ from dataclasses import replace
 from uuid import uuid4
 
 from bench.figures import Scale, progress
-from bench.reading import FilledTable, fill, services_to_fill
+from bench.filling import services_to_fill
+from bench.reading import FilledTable, fill
 from bench.serving import USER
 from control_plane.access.principals import Principal, Role
 from control_plane.actors import addresses
@@ -44,6 +45,8 @@ def fill_cluster(home: HomeFolder, scale: Scale) -> FilledTable:
         filled = fill(home, scale.reading_trials, scale.reading_values)
     with services_to_fill(home) as services:
         _fill_views(services, filled, scale)
+    with progress(f"{scale.page_experiments:,} experiments in the queue"):
+        _fill_queue(home, filled.code, scale.page_experiments)
     return filled
 
 
@@ -59,27 +62,30 @@ def _fill_views(services: Services, filled: FilledTable, scale: Scale) -> None:
         for number in range(scale.agents):
             slots = ((0, "cuda", f"GPU-{number}", "GPU"),)
             services.agents.enrol(f"agent-{number:04d}", POOL, slots, "1")
-    with progress(f"{scale.page_experiments:,} experiments in the queue"):
-        services.agents.enrol("busy", POOL, ((0, "cuda", "GPU-0", "GPU"),), "1", label="busy")
-        _fill_queue(services, filled.code, scale.page_experiments)
+    services.agents.enrol("busy", POOL, ((0, "cuda", "GPU-0", "GPU"),), "1", label="busy")
 
 
-def _fill_queue(services: Services, code: str, count: int) -> None:
+def _fill_queue(home: HomeFolder, code: str, count: int) -> None:
     """Create experiments that wait, each by the use case that a user's request calls. They differ
     in what a user would change, so that one check of the configuration is enough; and while they
-    come the pool is draining, so that it plans once for all of them.
+    come the pool is draining and hears of nothing, so that it plans once for all of them.
     """
-    caller = Principal(USER, Role.ADMIN)
-    asked = Submission(config=QUEUED_CONFIG, model_code=code)
-    checked = check_submission(services, asked, caller)
-    settings, address = load_settings(services, POOL), addresses.pool(POOL)
-    closed = PoolConfigured(POOL, replace(settings, draining=True))
-    services.engine.execute_command(address, closed)
-    for number in range(count):
-        one = _submission_of_now(checked, number, services.now_ms())
-        submit_experiment(services, one, USER, lambda reply: ())
-    services.engine.execute_command(address, PoolConfigured(POOL, settings))
-    services.engine.advance_until_idle([address])
+    address = addresses.pool(POOL)
+    with services_to_fill(home, follows_commands=False) as services:
+        asked = Submission(config=QUEUED_CONFIG, model_code=code)
+        checked = check_submission(services, asked, Principal(USER, Role.ADMIN))
+        settings = load_settings(services, POOL)
+        closed = PoolConfigured(POOL, replace(settings, draining=True))
+        services.engine.execute_command(address, closed)
+        for number in range(count):
+            one = _submission_of_now(checked, number, services.now_ms())
+            submit_experiment(services, one, USER, lambda reply: ())
+    with services_to_fill(home) as services:
+        engine = services.engine
+        while engine.has_mail(address):
+            engine.advance_until_idle([address])
+        engine.execute_command(address, PoolConfigured(POOL, settings))
+        engine.advance_until_idle([address])
 
 
 def _submission_of_now(checked: CheckedSubmission, number: int, now_ms: int) -> CheckedSubmission:

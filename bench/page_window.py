@@ -126,14 +126,18 @@ class PageWindow:
         self._window.evaluate("window.watched.tasks = []")
         browser = self._window.context.browser
         browser.start_tracing(page=self._window, categories=["toplevel"])
-        began = time.perf_counter()
-        self._window.evaluate("(hash) => { location.hash = hash }", f"#/{address}")
-        self._wait_for(selector)
-        shown_ms = 1_000 * (time.perf_counter() - began)
-        self._window.wait_for_timeout(SETTLE_MS)
-        tasks = self._window.evaluate("window.watched.tasks")
+        try:
+            began = time.perf_counter()
+            self._window.evaluate("(hash) => { location.hash = hash }", f"#/{address}")
+            self._wait_for(selector)
+            shown_ms = 1_000 * (time.perf_counter() - began)
+            self._window.wait_for_timeout(SETTLE_MS)
+            tasks = self._window.evaluate("window.watched.tasks")
+        finally:
+            # The next view is traced whatever this one shows.
+            trace = browser.stop_tracing()
         longest_ms = max((long for _, long in tasks), default=0.0)
-        busiest_ms = _busiest_ms(json.loads(browser.stop_tracing())["traceEvents"])
+        busiest_ms = _busiest_ms(json.loads(trace)["traceEvents"])
         return Visit(tuple(self._asked), shown_ms, longest_ms, busiest_ms)
 
     def count_frames(self, address: str, selector: str, seconds: float) -> Frames:

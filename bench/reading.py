@@ -10,9 +10,8 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from http.client import HTTPConnection
 from math import ceil, exp
 from pathlib import Path
@@ -22,21 +21,19 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bench.figures import Row, Scale, at_most, progress, row_without_target
+from bench.filling import services_to_fill
 from bench.serving import USER, serve_home
 from control_plane.access.principals import Principal, Role
 from control_plane.agents.reports import Report
 from control_plane.agents.service import AgentService, SyncRequest
 from control_plane.objects.store import model_code_key
 from control_plane.services import Services
-from control_plane.state.sqlite import SqliteTable
 from control_plane.usecases.submission import (
     Submission,
     check_submission,
     submit_experiment,
 )
 from detcloud.shared.archive import pack
-from lambdas.builder import Cluster
-from lambdas.local.adapters import LocalAdapters
 from lambdas.local.embedded_cluster import POOL, build_embedded_cluster
 from lambdas.local.home import HomeFolder
 
@@ -107,24 +104,6 @@ def fill(home: HomeFolder, trials: int, values: int) -> FilledTable:
         [long_trial] = agent.work(partial(_lines, values=values))
     assert one == many + 1
     return FilledTable(many, tuple(ran), long_trial, code)
-
-
-class _UnsyncedAdapters(LocalAdapters):
-    """Adapters of a cluster that does not wait for the disk, whose state is thrown away."""
-
-    @cached_property
-    def state_table(self) -> SqliteTable:
-        return SqliteTable(self._home.state, synchronous="NORMAL")
-
-
-@contextmanager
-def services_to_fill(home: HomeFolder) -> Iterator[Services]:
-    """The services of a cluster that does not run, to write much into it: the rows are the same,
-    but no commit waits until the disk has it.
-    """
-    adapters = _UnsyncedAdapters(home, "")
-    with closing(adapters.state_table):
-        yield Cluster(adapters).services
 
 
 MakeLines = Callable[[int, Mapping[str, Any]], Iterator[Report]]

@@ -17,6 +17,9 @@ class BoundedCache(Generic[Name, Value]):
         self._weight = 0
         self._entries: OrderedDict[Name, tuple[Value, int]] = OrderedDict()
 
+    def __len__(self) -> int:
+        return len(self._entries)
+
     def find(self, name: Name) -> Value | None:
         """The value of this name, which was used last from now on; None if it is not kept."""
         if name not in self._entries:

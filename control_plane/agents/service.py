@@ -15,10 +15,10 @@ from control_plane.actors.agent.actor import (
 )
 from control_plane.actors.experiment.state import Definition, ExperimentState
 from control_plane.actors.messages.agent import LOOPBACK, AgentEnrolled
-from control_plane.actors.records import Status
 from control_plane.actors.step import CommandRefused
 from control_plane.actors.trial.state import TrialState
 from control_plane.agents.actor_states import ActorStateReader, ActorStates
+from control_plane.agents.definitions import Defined, DefinitionReader
 from control_plane.agents.desired_state import SpecBuilder, TrialSource, desired_entries
 from control_plane.agents.failed_syncs import FailedSyncs
 from control_plane.agents.identity import is_active_row
@@ -61,7 +61,6 @@ log = logging.getLogger(__name__)
 
 ENROL_TRIES_MAX = 20
 SYNC_TRIES_MAX = 20
-DEFINITIONS_MAX = 256
 # Reports accepted in one commit, so that a trial's mail stays far below what a row can hold.
 REPORTS_MAX = 1_000
 LOST_MAX = 30
@@ -117,7 +116,7 @@ class AgentService:
         self._store_log = store_log
         self._store_segment = store_segment
         self._failed_syncs = FailedSyncs(engine.table)
-        self._definitions: dict[tuple[int, int], Definition] = {}
+        self._definitions = DefinitionReader(engine)
         self._state_reader = ActorStateReader(engine)
 
     def enrol(
@@ -215,23 +214,22 @@ class AgentService:
         """Read the states of many trials, in their order; None for one that does not exist."""
         return self._engine.read_states([addresses.trial(trial_id) for trial_id in trial_ids])
 
-    def read_experiment(self, experiment_id: int) -> tuple[ExperimentState, Definition] | None:
+    def read_experiment(self, experiment_id: int) -> Defined | None:
         """Read an experiment's state and definition, None if it does not exist or is deleted."""
         return self._with_definition(self._engine.read_state(addresses.experiment(experiment_id)))
 
-    def _with_definition(self, state: object) -> tuple[ExperimentState, Definition] | None:
-        if not isinstance(state, ExperimentState) or state.status is Status.DELETED:
-            return None
-        # A definition is written once in an experiment's life, so it is read once.
-        key = (state.experiment_id, state.life)
-        address = addresses.experiment(state.experiment_id)
-        definition = self._definitions.get(key) or self._engine.read_part(address, "definition")
-        if not isinstance(definition, Definition):
-            return None
-        if len(self._definitions) >= DEFINITIONS_MAX:
-            self._definitions.clear()
-        self._definitions[key] = definition
-        return state, definition
+    def read_experiments(
+        self, experiment_ids: Sequence[int], keys: Sequence[Key] = ()
+    ) -> tuple[list[Defined | None], list[Row | None]]:
+        """Read the states and definitions of many experiments, in their order, None for one that
+        does not exist or is deleted; and other rows together with them.
+        """
+        names = [addresses.experiment(number) for number in experiment_ids]
+        states, rows = self._engine.read_states_and_rows(names, keys)
+        return self._definitions.with_definitions(states), rows
+
+    def _with_definition(self, state: object) -> Defined | None:
+        return self._definitions.with_definitions([state])[0]
 
     def _accept_request(
         self, agent: str, request: SyncRequest

@@ -164,10 +164,7 @@ class Engine:
         self, addresses: Sequence[str], keys: Sequence[Key]
     ) -> tuple[list[Any], list[Row | None]]:
         """Read the states of actors and other rows together, but each as of its own moment."""
-        all_keys = [*(Key(address, HEAD) for address in addresses), *keys]
-        rows: list[Row | None] = []
-        for start in range(0, len(all_keys), GET_MAX):
-            rows += self.table.get_many(all_keys[start : start + GET_MAX])
+        rows = self._read_rows([*(Key(address, HEAD) for address in addresses), *keys])
         states = [
             None if row is None else self._decode_head_row(address, row).state
             for address, row in zip(addresses, rows, strict=False)
@@ -183,6 +180,32 @@ class Engine:
         """Read a part of the actor, or None. The part may be newer than a state read before."""
         row = self.table.get(Key(address, PARTS + name))
         return None if row is None else actor_type_at(address).decode_part(name, row.body)
+
+    def read_parts(self, places: Sequence[tuple[str, str]]) -> list[Any]:
+        """Read parts of actors, each given by its address and name, in their order, as `read_part`
+        reads one.
+        """
+        rows = self._read_rows([Key(address, PARTS + name) for address, name in places])
+        return [
+            None if row is None else actor_type_at(address).decode_part(name, row.body)
+            for (address, name), row in zip(places, rows, strict=True)
+        ]
+
+    def read_part_rows(self, address: str, family: str) -> list[Row]:
+        """Read the rows of the actor's part `family` and of all parts below it."""
+        rows: list[Row] = []
+        start: str | None = f"{PARTS}{family}"
+        while start is not None:
+            page = self.table.query(address, start, f"{PARTS}{family}/~")
+            rows += page.rows
+            start = page.next_sort
+        return rows
+
+    def _read_rows(self, keys: Sequence[Key]) -> list[Row | None]:
+        rows: list[Row | None] = []
+        for start in range(0, len(keys), GET_MAX):
+            rows += self.table.get_many(keys[start : start + GET_MAX])
+        return rows
 
     def execute_command(
         self,

@@ -62,8 +62,8 @@ def describe_agent(services: Services, agent_id: str) -> Agent:
 def list_agents(services: Services, page: PageRequest) -> Page[Agent]:
     """List all agents by name."""
     rows, cursor = read_row_page(services.table, AGENTS, page)
-    states = [find_agent(services, row.key.sort) for row in rows]
-    items = [_agent_answer(state) for state in states if state is not None]
+    states = services.engine.read_states([addresses.agent(row.key.sort) for row in rows])
+    items = [_agent_answer(state) for state in states if isinstance(state, AgentState)]
     return Page(items=items, next_cursor=cursor)
 
 

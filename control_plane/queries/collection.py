@@ -150,8 +150,8 @@ def _describe_candidates(
     services: Services, experiment_id: int, candidates: Sequence[CheckpointCandidate]
 ) -> list[checkpoints.Checkpoint]:
     """Describe those of an experiment's checkpoints that have not gone since the inventory."""
-    read = services.engine.read_part
-    parts = (read(addresses.trial(one.trial_id), CHECKPOINT_PARTS + one.uuid) for one in candidates)
+    places = [(addresses.trial(it.trial_id), CHECKPOINT_PARTS + it.uuid) for it in candidates]
+    parts = services.engine.read_parts(places)
     records = [part for part in parts if isinstance(part, CheckpointRecord)]
     return checkpoints.checkpoint_answers(services, records, experiment_id)
 

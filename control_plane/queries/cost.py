@@ -4,7 +4,7 @@ The instances of a pool cost from their launch to their end; allocations cost th
 while they have slots. The rest is idle. Sums are of whole micro-dollars, answered as dollars.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from enum import StrEnum
@@ -14,7 +14,7 @@ from control_plane.actors.cost import MICROS_PER_DOLLAR, Usage, decode_usage, us
 from control_plane.actors.experiment.state import ExperimentState
 from control_plane.actors.pool.state import agents_of, parse_allocation
 from control_plane.actors.trial.metering import cost_so_far
-from control_plane.engine.read_only import read_only_context
+from control_plane.engine.read_only import ActorParts, read_only_context
 from control_plane.fleet.bills import day_start_ms, month_cost_micros, pool_bill, utc_day
 from control_plane.fleet.rows import read_fleets, read_rows
 from control_plane.queries.answer import Answer
@@ -107,7 +107,7 @@ def cost_report(services: Services, by: CostGrouping, since: date, until: date) 
                 for day in span.days()
             ]
         case CostGrouping.EXPERIMENT | CostGrouping.TRIAL | CostGrouping.USER:
-            items = _owner_items(services, by, (usage for _, usage in used), span)
+            items = _owner_items(services, by, [usage for _, usage in used], span)
     shown = [item for item in items if item.cost or item.instance_cost]
     if by is not CostGrouping.DAY:
         shown.sort(key=lambda item: (-(item.instance_cost or item.cost), item.name))
@@ -147,7 +147,8 @@ def dollars(micros: int) -> float:
 
 def _running_usages(services: Services, pool: str) -> Iterator[Usage]:
     address = addresses.pool(pool)
-    context = read_only_context(services.engine, address)
+    parts = ActorParts(services.engine, address, ("agents",))
+    context = read_only_context(services.engine, address, parts)
     names = {name for _, agent in agents_of(context).items() for name in agent.parts}
     heads = services.agents.read_trials([parse_allocation(name)[0] for name in sorted(names)])
     now_ms = services.now_ms()
@@ -180,14 +181,14 @@ def _pool_item(pool: str, used: Iterable[tuple[str, Usage]], bill: int, span: Da
 
 
 def _owner_items(
-    services: Services, by: CostGrouping, used: Iterable[Usage], span: DaySpan
+    services: Services, by: CostGrouping, used: Sequence[Usage], span: DaySpan
 ) -> list[CostItem]:
-    experiment_by_id = _cached_reader(
-        lambda number: services.engine.read_state(addresses.experiment(number))
-    )
+    numbers = list(dict.fromkeys(usage.experiment for usage in used))
+    states = services.engine.read_states([addresses.experiment(number) for number in numbers])
+    experiments = dict(zip(numbers, states, strict=True))
     sums: dict[tuple[str, str], int] = {}
     for usage in used:
-        key = _line_key(by, usage, experiment_by_id(usage.experiment))
+        key = _line_key(by, usage, experiments[usage.experiment])
         sums[key] = sums.get(key, 0) + span.cost_within(usage)
     return [_item(name, title, micros, None) for (name, title), micros in sums.items()]
 
@@ -200,19 +201,6 @@ def _line_key(
     if by is CostGrouping.TRIAL:
         return str(usage.trial), f"experiment {usage.experiment}"
     return str(usage.experiment), experiment.name if experiment else ""
-
-
-def _cached_reader(
-    read: Callable[[int], ExperimentState | None],
-) -> Callable[[int], ExperimentState | None]:
-    known: dict[int, ExperimentState | None] = {}
-
-    def read_once(number: int) -> ExperimentState | None:
-        if number not in known:
-            known[number] = read(number)
-        return known[number]
-
-    return read_once
 
 
 def _item(name: str, title: str, allocated: int, bill: int | None) -> CostItem:

@@ -20,10 +20,13 @@ from control_plane.actors.records import JobKind, Status
 from control_plane.agents.spec import parse_stored_config
 from control_plane.config.command import command_values
 from control_plane.config.experiment import ExperimentConfig
+from control_plane.engine.actor_types import actor_type_at
+from control_plane.engine.head import PARTS
 from control_plane.errors import Code, RequestError
 from control_plane.queries.answer import Answer
 from control_plane.queries.search_method import MethodView, describe_method
 from control_plane.services import Services
+from control_plane.state.table import Key, Row
 
 
 class TrialCounts(Answer):
@@ -118,15 +121,29 @@ def describe_experiment(
     services: Services, experiment_id: int, warnings: Sequence[str] = ()
 ) -> Experiment:
     """Describe one experiment, with the warnings of its creation; RequestError not_found."""
-    fields = experiment_fields(services, *get_experiment(services, experiment_id))
+    fields = _experiment_fields(services, *get_experiment(services, experiment_id))
     return Experiment(**fields, warnings=list(warnings))
+
+
+def describe_experiments(services: Services, experiment_ids: Sequence[int]) -> list[Experiment]:
+    """Describe experiments, in the order of the ids, with a few reads for all of them; one that
+    does not exist or was deleted is left out.
+    """
+    keys = [Key(addresses.experiment(number), f"{PARTS}settings") for number in experiment_ids]
+    loaded, rows = services.agents.read_experiments(experiment_ids, keys)
+    found = []
+    for pair, row in zip(loaded, rows, strict=True):
+        if pair is not None:
+            settings = effective_settings(pair[1], None if row is None else _settings_of_row(row))
+            found.append(Experiment(**_fields(services, *pair, settings)))
+    return found
 
 
 def describe_experiment_with_config(services: Services, experiment_id: int) -> ExperimentWithConfig:
     """Describe one experiment with its configuration; RequestError not_found."""
     state, definition = get_experiment(services, experiment_id)
     config = shown_config(state.kind, parse_stored_config(definition))
-    return ExperimentWithConfig(**experiment_fields(services, state, definition), config=config)
+    return ExperimentWithConfig(**_experiment_fields(services, state, definition), config=config)
 
 
 def shown_config(kind: JobKind, config: ExperimentConfig) -> dict[str, Any]:
@@ -187,11 +204,23 @@ def current_settings(
     return effective_settings(definition, changed)
 
 
-def experiment_fields(
+def _settings_of_row(row: Row) -> Settings:
+    name = row.key.sort.removeprefix(PARTS)
+    settings = actor_type_at(row.key.partition).decode_part(name, row.body)
+    assert isinstance(settings, Settings)
+    return settings
+
+
+def _experiment_fields(
     services: Services, state: ExperimentState, definition: Definition
 ) -> dict[str, Any]:
+    return _fields(services, state, definition, current_settings(services, state, definition))
+
+
+def _fields(
+    services: Services, state: ExperimentState, definition: Definition, current: Settings
+) -> dict[str, Any]:
     """The fields of an answer that describes an experiment."""
-    current = current_settings(services, state, definition)
     counts = TrialCounts(
         requested=state.trials,
         running=state.trials_open,

@@ -3,43 +3,43 @@
 Each request reads a bounded number of rows, whatever there is. In the order of ids a page that was
 broken off goes on with its cursor; other orders need all that they sort, so that they sort the
 newest experiments and say below which id they looked at none.
+
+What is sorted by is in the rows of the list, but for the figures of experiments that run or that an
+older release created: those take a row of their own each.
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from control_plane.actors import addresses
-from control_plane.actors.experiment.state import (
-    LISTING,
-    ExperimentState,
-    ListingRow,
-    decode_listing,
-)
+from control_plane.actors.experiment.listing import ListingRow, decode_listings
+from control_plane.actors.experiment.state import LISTING, ExperimentState
 from control_plane.actors.metadata_terms import metadata_partition
 from control_plane.actors.records import JobKind, Status
 from control_plane.engine.actor_types import actor_type_at
 from control_plane.engine.head import HEAD, decode_head
 from control_plane.errors import invalid
-from control_plane.queries.experiment import Experiment, experiment_fields
+from control_plane.queries.experiment import Experiment, describe_experiments
 from control_plane.queries.pages import Page, PageRequest, encode_cursor
 from control_plane.services import Services
-from control_plane.state.table import GET_MAX, Key, Row, StateTable
+from control_plane.state.table import GET_MAX, Key, StateTable
 
 Sort = Literal["id", "submitted", "name", "state", "user", "progress", "metric", "cost"]
 Order = Literal["asc", "desc"]
 
-# Rows of the list that one request reads.
+# Rows of the list that one request reads, and those that it reads at once.
 LISTED_MAX = 5_000
+_PAGE_ROWS = 1_000
 # Experiments that one request reads by a row each: those with certain metadata, and those whose
 # state an order needs.
 LOOKED_UP_MAX = 1_000
 _FIRST, _LAST = " ", "\x7f"
-# What the list's rows do not tell.
-_BY_STATE = ("progress", "metric", "cost")
 # Ids are given in the order of submission, so that both are the order of the rows.
 _BY_ID = ("id", "submitted")
+# The orders by the figures of a row, with the name of the figure.
+_FIGURES = {"metric": "metric", "progress": "progress", "cost": "cost_micros"}
 
 
 class ExperimentPage(Page[Experiment]):
@@ -68,6 +68,17 @@ class ExperimentFilter:
     kind: JobKind | None = JobKind.EXPERIMENT
 
 
+class _Entry(NamedTuple):
+    """An experiment in the list: its sort key there, and its row."""
+
+    sort: str
+    row: ListingRow
+
+    @property
+    def number(self) -> int:
+        return int(self.sort)
+
+
 def list_experiments(
     services: Services,
     page: PageRequest,
@@ -78,28 +89,22 @@ def list_experiments(
     """List the experiments that fit the filter; RequestError invalid for a state."""
     is_shown = _predicate(shown)
     if sort in _BY_ID:
-        rows, cursor = _read_page(services.table, shown, is_shown, page, order == "desc")
-        return ExperimentPage(items=_answers(services, rows), next_cursor=cursor)
+        found, cursor = _read_page(services.table, shown, is_shown, page, order == "desc")
+        items = describe_experiments(services, [one.number for one in found])
+        return ExperimentPage(items=items, next_cursor=cursor)
     name = f"experiments {sort} {order}"
     after = page.start_after(name, (int,))
     first = 0 if after is None else max(0, int(after[0]))
-    rows, left_out_before = _read_newest(services.table, shown, is_shown)
-    if sort in _BY_STATE and len(rows) > LOOKED_UP_MAX:
-        rows = rows[:LOOKED_UP_MAX]
-        left_out_before = int(rows[-1].key.sort)
-    rows = _sorted_rows(services, rows, sort, order)
+    found, left_out_before = _read_newest(services.table, shown, is_shown)
+    if len(known := _with_states_to_read(found, sort)) < len(found):
+        found, left_out_before = known, known[-1].number
+    found = _sort_entries(services, found, sort, order)
     end = first + page.limit
     return ExperimentPage(
-        items=_answers(services, rows[first:end]),
-        next_cursor=encode_cursor(name, (end,)) if end < len(rows) else None,
+        items=describe_experiments(services, [one.number for one in found[first:end]]),
+        next_cursor=encode_cursor(name, (end,)) if end < len(found) else None,
         left_out_before=left_out_before,
     )
-
-
-def _answers(services: Services, rows: Sequence[Row]) -> list[Experiment]:
-    """The answers of rows; an experiment that was deleted since its row was read is left out."""
-    loaded = [services.agents.read_experiment(int(row.key.sort)) for row in rows]
-    return [Experiment(**experiment_fields(services, *pair)) for pair in loaded if pair is not None]
 
 
 def _predicate(shown: ExperimentFilter) -> Callable[[ListingRow], bool]:
@@ -115,13 +120,11 @@ def _predicate(shown: ExperimentFilter) -> Callable[[ListingRow], bool]:
             return False
         if states and entry.state not in states:
             return False
-        groups = (entry.workspace, entry.project)
-        if any(
-            wanted not in (None, name)
-            for wanted, name in zip((shown.workspace, shown.project), groups, strict=True)
-        ):
+        if shown.workspace not in (None, entry.workspace):
             return False
-        return part in entry.name.casefold() and shown.user in (None, entry.user)
+        if shown.project not in (None, entry.project) or shown.user not in (None, entry.user):
+            return False
+        return not part or part in entry.name.casefold()
 
     return is_shown
 
@@ -132,34 +135,36 @@ def _read_page(
     is_shown: Callable[[ListingRow], bool],
     page: PageRequest,
     descending: bool,
-) -> tuple[list[Row], str | None]:
+) -> tuple[list[_Entry], str | None]:
     """Read a page in the order of ids, and the cursor of what comes after."""
     partition = _partition(shown)
     name = partition if descending else f"{partition} asc"
     after = page.start_after(name, (str,))
-    found = _read_candidates(table, shown, None if after is None else str(after[0]), descending)
-    rows: list[Row] = []
-    for number, (sort, row) in enumerate(found, 1):
-        if row is not None and is_shown(decode_listing(row.body)):
-            rows.append(row)
-        if len(rows) == page.limit or number == _read_max(shown):
-            is_end = next(found, None) is None
-            return rows, None if is_end else encode_cursor(name, (sort,))
-    return rows, None
+    start = None if after is None else str(after[0])
+    # Where all of them fit, one reading has the page and says whether it is the last.
+    candidates = _read_candidates(table, shown, start, descending, page.limit + 1)
+    found: list[_Entry] = []
+    for number, (sort, row) in enumerate(candidates, 1):
+        if row is not None and is_shown(row):
+            found.append(_Entry(sort, row))
+        if len(found) == page.limit or number == _read_max(shown):
+            is_end = next(candidates, None) is None
+            return found, None if is_end else encode_cursor(name, (sort,))
+    return found, None
 
 
 def _read_newest(
     table: StateTable, shown: ExperimentFilter, is_shown: Callable[[ListingRow], bool]
-) -> tuple[list[Row], int | None]:
+) -> tuple[list[_Entry], int | None]:
     """Read what fits of the newest experiments, and the id below which none was read."""
-    rows: list[Row] = []
-    found = _read_candidates(table, shown, None, True)
-    for number, (sort, row) in enumerate(found, 1):
-        if row is not None and is_shown(decode_listing(row.body)):
-            rows.append(row)
+    found: list[_Entry] = []
+    candidates = _read_candidates(table, shown, None, True, _PAGE_ROWS)
+    for number, (sort, row) in enumerate(candidates, 1):
+        if row is not None and is_shown(row):
+            found.append(_Entry(sort, row))
         if number == _read_max(shown):
-            return rows, None if next(found, None) is None else int(sort)
-    return rows, None
+            return found, None if next(candidates, None) is None else int(sort)
+    return found, None
 
 
 def _partition(shown: ExperimentFilter) -> str:
@@ -171,30 +176,33 @@ def _read_max(shown: ExperimentFilter) -> int:
 
 
 def _read_candidates(
-    table: StateTable, shown: ExperimentFilter, after: str | None, descending: bool
-) -> Iterator[tuple[str, Row | None]]:
+    table: StateTable, shown: ExperimentFilter, after: str | None, descending: bool, rows_first: int
+) -> Iterator[tuple[str, ListingRow | None]]:
     """Yield the sort keys of experiments with the filter's terms, and their rows of the list; None
-    for one that lacks a term or is not listed.
+    for one that lacks a term or is not listed. `rows_first` are read at first, then more at once.
     """
     first, last = _FIRST, _LAST
     if after is not None:
         first, last = (first, after) if descending else (f"{after} ", last)
     partition = _partition(shown)
-    size = GET_MAX if shown.terms else 1_000
+    size_max = GET_MAX if shown.terms else _PAGE_ROWS
+    size = min(rows_first, size_max)
     while True:
         page = table.query(partition, first, last, limit=size, descending=descending)
         if shown.terms:
             yield from _look_up(table, shown.terms[1:], [row.key.sort for row in page.rows])
         else:
-            yield from ((row.key.sort, row) for row in page.rows)
+            listed = decode_listings(row.body for row in page.rows)
+            yield from zip((row.key.sort for row in page.rows), listed, strict=True)
         if page.next_sort is None:
             return
         first, last = (first, page.next_sort) if descending else (page.next_sort, last)
+        size = min(2 * size, size_max)
 
 
 def _look_up(
     table: StateTable, terms: Sequence[str], sorts: Sequence[str]
-) -> Iterator[tuple[str, Row | None]]:
+) -> Iterator[tuple[str, ListingRow | None]]:
     """Yield the rows of the list for at most GET_MAX sort keys; None without one of the terms."""
     if not sorts:
         return
@@ -202,24 +210,50 @@ def _look_up(
     for term in terms:
         found = table.get_many([Key(metadata_partition(term), sort) for sort in sorts])
         lacking |= {sort for sort, row in zip(sorts, found, strict=True) if row is None}
-    rows = table.get_many([Key(LISTING, sort) for sort in sorts])
-    for sort, row in zip(sorts, rows, strict=True):
-        yield sort, None if sort in lacking else row
+    rows = [row for row in table.get_many([Key(LISTING, sort) for sort in sorts]) if row]
+    listed = dict(
+        zip((row.key.sort for row in rows), decode_listings(row.body for row in rows), strict=True)
+    )
+    for sort in sorts:
+        yield sort, None if sort in lacking else listed.get(sort)
 
 
-def _sorted_rows(services: Services, rows: Sequence[Row], sort: Sort, order: Order) -> list[Row]:
-    """Rows, which are newest first, in an order; what has no value is last, the newest first."""
-    values: list[str | float | None]
-    if sort in _BY_STATE:
-        states = _read_states(services.table, [int(row.key.sort) for row in rows])
-        values = [_number_of(state, sort, services.now_ms()) for state in states]
-    else:
-        values = [str(getattr(decode_listing(row.body), sort)).casefold() for row in rows]
-    known = [(value, row) for value, row in zip(values, rows, strict=True) if value is not None]
+def _with_states_to_read(found: list[_Entry], sort: Sort) -> list[_Entry]:
+    """The first of those that are to be sorted, as many as need LOOKED_UP_MAX states."""
+    states = 0
+    for place, one in enumerate(found):
+        states += sort in _FIGURES and one.row.figures is None
+        if states > LOOKED_UP_MAX:
+            return found[:place]
+    return found
+
+
+def _sort_entries(
+    services: Services, found: Sequence[_Entry], sort: Sort, order: Order
+) -> list[_Entry]:
+    """Sort what is given newest first; what has no value comes last, the newest first."""
+    values = _sort_values(services, found, sort)
+    known = [(value, one) for value, one in zip(values, found, strict=True) if value is not None]
     # A stable sort, which keeps the newest of equals first in both orders.
     known.sort(key=lambda pair: pair[0], reverse=order == "desc")
-    unknown = [row for value, row in zip(values, rows, strict=True) if value is None]
-    return [*(row for _, row in known), *unknown]
+    unknown = [one for value, one in zip(values, found, strict=True) if value is None]
+    return [*(one for _, one in known), *unknown]
+
+
+def _sort_values(
+    services: Services, found: Sequence[_Entry], sort: Sort
+) -> list[str | float | None]:
+    if sort not in _FIGURES:
+        return [str(getattr(one.row, sort)).casefold() for one in found]
+    numbers = [one.number for one in found if one.row.figures is None]
+    states = dict(zip(numbers, _read_states(services.table, numbers), strict=True))
+    now_ms = services.now_ms()
+    return [
+        _number_of(states[one.number], sort, now_ms)
+        if one.row.figures is None
+        else _checked_number(getattr(one.row.figures, _FIGURES[sort]))
+        for one in found
+    ]
 
 
 def _number_of(state: ExperimentState | None, sort: Sort, now_ms: int) -> float | None:
@@ -227,7 +261,11 @@ def _number_of(state: ExperimentState | None, sort: Sort, now_ms: int) -> float 
         return None
     if sort == "cost":
         return state.bill.spent_micros(now_ms)
-    number = state.progress if sort == "progress" else state.best_metric
+    return _checked_number(state.progress if sort == "progress" else state.best_metric)
+
+
+def _checked_number(number: float | None) -> float | None:
+    """A number that has a place in an order."""
     return None if number is None or math.isnan(number) else number
 
 

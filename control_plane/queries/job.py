@@ -8,6 +8,7 @@ from typing import Literal
 
 from control_plane.actors.job_row import JobRow, decode_job, job_sort_key, jobs_partition
 from control_plane.actors.records import JobKind
+from control_plane.agents.definitions import Defined
 from control_plane.bounded_cache import BoundedCache
 from control_plane.errors import Code, RequestError
 from control_plane.queries import experiment as experiments
@@ -185,9 +186,16 @@ def list_jobs(services: Services, pool: str, page: PageRequest, reverse: bool) -
 
     queue = load_queue(services, pool, choose)
     count = len(queue.order)
-    shown = [_job_answer(services, queue, queue.order[place], place) for place in places(count)]
+    loaded, _ = services.agents.read_experiments(
+        [queue.order[place].group for place in places(count)]
+    )
+    items = [
+        _job_answer(pair, queue, queue.order[place], place)
+        for place, pair in zip(places(count), loaded, strict=True)
+        if pair is not None
+    ]
     cursor = encode_cursor(_LIST_NAME, (end,)) if end < count else None
-    return Page(items=[job for job in shown if job is not None], next_cursor=cursor)
+    return Page(items=items, next_cursor=cursor)
 
 
 def describe_job(services: Services, experiment_id: int) -> JobView:
@@ -214,30 +222,33 @@ def describe_jobs(services: Services, experiment_ids: Sequence[int]) -> list[Job
 def _describe_in_queue(services: Services, queue: Queue, experiment_id: int) -> JobView:
     for place, job in enumerate(queue.order):
         if job.group == experiment_id:
-            return _check_present(_job_answer(services, queue, job, place), experiment_id)
+            return _job_answer(_load_present(services, experiment_id), queue, job, place)
+    loaded = _load_present(services, experiment_id)
     row = services.table.get(Key(jobs_partition(queue.snapshot.pool), job_sort_key(experiment_id)))
     if row is None:
-        return _check_present(None, experiment_id)
+        raise _ended_error(experiment_id)
     idle = _idle_job(experiment_id, decode_job(row.body), queue.snapshot)
-    return _check_present(_job_answer(services, queue, idle, None), experiment_id)
+    return _job_answer(loaded, queue, idle, None)
 
 
-def _check_present(answer: JobView | None, experiment_id: int) -> JobView:
-    if answer is None:
-        text = f"job {experiment_id} not found: its experiment has ended"
-        raise RequestError(Code.NOT_FOUND, text)
-    return answer
+def _load_present(services: Services, experiment_id: int) -> Defined:
+    loaded = services.agents.read_experiment(experiment_id)
+    if loaded is None:
+        raise _ended_error(experiment_id)
+    return loaded
+
+
+def _ended_error(experiment_id: int) -> RequestError:
+    text = f"job {experiment_id} not found: its experiment has ended"
+    return RequestError(Code.NOT_FOUND, text)
 
 
 def _queue_entry(job: Job) -> QueueEntry:
     return QueueEntry(job.group, job.submitted_ms, job.priority, job.position)
 
 
-def _job_answer(services: Services, queue: Queue, job: Job, place: int | None) -> JobView | None:
-    """The answer that describes a job; None if its experiment was deleted meanwhile."""
-    loaded = services.agents.read_experiment(job.group)
-    if loaded is None:
-        return None
+def _job_answer(loaded: Defined, queue: Queue, job: Job, place: int | None) -> JobView:
+    """The answer that describes the job of an experiment."""
     state, definition = loaded
     runs = job.allocations != ()
     moved = experiments.pool_move_fields(state, definition)

@@ -5,20 +5,24 @@ Up to EXACT_MAX reports it holds all numbers; a longer one holds summaries, whic
 ready-made, so that even a million reports are read without unpacking them.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from threading import Lock
 from typing import NamedTuple
 
+from control_plane.actors import addresses
 from control_plane.agents.metric_rows import (
+    PAGE_ROWS,
     Segment,
     Stream,
     epoch_range,
     group_range,
     read_first_segment,
     read_segments,
+    to_segment,
 )
+from control_plane.bounded_cache import BoundedCache
 from control_plane.metrics.columns import Columns, join_columns
 from control_plane.metrics.segment import decode_summary
 from control_plane.metrics.summary import (
@@ -37,6 +41,8 @@ from control_plane.state.table import StateTable
 # Reports up to which every number is kept, and up to which a tail of small rows is not summarised.
 EXACT_MAX = 16_384
 TAIL_MAX = 2_048
+# Bytes of a series that are read again with what is new, rather than in two readings without them.
+REREAD_BYTES_MAX = 4 * 1024
 # Names beyond these are not drawn: a trial may make up a new one for each report.
 NAMES_MAX = 500
 # Numbers kept in memory over all series, of 16 bytes each; what one series counts for besides its
@@ -103,6 +109,7 @@ class _StreamPart:
 
     read: int = 0
     sort: str = ""
+    size: int = 0
     is_exact: bool = True
     known: set[str] = field(default_factory=set)
     read_summaries: list[Summary] = field(default_factory=list)
@@ -112,6 +119,7 @@ class _StreamPart:
     def add_segment(self, segment: Segment, end: float, objects: ObjectStore) -> bool:
         """Add the reports of a row that were not read; True if there were any."""
         self.sort = max(self.sort, segment.row.key.sort)
+        self.size += len(segment.row.body)
         summary = None if self.is_exact else decode_summary(segment.row.body)
         if summary is not None and summary.first_offset > self.read and summary.steps_max < end:
             self._summarise_tail()
@@ -199,11 +207,10 @@ class MetricSeriesCache:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._cache: OrderedDict[_SeriesKey, tuple[MetricSeries, int]] = OrderedDict()
-        self._numbers = 0
+        self._kept: BoundedCache[_SeriesKey, MetricSeries] = BoundedCache(NUMBERS_MAX)
 
     def __len__(self) -> int:
-        return len(self._cache)
+        return len(self._kept)
 
     def draw_chart(
         self,
@@ -219,71 +226,111 @@ class MetricSeriesCache:
         """
         key = trial_id, group, rank
         with self._lock:
-            series = self._cache[key][0] if key in self._cache else MetricSeries()
-            self._cache.setdefault(key, (series, 0))
+            series = self._kept.find(key)
+            if series is None:
+                series = MetricSeries()
+                self._kept.keep(key, series, SERIES_NUMBERS)
         with series.lock:
             _refresh(_RowSource(table, objects, trial_id, group, rank), series)
             chart = draw(series)
             numbers = series.count_numbers() + SERIES_NUMBERS
-        self._evict(key, series, numbers)
-        return chart
-
-    def _evict(self, key: _SeriesKey, series: MetricSeries, numbers: int) -> None:
-        """Note the size of a series that was just drawn, and drop the oldest beyond the limit."""
         with self._lock:
-            known, before = self._cache.pop(key, (series, 0))
-            self._cache[key] = (known, numbers)
-            self._numbers += numbers - before
-            while self._numbers > NUMBERS_MAX and len(self._cache) > 1:
-                _, (_, dropped) = self._cache.popitem(last=False)
-                self._numbers -= dropped
+            # The largest series there are count as all that is kept, so that the one that is
+            # looked at stays.
+            self._kept.keep(key, series, min(numbers, NUMBERS_MAX))
+        return chart
 
 
 def _refresh(source: _RowSource, series: MetricSeries) -> None:
     """Read what is new of the series, or all of it when a new allocation has begun."""
-    latest = max(series.ends, default=0)
-    behind = (
-        epoch_range(source.group, latest + 1, source.rank)[0],
-        group_range(source.group, source.rank)[1],
-    )
-    if read_first_segment(source.table, source.trial_id, *behind) is not None:
-        series.parts.clear()
-        series.version += 1
-        series.ends = _end_steps(source)
-    if series.ends:
-        _read_new(source, series)
+    if not series.ends or not _read_new(source, series):
+        _read_all(source, series)
 
 
-def _end_steps(source: _RowSource) -> dict[int, float]:
-    """The step before which each allocation's reports count."""
-    began: dict[int, float] = {}
+def _read_new(source: _RowSource, series: MetricSeries) -> bool:
+    """Read the reports of the latest allocation that are new; False if a later one has begun."""
+    latest = max(series.ends)
+    known = {stream: part for stream, part in series.parts.items() if stream.epoch == latest}
+    if not known:
+        return False
+    for start, stop in _new_ranges(source, latest, known):
+        for segment in read_segments(source.table, source.trial_id, start, stop):
+            if not _add_segment(source, series, segment):
+                return False
+    series.parts = dict(sorted(series.parts.items()))
+    return True
+
+
+def _new_ranges(
+    source: _RowSource, latest: int, known: Mapping[Stream, _StreamPart]
+) -> Iterator[tuple[str, str]]:
+    """The ranges of sort keys that have what is new: before, between and behind the streams that
+    are known, and behind what was read of each; or one over them all, where that was little.
+    """
+    first = epoch_range(source.group, latest, source.rank)[0]
+    last = group_range(source.group, source.rank)[1]
+    if sum(part.size for part in known.values()) <= REREAD_BYTES_MAX:
+        yield first, last
+        return
+    starts = [first, *(f"{part.sort}!" for part in known.values())]
+    stops = [*(stream.range_start for stream in known), last]
+    yield from zip(starts, stops, strict=True)
+
+
+def _read_all(source: _RowSource, series: MetricSeries) -> None:
+    """Read the whole series: a short one, whose rows fit into a page, at once."""
+    first, last = group_range(source.group, source.rank)
+    page = source.table.query(addresses.trial(source.trial_id), first, last, limit=PAGE_ROWS)
+    segments = [to_segment(row) for row in page.rows]
+    if not segments and not series.parts:
+        return
+    series.parts.clear()
+    series.version += 1
+    later: Iterable[Segment] = ()
+    if page.next_sort is None:
+        firsts = {segment.stream.epoch: segment for segment in reversed(segments)}
+    else:
+        later = read_segments(source.table, source.trial_id, page.next_sort, last)
+        firsts = dict(_read_first_segments(source))
+    series.ends = _end_steps(source, firsts)
+    for segment in chain(segments, later):
+        if not _add_segment(source, series, segment):
+            # An allocation that has begun just now: the next look reads everything again.
+            break
+    series.parts = dict(sorted(series.parts.items()))
+
+
+def _add_segment(source: _RowSource, series: MetricSeries, segment: Segment) -> bool:
+    """Add the reports of a row that were not read; False for one of an allocation that is not
+    known.
+    """
+    end = series.ends.get(segment.stream.epoch)
+    if end is None:
+        return False
+    part = series.parts.setdefault(segment.stream, _StreamPart())
+    # What is in the row of the key that was read last, or before it, was read.
+    if segment.row.key.sort > part.sort:
+        series.version += part.add_segment(segment, end, source.objects)
+    return True
+
+
+def _read_first_segments(source: _RowSource) -> Iterator[tuple[int, Segment]]:
+    """Read the first row of each allocation."""
     first, last = group_range(source.group, source.rank)
     while segment := read_first_segment(source.table, source.trial_id, first, last):
         epoch = segment.stream.epoch
-        began[epoch] = segment.read_first_step(source.objects)
+        yield epoch, segment
         first = epoch_range(source.group, epoch, source.rank)[1]
+
+
+def _end_steps(source: _RowSource, firsts: Mapping[int, Segment]) -> dict[int, float]:
+    """The step before which each allocation's reports count, by the first row of each."""
+    began = {
+        epoch: segment.read_first_step(source.objects)
+        for epoch, segment in firsts.items()
+        if epoch > min(firsts)
+    }
     return {
         epoch: min((began[other] for other in began if other > epoch), default=float("inf"))
-        for epoch in began
+        for epoch in firsts
     }
-
-
-def _read_new(source: _RowSource, series: MetricSeries) -> None:
-    """Read the reports of the latest allocation that are new; at first, everything."""
-    group_first, last = group_range(source.group, source.rank)
-    known = [(stream, part.sort) for stream, part in series.parts.items()]
-    latest = max(series.ends)
-    known = [(stream, sort) for stream, sort in known if stream.epoch == latest]
-    first = epoch_range(source.group, latest, source.rank)[0] if known else group_first
-    # Before, between and behind the streams that are known, and behind what was read of each.
-    starts = [first, *(f"{sort}!" for _, sort in known)]
-    stops = [*(stream.range_start for stream, _ in known), last]
-    for start, stop in zip(starts, stops, strict=True):
-        for segment in read_segments(source.table, source.trial_id, start, stop):
-            end = series.ends.get(segment.stream.epoch)
-            if end is None:
-                # An allocation that has begun just now: the next look reads everything again.
-                return
-            part = series.parts.setdefault(segment.stream, _StreamPart())
-            series.version += part.add_segment(segment, end, source.objects)
-    series.parts = dict(sorted(series.parts.items()))

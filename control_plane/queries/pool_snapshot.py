@@ -11,7 +11,7 @@ from control_plane.actors.pool.actor import PoolState, settings_of
 from control_plane.actors.pool.scheduling import PoolContents, read_contents, view_at
 from control_plane.bounded_cache import BoundedCache
 from control_plane.engine.head import HEAD
-from control_plane.engine.read_only import read_only_context
+from control_plane.engine.read_only import ActorParts, read_only_context
 from control_plane.errors import Code, RequestError
 from control_plane.scheduling.model import AgentCapacity, Job
 from control_plane.scheduling.reservations import Reservation
@@ -24,6 +24,9 @@ _CONSISTENT_READS_MAX = 5
 _READS_MAX = 20
 # Jobs and agents of the pools that are kept: some 100 MB in the worst case.
 _KEPT_MAX = 50_000
+
+# The parts that are read for contents, all of them.
+_FAMILIES = ("groups", "agents")
 
 T = TypeVar("T")
 
@@ -52,7 +55,10 @@ def read_pool(services: Services, pool: str, use: Callable[[PoolSnapshot], T]) -
     for reads in range(_READS_MAX):
         before = services.table.get(Key(address, HEAD))
         try:
-            snapshot, contents = _read_snapshot(services, pool, before)
+            parts = ActorParts(
+                services.engine, address, _FAMILIES, services.pool_contents.find_parts(address)
+            )
+            snapshot, contents = _read_snapshot(services, parts, before)
             result = use(snapshot)
         except (AssertionError, KeyError, TypeError, ValueError):
             if before == services.table.get(Key(address, HEAD)):
@@ -61,7 +67,7 @@ def read_pool(services: Services, pool: str, use: Callable[[PoolSnapshot], T]) -
             continue
         is_consistent = before == services.table.get(Key(address, HEAD))
         if is_consistent and before is not None:
-            services.pool_contents.keep(before, contents)
+            services.pool_contents.keep(before, contents, parts)
         if is_consistent or reads >= _CONSISTENT_READS_MAX:
             return result
     raise RequestError(Code.UNAVAILABLE, f"pool {pool} changes too fast to be read; try again")
@@ -77,27 +83,48 @@ class PoolContentsCache:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._kept: BoundedCache[str, tuple[Row, PoolContents]] = BoundedCache(_KEPT_MAX)
+        self._kept: BoundedCache[str, _KeptContents] = BoundedCache(_KEPT_MAX)
 
     def find(self, head: Row) -> PoolContents | None:
         """The contents of the pool as of this head, None if they are not kept."""
         with self._lock:
             found = self._kept.find(head.key.partition)
-        return found[1] if found is not None and found[0] == head else None
+        return found.contents if found is not None and found.head == head else None
 
-    def keep(self, head: Row, contents: PoolContents) -> None:
-        """Keep contents that were read while the head was this one."""
+    def find_parts(self, address: str) -> ActorParts | None:
+        """The parts that the pool's contents were read from, of whatever head; None if they are not
+        kept.
+        """
+        with self._lock:
+            found = self._kept.find(address)
+        return None if found is None else found.parts
+
+    def keep(self, head: Row, contents: PoolContents, parts: ActorParts) -> None:
+        """Keep contents that were read from these parts while the head was this one; the parts that
+        they were read from first, if they are kept already.
+        """
         weight = len(contents.jobs) + len(contents.agents)
         with self._lock:
-            self._kept.keep(head.key.partition, (head, contents), weight)
+            known = self._kept.find(head.key.partition)
+            if known is None or known.contents is not contents:
+                kept = _KeptContents(head, contents, parts)
+                self._kept.keep(head.key.partition, kept, weight)
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptContents:
+    head: Row
+    contents: PoolContents
+    parts: ActorParts
 
 
 def _read_snapshot(
-    services: Services, pool: str, head: Row | None
+    services: Services, parts: ActorParts, head: Row | None
 ) -> tuple[PoolSnapshot, PoolContents]:
     """A snapshot, and the contents that it was made of: those of the head where they are known."""
-    address = addresses.pool(pool)
-    context = read_only_context(services.engine, address)
+    address = parts.address
+    pool = address.partition("#")[2]
+    context = read_only_context(services.engine, address, parts)
     settings = settings_of(context)
     contents = services.pool_contents.find(head) if head is not None else None
     if contents is None:

@@ -3,7 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from control_plane.actors.experiment.state import LISTING, ListingRow, decode_listing
+from control_plane.actors.experiment.listing import decode_listings
+from control_plane.actors.experiment.state import LISTING
 from control_plane.actors.records import JobKind, Status
 from control_plane.queries.answer import Answer
 from control_plane.state.table import Row, StateTable
@@ -57,10 +58,10 @@ class _Counts:
     open: int = 0
     archived: int = 0
 
-    def count(self, entry: ListingRow) -> None:
-        self.experiments += 1
-        self.open += not Status(entry.state).is_final
-        self.archived += entry.archived
+    def add(self, state: str, *, is_archived: bool, number: int) -> None:
+        self.experiments += number
+        self.open += 0 if Status(state).is_final else number
+        self.archived += number if is_archived else 0
 
 
 @dataclass
@@ -103,11 +104,14 @@ def _count_experiments(table: StateTable) -> _ProjectCounts:
     """Count the newest experiments by workspace and project."""
     census = _ProjectCounts()
     rows, census.left_out_before = read_newest_listings(table, COUNTED_MAX)
-    for row in rows:
-        entry = decode_listing(row.body)
-        if entry.kind is not JobKind.EXPERIMENT:
-            continue
-        census.projects.setdefault((entry.workspace, entry.project), _Counts()).count(entry)
+    groups = Counter(
+        (entry.workspace, entry.project, entry.state, entry.archived)
+        for entry in decode_listings(row.body for row in rows)
+        if entry.kind is JobKind.EXPERIMENT
+    )
+    for (workspace, project, state, is_archived), number in groups.items():
+        counts = census.projects.setdefault((workspace, project), _Counts())
+        counts.add(state, is_archived=is_archived, number=number)
     return census
 
 

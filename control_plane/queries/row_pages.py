@@ -7,6 +7,7 @@ from control_plane.state.table import Row, StateTable
 
 # Rows that one request reads: a page may be short, or empty, and yet have a next one.
 SCANNED_MAX = 5_000
+_PAGE_ROWS_MAX = 1_000
 _FIRST, _LAST = " ", "\x7f"
 
 
@@ -24,9 +25,9 @@ def read_row_page(
     if after is not None:
         first, last = (first, str(after[0])) if descending else (f"{after[0]} ", last)
     rows: list[Row] = []
-    rows_read = 0
+    rows_read, size = 0, request.limit
     while True:
-        page = table.query(partition, first, last, limit=request.limit, descending=descending)
+        page = table.query(partition, first, last, limit=size, descending=descending)
         for place, row in enumerate(page.rows, 1):
             rows_read += 1
             if is_wanted(row):
@@ -37,6 +38,8 @@ def read_row_page(
         if page.next_sort is None:
             return rows, None
         first, last = (first, page.next_sort) if descending else (page.next_sort, last)
+        # Few rows are wanted: more of them at once, up to what a query has room for.
+        size = min(2 * size, _PAGE_ROWS_MAX)
 
 
 def read_rows(table: StateTable, partition: str, first: str, last: str) -> list[Row]:

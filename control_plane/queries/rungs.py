@@ -1,11 +1,11 @@
 """The brackets and rungs of a search, or its rounds, with the progress of its trials."""
 
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from threading import Lock
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment.trial_summaries import Summaries, TrialSummary
+from control_plane.bounded_cache import BoundedCache
 from control_plane.engine.actor_types import actor_type_at
 from control_plane.engine.head import HEAD, PARTS
 from control_plane.errors import invalid
@@ -22,8 +22,8 @@ TRIALS_MAX = 50_000
 LISTED_MAX = 2_000
 # Rungs of a bracket: of population-based training with more rounds the latest are listed.
 RUNGS_MAX = 200
-# Answers that are kept, of up to 200 KB each.
-ANSWERS_MAX = 32
+# Bytes of the answers that are kept, of up to 200 KB each.
+ANSWER_BYTES_MAX = 6_400_000
 
 
 class RungTrial(Answer):
@@ -68,7 +68,8 @@ class RungsCache:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._cache: OrderedDict[tuple[int, int], tuple[int, bytes]] = OrderedDict()
+        self._kept: BoundedCache[tuple[int, int], tuple[int, bytes]]
+        self._kept = BoundedCache(ANSWER_BYTES_MAX)
 
     def list_rungs_json(self, services: Services, experiment_id: int, shown_max: int) -> bytes:
         """Encode the Rungs of an experiment; raises as `list_rungs` does."""
@@ -78,14 +79,11 @@ class RungsCache:
             # Before anything else is read: what is newer than this is computed again next time.
             head = services.table.get(Key(addresses.experiment(experiment_id), HEAD))
             revision = head.revision if head else 0
-            known = self._cache.get(key)
+            known = self._kept.find(key)
             if known is None or known[0] != revision:
                 answer = list_rungs(services, experiment_id, shown_max)
                 known = revision, answer.model_dump_json().encode()
-            self._cache[key] = known
-            self._cache.move_to_end(key)
-            while len(self._cache) > ANSWERS_MAX:
-                self._cache.popitem(last=False)
+                self._kept.keep(key, known, len(known[1]))
             return known[1]
 
 

@@ -1,31 +1,48 @@
 """The best trials of an experiment, by the summaries in it: no trial's own state is read."""
 
-from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
 from heapq import nsmallest
 from threading import Lock
 
 from control_plane.actors import addresses
 from control_plane.actors.experiment.trial_summaries import Summaries
+from control_plane.bounded_cache import BoundedCache
 from control_plane.engine.actor_types import actor_type_at
-from control_plane.engine.head import PARTS
+from control_plane.engine.head import HEAD, PARTS
 from control_plane.queries.row_pages import read_rows
-from control_plane.state.table import Row, StateTable
+from control_plane.state.table import Key, Row, StateTable
 
-EXPERIMENTS_MAX = 32
+# Trials of all experiments that are kept, some 150 bytes each.
+KEPT_TRIALS_MAX = 300_000
 BEST_MAX = 200
 
 TrialRank = tuple[bool, float, int]
 """Orders trials by rank: true without a metric, the metric (less is better), the trial's id."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Ranking:
+    """The ranks of an experiment's trials as of a revision of its head, by part of the summaries,
+    with the revision of the part.
+    """
+
+    revision: int
+    parts: dict[str, tuple[int, list[TrialRank]]]
+
+    def ranks(self) -> Iterable[TrialRank]:
+        return (trial for _, ranks in self.parts.values() for trial in ranks)
+
+
 class TrialRankings:
-    """A cache of the best trials of some experiments: a part of the summaries that has not changed
-    is not decoded again. Safe to share between threads.
+    """A cache of the best trials of some experiments. While an experiment does not change, nothing
+    of it is read again, and then no part of the summaries that has not changed is decoded again.
+    Safe to share between threads.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._cache: OrderedDict[int, dict[str, tuple[int, list[TrialRank]]]] = OrderedDict()
+        self._kept: BoundedCache[int, _Ranking] = BoundedCache(KEPT_TRIALS_MAX)
 
     def best(
         self, table: StateTable, experiment_id: int, trials: int, *, smaller_is_better: bool
@@ -33,27 +50,35 @@ class TrialRankings:
         """The ids of the at most `trials` (up to BEST_MAX) best ones; those without a metric, which
         come last, in the order of their ids.
         """
-        address = addresses.experiment(experiment_id)
-        first = f"{PARTS}trials/"
-        rows = read_rows(table, address, first, f"{first}~")
+        # Before the summaries: each of them that is newer than this is read again next time.
+        head = table.get(Key(addresses.experiment(experiment_id), HEAD))
+        revision = head.revision if head else 0
         with self._lock:
-            known = self._cache.get(experiment_id, {})
-        parts = {}
-        for row in rows:
-            before = known.get(row.key.sort)
-            is_known = before is not None and before[0] == row.revision
-            ranks = before[1] if before and is_known else _rank_trials(row, smaller_is_better)
-            parts[row.key.sort] = row.revision, ranks
-        self._store(experiment_id, parts)
-        best = nsmallest(trials, (trial for _, ranks in parts.values() for trial in ranks))
-        return [trial_id for _, _, trial_id in best]
+            ranking = self._kept.find(experiment_id)
+        if ranking is None or ranking.revision != revision:
+            known = {} if ranking is None else ranking.parts
+            parts = _rank_parts(table, experiment_id, known, smaller_is_better)
+            ranking = _Ranking(revision, parts)
+            weight = sum(len(ranks) for _, ranks in parts.values())
+            with self._lock:
+                self._kept.keep(experiment_id, ranking, weight)
+        return [trial_id for _, _, trial_id in nsmallest(trials, ranking.ranks())]
 
-    def _store(self, experiment_id: int, parts: dict[str, tuple[int, list[TrialRank]]]) -> None:
-        with self._lock:
-            self._cache[experiment_id] = parts
-            self._cache.move_to_end(experiment_id)
-            while len(self._cache) > EXPERIMENTS_MAX:
-                self._cache.popitem(last=False)
+
+def _rank_parts(
+    table: StateTable,
+    experiment_id: int,
+    known: dict[str, tuple[int, list[TrialRank]]],
+    smaller_is_better: bool,
+) -> dict[str, tuple[int, list[TrialRank]]]:
+    first = f"{PARTS}trials/"
+    parts = {}
+    for row in read_rows(table, addresses.experiment(experiment_id), first, f"{first}~"):
+        before = known.get(row.key.sort)
+        is_known = before is not None and before[0] == row.revision
+        ranks = before[1] if before and is_known else _rank_trials(row, smaller_is_better)
+        parts[row.key.sort] = row.revision, ranks
+    return parts
 
 
 def _rank_trials(row: Row, smaller_is_better: bool) -> list[TrialRank]:

@@ -141,6 +141,7 @@ def check_submission(
         workspace=config.workspace or UNCATEGORIZED,
         project=config.project or UNCATEGORIZED,
         kind=kind,
+        lists_figures=True,
     )
     _check_size(config, message)
     warnings = (

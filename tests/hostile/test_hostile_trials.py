@@ -186,7 +186,7 @@ def test_a_flood_of_names_is_drawn_as_far_as_anybody_looks(
     names = cluster.get(f"/trials/{trial_of(mine)}/metrics/names").json["items"]
     assert len(names) == 500
     assert next(item for item in names if item["name"] == "fine")["count"] == 16
-    series, _ = next(iter(cluster.services.metric_series._cache.values()))
+    series, _ = next(iter(cluster.services.metric_series._kept._entries.values()))
     assert series.count_numbers() <= 16 + 16 * 500
 
 

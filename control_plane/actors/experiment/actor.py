@@ -18,6 +18,7 @@ from control_plane.actors.experiment.job import (
     repair_job_row,
     write_job_row,
 )
+from control_plane.actors.experiment.listing import update_figures, write_listing_row
 from control_plane.actors.experiment.search import (
     apply_event,
     apply_operations,
@@ -31,7 +32,6 @@ from control_plane.actors.experiment.state import (
     ExperimentState,
     SearchParts,
     definition_of,
-    write_listing_row,
 )
 from control_plane.actors.experiment.status import change_status, finish_if_no_trial_open
 from control_plane.actors.experiment.trial_summaries import (
@@ -86,6 +86,19 @@ def step(
     state: ExperimentState | None, message: ExperimentMessage, context: StepContext
 ) -> ExperimentState | None:
     """Apply one message."""
+    return update_figures(state, _apply_message(state, message, context), context)
+
+
+def fallback(
+    state: ExperimentState | None, message: object, context: StepContext
+) -> ExperimentState | None:
+    """Stop an experiment in ERROR, with its trials, that cannot process a message."""
+    return update_figures(state, _stop_after_error(state, message, context), context)
+
+
+def _apply_message(
+    state: ExperimentState | None, message: ExperimentMessage, context: StepContext
+) -> ExperimentState | None:
     if isinstance(message, ExperimentSubmitted):
         context.reply = message.experiment_id
         return _submit(message, context) if state is None else state
@@ -108,10 +121,9 @@ def step(
             return _apply_command(state, message, context)
 
 
-def fallback(
+def _stop_after_error(
     state: ExperimentState | None, message: object, context: StepContext
 ) -> ExperimentState | None:
-    """Stop an experiment in ERROR, with its trials, that cannot process a message."""
     if state is None:
         return None
     if state.status is Status.DELETING:
@@ -146,6 +158,7 @@ def _submit(message: ExperimentSubmitted, context: StepContext) -> ExperimentSta
         counts_epochs=message.settings.lengths.counts_epochs,
         pool_moves=None if message.pools is None else PoolMoves(),
         kind=message.kind,
+        lists_figures=message.lists_figures,
     )
     definition = Definition(
         plan=message.plan,

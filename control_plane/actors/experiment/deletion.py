@@ -7,6 +7,7 @@ removes its own parts, some in each commit, and leaves a head that says that it 
 from control_plane.actors.collection_rows import COLLECTIONS
 from control_plane.actors.experiment.bill import Bill
 from control_plane.actors.experiment.collection import request_collection
+from control_plane.actors.experiment.listing import write_listing_row
 from control_plane.actors.experiment.metadata_rows import write_metadata_rows
 from control_plane.actors.experiment.state import (
     LISTING,
@@ -14,7 +15,6 @@ from control_plane.actors.experiment.state import (
     definition_of,
     listing_sort_key,
     settings_of,
-    write_listing_row,
 )
 from control_plane.actors.experiment.trial_summaries import SUMMARIES_PER_PART
 from control_plane.actors.messages.experiment import CollectionEnded, DeletionContinued

@@ -8,13 +8,13 @@ from control_plane.actors.cost import to_micros
 from control_plane.actors.experiment.collection import request_collection
 from control_plane.actors.experiment.cost_limit import apply_changed_limit
 from control_plane.actors.experiment.job import effective_job, write_job_row
+from control_plane.actors.experiment.listing import write_listing_row
 from control_plane.actors.experiment.metadata_rows import write_metadata_rows
 from control_plane.actors.experiment.state import (
     ExperimentState,
     Settings,
     definition_of,
     settings_of,
-    write_listing_row,
 )
 from control_plane.actors.messages.experiment import SettingsChanged
 from control_plane.actors.projects import find_name_problem

@@ -1,6 +1,5 @@
-"""The state of an experiment: its head, its definition, its changed settings, its listing row."""
+"""The state of an experiment: its head, its definition, its changed settings."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -79,7 +78,7 @@ class ExperimentState:
     share that is done. `counts_epochs`: only the trials know how many batches an epoch has; they
     report the share of their length that is done. `notices` counts interruption notices by their
     outcome. `pool_moves` are the moves of its job between its preferred pools, None if it has only
-    one pool.
+    one pool. `lists_figures`: its listing row has the figures of listing.py.
     """
 
     experiment_id: int
@@ -112,25 +111,12 @@ class ExperimentState:
     pool_moves: PoolMoves | None = None
     kind: JobKind = JobKind.EXPERIMENT
     counts_epochs: bool = False
+    lists_figures: bool = False
 
     @property
     def title(self) -> str:
         """The name in sentences to users: `experiment 7`."""
         return f"{self.kind} {self.experiment_id}"
-
-
-@dataclass(frozen=True, slots=True)
-class ListingRow:
-    """An experiment's row in the cluster's list, with what the list can be filtered by."""
-
-    state: str
-    user: str
-    name: str = ""
-    labels: tuple[str, ...] = ()
-    archived: bool = False
-    workspace: str = UNCATEGORIZED
-    project: str = UNCATEGORIZED
-    kind: JobKind = JobKind.EXPERIMENT
 
 
 def definition_of(context: StepContext) -> Definition:
@@ -181,32 +167,3 @@ class SearchParts:
 def listing_sort_key(experiment_id: int) -> str:
     """The sort key of an experiment's listing row."""
     return f"{experiment_id:012d}"
-
-
-def write_listing_row(state: ExperimentState, context: StepContext) -> ExperimentState:
-    """Write the experiment's listing row; to be called when something in it has changed."""
-    settings = settings_of(context)
-    row = {
-        "state": state.status,
-        "user": state.owner,
-        "name": state.name,
-        "labels": settings.labels,
-        "archived": state.archived,
-    }
-    # Left out where they are the default, as in the rows of releases that have none.
-    groups = {"workspace": settings.workspace, "project": settings.project}
-    row |= {kind: name for kind, name in groups.items() if name != UNCATEGORIZED}
-    if state.kind is not JobKind.EXPERIMENT:
-        row["kind"] = state.kind
-    context.write_row(LISTING, listing_sort_key(state.experiment_id), json.dumps(row).encode())
-    return state
-
-
-def decode_listing(body: bytes) -> ListingRow:
-    """Decode a listing row; old ones are two lines, state and user."""
-    if not body.startswith(b"{"):
-        state, _, user = body.decode().partition("\n")
-        return ListingRow(state, user)
-    row = json.loads(body)
-    kind = JobKind(row.get("kind", JobKind.EXPERIMENT))
-    return ListingRow(**{**row, "labels": tuple(row["labels"]), "kind": kind})

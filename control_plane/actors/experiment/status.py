@@ -6,7 +6,8 @@ ACTIVE and PAUSED change into each other; STOPPING_x becomes x when no trial is 
 from control_plane.actors import addresses
 from control_plane.actors.experiment.collection import request_collection
 from control_plane.actors.experiment.job import write_job_row
-from control_plane.actors.experiment.state import ExperimentState, definition_of, write_listing_row
+from control_plane.actors.experiment.listing import write_listing_row
+from control_plane.actors.experiment.state import ExperimentState, definition_of
 from control_plane.actors.experiment.suggestions import update_suggestion_row
 from control_plane.actors.experiment.trial_summaries import summaries
 from control_plane.actors.messages.trial import ExperimentStatusChanged

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from control_plane.actors.experiment.state import ListingRow, decode_listing
+from control_plane.actors.experiment.listing import ListingRow, decode_listing
 from control_plane.actors.messages.experiment import (
     ActivateRequested,
     CancelRequested,

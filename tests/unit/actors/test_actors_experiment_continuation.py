@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from control_plane.actors.experiment.state import Definition, decode_listing
+from control_plane.actors.experiment.listing import decode_listing
+from control_plane.actors.experiment.state import Definition
 from control_plane.actors.job_row import decode_job
 from control_plane.actors.messages.experiment import (
     ArchiveRequested,

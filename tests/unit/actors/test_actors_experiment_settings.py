@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from control_plane.actors.experiment.deletion import REMOVED_MAX
-from control_plane.actors.experiment.state import ListingRow, Settings, decode_listing
+from control_plane.actors.experiment.listing import ListingRow, decode_listing
+from control_plane.actors.experiment.state import Settings
 from control_plane.actors.experiment.trial_summaries import Summaries, TrialSummary
 from control_plane.actors.messages.experiment import (
     ActivateRequested,

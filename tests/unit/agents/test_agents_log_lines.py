@@ -252,3 +252,34 @@ def test_any_cuts_give_the_same_lines(
     expected = [line.removesuffix("\r") for line in lines]
     assert texts(logs.all(limit)) == expected
     logs.table.close()
+
+
+# What a filter looks for in a whole piece of the log, what hides it there, and what does not.
+WORDS = (
+    *("ERROR", "WARN", "FATAL: ", "info: ", "warning: ", "I0102 03:04:05 ", "W0102 03:04:05 "),
+    *("[rank=1] ", "\x1b[31m", "Nee", "dle", "nEEdle", "é", " - ", "x", ": ", "\r"),
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+@given(
+    lines=st.lists(st.lists(st.sampled_from(WORDS), max_size=5).map("".join), max_size=8),
+    level=st.sampled_from([None, "TRACE", "INFO", "WARNING", "CRITICAL"]),
+    search=st.sampled_from(["", "NEEDLE", "r", "É", "[rank"]),
+    limit=st.integers(1, 5),
+)
+def test_a_filter_finds_the_lines_that_fit_it_one_by_one(
+    lines: list[str],
+    level: str | None,
+    search: str,
+    limit: int,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    logs = Logs(tmp_path_factory.mktemp("logs"))
+    for line in lines:
+        logs.write(f"{line}\n".encode())
+    wanted = LineFilter(level=level, search=search)
+    parsed = (parse_line(line.removesuffix("\r").encode(), 0, 1) for line in lines)
+    expected = [line.text for line in parsed if line in wanted]
+    assert texts(logs.all(limit, level=level, search=search)) == expected
+    logs.table.close()

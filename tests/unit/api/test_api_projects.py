@@ -1,7 +1,6 @@
 """Workspaces, projects, metadata and orders of experiments over HTTP."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -9,14 +8,10 @@ import pytest
 
 from control_plane.access.principals import Role
 from control_plane.actors import addresses
-from control_plane.actors.experiment.bill import Bill
-from control_plane.actors.experiment.state import LISTING, ExperimentState
-from control_plane.actors.messages.experiment import CollectionEnded
+from control_plane.actors.experiment.state import LISTING
+from control_plane.actors.messages.experiment import CollectionEnded, TrialMetered
 from control_plane.actors.metadata_terms import metadata_partition
-from control_plane.engine.actor_types import actor_type_at
-from control_plane.engine.head import HEAD, decode_head, encode_head
 from control_plane.queries import experiment_list, projects
-from control_plane.state.table import Key, Put
 from tests.unit.api.agent_side import CONFIG, Agent, metrics
 from tests.unit.api.cluster import TOKENS, V1, Cluster
 from tests.unit.api.exchange import Answer, call
@@ -44,6 +39,12 @@ def list_ids(cluster: Cluster, **query: object) -> list[int]:
     answer = cluster.get(f"/experiments?{urlencode(query, doseq=True)}")
     assert answer.status == 200, answer.body
     return [item["id"] for item in answer.json["items"]]
+
+
+def charge(cluster: Cluster, number: int, micros: int) -> None:
+    """The experiment's trial has cost so much."""
+    metered = TrialMetered(0, 1, micros, 0, cluster.services.now_ms(), False)
+    cluster.services.engine.post_message(addresses.experiment(number), metered, sender="test")
 
 
 def find_ids(cluster: Cluster, *filters: str) -> list[int]:
@@ -319,15 +320,7 @@ def test_experiments_are_sorted_by_their_users(cluster: Cluster) -> None:
 def test_experiments_are_sorted_by_their_cost(cluster: Cluster) -> None:
     for number, micros in ((1, 2_000_000), (2, 0), (3, 5_000_000)):
         create(cluster)
-        row = cluster.services.table.get(Key(addresses.experiment(number), HEAD))
-        assert row is not None
-        header, body = decode_head(row.body)
-        kind = actor_type_at(addresses.experiment(number))
-        state = kind.decode_state(body)
-        assert isinstance(state, ExperimentState)
-        billed = replace(state, bill=Bill(cost_micros=micros))
-        head = encode_head(header, kind.encode_state(billed))
-        cluster.services.table.commit([Put(row.key, row.revision + 1, head, row.revision)])
+        charge(cluster, number, micros)
     assert list_ids(cluster, sort="cost") == [3, 1, 2]
     assert list_ids(cluster, sort="cost", order="asc") == [2, 1, 3]
 
@@ -353,7 +346,12 @@ def test_an_order_says_what_it_left_out(cluster: Cluster, monkeypatch: pytest.Mo
     monkeypatch.setattr(experiment_list, "LISTED_MAX", 3)
     answer = cluster.get("/experiments?sort=name").json
     assert ([item["id"] for item in answer["items"]], answer["left_out_before"]) == ([2, 3, 4], 2)
+    # The list knows of all that they have not begun; of what has, the states say how far it is.
     monkeypatch.setattr(experiment_list, "LOOKED_UP_MAX", 2)
+    answer = cluster.get("/experiments?sort=progress").json
+    assert ([item["id"] for item in answer["items"]], answer["left_out_before"]) == ([4, 3, 2], 2)
+    for number in range(1, 5):
+        charge(cluster, number, 1_000)
     answer = cluster.get("/experiments?sort=progress").json
     assert ([item["id"] for item in answer["items"]], answer["left_out_before"]) == ([4, 3], 3)
     # By id nothing is left out, over as many pages as it takes.

@@ -1,0 +1,84 @@
+"""Services to fill the folder of a cluster with that does not run: the rows are the same, but they
+are written much faster than by a cluster that must not lose any.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+
+from control_plane.engine.engine import COMMAND_BUDGET_MS, EngineTiming
+from control_plane.services import Services
+from control_plane.state.sqlite import SqliteTable
+from control_plane.state.table import Write, check_limits
+from lambdas.builder import Cluster
+from lambdas.local.adapters import LocalAdapters
+from lambdas.local.home import HomeFolder
+
+COMMITS_AT_ONCE = 1_000
+
+
+class FillingTable(SqliteTable):
+    """A table that makes many commits one transaction of its file: a small commit writes whole
+    pages, and most of them again with the next one. One thread alone may use the file meanwhile.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, synchronous="NORMAL")
+        self._commits = 0
+
+    def close(self) -> None:
+        """Write what is left to the file, and close it."""
+        if self._db.in_transaction:
+            self._db.execute("commit")
+        super().close()
+
+    def commit(self, writes: Sequence[Write]) -> None:
+        """Make all writes or none; the file has them at the latest when the table is closed."""
+        check_limits(writes)
+        if not self._db.in_transaction:
+            self._db.execute("begin immediate")
+        self._db.execute("savepoint filling")
+        try:
+            for write in writes:
+                self._apply(write)
+        except BaseException:
+            self._db.execute("rollback to filling")
+            raise
+        finally:
+            self._db.execute("release filling")
+        self._commits += 1
+        if self._commits % COMMITS_AT_ONCE == 0:
+            self._db.execute("commit")
+
+    def _roll_back(self) -> None:
+        """Keep the transaction that is open, which is of commits that were made."""
+
+
+class _FillingAdapters(LocalAdapters):
+    def __init__(self, home: HomeFolder, *, follows_commands: bool) -> None:
+        super().__init__(home, "")
+        self._follows_commands = follows_commands
+
+    @cached_property
+    def state_table(self) -> SqliteTable:
+        return FillingTable(self._home.state)
+
+    @property
+    def timing(self) -> EngineTiming:
+        if self._follows_commands:
+            return super().timing
+        # Each look at the clock finds that the time for the consequences of a command is over.
+        ticks = count(step=COMMAND_BUDGET_MS)
+        return EngineTiming(monotonic_seconds=lambda: float(next(ticks)))
+
+
+@contextmanager
+def services_to_fill(home: HomeFolder, *, follows_commands: bool = True) -> Iterator[Services]:
+    """The services of a cluster that does not run, to write much into it. If they do not follow
+    commands, the mail that these send waits until somebody advances its receivers.
+    """
+    adapters = _FillingAdapters(home, follows_commands=follows_commands)
+    with closing(adapters.state_table):
+        yield Cluster(adapters).services

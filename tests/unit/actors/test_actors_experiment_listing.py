@@ -1,0 +1,113 @@
+"""The row of the list: its figures, and when it is written."""
+
+import json
+from dataclasses import replace
+
+from control_plane.actors.experiment.listing import (
+    Figures,
+    ListingRow,
+    decode_listing,
+    decode_listings,
+)
+from control_plane.actors.messages.experiment import (
+    CancelRequested,
+    ContinueRequested,
+    TrialEnded,
+    TrialMetered,
+    TrialValidationReported,
+)
+from control_plane.actors.records import JobKind, Status
+from tests.unit.actors.actor_harness import START_MS, ActorHarness
+from tests.unit.actors.sample_messages import LENGTH, experiment_submitted, random_plan
+
+ROW = ("experiments", "000000000001")
+# A dollar an hour.
+RATE = 1_000_000
+
+
+def experiment(*, lists_figures: bool = True) -> ActorHarness:
+    """A search of two trials of LENGTH each."""
+    actor = ActorHarness("experiment#1")
+    actor.deliver(replace(experiment_submitted(random_plan(2)), lists_figures=lists_figures))
+    return actor
+
+
+def figures(actor: ActorHarness) -> Figures | None:
+    return decode_listing(actor.row(*ROW).body).figures
+
+
+def writes(actor: ActorHarness) -> int:
+    """How often the row was written."""
+    return actor.row(*ROW).revision
+
+
+def test_an_experiment_that_has_not_begun_has_figures() -> None:
+    assert figures(experiment()) == Figures(None, 0.0, 0)
+
+
+def test_while_it_runs_its_state_has_them_and_its_row_is_not_written_again() -> None:
+    actor = experiment()
+    assert writes(actor) == 1
+    actor.deliver(TrialMetered(0, 1, 0, RATE, START_MS, True))
+    assert (figures(actor), writes(actor)) == (None, 2)
+    for steps, metric in ((10, 0.5), (20, 0.4), (30, 0.3)):
+        actor.deliver(TrialValidationReported(0, steps, metric))
+    assert (figures(actor), writes(actor)) == (None, 2)
+
+
+def test_what_it_has_come_to_is_in_the_row_at_its_end() -> None:
+    actor = experiment()
+    actor.deliver(TrialValidationReported(0, LENGTH, 0.25), TrialEnded(0, Status.COMPLETED, ""))
+    actor.deliver(TrialEnded(1, Status.COMPLETED, ""))
+    assert actor.state.status is Status.COMPLETED
+    assert figures(actor) == Figures(0.25, 1.0, 0)
+
+
+def test_a_bill_that_comes_after_the_end_is_in_the_row() -> None:
+    actor = experiment()
+    actor.deliver(TrialMetered(0, 1, 0, RATE, START_MS, True))
+    actor.deliver(CancelRequested(), *(TrialEnded(n, Status.CANCELED, "") for n in range(2)))
+    assert actor.state.status is Status.CANCELED
+    assert figures(actor) is None
+    actor.deliver(TrialMetered(0, 1, 2_500, 0, START_MS + 9_000, False))
+    assert figures(actor) == Figures(None, 0.0, 2_500)
+
+
+def test_a_continued_experiment_runs_again() -> None:
+    actor = experiment()
+    actor.deliver(TrialValidationReported(0, LENGTH, 0.25), TrialEnded(0, Status.COMPLETED, ""))
+    actor.deliver(TrialEnded(1, Status.ERROR, "ERRORED"))
+    assert figures(actor) is not None
+    actor.deliver(ContinueRequested())
+    assert decode_listing(actor.row(*ROW).body).state == Status.ACTIVE
+    assert figures(actor) is None
+
+
+def test_rows_of_an_experiment_of_an_older_release_stay_as_they_were() -> None:
+    actor = experiment(lists_figures=False)
+    actor.deliver(TrialValidationReported(0, LENGTH, 0.25), TrialEnded(0, Status.COMPLETED, ""))
+    actor.deliver(TrialEnded(1, Status.COMPLETED, ""))
+    assert json.loads(actor.row(*ROW).body) == {
+        "state": "COMPLETED",
+        "user": "ada",
+        "name": "digits",
+        "labels": [],
+        "archived": False,
+    }
+
+
+def test_rows_of_all_releases_are_decoded_together() -> None:
+    rows = [
+        b"ACTIVE\nada",
+        b'{"state": "PAUSED", "user": "bob", "name": "n", "labels": ["a", "b"], "archived": true}',
+        b'{"state": "ACTIVE", "user": "", "name": "", "labels": [], "archived": false,'
+        b' "workspace": "W", "project": "P", "kind": "command", "figures": [NaN, null, 7]}',
+    ]
+    old, plain, whole = decode_listings(rows)
+    assert old == ListingRow("ACTIVE", "ada")
+    assert plain == ListingRow("PAUSED", "bob", "n", ("a", "b"), True)
+    assert (whole.workspace, whole.project, whole.kind) == ("W", "P", JobKind.COMMAND)
+    assert whole.figures is not None
+    assert whole.figures.metric != whole.figures.metric
+    assert whole.figures[1:] == (None, 7)
+    assert decode_listings([]) == []
