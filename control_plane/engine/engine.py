@@ -184,6 +184,15 @@ class Engine:
         row = self.table.get(Key(address, PARTS + name))
         return None if row is None else actor_type_at(address).decode_part(name, row.body)
 
+    def read_parts(self, addresses: Sequence[str], name: str) -> list[Any]:
+        """Read the parts of this name of many actors, in their order; None where there is none."""
+        keys = [Key(address, PARTS + name) for address in addresses]
+        _, rows = self.read_states_and_rows((), keys)
+        return [
+            None if row is None else actor_type_at(row.key.partition).decode_part(name, row.body)
+            for row in rows
+        ]
+
     def execute_command(
         self,
         address: str,

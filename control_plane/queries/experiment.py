@@ -23,6 +23,7 @@ from control_plane.config.experiment import ExperimentConfig
 from control_plane.errors import Code, RequestError
 from control_plane.queries.answer import Answer
 from control_plane.queries.search_method import MethodView, describe_method
+from control_plane.queries.single_run import SingleRun, read_single_runs
 from control_plane.services import Services
 
 
@@ -91,6 +92,7 @@ class Experiment(Answer):
     save_trial_latest: int
     code_sha256: str
     search_method: MethodView | None = None
+    run: SingleRun | None = None
 
 
 class ExperimentWithConfig(Experiment):
@@ -118,7 +120,8 @@ def describe_experiment(
     services: Services, experiment_id: int, warnings: Sequence[str] = ()
 ) -> Experiment:
     """Describe one experiment, with the warnings of its creation; RequestError not_found."""
-    fields = experiment_fields(services, *get_experiment(services, experiment_id))
+    state, definition = get_experiment(services, experiment_id)
+    fields = _fields_with_run(services, state, definition)
     return Experiment(**fields, warnings=list(warnings))
 
 
@@ -126,7 +129,7 @@ def describe_experiment_with_config(services: Services, experiment_id: int) -> E
     """Describe one experiment with its configuration; RequestError not_found."""
     state, definition = get_experiment(services, experiment_id)
     config = shown_config(state.kind, parse_stored_config(definition))
-    return ExperimentWithConfig(**experiment_fields(services, state, definition), config=config)
+    return ExperimentWithConfig(**_fields_with_run(services, state, definition), config=config)
 
 
 def shown_config(kind: JobKind, config: ExperimentConfig) -> dict[str, Any]:
@@ -246,6 +249,13 @@ def pool_move_fields(state: ExperimentState, definition: Definition) -> dict[str
         "pool_moved_ms": moves.moved_ms,
         "pool_move_reason": moves.reason,
     }
+
+
+def _fields_with_run(
+    services: Services, state: ExperimentState, definition: Definition
+) -> dict[str, Any]:
+    [run] = read_single_runs(services, [(state, definition)])
+    return {**experiment_fields(services, state, definition), "run": run}
 
 
 def _dollars(micros: int | None) -> float | None:

@@ -24,6 +24,7 @@ from control_plane.engine.head import HEAD, decode_head
 from control_plane.errors import invalid
 from control_plane.queries.experiment import Experiment, experiment_fields
 from control_plane.queries.pages import Page, PageRequest, encode_cursor
+from control_plane.queries.single_run import read_single_runs
 from control_plane.services import Services
 from control_plane.state.table import GET_MAX, Key, Row, StateTable
 
@@ -36,6 +37,7 @@ LISTED_MAX = 5_000
 # state an order needs.
 LOOKED_UP_MAX = 1_000
 _FIRST, _LAST = " ", "\x7f"
+ALL_KINDS = "all"
 # What the list's rows do not tell.
 _BY_STATE = ("progress", "metric", "cost")
 # Ids are given in the order of submission, so that both are the order of the rows.
@@ -52,9 +54,9 @@ class ExperimentPage(Page[Experiment]):
 
 @dataclass(frozen=True)
 class ExperimentFilter:
-    """The experiments that a list shows: all that is given must fit. `states` is a comma list,
-    `name` a part of the name, `terms` are of their metadata (metadata_terms.py); `kind`: None for
-    all kinds.
+    """The experiments that a list shows: all that is given must fit. `states` and `kinds` are comma
+    lists, `kinds` may be `all`; `name` is a part of the name, `terms` are of their metadata
+    (metadata_terms.py).
     """
 
     states: str | None = None
@@ -65,7 +67,7 @@ class ExperimentFilter:
     workspace: str | None = None
     project: str | None = None
     terms: tuple[str, ...] = ()
-    kind: JobKind | None = JobKind.EXPERIMENT
+    kinds: str = JobKind.EXPERIMENT
 
 
 def list_experiments(
@@ -75,7 +77,7 @@ def list_experiments(
     sort: Sort = "id",
     order: Order = "desc",
 ) -> ExperimentPage:
-    """List the experiments that fit the filter; RequestError invalid for a state."""
+    """List the experiments that fit the filter; RequestError invalid for a state or a kind."""
     is_shown = _predicate(shown)
     if sort in _BY_ID:
         rows, cursor = _read_page(services.table, shown, is_shown, page, order == "desc")
@@ -99,17 +101,22 @@ def list_experiments(
 def _answers(services: Services, rows: Sequence[Row]) -> list[Experiment]:
     """The answers of rows; an experiment that was deleted since its row was read is left out."""
     loaded = [services.agents.read_experiment(int(row.key.sort)) for row in rows]
-    return [Experiment(**experiment_fields(services, *pair)) for pair in loaded if pair is not None]
+    present = [pair for pair in loaded if pair is not None]
+    runs = read_single_runs(services, present)
+    return [
+        Experiment(**experiment_fields(services, *pair), run=run)
+        for pair, run in zip(present, runs, strict=True)
+    ]
 
 
 def _predicate(shown: ExperimentFilter) -> Callable[[ListingRow], bool]:
-    states = _parse_states(shown.states)
+    states, kinds = _parse_states(shown.states), _parse_kinds(shown.kinds)
     part = (shown.name or "").casefold()
 
     def is_shown(entry: ListingRow) -> bool:
         if shown.archived != "all" and entry.archived != (shown.archived == "true"):
             return False
-        if shown.kind not in (None, entry.kind):
+        if entry.kind not in kinds:
             return False
         if shown.label is not None and shown.label not in entry.labels:
             return False
@@ -251,3 +258,11 @@ def _parse_states(text: str | None) -> frozenset[str]:
         known = ", ".join(Status)
         raise invalid("state", f"{name!r:.40} is not a state; expected one of {known}")
     return names
+
+
+def _parse_kinds(text: str) -> frozenset[str]:
+    names = frozenset(text.split(","))
+    for name in sorted(names - set(JobKind) - {ALL_KINDS}):
+        known = ", ".join((*JobKind, ALL_KINDS))
+        raise invalid("kind", f"{name!r:.40} is not a kind; expected one of {known}")
+    return frozenset(JobKind) if ALL_KINDS in names else names
