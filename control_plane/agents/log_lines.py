@@ -87,10 +87,14 @@ class LineFilter:
         if self.search and self.search.isascii():
             pattern = re.compile(re.escape(self.search.encode()), re.IGNORECASE)
             marks.append(_Places(pattern, content))
-        # A colour may be within the name of a level.
-        if self.level is not None and b"\x1b" not in content:
+        # A colour may be within the name of a level, and a plain line has none.
+        if not self._takes_plain_lines and b"\x1b" not in content:
             marks.append(_Places(_level_pattern(self.level), content))
         return marks
+
+    @property
+    def _takes_plain_lines(self) -> bool:
+        return self.level is None or _level_rank(None) >= _level_rank(self.level)
 
     def matches_time(self, first_ms: int | None, last_ms: int | None) -> bool:
         """Whether a line between these times may be accepted; None for unknown times."""

@@ -25,6 +25,7 @@ from control_plane.engine.head import PARTS
 from control_plane.errors import Code, RequestError
 from control_plane.queries.answer import Answer
 from control_plane.queries.search_method import MethodView, describe_method
+from control_plane.queries.single_run import SingleRun, read_single_runs
 from control_plane.services import Services
 from control_plane.state.table import Key, Row
 
@@ -94,6 +95,7 @@ class Experiment(Answer):
     save_trial_latest: int
     code_sha256: str
     search_method: MethodView | None = None
+    run: SingleRun | None = None
 
 
 class ExperimentWithConfig(Experiment):
@@ -121,7 +123,8 @@ def describe_experiment(
     services: Services, experiment_id: int, warnings: Sequence[str] = ()
 ) -> Experiment:
     """Describe one experiment, with the warnings of its creation; RequestError not_found."""
-    fields = _experiment_fields(services, *get_experiment(services, experiment_id))
+    state, definition = get_experiment(services, experiment_id)
+    fields = _fields_with_run(services, state, definition)
     return Experiment(**fields, warnings=list(warnings))
 
 
@@ -131,19 +134,20 @@ def describe_experiments(services: Services, experiment_ids: Sequence[int]) -> l
     """
     keys = [Key(addresses.experiment(number), f"{PARTS}settings") for number in experiment_ids]
     loaded, rows = services.agents.read_experiments(experiment_ids, keys)
-    found = []
-    for pair, row in zip(loaded, rows, strict=True):
-        if pair is not None:
-            settings = effective_settings(pair[1], None if row is None else _settings_of_row(row))
-            found.append(Experiment(**_fields(services, *pair, settings)))
-    return found
+    found = [(pair, row) for pair, row in zip(loaded, rows, strict=True) if pair is not None]
+    runs = read_single_runs(services, [pair for pair, _ in found])
+    answers = []
+    for (pair, row), run in zip(found, runs, strict=True):
+        settings = effective_settings(pair[1], None if row is None else _settings_of_row(row))
+        answers.append(Experiment(**_fields(services, *pair, settings), run=run))
+    return answers
 
 
 def describe_experiment_with_config(services: Services, experiment_id: int) -> ExperimentWithConfig:
     """Describe one experiment with its configuration; RequestError not_found."""
     state, definition = get_experiment(services, experiment_id)
     config = shown_config(state.kind, parse_stored_config(definition))
-    return ExperimentWithConfig(**_experiment_fields(services, state, definition), config=config)
+    return ExperimentWithConfig(**_fields_with_run(services, state, definition), config=config)
 
 
 def shown_config(kind: JobKind, config: ExperimentConfig) -> dict[str, Any]:
@@ -211,12 +215,6 @@ def _settings_of_row(row: Row) -> Settings:
     return settings
 
 
-def _experiment_fields(
-    services: Services, state: ExperimentState, definition: Definition
-) -> dict[str, Any]:
-    return _fields(services, state, definition, current_settings(services, state, definition))
-
-
 def _fields(
     services: Services, state: ExperimentState, definition: Definition, current: Settings
 ) -> dict[str, Any]:
@@ -275,6 +273,14 @@ def pool_move_fields(state: ExperimentState, definition: Definition) -> dict[str
         "pool_moved_ms": moves.moved_ms,
         "pool_move_reason": moves.reason,
     }
+
+
+def _fields_with_run(
+    services: Services, state: ExperimentState, definition: Definition
+) -> dict[str, Any]:
+    [run] = read_single_runs(services, [(state, definition)])
+    current = current_settings(services, state, definition)
+    return {**_fields(services, state, definition, current), "run": run}
 
 
 def _dollars(micros: int | None) -> float | None:

@@ -36,6 +36,7 @@ _PAGE_ROWS = 1_000
 # state an order needs.
 LOOKED_UP_MAX = 1_000
 _FIRST, _LAST = " ", "\x7f"
+ALL_KINDS = "all"
 # Ids are given in the order of submission, so that both are the order of the rows.
 _BY_ID = ("id", "submitted")
 # The orders by the figures of a row, with the name of the figure.
@@ -52,9 +53,9 @@ class ExperimentPage(Page[Experiment]):
 
 @dataclass(frozen=True)
 class ExperimentFilter:
-    """The experiments that a list shows: all that is given must fit. `states` is a comma list,
-    `name` a part of the name, `terms` are of their metadata (metadata_terms.py); `kind`: None for
-    all kinds.
+    """The experiments that a list shows: all that is given must fit. `states` and `kinds` are comma
+    lists, `kinds` may be `all`; `name` is a part of the name, `terms` are of their metadata
+    (metadata_terms.py).
     """
 
     states: str | None = None
@@ -65,7 +66,7 @@ class ExperimentFilter:
     workspace: str | None = None
     project: str | None = None
     terms: tuple[str, ...] = ()
-    kind: JobKind | None = JobKind.EXPERIMENT
+    kinds: str = JobKind.EXPERIMENT
 
 
 class _Entry(NamedTuple):
@@ -86,7 +87,7 @@ def list_experiments(
     sort: Sort = "id",
     order: Order = "desc",
 ) -> ExperimentPage:
-    """List the experiments that fit the filter; RequestError invalid for a state."""
+    """List the experiments that fit the filter; RequestError invalid for a state or a kind."""
     is_shown = _predicate(shown)
     if sort in _BY_ID:
         found, cursor = _read_page(services.table, shown, is_shown, page, order == "desc")
@@ -108,13 +109,13 @@ def list_experiments(
 
 
 def _predicate(shown: ExperimentFilter) -> Callable[[ListingRow], bool]:
-    states = _parse_states(shown.states)
+    states, kinds = _parse_states(shown.states), _parse_kinds(shown.kinds)
     part = (shown.name or "").casefold()
 
     def is_shown(entry: ListingRow) -> bool:
         if shown.archived != "all" and entry.archived != (shown.archived == "true"):
             return False
-        if shown.kind not in (None, entry.kind):
+        if entry.kind not in kinds:
             return False
         if shown.label is not None and shown.label not in entry.labels:
             return False
@@ -289,3 +290,11 @@ def _parse_states(text: str | None) -> frozenset[str]:
         known = ", ".join(Status)
         raise invalid("state", f"{name!r:.40} is not a state; expected one of {known}")
     return names
+
+
+def _parse_kinds(text: str) -> frozenset[str]:
+    names = frozenset(text.split(","))
+    for name in sorted(names - set(JobKind) - {ALL_KINDS}):
+        known = ", ".join((*JobKind, ALL_KINDS))
+        raise invalid("kind", f"{name!r:.40} is not a kind; expected one of {known}")
+    return frozenset(JobKind) if ALL_KINDS in names else names

@@ -95,8 +95,12 @@ def _settings_sentence(message: to_experiment.SettingsChanged, context: Sentence
         "name": message.name,
         "description": message.description,
         "labels": None if message.labels is None else ", ".join(message.labels) or "none",
+        "workspace": message.workspace,
+        "project": message.project,
     }
     changes = [f"{name} to {value!r}" for name, value in texts.items() if value is not None]
+    if message.metadata is not None:
+        changes.append("the metadata")
     if message.max_slots_given:
         limit = "no limit" if message.max_slots is None else str(message.max_slots)
         changes.append(f"max_slots to {limit}")

@@ -1,6 +1,6 @@
 """`python -m tests.end_to_end.page_screenshots FOLDER`: pictures of the web page's views.
 
-Those of docs/web-page.md, over a search of examples/digits on a cluster of its own.
+Those of docs/web-page.md, over two searches of examples/digits on a cluster of its own.
 """
 
 from __future__ import annotations
@@ -8,20 +8,28 @@ from __future__ import annotations
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
-from tests.end_to_end.browser import open_window, start_chromium
+from tests.end_to_end.browser import Browser, open_window, start_chromium
 from tests.end_to_end.laptop import DIGITS, Laptop
 
 # The name of each picture, the address, the heading, and what is there once the view has loaded.
+# Experiment 1 is a random search, 2 a halving, 3 trains; command 5 runs, and 6 has ended.
 PICTURES = (
     ("experiments", "experiments", "Experiments", "newest first"),
     ("experiment", "experiments/1?group=training&metric=loss&smooth=0.6", "", "trial 8"),
     ("trials", "experiments/1/trials", "", "trials"),
+    ("rungs", "experiments/2/rungs", "", "As a table"),
     ("hyperparameters", "experiments/1/hyperparameters", "", "Importance"),
+    ("checkpoints", "experiments/1/checkpoints", "", "Register"),
+    ("configuration", "experiments/1/configuration", "", "searcher:"),
     ("code", "experiments/1/code?path=model_def.py&line=21", "", "DigitsTrial"),
-    ("trial", "trials/1", "Trial 1", "All metrics"),
+    ("history", "experiments/2/history", "", "Oldest first"),
+    ("trial", "trials/1?group=training", "Trial 1", "All metrics"),
     ("logs", "trials/1/logs", "Trial 1", "complete"),
     ("compare", "compare?trials=1,2,3", "Compare", "trial 3 of"),
+    ("commands", "commands", "Commands and notebooks", "newest first"),
+    ("command", "commands/5", "count letters", "more may come"),
     ("job-queue", "jobs", "Job queue", "Manage Job"),
     ("pools", "pools/default", "Pools and agents", "ALIVE"),
     ("models", "models", "Models", "1 shown"),
@@ -29,9 +37,18 @@ PICTURES = (
     ("projects", "projects", "Projects", "experiments are moved"),
     ("new-code", "create", "New experiment", "Code from this machine"),
     ("new-experiment", "create?experiment=1", "New experiment", "is valid"),
+    ("templates", "templates", "Templates", "gpu-defaults"),
+    ("tokens", "tokens", "Tokens", "for the notebooks of bob"),
+)
+# The same on a phone, in the dark.
+PHONE_PICTURES = (
+    ("phone-experiment", "experiments/1?group=training&metric=loss&smooth=0.6", "", "trial 8"),
+    ("phone-job-queue", "jobs", "Job queue", "Manage Job"),
 )
 SIZE = {"width": 1200, "height": 750}
+PHONE_SIZE = {"width": 390, "height": 800}
 FOLLOW_SECONDS_MAX = 900.0
+COUNT = "for n in $(seq 100000); do echo letter $n; sleep 1; done"
 
 
 def main() -> int:
@@ -44,32 +61,33 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as home:
         laptop = Laptop(Path(home) / "home", LOGNAME="ada")
         try:
+            fill_cluster(laptop)
             take_pictures(laptop, folder)
         finally:
             laptop.end()
     return 0
 
 
-def take_pictures(laptop: Laptop, folder: Path) -> None:
-    """Take them into `folder`, of a search that has ended and one that trains."""
+def fill_cluster(laptop: Laptop) -> None:
+    """Give it two searches that have ended, what trains and waits, and everything else to see."""
     laptop.run("up", "--slots", 2)
     config = DIGITS / "random.yaml"
     laptop.run("create", config, DIGITS, "--follow", seconds=FOLLOW_SECONDS_MAX)
+    halving = (DIGITS / "adaptive_asha.yaml", DIGITS)
+    laptop.run("create", *halving, "--follow", seconds=FOLLOW_SECONDS_MAX)
     # So many trials that it trains still when the last picture is taken.
     laptop.run("create", config, DIGITS, "--config", "searcher.max_trials=500")
     laptop.run("create", config, DIGITS, "--paused")
     laptop.run("experiment", "move", 1, 2, "Vision/Digits")
+    no_slots = ("cmd", "run", "--detach", "--config", "resources.slots=0")
+    laptop.run(*no_slots, "--config", "name=count letters", "--", "bash", "-c", COUNT)
+    laptop.run(*no_slots, "--", "bash", "-c", "echo no such file; exit 3")
+    laptop.run("wait", 6, code=1)
+    laptop.run("notebook", "start", "--detach", "--no-browser")
+    with laptop.cluster() as cluster:
+        cluster.set_template("gpu-defaults", "max_restarts: 1\n")
+        cluster.create_token("bob", role="user", description="for the notebooks of bob")
     register_best(laptop)
-    with start_chromium() as chromium, open_window(chromium, laptop, viewport=SIZE) as browser:
-        browser.sign_in()
-        for name, path, title, content in PICTURES:
-            browser.go(path, title)
-            browser.wait_for_text(content)
-            # Charts are drawn with the frame after their data.
-            browser.window.wait_for_timeout(500)
-            picture = folder / f"{name}.png"
-            browser.window.screenshot(path=str(picture))
-            print(picture)
 
 
 def register_best(laptop: Laptop) -> None:
@@ -81,6 +99,38 @@ def register_best(laptop: Laptop) -> None:
         model.register_version(best[1].uuid, name="candidate")
         comment = "Beats the linear baseline"
         model.register_version(best[0].uuid, name="first release", comment=comment, labels=["best"])
+
+
+def take_pictures(laptop: Laptop, folder: Path) -> None:
+    """Take them into `folder`."""
+    with start_chromium() as chromium:
+        with open_window(chromium, laptop, viewport=SIZE) as browser:
+            browser.window.goto(browser.page)
+            browser.see("Sign in to detcloud")
+            save_picture(browser, folder, "sign-in")
+            browser.sign_in()
+            take_each(browser, folder, PICTURES)
+        phone: Any = {"viewport": PHONE_SIZE, "color_scheme": "dark"}
+        with open_window(chromium, laptop, **phone) as browser:
+            browser.sign_in()
+            take_each(browser, folder, PHONE_PICTURES)
+
+
+def take_each(browser: Browser, folder: Path, pictures: tuple[tuple[str, ...], ...]) -> None:
+    """Take a picture of each view."""
+    for name, path, title, content in pictures:
+        browser.go(path, title)
+        browser.wait_for_text(content)
+        # Charts are drawn with the frame after their data.
+        browser.window.wait_for_timeout(500)
+        save_picture(browser, folder, name)
+
+
+def save_picture(browser: Browser, folder: Path, name: str) -> None:
+    """Save what the window shows, under a name."""
+    picture = folder / f"{name}.png"
+    browser.window.screenshot(path=str(picture))
+    print(picture)
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ VIEWS: dict[str, tuple[str | re.Pattern[str], str]] = {
     "trials/1": (TRIAL, "All metrics"),
     "trials/1/logs": (TRIAL, "stops at 20"),
     "trials/1/checkpoints": (TRIAL, "Files"),
-    "trials/1/environment": (TRIAL, "What the last run said of where it runs"),
+    "trials/1/environment": (TRIAL, "Environment of the last run"),
     "compare?experiments=1&trials=1,2": ("Compare", "trial 2 of experiment 1"),
     "jobs": ("Job queue", "No jobs in this pool."),
     "pools/default": ("Pools and agents", "ALIVE"),
@@ -292,7 +292,7 @@ def test_an_archived_model_is_left_out_and_deleted_after_a_question(
         assert window.get_by_role("button", name=name).count() == 0
     assert browser.serious_findings() == []
     browser.go("models?name=old", "Models")
-    browser.wait_for_text("No model is like that.")
+    browser.wait_for_text("No models match these filters.")
     window.get_by_label("Archived").select_option("only")
     window.get_by_role("link", name="old").wait_for()
     assert browser.serious_findings() == []

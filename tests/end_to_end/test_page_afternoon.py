@@ -111,6 +111,7 @@ def test_a_search_is_followed_from_its_first_trial_to_its_end(
         assert queue.faults == []
     # Its story has all of it, in the order in which it happened.
     browser.go("experiments/1/history", "afternoon")
+    browser.window.get_by_label("Oldest first").check()
     browser.window.get_by_label("Without its trials").check()
     story = browser.window.locator("ol.history")
     story.get_by_text("paused").first.wait_for()

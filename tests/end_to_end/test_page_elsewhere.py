@@ -228,6 +228,11 @@ def test_an_experiment_is_made_of_a_folder(laptop: Laptop, chromium: Any, origin
         browser.wait_for_text("The configuration is valid.")
         editor.fill(editor.input_value().replace('"metric"', '"metrik"'))
         browser.wait_for_text("metrik")
+        # Neither the code nor what was written is lost by a reload.
+        window.reload()
+        browser.wait_for_text("Code from the folder model")
+        assert "metrik" in editor.input_value()
+        browser.wait_for_text("metrik")
         window.get_by_role("button", name="line ").first.wait_for()
         assert window.get_by_role("button", name="Create", exact=True).is_disabled()
         editor.fill(editor.input_value().replace('"metrik"', '"metric"'))

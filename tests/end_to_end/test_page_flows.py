@@ -469,7 +469,7 @@ def test_who_is_no_admin_is_not_offered_what_only_admins_may(
         for name in admins:
             assert bobs.window.get_by_role("button", name=name, exact=True).count() == 0, name
         bobs.go("experiments/1", "first sweep")
-        bobs.wait_for_text("Only ada and admins delete it.")
+        bobs.wait_for_text("Only ada and admins can delete it.")
         assert bobs.window.get_by_role("button", name="Delete", exact=True).count() == 0
         bobs.go("templates", "Templates")
         bobs.press("open ours")

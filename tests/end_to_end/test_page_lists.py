@@ -85,8 +85,8 @@ def test_long_code_is_shown_in_parts_and_what_is_no_text_is_not(browser: Browser
     browser.go("experiments/1/code", LOUD)
     tree = window.get_by_role("navigation", name="files of the model code")
     # A file of 5,000 lines is shown 2,000 at a time.
-    window.get_by_label("Path has").fill("LONG")
-    window.get_by_label("Path has").press("Enter")
+    window.get_by_label("Path contains").fill("LONG")
+    window.get_by_label("Path contains").press("Enter")
     tree.get_by_role("link", name="long.py").click()
     browser.wait_for_text("lines 1 to 2000 of 5000")
     window.get_by_role("link", name="later").click()
@@ -99,7 +99,7 @@ def test_long_code_is_shown_in_parts_and_what_is_no_text_is_not(browser: Browser
     assert "path=long.py" in browser.address()
     tree.get_by_text("1 of 4 files").wait_for()
     browser.go("experiments/1/code?path=weights.bin", LOUD)
-    browser.wait_for_text("This file is no text.")
+    browser.wait_for_text("This file is not text.")
     assert browser.serious_findings() == []
     window.set_viewport_size({"width": 390, "height": 800})
     browser.wait_for_width(390)
@@ -189,7 +189,7 @@ def test_experiments_of_a_project_are_found_and_moved(laptop: Laptop, browser: B
     dialog.get_by_label("To project").fill("Digits")
     dialog.get_by_label("To project").press("Enter")
     dialog.wait_for(state="detached")
-    browser.wait_for_text("No experiment is like that.")
+    browser.wait_for_text("No experiments match these filters.")
     moved = {it["name"]: (it["workspace"], it["project"]) for it in laptop.json("list")}
     assert [moved[name] for name in ("alpha", "beta")] == [("Vision", "Digits")] * 2
 
@@ -219,7 +219,7 @@ def test_what_is_typed_stays_and_a_part_of_a_name_finds_at_once(
     wait_until(lambda: names_in(browser) == ["delta", "alpha", "beta"])
     assert user.input_value() == "ad"
     user.fill("ada")
-    window.get_by_label("Name has").press_sequentially("del")
+    window.get_by_label("Name contains").press_sequentially("del")
     wait_until(lambda: names_in(browser) == ["delta"])
     assert "name=del" in browser.address()
     browser.press("Clear filters")

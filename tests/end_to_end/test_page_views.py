@@ -110,7 +110,7 @@ def test_a_search_is_previewed_before_it_is_created(browser: Browser) -> None:
     browser.go("create?experiment=1", "New experiment")
     browser.wait_for_text("The configuration is valid.")
     window.get_by_label("Slots", exact=True).fill("2")
-    window.get_by_label("Seconds a unit trains").fill("60")
+    window.get_by_label("Seconds per unit of length").fill("60")
     browser.press("Preview")
     # Trial i validates at i: of 4 trials, 2 train 4 batches and 2 train 2.
     browser.wait_for_text("async_halving: 4 trials, 12 batches in all.")
@@ -146,14 +146,14 @@ def test_machines_are_charted_by_the_rank_that_measured_them(browser: Browser) -
     assert "rank=3" in browser.address()
     assert window.get_by_role("region", name="Free memory (GiB)").count() == 0
     browser.go("trials/1/profiler?rank=9", "Trial 1")
-    browser.wait_for_text("Rank 9 has measured nothing")
+    browser.wait_for_text("Rank 9 has no measurements")
 
 
 def test_two_hyperparameters_span_a_plane_whose_cells_lead_to_trials(browser: Browser) -> None:
     window = browser.window
     browser.go("experiments/1/hyperparameters", "tiny")
     plane = window.get_by_role("region", name="two hyperparameters")
-    plane.get_by_text("These are few trials").wait_for()
+    plane.get_by_text("With so few trials").wait_for()
     assert plane.get_by_text("some of the 4 trials").count() == 1
     # Choosing the other one across exchanges the two.
     across = plane.get_by_label("Across")
@@ -316,7 +316,7 @@ def test_they_are_as_good_in_the_dark_and_on_a_narrow_screen(chromium: Any, lapt
             ("experiments/1/rungs", "tiny", "As a table"),
             ("experiments/1/hyperparameters", "tiny", "Two of them"),
             ("trials/1/profiler", "Trial 1", "Free memory (GiB)"),
-            ("create?experiment=1", "New experiment", "Seconds a unit trains"),
+            ("create?experiment=1", "New experiment", "Seconds per unit of length"),
             ("pools/default", "Pools and agents", "Bills"),
         ):
             phone.go(path, title)

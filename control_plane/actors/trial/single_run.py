@@ -22,7 +22,8 @@ def end_single_run(
     state: TrialState, allocation: Allocation, message: AllocationExited, context: StepContext
 ) -> TrialState:
     """End the trial, whose one allocation has ended."""
-    state = evolve(state, exit_code=message.code)
+    ran_on = next(iter(allocation.agents), "")
+    state = evolve(state, exit_code=message.code, ran_on=ran_on)
     is_loss = gang.is_loss(message, allocation.wish)
     if message.reason in _WELL and not message.code and not is_loss:
         return end_trial(state, Status.COMPLETED, None, context)

@@ -125,7 +125,8 @@ class TrialState:
     `awaits_good_exit`: its latest run failed after it had reached the length (decision 0080).
     `cost_micros`: the cost of ended allocations. `share`: how much of its training the code says is
     done, where no length does; how much of `length`, where it `counts_epochs`. `exit_code`: of the
-    program of one that runs once, None unless it ended by itself.
+    program of one that runs once, None unless it ended by itself; `ran_on`: the agent of that run,
+    "" before its end.
     """
 
     trial_id: int
@@ -169,6 +170,7 @@ class TrialState:
     recent_damages: tuple[Damage, ...] = ()
     exit_code: int | None = None
     awaits_good_exit: bool = False
+    ran_on: str = ""
 
     @property
     def has_reached_length(self) -> bool:

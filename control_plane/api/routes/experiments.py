@@ -163,12 +163,12 @@ def list_experiments(
     shown: Annotated[ExperimentFilter, Depends(_filter)],
     sort: experiment_list.Sort = "id",
     order: experiment_list.Order = "desc",
-    kind: JobKind | Literal["all"] = JobKind.EXPERIMENT,
+    kind: Annotated[str, Query(max_length=200)] = JobKind.EXPERIMENT,
 ) -> experiment_list.ExperimentPage:
     """List experiments, newest first or in another order. `state` is a comma list, `name` a part of
-    the name, `metadata` repeats as `key=value`; `kind` shows commands, or all, in their place.
+    the name, `metadata` repeats as `key=value`; `kind` is a comma list of what is shown, or `all`.
     """
-    shown = replace(shown, kind=None if kind == "all" else kind)
+    shown = replace(shown, kinds=kind)
     return experiment_list.list_experiments(services, page, shown, sort, order)
 
 

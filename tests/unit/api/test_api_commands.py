@@ -137,3 +137,46 @@ def test_a_notebook_on_machines_in_a_cloud_is_refused(cluster_with_aws: Cluster)
     assert answer.status == 422
     assert "whose machines in a cloud accept no connections" in answer.json["error"]["message"]
     assert cluster.create(ECHO, kind="command").status == 201
+
+
+def test_commands_and_notebooks_are_listed_together(cluster: Cluster) -> None:
+    create_experiment(cluster)
+    create(cluster)
+    assert cluster.create("{}", kind="notebook").status == 201
+    assert list_ids(cluster, kind="command,notebook") == [3, 2]
+    refused = cluster.get("/experiments?kind=command,shell")
+    assert (refused.status, "'shell' is not a kind" in str(refused.json)) == (422, True)
+
+
+def test_a_command_says_where_it_runs_and_how_its_program_ended(cluster: Cluster) -> None:
+    create_experiment(cluster)
+    cluster.post("/experiments/1/kill", {})
+    create(cluster)
+    [trial] = cluster.get("/experiments/2/trials").json["items"]
+    known = {"trial_id": trial["id"], "program": "echo hello"}
+    waiting = {**known, "agent_id": None, "exit_code": None}
+    assert cluster.get("/experiments/2").json["run"] == waiting
+    agent = Agent(cluster)
+    [allocation] = agent.take_work()
+    running = {**waiting, "agent_id": agent.name}
+    assert cluster.get("/experiments/2").json["run"] == running
+    agent.report(allocation, {"kind": "exited", "reason": "errored", "code": 3}, writer="agent")
+    ended = {**running, "exit_code": 3}
+    assert cluster.get("/experiments/2").json["run"] == ended
+    # In lists too; an experiment has no such run.
+    listed = cluster.get("/experiments?kind=all").json["items"]
+    assert [item["run"] for item in listed] == [ended, None]
+
+
+@pytest.mark.parametrize(
+    ("entrypoint", "program"),
+    [
+        ("[bash, -c, 'echo 1; echo 2']", "bash -c 'echo 1; echo 2'"),
+        ("make all | tee log", "make all | tee log"),
+        # At most 1,000 characters.
+        (f"[{'x' * 1001}]", "x" * 1000),
+    ],
+)
+def test_a_command_says_what_it_runs(cluster: Cluster, entrypoint: str, program: str) -> None:
+    create(cluster, config=f"entrypoint: {entrypoint}\n")
+    assert cluster.get("/experiments/1").json["run"]["program"] == program

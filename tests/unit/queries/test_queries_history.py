@@ -279,6 +279,21 @@ def max_cost_change(max_cost: float | None) -> SettingsChanged:
     ("message", "text"),
     [
         (
+            SettingsChanged(workspace="Vision", project="Digits"),
+            "changed by ana: workspace to 'Vision', project to 'Digits'",
+        ),
+        (SettingsChanged(metadata={"fold": 1}), "changed by ana: the metadata"),
+    ],
+)
+def test_a_change_says_what_was_changed(message: object, text: str) -> None:
+    context = SentenceContext("experiment#1", "ana", "accuracy", "batches", lambda n: n + 1)
+    assert sentence(message, context) == text
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (
             TrialMetered(6, 1, 71_200, 3_600_000, 0, True),
             "trial 7 has cost $0.0712 and costs $3.60 an hour",
         ),

@@ -120,7 +120,7 @@ export function Chart({ label, curves, isLog, yLabel, xUnit = "batches", height 
 const NUMBERS: Column<Curve>[] = [
   { key: "curve", title: "Curve", show: ({ label, href }) => (href ? <a href={href}>{label}</a> : label), value: ({ label }) => label },
   { key: "points", title: "Points", isNumber: true, show: ({ points }) => points.length, value: ({ points }) => points.length },
-  ...(["least", "greatest", "latest"] as const).map((which): Column<Curve> => ({
+  ...(["minimum", "maximum", "latest"] as const).map((which): Column<Curve> => ({
     key: which,
     title: which[0]!.toUpperCase() + which.slice(1),
     isNumber: true,
@@ -140,11 +140,11 @@ function Numbers({ label, curves }: { label: string; curves: Curve[] }) {
   );
 }
 
-function boundOf(points: readonly Point[], which: "least" | "greatest" | "latest"): number | null {
+function boundOf(points: readonly Point[], which: "minimum" | "maximum" | "latest"): number | null {
   const values = points.flatMap(([, y]) => (y === null ? [] : [y]));
   if (values.length === 0) return null;
   if (which === "latest") return values.at(-1)!;
-  return values.reduce((a, b) => (which === "least" ? Math.min(a, b) : Math.max(a, b)));
+  return values.reduce((a, b) => (which === "minimum" ? Math.min(a, b) : Math.max(a, b)));
 }
 
 /** Show other data, at the part of it that was zoomed to unless that is not to be kept. */

@@ -36,12 +36,16 @@ export function durationText(ms: number): string {
 
 // Made once: each `toLocaleString` with options makes one of its own, which costs more than a table's cell.
 let moments: Intl.DateTimeFormat | undefined;
+let momentsOfThisYear: Intl.DateTimeFormat | undefined;
 let times: Intl.DateTimeFormat | undefined;
 
-/** A moment in the reader's time zone, in their language. */
+/** A moment in the reader's time zone, in their language; its year is left out if it is the present one. */
 export function momentText(ms: number): string {
-  moments ??= new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-  return moments.format(ms);
+  const fields = { month: "short", day: "numeric", hour: "numeric", minute: "2-digit", second: "2-digit" } as const;
+  moments ??= new Intl.DateTimeFormat(undefined, { ...fields, year: "numeric" });
+  momentsOfThisYear ??= new Intl.DateTimeFormat(undefined, fields);
+  const isThisYear = new Date(ms).getFullYear() === new Date().getFullYear();
+  return (isThisYear ? momentsOfThisYear : moments).format(ms);
 }
 
 /** The time of day of a moment in the reader's time zone: `18:03:59`. */

@@ -6,7 +6,7 @@ import { shortText } from "./format";
 // Of a label, where it is shown: more is no help to those who see it, and long to hear.
 const SHOWN_MAX = 200;
 
-export function Labels({ labels, of = "experiments" }: { labels: string[]; of?: "experiments" | "models" }) {
+export function Labels({ labels, of = "experiments" }: { labels: string[]; of?: "experiments" | "commands" | "models" }) {
   if (labels.length === 0) return null;
   return (
     <span role="list" aria-label="labels">

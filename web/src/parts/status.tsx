@@ -12,11 +12,18 @@ export function Empty({ children }: { children: ComponentChildren }) {
   return <p class="empty">{children}</p>;
 }
 
-export function Failure({ error, retry }: { error: Error; retry?: () => void }) {
+interface FailureProps {
+  error: Error;
+  retry?: () => void;
+  /** What the button says that tries again. */
+  action?: string;
+}
+
+export function Failure({ error, retry, action = "Try again" }: FailureProps) {
   return (
     <div class="failure" role="alert">
       <span>{error.message}</span>
-      {retry && <button onClick={retry}>Try again</button>}
+      {retry && <button onClick={retry}>{action}</button>}
     </div>
   );
 }

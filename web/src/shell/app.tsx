@@ -1,6 +1,6 @@
 /** The page: who is signed in, the bar, and the view of the address. */
 
-import { Component, type ComponentChildren } from "preact";
+import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { get } from "../api/client";
 import { onSessionChange, sessionKey } from "../api/session";
@@ -9,11 +9,14 @@ import { Empty, Failure } from "../parts/status";
 import { ExperimentsView } from "../views/experiments/experiments_view";
 import { ProjectsView } from "../views/projects/projects_view";
 import { SignInView } from "../views/sign_in/sign_in_view";
+import { Fence } from "./fence";
 import { showLater } from "./later";
 import { Navigation } from "./navigation";
 import { useRoute, viewOf, type Route } from "./router";
 import { WhoContext } from "./who";
 
+const CommandView = showLater(async () => (await import("../views/commands/command_view")).CommandView);
+const CommandsView = showLater(async () => (await import("../views/commands/commands_view")).CommandsView);
 const CompareView = showLater(async () => (await import("../views/compare/compare_view")).CompareView);
 const CreateView = showLater(async () => (await import("../views/create/create_view")).CreateView);
 const ExperimentView = showLater(async () => (await import("../views/experiment/experiment_view")).ExperimentView);
@@ -66,6 +69,7 @@ function chooseView(first: string, second: string): ComponentChildren {
   if (first === "experiments") return id ? <ExperimentView id={id} /> : <ExperimentsView />;
   if (first === "projects") return <ProjectsView />;
   if (first === "trials" && id) return <TrialView id={id} />;
+  if (first === "commands") return id ? <CommandView id={id} /> : <CommandsView />;
   if (first === "compare") return <CompareView />;
   if (first === "jobs") return <JobsView />;
   if (first === "pools") return <PoolsView chosen={second} />;
@@ -74,16 +78,4 @@ function chooseView(first: string, second: string): ComponentChildren {
   if (first === "templates") return <TemplatesView />;
   if (first === "tokens") return <TokensView />;
   return <Empty>There is no view at this address.</Empty>;
-}
-
-/** Keeps a fault of one view from taking the bar with it. */
-class Fence extends Component<{ children: ComponentChildren }, { error?: Error }> {
-  override state: { error?: Error } = {};
-  override componentDidCatch(error: Error): void {
-    this.setState({ error });
-  }
-  override render() {
-    const { error } = this.state;
-    return error ? <Failure error={error} retry={() => this.setState({})} /> : this.props.children;
-  }
 }

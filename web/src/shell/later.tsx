@@ -2,6 +2,7 @@
 
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import { isElsewhere } from "../api/place";
 import { Failure, Loading } from "../parts/status";
 
 /** A view of a module that is imported when it is shown; `load` names the module and the view. */
@@ -16,9 +17,35 @@ export function showLater<P extends object>(load: () => Promise<ComponentType<P>
     }, []);
     const View = known;
     if (View) return <View {...props} />;
-    if (!hasFailed) return <Loading />;
-    // Its files have other names after an upgrade, and a browser does not import what failed again.
-    const error = new Error("This part of the page did not come: the cluster does not answer, or has a newer page.");
-    return <Failure error={error} retry={() => location.reload()} />;
+    return hasFailed ? <Missing /> : <Loading />;
   };
+}
+
+/**
+ * What stands in place of a view whose code did not come. Its files have other names after an
+ * upgrade, and a browser does not import what failed again, so that only a reload helps.
+ */
+function Missing() {
+  const [isGone, setGone] = useState(false);
+
+  async function reload(): Promise<void> {
+    setGone(false);
+    // A page that is reloaded while nobody answers is lost. Elsewhere its policy lets it ask the API alone.
+    if (isElsewhere() || (await hasAnswer())) location.reload();
+    else setGone(true);
+  }
+
+  const reason = isGone
+    ? "The cluster still does not answer. The page stays as it is; reload it once the cluster is back."
+    : "This view could not be loaded: the cluster does not answer, or has a newer version of the page. Reload the page; what you have written in it is kept.";
+  return <Failure error={new Error(reason)} action="Reload the page" retry={() => void reload()} />;
+}
+
+async function hasAnswer(): Promise<boolean> {
+  try {
+    await fetch(location.pathname, { cache: "no-store" });
+    return true;
+  } catch {
+    return false;
+  }
 }

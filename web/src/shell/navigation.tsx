@@ -4,17 +4,27 @@ import { useEffect, useState } from "preact/hooks";
 import { send, type Schemas } from "../api/client";
 import { forgetSession } from "../api/session";
 import { forgetDrafts } from "../parts/kept_draft";
+import { useCurrentInSight } from "../parts/tabs";
 import { Palette } from "./palette";
 import { Shortcuts } from "./shortcuts";
 import { href } from "./router";
 import { goToSearch } from "./search_key";
 import { applyTheme, chosenTheme, followingTheme } from "./theme";
 
-export const VIEWS = [
+interface View {
+  title: string;
+  /** Its name in the bar, which has little room. */
+  short?: string;
+  path: string[];
+  key: string;
+}
+
+export const VIEWS: View[] = [
   { title: "Experiments", path: ["experiments"], key: "e" },
   { title: "Projects", path: ["projects"], key: "r" },
+  { title: "Commands and notebooks", short: "Commands", path: ["commands"], key: "c" },
   { title: "Job queue", path: ["jobs"], key: "j" },
-  { title: "Pools and agents", path: ["pools"], key: "p" },
+  { title: "Pools and agents", short: "Pools", path: ["pools"], key: "p" },
   { title: "Models", path: ["models"], key: "m" },
   { title: "New experiment", path: ["create"], key: "n" },
   { title: "Templates", path: ["templates"], key: "t" },
@@ -30,6 +40,7 @@ interface Props {
 export function Navigation({ who, current }: Props) {
   const [opened, setOpened] = useState<"palette" | "shortcuts" | null>(null);
   const [theme, setTheme] = useState(chosenTheme());
+  const bar = useCurrentInSight(current);
   useShortcuts(setOpened);
 
   async function signOut(): Promise<void> {
@@ -52,11 +63,11 @@ export function Navigation({ who, current }: Props) {
       <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>
         To the content
       </a>
-      <nav aria-label="views">
-        {VIEWS.map(({ title, path, key }) => (
-          <a key={key} href={href(...path)} title={`g ${key}`}
-            aria-current={current === path[0] ? "page" : undefined}>
-            {title}
+      <nav ref={bar} aria-label="views">
+        {VIEWS.map(({ title, short, path, key }) => (
+          <a key={key} href={href(...path)} title={`${title} (g ${key})`}
+            aria-current={current === path[0] ? "page" : isBelow(current, path[0]!) ? "true" : undefined}>
+            {short ?? title}
           </a>
         ))}
       </nav>
@@ -104,4 +115,9 @@ function useShortcuts(open: (window: "palette" | "shortcuts") => void): void {
     window.addEventListener("keydown", onKey);
     return () => window.removeEventListener("keydown", onKey);
   }, []);
+}
+
+/** Whether a view is reached from that of experiments, and belongs to none other of the bar. */
+function isBelow(current: string, above: string): boolean {
+  return above === "experiments" && ["trials", "compare"].includes(current);
 }

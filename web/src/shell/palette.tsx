@@ -20,6 +20,7 @@ const NAME_MIN = 2;
 const FOUND_MAX = 6;
 // Of the typing, before the cluster is asked.
 const PAUSE_MS = 250;
+const TITLES = { experiment: "Experiment", command: "Command", notebook: "Notebook" };
 
 /** The commands that a text means: those with all of its words, and what has its number. */
 export function findCommands(text: string, others: Command[] = []): Command[] {
@@ -29,6 +30,8 @@ export function findCommands(text: string, others: Command[] = []): Command[] {
     ? [
         { title: `Experiment ${number}`, href: href("experiments", number) },
         { title: `Trial ${number}`, href: href("trials", number) },
+        // They share the numbers of experiments: offered where one asks for them.
+        ...(words.length > 1 ? [{ title: `Command or notebook ${number}`, href: href("commands", number) }] : []),
       ]
     : [];
   const named = words.filter((word) => word !== number);
@@ -62,7 +65,7 @@ export function Palette({ others, onClose }: { others: Command[]; onClose: () =>
 
   return (
     <Dialog title="Go to" onClose={onClose}>
-      <input autofocus class="wide" role="combobox" aria-label="view, number, or name of an experiment or model"
+      <input autofocus class="wide" role="combobox" aria-label="view, number, or name of an experiment, command or model"
         placeholder="a view, a number, or a name" aria-expanded="true" aria-controls="commands" aria-activedescendant={`command-${place}`}
         value={text} onKeyDown={onKey}
         onInput={(event) => { setText(event.currentTarget.value); setPlace(0); }} />
@@ -79,7 +82,7 @@ export function Palette({ others, onClose }: { others: Command[]; onClose: () =>
   );
 }
 
-/** The experiments and models whose names have the text. */
+/** The experiments, commands, notebooks and models whose names have the text. */
 function useFound(text: string): { found: Command[]; isSearching: boolean } {
   const isName = text.length >= NAME_MIN && !/^\d+$/.test(text);
   const live = useLive(`found ${text}`, async (signal): Promise<Command[]> => {
@@ -88,11 +91,11 @@ function useFound(text: string): { found: Command[]; isSearching: boolean } {
     signal.throwIfAborted();
     const query = { name: text, limit: FOUND_MAX };
     const [experiments, models] = await Promise.all([
-      get("/api/v1/experiments", { query: { ...query, archived: "all" }, signal }),
+      get("/api/v1/experiments", { query: { ...query, archived: "all", kind: "all" }, signal }),
       get("/api/v1/models", { query, signal }),
     ]);
     return [
-      ...experiments.items.map(({ id, name }) => ({ title: `Experiment ${id}: ${shortText(name, 80)}`, href: href("experiments", id!) })),
+      ...experiments.items.map(({ id, kind, name }) => ({ title: `${TITLES[kind]} ${id}: ${shortText(name, 80)}`, href: href(kind === "experiment" ? "experiments" : "commands", id!) })),
       ...models.items.map(({ name }) => ({ title: `Model ${name}`, href: href("models", name) })),
     ];
   }, () => "still");

@@ -7,7 +7,7 @@ export function Shortcuts({ onClose }: { onClose: () => void }) {
   return (
     <Dialog title="Keyboard shortcuts" onClose={onClose}>
       <dl class="facts">
-        <dt><kbd>Ctrl</kbd> <kbd>K</kbd></dt><dd>go to a view, experiment, trial or model</dd>
+        <dt><kbd>Ctrl</kbd> <kbd>K</kbd></dt><dd>go to a view, experiment, command, trial or model</dd>
         {VIEWS.map(({ title, key }) => (
           <div class="pair" key={key}><dt><kbd>g</kbd> then <kbd>{key}</kbd></dt><dd>{title}</dd></div>
         ))}

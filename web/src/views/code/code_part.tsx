@@ -28,7 +28,7 @@ export function CodePart({ id }: { id: number }) {
         <div class="code-view">
           <Files id={id} files={items} chosen={path} />
           {path === null
-            ? <Empty>Choose a file. All of them: <code>detcloud experiment download-model-def {id}</code></Empty>
+            ? <Empty>Choose a file. To download all of them: <code>detcloud experiment download-model-def {id}</code></Empty>
             : <CodeText id={id} path={path} />}
         </div>
       )}
@@ -50,7 +50,7 @@ function Files({ id, files, chosen }: FilesProps) {
   return (
     <nav class="tree" aria-label="files of the model code">
       <form role="search" onSubmit={(event) => event.preventDefault()}>
-        <SearchField name="find" title="Path has" eager />
+        <SearchField name="find" title="Path contains" eager />
       </form>
       {!wanted && <FolderList id={id} folder={tree} chosen={chosen} />}
       {found.length > 0 && (
@@ -110,7 +110,7 @@ function FileItem({ file, name, link, isChosen }: FileProps) {
   return (
     <li>
       <a href={link} aria-current={isChosen ? "page" : undefined}>{name}</a>{" "}
-      <span class="quiet">{bytesText(file.size)}{file.is_text ? "" : ", no text"}</span>
+      <span class="quiet">{bytesText(file.size)}{file.is_text ? "" : ", not text"}</span>
     </li>
   );
 }

@@ -37,7 +37,7 @@ export function CodeText({ id, path }: Props) {
           <>
             <p class="quiet">{bytesText(file.size)}{file.is_executable && ", executable"}, SHA-256 <code title={file.sha256}>{file.sha256.slice(0, 12)}</code></p>
             {file.text === null
-              ? <Empty>This file is no text. It comes with <code>detcloud experiment download-model-def {id}</code></Empty>
+              ? <Empty>This file is not text. To download it: <code>detcloud experiment download-model-def {id}</code></Empty>
               : <TextView id={id} file={file} text={file.text} />}
           </>
         )}
@@ -76,7 +76,7 @@ function TextView({ id, file, text }: TextProps) {
         )}
       </div>
       {file.is_truncated && (
-        <p class="quiet">The first 1 MiB of it. All of it comes with <code>detcloud experiment download-model-def {id}</code></p>
+        <p class="quiet">The first 1 MiB of it. To download all of it: <code>detcloud experiment download-model-def {id}</code></p>
       )}
       {lines.length === 0 ? <Empty>This file is empty.</Empty> : <Lines id={id} path={file.path} lines={shown} first={first} marked={line} />}
     </>

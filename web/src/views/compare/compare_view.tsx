@@ -30,10 +30,10 @@ export function CompareView() {
   return (
     <>
       <Heading title="Compare" />
-      <Chooser experiments={experiments} trials={trials} />
+      <Chooser key={`${experiments} ${trials}`} experiments={experiments} trials={trials} />
       <Shown live={live}>
         {(compared) => compared.length === 0
-          ? <Empty>Give ids of experiments, each of which is shown by its best trial, or of trials.</Empty>
+          ? <Empty>Enter the numbers of experiments, each of which is shown by its best trial, or of trials. The lists of experiments and trials lead here too.</Empty>
           : <Comparison compared={compared} />}
       </Shown>
     </>
@@ -94,7 +94,7 @@ function Curves({ drawn, metrics, unit }: { drawn: Drawn[]; metrics: Metric[]; u
   const charts = metrics.length ? metrics.map((metric) => (metrics.length > 1 ? metricTitle(metric) : metric.name)) : [searched.join(", ")];
   return (
     <>
-      {metrics.length === 0 && searched.length > 1 && <p class="quiet">Their searches go by different metrics: {searched.join(", ")}.</p>}
+      {metrics.length === 0 && searched.length > 1 && <p class="quiet">Their searches are ranked by different metrics: {searched.join(", ")}.</p>}
       <CurveTools hasBest={charts.some((_, n) => directionOf(drawn, n) !== undefined)} />
       <div class={charts.length > 1 ? "split" : ""}>
         {charts.map((title, n) => (
@@ -146,7 +146,7 @@ function comparedColumns(drawn: Drawn[], metrics: Metric[]): Column<Drawn>[] {
           { key: "metric", title: "Metric", show: ({ curves }: Drawn) => curves[0]?.metric.name },
           { key: "latest", title: "Latest", isNumber: true, show: (one: Drawn) => numberText(latestOf(one, 0)), value: (one: Drawn) => latestOf(one, 0) },
         ]),
-    { key: "best", title: "Best by its search", isNumber: true, show: ({ trial, experiment }) => <span title={experiment.metric}>{numberText(trial.best_metric)}</span>, value: ({ trial }) => trial.best_metric },
+    { key: "best", title: "Best by search metric", isNumber: true, show: ({ trial, experiment }) => <span title={experiment.metric}>{numberText(trial.best_metric)}</span>, value: ({ trial }) => trial.best_metric },
     { key: "steps", title: "Steps", isNumber: true, show: ({ trial }) => trial.steps_completed, value: ({ trial }) => trial.steps_completed },
     ...names.map((name): Column<Drawn> => ({
       key: `hparams.${name}`,

@@ -27,7 +27,7 @@ export function MetricChoice({ names, chosen }: { names: Live<string[]>; chosen:
       {names.error && <Failure error={names.error} retry={() => void names.refresh()} />}
       <label>Metric{" "}
         <select value={texts.length > 1 ? "several" : texts[0] ?? ""} onChange={(event) => choose(event.currentTarget.value ? [event.currentTarget.value] : [])}>
-          <option value="">what each search goes by</option>
+          <option value="">the metric of each search</option>
           {texts.length > 1 && <option value="several">{texts.length} of them</option>}
           {choices.map((text) => <option key={text} value={text}>{metricTitle(readMetric(text)!)}</option>)}
         </select>

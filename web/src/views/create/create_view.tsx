@@ -19,14 +19,17 @@ export function CreateView() {
   const { query } = useRoute();
   const experiment = Number(query.get("experiment")) || null;
   const trial = Number(query.get("trial")) || null;
-  const [sent, setSent] = useState<SentCode | null>(null);
+  // Code that was sent is not chosen and sent again after a reload.
+  const kept = useKeptDraft("code that was sent", "");
+  const sent = kept.text ? (JSON.parse(kept.text) as SentCode) : null;
   const live = useLive(`origin ${experiment} ${trial}`, (signal) => loadOrigin(experiment, trial, signal), () => "still");
   return (
     <>
       <Heading title="New experiment" />
       {experiment || trial
         ? <Shown live={live}>{(origin) => origin && <Editor key={origin.about} origin={origin} />}</Shown>
-        : sent ? <Editor key={sent.code} origin={sent} /> : <><NewCode onSent={setSent} /><Chooser /></>}
+        : sent ? <Editor key={sent.code} origin={sent} forget={() => kept.keep("")} />
+        : <><NewCode onSent={(code) => kept.keep(JSON.stringify(code))} /><Chooser /></>}
     </>
   );
 }
@@ -54,7 +57,13 @@ async function loadOrigin(experiment: number | null, trial: number | null, signa
   return { about: `experiment ${experiment}`, code, config: toYaml(forkConfig(config)) };
 }
 
-function Editor({ origin }: { origin: SentCode }) {
+interface EditorProps {
+  origin: SentCode;
+  /** Forgets the code, where it is of this machine. */
+  forget?: () => void;
+}
+
+function Editor({ origin, forget }: EditorProps) {
   const { text, wasKept, keep, drop } = useKeptDraft(origin.about, origin.config);
   const paused = useRoute().query.get("paused") === "1";
   const [error, setError] = useState("");
@@ -68,6 +77,7 @@ function Editor({ origin }: { origin: SentCode }) {
     try {
       const made = await send("post", "/api/v1/experiments", { body: { config: text, model_code: origin.code, paused } });
       drop();
+      forget?.();
       location.hash = href("experiments", made.id!);
     } catch (failure) {
       setError(messageOf(failure));
@@ -84,7 +94,10 @@ function Editor({ origin }: { origin: SentCode }) {
 
   return (
     <>
-      <p>Of {origin.about}.</p>
+      <p>
+        Code from {origin.about}.{" "}
+        {forget && <button onClick={() => { drop(); forget(); }}>Choose other code</button>}
+      </p>
       {wasKept && (
         <p class="tools" role="note">
           This is what you wrote before. <button onClick={() => keep(origin.config)}>Begin again</button>

@@ -48,7 +48,7 @@ export function PreviewPart({ config, pool }: Props) {
           <input type="number" min="1" max="10000" placeholder="the pool's" value={slots}
             onInput={(event) => setQuery({ slots: event.currentTarget.value })} />
         </label>
-        <label>Seconds a unit trains{" "}
+        <label>Seconds per unit of length{" "}
           <input type="number" min="0.000001" max="10000000" step="any" required value={seconds}
             onChange={(event) => setQuery({ seconds: event.currentTarget.value })} />
         </label>
@@ -99,8 +99,8 @@ function columns(unit: string, several: boolean, isExpected: boolean): Column<Ro
   return [
     ...(several ? [bracket] : []),
     { key: "length", title: `Train for (${unit})`, isNumber: true, show: ({ length }) => length, value: ({ length }) => length },
-    { key: "reached", title: "Trials that do", isNumber: true, show: ({ reached }) => reached, value: ({ reached }) => reached },
-    { key: "stopped", title: "And end there", isNumber: true, show: ({ stopped }) => stopped, value: ({ stopped }) => stopped },
+    { key: "reached", title: "Trials that reach it", isNumber: true, show: ({ reached }) => reached, value: ({ reached }) => reached },
+    { key: "stopped", title: "Trials that end there", isNumber: true, show: ({ stopped }) => stopped, value: ({ stopped }) => stopped },
     ...(isExpected ? [expected] : []),
     { key: "all", title: `In all (${unit})`, isNumber: true, show: ({ stopped, length }) => numberText(stopped * length), value: ({ stopped, length }) => stopped * length },
   ];
@@ -119,7 +119,7 @@ function Estimate({ preview, pool }: { preview: Found["preview"]; pool: Found["p
         {cost !== null && <><dt>Costs</dt><dd>{dollarsText(cost)} at the cheapest slots of {pool.name}, which are never idle</dd></>}
       </dl>
       <p class="quiet">
-        Simulated with curves that are made up and nothing that fails: what is found is not foretold.
+        Simulated with made-up learning curves and without failures: it does not predict which trials win.
         {" "}<code>detcloud simulate --experiment ID</code> follows trials that were trained.
       </p>
     </>

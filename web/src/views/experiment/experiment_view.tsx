@@ -1,5 +1,6 @@
 /** An experiment: its state, what can be done with it, and its parts. */
 
+import { useEffect } from "preact/hooks";
 import { get, type Schemas } from "../../api/client";
 import { motionOf } from "../../live/owner";
 import { useLive } from "../../live/use_live";
@@ -40,14 +41,20 @@ export function ExperimentView({ id }: { id: number }) {
     (signal) => get("/api/v1/experiments/{experiment_id}", { path: { experiment_id: id }, signal }),
     motionOf,
   );
+  const isCommand = live.value !== undefined && live.value.kind !== "experiment";
+  // They share their numbers.
+  useEffect(() => { if (isCommand) location.replace(href("commands", id)); }, [isCommand]);
   return (
     <Shown live={live}>
-      {(experiment) => (
+      {(experiment) => isCommand ? null : (
         <>
+          <p class="crumbs"><a href={href("experiments")}>Experiments</a> / experiment {id}</p>
           <Name experiment={experiment} onDone={live.refresh} />
           <Steering experiment={experiment} onDone={live.refresh} />
-          <Facts experiment={experiment} />
-          <Notes experiment={experiment} onDone={live.refresh} />
+          <div class="split">
+            <Facts experiment={experiment} />
+            <Notes experiment={experiment} onDone={live.refresh} />
+          </div>
           <Tabs base={["experiments", id]} tabs={TABS} />
           <Part experiment={experiment} />
         </>
@@ -60,9 +67,10 @@ function Facts({ experiment }: { experiment: ExperimentWhole }) {
   const { trials, best_trial_id: best } = experiment;
   return (
     <dl class="facts">
+      {experiment.message && <><dt>Message</dt><dd class={experiment.state === "ERROR" ? "bad" : ""}>{experiment.message}</dd></>}
       <dt>Progress</dt>
       <dd>
-        <Progress value={experiment.progress} /> {trials.completed} of {countText(trials.requested, "trial")} completed,{" "}
+        <Progress value={experiment.progress} />, {trials.completed} of {countText(trials.requested, "trial")} completed,{" "}
         {trials.running} running or waiting, {trials.errored} failed
       </dd>
       <dt>Best {experiment.metric}</dt>
@@ -83,7 +91,6 @@ function Facts({ experiment }: { experiment: ExperimentWhole }) {
       <dd><Period from={experiment.created_ms} until={experiment.ended_ms} /></dd>
       <dt>Cost</dt>
       <dd>{dollarsText(experiment.cost)}{experiment.max_cost !== null && ` of ${dollarsText(experiment.max_cost)} at most`}</dd>
-      {experiment.message && <><dt>Message</dt><dd>{experiment.message}</dd></>}
     </dl>
   );
 }

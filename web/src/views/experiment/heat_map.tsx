@@ -60,10 +60,10 @@ function Plane(props: { x: string; y: string; measured: Measured[]; metric: stri
   return (
     <>
       <p class="quiet">
-        The stronger the colour of a cell, the better is the mean {metric} of its trials; where no trial was there is nothing.{" "}
+        The stronger the colour of a cell, the better the mean {metric} of its trials. Cells without trials are empty.{" "}
         {cells.length} of {columns.count * rows.count} cells have some of the {countText(points.length, "trial")}
-        {single > 0 && `, ${single} of them one alone (dashed)`}.{" "}
-        {points.length < POINTS_MIN && <strong>These are few trials: what is seen may be chance.</strong>}
+        {single > 0 && `, ${single} of them only one (dashed)`}.{" "}
+        {points.length < POINTS_MIN && <strong>With so few trials, differences may be chance.</strong>}
       </p>
       <div class="scroll" role="region" aria-label={label} tabIndex={0}>
         <Picture label={label} cells={cells} {...facts} />

@@ -24,7 +24,7 @@ export function HyperparametersPart({ experiment }: { experiment: ExperimentWhol
         const measured = measuredTrials(items);
         const names = differingNames(measured.map(({ hparams }) => hparams));
         if (names.length === 0) {
-          return <Empty>No two trials with a value of {experiment.metric} differ in a hyperparameter yet.</Empty>;
+          return <Empty>This needs two trials with a value of {experiment.metric} that differ in a hyperparameter.</Empty>;
         }
         const important = rankImportance(measured);
         const shares = new Map(important.map(({ name, share }) => [name, share]));
@@ -36,7 +36,7 @@ export function HyperparametersPart({ experiment }: { experiment: ExperimentWhol
             <ParallelPart names={ordered} measured={measured} experiment={experiment} />
             <HeatMapPart names={ordered} measured={measured} metric={experiment.metric}
               smallerIsBetter={experiment.smaller_is_better} />
-            <h2>Each</h2>
+            <h2>One by one</h2>
             <div class="split">
               {ordered.map((name) => (
                 <HyperparameterPlot key={name} name={name} measured={measured} experiment={experiment} />
@@ -61,8 +61,8 @@ function ImportanceList({ important, count }: { important: Importance[]; count: 
     <section>
       <h2>Importance</h2>
       <p class="quiet">
-        The share of the order of {count} trials that each hyperparameter explains alone. Effects of
-        several together, and ones that turn around, are not seen.
+        How much of the ranking of {count} trials each hyperparameter explains by itself. Combined effects, and
+        effects that rise and then fall, are not counted.
       </p>
       <dl class="facts">
         {important.map(({ name, share }) => (

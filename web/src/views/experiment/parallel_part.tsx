@@ -46,14 +46,14 @@ export function ParallelPart({ names, measured, experiment }: Props) {
   };
   return (
     <section aria-label="hyperparameters together">
-      <h2>Together</h2>
+      <h2>All together</h2>
       <div class="tools">
         <label>Colour by{" "}
           <select value={all[coloured]} onChange={(event) => setQuery({ colour: event.currentTarget.value === metric ? null : event.currentTarget.value })}>
             {all.map((name) => <option key={name} value={name}>{shortText(name, 60)}</option>)}
           </select>
         </label>
-        <ColourScale low={coloured === names.length ? "worst" : "least"} high={coloured === names.length ? "best" : "greatest"} />
+        <ColourScale low={coloured === names.length ? "worst" : "lowest"} high={coloured === names.length ? "best" : "highest"} />
         <span role="status">{kept.size} of {countText(rows.length, "trial")} kept</span>
         {ranges.some(Boolean) && <button onClick={() => setQuery({ keep: null })}>Keep all</button>}
         {kept.size > 0 && kept.size <= COMPARED_MAX && <a href={`${href("compare")}?trials=${[...kept].join(",")}`}>Compare these</a>}

@@ -39,8 +39,8 @@ function Brackets({ found }: { found: Rungs }) {
   return (
     <>
       <p class="quiet">
-        A dot for each of the best trials of a rung, farther to the right the better its {metric} was there; a line
-        follows who went on. Longer training is above.
+        Each dot is one of the best trials of a rung, farther to the right the better its {metric} was there. Lines
+        connect the dots of trials that were trained longer, upwards.
       </p>
       <Legend />
       {brackets.map(({ rungs }, place) => (

@@ -46,7 +46,7 @@ export function Steering({ experiment, onDone }: Props) {
           <Action label={archived ? "Unarchive" : "Archive"} run={run(archived ? "unarchive" : "archive")} />
           {mayDelete(who, experiment.user)
             ? <Action label="Delete" run={remove} question="Delete the experiment with its checkpoints, metrics and logs? This cannot be undone." />
-            : <span class="quiet">Only {experiment.user} and admins delete it.</span>}
+            : <span class="quiet">Only {experiment.user} and admins can delete it.</span>}
         </>
       )}
       <a href={`${href("create")}?experiment=${experiment.id}`}>Fork</a>

@@ -49,6 +49,6 @@ function trialColumns(rows: Row[], metric: string): Column<Row>[] {
     ...hparams,
     { key: "restarts", title: "Restarts", isNumber: true, show: ({ restarts }) => restarts, value: ({ restarts }) => restarts },
     { key: "created", title: "Created", show: (trial) => <Moment ms={trial.created_ms} />, value: (trial) => trial.created_ms },
-    { key: "logs", title: "Logs", show: ({ id }) => <a href={href("trials", id, "logs")} aria-label={`logs of trial ${id}`}>logs</a> },
+    { key: "actions", title: "Logs", show: ({ id }) => <a href={href("trials", id, "logs")} aria-label={`logs of trial ${id}`}>logs</a> },
   ];
 }

@@ -10,6 +10,8 @@ import { MoveDialog } from "./move_dialog";
 type Verb = "pause" | "activate" | "cancel" | "kill" | "archive" | "unarchive";
 
 interface Props {
+  /** What they are; the commands are those of both kinds, notebooks too. */
+  of?: "experiment" | "command";
   ids: number[];
   /** Called with those it worked for. */
   onDone: (ids: number[]) => Promise<void>;
@@ -17,7 +19,7 @@ interface Props {
 
 const AT_ONCE = 8;
 
-export function BulkActions({ ids, onDone }: Props) {
+export function BulkActions({ of = "experiment", ids, onDone }: Props) {
   const [refused, setRefused] = useState<string[]>([]);
   const [moves, setMoves] = useState(false);
 
@@ -30,7 +32,7 @@ export function BulkActions({ ids, onDone }: Props) {
           await run(id);
           done.push(id);
         } catch (error) {
-          failures.push(`experiment ${id}: ${messageOf(error)}`);
+          failures.push(`${of} ${id}: ${messageOf(error)}`);
         }
       }));
     }
@@ -44,20 +46,23 @@ export function BulkActions({ ids, onDone }: Props) {
     each((id) => send("patch", "/api/v1/experiments/{experiment_id}", { path: { experiment_id: id }, body: { workspace, project } }));
   const remove = () =>
     each((id) => send("delete", "/api/v1/experiments/{experiment_id}", { path: { experiment_id: id } }));
-  const count = ids.length === 1 ? `experiment ${ids[0]}` : `${ids.length} experiments`;
+  const isExperiments = of === "experiment";
+  const count = ids.length === 1 ? `${of} ${ids[0]}` : `${ids.length} ${of}s`;
+  const lost = isExperiments ? "What was not saved is lost." : "They are not started again, and what they did not write elsewhere is lost.";
+  const gone = isExperiments ? "with checkpoints, metrics and logs" : "with their logs";
   const none = ids.length === 0;
   return (
-    <div class="tools" role="group" aria-label="with the chosen experiments">
+    <div class="tools" role="group" aria-label={`with the chosen ${of}s`}>
       <span class="quiet">{none ? "Nothing chosen" : `${ids.length} chosen`}</span>
-      <Action label="Pause" disabled={none} run={change("pause")} />
-      <Action label="Activate" disabled={none} run={change("activate")} />
-      <Action label="Cancel" disabled={none} run={change("cancel")} question={`End ${count} at the next checkpoints?`} />
-      <Action label="Kill" disabled={none} run={change("kill")} question={`End ${count} at once? What was not saved is lost.`} />
+      {isExperiments && <Action label="Pause" disabled={none} run={change("pause")} />}
+      {isExperiments && <Action label="Activate" disabled={none} run={change("activate")} />}
+      {isExperiments && <Action label="Cancel" disabled={none} run={change("cancel")} question={`End ${count} at the next checkpoints?`} />}
+      <Action label="Kill" disabled={none} run={change("kill")} question={`End ${count} at once? ${lost}`} />
       <button disabled={none} onClick={() => setMoves(true)}>Move</button>
       <Action label="Archive" disabled={none} run={change("archive")} />
       <Action label="Unarchive" disabled={none} run={change("unarchive")} />
-      <Action label="Delete" disabled={none} run={remove} question={`Delete ${count} with checkpoints, metrics and logs? This cannot be undone.`} />
-      {ids.length > 1 && <a href={`${href("compare")}?experiments=${ids.join(",")}`}>Compare</a>}
+      <Action label="Delete" disabled={none} run={remove} question={`Delete ${count} ${gone}? This cannot be undone.`} />
+      {isExperiments && ids.length > 1 && <a href={`${href("compare")}?experiments=${ids.join(",")}`}>Compare</a>}
       {moves && <MoveDialog count={count} move={move} onClose={() => setMoves(false)} />}
       {refused.length > 0 && <ul class="failure" role="alert">{refused.map((text) => <li key={text}>{text}</li>)}</ul>}
     </div>

@@ -50,7 +50,7 @@ export function ExperimentsView() {
           const here = items.map(({ id }) => id!).filter((id) => chosen.has(id));
           return items.length === 0 ? (
             <Empty>
-              {isFiltered ? "No experiment is like that." : <>No experiments yet: <code>detcloud create config.yaml model_dir</code></>}
+              {isFiltered ? "No experiments match these filters." : <>No experiments yet: <code>detcloud create config.yaml model_dir</code></>}
             </Empty>
           ) : (
             <>

@@ -9,14 +9,14 @@ export const FILTERS = ["name", "label", "user", "workspace", "project", "metada
 const STATES = ["ACTIVE", "PAUSED", "COMPLETED", "CANCELED", "ERROR"];
 
 /** Of several states each is shown; of none, all are. */
-function StateButtons() {
+export function StateButtons({ states = STATES }: { states?: string[] }) {
   const chosen = (useRoute().query.get("state") ?? "").toUpperCase().split(",").filter(Boolean);
   const toggle = (state: string) =>
     setQuery({ state: (chosen.includes(state) ? chosen.filter((one) => one !== state) : [...chosen, state]).join(",") });
   return (
     <span class="states" role="group" aria-label="State">
       {/* Those too that an address alone names. */}
-      {[...new Set([...STATES, ...chosen])].map((state) => (
+      {[...new Set([...states, ...chosen])].map((state) => (
         <button key={state} type="button" aria-pressed={chosen.includes(state)} onClick={() => toggle(state)}>{state}</button>
       ))}
     </span>
@@ -27,7 +27,7 @@ export function Filters() {
   const { query } = useRoute();
   return (
     <form class="tools" role="search" onSubmit={(event) => event.preventDefault()}>
-      <SearchField name="name" title="Name has" eager />
+      <SearchField name="name" title="Name contains" eager />
       <SearchField name="label" title="Label" />
       <SearchField name="user" title="User" />
       <GroupField kind="workspace" title="Workspace" value={query.get("workspace") ?? ""} onChange={(workspace) => setQuery({ workspace })} />

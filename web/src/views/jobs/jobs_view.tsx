@@ -5,7 +5,7 @@ import { collect, get, send, type Schemas } from "../../api/client";
 import { useLive } from "../../live/use_live";
 import { Action } from "../../parts/dialog";
 import { Heading } from "../../parts/heading";
-import { Badge, Empty, Moment, Progress, Shown } from "../../parts/status";
+import { Badge, Empty, Moment, Shown } from "../../parts/status";
 import { Table, type Column } from "../../parts/table";
 import { href, setQuery, useRoute } from "../../shell/router";
 import { ManageJob } from "./manage_job";
@@ -14,6 +14,7 @@ export type Job = Schemas["JobView"];
 
 // As many as one answer has room for, with reasons of some length.
 const PAGE = 200;
+const TYPES: Record<Job["type"], string> = { TYPE_EXPERIMENT: "experiment", TYPE_COMMAND: "command", TYPE_NOTEBOOK: "notebook" };
 
 export function JobsView() {
   const { query } = useRoute();
@@ -45,7 +46,7 @@ export function JobsView() {
       <Shown live={live}>
         {({ items, next }) => {
           const job = items.find(({ job_id: id }) => id === managed);
-          return items.length === 0 ? <Empty>No jobs in this pool. Those that ended are in the list of experiments.</Empty> : (
+          return items.length === 0 ? <Empty>No jobs in this pool. Those that ended are in the lists of <a href={href("experiments")}>experiments</a> and of <a href={href("commands")}>commands</a>.</Empty> : (
             <>
               <Table label="jobs" rows={items} rowKey={({ job_id: id }) => id}
                 columns={jobColumns(items, setManaged, moveToTop)} />
@@ -78,20 +79,26 @@ function jobColumns(
   const weight: Column<Job> = { key: "weight", title: "Weight", isNumber: true, show: (job) => job.weight };
   return [
     { key: "place", title: "#", isNumber: true, show: ({ job_id: id }) => places.get(id)! + 1 },
-    { key: "name", title: "Job", show: (job) => <a href={href("experiments", job.experiment_id)}>{job.experiment_id}: {job.name}</a> },
+    { key: "name", title: "Job", show: (job) => <a href={jobLink(job)} title={job.name.slice(0, 1000)}>{job.experiment_id}: {job.name}</a> },
+    { key: "type", title: "Type", show: ({ type }) => TYPES[type] },
     { key: "state", title: "State", show: ({ state }) => <Badge state={state} /> },
-    { key: "slots", title: "Slots (has/needs)", isNumber: true, show: (job) => `${job.allocated_slots}/${job.requested_slots}` },
+    { key: "slots", title: "Slots held", isNumber: true, show: (job) => `${job.allocated_slots} of ${job.requested_slots}` },
     ...(scheduler === "priority" ? [priority] : scheduler === "fair_share" ? [weight] : []),
     {
       key: "waits",
       title: "Why it waits",
-      show: ({ waits, waits_since_ms: since }) => waits
-        ? <><span title={waits}>{waits}</span>{since !== null && <><br /><span class="quiet">since <Moment ms={since} /></span></>}</>
+      show: ({ waits, waits_since_ms: since, expected_start_ms: start }) => waits
+        ? (
+          <>
+            <span title={waits}>{waits}</span>
+            {since !== null && <><br /><span class="quiet">since <Moment ms={since} /></span></>}
+            {start !== null && <><br /><span class="quiet">expected to start <Moment ms={start} /></span></>}
+          </>
+        )
         : "–",
     },
-    { key: "start", title: "Expected start", show: (job) => <Moment ms={job.expected_start_ms} /> },
     { key: "submitted", title: "Submitted", show: (job) => <Moment ms={job.submitted_ms} /> },
-    { key: "progress", title: "Progress", show: ({ progress }) => <Progress value={progress} /> },
+    { key: "progress", title: "Progress", isNumber: true, show: ({ progress }) => (progress === null ? "–" : `${Math.round(progress * 100)} %`) },
     { key: "user", title: "User", show: ({ user }) => user },
     {
       key: "actions",
@@ -106,4 +113,9 @@ function jobColumns(
       ),
     },
   ];
+}
+
+/** The address of what a job is of. */
+function jobLink({ type, experiment_id: id }: Job): string {
+  return href(type === "TYPE_EXPERIMENT" ? "experiments" : "commands", id);
 }

@@ -44,7 +44,7 @@ export function ManageJob({ job, jobs, pools, onDone, onClose }: Props) {
   return (
     <FormDialog title={`Manage Job ${job.experiment_id}: ${job.name.slice(0, 80)}`} action="OK" submit={submit} onClose={onClose}>
       {kinds.length === 0
-        ? <p>The scheduler {job.scheduler} of this pool heeds no setting of a job, and there is no other pool.</p>
+        ? <p>Nothing of this job can be changed here: its pool has the scheduler {job.scheduler}, and there is no other pool to move it to.</p>
         : (
           <>
             <label>Change{" "}
@@ -69,7 +69,7 @@ export function ManageJob({ job, jobs, pools, onDone, onClose }: Props) {
   );
 }
 
-/** The changes that the pool's scheduler heeds. */
+/** The changes that have an effect with the scheduler of the pool. */
 function possibleChanges(job: Job, others: Job[], pools: string[]): Kind[] {
   const kinds: Kind[] = [];
   if (job.scheduler === "priority") kinds.push("priority");

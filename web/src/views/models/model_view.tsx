@@ -39,6 +39,7 @@ export function ModelView({ name }: { name: string }) {
     <Shown live={live}>
       {(model) => (
         <>
+          <p class="crumbs"><a href={href("models")}>Models</a> / model</p>
           <Heading title={name}>{model.archived && <Badge state="ARCHIVED" />}</Heading>
           <ModelTools model={model} onDone={refresh} />
           <ModelFacts model={model} onDone={refresh} />
@@ -97,7 +98,7 @@ function ModelTools({ model, onDone }: ModelProps) {
           <Action label={archived ? "Unarchive" : "Archive"} run={archive} />
           <Action label="Delete model" question={question} run={remove} />
         </>
-      ) : <span class="quiet">Only {model.user} and admins change or delete it.</span>}
+      ) : <span class="quiet">Only {model.user} and admins can change or delete it.</span>}
       {registers && <RegisterDialog model={name} onDone={onDone} onClose={() => setRegisters(false)} />}
     </div>
   );
@@ -126,8 +127,8 @@ function ModelFacts({ model, onDone }: ModelProps) {
             {model.workspace}
           </InPlace>
         </dd>
-        <dt>Of</dt><dd>{model.user}</dd>
-        <dt>Made</dt><dd><Moment ms={model.created_ms} /></dd>
+        <dt>Owner</dt><dd>{model.user}</dd>
+        <dt>Created</dt><dd><Moment ms={model.created_ms} /></dd>
         <dt>Changed</dt><dd><Moment ms={model.updated_ms} /></dd>
         <dt>Versions</dt><dd>{model.versions}</dd>
       </dl>

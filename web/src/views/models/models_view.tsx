@@ -31,7 +31,7 @@ export function ModelsView() {
     <>
       <Heading title="Models" />
       <form class="tools" role="search" onSubmit={(event) => event.preventDefault()}>
-        <SearchField name="name" title="Name has" eager />
+        <SearchField name="name" title="Name contains" eager />
         <SearchField name="workspace" title="Workspace" />
         <SearchField name="label" title="Label" />
         <SearchField name="user" title="User" />
@@ -42,7 +42,7 @@ export function ModelsView() {
       <Shown live={live}>
         {({ items, next }) => items.length === 0 ? (
           <Empty>
-            {isFiltered ? "No model is like that." : "No models. A model keeps the checkpoints that matter under a name, as its versions."}
+            {isFiltered ? "No models match these filters." : "No models. A model keeps the checkpoints that matter under a name, as its versions."}
           </Empty>
         ) : (
           <>
@@ -70,7 +70,7 @@ const COLUMNS: Column<Model>[] = [
   { key: "description", title: "Description", show: ({ description }) => description || "–" },
   { key: "labels", title: "Labels", show: ({ labels }) => <Labels labels={labels} of="models" /> },
   { key: "workspace", title: "Workspace", show: ({ workspace }) => workspace, value: ({ workspace }) => workspace },
-  { key: "user", title: "Of", show: ({ user }) => user, value: ({ user }) => user },
+  { key: "user", title: "Owner", show: ({ user }) => user, value: ({ user }) => user },
   { key: "updated", title: "Changed", show: (one) => <Moment ms={one.updated_ms} />, value: (one) => one.updated_ms },
 ];
 

@@ -21,7 +21,7 @@ const INSTANCES: Column<Schemas["InstanceView"]>[] = [
   { key: "price", title: "Price an hour", isNumber: true, show: (one) => dollarsText(one.price_per_hour), value: (one) => one.price_per_hour },
   { key: "state", title: "State", show: ({ state }) => <Badge state={state} /> },
   { key: "launched", title: "Launched", show: (one) => <Moment ms={one.launched_ms} />, value: (one) => one.launched_ms },
-  { key: "notice", title: "Will be taken", show: (one) => <Moment ms={one.notice_ms} /> },
+  { key: "notice", title: "Interruption", show: (one) => <Moment ms={one.notice_ms} /> },
   { key: "reason", title: "Why", show: ({ reason }) => reason || "–" },
 ];
 
@@ -78,7 +78,7 @@ function Trouble({ fleet }: { fleet: Pool["fleet"] }) {
   if (!fleet.waits && !fleet.trouble && !offerings.length && !boots.length) return null;
   return (
     <>
-      <h2>Instances that could not be had</h2>
+      <h2>Why there are no more instances</h2>
       {fleet.waits && <p>{fleet.waits}</p>}
       {fleet.trouble && <p class="failure">{fleet.trouble}</p>}
       <ul>

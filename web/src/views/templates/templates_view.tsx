@@ -46,7 +46,7 @@ export function TemplatesView() {
 function templateColumns(who: Who | undefined, edit: (template: Template) => void, remove: (template: Template) => Promise<void>): Column<Template>[] {
   return [
     { key: "name", title: "Name", show: ({ name }) => name, value: ({ name }) => name },
-    { key: "user", title: "Of", show: ({ user }) => user, value: ({ user }) => user },
+    { key: "user", title: "Owner", show: ({ user }) => user, value: ({ user }) => user },
     { key: "updated", title: "Changed", show: (one) => <Moment ms={one.updated_ms} />, value: (one) => one.updated_ms },
     {
       key: "actions",
@@ -128,7 +128,7 @@ function TemplateDialog({ template, mayChange, onDone, onClose }: DialogProps) {
 function TemplateText({ template, onClose }: { template: Template; onClose: () => void }) {
   return (
     <Dialog title={`Template ${template.name}`} onClose={onClose}>
-      <p class="quiet">Only {template.user} and admins change or delete it.</p>
+      <p class="quiet">Only {template.user} and admins can change or delete it.</p>
       <pre tabIndex={0}>{template.config}</pre>
       <div class="actions"><button onClick={onClose}>Close</button></div>
     </Dialog>

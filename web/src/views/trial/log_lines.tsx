@@ -11,11 +11,13 @@ const KINDS: Record<string, string> = { WARNING: "wait", ERROR: "bad", CRITICAL:
 
 interface Props {
   id: number;
+  /** The address of the view that shows them. */
+  base: (string | number)[];
   lines: readonly Line[];
 }
 
 /** The last lines, or those around the line that the address names. */
-export function LogLines({ id, lines }: Props) {
+export function LogLines({ id, base, lines }: Props) {
   const { query } = useRoute();
   const box = useRef<HTMLDivElement>(null);
   const follows = useRef(true);
@@ -26,7 +28,7 @@ export function LogLines({ id, lines }: Props) {
   const [drawn, setDrawn] = useState<ReadonlySet<number>>(new Set());
   const here = drawnAround(anchor, all, drawn);
   const next = blocksToDraw(anchor, all, drawn)[0];
-  const base = `${href("trials", id, "logs")}?`;
+  const address = `${href(...base)}?`;
   const kept = withoutLine(query);
   const count = Math.min(lines.length, all.end * BLOCK) - all.first * BLOCK;
 
@@ -49,7 +51,7 @@ export function LogLines({ id, lines }: Props) {
         {Array.from({ length: here.end - here.first }, (_, n) => {
           const block = here.first + n;
           const own = lines.slice(block * BLOCK, (block + 1) * BLOCK);
-          return <LogBlock key={block} lines={own} link={`${base}${kept}line=`} marked={block === anchor ? marked : null} />;
+          return <LogBlock key={block} lines={own} link={`${address}${kept}line=`} marked={block === anchor ? marked : null} />;
         })}
       </div>
     </>

@@ -16,7 +16,15 @@ import { toAddressTime, toFieldTime, toMs } from "./log_times";
 const LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"];
 const FILTERS = ["search", "rank", "level", "since", "until"];
 
-export function LogsPart({ id }: { id: number }) {
+interface Props {
+  id: number;
+  /** The address of the view that shows it. */
+  base: (string | number)[];
+  /** Whether it can be narrowed to a rank; a command has one process alone. */
+  hasRanks?: boolean;
+}
+
+export function LogsPart({ id, base, hasRanks = true }: Props) {
   const { query } = useRoute();
   const wanted = {
     rank: query.get("rank"),
@@ -38,13 +46,13 @@ export function LogsPart({ id }: { id: number }) {
     ({ lines, isOpen, isFull }) => `${lines.length} ${isOpen} ${isFull}`);
   return (
     <>
-      <LogFilters><LogDownload key={key} id={id} wanted={wanted} /></LogFilters>
+      <LogFilters hasRanks={hasRanks}><LogDownload key={key} id={id} wanted={wanted} /></LogFilters>
       <Shown live={live}>
         {({ lines, isOpen, isFull }) => (
           <>
             {lines.length === 0
-              ? <Empty>{Object.values(wanted).some(Boolean) ? "No line is like that." : "No lines yet."}</Empty>
-              : <LogLines id={id} lines={lines} />}
+              ? <Empty>{Object.values(wanted).some(Boolean) ? "No lines match these filters." : "No lines yet."}</Empty>
+              : <LogLines id={id} base={base} lines={lines} />}
             <p class="quiet" role="status">
               {countText(lines.length, "line")}{isFull ? `; the page reads ${LINES_MAX} at most: narrow them, or use detcloud trial logs ${id}` : isOpen ? ", more may come" : ", complete"}
             </p>
@@ -55,14 +63,14 @@ export function LogsPart({ id }: { id: number }) {
   );
 }
 
-function LogFilters({ children }: { children: ComponentChildren }) {
+function LogFilters({ hasRanks, children }: { hasRanks: boolean; children: ComponentChildren }) {
   const { query } = useRoute();
   const set = (name: string) => (event: Event) => setQuery({ [name]: (event.currentTarget as HTMLInputElement).value });
   const setTime = (name: string) => (event: Event) => setQuery({ [name]: toAddressTime((event.currentTarget as HTMLInputElement).value) });
   return (
     <form class="tools" role="search" onSubmit={(event) => event.preventDefault()}>
       <SearchField name="search" title="Text" />
-      <NumberField name="rank" title="Rank" min={0} max={99_999} />
+      {hasRanks && <NumberField name="rank" title="Rank" min={0} max={99_999} />}
       <label>Level at least{" "}
         <select value={query.get("level") ?? ""} onChange={set("level")}>
           <option value="">any</option>

@@ -53,7 +53,7 @@ export function ProfilerPart({ trial }: { trial: TrialWhole }) {
       </Shown>
       <Shown live={live}>
         {({ charts, series }) => charts.length === 0
-          ? <Empty>Rank {rank} has measured nothing: a trial measures its machines with profiling enabled in its configuration.</Empty>
+          ? <Empty>Rank {rank} has no measurements. A trial measures its machines if its configuration enables profiling (<code>profiling.enabled: true</code>).</Empty>
           : <div class="split">{charts.map((chart) => <MachineChart key={chart.title} chart={chart} series={series} />)}</div>}
       </Shown>
     </>

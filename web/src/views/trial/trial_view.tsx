@@ -42,8 +42,8 @@ export function TrialView({ id }: { id: number }) {
     <Shown live={live}>
       {(trial) => (
         <>
-          <p>
-            <a href={href("experiments", trial.experiment_id)}>Experiment {trial.experiment_id}</a>
+          <p class="crumbs">
+            <a href={href("experiments")}>Experiments</a> / <a href={href("experiments", trial.experiment_id)}>experiment {trial.experiment_id}</a> / trial {id}
           </p>
           <Heading title={`Trial ${id}`}><Badge state={trial.state} /></Heading>
           <div class="tools">
@@ -71,7 +71,7 @@ export function TrialView({ id }: { id: number }) {
 function Part({ trial }: { trial: TrialWhole }) {
   const tab = useTab(TABS);
   if (tab === "profiler") return <ProfilerPart trial={trial} />;
-  if (tab === "logs") return <LogsPart id={trial.id} />;
+  if (tab === "logs") return <LogsPart id={trial.id} base={["trials", trial.id, "logs"]} />;
   if (tab === "checkpoints") return <CheckpointTable of="trials" id={trial.id} owner={trial} />;
   if (tab === "history") return <HistoryPart experiment={trial.experiment_id} owner={trial} trial={trial.id} />;
   if (tab === "environment") return <Environment trial={trial} />;
@@ -82,12 +82,13 @@ function Facts({ trial }: { trial: TrialWhole }) {
   const places = trial.allocation?.places.map(({ agent_id, slots }) => `${agent_id} (slots ${slots.join(", ") || "none"})`);
   return (
     <dl class="facts">
+      {trial.message && <><dt>Message</dt><dd class={trial.state === "ERROR" ? "bad" : ""}>{trial.message}</dd></>}
       <dt>Steps</dt>
       <dd>{stepsText(trial)}</dd>
       <dt>Metric</dt>
       <dd>latest {numberText(trial.metric)}, best {numberText(trial.best_metric)}</dd>
       <dt>Runs on</dt>
-      <dd>{trial.allocation ? <>{places?.join(", ") || "no agent yet"} <Badge state={trial.allocation.state} /></> : "nothing now"}</dd>
+      <dd>{trial.allocation ? <>{places?.join(", ") || "no agent yet"} <Badge state={trial.allocation.state} /></> : "no machine now"}</dd>
       <dt>Restarts</dt>
       <dd>{trial.restarts}{trial.losses > 0 && `, and ${countText(trial.losses, "machine")} lost`}</dd>
       {trial.recent_losses.map((loss) => (
@@ -109,7 +110,6 @@ function Facts({ trial }: { trial: TrialWhole }) {
       <dt>Seed</dt>
       <dd>{trial.seed}</dd>
       {trial.warm_start && <><dt>Began with</dt><dd><code>{trial.warm_start}</code></dd></>}
-      {trial.message && <><dt>Message</dt><dd>{trial.message}</dd></>}
     </dl>
   );
 }
@@ -129,8 +129,8 @@ function Hyperparameters({ hparams }: { hparams: Record<string, unknown> }) {
 function Environment({ trial }: { trial: TrialWhole }) {
   return (
     <>
-      <h2>What the last run said of where it runs</h2>
-      {trial.environment ? <pre tabIndex={0}>{JSON.stringify(trial.environment, null, 2)}</pre> : <Empty>Nothing yet.</Empty>}
+      <h2>Environment of the last run</h2>
+      {trial.environment ? <pre tabIndex={0}>{JSON.stringify(trial.environment, null, 2)}</pre> : <Empty>The trial has not reported its environment yet.</Empty>}
     </>
   );
 }

@@ -1,0 +1,66 @@
+"""The one run of a command or notebook: its program, where it ran, and how the program ended."""
+
+import shlex
+from collections.abc import Sequence
+
+from control_plane.actors import addresses
+from control_plane.actors.experiment.state import Definition, ExperimentState
+from control_plane.actors.experiment.trial_summaries import Summaries, part_name
+from control_plane.actors.records import JobKind
+from control_plane.actors.trial.state import TrialState
+from control_plane.engine.actor_types import parse_json
+from control_plane.queries.answer import Answer
+from control_plane.services import Services
+
+PROGRAM_CHARACTERS_MAX = 1_000
+
+
+class SingleRun(Answer):
+    """The run of a command or notebook. `program` is what a command runs, as one writes it in a
+    shell, cut at PROGRAM_CHARACTERS_MAX. `agent_id` is null while it waits for slots, and
+    `exit_code` unless the program ended by itself.
+    """
+
+    trial_id: int
+    program: str | None
+    agent_id: str | None
+    exit_code: int | None
+
+
+def read_single_runs(
+    services: Services, experiments: Sequence[tuple[ExperimentState, Definition]]
+) -> list[SingleRun | None]:
+    """Read the runs of commands and notebooks, in their order; None for an experiment, and for a
+    run whose first message is still on its way.
+    """
+    ids = [it.experiment_id for it, _ in experiments if it.kind is not JobKind.EXPERIMENT]
+    places = [(addresses.experiment(number), part_name(0)) for number in ids]
+    parts = services.engine.read_parts(places)
+    trial_ids = {
+        number: part.trials[0].trial_id
+        for number, part in zip(ids, parts, strict=True)
+        if isinstance(part, Summaries) and part.trials
+    }
+    trials = dict(zip(trial_ids, services.agents.read_trials(trial_ids.values()), strict=True))
+    return [_run_of(trials.get(it[0].experiment_id), *it) for it in experiments]
+
+
+def _run_of(
+    trial: TrialState | None, state: ExperimentState, definition: Definition
+) -> SingleRun | None:
+    if trial is None or trial.deleted:
+        return None
+    held = () if trial.allocation is None else trial.allocation.agents
+    return SingleRun(
+        trial_id=trial.trial_id,
+        program=_program(definition) if state.kind is JobKind.COMMAND else None,
+        agent_id=next(iter(held), trial.ran_on) or None,
+        exit_code=trial.exit_code,
+    )
+
+
+def _program(definition: Definition) -> str:
+    # The rest of a stored configuration need not be checked again.
+    words = parse_json(definition.config.encode())["config"]["entrypoint"]
+    text = words if isinstance(words, str) else shlex.join(words)
+    return text[:PROGRAM_CHARACTERS_MAX]
