@@ -7,9 +7,8 @@ fewer at once.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -23,17 +22,8 @@ PARTS_AT_ONCE = 6
 FETCHED_BYTES = 16 << 20
 FETCHED_AT_ONCE = 10
 MEMORY_BYTES_MAX = 64 << 20
-# Of what a user uploads, a part is what a break costs, and what one signed request has to carry.
-SIGNED_PART_BYTES = 64 << 20
-SIGNED_PARTS_MAX = 10_000
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-def signed_part_bytes(size: int) -> int:
-    """The size of parts that are uploaded by signed requests, of which only the last is shorter."""
-    return part_bytes_of(size, SIGNED_PARTS_MAX, SIGNED_PART_BYTES)
 
 
 def part_bytes_of(size: int, parts_max: int, least: int | None = None) -> int:
@@ -77,15 +67,18 @@ def call_at_once(
 
     An item is taken when there is room for it. After an error no call runs, and it is raised.
     """
-    results: list[Result] = []
-    running: deque[Future[Result]] = deque()
+    called: list[Future[Result]] = []
+    running: set[Future[Result]] = set()
     with ThreadPoolExecutor(at_once) as pool:
         for item in items:
             if len(running) == at_once:
-                results.append(running.popleft().result())
-            running.append(pool.submit(function, item))
-        results.extend(it.result() for it in running)
-    return results
+                # Whichever it is: the oldest may be the slowest.
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for it in done:
+                    it.result()
+            called.append(pool.submit(function, item))
+            running.add(called[-1])
+    return [it.result() for it in called]
 
 
 def fetch_parts(

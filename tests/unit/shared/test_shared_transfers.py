@@ -15,6 +15,7 @@ from detcloud.shared.transfers import (
     part_bytes_of,
     parts_at_once,
 )
+from tests.patience import ANSWER_SECONDS_MAX
 
 MB = 1 << 20
 
@@ -104,6 +105,21 @@ def test_no_more_are_at_work_or_waiting_than_may_be() -> None:
     assert call_at_once(work, numbers(), 3) == [number * 2 for number in range(50)]
     # Three at work, and the one that is taken when there is room for it.
     assert most[0] <= 4
+
+
+def test_a_slow_one_keeps_no_other_waiting() -> None:
+    begun: list[int] = []
+    have_begun = threading.Event()
+
+    def work(number: int) -> bool:
+        if number == 0:
+            return have_begun.wait(ANSWER_SECONDS_MAX)
+        begun.append(number)
+        if len(begun) == 5:
+            have_begun.set()
+        return True
+
+    assert call_at_once(work, range(6), 2) == [True] * 6
 
 
 def test_after_an_error_nothing_runs_and_it_is_raised() -> None:
