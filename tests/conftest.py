@@ -108,6 +108,16 @@ def gcs(gcs_server: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> FakeGcs:
     return gcs_server
 
 
+@pytest.fixture
+def resumable_gcs(gcs_server: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
+    """A way to the store by which uploads are gone on with."""
+    from tests.emulators.gcs_sessions import serve_sessions
+
+    with serve_sessions(gcs_server) as store:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", store.url)
+        yield store
+
+
 @pytest.fixture(scope="session")
 def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
     """A store that speaks to Azure's client, for all tests of a process."""

@@ -6,13 +6,13 @@ the bucket itself, by URLs that its credentials sign.
 """
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from control_plane.checkpoint_stores.checkpoint_files import (
     FileContent,
     FileDigests,
+    LargeFile,
     NoSuchFile,
     PartsUpload,
     SignedUpload,
@@ -20,13 +20,16 @@ from control_plane.checkpoint_stores.checkpoint_files import (
 from control_plane.checkpoint_stores.folder_files import check_parts
 from control_plane.checkpoint_stores.store_type import StorageFields
 from detcloud.shared.azure import azure_container_of
+from detcloud.shared.azure_parts import AzurePartsUpload
 from detcloud.shared.azure_place import AzurePlace
 from detcloud.shared.bucket_errors import NoSuchKey
 from detcloud.shared.bucket_listing import list_below
 from detcloud.shared.bucket_place import BucketPlace
 from detcloud.shared.gcs import gcs_bucket_of
+from detcloud.shared.gcs_parts import GcsPartsUpload
 from detcloud.shared.s3 import bucket_of
 from detcloud.shared.s3_parts import S3PartsUpload
+from detcloud.shared.upload_parts import SessionMemory
 
 
 class CheckpointBucket(Protocol):
@@ -51,8 +54,8 @@ class CheckpointBucket(Protocol):
 SignUpload = Callable[[str, int, FileDigests], tuple[str, dict[str, str]]]
 """Signs the upload of a key's content for so many seconds: its URL and headers."""
 
-OpenParts = Callable[[str, int], PartsUpload]
-"""Opens the upload in parts of a file of that size to a key."""
+OpenParts = Callable[[LargeFile, SessionMemory], PartsUpload]
+"""Opens the upload in parts of a file, whose path is its key."""
 
 
 class SigningBucket(CheckpointBucket, Protocol):
@@ -69,7 +72,10 @@ def open_bucket_files(fields: StorageFields) -> "BucketFiles":
     def sign_upload(key: str, seconds: int, it: FileDigests) -> tuple[str, dict[str, str]]:
         return bucket.signed_put_url(key, seconds, it.size, it.sha256, it.md5)
 
-    return BucketFiles(bucket, sign_upload, partial(S3PartsUpload, bucket))
+    def open_parts(it: LargeFile, memory: SessionMemory) -> PartsUpload:
+        return S3PartsUpload(bucket, it.path, it.size)
+
+    return BucketFiles(bucket, sign_upload, open_parts)
 
 
 def open_gcs_files(fields: StorageFields) -> "SigningFiles":
@@ -79,12 +85,20 @@ def open_gcs_files(fields: StorageFields) -> "SigningFiles":
     def sign_upload(key: str, seconds: int, it: FileDigests) -> tuple[str, dict[str, str]]:
         return bucket.signed_put_url(key, seconds, it.size, it.sha256)
 
-    return SigningFiles(bucket, sign_upload)
+    def open_parts(it: LargeFile, memory: SessionMemory) -> PartsUpload:
+        return GcsPartsUpload(bucket, it.path, it.size, it.md5, memory)
+
+    return SigningFiles(bucket, sign_upload, open_parts)
 
 
 def open_azure_files(fields: StorageFields) -> "SigningFiles":
     """Open the container of Azure's that a spec's `storage` names. Raises OSError."""
-    return SigningFiles(azure_container_of(AzurePlace.from_storage(fields)))
+    container = azure_container_of(AzurePlace.from_storage(fields))
+
+    def open_parts(it: LargeFile, memory: SessionMemory) -> PartsUpload:
+        return AzurePartsUpload(container, it.path, it.size)
+
+    return SigningFiles(container, open_parts=open_parts)
 
 
 def bucket_name(fields: StorageFields) -> str:
@@ -166,16 +180,21 @@ class BucketFiles:
             return None
         return SignedUpload(*self._sign_upload(path, seconds, digests))
 
-    def upload_in_parts(self, path: str, size: int) -> PartsUpload | None:
-        return None if self._open_parts is None else self._open_parts(path, size)
+    def upload_in_parts(self, file: LargeFile, memory: SessionMemory) -> PartsUpload | None:
+        return None if self._open_parts is None else self._open_parts(file, memory)
 
 
 class SigningFiles(BucketFiles):
     """The CheckpointFiles of a bucket that signs URLs where its credentials can."""
 
-    def __init__(self, bucket: SigningBucket, sign_upload: SignUpload | None = None) -> None:
+    def __init__(
+        self,
+        bucket: SigningBucket,
+        sign_upload: SignUpload | None = None,
+        open_parts: OpenParts | None = None,
+    ) -> None:
         self._can_sign = bucket.can_sign
-        super().__init__(bucket, sign_upload if self._can_sign else None)
+        super().__init__(bucket, sign_upload if self._can_sign else None, open_parts)
 
     def signed_url(self, path: str, seconds: int) -> str | None:
         return super().signed_url(path, seconds) if self._can_sign else None

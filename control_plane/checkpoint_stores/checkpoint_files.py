@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from detcloud.shared.upload_parts import PartSizes, SessionMemory
+
 
 class NoSuchFile(Exception):
     """A path leads to no file; the message goes on after it, like "is not there"."""
@@ -34,25 +36,39 @@ class SignedUpload:
     headers: Mapping[str, str]
 
 
+@dataclass(frozen=True)
+class LargeFile:
+    """A file that is uploaded in parts: its path, its size in bytes, and its MD5 in hexadecimal,
+    empty where nobody told it.
+    """
+
+    path: str
+    size: int
+    md5: str = ""
+
+
 class PartsUpload(Protocol):
     """The upload of one large file in repeatable parts. Methods raise OSError.
 
-    `part_bytes` is the size of all parts but the last, and `part_count` their number.
+    With `is_in_order` a part is taken after those before it alone. `whole_bytes_max` is the size up
+    to which the store takes the file whole as well, None for any.
     """
 
-    part_bytes: int
-
-    @property
-    def part_count(self) -> int: ...
+    is_in_order: bool
+    whole_bytes_max: int | None
+    sizes: PartSizes
 
     def stored_parts(self) -> list[int]:
         """The numbers, from 1, of the parts that are in the store."""
 
-    def sign_part(self, number: int, md5: str, seconds: int) -> tuple[str, dict[str, str]]:
-        """Sign a PUT of that part for so long: its URL and headers."""
+    def sign_part(self, number: int, md5: str, seconds: int) -> tuple[str, dict[str, str]] | None:
+        """Sign a PUT of that part for so long: its URL and headers; None where the API takes it."""
+
+    def store_part(self, number: int, md5: str, source: str) -> None:
+        """Store the part that lies in a file of this machine and has that MD5."""
 
     def join(self) -> bool:
-        """Make the file of its parts; False where there is one already."""
+        """Make the file of its parts, which are all there; False where there is one already."""
 
 
 class CheckpointFiles(Protocol):
@@ -109,7 +125,7 @@ class CheckpointFiles(Protocol):
         and the API takes the content.
         """
 
-    def upload_in_parts(self, path: str, size: int) -> PartsUpload | None:
-        """Begin or go on with the upload of a large file in parts; None where a file is uploaded
-        whole, however large.
+    def upload_in_parts(self, file: LargeFile, memory: SessionMemory) -> PartsUpload | None:
+        """Begin or go on with the upload of a large file in parts, which may use `memory` to know
+        its own again; None where a file is uploaded whole, however large.
         """

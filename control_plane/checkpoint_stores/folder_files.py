@@ -19,13 +19,16 @@ from typing import BinaryIO
 from control_plane.checkpoint_stores.checkpoint_files import (
     FileContent,
     FileDigests,
+    LargeFile,
     NoSuchFile,
     PartsUpload,
     SignedUpload,
 )
+from control_plane.checkpoint_stores.folder_parts import FolderPartsUpload
 from control_plane.checkpoint_stores.folder_uploads import folder_files, store_file
 from control_plane.checkpoint_stores.store_type import StorageFields
 from detcloud.shared.checkpoint_limits import STAGING_FOLDER
+from detcloud.shared.upload_parts import SessionMemory
 
 # Entries looked at between two yields.
 ENTRIES_PER_STEP = 64
@@ -96,8 +99,8 @@ class FolderFiles:
     def sign_upload(self, path: str, seconds: int, digests: FileDigests) -> SignedUpload | None:
         return None
 
-    def upload_in_parts(self, path: str, size: int) -> PartsUpload | None:
-        return None
+    def upload_in_parts(self, file: LargeFile, memory: SessionMemory) -> PartsUpload | None:
+        return FolderPartsUpload(self._root, file.path, file.size)
 
 
 def _folder_names(root: Path, parts: tuple[str, ...]) -> list[str]:

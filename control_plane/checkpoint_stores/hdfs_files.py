@@ -7,6 +7,7 @@ from pathlib import Path
 from control_plane.checkpoint_stores.checkpoint_files import (
     FileContent,
     FileDigests,
+    LargeFile,
     NoSuchFile,
     PartsUpload,
     SignedUpload,
@@ -14,6 +15,7 @@ from control_plane.checkpoint_stores.checkpoint_files import (
 from control_plane.checkpoint_stores.folder_files import check_parts
 from control_plane.checkpoint_stores.store_type import StorageFields
 from detcloud.shared.bucket_errors import NoSuchKey
+from detcloud.shared.upload_parts import SessionMemory
 from detcloud.shared.webhdfs import HdfsFolder, hdfs_place
 
 _EPOCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -89,5 +91,5 @@ class HdfsFiles:
     def sign_upload(self, path: str, seconds: int, digests: FileDigests) -> SignedUpload | None:
         return None
 
-    def upload_in_parts(self, path: str, size: int) -> PartsUpload | None:
+    def upload_in_parts(self, file: LargeFile, memory: SessionMemory) -> PartsUpload | None:
         return None

@@ -28,7 +28,9 @@ from control_plane.checkpoint_gc.removal import UPLOADS_EPOCH
 from control_plane.checkpoint_stores.checkpoint_files import (
     CheckpointFiles,
     FileDigests,
+    LargeFile,
     NoSuchFile,
+    PartsUpload,
     SignedUpload,
 )
 from control_plane.checkpoint_stores.manifests import ManifestInvalid, StoredFile, parse_manifest
@@ -47,27 +49,30 @@ from control_plane.queries.checkpoint_files import (
 from control_plane.services import Services
 from control_plane.state.table import Check, Conflict, Expect, Key, Put
 from control_plane.usecases.experiment_deletion import check_is_owner
+from control_plane.usecases.upload_sessions import UploadSessions
 from detcloud.shared.archive_limits import ArchiveInvalid
 from detcloud.shared.archive_names import check_name
 from detcloud.shared.checkpoint_limits import MANIFEST, MANIFEST_BYTES_MAX
+from detcloud.shared.upload_parts import PartSizes
 
-# The largest object of S3 and of Google's; one request to S3 takes less.
+# The largest object of S3 and of Google's.
 FILE_BYTES_MAX = 5 << 40
-REQUEST_BYTES_MAX = 5 << 30
 
 _STEPS_MAX = 2**53
 _DELETED = (Status.DELETING, Status.DELETE_FAILED)
 
 
 @dataclass(frozen=True)
-class SignedParts:
-    """The parts of a file, each of `part_bytes` except the last: the numbers of those that are
-    stored, and the requests that upload the requested ones.
+class OfferedParts:
+    """Parts of `part_bytes`, the last one shorter, to be sent one after the other if `is_in_order`:
+    the numbers of those that are there already, and the requests that upload those which were asked
+    for, None for one that the API takes.
     """
 
     part_bytes: int
+    is_in_order: bool
     stored: list[int]
-    uploads: list[SignedUpload]
+    uploads: list[SignedUpload | None]
 
 
 @dataclass(frozen=True)
@@ -152,9 +157,8 @@ def sign_files(
     for path, digests in files:
         _check_file(path, digests.size)
         place = f"{upload.path}/{path}"
-        if digests.size > REQUEST_BYTES_MAX and store.upload_in_parts(place, digests.size):
-            text = f"{path} has {digests.size} bytes, one request takes {REQUEST_BYTES_MAX}"
-            raise RequestError(Code.TOO_LARGE, f"{text}: upload it in parts")
+        large = LargeFile(place, digests.size, digests.md5)
+        _check_whole(path, digests.size, _open_parts(services, upload, store, large))
         try:
             signed.append(store.sign_upload(place, VALIDITY_MS_MAX // 1000, digests))
         except OSError as error:
@@ -162,34 +166,52 @@ def sign_files(
     return signed
 
 
-def sign_parts(
-    services: Services, upload: Upload, path: str, size: int, parts: Sequence[tuple[int, str]]
-) -> SignedParts | None:
-    """Sign the upload of parts of a file, each a number from 1 and an MD5; None where the store
+def offer_parts(
+    services: Services, upload: Upload, file: LargeFile, parts: Sequence[tuple[int, str]]
+) -> OfferedParts | None:
+    """Say how to upload parts of a file, each a number from 1 and an MD5; None where the store
     takes files whole. RequestError invalid.
     """
-    _check_file(path, size)
+    opened = _open_file_parts(services, upload, file)
+    if opened is None:
+        return None
+    sizes = opened.sizes
+    for number, _ in parts:
+        _check_part(file.path, number, sizes)
+    seconds = VALIDITY_MS_MAX // 1000
     try:
-        opened = open_store(services, upload).upload_in_parts(f"{upload.path}/{path}", size)
-        if opened is None:
-            return None
-        for number, _ in parts:
-            if number > opened.part_count:
-                raise invalid("parts", f"{number} is none of {path}, which has {opened.part_count}")
-        seconds = VALIDITY_MS_MAX // 1000
-        signed = [SignedUpload(*opened.sign_part(*part, seconds)) for part in parts]
-        return SignedParts(opened.part_bytes, opened.stored_parts(), signed)
+        stored = opened.stored_parts()
+        signed = [opened.sign_part(*part, seconds) for part in parts]
+    except OSError as error:
+        raise store_error(error) from None
+    uploads = [None if it is None else SignedUpload(*it) for it in signed]
+    return OfferedParts(sizes.part_bytes, opened.is_in_order, stored, uploads)
+
+
+def store_part(
+    services: Services, upload: Upload, file: LargeFile, part: tuple[int, str], source: Path
+) -> None:
+    """Store a part that the API took; again is no error. RequestError."""
+    opened = _open_file_parts(services, upload, file)
+    if opened is None:
+        raise invalid("path", "the store takes files whole: send it so")
+    number, md5 = part
+    _check_part(file.path, number, opened.sizes)
+    size, expected = source.stat().st_size, opened.sizes.size_of(number)
+    if size != expected:
+        raise invalid("", f"the body has {size} bytes, and part {number} has {expected}")
+    try:
+        opened.store_part(number, md5, str(source))
     except OSError as error:
         raise store_error(error) from None
 
 
-def join_parts(services: Services, upload: Upload, path: str, size: int) -> None:
+def join_parts(services: Services, upload: Upload, file: LargeFile) -> None:
     """Make a file of its parts, which are all there; again is no error. RequestError."""
-    _check_file(path, size)
+    opened = _open_file_parts(services, upload, file)
+    if opened is None:
+        raise invalid("path", "the store takes files whole: send it so")
     try:
-        opened = open_store(services, upload).upload_in_parts(f"{upload.path}/{path}", size)
-        if opened is None:
-            raise invalid("path", "the store takes files whole: send it so")
         opened.join()
     except OSError as error:
         raise store_error(error) from None
@@ -312,3 +334,33 @@ def _check_file(path: str, size: int) -> None:
     if size > FILE_BYTES_MAX:
         text = f"{path} has {size} bytes, the limit of an upload is {FILE_BYTES_MAX} a file"
         raise RequestError(Code.TOO_LARGE, text)
+
+
+def _open_file_parts(services: Services, upload: Upload, file: LargeFile) -> PartsUpload | None:
+    """Open the upload in parts of a file of an upload. RequestError."""
+    _check_file(file.path, file.size)
+    place = LargeFile(f"{upload.path}/{file.path}", file.size, file.md5)
+    return _open_parts(services, upload, open_store(services, upload), place)
+
+
+def _open_parts(
+    services: Services, upload: Upload, store: CheckpointFiles, place: LargeFile
+) -> PartsUpload | None:
+    memory = UploadSessions(services.table, upload.trial_id, upload.uuid, place.path)
+    try:
+        return store.upload_in_parts(place, memory)
+    except OSError as error:
+        raise store_error(error) from None
+
+
+def _check_part(path: str, number: int, sizes: PartSizes) -> None:
+    if number not in sizes.numbers:
+        raise invalid("parts", f"{number} is none of {path}, which has {sizes.count}")
+
+
+def _check_whole(path: str, size: int, opened: PartsUpload | None) -> None:
+    """Raise RequestError for a file that the store takes in parts alone."""
+    if opened is None or opened.whole_bytes_max is None or size <= opened.whole_bytes_max:
+        return
+    text = f"{path} has {size} bytes, one request takes {opened.whole_bytes_max}"
+    raise RequestError(Code.TOO_LARGE, f"{text}: upload it in parts")

@@ -40,7 +40,8 @@ class ProcessPhase(Enum):
 class ProcessEnvironment:
     """The parts of the simulation that all processes share. `due_checkpoints`: of the allocations
     that got notice in time to write a checkpoint, the checkpoint that they wrote, "" for none yet.
-    `draw_damage` draws whether a checkpoint is found damaged.
+    `draw_damage` draws whether a checkpoint is found damaged, and `on_damage` hears of its trial
+    and its UUID.
     """
 
     clock: VirtualClock
@@ -48,6 +49,7 @@ class ProcessEnvironment:
     gang: Callable[[str, int], Gang] = field(default_factory=gang_registry)
     due_checkpoints: dict[str, str] = field(default_factory=dict)
     draw_damage: Callable[[], bool] = lambda: False
+    on_damage: Callable[[int, str], None] = lambda trial_id, uuid: None
 
     def excuse_checkpoint(self, allocation: str) -> None:
         """Expect no checkpoint of the allocation any more, if it is still to be written."""
@@ -124,6 +126,7 @@ class TrialProcess:
             cause = "the store has no weights"
             damage = {"uuid": reference["uuid"], "message": cause}
             self.report({"kind": "checkpoint_damage", **damage})
+            self.environment.on_damage(self.spec["trial_id"], reference["uuid"])
             self._exit("errored", code=1, message=cause)
             return
         self._continue()

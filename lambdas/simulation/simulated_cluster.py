@@ -117,6 +117,7 @@ class SimulatedCluster:
             draw_damage=lambda: self.faults.draw_fault(
                 "damaged_checkpoints", self.faults.rates.damaged_checkpoints
             ),
+            on_damage=lambda trial_id, uuid: self.users.verify_later(trial_id, uuid),
         )
         environment = AgentEnvironment(
             self.clock,

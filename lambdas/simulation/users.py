@@ -18,7 +18,7 @@ from control_plane.actors.messages.experiment import (
     PoolChanged,
     SettingsChanged,
 )
-from control_plane.actors.messages.trial import TrialKillRequested
+from control_plane.actors.messages.trial import CheckpointVerified, TrialKillRequested
 from control_plane.actors.pool_moves import PoolPreferences
 from control_plane.actors.records import Status
 from control_plane.actors.step import CommandRefused
@@ -50,7 +50,7 @@ class SubmittedExperiment:
 @dataclass
 class Users:
     """All users. `experiments` are those whose submission was answered; `submissions` and
-    `commands` count those that were made.
+    `commands` count those that were made, `verifications` those answered that took back a damage.
     """
 
     clock: VirtualClock
@@ -63,6 +63,7 @@ class Users:
     submissions: int = 0
     are_quiet: bool = False
     commands: int = 0
+    verifications: int = 0
     experiments: dict[int, SubmittedExperiment] = field(default_factory=dict)
 
     def schedule_submissions(self, count: int, hours: float) -> None:
@@ -82,6 +83,20 @@ class Users:
             state = self.checker.actor_state(addresses.experiment(submitted.experiment_id))
             if state is not None and state.status is Status.PAUSED:
                 self._command_experiment(submitted, ActivateRequested())
+
+    def verify_later(self, trial_id: int, uuid: str) -> None:
+        """Have somebody read a checkpoint that a run calls damaged, in every second case, and say
+        that its files are right. By then the trial may have gone on, ended or deleted it.
+        """
+        random = Random(f"{self.clock.now_ms}/{uuid}")
+        if random.random() < 0.5:
+            return
+        delay_ms = round(random.expovariate(1 / 10) * MINUTE_MS)
+        verify = partial(self._command_actor, addresses.trial(trial_id), CheckpointVerified(uuid))
+        self.clock.call_at(self.clock.now_ms + delay_ms, partial(verify, self._count_verification))
+
+    def _count_verification(self, done: int) -> None:
+        self.verifications += 1
 
     def submit(self, search: Search, pool: str, number: int) -> None:
         """Submit a search, again and again until it is answered."""
@@ -199,11 +214,16 @@ class Users:
     def _command_experiment(self, submitted: SubmittedExperiment, message: object) -> None:
         self._command_actor(addresses.experiment(submitted.experiment_id), message)
 
-    def _command_actor(self, address: str, message: object) -> None:
+    def _command_actor(
+        self,
+        address: str,
+        message: object,
+        on_answer: Callable[[int], None] = lambda done: None,
+    ) -> None:
         self.commands += 1
         key = Key("idempotency#user", f"I#command-{self.commands}")
         self._retry_until_answered(
-            lambda host: _command_once(host, address, message, key), lambda done: None
+            lambda host: _command_once(host, address, message, key), on_answer
         )
 
 

@@ -4,6 +4,7 @@
 
 import hashlib
 import secrets
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
@@ -13,9 +14,12 @@ import pytest
 from control_plane.checkpoint_stores.checkpoint_files import (
     CheckpointFiles,
     FileDigests,
+    LargeFile,
     NoSuchFile,
+    PartsUpload,
 )
 from control_plane.checkpoint_stores.trial_storage import display_storage, open_checkpoint_files
+from detcloud.shared import upload_parts
 from detcloud.storage import CheckpointStore, build_store
 
 UUID = "00000000-0000-4000-8000-000000000001"
@@ -27,6 +31,43 @@ def hdfs_storage(url: str, user: str) -> dict[str, str]:
     """The `storage` of a new folder of HDFS."""
     path = f"/of/a team/{secrets.token_hex(8)}"
     return {"type": "hdfs", "hdfs_url": url, "hdfs_path": path, "user": user}
+
+
+@dataclass
+class Memory:
+    """A SessionMemory of one file."""
+
+    session: str | None = None
+
+    def find(self) -> str | None:
+        return self.session
+
+    def keep(self, session: str, instead_of: str | None) -> str:
+        assert self.session == instead_of
+        self.session = session
+        return session
+
+    def forget(self) -> None:
+        self.session = None
+
+
+def large_file(path: str, content: bytes) -> LargeFile:
+    """The file of that content, as its uploader announces it."""
+    return LargeFile(path, len(content), hashlib.md5(content).hexdigest())
+
+
+def send_part(opened: PartsUpload, number: int, content: bytes, folder: Path) -> None:
+    """Send a part of a file's content as it is asked for."""
+    start = opened.sizes.start_of(number)
+    part = content[start : start + opened.sizes.size_of(number)]
+    md5 = hashlib.md5(part).hexdigest()
+    signed = opened.sign_part(number, md5, 60)
+    if signed is None:
+        (folder / "part").write_bytes(part)
+        opened.store_part(number, md5, str(folder / "part"))
+        return
+    with urlopen(Request(signed[0], part, dict(signed[1]), method="PUT")):
+        pass
 
 
 class CheckpointFilesContract:
@@ -117,10 +158,43 @@ class CheckpointFilesContract:
         if "secret_key" in storage:
             assert storage["secret_key"] not in shown
 
+    def test_a_large_file_comes_in_parts_that_outlive_who_sent_them(
+        self, files: CheckpointFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # The least that S3 takes: 11 MiB are parts of 5, 5 and 1.
+        monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", 5 << 20)
+        content = b"0123456789abcdef" * (11 << 16)
+        folder, memory = ("5", "6", "0", UUID), Memory()
+        file = large_file(f"{'/'.join(folder)}/deep/\u00fc b.bin", content)
+        opened = files.upload_in_parts(file, memory)
+        if opened is None:
+            pytest.skip("files are sent whole there")
+        assert opened.stored_parts() == []
+        send_part(opened, 1, content, tmp_path)
+        assert list(files.list_files(folder)) == []
+        later = files.upload_in_parts(file, memory)
+        assert later is not None
+        assert later.stored_parts() == [1]
+        with pytest.raises(OSError, match=r"part 2 of .* is missing"):
+            later.join()
+        # In any order where that is allowed, and one of them twice.
+        for number in (2, 3) if later.is_in_order else (3, 2, 3):
+            send_part(later, number, content, tmp_path)
+        for _ in range(2):
+            again = files.upload_in_parts(file, memory)
+            assert again is not None
+            again.join()
+            assert list(files.list_files(folder)) == [("deep/\u00fc b.bin", len(content))]
+        assert b"".join(files.open_file(file.path).blocks) == content
+        assert memory.session is None
+        list(files.remove_folder(folder, prune=True))
+        assert list(files.list_files(folder)) == []
+
     def test_what_users_upload_is_stored_once_and_listed(
         self, files: CheckpointFiles, tmp_path: Path
     ) -> None:
         contents = {"a.bin": b"1" * 70_000, "deep/er/\u00fc b.bin": b"", "deep/c": b"xyz"}
+        contents |= {".detcloud-upload-1": b"x", "deep/.put-1": b"y", ".staging/z": b"z"}
         uploads = ("5", "6", "0", UUID)
         assert list(files.list_files(uploads)) == []
         for name, content in contents.items():

@@ -45,7 +45,11 @@ from tests.unit.api.cluster import TOKENS, V1, Cluster, build_cluster
 from tests.unit.api.exchange import call
 
 KILLS_OF_TRIAL = 20
+# Where collectors are to be killed, a trial has as many checkpoints of fewer runs.
+KILLS_OF_COLLECTED_TRIAL = 3
 KEPT = 2
+# One of them large, each of either kind.
+REHEARSED_CHECKPOINTS = 7
 # A third of the trials are killed before the first commit, and a third after two.
 COMMITS_MAX = 2
 # How long a trial takes to its first commit, a server to record it and a collector to delete
@@ -62,9 +66,9 @@ PART_BYTES_MAX = 200_000
 LARGE_BYTES, LARGE_EVERY = 9 << 20, 7
 STEPS_FILE, LARGE_FILE, METADATA_FILE = "steps", "large.bin", "metadata.json"
 BEGUN = "begun"
-# Its children are forked from a clean process that has everything imported.
+# Its children are forked from a clean process in which all of it was done once.
 _PROCESSES = multiprocessing.get_context("forkserver")
-_PROCESSES.set_forkserver_preload(["tests.conformance.checkpoint_kills"])
+_PROCESSES.set_forkserver_preload(["tests.conformance.checkpoint_kills_rehearsed"])
 
 
 @dataclass
@@ -89,7 +93,8 @@ class CheckpointKills:
     the state, which is where `open_table` finds it in any process.
 
     `environment` is what a process needs to reach the store, `find_hidden` names what lies in it
-    and no listing shows.
+    and no listing shows. Trials are killed after `commits_max` checkpoints at most, and the first
+    collector within `collect_seconds`.
     """
 
     folder: Path
@@ -98,6 +103,8 @@ class CheckpointKills:
     environment: Mapping[str, str] = field(default_factory=dict)
     find_hidden: Callable[[], list[str]] = list
     open_table: Callable[[], StateTable] | None = None
+    commits_max: int = COMMITS_MAX
+    collect_seconds: float = COLLECT_SECONDS_FIRST
     counts: KillCounts = field(default_factory=KillCounts)
 
     def __post_init__(self) -> None:
@@ -115,6 +122,25 @@ class CheckpointKills:
         while self.counts.total < kills:
             self._run_experiment(min(KILLS_OF_TRIAL, kills - self.counts.total))
         return self.counts
+
+    def run_collections(self, kills: int) -> KillCounts:
+        """Run experiments until so many of the kills hit a collector. Errors as for `run`."""
+        while self.counts.of_collectors < kills:
+            self._run_experiment(KILLS_OF_COLLECTED_TRIAL)
+        return self.counts
+
+    def rehearse(self) -> None:
+        """Do once, in this process, all that others are killed in."""
+        experiment_id = self._create()
+        entry = self._next_allocation()
+        place = self._make_place(entry)
+        train(_begin, place, self.environment, REHEARSED_CHECKPOINTS)
+        request = self._request(entry["allocation"], _report_lines(place))
+        assert self.open_table is not None
+        record(_begin, self.folder, self.open_table, self.agent.token, request)
+        self._advance_actors(int(entry["allocation"].partition(".")[0]))
+        self._end(experiment_id)
+        collect(_begin, self.folder, self.open_table, self.environment)
 
     def _run_experiment(self, kills: int) -> None:
         experiment_id = self._create()
@@ -161,12 +187,7 @@ class CheckpointKills:
     def _train_until_killed(self) -> None:
         """Let an allocation of the trial store checkpoints until it is killed."""
         entry = self._next_allocation()
-        place = self.folder / f"trial-{entry['allocation']}"
-        (place / "in").mkdir(parents=True)
-        (place / "code").mkdir()
-        spec = {**entry["spec"], "slots": [0], "storage": dict(self.storage)}
-        (place / "in" / "spec.json").write_text(json.dumps(spec))
-        (place / "in" / "directives.json").write_text(json.dumps(entry["directives"]))
+        place = self._make_place(entry)
         error = _run_killed(partial(self._wait_for_commits, place), train, place, self.environment)
         assert error is None, f"{entry['allocation']} ended by itself: {error}"
         self.counts.of_trials += 1
@@ -175,13 +196,23 @@ class CheckpointKills:
         self.counts.incomplete += begun - _count_commits(place)
         self._record(entry["allocation"], lines)
 
+    def _make_place(self, entry: Mapping[str, Any]) -> Path:
+        """The new folder of a trial's allocation."""
+        place = self.folder / f"trial-{entry['allocation']}"
+        (place / "in").mkdir(parents=True)
+        (place / "code").mkdir()
+        spec = {**entry["spec"], "slots": [0], "storage": dict(self.storage)}
+        (place / "in" / "spec.json").write_text(json.dumps(spec))
+        (place / "in" / "directives.json").write_text(json.dumps(entry["directives"]))
+        return place
+
     def _wait_for_commits(self, place: Path, process: BaseProcess) -> None:
         """Wait until a trial has committed so many checkpoints as are drawn, and then for a part of
         the time that one takes.
         """
         began = time.monotonic()
         until = began + END_SECONDS_MAX * PATIENCE
-        for number in range(self.random.randint(0, COMMITS_MAX)):
+        for number in range(self.random.randint(0, self.commits_max)):
             while process.is_alive() and _count_commits(place) <= number:
                 assert time.monotonic() < until, f"{place} commits nothing"
                 time.sleep(LOOK_SECONDS)
@@ -191,11 +222,7 @@ class CheckpointKills:
 
     def _record(self, allocation: str, lines: list[dict[str, Any]]) -> None:
         """Report the lines of a killed trial to a server that is killed, and then once more."""
-        exited = {"kind": "exited", "reason": "errored", "code": None, "signal": 9, "message": ""}
-        entries = self.agent.entries(allocation, *lines)
-        entries += self.agent.entries(allocation, exited, writer="agent")
-        sync = {"epoch": self.agent.epoch, "seen": self.agent.seen, "known": self.agent.known}
-        request = {**sync, "reports": entries}
+        request = self._request(allocation, lines)
         began = time.monotonic()
         moment = self.random.uniform(0, self._record_seconds)
         error = _run_killed(moment, record, self.folder, self.open_table, self.agent.token, request)
@@ -207,9 +234,17 @@ class CheckpointKills:
             assert error == "", f"a server failed: {error}"
             self._record_seconds = time.monotonic() - began
         self._set_clock()
-        answer = self.agent.sync(reports=entries)
+        answer = self.agent.sync(reports=request["reports"])
         assert answer.status == 200, answer.body
         self._advance_actors(int(allocation.partition(".")[0]))
+
+    def _request(self, allocation: str, lines: list[dict[str, Any]]) -> dict[str, Any]:
+        """A report of the agent's about a trial that was killed."""
+        exited = {"kind": "exited", "reason": "errored", "code": None, "signal": 9, "message": ""}
+        entries = self.agent.entries(allocation, *lines)
+        entries += self.agent.entries(allocation, exited, writer="agent")
+        sync = {"epoch": self.agent.epoch, "seen": self.agent.seen, "known": self.agent.known}
+        return {**sync, "reports": entries}
 
     def _advance_actors(self, trial_id: int) -> None:
         """Do what the tick does for messages whose receivers were to be advanced by a server that
@@ -245,7 +280,7 @@ class CheckpointKills:
         for number in range(COLLECTORS_MAX):
             # Each lives a little longer, so that some are killed in every part of their work, and
             # that one comes to its end however busy the machine is.
-            longest = COLLECT_SECONDS_FIRST * (1 + number / 4) * 1.01**number
+            longest = self.collect_seconds * (1 + number / 4) * 1.01**number
             moment = self.random.uniform(0, longest)
             error = _run_killed(moment, collect, self.folder, self.open_table, self.environment)
             if error is None:
@@ -299,8 +334,15 @@ class CheckpointKills:
         self.cluster.clock.ms = time.time_ns() // 1_000_000
 
 
-def train(begin: Callable[[], None], place: Path, environment: Mapping[str, str]) -> None:
-    """Go on from the trial's latest checkpoint, and store one after the other without an end."""
+def train(
+    begin: Callable[[], None],
+    place: Path,
+    environment: Mapping[str, str],
+    steps_max: int | None = None,
+) -> None:
+    """Go on from the trial's latest checkpoint, and store one after the other, up to one of so many
+    steps or without an end.
+    """
     os.environ.update({**environment, "DETCLOUD_TRIAL_DIR": str(place)})
     os.chdir(place / "code")
     begin()
@@ -311,7 +353,7 @@ def train(begin: Callable[[], None], place: Path, environment: Mapping[str, str]
                 steps = int((folder / STEPS_FILE).read_text())
                 found = {path.name: path.read_bytes() for path in folder.iterdir()}
             _check_content(found, steps)
-        while True:
+        while steps_max is None or steps < steps_max:
             steps += 1
             metadata = {"steps_completed": steps}
             # Every second one behind the next, as trial classes have them.
@@ -382,6 +424,10 @@ def _check_content(found: Mapping[str, bytes], steps: int) -> None:
     assert not wrong, f"{wrong} are not those after {steps} steps"
 
 
+def _begin() -> None:
+    """Tell nobody that the work begins."""
+
+
 def open_sqlite(folder: Path) -> StateTable:
     """Open the state in a file of a folder."""
     return SqliteTable(folder / "state.db", synchronous="NORMAL")
@@ -442,6 +488,8 @@ def _read(store: CheckpointFiles, path: str) -> bytes:
 
 def _config_fields(storage: Mapping[str, str]) -> dict[str, str]:
     """The configuration's `checkpoint_storage` for a specification's `storage`."""
+    if storage["type"] == "shared_fs":
+        return {"type": "shared_fs", "host_path": storage["path"]}
     if storage["type"] == "directory":
         return {"type": "directory", "container_path": storage["path"]}
     return dict(storage)

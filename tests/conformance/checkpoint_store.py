@@ -82,6 +82,8 @@ class CheckpointStoreContract:
         [
             *("\u00e9", "e\u0301", "\u4e2d", "\U0001f600", "a\u202eb", "weights.", ".hidden"),
             *("a b", " a ", "%2e%2e", "a+b", "a#b?c&d=e", "*", "~41", "a:b", "\"'<>|", "x" * 200),
+            # As stores call what is on its way.
+            *(".detcloud-upload-1", ".put-1", ".staging"),
         ],
     )
     def test_a_name_that_reads_oddly_is_one_of_its_own(

@@ -38,8 +38,8 @@ class TestBucketFiles(CheckpointFilesContract):
 
 class TestGcsFiles(CheckpointFilesContract):
     @pytest.fixture
-    def storage(self, gcs: FakeGcs) -> dict[str, str]:
-        return {"type": "gcs", "bucket": gcs.new_bucket(), "prefix": "of/a team/"}
+    def storage(self, resumable_gcs: FakeGcs) -> dict[str, str]:
+        return {"type": "gcs", "bucket": resumable_gcs.new_bucket(), "prefix": "of/a team/"}
 
 
 class TestAzureFiles(CheckpointFilesContract):

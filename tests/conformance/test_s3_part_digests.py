@@ -38,6 +38,17 @@ def test_a_store_that_compares_crcs_gets_no_more_md5s(s3: SeaweedFs, client: Any
     assert (first, others) == ({"crc", "md5"}, [{"crc"}] * 5)
 
 
+def test_of_parts_that_are_sent_at_once_one_has_an_md5(
+    s3: SeaweedFs, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3_module, "parts_at_once", lambda _: 3)
+    bucket = Bucket(s3.place(), client)
+    with faults(client, "UploadPart") as made:
+        bucket.write("k", [LONG], part_bytes=PART)
+    assert sorted(map(len, part_digests(made))) == [1, 1, 2]
+    assert content(bucket, "k") == LONG
+
+
 def test_a_store_that_compares_md5s_alone_gets_those(s3: SeaweedFs, client: Any) -> None:
     """Such a store does not repeat a CRC, or refuses it."""
 

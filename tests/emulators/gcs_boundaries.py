@@ -15,10 +15,10 @@ from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
+from tests.emulators.forwarding import ForwardingHandler
 from tests.emulators.http_server import serve_requests
 from tests.patience import ANSWER_SECONDS_MAX
 
@@ -133,13 +133,11 @@ def narrowed_storage(tokens: NarrowedTokens, store: str) -> Iterator[str]:
         yield f"http://{address}"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(ForwardingHandler):
     tokens: NarrowedTokens
-    store: str
-    protocol_version = "HTTP/1.1"
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self.read_body()
         authorization = self.headers.get("Authorization", "")
         path = unquote(urlsplit(self.path).path)
         try:
@@ -152,24 +150,21 @@ class _Handler(BaseHTTPRequestHandler):
                 self._pass_on(body)
                 return
         except RequestRefused as refused:
-            self._answer(refused.status, json.dumps({"error": str(refused)}).encode())
+            self.answer(refused.status, json.dumps({"error": str(refused)}).encode())
             return
-        self._answer(200, json.dumps(answer).encode())
+        self.answer(200, json.dumps(answer).encode())
 
     def do_GET(self) -> None:
         self._pass_on(None)
 
     def do_PUT(self) -> None:
-        self._pass_on(self.rfile.read(int(self.headers.get("Content-Length") or 0)))
+        self._pass_on(self.read_body())
 
     def do_DELETE(self) -> None:
         self._pass_on(None)
 
     def do_PATCH(self) -> None:
         self.do_PUT()
-
-    def log_message(self, *_: object) -> None:
-        """Write nothing."""
 
     def _pass_on(self, body: bytes | None) -> None:
         action, bucket, name = _action(self.command, self.path, body)
@@ -184,19 +179,9 @@ class _Handler(BaseHTTPRequestHandler):
             )
         if not may:
             error = {"code": 403, "message": f"no storage.objects.{action} access to {name}"}
-            self._answer(403, json.dumps({"error": error}).encode())
+            self.answer(403, json.dumps({"error": error}).encode())
             return
-        left_out = ("host", "authorization", "accept-encoding", "connection")
-        headers = {k: v for k, v in self.headers.items() if k.lower() not in left_out}
-        request = urllib.request.Request(
-            f"{self.store}{self.path}", body, headers, method=self.command
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=ANSWER_SECONDS_MAX) as answer:
-                self._answer(answer.status, answer.read(), dict(answer.headers))
-        except urllib.error.HTTPError as error:
-            with error:
-                self._answer(error.code, error.read(), dict(error.headers))
+        self.forward(body)
 
     def _is_there(self, bucket: str, name: str) -> bool:
         place = f"{self.store}/storage/v1/b/{bucket}/o/{quote(name, safe='')}"
@@ -206,15 +191,6 @@ class _Handler(BaseHTTPRequestHandler):
             error.close()
             return False
         return True
-
-    def _answer(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
-        self.send_response(status)
-        for name, value in (headers or {"Content-Type": "application/json"}).items():
-            if name.lower() not in ("content-length", "transfer-encoding", "connection"):
-                self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
 
 
 def _action(method: str, target: str, body: bytes | None) -> tuple[str, str, str]:

@@ -24,7 +24,7 @@ from detcloud.client.checkpoint_upload import _Sender
 from detcloud.client.download import download_files
 from detcloud.core import CheckpointDamaged
 from detcloud.core.checkpoint import CheckpointContext
-from detcloud.shared import transfers
+from detcloud.shared import upload_parts
 from detcloud.shared.bucket_errors import BucketError
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import Transport
@@ -270,7 +270,7 @@ def test_a_large_file_is_uploaded_in_parts_and_goes_on_where_it_was(
 ) -> None:
     Trials(cluster, storage(bucket))
     # The least that S3 takes: 11 MiB are parts of 5, 5 and 1.
-    monkeypatch.setattr(transfers, "SIGNED_PART_BYTES", 5 << 20)
+    monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", 5 << 20)
     (folder / "large.bin").write_bytes(b"0123456789abcdef" * (11 << 16))
     upload = _Sender._upload
     sent: list[int | None] = []
@@ -306,7 +306,7 @@ def test_a_large_file_is_uploaded_in_parts_and_goes_on_where_it_was(
 def test_a_store_refuses_a_part_of_another_content_and_a_file_that_lacks_one(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transfers, "SIGNED_PART_BYTES", 5 << 20)
+    monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", 5 << 20)
     upload = S3PartsUpload(bucket, "1/large", 6 << 20)
     url, headers = upload.sign_part(2, hashlib.md5(b"a" * (1 << 20)).hexdigest(), 60)
     with pytest.raises(HTTPError):

@@ -6,6 +6,7 @@ WORLD_SEEDS and WORLD_FIRST say how many seeds, and from which on.
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -27,7 +28,7 @@ from lambdas.simulation.runs import (
     run_seeds,
     sum_outcomes,
 )
-from lambdas.simulation.simulated_cluster import ClusterSize
+from lambdas.simulation.simulated_cluster import ClusterSize, SimulatedCluster
 
 SEEDS = int(os.environ.get("WORLD_SEEDS", "16"))
 FIRST = int(os.environ.get("WORLD_FIRST", "1"))
@@ -65,6 +66,13 @@ def test_a_calm_world_has_no_faults_and_loses_nothing() -> None:
     outcome = run_seed(3, CALM)
     assert (outcome.violation, outcome.faults, outcome.losses) == ("", {}, 0)
     assert set(outcome.experiments) <= {"COMPLETED", "CANCELED"}
+
+
+def test_marks_of_damage_are_taken_back_while_trials_run(tmp_path: Path) -> None:
+    rates = replace(NO_FAULTS, damaged_checkpoints=0.5, losses_hourly=1.0)
+    world = SimulatedCluster(1, rates, ClusterSize(experiments=2, pools=1), tmp_path)
+    world.run()
+    assert world.users.verifications > 0
 
 
 def test_faults_that_are_not_allowed_leave_the_chances_of_others_as_they_are() -> None:

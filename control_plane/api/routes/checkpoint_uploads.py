@@ -1,13 +1,14 @@
 """Routes of uploads: a user's files become a checkpoint of a trial."""
 
+import hashlib
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlencode
 
 from anyio import to_thread
+from fastapi import Depends, Query, Request, Response
 from fastapi import Path as PathParameter
-from fastapi import Query, Request, Response
 from pydantic import Field
 
 from control_plane.access.principals import USER_ROLES
@@ -16,7 +17,7 @@ from control_plane.api.received_files import receive_file
 from control_plane.api.request_body import RequestBody
 from control_plane.api.route_guards import API_PATH, Caller, guarded_router, require_role
 from control_plane.api.routes.trials import TrialId
-from control_plane.checkpoint_stores.checkpoint_files import FileDigests, SignedUpload
+from control_plane.checkpoint_stores.checkpoint_files import FileDigests, LargeFile, SignedUpload
 from control_plane.errors import invalid
 from control_plane.objects.store import SHA256_PATTERN
 from control_plane.queries.answer import Answer
@@ -29,11 +30,13 @@ from control_plane.usecases.checkpoint_uploads import (
     complete_upload,
     find_upload,
     join_parts,
+    offer_parts,
     sign_files,
-    sign_parts,
+    store_part,
     store_upload_file,
     stored_files,
 )
+from detcloud.shared.upload_parts import signed_part_bytes
 
 router = guarded_router("checkpoint-uploads")
 
@@ -111,10 +114,16 @@ class PartBody(RequestBody):
 
 
 class LargeFileBody(RequestBody):
-    """A file that is uploaded in parts."""
+    """A file that is uploaded in parts; some stores refuse another content than that of `md5`."""
 
     path: FilePath
     size: Annotated[int, Field(ge=1)]
+    md5: Annotated[str, Field(pattern=MD5_PATTERN)] | None = None
+
+    @property
+    def file(self) -> LargeFile:
+        """The file as stores take it."""
+        return LargeFile(self.path, self.size, self.md5 or "")
 
 
 class PartsBody(LargeFileBody):
@@ -123,8 +132,28 @@ class PartsBody(LargeFileBody):
     parts: Annotated[list[PartBody], Field(max_length=FILES_MAX)] = []
 
 
+class SentPart(NamedTuple):
+    """The part that is a request's body: of which file, its number and its MD5."""
+
+    file: LargeFile
+    number: int
+    md5: str
+
+
+def sent_part(
+    path: Annotated[str, Query(min_length=1, max_length=1024)],
+    size: Annotated[int, Query(ge=1)],
+    number: Annotated[int, Query(ge=1)],
+    md5: Annotated[str, Query(pattern=MD5_PATTERN)],
+) -> SentPart:
+    """The part that the query names."""
+    return SentPart(LargeFile(path, size), number, md5)
+
+
 class PartUpload(Answer):
-    """The request that uploads a part, to be sent as it is within 15 minutes."""
+    """The request that uploads a part, to be sent as it is within 15 minutes; `url` may be a path
+    here, as for files.
+    """
 
     number: int
     method: str
@@ -134,10 +163,11 @@ class PartUpload(Answer):
 
 class PartUploads(Answer):
     """All parts but the last have `part_bytes`, null where the file is to be sent whole; `stored`
-    has the numbers of those that are there.
+    has the numbers of those that are there. With `in_order` a part is taken after those before it.
     """
 
     part_bytes: int | None
+    in_order: bool
     stored: list[int]
     uploads: list[PartUpload]
 
@@ -209,7 +239,7 @@ def offer_files(
 
 @router.post(f"{_PATH}/{{trial_id}}/{{uuid}}/parts")
 @require_role(*USER_ROLES)
-def offer_parts(
+def offer_file_parts(
     trial_id: TrialId,
     uuid: UploadUuid,
     body: PartsBody,
@@ -219,14 +249,42 @@ def offer_parts(
     """Describe how to upload parts of a large file, at most 100 at a time, and list stored ones."""
     upload = find_upload(services, trial_id, uuid, caller)
     parts = [(it.number, it.md5) for it in body.parts]
-    signed = sign_parts(services, upload, body.path, body.size, parts)
-    if signed is None:
-        return PartUploads(part_bytes=None, stored=[], uploads=[])
+    offered = offer_parts(services, upload, body.file, parts)
+    if offered is None:
+        return PartUploads(part_bytes=None, in_order=False, stored=[], uploads=[])
+    own = f"{API_PATH}{_PATH}/{trial_id}/{uuid}/parts/content"
     uploads = [
-        PartUpload(number=number, method="PUT", url=it.url, headers=dict(it.headers))
-        for (number, _), it in zip(parts, signed.uploads, strict=True)
+        _part_request(body.file, part, signed, own)
+        for part, signed in zip(parts, offered.uploads, strict=True)
     ]
-    return PartUploads(part_bytes=signed.part_bytes, stored=signed.stored, uploads=uploads)
+    return PartUploads(
+        part_bytes=offered.part_bytes,
+        in_order=offered.is_in_order,
+        stored=offered.stored,
+        uploads=uploads,
+    )
+
+
+@router.put(f"{_PATH}/{{trial_id}}/{{uuid}}/parts/content", status_code=204)
+@require_role(*USER_ROLES, body_bytes_max=signed_part_bytes(FILE_BYTES_MAX))
+async def store_part_content(
+    trial_id: TrialId,
+    uuid: UploadUuid,
+    part: Annotated[SentPart, Depends(sent_part)],
+    request: Request,
+    caller: Caller,
+    services: ServicesParameter,
+) -> Response:
+    """Store a part for which the store signs no upload, if nothing is wrong with it."""
+    upload: Upload = await to_thread.run_sync(find_upload, services, trial_id, uuid, caller)
+    with tempfile.TemporaryDirectory(prefix="detcloud-put-") as folder:
+        source = Path(folder) / "content"
+        await receive_file(request, source)
+        if await to_thread.run_sync(_md5_of, source) != part.md5:
+            raise invalid("", "the body's MD5 differs from the one declared; send it again")
+        named = (part.number, part.md5)
+        await to_thread.run_sync(store_part, services, upload, part.file, named, source)
+    return Response(status_code=204)
 
 
 @router.post(f"{_PATH}/{{trial_id}}/{{uuid}}/parts/join", status_code=204)
@@ -240,7 +298,7 @@ def join(
 ) -> Response:
     """Make a large file of its parts, which are all there; again is no error."""
     upload = find_upload(services, trial_id, uuid, caller)
-    join_parts(services, upload, body.path, body.size)
+    join_parts(services, upload, body.file)
     return Response(status_code=204)
 
 
@@ -287,3 +345,23 @@ def _signed_request(path: str, signed: SignedUpload) -> FileUpload:
 def _own_request(path: str, digests: FileDigests, own: str) -> FileUpload:
     url = f"{own}?{urlencode({'path': path, 'sha256': digests.sha256})}"
     return FileUpload(path=path, method="PUT", url=url, headers={})
+
+
+def _part_request(
+    file: LargeFile, part: tuple[int, str], signed: SignedUpload | None, own: str
+) -> PartUpload:
+    number, md5 = part
+    if signed is not None:
+        headers = dict(signed.headers)
+        return PartUpload(number=number, method="PUT", url=signed.url, headers=headers)
+    query = urlencode({"path": file.path, "size": file.size, "number": number, "md5": md5})
+    return PartUpload(number=number, method="PUT", url=f"{own}?{query}", headers={})
+
+
+def _md5_of(path: Path) -> str:
+    with path.open("rb") as content:
+        return hashlib.file_digest(content, _new_md5).hexdigest()
+
+
+def _new_md5() -> Any:
+    return hashlib.md5(usedforsecurity=False)

@@ -11,9 +11,11 @@ import hashlib
 import json
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -27,9 +29,10 @@ from detcloud.core.checkpoint_writer import (
 from detcloud.shared.archive_names import NameChecker
 from detcloud.shared.checkpoint_limits import MANIFEST
 from detcloud.shared.errors import DetcloudError
-from detcloud.shared.http import ApiError
-from detcloud.shared.transfers import call_at_once, signed_part_bytes
+from detcloud.shared.http import ATTEMPTS_MAX, ApiError, Unreachable, backoff_seconds
+from detcloud.shared.transfers import call_at_once
 from detcloud.shared.trial_directory import to_json_value
+from detcloud.shared.upload_parts import PartSizes, signed_part_bytes
 
 if TYPE_CHECKING:
     from detcloud.client.client import Client
@@ -61,7 +64,12 @@ class SourceFile:
     @property
     def offer(self) -> dict[str, Any]:
         """The file as the API wants it to be announced."""
-        return {"path": self.path, "size": self.size, "sha256": self.sha256, "md5": self.md5}
+        return {**self.place, "sha256": self.sha256}
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """The file as the API wants it to be named where it is sent in parts."""
+        return {"path": self.path, "size": self.size, "md5": self.md5}
 
 
 def upload_checkpoint(
@@ -198,31 +206,57 @@ class _Sender:
         self._client.post(f"{self._path}/complete", {"manifest_sha256": manifest.sha256})
 
     def _send_in_parts(self, file: SourceFile) -> bool:
-        """Send the missing parts of a large file, several at once.
-
-        Returns False if the store takes the file only as a whole.
-        """
+        """Send a large file in parts, without those that are there; False to send it whole."""
         if not file.part_md5s:
             return False
-        place = {"path": file.path, "size": file.size}
-        answer = self._post_fresh("parts", {**place, "parts": []})
+        answer = self._ask_parts(file, ())
         if answer["part_bytes"] is None:
             return False
-        there = set(answer["stored"])
-        progress = _PartsProgress(file, answer["part_bytes"], there, self._count)
-
-        def send(number: int) -> None:
-            part = {"number": number, "md5": file.part_md5s[number - 1]}
-            # Asked for when its turn has come, so that the slowest one has all of its time.
-            with self._lock:
-                [request] = self._post_fresh("parts", {**place, "parts": [part]})["uploads"]
-            with progress.reader(number) as reader:
-                self._upload(request, reader, progress.size_of(number))
-
-        missing = (it for it in range(1, len(file.part_md5s) + 1) if it not in there)
-        call_at_once(send, missing, FILES_AT_ONCE)
-        self._post_fresh("parts/join", place)
+        progress = _PartsProgress(file, set(answer["stored"]), self._count)
+        if answer["in_order"]:
+            self._send_in_order(file, progress)
+        else:
+            missing = (it for it in progress.sizes.numbers if it not in answer["stored"])
+            call_at_once(partial(self._send_part, file, progress), missing, FILES_AT_ONCE)
+        self._post_fresh("parts/join", file.place)
         return True
+
+    def _send_part(self, file: SourceFile, progress: _PartsProgress, number: int) -> None:
+        # Asked for when its turn has come, so that the slowest one has all of its time.
+        with self._lock:
+            [request] = self._ask_parts(file, (number,))["uploads"]
+        with progress.reader(number) as reader:
+            self._upload(request, reader, progress.sizes.size_of(number))
+
+    def _send_in_order(self, file: SourceFile, progress: _PartsProgress) -> None:
+        """Send one part after the other; after a failure, on from what the store has by then."""
+        failures, number = 0, 1
+        while number <= progress.sizes.count:
+            answer = self._ask_parts(file, (number,))
+            behind = len(answer["stored"]) + 1
+            if behind != number:
+                number = behind
+                continue
+            [request] = answer["uploads"]
+            try:
+                with progress.reader(number) as reader:
+                    size = progress.sizes.size_of(number)
+                    self._upload(request, reader, size, is_repeated=False)
+                failures, number = 0, number + 1
+            except (ApiError, Unreachable) as error:
+                failures += 1
+                # A session that has ended is begun again by the next request for a part.
+                is_over = isinstance(error, ApiError) and error.status in (404, 410)
+                is_final = isinstance(error, ApiError) and not (error.is_transient or is_over)
+                if is_final or failures >= ATTEMPTS_MAX:
+                    raise
+                time.sleep(backoff_seconds(failures))
+
+    def _ask_parts(self, file: SourceFile, numbers: Sequence[int]) -> dict[str, Any]:
+        """Ask how to send parts of a file, and which are there."""
+        parts = [{"number": it, "md5": file.part_md5s[it - 1]} for it in numbers]
+        answer: dict[str, Any] = self._post_fresh("parts", {**file.place, "parts": parts})
+        return answer
 
     def _post_fresh(self, name: str, body: Mapping[str, Any]) -> Any:
         """Post to a route of the upload; without idempotency, since addresses of a repeat have to
@@ -262,7 +296,14 @@ class _Sender:
         with ProgressReader(file.source, file.size, tell) as reader:
             self._upload(request, reader, file.size)
 
-    def _upload(self, request: Mapping[str, Any], reader: BinaryIO, size: int) -> None:
+    def _upload(
+        self,
+        request: Mapping[str, Any],
+        reader: BinaryIO,
+        size: int,
+        *,
+        is_repeated: bool = True,
+    ) -> None:
         # A transport serves one thread; a copy has a connection of its own.
         transport = copy.copy(self._client.http)
         try:
@@ -272,6 +313,7 @@ class _Sender:
                 size,
                 method=request["method"],
                 headers=request["headers"],
+                retry=is_repeated,
             )
         finally:
             transport.close()
@@ -291,31 +333,26 @@ class _PartsProgress:
     def __init__(
         self,
         file: SourceFile,
-        part_bytes: int,
         there: Collection[int],
         tell: Callable[[str, int], None],
     ) -> None:
         self._file = file
-        self._part_bytes = part_bytes
+        self.sizes = PartSizes(file.size)
         self._tell = tell
         self._lock = threading.Lock()
-        self._done = {number: self.size_of(number) for number in there}
+        self._done = {number: self.sizes.size_of(number) for number in there}
         tell(file.path, sum(self._done.values()))
-
-    def size_of(self, number: int) -> int:
-        """The bytes of a part."""
-        return min(self._part_bytes, self._file.size - (number - 1) * self._part_bytes)
 
     def reader(self, number: int) -> BinaryIO:
         """Open the file at a part, which tells of what is read."""
-        start = (number - 1) * self._part_bytes
+        start = self.sizes.start_of(number)
 
         def tell(position: int, total: int) -> None:
             with self._lock:
                 self._done[number] = position - start
                 self._tell(self._file.path, sum(self._done.values()))
 
-        reader = PartReader(self._file.source, start, self.size_of(number), tell)
+        reader = PartReader(self._file.source, start, self.sizes.size_of(number), tell)
         return cast("BinaryIO", reader)
 
 

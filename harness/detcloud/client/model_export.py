@@ -6,10 +6,10 @@ The folder has `checkpoint/`, `code/`, `config.yaml` and, written last, `manifes
 from __future__ import annotations
 
 import json
+import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 FORMAT = 1
 CHECKPOINT, CODE, CONFIG, MANIFEST = "checkpoint", "code", "config.yaml", "manifest.json"
 LOADED_TYPE = "PyTorchTrial"
+# What an export has so far, in the folder that it goes to.
+UNFINISHED = ".export"
 
 
 def export_version(
@@ -121,23 +123,65 @@ def _file_record(file: CheckpointFile) -> dict[str, Any]:
 def _fresh_folder(folder: Path) -> Iterator[Path]:
     """A folder whose files move into `folder` at the block's end, the manifest last.
 
-    `folder` may be the working folder or a mount, which nothing can be renamed to. Where the
-    block fails, nothing is left of it.
+    `folder` may be the working folder or a mount, which nothing can be renamed to. It takes one
+    export at a time. Where the block fails, nothing is left of it, and what others put into
+    `folder` stays.
 
     Raises:
         DetcloudError: `folder` is no folder, has files, or cannot be written to.
     """
     with name_write_errors(folder):
-        is_new = not folder.exists()
-        if not is_new and any(folder.iterdir()):
-            raise DetcloudError(f"{folder} is not empty; name a folder that is new or empty")
-        folder.mkdir(parents=True, exist_ok=True)
-        fresh = Path(tempfile.mkdtemp(prefix=".export-", dir=folder))
+        is_new = _make_folder(folder)
+        fresh = folder / UNFINISHED
         try:
+            # Of two exports, one makes it.
+            fresh.mkdir()
+        except FileExistsError:
+            raise DetcloudError(
+                f"{folder} is not empty: another export is being written there, or was cut short; "
+                f"name another folder, or remove {fresh} once nothing writes to it"
+            ) from None
+        moved: list[Path] = []
+        try:
+            if any(path != fresh for path in folder.iterdir()):
+                raise DetcloudError(f"{folder} is not empty; name a folder that is new or empty")
             yield fresh
             for name in (CHECKPOINT, CODE, CONFIG, MANIFEST):
-                (fresh / name).rename(folder / name)
-            fresh.rmdir()
+                _move_new(fresh / name, folder / name)
+                moved.append(folder / name)
         except BaseException:
-            shutil.rmtree(folder if is_new else fresh, ignore_errors=True)
+            _remove_paths(moved)
             raise
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+            if is_new:
+                # Not where anything is in it by now.
+                with suppress(OSError):
+                    folder.rmdir()
+
+
+def _make_folder(folder: Path) -> bool:
+    """Make a folder, and return whether it is new."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        # That of a file says of itself that it is none.
+        next(folder.iterdir(), None)
+        return False
+    return True
+
+
+def _move_new(source: Path, destination: Path) -> None:
+    """Move a file or folder to a name that nothing has. Raises DetcloudError for one that is."""
+    if os.path.lexists(destination):
+        raise DetcloudError(f"{destination} was put there by something else meanwhile")
+    source.rename(destination)
+
+
+def _remove_paths(paths: Sequence[Path]) -> None:
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)

@@ -11,7 +11,7 @@ first container loads it.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -82,12 +82,7 @@ class AzureContainer:
                     ),
                 )
             blocks = self._send_blocks(key, source, size, part_bytes)
-            condition = _if_absent()
-            return self._commit(
-                key,
-                token,
-                lambda: blob.commit_block_list(blocks, metadata=metadata, **condition),
-            )
+            return self._commit_blocks(key, blocks, token)
 
     def fetch(self, key: str, destination: Path) -> None:
         """Copy a blob to a file, several parts at a time. Raises NoSuchKey.
@@ -128,7 +123,20 @@ class AzureContainer:
                     raise
 
     def abort_uploads(self, prefix: str) -> None:
-        """Do nothing: blocks that nobody committed are no blobs, and Azure drops them in a week."""
+        """Drop the blocks under keys with that prefix that are in no blob, which Azure would keep
+        for a week.
+        """
+        for key in self.unfinished_keys(prefix):
+            # A blob of no blocks drops those that it leaves out.
+            self.commit_blocks(key, ())
+            self.delete(key)
+
+    def unfinished_keys(self, prefix: str) -> list[str]:
+        """The keys with that prefix that have blocks and no blob."""
+        with self._translate_errors(prefix):
+            found = self._client.list_blobs(name_starts_with=prefix, include=["uncommittedblobs"])
+            names = {blob.name for blob in found}
+        return sorted(names - {key for key, _ in self.list_objects(prefix)})
 
     @property
     def can_sign(self) -> bool:
@@ -153,33 +161,53 @@ class AzureContainer:
             )
         return f"{url}?{signature}"
 
-    def _send_blocks(self, key: str, source: Path, size: int, part_bytes: int) -> list[Any]:
-        """Send the missing blocks; returns the list of blocks that commits them."""
-        from azure.storage.blob import BlobBlock
+    def _send_blocks(self, key: str, source: Path, size: int, part_bytes: int) -> list[str]:
+        """Send all blocks but those that are there; their names."""
+        blob, there = self._blob(key), self.uncommitted_blocks(key)
 
-        blob, there = self._blob(key), self._uncommitted_blocks(key)
-
-        def send(numbered: tuple[int, Callable[[], bytes]]) -> Any:
+        def send(numbered: tuple[int, Callable[[], bytes]]) -> str:
             number, read = numbered
             block = read()
             name = f"{number:05}-{md5(block, usedforsecurity=False).hexdigest()}"
             if name not in there:
                 blob.stage_block(name, block, len(block), validate_content=True)
-            return BlobBlock(name)
+            return name
 
         parts = enumerate(file_parts(source, size, part_bytes))
         return call_at_once(send, parts, parts_at_once(part_bytes))
 
-    def _uncommitted_blocks(self, key: str) -> set[str]:
+    def uncommitted_blocks(self, key: str) -> dict[str, int]:
+        """The name and size of each block of a key that is there and in no blob yet."""
         from azure.core.exceptions import ResourceNotFoundError
 
-        try:
-            _, uncommitted = self._blob(key).get_block_list("uncommitted")
-        except ResourceNotFoundError as error:
-            if _error_code(error) != "BlobNotFound":
-                raise
-            return set()
-        return {block.id for block in uncommitted}
+        with self._translate_errors(key):
+            try:
+                _, uncommitted = self._blob(key).get_block_list("uncommitted")
+            except ResourceNotFoundError as error:
+                if _error_code(error) != "BlobNotFound":
+                    raise
+                return {}
+            return {block.id: int(block.size) for block in uncommitted}
+
+    def send_block(self, key: str, name: str, source: Path) -> None:
+        """Store a file's content as a block of a key, read piece by piece."""
+        with self._translate_errors(key), source.open("rb") as content:
+            size = source.stat().st_size
+            self._blob(key).stage_block(name, content, size, validate_content=True)
+
+    def commit_blocks(self, key: str, names: Sequence[str]) -> bool:
+        """Make a blob of blocks, whole or not at all; False where there is one."""
+        with self._translate_errors(key):
+            return self._commit_blocks(key, names, secrets.token_hex(16))
+
+    def _commit_blocks(self, key: str, names: Sequence[str], token: str) -> bool:
+        from azure.storage.blob import BlobBlock
+
+        blocks = [BlobBlock(name) for name in names]
+        blob, metadata, condition = self._blob(key), {_TOKEN: token}, _if_absent()
+        return self._commit(
+            key, token, lambda: blob.commit_block_list(blocks, metadata=metadata, **condition)
+        )
 
     def _commit(self, key: str, token: str, write: Callable[[], Any]) -> bool:
         """Write the blob; returns False if another writer's blob exists."""

@@ -9,6 +9,7 @@ request counts for nothing here: some stores never compare it with the content.
 from __future__ import annotations
 
 import base64
+import threading
 import zlib
 from collections.abc import Callable, Mapping
 from hashlib import md5
@@ -32,6 +33,8 @@ class BodyChecksums:
         self._is_amazons_own = is_amazons_own
         # Whether the store compares CRCs; None before its first answer.
         self._compares_crc: bool | None = None
+        self._has_sent = False
+        self._lock = threading.Lock()
 
     def object_fields(self, body: bytes) -> dict[str, str]:
         """The fields of a request that stores an object whole."""
@@ -53,20 +56,28 @@ class BodyChecksums:
         if self._compares_crc is False:
             return request(_md5_fields(part))
         crc = _crc_fields(part)
-        # Until its first answer nobody knows what the store compares.
+        # Until its first answer nobody knows what the store compares: one part has both, and parts
+        # that are sent beside it are sent again where the store compares none.
         is_known = self._compares_crc is True
+        is_first = self._is_first()
         try:
-            answer = request(crc if is_known else {**crc, **_md5_fields(part)})
+            answer = request({**crc, **_md5_fields(part)} if is_first else crc)
         except Exception as error:
             if is_known or not _refuses_kind(error):
                 raise
             self._compares_crc = False
             return request(_md5_fields(part))
         is_compared = answer.get(_CRC) == crc[_CRC]
-        if is_known and not is_compared:
+        if not is_first and not is_compared:
             answer = request(_md5_fields(part))
         self._compares_crc = is_compared
         return answer
+
+    def _is_first(self) -> bool:
+        """Whether no part was sent before."""
+        with self._lock:
+            is_first, self._has_sent = not self._has_sent, True
+        return is_first
 
 
 def _crc_fields(body: bytes | FilePart) -> dict[str, str]:

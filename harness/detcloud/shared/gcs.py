@@ -9,6 +9,7 @@ its end. The client takes a third of a second to import, so the first bucket loa
 
 from __future__ import annotations
 
+import base64
 import os
 import secrets
 import time
@@ -40,6 +41,9 @@ REPEATED_SECONDS_MAX = 15.0
 _BLOCK_BYTES = 256 * 1024
 _TOKEN = "detcloud-put"
 _NOTHING_THERE = 0
+# Statuses of requests that may be sent again, and of an upload that lacks parts.
+_REPEATED = (408, 429, 500, 502, 503, 504)
+_INCOMPLETE = 308
 # What Google says of a bucket that is not there, with the status of an object that is not.
 _NO_BUCKET = "bucket does not exist"
 _TOKEN_URI = "https://oauth2.googleapis.com/token"
@@ -188,6 +192,54 @@ class GcsBucket:
                 if _NO_BUCKET in str(error):
                     raise
 
+    def begin_session(self, key: str, size: int, md5: str) -> str:
+        """Begin the upload of a key in parts; the URL by which anybody may send them for a week.
+
+        Google takes no other content than that of the MD5, in hexadecimal or empty for any, and
+        none for a key that is taken.
+        """
+        from google.cloud.storage.retry import DEFAULT_RETRY
+
+        blob = self._blob(key)
+        if md5:
+            blob.md5_hash = base64.b64encode(bytes.fromhex(md5)).decode()
+        with self._translate_errors(key):
+            session: str = blob.create_resumable_upload_session(
+                size=size,
+                checksum=None,
+                if_generation_match=_NOTHING_THERE,
+                timeout=SECONDS_MAX,
+                retry=DEFAULT_RETRY,
+            )
+            return session
+
+    def session_bytes(self, session: str) -> int | None:
+        """How many bytes of an upload in parts are there; None of one that has come to its end."""
+        headers = {"Content-Range": "bytes */*"}
+        failures = 0
+        while True:
+            with self._translate_errors(""):
+                answer = self._session.put(
+                    session, headers=headers, timeout=SECONDS_MAX, allow_redirects=False
+                )
+            if answer.status_code == _INCOMPLETE:
+                return int(answer.headers.get("Range", "bytes=0--1").partition("-")[2]) + 1
+            failures += 1
+            if answer.status_code not in _REPEATED:
+                return None
+            if failures >= ATTEMPTS_MAX:
+                raise self._bucket_error("", answer.status_code, answer.text[:200])
+            time.sleep(backoff_seconds(failures))
+
+    def stored_digest(self, key: str) -> tuple[int, str] | None:
+        """The size in bytes of an object, and its MD5 in hexadecimal or "" where the store has
+        none; None where there is no object.
+        """
+        found = self._find(key)
+        if found is None:
+            return None
+        return int(found.size), base64.b64decode(found.md5_hash or "").hex()
+
     def abort_uploads(self, prefix: str) -> None:
         """Do nothing: an upload that was cut short is known to its maker alone, and never ends."""
 
@@ -305,7 +357,7 @@ class GcsBucket:
             is_missing = answer.status_code == 404 and _NO_BUCKET not in text
             if is_missing or (answer.status_code == 403 and not self._is_listed(key)):
                 raise NoSuchKey(f"there is nothing under {self._key_prefix}{key} in {self.place}")
-            if failures >= ATTEMPTS_MAX or answer.status_code not in (408, 429, 500, 502, 503, 504):
+            if failures >= ATTEMPTS_MAX or answer.status_code not in _REPEATED:
                 raise self._bucket_error(key, answer.status_code, text[:200])
             time.sleep(backoff_seconds(failures))
 

@@ -181,8 +181,11 @@ class Transport:
         *,
         method: str = "PUT",
         headers: Mapping[str, str] | None = None,
+        retry: bool = True,
     ) -> None:
-        """Send `size` bytes of the seekable `file` from its position on, also when repeated."""
+        """Send `size` bytes of the seekable `file` from its position on, also when repeated, which
+        it is with `retry` as in `request`.
+        """
         start = file.tell()
         sent = {**(headers or {}), "Content-Length": str(size)}
 
@@ -191,7 +194,7 @@ class Transport:
             answer = self._exchange(method, self._absolute_url(path_or_url), file, sent)
             _read_content(answer, self.base_url)
 
-        self._attempt(upload_once, retry=True)
+        self._attempt(upload_once, retry)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_connection": None, "on_silence": None}

@@ -13,22 +13,20 @@ from typing import Any
 
 from detcloud.shared.bucket_errors import BucketError
 from detcloud.shared.s3 import Bucket
-from detcloud.shared.transfers import signed_part_bytes
+from detcloud.shared.upload_parts import PartSizes
 
 
 class S3PartsUpload:
     """The upload in parts of a file of `size` bytes to a key. Every method raises BucketError."""
 
+    is_in_order = False
+    # One request takes no more.
+    whole_bytes_max: int | None = 5 << 30
+
     def __init__(self, bucket: Bucket, key: str, size: int) -> None:
         self._bucket = bucket
         self._key = key
-        self._size = size
-        self.part_bytes = signed_part_bytes(size)
-
-    @property
-    def part_count(self) -> int:
-        """The number of parts, all of equal size except for a shorter last one."""
-        return -(-self._size // self.part_bytes)
+        self.sizes = PartSizes(size)
 
     def stored_parts(self) -> list[int]:
         """The numbers, from 1, of the stored parts."""
@@ -37,7 +35,7 @@ class S3PartsUpload:
     def sign_part(self, number: int, md5: str, seconds: int) -> tuple[str, dict[str, str]]:
         """A URL by which anybody may store that part for so long, and its headers."""
         digest = base64.b64encode(bytes.fromhex(md5)).decode()
-        size = self._part_size(number)
+        size = self.sizes.size_of(number)
         params = {
             **self._upload,
             "PartNumber": number,
@@ -47,6 +45,10 @@ class S3PartsUpload:
         url = self._bucket.signed_url("upload_part", self._key, params, seconds)
         return url, {"Content-Length": str(size), "Content-MD5": digest}
 
+    def store_part(self, number: int, md5: str, source: str) -> None:
+        """Raise BucketError: parts are sent to the store itself."""
+        raise BucketError(f"part {number} of {self._key} has to be sent to the store itself")
+
     def join(self) -> bool:
         """Make the object of its parts; False where there is one already, and BucketError if a part
         is missing.
@@ -54,7 +56,7 @@ class S3PartsUpload:
         if self._bucket.object_size(self._key) is not None:
             return False
         parts = self._parts()
-        missing = set(range(1, self.part_count + 1)) - parts.keys()
+        missing = set(self.sizes.numbers) - parts.keys()
         if missing:
             raise BucketError(f"part {min(missing)} of {self._key} is missing")
         listed = [{"PartNumber": it, "ETag": parts[it]} for it in sorted(parts)]
@@ -87,11 +89,8 @@ class S3PartsUpload:
             page: Mapping[str, Any] = self._bucket.request("list_parts", self._key, named)
             for part in page.get("Parts", ()):
                 number = int(part["PartNumber"])
-                if number <= self.part_count and part["Size"] == self._part_size(number):
+                if number in self.sizes.numbers and part["Size"] == self.sizes.size_of(number):
                     found[number] = part["ETag"]
             if not page.get("IsTruncated"):
                 return found
             marker = int(page["NextPartNumberMarker"])
-
-    def _part_size(self, number: int) -> int:
-        return min(self.part_bytes, self._size - (number - 1) * self.part_bytes)

@@ -22,17 +22,8 @@ PARTS_AT_ONCE = 6
 FETCHED_BYTES = 16 << 20
 FETCHED_AT_ONCE = 10
 MEMORY_BYTES_MAX = 64 << 20
-# Of what a user uploads, a part is what a break costs, and what one signed request has to carry.
-SIGNED_PART_BYTES = 64 << 20
-SIGNED_PARTS_MAX = 10_000
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-
-
-def signed_part_bytes(size: int) -> int:
-    """The size of parts that are uploaded by signed requests, except for a shorter last one."""
-    return part_bytes_of(size, SIGNED_PARTS_MAX, SIGNED_PART_BYTES)
 
 
 def part_bytes_of(size: int, parts_max: int, least: int | None = None) -> int:

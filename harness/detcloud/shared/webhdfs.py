@@ -23,7 +23,7 @@ from detcloud.shared.http import backoff_seconds
 from detcloud.shared.transfers import fetch_parts
 from detcloud.shared.webhdfs_client import ATTEMPTS_MAX, HdfsError, WebHdfsClient
 
-# Files on their way; no key has a part that begins so.
+# Files on their way; the dot of a key's part that begins so is escaped.
 STAGED = ".put-"
 # Nothing of a part is in memory, and each takes two connections.
 PART_BYTES = 64 << 20
@@ -176,9 +176,9 @@ class HdfsFolder:
             if error.kind != "FileNotFoundException":
                 raise
             return []
-        found = [(_to_name(it["pathSuffix"]), it) for it in answer["FileStatuses"]["FileStatus"]]
+        found = [(it["pathSuffix"], it) for it in answer["FileStatuses"]["FileStatus"]]
         # That of a file is the file itself, without a name.
-        return [(name, it) for name, it in found if name and not name.startswith(STAGED)]
+        return [(_to_name(it), what) for it, what in found if it and not it.startswith(STAGED)]
 
     def _status(self, path: str) -> Mapping[str, Any] | None:
         try:
@@ -198,7 +198,7 @@ class HdfsFolder:
 
     def _path(self, key: str) -> str:
         parts = key.split("/") if key else []
-        if any(part in ("", ".", "..") or part.startswith(STAGED) for part in parts):
+        if any(part in ("", ".", "..") for part in parts):
             raise BucketError(f"{key!r:.200} is not a valid name of a stored file")
         return "/".join((self._root.rstrip("/"), *map(_from_part, parts))) or "/"
 
@@ -210,6 +210,8 @@ def hdfs_place(url: str, root: str) -> str:
 
 
 def _from_part(part: str) -> str:
+    if part.startswith(STAGED):
+        return f"~{ord(part[0]):02X}{_from_part(part[1:])}"
     # HDFS knows no colons, and its datanodes misread what has to be escaped in a URL.
     if _PLAIN.fullmatch(part):
         return part

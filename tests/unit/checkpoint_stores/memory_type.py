@@ -9,6 +9,7 @@ from typing import Literal
 from control_plane.checkpoint_stores.checkpoint_files import (
     FileContent,
     FileDigests,
+    LargeFile,
     NoSuchFile,
     PartsUpload,
     SignedUpload,
@@ -17,6 +18,7 @@ from control_plane.checkpoint_stores.folder_files import check_parts
 from control_plane.checkpoint_stores.store_type import StorageFields, StoreType
 from control_plane.config.storage import CheckpointStorage
 from control_plane.field_types import Text
+from detcloud.shared.upload_parts import SessionMemory
 from tests.unit.storage import memory_store
 
 
@@ -83,7 +85,7 @@ class MemoryFiles:
     def sign_upload(self, path: str, seconds: int, digests: FileDigests) -> SignedUpload | None:
         return None
 
-    def upload_in_parts(self, path: str, size: int) -> PartsUpload | None:
+    def upload_in_parts(self, file: LargeFile, memory: SessionMemory) -> PartsUpload | None:
         return None
 
 

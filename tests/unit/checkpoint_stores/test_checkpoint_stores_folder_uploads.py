@@ -10,9 +10,23 @@ from typing import Any
 
 import pytest
 
+from control_plane.checkpoint_stores.folder_files import FolderFiles
 from control_plane.checkpoint_stores.folder_uploads import store_file
+from detcloud.storage.types.directory import DirectoryStore
 
-KILLED = """
+UUID = "00000000-0000-4000-8000-000000000001"
+NO_UNNAMED_FILES = """
+import errno, os
+open_file = os.open
+
+def refuse_unnamed(path, flags, *rest, **named):
+    if flags & os.O_TMPFILE == os.O_TMPFILE:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+    return open_file(path, flags, *rest, **named)
+
+os.open = refuse_unnamed
+"""
+KILLED = f"""
 import os, shutil, sys
 from pathlib import Path
 from control_plane.checkpoint_stores.folder_uploads import store_file
@@ -23,7 +37,7 @@ def write_half(reader, writer, block_bytes):
     os._exit(9)
 
 shutil.copyfileobj = write_half
-store_file(Path(sys.argv[1]), "3/4/weights", Path(sys.argv[2]))
+store_file(Path(sys.argv[1]), "3/4/0/{UUID}/weights", Path(sys.argv[2]))
 """
 
 
@@ -88,3 +102,28 @@ def test_a_server_that_is_killed_leaves_nothing(tmp_path: Path, source: Path) ->
     assert done.returncode == 9
     assert files_below(root) == []
     assert store_file(root, "3/4/weights", source)
+
+
+@pytest.mark.parametrize("name", [".detcloud-upload-notes", ".put-1", ".staging/weights"])
+def test_a_file_may_be_called_as_the_servers_own_are(root: Path, source: Path, name: str) -> None:
+    path = f"3/4/0/{UUID}/{name}"
+    assert store_file(root, path, source)
+    assert files_below(root) == [path]
+    listed = FolderFiles(root).list_files(("3", "4", "0", UUID))
+    assert list(listed) == [(name, 3)]
+    fetched = source.with_name("fetched")
+    DirectoryStore(root).get(path, fetched)
+    assert fetched.read_bytes() == b"abc"
+
+
+def test_an_unfinished_write_goes_with_its_checkpoint(tmp_path: Path, source: Path) -> None:
+    """A server that is killed leaves a file if none can be without a name."""
+    root = tmp_path / "store"
+    command = [sys.executable, "-c", NO_UNNAMED_FILES + KILLED, str(root), str(source)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, env=environment, check=False)
+    assert done.returncode == 9
+    assert len(files_below(root)) == 1
+    assert list(FolderFiles(root).list_files(("3", "4", "0", UUID))) == []
+    list(FolderFiles(root).remove_folder(("3", "4", "0", UUID), prune=True))
+    assert files_below(root) == []

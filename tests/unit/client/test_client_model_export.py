@@ -3,12 +3,13 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from detcloud import DetcloudError
-from detcloud.client import Client
+from detcloud.client import Client, model_export
 from detcloud.client.model import ModelVersion
 from detcloud.client.model_export import load_call, read_load_data
 from detcloud.client.records import CheckpointFile
@@ -86,6 +87,58 @@ def test_nothing_is_left_of_an_export_that_fails(
             version.export(folder)
     assert list(empty.iterdir()) == []
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_of_two_exports_into_one_folder_the_first_is_whole(
+    fake: FakeCluster,
+    version: ModelVersion,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_new: bool,
+) -> None:
+    folder = tmp_path / "export"
+    if not is_new:
+        folder.mkdir()
+    refusals: list[str] = []
+    read = model_export.read_load_data
+
+    def export_meanwhile(checkpoint: Path) -> dict[str, Any] | None:
+        """The second one begins and fails while the first is about to be moved to its place."""
+        if not refusals:
+            with pytest.raises(DetcloudError) as refused:
+                version.export(folder)
+            refusals.append(str(refused.value))
+        return read(checkpoint)
+
+    monkeypatch.setattr(model_export, "read_load_data", export_meanwhile)
+    version.export(folder)
+    assert "another export is being written there" in refusals[0]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "checkpoint",
+        "code",
+        "config.yaml",
+        "manifest.json",
+    ]
+    assert (folder / "checkpoint/weights/a.bin").read_bytes() == b"weights"
+
+
+def test_an_export_that_fails_leaves_what_others_put_into_its_folder(
+    version: ModelVersion, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "new"
+    read = model_export.read_load_data
+
+    def put_meanwhile(checkpoint: Path) -> dict[str, Any] | None:
+        (folder / "notes.txt").write_text("mine")
+        (folder / "config.yaml").write_text("mine too")
+        return read(checkpoint)
+
+    monkeypatch.setattr(model_export, "read_load_data", put_meanwhile)
+    with pytest.raises(DetcloudError, match=r"config\.yaml was put there by something else"):
+        version.export(folder)
+    left = {path.name: path.read_text() for path in folder.iterdir()}
+    assert left == {"notes.txt": "mine", "config.yaml": "mine too"}
 
 
 def _files(*paths: str) -> list[CheckpointFile]:

@@ -54,6 +54,7 @@ PURE_FILES = (
     "harness/detcloud/shared/launcher_names.py",
     "harness/detcloud/shared/registries.py",
     "harness/detcloud/shared/unused_settings.py",
+    "harness/detcloud/shared/upload_parts.py",
     "control_plane/gcp/zones.py",
     "provisioner/consolidation.py",
     "provisioner/draft_plan.py",

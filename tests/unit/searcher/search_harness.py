@@ -94,6 +94,7 @@ class Wire(Transport):
         *,
         method: str = "PUT",
         headers: Mapping[str, str] | None = None,
+        retry: bool = True,
     ) -> None:
         """Hand the upload to the application."""
         self._beside.steps.step()

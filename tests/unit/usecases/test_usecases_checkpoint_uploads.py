@@ -289,12 +289,14 @@ def test_files_lead_nowhere_else_and_are_what_was_named(cluster: Cluster, agent:
     assert post(cluster, f"{place}/files", {"files": [file]}).status == 422
     large = {**file, "path": "x", "size": (5 << 40) + 1}
     assert post(cluster, f"{place}/files", {"files": [large]}).status == 413
-    # A folder takes files whole.
+    # A folder takes parts through the API.
     answer = post(cluster, f"{place}/parts", {"path": "x", "size": 6 << 30})
-    assert answer.json == {"part_bytes": None, "stored": [], "uploads": []}
-    assert post(cluster, f"{place}/parts/join", {"path": "x", "size": 6 << 30}).status == 422
+    expected = {"part_bytes": 64 << 20, "in_order": False, "stored": [], "uploads": []}
+    assert answer.json == expected
+    joined = post(cluster, f"{place}/parts/join", {"path": "x", "size": 6 << 30})
+    assert (joined.status, "part 1 of" in refusal(joined)[1]) == (503, True)
     assert post(cluster, f"{place}/parts", {"path": "../x", "size": 1}).status == 422
-    (cluster.checkpoints / "1/1/0").mkdir(parents=True)
+    (cluster.checkpoints / f"1/1/0/{uuid}").rmdir()
     (cluster.checkpoints / "1/1/0" / uuid).symlink_to("/tmp")
     assert put("detcloud-planted", b"x").status == 503
     assert not Path("/tmp/detcloud-planted").exists()

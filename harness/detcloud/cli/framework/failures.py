@@ -109,4 +109,6 @@ def _standard_hint(error: ApiError) -> str | None:
         return "`detcloud template list` shows what exists"
     if error.code == "not_found" and error.message.startswith("there is no model "):
         return "`detcloud model list` shows what exists"
+    if error.code == "not_found" and error.message.startswith("there is no version "):
+        return "`detcloud model list-versions NAME` shows what exists"
     return HINTS.get(error.code)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import time
-import uuid
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from detcloud.shared.checkpoint_limits import STAGING_FOLDER
+from detcloud.shared.staged_files import staged_name
 from detcloud.storage.store import (
     KeyExists,
     KeyNotFound,
@@ -20,8 +20,6 @@ from detcloud.storage.store import (
     translate_errors,
 )
 
-# The part of a key EXPERIMENT/TRIAL/EPOCH/UUID/FILE that is the checkpoint's.
-CHECKPOINT_PART = 3
 # A write that has not moved for so long was killed; clocks of mounted stores may differ.
 _ABANDONED_SECONDS = 24 * 3600
 
@@ -79,7 +77,7 @@ class DirectoryStore:
             self._remove_empty_folders(path.parent)
 
     def _path(self, key: str) -> Path:
-        if STAGING_FOLDER in checked_key(key).split("/"):
+        if checked_key(key).split("/")[0] == STAGING_FOLDER:
             raise StorageError(
                 f"{key!r} is not a valid name of a stored file: {STAGING_FOLDER} is taken"
             )
@@ -96,15 +94,6 @@ class DirectoryStore:
             except OSError:
                 return
             folder = folder.parent
-
-
-def staged_name(key: str) -> str:
-    """A new name for an unfinished write: it begins with the checkpoint's UUID, by which the
-    collector finds what a killed process left.
-    """
-    parts = key.split("/")
-    checkpoint = f"{parts[CHECKPOINT_PART]}." if len(parts) > CHECKPOINT_PART + 1 else ""
-    return f"{checkpoint}{uuid.uuid4().hex}"
 
 
 def _real_path(path: Path) -> Path:

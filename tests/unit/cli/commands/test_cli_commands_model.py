@@ -123,7 +123,9 @@ def test_versions_come_and_go(detcloud: Detcloud) -> None:
     assert detcloud("m", "delete-version", "digits", "1", "-y").out == (
         "version 1 of digits was deleted\n"
     )
-    assert detcloud("m", "describe", "digits", "--version", "1").code == 3
+    gone = detcloud("m", "describe", "digits", "--version", "1")
+    assert gone.code == 3
+    assert "`detcloud model list-versions NAME` shows what exists" in gone.err
 
 
 def test_checkpoints_are_pinned_and_unpinned(detcloud: Detcloud) -> None:
