@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -65,12 +66,16 @@ def give_tokens(cluster: FakeCluster, url: str, access: StorageAccess) -> None:
     cluster.post = post_or_issue  # type: ignore[method-assign]
 
 
+# The metadata tell of the end; at the same time the machine is asked to switch itself off, which
+# has systemd stop the agent before the network and the containers.
+@pytest.mark.parametrize("is_switched_off", [False, True])
 def test_a_trial_has_saved_its_work_before_a_spot_instance_ends(
     agent: AgentProcess,
     cluster: FakeCluster,
     machine: MachineMetadata,
     store: str,
     gcs: FakeGcs,
+    is_switched_off: bool,
 ) -> None:
     bucket = gcs.new_bucket()
     give_tokens(cluster, store, StorageAccess(bucket, ("1/4/1",), ("1/4",)))
@@ -85,13 +90,20 @@ def test_a_trial_has_saved_its_work_before_a_spot_instance_ends(
         storage={"type": "gcs", "bucket": bucket, "credentials": "given"},
         config={"environment": {"environment_variables": variables}},
     )
-    agent.start("--notices", "gce")
+    process = agent.start("--notices", "gce")
     wait_until(lambda: any(it["kind"] == "metrics" for it in cluster.lines("4.1")), 40)
     announced_ms = time.time_ns() // 1_000_000
     machine.set_preempted()
+    if is_switched_off:
+        process.send_signal(signal.SIGTERM)
     exited = wait_until(lambda: cluster.exit_record("4.1"), PROCESS_SECONDS_MAX)
     assert exited is not None
-    assert exited["notice"] == "Compute Engine is preempting this spot instance"
+    if is_switched_off:
+        # It goes when the trial has gone, and systemd goes on.
+        assert process.wait(PROCESS_SECONDS_MAX) == 0
+    else:
+        assert exited["notice"] == "Compute Engine is preempting this spot instance"
+    assert exited["reason"] == "preempted"
     saved = [it for it in cluster.lines("4.1") if it["kind"] == "checkpoint"]
     assert len(saved) == 1, cluster.log
     # The thirty seconds that such a notice has.
