@@ -410,38 +410,6 @@ def test_a_stopped_agent_lets_trials_checkpoint_and_kills_the_deaf_ones(
     assert reasons == {"4.1": "preempted", "5.1": "killed"}
 
 
-def test_an_agent_that_stops_while_its_machine_ends_promises_no_more_time_than_it_gives(
-    agent: AgentProcess, cluster: FakeCluster
-) -> None:
-    # As a cloud does that tells of the end and switches the machine off at once.
-    watch = """
-heard = None
-report("ready")
-while True:
-    notice = directives().get("preempt")
-    if notice != heard:
-        heard = notice
-        report("heard", **notice)
-    time.sleep(0.01)
-"""
-    cluster.assign("4.1", PRELUDE + watch)
-    process = agent.start("--stop-seconds", "3")
-    wait_until(lambda: cluster.lines("4.1"))
-    ends_ms = time.time_ns() // 1_000_000 + 3_600_000
-    notice = {"deadline_ms": ends_ms, "reason": "spot"}
-    (agent.work / "preemption-notice.json").write_text(json.dumps(notice))
-    wait_until(lambda: any(it.get("reason") == "spot" for it in cluster.lines("4.1")))
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(PROCESS_SECONDS_MAX) == 0
-    heard = [it for it in cluster.lines("4.1") if it["kind"] == "heard"]
-    assert heard[0]["deadline_ms"] == ends_ms
-    # It is killed when the agent's own time is over, and told so, and why its machine ends.
-    assert heard[-1]["deadline_ms"] <= time.time_ns() // 1_000_000
-    exited = cluster.exit_record("4.1")
-    assert exited is not None
-    assert (exited["reason"], exited["notice"]) == ("killed", "spot")
-
-
 def test_a_line_that_the_cluster_cannot_take_does_not_stop_the_others(
     agent: AgentProcess, cluster: FakeCluster
 ) -> None:
