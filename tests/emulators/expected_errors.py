@@ -28,6 +28,10 @@ KINDS: Final[Mapping[str, re.Pattern[str]]] = {
 _FAILED_TICK: Final = re.compile(
     r"HTTP Error 500: Internal Server Error|tick failed: .*StepsFailed.*", re.DOTALL
 )
+# Lambda runs no more ticks at once than are reserved for it: those that run do the same work.
+_REFUSED_TICK: Final = re.compile(
+    r"An error occurred \(TooManyRequestsException\) when calling the Invoke operation.*"
+)
 # A step of a tick that failed, or that was not begun.
 _FAILED_STEP: Final = re.compile(
     r"tick: (?!a call )[a-z ]+ (failed|was not started)\b.*", re.DOTALL
@@ -46,9 +50,10 @@ def find_unexpected_errors(failures: Collection[str], errors: Collection[str]) -
     """Return what is of no kind that is known, of what ticks `failures` and what functions logged
     as `errors`; and how many ticks failed of which no log says why.
     """
-    found = [it for it in failures if not _FAILED_TICK.fullmatch(it)]
+    begun = [it for it in failures if not _REFUSED_TICK.fullmatch(it)]
+    found = [it for it in begun if not _FAILED_TICK.fullmatch(it)]
     found += [it for it in errors if not any(kind.fullmatch(it) for kind in KINDS.values())]
     explained = sum(bool(_FAILED_STEP.fullmatch(it)) for it in errors)
-    if len(failures) > explained:
-        found.append(f"{len(failures)} ticks failed, and {explained} of their steps are in the log")
+    if len(begun) > explained:
+        found.append(f"{len(begun)} ticks failed, and {explained} of their steps are in the log")
     return found

@@ -202,7 +202,8 @@ def check_ticks(deployed: DeployedCluster[Any]) -> None:
         wait_until(succeeds, 30, "a tick that succeeds")
     except AssertionError as error:
         raise AssertionError(f"{error}: {said[-3:]}, and before {deployed.failures[-3:]}") from None
-    assert find_unexpected_errors([*deployed.failures, *said], deployed.logged_errors()) == []
+    unexpected = find_unexpected_errors([*deployed.failures, *said], deployed.logged_errors())
+    assert not unexpected, "\n".join(unexpected)
 
 
 def running(deployed: DeployedCluster[M_co], count: int = 1) -> Sequence[M_co]:

@@ -25,12 +25,18 @@ EXPECTED = [
     ),
 ]
 ON_GOOGLE = "HTTP Error 500: Internal Server Error"
+REFUSED = (
+    "An error occurred (TooManyRequestsException) when calling the Invoke operation (reached max "
+    "retries: 0): Rate Exceeded."
+)
 ON_AWS = "tick failed: {'errorType': 'StepsFailed', 'errorMessage': 'failed: leases'}"
 
 
 def test_each_kind_is_known_as_it_is_logged() -> None:
     assert find_unexpected_errors([ON_GOOGLE], EXPECTED) == []
     assert find_unexpected_errors([ON_AWS], EXPECTED) == []
+    # One that did not run logs nothing.
+    assert find_unexpected_errors([REFUSED], []) == []
     matched = {name for name, kind in KINDS.items() if any(map(kind.fullmatch, EXPECTED))}
     assert matched == set(KINDS)
 
