@@ -22,16 +22,11 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = {
         "datastore.entities.list",
         "datastore.entities.update",
     ),
-    "read_objects": ("storage.objects.get", "storage.objects.list"),
     "write_objects": ("storage.objects.create", "storage.objects.get", "storage.objects.list"),
-    # Cloud Storage asks for the right to delete of a request that overwrites.
-    "keep_objects": (
-        "storage.objects.create",
-        "storage.objects.delete",
-        "storage.objects.get",
-        "storage.objects.list",
-    ),
+    # Nothing is overwritten, for which Cloud Storage would ask for the right to delete.
+    "add_objects": ("storage.objects.create", "storage.objects.get"),
     "delete_objects": ("storage.objects.delete", "storage.objects.get", "storage.objects.list"),
+    "erase_objects": ("storage.objects.delete", "storage.objects.list"),
     "get_objects": ("storage.objects.get",),
     "sign_urls": ("iam.serviceAccounts.signBlob",),
     "issue_tokens": ("iam.serviceAccounts.getAccessToken",),
@@ -41,12 +36,10 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "instances": (
         "compute.disks.create",
         "compute.disks.setLabels",
-        "compute.globalOperations.get",
         "compute.globalOperations.list",
         "compute.images.useReadOnly",
         "compute.instances.create",
         "compute.instances.delete",
-        "compute.instances.get",
         "compute.instances.getSerialPortOutput",
         "compute.instances.list",
         "compute.instances.setLabels",
@@ -146,8 +139,8 @@ def _tick(names: Names, regions: tuple[str, ...]) -> list[Grant]:
     """
     return [
         *list_launch_grants("tick", names, regions),
-        Grant("tick", "read_objects", OBJECTS, _folder_condition(names, CONFIGURATION)),
-        Grant("tick", "keep_objects", OBJECTS, _folder_condition(names, AGENT_CODE)),
+        Grant("tick", "get_objects", OBJECTS, _folder_condition(names, CONFIGURATION)),
+        Grant("tick", "add_objects", OBJECTS, _folder_condition(names, AGENT_CODE)),
         *(Grant("tick", "start_functions", Place("service", it)) for it in STARTED_BY_TICK),
     ]
 
@@ -176,8 +169,13 @@ def instance_condition(names: Names) -> str:
 
 
 def _checkpoint_gc() -> list[Grant]:
-    """Return the grants of `checkpoint_gc`: deleting stored objects."""
-    return [Grant("checkpoint_gc", "delete_objects", it) for it in (OBJECTS, CHECKPOINTS)]
+    """Return the grants of `checkpoint_gc`: deleting what is stored, and reading the manifests of
+    checkpoints.
+    """
+    return [
+        Grant("checkpoint_gc", "erase_objects", OBJECTS),
+        Grant("checkpoint_gc", "delete_objects", CHECKPOINTS),
+    ]
 
 
 def _storage() -> list[Grant]:

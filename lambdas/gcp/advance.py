@@ -1,10 +1,12 @@
 """The function behind the trigger on new mail: `lambdas.gcp.advance:app`."""
 
 import logging
+import time
+from collections.abc import Mapping
 
 from lambdas.gcp.adapters import adapters, cluster
 from lambdas.gcp.function import AGAIN, DONE, REFUSED, Call, Function
-from lambdas.gcp.row_events import NotAnEvent, new_row_path
+from lambdas.gcp.row_events import NotAnEvent, new_row_path, seconds_of_sender
 from lambdas.gcp.telemetry import Telemetry
 from lambdas.receivers import NotAdvanced, advance_receiver
 
@@ -31,4 +33,9 @@ def handle(call: Call) -> int:
     return DONE
 
 
-app = Function(telemetry, handle)
+def wait_for_sender(headers: Mapping[str, str]) -> float:
+    """Return for how long the sender of the message may be about to do all that is to be done."""
+    return seconds_of_sender(headers, time.time())
+
+
+app = Function(telemetry, handle, pause=wait_for_sender)

@@ -42,10 +42,14 @@ Handler = Callable[[Call], int]
 scheduler repeat an event unless the status is 2xx.
 """
 
+Pause = Callable[[Mapping[str, str]], float]
+"""Says for how many seconds a call of these headers is to wait before it is handled."""
+
 
 class Function:
     """The ASGI application of a function. `threads` calls are handled concurrently; another waits,
-    or, where it is `one_at_a_time`, is answered at once: the one that runs does its work too.
+    or, where it is `one_at_a_time`, is answered at once: the one that runs does its work too. What
+    waits for its `pause` holds no thread.
     """
 
     def __init__(
@@ -55,9 +59,11 @@ class Function:
         *,
         threads: int = 8,
         one_at_a_time: bool = False,
+        pause: Pause = lambda headers: 0.0,
     ) -> None:
         self._telemetry = telemetry
         self._handler = handler
+        self._pause = pause
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix="call")
         self._turn = threading.Lock() if one_at_a_time else None
 
@@ -72,6 +78,8 @@ class Function:
             headers = header_map(scope)
             self._telemetry.begin_request(headers)
             call = Call(headers, lambda: int((begun + seconds - time.monotonic()) * 1000))
+            if (seconds_early := self._pause(headers)) > 0:
+                await asyncio.sleep(seconds_early)
             run = copy_context().run
             loop = asyncio.get_running_loop()
             status = await loop.run_in_executor(self._executor, run, self._answer, call)

@@ -7,11 +7,15 @@ gone since. An event may come more than once, and later than one that was sent a
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from urllib.parse import unquote
 
 from control_plane.gcp.row_documents import CREATED, ROW_ID, TRIGGER_PATTERNS
 
-TYPE, DOCUMENT = "ce-type", "ce-document"
+TYPE, DOCUMENT, TIME = "ce-type", "ce-document", "ce-time"
+# The sender of a message goes on with its receiver. An event that comes sooner after its commit has
+# the same work done twice at once, and one of the commits lost.
+SENDER_SECONDS = 0.25
 
 
 class NotAnEvent(Exception):
@@ -21,6 +25,18 @@ class NotAnEvent(Exception):
 def is_event(headers: Mapping[str, str]) -> bool:
     """Whether a request is an event of any kind."""
     return TYPE in headers
+
+
+def seconds_of_sender(headers: Mapping[str, str], now_seconds: float) -> float:
+    """Return for how many seconds more the sender of an event's row may be at work on it, by the
+    time of its commit; 0 for an event that tells none.
+    """
+    try:
+        committed = datetime.fromisoformat(headers.get(TIME, "")).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
+    # A clock that is behind Google's waits no longer.
+    return max(0.0, min(SENDER_SECONDS, committed + SENDER_SECONDS - now_seconds))
 
 
 def new_row_path(headers: Mapping[str, str], function: str) -> str:

@@ -1,9 +1,11 @@
 """Buckets of Google Cloud Storage: what its emulator does not do, and the suites do not ask for."""
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 import pytest
 
@@ -13,6 +15,7 @@ from detcloud.shared.bucket_errors import BucketError, NoSuchBucket, NoSuchKey, 
 from detcloud.shared.gcs import GcsBucket
 from tests.emulators.fake_gcs import FakeGcs
 from tests.emulators.gcs_signatures import MachineCredentials, SigningService
+from tests.patience import ANSWER_SECONDS_MAX
 
 KEY = "3/4/weights"
 CONTENT = bytes(range(256)) * 4000
@@ -232,3 +235,26 @@ def test_a_persons_credentials_sign_nothing(gcs: FakeGcs, bucket: GcsBucket) -> 
     assert url is not None
     assert "response-content-disposition=attachment" in url
     assert service.signed == 1
+
+
+def test_a_client_asks_for_nothing_but_what_it_was_asked_for(
+    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # One that was never used: Google's asks for more with its first request alone.
+    bucket = GcsBucket(gcs.new_bucket())
+    session, asked = bucket._client._http, list[tuple[str, str]]()
+    request, others = session.request, set(threading.enumerate())
+
+    def note_request(method: str, url: str, **options: Any) -> Any:
+        asked.append((method, urlsplit(url).path))
+        return request(method, url, **options)
+
+    monkeypatch.setattr(session, "request", note_request)
+    assert bucket.write("3/4/new", [b"x"])
+    assert bucket.object_size("3/4/new") == 1
+    bucket.delete("3/4/new")
+    for thread in set(threading.enumerate()) - others:
+        thread.join(ANSWER_SECONDS_MAX)
+    objects = f"/storage/v1/b/{bucket._name}/o"
+    one = f"{objects}/{quote('3/4/new', safe='')}"
+    assert asked == [("POST", f"/upload{objects}"), ("GET", one), ("DELETE", one)]

@@ -20,6 +20,7 @@ from tests.emulators.ec2.machine import Machine
 from tests.emulators.ec2.region import Region
 from tests.emulators.ec2.serving import Ec2Server, ec2_server
 from tests.emulators.ec2_machines import connect_machines, issue_keys
+from tests.emulators.expected_errors import describe_error
 from tests.emulators.machines import Machines
 from tests.emulators.materialise import EmulatorMaker, materialise
 from tests.emulators.ministack import ACCOUNT, REGION, Ministack
@@ -87,6 +88,22 @@ class Stack:
             it["message"] for page in pages.paginate(logGroupName=group) for it in page["events"]
         ]
 
+    def logged_errors(self) -> list[str]:
+        """Return what its functions logged as errors."""
+        groups = self.aws.client("logs").get_paginator("describe_log_groups")
+        prefix = f"/aws/lambda/{self.function_name('')}"
+        found = []
+        for page in groups.paginate(logGroupNamePrefix=prefix):
+            for group in page["logGroups"]:
+                function = group["logGroupName"].removeprefix(prefix)
+                lines = map(_parse_line, self.log_messages(function))
+                found += [
+                    describe_error(function, str(it["message"]), str(it.get("exception", "")))
+                    for it in lines
+                    if it.get("level") == "ERROR"
+                ]
+        return found
+
     def rows(self) -> list[tuple[str, str]]:
         """Return the keys of the table's rows."""
         table = self.outputs["table"]
@@ -131,6 +148,15 @@ class Deployment(Stack):
     def tick(self) -> None:
         """Invoke what each minute invokes."""
         self.invoke("tick", {})
+
+
+def _parse_line(text: str) -> Mapping[str, Any]:
+    """Return a line of a function's log, empty where Lambda itself wrote it."""
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return {}
+    return line if isinstance(line, dict) else {}
 
 
 @contextmanager

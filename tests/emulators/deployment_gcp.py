@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,9 +20,11 @@ from urllib.parse import quote
 
 from control_plane.gcp.state_table import FirestoreTable
 from detcloud.client import Client
+from infra.gcp.names import Names
 from infra.gcp.program import make_stack
 from lambdas.gcp.function_names import FUNCTIONS
 from tests.emulators.eventarc import ACCESS_TOKEN, CALL_SECONDS_MAX, Eventarc
+from tests.emulators.expected_errors import describe_error
 from tests.emulators.fake_gcs import FakeGcs
 from tests.emulators.firestore import Firestore
 from tests.emulators.gce.machine import Machine
@@ -31,6 +34,7 @@ from tests.emulators.gce_machines import GceMachines
 from tests.emulators.gcp_stack_files import gcp_files
 from tests.emulators.gcs_boundaries import NarrowedTokens, narrowed_storage
 from tests.emulators.google_keys import GoogleKeys, certificate_server
+from tests.emulators.google_permissions import PermissionRecord
 from tests.emulators.materialise_gcp import (
     GcpEmulatorMaker,
     RunningFunctions,
@@ -49,6 +53,7 @@ class GcpDeployment:
     its stack that no emulator has.
     `storage` is the store as trials have it, which lets nobody do more than a token of `tokens`
     says; `project` is its Compute Engine, and `machines` the processes of its instances.
+    `permissions` are those that its accounts needed.
     """
 
     team: str
@@ -63,6 +68,7 @@ class GcpDeployment:
     project: Project
     machines: GceMachines
     folder: Path
+    permissions: PermissionRecord
     failures: list[str] = field(default_factory=list)
     tick_seconds: float = TICK_SECONDS
 
@@ -70,6 +76,11 @@ class GcpDeployment:
     def url(self) -> str:
         """The address of the API."""
         return self.functions.urls["api"]
+
+    @property
+    def names(self) -> Names:
+        """The names of its stack."""
+        return Names(self.team, PROJECT, PROJECT_NUMBER, REGION)
 
     @property
     def events(self) -> Eventarc:
@@ -131,6 +142,15 @@ class GcpDeployment:
         text = (self.folder / f"{function}.log").read_text(errors="replace")
         return [json.loads(line) for line in text.splitlines()]
 
+    def logged_errors(self) -> list[str]:
+        """Return what its functions logged as errors."""
+        return [
+            describe_error(function, str(line["message"]), str(line.get("stack_trace", "")))
+            for function in self.functions.urls
+            for line in self.log_lines(function)
+            if line["severity"] == "ERROR"
+        ]
+
 
 @contextmanager
 def deployment(
@@ -158,12 +178,14 @@ def deployment(
     maker = GcpEmulatorMaker(gcs)
     outputs = materialise_gcp(lambda: make_stack(lambda build: None), team, config, maker)
     variables = maker.environments[f"detcloud-{team}-api"]
+    record = _open_record(Names(team, PROJECT, PROJECT_NUMBER, REGION))
     project = Project(
         lambda: time.time_ns() // 1_000_000,
         name=PROJECT,
         running_ms=500,
         ending_ms=500,
         operation_ms=300,
+        on_call=partial(record.note_call, "tick"),
     )
     tokens = NarrowedTokens(variables["DETCLOUD_STORAGE_ACCOUNT"], {ACCESS_TOKEN})
     keys = GoogleKeys()
@@ -182,7 +204,8 @@ def deployment(
         machines = GceMachines(project, keys, folder / "machines", {})
         stack.callback(machines.end_all)
         wanted = frozenset(f"detcloud-{team}-{it.replace('_', '-')}" for it in functions)
-        started = stack.enter_context(run_functions(maker, firestore, folder, wanted, given))
+        run = run_functions(maker, firestore, folder, wanted, given, record)
+        started = stack.enter_context(run)
         yield GcpDeployment(
             team=team,
             outputs=outputs,
@@ -198,7 +221,14 @@ def deployment(
             project=project,
             machines=machines,
             folder=folder,
+            permissions=record,
         )
+
+
+def _open_record(names: Names) -> PermissionRecord:
+    database = f"projects/{names.project}/databases/{names.database}"
+    buckets = {names.objects: "objects", names.checkpoints: "checkpoints"}
+    return PermissionRecord(database, buckets)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler
 from random import Random
@@ -39,6 +40,8 @@ CALLS_AT_ONCE = 8
 # Of the front: where service accounts get their access tokens.
 TOKEN_PATH = "/token"
 ACCESS_TOKEN = "of the emulator"
+
+Note = Callable[[str, bytes], None]
 
 
 @dataclass
@@ -68,7 +71,7 @@ class Trigger:
 
 def event_headers(project: str, database: str, path: str) -> dict[str, str]:
     """Return the headers of an event of a document that was created, in binary mode."""
-    now = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
+    now = f"{datetime.now(UTC).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
     return {
         "content-type": "application/protobuf",
         "ce-id": secrets.token_hex(16),
@@ -173,18 +176,30 @@ def eventarc(firestore: str) -> Iterator[tuple[Eventarc, str]]:
     address of the front: FIRESTORE_EMULATOR_HOST of other processes.
     """
     events = Eventarc()
+    with firestore_front(events, firestore) as address:
+        try:
+            yield events, address
+        finally:
+            events.close()
+
+
+@contextmanager
+def firestore_front(
+    events: Eventarc, firestore: str, on_request: Note = lambda method, content: None
+) -> Iterator[str]:
+    """Serve one more front of the Firestore at that URL, whose commits become `events`; its
+    address. `on_request` is called with the method and the content of each request.
+    """
 
     class Handler(_Handler):
         behind = urlsplit(firestore).netloc
         publish = staticmethod(events.publish)
         is_wanted = staticmethod(events.is_wanted)
         faults = events.faults
+        note = staticmethod(on_request)
 
     with serve_requests(Handler) as address:
-        try:
-            yield events, address
-        finally:
-            events.close()
+        yield address
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -194,6 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
     publish: Callable[[str, str, str], None]
     is_wanted: Callable[[str], bool]
     faults: FirestoreFaults
+    note: Note
     timeout = IDLE_SECONDS_MAX
     protocol_version = "HTTP/1.1"
     wbufsize = 1 << 16
@@ -215,6 +231,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, json.dumps(token).encode(), "application/json")
             return
         method = self.path.partition("?")[0].rpartition(":")[2]
+        self.note(method, body)
         number = self.faults.count(method)
         if refused := self.faults.refusal(method, number):
             self._send(*refused, "application/json")

@@ -9,18 +9,15 @@ import json
 import re
 import secrets
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
-from tests.emulators.forwarding import ForwardingHandler
 from tests.emulators.http_server import serve_requests
-from tests.patience import ANSWER_SECONDS_MAX
+from tests.emulators.store_front import StoreFront, asked_action
 
 RULES_MAX, CONDITION_CHARACTERS_MAX = 10, 2048
 # Of the predefined roles, what has to do with objects.
@@ -41,7 +38,8 @@ class NarrowedTokens:
     """Google's account of storage, who may make tokens of it, and the tokens that were made.
 
     `seconds` is how long those are said to be good. Who creates an object in the place of another
-    one may have to be allowed to delete it, before any condition counts.
+    one may have to be allowed to delete it, before any condition counts. `used` is what tokens were
+    good for: actions and buckets.
     """
 
     account: str
@@ -51,6 +49,7 @@ class NarrowedTokens:
     seconds: int = 3600
     asks_delete_to_replace: bool = False
     issued: list[str] = field(default_factory=list)
+    used: set[tuple[str, str]] = field(default_factory=set)
 
     def generate(self, path: str, authorization: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Make a token of the whole account. Raises RequestRefused."""
@@ -133,83 +132,41 @@ def narrowed_storage(tokens: NarrowedTokens, store: str) -> Iterator[str]:
         yield f"http://{address}"
 
 
-class _Handler(ForwardingHandler):
+class _Handler(StoreFront):
     tokens: NarrowedTokens
 
-    def do_POST(self) -> None:
-        body = self.read_body()
+    def handle_request(self, body: bytes | None) -> None:
         authorization = self.headers.get("Authorization", "")
         path = unquote(urlsplit(self.path).path)
         try:
             if path.endswith(":generateAccessToken"):
-                answer = self.tokens.generate(path, authorization, json.loads(body))
+                answer = self.tokens.generate(path, authorization, json.loads(body or b""))
             elif path == "/v1/token":
-                form = {k: v[0] for k, v in parse_qs(body.decode()).items()}
+                form = {k: v[0] for k, v in parse_qs((body or b"").decode()).items()}
                 answer = self.tokens.exchange(form)
             else:
-                self._pass_on(body)
+                self._judge(body)
                 return
         except RequestRefused as refused:
             self.answer(refused.status, json.dumps({"error": str(refused)}).encode())
             return
         self.answer(200, json.dumps(answer).encode())
 
-    def do_GET(self) -> None:
-        self._pass_on(None)
-
-    def do_PUT(self) -> None:
-        self._pass_on(self.read_body())
-
-    def do_DELETE(self) -> None:
-        self._pass_on(None)
-
-    def do_PATCH(self) -> None:
-        self.do_PUT()
-
-    def _pass_on(self, body: bytes | None) -> None:
-        action, bucket, name = _action(self.command, self.path, body)
+    def _judge(self, body: bytes | None) -> None:
+        """Pass on what a token allows, and refuse all else."""
+        action, bucket, name = asked_action(self.command, self.path, body)
         authorization = self.headers.get("Authorization", "")
         may = self.tokens.allows(authorization, action, bucket, name)
         if may and action == "create" and self.tokens.asks_delete_to_replace:
-            may = not self._is_there(bucket, name)
+            may = not self.is_there(bucket, name)
         if may and action == "get":
             # Who may not list the whole bucket is not told that an object is not there.
-            may = self._is_there(bucket, name) or self.tokens.allows(
+            may = self.is_there(bucket, name) or self.tokens.allows(
                 authorization, "list", bucket, ""
             )
         if not may:
             error = {"code": 403, "message": f"no storage.objects.{action} access to {name}"}
             self.answer(403, json.dumps({"error": error}).encode())
             return
+        self.tokens.used.add((action, bucket))
         self.forward(body)
-
-    def _is_there(self, bucket: str, name: str) -> bool:
-        place = f"{self.store}/storage/v1/b/{bucket}/o/{quote(name, safe='')}"
-        try:
-            urllib.request.urlopen(place, timeout=ANSWER_SECONDS_MAX).close()
-        except urllib.error.HTTPError as error:
-            error.close()
-            return False
-        return True
-
-
-def _action(method: str, target: str, body: bytes | None) -> tuple[str, str, str]:
-    """The action of a request to the JSON API, its bucket, and its object or prefix."""
-    parts = urlsplit(target)
-    query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-    if about := re.fullmatch(r"/storage/v1/b/([^/]+)", parts.path):
-        return "get the bucket", about[1], ""
-    match = re.fullmatch(r"(?:/upload|/download)?/storage/v1/b/([^/]+)/o(?:/(.+))?", parts.path)
-    assert match, f"{method} {target} is no request that the stand-in knows"
-    bucket, name = match[1], unquote(match[2] or "")
-    if parts.path.startswith("/upload/"):
-        return "create", bucket, query.get("name") or _uploaded_name(body or b"")
-    if method == "GET":
-        return ("get", bucket, name) if name else ("list", bucket, query.get("prefix", ""))
-    return {"DELETE": "delete"}.get(method, "update"), bucket, name
-
-
-def _uploaded_name(body: bytes) -> str:
-    """The name in the properties that an upload begins with."""
-    found = re.search(rb'"name": ?"((?:[^"\\]|\\.)*)"', body)
-    return "" if found is None else str(json.loads(b'"' + found[1] + b'"'))

@@ -11,14 +11,16 @@ import urllib.request
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from infra.terraform.recorder import Resource, is_provider, run_program
 from tests.emulators.cloud_run import run_function, write_key
-from tests.emulators.eventarc import Eventarc, Trigger, eventarc
+from tests.emulators.eventarc import ACCESS_TOKEN, Eventarc, Trigger, eventarc, firestore_front
 from tests.emulators.fake_gcs import FakeGcs
 from tests.emulators.firestore import Firestore
+from tests.emulators.google_permissions import PermissionRecord, recorded_storage
 from tests.emulators.server import free_port
 from tests.patience import ANSWER_SECONDS_MAX
 
@@ -124,9 +126,11 @@ def run_functions(
     folder: Path,
     services: Collection[str],
     places: Mapping[str, str],
+    record: PermissionRecord,
 ) -> Iterator[RunningFunctions]:
     """Run these services of a stack with their own variables and those of `places`, addresses of
-    what else there is on this machine; addresses of the stack are replaced by those here.
+    what else there is on this machine; addresses of the stack are replaced by those here. What each
+    asks the database and the store for is noted in `record`.
     """
     own = {name: maker.environments[name]["DETCLOUD_FUNCTION"] for name in services}
     urls = {function: f"http://127.0.0.1:{free_port()}" for function in own.values()}
@@ -134,8 +138,6 @@ def run_functions(
         events, address = stack.enter_context(eventarc(firestore.url))
         here = {
             **places,
-            "FIRESTORE_EMULATOR_HOST": address,
-            "STORAGE_EMULATOR_HOST": maker.gcs.url,
             "GOOGLE_APPLICATION_CREDENTIALS": str(write_key(folder, address)),
             "DETCLOUD_HOST": "127.0.0.1",
         }
@@ -148,7 +150,17 @@ def run_functions(
                 for it in moved
                 if (setting := f"DETCLOUD_{it}") in variables
             }
-            environments[function] = {**variables, **settings, **here}
+            fronts = {
+                "FIRESTORE_EMULATOR_HOST": stack.enter_context(
+                    firestore_front(events, firestore.url, partial(record.note_rows, function))
+                ),
+                "STORAGE_EMULATOR_HOST": stack.enter_context(
+                    recorded_storage(record, maker.gcs.url, function, ACCESS_TOKEN)
+                ),
+            }
+            # No other function has anything to do with Compute Engine.
+            elsewhere = {} if function == "tick" else {"DETCLOUD_COMPUTE_ENDPOINT": NOBODY}
+            environments[function] = {**variables, **settings, **here, **elsewhere, **fronts}
         for pattern, service in maker.triggers:
             if service in own:
                 events.triggers[own[service]] = Trigger(pattern, urls[own[service]])

@@ -15,6 +15,7 @@ from control_plane.agents.leases import LOSS_DETECTION_SORT, Lease, read_leases
 from control_plane.state.table import Delete, Key, StateTable
 from detcloud.client import Client, Experiment
 from detcloud.shared.http import ApiError
+from tests.emulators.expected_errors import find_unexpected_errors
 from tests.emulators.machines import Machines
 from tests.end_to_end.laptop import DIGITS, Laptop
 from tests.end_to_end.slow_digits import copy_slow_digits
@@ -60,6 +61,9 @@ class DeployedCluster(Protocol[M_co]):
 
     def state_table(self) -> StateTable:
         """Return its state."""
+
+    def logged_errors(self) -> Sequence[str]:
+        """Return what its functions logged as errors, as `describe_error` has them."""
 
 
 def pools_text(provider: str, offerings: str) -> str:
@@ -181,7 +185,8 @@ def run_suggested_search(
 
 def check_ticks(deployed: DeployedCluster[Any]) -> None:
     """Check that ticks succeed. Some may have failed on a busy machine, where an answer came too
-    late: none may fail for good, for what one leaves undone is the next one's.
+    late, and for nothing else: what one leaves undone is the next one's. Nor may any function have
+    logged another error.
     """
     said: list[str] = []
 
@@ -197,6 +202,8 @@ def check_ticks(deployed: DeployedCluster[Any]) -> None:
         wait_until(succeeds, 30, "a tick that succeeds")
     except AssertionError as error:
         raise AssertionError(f"{error}: {said[-3:]}, and before {deployed.failures[-3:]}") from None
+    unexpected = find_unexpected_errors([*deployed.failures, *said], deployed.logged_errors())
+    assert not unexpected, "\n".join(unexpected)
 
 
 def running(deployed: DeployedCluster[M_co], count: int = 1) -> Sequence[M_co]:

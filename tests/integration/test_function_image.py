@@ -1,24 +1,35 @@
-"""The image of functions on Google Cloud, as far as it can be made without an engine: its packages
+"""The image of functions on Google Cloud, as far as it can be made without a registry: its packages
 are installed as its Dockerfile says, and functions start of them and the sources alone.
 """
 
+import shlex
 import subprocess
 import sys
+import tomllib
 import urllib.error
 import urllib.request
 from pathlib import Path
 
 import pytest
 
-from infra.function_image import EXTRAS, fill_build_folder, pinned_packages
+from infra.function_image import BUILD_FILES, EXTRAS, fill_build_folder, pinned_packages
 from infra.sources import extra_packages
 from tests.emulators.cloud_run import run_function
-from tests.emulators.server import free_port
-from tests.patience import ANSWER_SECONDS_MAX
+from tests.emulators.docker_engine import (
+    DockerEngine,
+    machine_mounts,
+    root_folder,
+    shell_files,
+)
+from tests.emulators.server import free_port, serving
+from tests.patience import ANSWER_SECONDS_MAX, wait_until
 
 # Of Python's own image, which is 45 MB to pull, nothing; Cloud Run has no limit, and takes the
 # longer to start the larger an image is.
 BYTES_MAX = 80_000_000
+BASE, BUILT = "localhost/slim-functions:1", "localhost/functions:1"
+# Stands for a program that the build calls: it notes the call.
+NOTES = b'#!/bin/sh\necho "${0##*/} $*" >> /steps\n'
 ENVIRONMENT = {
     **{f"DETCLOUD_{it}": f"vision-{it.lower()}" for it in ("DATABASE", "OBJECTS", "CHECKPOINTS")},
     "DETCLOUD_CLUSTER": "detcloud-vision",
@@ -44,6 +55,16 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def status_of(url: str, method: str) -> int:
+    """Return how a function refuses an event of another kind, before anything is read."""
+    headers = {"ce-type": "of another kind"}
+    request = urllib.request.Request(url, None, headers, method=method)
+    with pytest.raises(urllib.error.HTTPError) as answer:
+        urllib.request.urlopen(request, timeout=ANSWER_SECONDS_MAX)
+    answer.value.close()
+    return answer.value.code
+
+
 @pytest.mark.nightly
 def test_functions_start_of_what_is_in_the_image_alone(image: Path, tmp_path: Path) -> None:
     for name, path, status in (("api", "/api/v1/whoami", 401), ("tick", "/", 400)):
@@ -51,14 +72,21 @@ def test_functions_start_of_what_is_in_the_image_alone(image: Path, tmp_path: Pa
         environment = {**ENVIRONMENT, "DETCLOUD_API_URL": url}
         # -S: without any package of this machine.
         with run_function(name, url, tmp_path, environment, (image,), ("-S", "-P")):
-            # An event of another kind is refused before anything is read.
-            headers = {"ce-type": "of another kind"}
-            method = "GET" if name == "api" else "POST"
-            request = urllib.request.Request(url + path, None, headers, method=method)
-            with pytest.raises(urllib.error.HTTPError) as answer:
-                urllib.request.urlopen(request, timeout=ANSWER_SECONDS_MAX)
-            answer.value.close()
-            assert answer.value.code == status
+            assert status_of(url + path, "GET" if name == "api" else "POST") == status
+
+
+@pytest.mark.nightly
+def test_functions_start_as_a_buildpack_starts_them(image: Path, tmp_path: Path) -> None:
+    # In the folder that was given, whose modules are found there, by the line of its Procfile.
+    kind, _, line = (image / "Procfile").read_text().strip().partition(": ")
+    assert kind == "web"
+    program, *options = shlex.split(line)
+    assert program == "python3"
+    url = f"http://127.0.0.1:{free_port()}"
+    variables = {"DETCLOUD_FUNCTION": "tick", "PORT": url.rpartition(":")[2]}
+    command = ["env", f"--chdir={image}", sys.executable, "-S", *options]
+    with serving(command, url, tmp_path / "log", {**ENVIRONMENT, **variables}):
+        assert status_of(url, "POST") == 400
 
 
 @pytest.mark.nightly
@@ -73,3 +101,66 @@ def test_the_model_of_suggestions_is_in_one_image_alone() -> None:
     assert any(line.startswith("optuna==") for line in named["suggest"])
     assert set(named["functions"]) < set(named["suggest"])
     assert not any(line.startswith("optuna==") for line in named["functions"])
+
+
+def test_the_dockerfile_and_the_buildpack_make_images_of_one_python_and_one_program() -> None:
+    lines = (BUILD_FILES / "Dockerfile").read_text().splitlines()
+    base = next(it.removeprefix("ARG BASE=python:") for it in lines if it.startswith("ARG BASE="))
+    variables = tomllib.loads((BUILD_FILES / "project.toml").read_text())["build"]["env"]
+    versions = {it["name"]: it["value"] for it in variables}
+    assert versions == {"GOOGLE_PYTHON_VERSION": f"{base.partition('-')[0]}.*"}
+    module = "-m lambdas.gcp.serve"
+    assert (BUILD_FILES / "Procfile").read_text() == f"web: python3 {module}\n"
+    # The code is found by PYTHONPATH, and not by where somebody starts it.
+    program = ", ".join(f'"{it}"' for it in ("python3", "-P", *module.split()))
+    assert lines[-1] == f"ENTRYPOINT [{program}]"
+
+
+@pytest.mark.nightly
+def test_the_dockerfile_builds_an_image_whose_container_serves(
+    engine: DockerEngine, tmp_path: Path
+) -> None:
+    """By a real engine, on a base without a network: packages are noted, and those of this machine
+    are mounted.
+    """
+    folder = tmp_path / "build"
+    fill_build_folder(folder)
+    programs = {f"opt/{it}": NOTES for it in ("pip", "python3")}
+    content = root_folder({**shell_files(), **programs})
+    engine.docker("import", "--change", "ENV PATH=/opt:/bin", "-", BASE, content=content)
+    build = ["build", "--network", "host", "--build-arg", f"BASE={BASE}", "-t", BUILT]
+    engine.docker(*build, str(folder))
+    assert (engine.api.find_image(BUILT) or {})["Config"]["User"] == "1000:1000"
+    show = ["run", "--rm", "--network", "host", "--entrypoint", "/bin/sh", BUILT, "-c"]
+    steps = engine.docker(*show, "while read line; do echo $line; done < /steps").splitlines()
+    assert [it.split()[0] for it in steps] == ["pip", "python3"]
+    url = f"http://127.0.0.1:{free_port()}"
+    given = {
+        **ENVIRONMENT,
+        "DETCLOUD_FUNCTION": "tick",
+        "PATH": f"{Path(sys.prefix) / 'bin'}:/usr/bin:/bin",
+        "PORT": url.rpartition(":")[2],
+    }
+    options = [word for name, value in given.items() for word in ("--env", f"{name}={value}")]
+    # An environment may take its packages from another one.
+    packages = [it for it in sys.path if it.endswith("site-packages")]
+    folders = dict.fromkeys([*(it["host_path"] for it in machine_mounts()), *packages])
+    options += [word for it in folders for word in ("--volume", f"{it}:{it}:ro")]
+    name = engine.docker("run", "--detach", "--network", "host", *options, BUILT).strip()
+    try:
+        wait_until(lambda: _answers(url), 60, "a container that serves")
+        assert status_of(url, "POST") == 400
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{engine.docker('logs', name)}") from error
+    finally:
+        engine.docker("rm", "--force", name)
+
+
+def _answers(url: str) -> bool:
+    try:
+        urllib.request.urlopen(url, timeout=ANSWER_SECONDS_MAX).close()
+    except urllib.error.HTTPError as answer:
+        answer.close()
+    except OSError:
+        return False
+    return True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +19,7 @@ from tests.emulators.gce.metadata import MachineMetadata, metadata_server
 from tests.emulators.gcs_boundaries import NarrowedTokens, narrowed_storage
 from tests.emulators.google_keys import GoogleKeys
 from tests.integration.agent_cluster import FakeCluster
-from tests.integration.agent_process import AgentProcess
+from tests.integration.agent_process import PRELUDE, AgentProcess
 from tests.patience import PROCESS_SECONDS_MAX, wait_until
 
 pytestmark = pytest.mark.end_to_end
@@ -65,12 +67,16 @@ def give_tokens(cluster: FakeCluster, url: str, access: StorageAccess) -> None:
     cluster.post = post_or_issue  # type: ignore[method-assign]
 
 
+# The metadata tell of the end; at the same time the machine is asked to switch itself off, which
+# has systemd stop the agent before the network and the containers.
+@pytest.mark.parametrize("is_switched_off", [False, True])
 def test_a_trial_has_saved_its_work_before_a_spot_instance_ends(
     agent: AgentProcess,
     cluster: FakeCluster,
     machine: MachineMetadata,
     store: str,
     gcs: FakeGcs,
+    is_switched_off: bool,
 ) -> None:
     bucket = gcs.new_bucket()
     give_tokens(cluster, store, StorageAccess(bucket, ("1/4/1",), ("1/4",)))
@@ -85,13 +91,20 @@ def test_a_trial_has_saved_its_work_before_a_spot_instance_ends(
         storage={"type": "gcs", "bucket": bucket, "credentials": "given"},
         config={"environment": {"environment_variables": variables}},
     )
-    agent.start("--notices", "gce")
+    process = agent.start("--notices", "gce")
     wait_until(lambda: any(it["kind"] == "metrics" for it in cluster.lines("4.1")), 40)
     announced_ms = time.time_ns() // 1_000_000
     machine.set_preempted()
+    if is_switched_off:
+        process.send_signal(signal.SIGTERM)
     exited = wait_until(lambda: cluster.exit_record("4.1"), PROCESS_SECONDS_MAX)
     assert exited is not None
-    assert exited["notice"] == "Compute Engine is preempting this spot instance"
+    if is_switched_off:
+        # It goes when the trial has gone, and systemd goes on.
+        assert process.wait(PROCESS_SECONDS_MAX) == 0
+    else:
+        assert exited["notice"] == "Compute Engine is preempting this spot instance"
+    assert exited["reason"] == "preempted"
     saved = [it for it in cluster.lines("4.1") if it["kind"] == "checkpoint"]
     assert len(saved) == 1, cluster.log
     # The thirty seconds that such a notice has.
@@ -100,3 +113,35 @@ def test_a_trial_has_saved_its_work_before_a_spot_instance_ends(
     files = build_store({"type": "gcs", "bucket": bucket}).list(saved[0]["path"])
     assert files[f"{saved[0]['path']}/weights"] == 100_000
     assert f"{saved[0]['path']}/manifest.json" in files
+
+
+def test_an_agent_that_stops_while_its_machine_ends_promises_no_more_time_than_it_gives(
+    agent: AgentProcess, cluster: FakeCluster
+) -> None:
+    # As a cloud does that tells of the end and switches the machine off at once.
+    watch = """
+heard = None
+report("ready")
+while True:
+    notice = directives().get("preempt")
+    if notice != heard:
+        heard = notice
+        report("heard", **notice)
+    time.sleep(0.01)
+"""
+    cluster.assign("4.1", PRELUDE + watch)
+    process = agent.start("--stop-seconds", "3")
+    wait_until(lambda: cluster.lines("4.1"))
+    ends_ms = time.time_ns() // 1_000_000 + 3_600_000
+    notice = {"deadline_ms": ends_ms, "reason": "spot"}
+    (agent.work / "preemption-notice.json").write_text(json.dumps(notice))
+    wait_until(lambda: any(it.get("reason") == "spot" for it in cluster.lines("4.1")))
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PROCESS_SECONDS_MAX) == 0
+    heard = [it for it in cluster.lines("4.1") if it["kind"] == "heard"]
+    assert heard[0]["deadline_ms"] == ends_ms
+    # It is killed when the agent's own time is over, and told so, and why its machine ends.
+    assert heard[-1]["deadline_ms"] <= time.time_ns() // 1_000_000
+    exited = cluster.exit_record("4.1")
+    assert exited is not None
+    assert (exited["reason"], exited["notice"]) == ("killed", "spot")

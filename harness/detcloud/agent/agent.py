@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from detcloud.shared.notices import Notice
@@ -61,6 +63,7 @@ class Agent:
         self._troubles: dict[str, str] = {}
         # How often a stop was requested; at the second request trials are killed at once.
         self.stop_requests = 0
+        self._stops_ms = sys.maxsize
 
     def run(self) -> str | None:
         """Work until a stop is requested (None) or the cluster refuses the agent (the reason)."""
@@ -98,12 +101,18 @@ class Agent:
         """
         notice = self._notices.poll()
         if notice is not None:
-            self._node.notify(notice)
+            self._node.notify(self._notice_within_stop(notice))
             self._session.report_notice(notice.deadline_ms)
         elif self._session.announced_end is not None:
-            self._node.notify(self._session.announced_end)
+            self._node.notify(self._notice_within_stop(self._session.announced_end))
         elif self._notices.is_end_likely:
             self._session.report_notice(None)
+
+    def _notice_within_stop(self, notice: Notice) -> Notice:
+        """The notice as trials are told it: an agent that is stopping gives them no more time than
+        its own, however long the machine stays.
+        """
+        return replace(notice, deadline_ms=min(notice.deadline_ms, self._stops_ms))
 
     def _has_work(self) -> bool:
         """Whether trials run, or have ended and the cluster does not know how."""
@@ -149,8 +158,8 @@ class Agent:
     def _shut_down(self) -> None:
         """Ask the trials to checkpoint, wait for them, then kill what still runs."""
         self._node.stopping = True
-        deadline_ms = time.time_ns() // 1_000_000 + int(self._stop_seconds * 1000)
-        self._node.notify(Notice(deadline_ms, "the agent is stopping"))
+        self._stops_ms = time.time_ns() // 1_000_000 + int(self._stop_seconds * 1000)
+        self._node.notify(Notice(self._stops_ms, "the agent is stopping"))
         self._scan_until(
             lambda: not self._node.has_active_allocations() or self.stop_requests > 1,
             self._stop_seconds,

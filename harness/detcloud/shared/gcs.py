@@ -79,6 +79,8 @@ class GcsBucket:
             raise BucketError(_NO_PACKAGE.format(place=self.place)) from None
         with self._translate_errors(""):
             self._client = Client(project="-", credentials=credentials)
+        # For traces, which nobody makes, it would ask for the bucket itself, which few may.
+        self._client._bucket_metadata_cache = None
         self._bucket = self._client.bucket(name)
         self._auth_request = auth_request
 

@@ -81,7 +81,8 @@ class Project:
     machines no list has, which says so. `sleepers`: so many of the next machines never boot. Of
     each other one `on_running` and `on_terminated` hear once, and `on_notice`, with the seconds
     that are left; see `tend`. `lets_in` says whether a call with an Authorization header, "" for
-    none, is answered at all.
+    none, is answered at all; `on_call` hears of each that is answered: its method, the names in its
+    path and its body.
     """
 
     clock: Callable[[], int]
@@ -105,6 +106,9 @@ class Project:
     bulk_operations_max: int = 10
     sleepers: int = 0
     lets_in: Callable[[str], bool] = lambda authorization: True
+    on_call: Callable[[str, Mapping[str, str], Mapping[str, Any]], None] = (
+        lambda action, names, body: None
+    )
     on_running: Callable[[Machine], None] = lambda machine: None
     on_notice: Callable[[Machine, int], None] = lambda machine, seconds: None
     on_terminated: Callable[[Machine], None] = lambda machine: None

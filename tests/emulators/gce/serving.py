@@ -68,6 +68,7 @@ def call(
     with project.lock:
         action, names = _action(method, found["rest"])
         project.calls.append(action)
+        project.on_call(action, names, body)
         project.tend()
         faults = project.faults[action]
         fault = faults.popleft() if faults else None

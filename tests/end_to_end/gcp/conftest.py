@@ -13,6 +13,7 @@ from tests.emulators.fake_gcs import FakeGcs
 from tests.emulators.firestore import Firestore
 from tests.end_to_end.cluster_steps import wait_until
 from tests.end_to_end.gcp.cluster import POOLS
+from tests.end_to_end.gcp.permissions import refused_uses
 from tests.end_to_end.laptop import Laptop
 
 if TYPE_CHECKING:
@@ -64,3 +65,6 @@ def restore_cluster(deployment: GcpDeployment) -> Iterator[None]:
     project.capacity.clear()
     project.sleepers, project.late = 0, False
     wait_until(lambda: not deployment.billed_instances(), 90, "no instance without work")
+    # Google would have let each function do what it did, and answered what it asked.
+    assert refused_uses(deployment) == []
+    assert deployment.permissions.unserved == []

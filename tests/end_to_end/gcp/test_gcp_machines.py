@@ -28,6 +28,7 @@ from tests.end_to_end.cluster_steps import (
     wait_until,
 )
 from tests.end_to_end.gcp.cluster import FULL_ZONE, OTHER_ZONE, TYPE, create, variable
+from tests.end_to_end.gcp.permissions import idle_permissions, refused_uses
 from tests.end_to_end.laptop import Laptop
 from tests.end_to_end.tiny_model import write_model
 
@@ -36,6 +37,21 @@ if TYPE_CHECKING:
 
 # What Compute Engine gives a machine between the notice and the end.
 NOTICE_SECONDS = 30
+# What a cluster's accounts may do, and need for what this test does not have.
+NEEDED_ELSEWHERE = {
+    # Users upload, list and download checkpoints.
+    *(("api", f"storage.objects.{it}", "checkpoints") for it in ("create", "get", "list")),
+    # Google says of what is not there that it is forbidden, unless one may list.
+    ("api", "storage.objects.list", "objects"),
+    ("storage", "storage.objects.list", "checkpoints"),
+    # Experiments with much of a log, and checkpoints that no row knows.
+    ("checkpoint_gc", "storage.objects.delete", "objects"),
+    ("checkpoint_gc", "storage.objects.get", "checkpoints"),
+    # Machines that do not boot, inserts anywhere in a region, and code that was kept already.
+    ("tick", "compute.instances.getSerialPortOutput", ""),
+    ("tick", "compute.regionOperations.get", ""),
+    ("tick", "storage.objects.get", "objects"),
+}
 
 
 def test_a_trial_goes_on_elsewhere_when_its_machine_is_taken_and_leaves_an_empty_pool(
@@ -77,6 +93,9 @@ def test_a_trial_goes_on_elsewhere_when_its_machine_is_taken_and_leaves_an_empty
     wait_until(lambda: not remaining_names(), 60, "the end of checkpoints and logs")
     check_ticks(deployment)
     assert all(it.sent and not it.lost for it in deployment.events.triggers.values())
+    # Each did what it may and nothing else, and needed all of it.
+    assert refused_uses(deployment) == []
+    assert idle_permissions(deployment) <= NEEDED_ELSEWHERE
 
 
 @pytest.mark.nightly

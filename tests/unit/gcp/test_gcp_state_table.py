@@ -72,18 +72,19 @@ class FaultyPool:
 
     def request(self, method: str, url: str, **options: Any) -> Any:
         if self.before:
-            return _fail(self.before.pop(0))
+            return fail_by(self.before.pop(0))
         self.verbs.append(url.rpartition(":")[2].partition("?")[0])
         answer = self._pool.request(method, url, **options)
         act, self.act = self.act, lambda: None
         act()
         if self.after:
             answer.close()
-            return _fail(self.after.pop(0))
+            return fail_by(self.after.pop(0))
         return answer
 
 
-def _fail(fault: Fault) -> urllib3.HTTPResponse:
+def fail_by(fault: Fault) -> urllib3.HTTPResponse:
+    """Raise the fault, or return the answer that it is."""
     if isinstance(fault, Exception):
         raise fault
     if isinstance(fault, bytes):

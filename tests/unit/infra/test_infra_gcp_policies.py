@@ -64,7 +64,6 @@ def test_the_tick_may_do_what_instances_need() -> None:
             for it in (
                 "create",
                 "delete",
-                "get",
                 "getSerialPortOutput",
                 "list",
                 "setLabels",
@@ -73,11 +72,8 @@ def test_the_tick_may_do_what_instances_need() -> None:
                 "setTags",
             )
         ),
-        *(
-            f"compute.{scope}Operations.{it}"
-            for scope in ("global", "region", "zone")
-            for it in ("get", "list")
-        ),
+        *(f"compute.{scope}Operations.list" for scope in ("global", "region", "zone")),
+        *(f"compute.{scope}Operations.get" for scope in ("region", "zone")),
     }
     network = {"compute.subnetworks.use", "compute.subnetworks.useExternalIp"}
     assert found == {
@@ -85,10 +81,8 @@ def test_the_tick_may_do_what_instances_need() -> None:
         ("account", "instance", ""): {"iam.serviceAccounts.actAs"},
         ("subnetwork", "us-central1", ""): network,
         ("subnetwork", "europe-west4", ""): network,
-        ("bucket", "objects", folder_condition("config/")): storage("get", "list"),
-        ("bucket", "objects", folder_condition("agent-code/")): storage(
-            "create", "delete", "get", "list"
-        ),
+        ("bucket", "objects", folder_condition("config/")): storage("get"),
+        ("bucket", "objects", folder_condition("agent-code/")): storage("create", "get"),
         ("service", "checkpoint_gc", ""): {"run.routes.invoke"},
         ("service", "suggest", ""): {"run.routes.invoke"},
     }
@@ -114,7 +108,7 @@ def test_no_other_teams_instances_have_names_that_begin_so() -> None:
 def test_checkpoint_gc_may_delete_and_not_write() -> None:
     assert may("checkpoint_gc") == {
         ROWS_WHERE: ROWS_ALL,
-        ("bucket", "objects", ""): storage("delete", "get", "list"),
+        ("bucket", "objects", ""): storage("delete", "list"),
         ("bucket", "checkpoints", ""): storage("delete", "get", "list"),
     }
 

@@ -241,7 +241,7 @@ def test_only_the_api_lets_everybody_in(gcp_vision: GcpGraph) -> None:
 
 def test_a_function_is_made_after_the_roles_that_it_starts_with(gcp_vision: GcpGraph) -> None:
     before = gcp_vision.predecessors_of("cloudrunv2/service", "tick")
-    assert {"tick-rows", "tick-instances", "tick-read_objects-objects"} <= before
+    assert {"tick-rows", "tick-instances", "tick-get_objects-objects"} <= before
 
 
 def test_the_revisions_of_a_deployment_have_one_label(gcp_vision: GcpGraph) -> None:

@@ -143,8 +143,8 @@ def test_the_launcher_may_do_what_a_tick_there_may_and_instances_nothing() -> No
     # All but rows, objects and other functions, which are not there.
     assert {role for role, _, _ in tick - launcher} == {
         "rows",
-        "read_objects",
-        "keep_objects",
+        "get_objects",
+        "add_objects",
         "start_functions",
     }
     assert launcher <= tick

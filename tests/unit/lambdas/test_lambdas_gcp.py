@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -23,7 +24,13 @@ from lambdas.clock import RESERVE_MS
 from lambdas.gcp import invocations
 from lambdas.gcp.adapters import GcpAdapters
 from lambdas.gcp.function import AGAIN, Call, Function
-from lambdas.gcp.row_events import NotAnEvent, is_event, new_row_path
+from lambdas.gcp.row_events import (
+    SENDER_SECONDS,
+    NotAnEvent,
+    is_event,
+    new_row_path,
+    seconds_of_sender,
+)
 from lambdas.gcp.shared_pass import PassFailed, SharedPass
 from lambdas.gcp.telemetry import CloudLines, Telemetry, trace_fields
 from lambdas.receivers import NotAdvanced, advance_receiver
@@ -51,6 +58,11 @@ def root_logger() -> Iterator[None]:
 
 def answer(function: Function, method: str = "POST", headers: Mapping[str, str] = {}) -> int:
     """Return the status with which a function answers a request."""
+    return asyncio.run(status_of(function, method, headers))
+
+
+async def status_of(function: Function, method: str, headers: Mapping[str, str]) -> int:
+    """Return the status with which a function answers a request, in a loop that runs."""
     statuses: list[int] = []
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
 
@@ -62,7 +74,7 @@ def answer(function: Function, method: str = "POST", headers: Mapping[str, str] 
             statuses.append(message["status"])
 
     scope = {"type": "http", "method": method, "headers": raw}
-    asyncio.run(function(scope, receive, send))
+    await function(scope, receive, send)
     return statuses[0]
 
 
@@ -146,6 +158,59 @@ def test_who_calls_a_function_that_is_at_work_need_not_wait() -> None:
         assert not first.done()
         go_on.set()
         assert first.result(ANSWER_SECONDS_MAX) == 204
+
+
+@pytest.mark.parametrize(
+    ("committed", "seconds"),
+    [
+        # At 100 s: 0 s, 0.125 s and a minute before it, and a minute after it by another clock.
+        ("1970-01-01T00:01:40.000000Z", SENDER_SECONDS),
+        ("1970-01-01T00:01:39.875000Z", SENDER_SECONDS - 0.125),
+        ("1970-01-01T00:01:39.875000123Z", SENDER_SECONDS - 0.125),
+        ("1970-01-01T00:00:40.000000Z", 0.0),
+        ("1970-01-01T00:02:40.000000Z", SENDER_SECONDS),
+        ("yesterday", 0.0),
+        ("0001-01-01T00:00:00Z", 0.0),
+    ],
+)
+def test_an_event_that_comes_at_once_leaves_its_row_to_the_sender_first(
+    committed: str, seconds: float
+) -> None:
+    assert seconds_of_sender({"ce-time": committed}, 100.0) == pytest.approx(seconds)
+    assert seconds_of_sender({}, 100.0) == 0.0
+
+
+def test_the_events_of_tests_say_when_their_row_was_made() -> None:
+    headers = event_headers("team", "vision", MAIL_PATH)
+    assert seconds_of_sender(headers, time.time() + 60.0) == 0.0
+    assert seconds_of_sender(headers, 0.0) == SENDER_SECONDS
+
+
+def test_a_call_that_waits_for_another_holds_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+
+    async def answer_both() -> tuple[int, int]:
+        other_is_answered = asyncio.Event()
+
+        async def wait_for_other(seconds: float) -> None:
+            asked.append(seconds)
+            await other_is_answered.wait()
+
+        monkeypatch.setattr("lambdas.gcp.function.asyncio.sleep", wait_for_other)
+        function = Function(
+            Telemetry("advance"),
+            lambda call: 204,
+            threads=1,
+            pause=lambda headers: float(headers["early"]),
+        )
+        waits = asyncio.create_task(status_of(function, "POST", {"early": "0.25"}))
+        status = await status_of(function, "POST", {"early": "0"})
+        assert not waits.done()
+        other_is_answered.set()
+        return status, await waits
+
+    assert asyncio.run(answer_both()) == (204, 204)
+    assert asked == [0.25]
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from control_plane.agents.identity import InvalidProof, Proof
 from control_plane.fleet.records import IntentRow, Market, Offering
 from control_plane.gcp.google_certificates import GoogleCertificates
 from control_plane.gcp.instance_identity import GoogleIdentityVerifier
+from detcloud.agent.options import STOP_SECONDS
 from detcloud.shared.identity_purposes import AGENT_CODE, BOOT_REPORT
 from lambdas.gcp.boot import startup_script
 from provisioner.clouds.gcp.launch_request import STARTUP_SCRIPT_BYTES_MAX
@@ -30,6 +31,8 @@ from tests.emulators.gce.metadata import MachineMetadata, metadata_server
 from tests.emulators.google_keys import GoogleKeys, certificate_server
 from tests.patience import PROCESS_SECONDS_MAX
 
+# What systemd gives a unit to stop in, if it says nothing.
+SYSTEMD_STOP_SECONDS = 90
 URL, CLUSTER = "https://detcloud-vision-api-1.us-central1.run.app", "detcloud-vision"
 PLACE = "https://storage.googleapis.com/detcloud-vision-objects/agent-code"
 OFFERING = Offering("n1/a/spot", "n1-standard-4", "us-central1-a", Market.SPOT, 1)
@@ -200,6 +203,16 @@ def test_it_makes_the_machine_an_agent_once(cloud: Cloud, tmp_path: Path) -> Non
     assert f"--url {cloud.url} --cluster {CLUSTER} --pool gpus --name {cloud.machine.name} " in unit
     assert " --identity gcp --notices gce " in unit
     assert "DETCLOUD_PREEMPTION_SECONDS=30" in unit
+    # Systemd stops units in the reverse of the order in which it starts them: at the signal to
+    # power off the agent is stopped while there are a network, containers and the metadata still,
+    # and has more than the 20 s that it gives its trials.
+    [after] = [line for line in unit.splitlines() if line.startswith("After=")]
+    assert {"network-online.target", "docker.service", "detcloud-firewall.service"} <= set(
+        after.removeprefix("After=").split()
+    )
+    assert "KillMode=process" in unit.splitlines()
+    assert "TimeoutStopSec" not in unit
+    assert STOP_SECONDS < SYSTEMD_STOP_SECONDS
     assert (tmp_path / "opt/detcloud/detcloud/agent/gcp/instance.py").is_file()
     token = cloud.machine.access_tokens[-1]
     for path in tmp_path.rglob("*"):

@@ -1,0 +1,168 @@
+"""Permissions that requests to Google Cloud need, as the references of its interfaces name them,
+and a record of those that were needed: no emulator asks for any.
+
+Of a bulk insert the reference names what each field of its body asks for. A commit of Firestore
+needs what its writes do; whoever replaces an object of a bucket needs to be allowed to delete it.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from tests.emulators.firestore_indexes import check_index
+from tests.emulators.http_server import serve_requests
+from tests.emulators.store_front import StoreFront, asked_action
+
+Body = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Use:
+    """A permission that `account` needed, at a place as `Place` of infra.gcp.policies names them.
+    `resource` is the name of what it was about, as conditions read it, "" where they do not.
+    """
+
+    account: str
+    permission: str
+    kind: str
+    place: str = ""
+    resource: str = ""
+
+
+@dataclass
+class PermissionRecord:
+    """The permissions that a cluster's accounts needed. `database` is the resource's name, and
+    `buckets` are the names of places by those of buckets; `unserved` are the queries that no index
+    of the stack serves.
+    """
+
+    database: str
+    buckets: Mapping[str, str]
+    uses: set[Use] = field(default_factory=set)
+    unserved: list[str] = field(default_factory=list)
+
+    def note_rows(self, account: str, verb: str, content: bytes) -> None:
+        """Note a request to the database."""
+        if verb == "runQuery":
+            try:
+                check_index(json.loads(content)["structuredQuery"])
+            except AssertionError as error:
+                self.unserved.append(f"{account}: {error}")
+        for permission in firestore_permissions(verb, content):
+            self.uses.add(Use(account, permission, "project", "", self.database))
+
+    def note_object(self, account: str, action: str, bucket: str, name: str) -> None:
+        """Note a request for an object, or for a list of those whose names begin so."""
+        resource = f"projects/_/buckets/{bucket}"
+        resource = resource if action == "list" else f"{resource}/objects/{name}"
+        permission = f"storage.objects.{action}" if name or action == "list" else action
+        self.uses.add(Use(account, permission, "bucket", self.buckets[bucket], resource))
+
+    def note_call(self, account: str, action: str, names: Mapping[str, str], body: Body) -> None:
+        """Note a call of Compute Engine, by the name of its method."""
+        for permission, resource in compute_permissions(action, names, body):
+            self.uses.add(Use(account, permission, "project", "", resource))
+        for permission, region in subnetwork_permissions(body):
+            self.uses.add(Use(account, permission, "subnetwork", region))
+        if body.get("instanceProperties", {}).get("serviceAccounts"):
+            self.uses.add(Use(account, "iam.serviceAccounts.actAs", "account", "instance"))
+
+
+def firestore_permissions(verb: str, content: bytes) -> set[str]:
+    """Return the permissions of a request to a database, by the method of its path."""
+    if verb != "commit":
+        verbs = {"batchGet": ("get",), "runQuery": ("get", "list")}[verb]
+    else:
+        verbs = tuple(it for write in json.loads(content)["writes"] for it in _write_verbs(write))
+    return {f"datastore.entities.{it}" for it in verbs}
+
+
+def _write_verbs(write: Body) -> tuple[str, ...]:
+    if "delete" in write:
+        return ("delete",)
+    condition = write.get("currentDocument", {})
+    if not condition:
+        return ("create", "update")
+    return ("create",) if condition.get("exists") is False else ("update",)
+
+
+def compute_permissions(
+    action: str, names: Mapping[str, str], body: Body
+) -> Iterator[tuple[str, str]]:
+    """Yield the permissions of a call in a project, and the resources that they are about."""
+    instance = f"instances/{names.get('name')}"
+    match action:
+        case "bulkInsert":
+            yield from _insert_permissions(body)
+        case "listInstances":
+            yield "compute.instances.list", ""
+        case "listOperations":
+            yield from ((f"compute.{it}Operations.list", "") for it in ("global", "region", "zone"))
+        case "getOperation":
+            yield f"compute.{names['place'].partition('s/')[0]}Operations.get", ""
+        case "getInstance":
+            yield "compute.instances.get", instance
+        case "deleteInstance":
+            yield "compute.instances.delete", instance
+        case "getSerialPortOutput":
+            yield "compute.instances.getSerialPortOutput", instance
+        case _:
+            raise AssertionError(f"nobody says which permission {action} needs")
+
+
+def _insert_permissions(body: Body) -> Iterator[tuple[str, str]]:
+    properties = body["instanceProperties"]
+    asked = {
+        "create": True,
+        "setLabels": properties.get("labels"),
+        "setMetadata": properties.get("metadata"),
+        "setMinCpuPlatform": properties.get("minCpuPlatform"),
+        "setServiceAccount": properties.get("serviceAccounts"),
+        "setTags": properties.get("tags"),
+    }
+    disks = [it.get("initializeParams", {}) for it in properties.get("disks", ())]
+    for name in body["perInstanceProperties"]:
+        yield from ((f"compute.instances.{it}", f"instances/{name}") for it in asked if asked[it])
+        if disks:
+            yield "compute.disks.create", f"disks/{name}"
+        if any(it.get("labels") for it in disks):
+            yield "compute.disks.setLabels", f"disks/{name}"
+    if any(it.get("sourceImage") for it in disks):
+        yield "compute.images.useReadOnly", ""
+
+
+def subnetwork_permissions(body: Body) -> Iterator[tuple[str, str]]:
+    """Yield the permissions of a bulk insert in subnetworks, and the regions of these."""
+    for interface in body.get("instanceProperties", {}).get("networkInterfaces", ()):
+        region = interface["subnetwork"].split("/")[-3]
+        yield "compute.subnetworks.use", region
+        if interface.get("accessConfigs"):
+            yield "compute.subnetworks.useExternalIp", region
+
+
+@contextmanager
+def recorded_storage(
+    record: PermissionRecord, store: str, account: str, token: str
+) -> Iterator[str]:
+    """Serve a front of the store for `account`, which comes with `token` or, as to an emulator,
+    with none, and for those who come with the URLs that it signs. Other tokens are of instances.
+    """
+
+    class Handler(StoreFront):
+        def handle_request(self, body: bytes | None) -> None:
+            action, bucket, name = asked_action(self.command, self.path, body)
+            query = parse_qs(urlsplit(self.path).query)
+            is_own = self.headers.get("Authorization") in (None, f"Bearer {token}")
+            who = account if is_own else "instance"
+            record.note_object(who, action, bucket, name)
+            replaces = action == "create" and "ifGenerationMatch" not in query
+            if replaces and self.is_there(bucket, name):
+                record.note_object(who, "delete", bucket, name)
+            self.forward(body)
+
+    handler = type("Handler", (Handler,), {"store": store})
+    with serve_requests(handler) as address:
+        yield f"http://{address}"

@@ -1,0 +1,102 @@
+"""The permissions that a cluster's accounts needed beside those that its stack grants them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from infra.gcp.policies import Grant, list_grants
+from tests.emulators.google_permissions import Use
+
+if TYPE_CHECKING:
+    from tests.emulators.deployment_gcp import GcpDeployment
+
+# Permissions that Google asks for in places that no emulator has.
+NOT_ASKED_FOR_HERE: Final = {
+    # The key of functions here signs by itself: tests/unit/gcp/test_gcp_signed_urls.py.
+    "iam.serviceAccounts.signBlob",
+    # Cloud Run lets in who starts a function, and Google's own services act by the other.
+    "run.routes.invoke",
+    "eventarc.events.receiveEvent",
+}
+# Those of the build of images, which is Cloud Build's.
+BUILD: Final = "build"
+
+_DATABASE: Final = re.compile(r'resource\.name == "([^"]+)"')
+_FOLDER: Final = re.compile(r'resource\.name\.startsWith\("([^"]+)"\)')
+_NAMED: Final = re.compile(
+    r'\(resource\.type != "compute\.googleapis\.com/\w+" \|\| '
+    r'resource\.name\.extract\("/(\w+)/\{name\}"\)\.startsWith\("([^"]+)"\)\)'
+)
+
+
+def refused_uses(deployment: GcpDeployment) -> list[Use]:
+    """Return what its accounts needed and Google would have refused."""
+    grants = _grants(deployment)
+    return [it for it in _all_uses(deployment) if not any(_allows(grant, it) for grant in grants)]
+
+
+def idle_permissions(deployment: GcpDeployment) -> set[tuple[str, str, str]]:
+    """Return the permissions that a grant gives and nothing has needed, with their accounts and
+    places.
+    """
+    uses = _all_uses(deployment)
+    return {
+        (grant.account, permission, grant.place.name)
+        for grant in _grants(deployment)
+        if grant.account != BUILD
+        for permission in set(grant.permissions) - NOT_ASKED_FOR_HERE
+        if not any(it.permission == permission and _shows(grant, it) for it in uses)
+    }
+
+
+def _grants(deployment: GcpDeployment) -> list[Grant]:
+    names = deployment.names
+    return list_grants(names, (names.region,), logs_instances=False)
+
+
+def _all_uses(deployment: GcpDeployment) -> set[Use]:
+    """Return what was noted, and what trials' tokens were made by and used for."""
+    record, tokens = deployment.permissions, deployment.tokens
+    found = {
+        Use("storage", f"storage.objects.{action}", "bucket", record.buckets[bucket])
+        for action, bucket in tokens.used.copy()
+    }
+    if tokens.issued:
+        found.add(Use("api", "iam.serviceAccounts.getAccessToken", "account", "storage"))
+    return found | record.uses.copy()
+
+
+def _shows(grant: Grant, use: Use) -> bool:
+    """Whether a use shows that a grant is needed. Rows are the same for all functions: which of
+    them creates one, and which deletes it, is decided by chance.
+    """
+    account = use.account if grant.role == "rows" else grant.account
+    return _allows(replace(grant, account=account), use)
+
+
+def _allows(grant: Grant, use: Use) -> bool:
+    """Whether a grant covers a use."""
+    return (
+        grant.account == use.account
+        and use.permission in grant.permissions
+        and (grant.place.kind, grant.place.name) == (use.kind, use.place)
+        and all(_holds(term, use.resource) for term in _terms(grant.condition))
+    )
+
+
+def _terms(condition: str) -> Iterable[str]:
+    return condition.split(" && ") if condition else ()
+
+
+def _holds(term: str, resource: str) -> bool:
+    if match := _DATABASE.fullmatch(term):
+        return resource == match[1]
+    if match := _FOLDER.fullmatch(term):
+        return resource.startswith(match[1])
+    match = _NAMED.fullmatch(term)
+    assert match, f"a condition that nobody can evaluate: {term}"
+    folder, _, name = resource.partition("/")
+    return folder != match[1] or name.startswith(match[2])

@@ -1,0 +1,70 @@
+"""The permissions that the provider's calls need, beside those that a stack grants it."""
+
+from dataclasses import replace
+
+import pytest
+
+from infra.gcp.names import Names
+from infra.gcp.policies import list_launch_grants
+from provisioner.clouds.gcp.deployment import add_deployment
+from provisioner.clouds.provider import LaunchUnderWay
+from tests.emulators.google_permissions import PermissionRecord, Use
+from tests.unit.provisioner.gce_account import SPOT, Account, request
+
+REGION, ZONE = "us-central1", "us-central1-b"
+NAMES = Names("vision", "p1", "123456789012", REGION)
+# As a stack has it.
+DEPLOYED = {
+    "network": NAMES.network_path,
+    "subnetworks": {REGION: NAMES.subnetwork_path(REGION)},
+    "tags": [NAMES.cluster],
+    "public_ip": True,
+    "service_account": NAMES.email("instance"),
+    "labels": {},
+    "kms_key": "",
+    "name_prefix": NAMES.instance_prefix,
+}
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def uses(gce: Account) -> set[Use]:
+    """The permissions that were needed for every call that the provider has, of a launch anywhere
+    in the region and of one in a zone.
+    """
+    record = PermissionRecord("", {})
+    project = gce.project
+    project.on_call = lambda action, names, body: record.note_call("tick", action, names, body)
+    project.operation_ms = 5_000
+    cloud = gce.cloud(complete_settings=lambda found: add_deployment(found, DEPLOYED, "p1", REGION))
+    for launch in (request("one"), request("two", replace(SPOT, zone=ZONE))):
+        with pytest.raises(LaunchUnderWay):
+            cloud.launch(launch)
+        gce.now_ms += 5_000
+        assert cloud.launch(launch)
+    # A request that is old is looked for among the operations, and one that is taken back, too.
+    gce.now_ms += HOUR_MS
+    (kept,) = cloud.launch(request("one"))
+    (spot,) = (it.name for it in project.machines.values() if it.is_spot)
+    project.preempt(spot)
+    assert any(it.notice_ms for it in cloud.list_instances("c1"))
+    cloud.boot_log(kept.id)
+    # Whoever has not launched an instance looks for its zone.
+    gce.cloud().terminate([kept.id])
+    return record.uses
+
+
+def test_the_calls_need_what_is_granted_and_all_of_it(uses: set[Use]) -> None:
+    needed = {(it.kind, it.place, it.permission) for it in uses}
+    granted = {
+        (grant.place.kind, grant.place.name, permission)
+        for grant in list_launch_grants("tick", NAMES, (REGION,))
+        for permission in grant.permissions
+    }
+    assert needed == granted
+
+
+def test_what_is_about_an_instance_or_a_disk_is_about_one_of_the_clusters(uses: set[Use]) -> None:
+    named = {it.resource for it in uses if it.resource}
+    assert {it.partition("/")[0] for it in named} == {"instances", "disks"}
+    assert all(it.partition("/")[2].startswith(f"{NAMES.instance_prefix}-") for it in named)
