@@ -25,6 +25,7 @@ from detcloud.core.profiler import ProfilerContext
 from detcloud.core.searcher import SearcherContext
 from detcloud.core.tensorboard import EventWriter
 from detcloud.core.train import EarlyExitReason, TensorboardMode, TrainContext
+from detcloud.shared.clean_exit import ensure_clean_exit
 from detcloud.shared.errors import DetcloudError, InvalidHP
 from detcloud.shared.event_parts import TENSORBOARD_FOLDER
 from detcloud.shared.trial_directory import (
@@ -312,6 +313,7 @@ def _make_context(
     distributed: DistributedContext,
     on_cluster: bool,
 ) -> Context:
+    ensure_clean_exit()
     is_worker = distributed.can_exchange and distributed.rank > 0
 
     def report_unless_failed(kind: str, **fields: object) -> None:
