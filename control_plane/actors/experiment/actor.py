@@ -356,7 +356,7 @@ def _apply_length_reached(
         return _end_without_metric(state, f"trial {summary.trial_id}: {message.lack}", context)
     reached = max(summary.reached, message.length)
     replace_summary(message.number, summary._replace(reached=reached), context)
-    event = method.TrialLengthReached(message.number, message.length, message.metric)
+    event = method.TrialLengthReached(message.number, message.length, message.metric, message.value)
     state = apply_event(state, event, context)
     to = addresses.trial(summary.trial_id)
     if not message.closed and all(send.to != to for send in context.sends):

@@ -325,6 +325,7 @@ def _make_context(
     on_cluster: bool,
 ) -> Context:
     ensure_clean_exit()
+    search = spec.config.get("searcher") or {}
     is_worker = distributed.can_exchange and distributed.rank > 0
 
     def report_unless_failed(kind: str, **fields: object) -> None:
@@ -353,7 +354,8 @@ def _make_context(
             preempt,
             on_cluster=on_cluster,
             distributed=distributed,
-            is_timed=bool((spec.config.get("searcher") or {}).get("time_metric")),
+            is_timed=bool(search.get("time_metric")),
+            takes_values=search.get("name", "" if on_cluster else "custom") == "custom",
             await_checkpoint=checkpoint.wait,
         ),
         distributed=distributed,
