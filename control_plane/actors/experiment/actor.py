@@ -18,6 +18,7 @@ from control_plane.actors.experiment.job import (
     repair_job_row,
     write_job_row,
 )
+from control_plane.actors.experiment.refusals import tell_of_refusals
 from control_plane.actors.experiment.search import (
     apply_event,
     apply_operations,
@@ -386,7 +387,8 @@ def _apply_trial_end(
     else:
         event = method.TrialClosed(message.number, summary.units)
     before = state.status
-    after = finish_if_no_trial_open(apply_event(state, event, context), context)
+    after = tell_of_refusals(apply_event(state, event, context))
+    after = finish_if_no_trial_open(after, context)
     return after if after.status is before else write_listing_row(after, context)
 
 
