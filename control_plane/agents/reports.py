@@ -26,6 +26,7 @@ from control_plane.actors.messages.trial import (
 )
 from control_plane.actors.records import CheckpointRef
 from control_plane.searchers.method import ExitReason
+from detcloud.shared.search_values import VALUE_BYTES_MAX
 
 # The time metric that a trial need not report: it is the number of steps.
 BATCHES = "batches"
@@ -165,10 +166,26 @@ def _to_progress(report: Report, context: ReportContext) -> TrialMessage | None:
 
 def _to_length_reached(report: Report, context: ReportContext) -> TrialMessage:
     length, metric = _parse_count(report.line["length"]), report.line["metric"]
+    if metric is None and "value" in report.line:
+        return _to_value_reported(report.epoch, length, report.line["value"], context)
     if metric is None:
         reason = _parse_text(report.line["message"], TEXT_MAX) or "the searcher's metric is missing"
         return LengthReached(report.epoch, length, None, reason)
     return LengthReached(report.epoch, length, _parse_metric(metric))
+
+
+def _to_value_reported(
+    epoch: int, length: int, value: object, context: ReportContext
+) -> LengthReached:
+    """The message of a length whose value is not one number; the searcher's metric in it counts."""
+    text = to_json(value).decode()
+    if len(text) > VALUE_BYTES_MAX:
+        raise ValueError(text[:NAMES_CHARACTERS_MAX])
+    metric = value.get(context.metric) if isinstance(value, Mapping) else None
+    try:
+        return LengthReached(epoch, length, _parse_metric(metric), value=text)
+    except ValueError:
+        return LengthReached(epoch, length, None, value=text)
 
 
 def _to_checkpoint(report: Report, context: ReportContext) -> TrialMessage:

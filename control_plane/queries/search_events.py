@@ -1,5 +1,6 @@
 """The events of a custom search, as its search method reads them."""
 
+import json
 from typing import Any
 
 from control_plane.actors import addresses
@@ -14,13 +15,15 @@ EVENTS_PER_ANSWER = 500
 
 
 class SearchEvent(Answer):
-    """One event; fields that its type does not have are absent."""
+    """One event; fields that its type does not have are absent. `metric` is a number, or whatever
+    else the trial reported in its place.
+    """
 
     id: int
     type: str
     request_id: str | None = None
     length: int | None = None
-    metric: float | None = None
+    metric: Any = None
     units: float | None = None
     reason: str | None = None
 
@@ -85,9 +88,10 @@ def _fields(event: QueuedEvent) -> dict[str, Any]:
         case EventKind.TRIAL_PROGRESS:
             fields["units"] = event.value
         case EventKind.VALIDATION_COMPLETED:
-            fields |= {"length": event.length, "metric": event.value}
+            metric = json.loads(event.reported) if event.reported else event.value
+            fields |= {"length": event.length, "metric": metric}
         case EventKind.TRIAL_EXITED_EARLY:
             fields["reason"] = event.reason
-        case EventKind.TRIAL_CREATED | EventKind.TRIAL_CLOSED:
+        case EventKind.TRIAL_CREATED | EventKind.TRIAL_CLOSED | EventKind.VALUE_REPORTED:
             pass
     return fields

@@ -304,7 +304,7 @@ OF_EXPERIMENTS: Mapping[type, Sentence] = {
     ),
     to_experiment.TrialLengthReached: lambda m, context: (
         f"{context.trial(m.number)} reached {_length_text(m.length, context)} "
-        + (_missing_metric_text(m.lack) or f"with {context.metric_text(m.metric)}")
+        + (_missing_metric_text(m.lack) or f"with {_result_text(m, context)}")
     ),
     to_experiment.TrialEnded: _trial_end_sentence,
     to_experiment.TrialMetered: _metering_sentence,
@@ -362,7 +362,7 @@ OF_TRIALS: Mapping[type, Sentence] = {
     to_trial.ProgressReported: lambda m, context: f"{context.name} is {m.share:.0%} done",
     to_trial.LengthReached: lambda m, context: (
         f"{context.name} reached {_count_text(m.length, context.target_noun)} "
-        + (_missing_metric_text(m.lack) or f"with {context.metric_text(m.metric)}")
+        + (_missing_metric_text(m.lack) or f"with {_result_text(m, context)}")
     ),
     to_trial.CheckpointReported: _checkpoint_sentence,
     to_trial.CheckpointUploaded: lambda m, context: (
@@ -469,6 +469,15 @@ def _last_line(text: str) -> str:
 
 def _missing_metric_text(lack: str) -> str:
     return f"without the searcher's metric: {_last_line(lack)}" if lack else ""
+
+
+def _result_text(
+    message: to_trial.LengthReached | to_experiment.TrialLengthReached, context: SentenceContext
+) -> str:
+    """The result that a trial reported at its length: the metric, or what a custom search gets."""
+    if message.value:
+        return f"{message.value:.{CAUSE_CHARACTERS_MAX}}"
+    return context.metric_text(message.metric)
 
 
 def _slots_text(slots: tuple[int, ...]) -> str:

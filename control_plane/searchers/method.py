@@ -107,11 +107,14 @@ class ExitReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrialLengthReached:
-    """The validation at the end of a `TrainTo` was reported; `metric` carries its own sign."""
+    """The validation at the end of a `TrainTo` was reported; `metric` carries its own sign. `value`
+    is what a search method of the user's gets in its place, as JSON, "" for nothing else.
+    """
 
     trial: int
     length: int
     metric: float
+    value: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ class DeterminedCallback(keras.callbacks.ProgbarLogger):
             )
         self._core, self._checkpoint, self._continue_id = core_context, checkpoint, continue_id
         self._period, self._checkpoint_epochs = period, checkpoint_epochs
-        self._loop = FrameworkLoop(core_context)
+        self._loop = FrameworkLoop(core_context, saves_by_policy=checkpoint_epochs is None)
         self._steps = self._epoch_start = self._epoch = self._skipped = self._begun = 0
         self._saved_steps = 0
         self._is_wanted = self._is_leaving = False

@@ -47,7 +47,7 @@ class DetCallback(transformers.TrainerCallback):
         self._metrics: dict[str, Any] = {}
         self._metrics_step = self._uploaded_step = -1
         self._is_due = self._is_leaving = False
-        self._loop = FrameworkLoop(core_context)
+        self._loop = FrameworkLoop(core_context, saves_by_policy=False)
         self._check_arguments(args)
         self.load_last_checkpoint(args)
 

@@ -19,6 +19,7 @@ from control_plane.actors.experiment.job import (
     write_job_row,
 )
 from control_plane.actors.experiment.listing import update_figures, write_listing_row
+from control_plane.actors.experiment.refusals import tell_of_refusals
 from control_plane.actors.experiment.search import (
     apply_event,
     apply_operations,
@@ -369,7 +370,7 @@ def _apply_length_reached(
         return _end_without_metric(state, f"trial {summary.trial_id}: {message.lack}", context)
     reached = max(summary.reached, message.length)
     replace_summary(message.number, summary._replace(reached=reached), context)
-    event = method.TrialLengthReached(message.number, message.length, message.metric)
+    event = method.TrialLengthReached(message.number, message.length, message.metric, message.value)
     state = apply_event(state, event, context)
     to = addresses.trial(summary.trial_id)
     if not message.closed and all(send.to != to for send in context.sends):
@@ -399,7 +400,8 @@ def _apply_trial_end(
     else:
         event = method.TrialClosed(message.number, summary.units)
     before = state.status
-    after = finish_if_no_trial_open(apply_event(state, event, context), context)
+    after = tell_of_refusals(apply_event(state, event, context))
+    after = finish_if_no_trial_open(after, context)
     return after if after.status is before else write_listing_row(after, context)
 
 

@@ -227,6 +227,7 @@ class TrialLengthReached:
     """The trial trained to `length` (configured unit) and validated there.
 
     `closed`: it expects no further length, so it needs no answer.
+    `value` is what a custom search gets in the place of the metric, as JSON.
     """
 
     number: int
@@ -234,6 +235,7 @@ class TrialLengthReached:
     metric: float
     closed: bool
     lack: str = ""
+    value: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,12 +226,14 @@ class LengthReached:
     """The trial trained to the assigned `length` in batches, or in epochs where it `counts_epochs`.
     A metric of None is the worst there is. With a `lack` there is no metric, for that reason, and
     the search cannot go on.
+    `value` is what a custom search gets in the place of the metric, as JSON.
     """
 
     epoch: int
     length: int
     metric: float | None
     lack: str = ""
+    value: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ def _apply_length_reached(
     if state.counts_epochs and not message.lack:
         # Code that reports no progress of its own has made all of it by now.
         state = _apply_progress(state, ProgressReported(message.epoch, 1.0), context)
-    _send_length_reached(state, message.metric, message.lack, context)
+    _send_length_reached(state, message.metric, message.lack, context, message.value)
     if message.lack:
         # Without a metric no length counts as reached: the experiment ends because of it.
         return state
@@ -156,13 +156,13 @@ def _apply_length_reached(
 
 
 def _send_length_reached(
-    state: TrialState, metric: float | None, lack: str, context: StepContext
+    state: TrialState, metric: float | None, lack: str, context: StepContext, value: str = ""
 ) -> None:
     assert state.length_units is not None
     if metric is None:
         metric = worst_metric(state.settings.smaller_is_better)
     units, closed = state.length_units, state.closed
-    reached = TrialLengthReached(state.number, units, metric, closed, lack)
+    reached = TrialLengthReached(state.number, units, metric, closed, lack, value)
     context.send(addresses.experiment(state.experiment_id), reached)
 
 

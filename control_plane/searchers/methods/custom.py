@@ -168,11 +168,13 @@ class CustomSearch(SearchMethod[CustomState]):
         match event:
             case TrialProgressed(units=units):
                 return MethodStep(self._queue_progress(state, request_id, before, units))
-            case TrialLengthReached(length=length, metric=metric):
+            case TrialLengthReached(length=length, metric=metric, value=value):
                 if before.lengths[:1] != (length,):
                     return MethodStep(state)
                 after = before._replace(lengths=before.lengths[1:])
-                queued = QueuedEvent(EventKind.VALIDATION_COMPLETED, request_id, length, metric)
+                queued = QueuedEvent(
+                    EventKind.VALIDATION_COMPLETED, request_id, length, metric, reported=value
+                )
                 state = self._queue_event(evolve(state, awaited=state.awaited - 1), queued)
                 _write_trial(self._blobs, request_id, after)
                 return MethodStep(state, _changed_operations(before, after))

@@ -55,14 +55,10 @@ class SearcherOperation:
         operation = self._operation
         operation.report_progress(operation.length * (length / max(1, self.length)))
 
-    def report_completed(self, searcher_metric: float) -> None:
-        """Give the searcher its metric, once, after the report of the validation."""
-        if isinstance(searcher_metric, Mapping):
-            raise DetcloudError(
-                f"report_completed got {searcher_metric!r:.80}: a search gets one number in"
-                " detcloud, the metric that it compares trials by; report the other values with"
-                " core_context.train.report_validation_metrics"
-            )
+    def report_completed(self, searcher_metric: Any) -> None:
+        """Give the searcher its metric, once, after the report of the validation; a custom search
+        takes any value that JSON can hold.
+        """
         self._operation.complete(searcher_metric)
 
     # The name in 0.17.

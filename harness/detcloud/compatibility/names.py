@@ -120,7 +120,7 @@ _CLIENT = Module(
         **_all_missing("CheckpointOrderBy TrialOrderBy TrialSortBy", _SORTED),
         **_all_missing("create_workspace delete_workspace", _NAMED_WORKSPACES),
         **_all_missing("User create_user get_user_by_name list_users logout whoami", _NO_CLIENT),
-        "Session": _NO_CLIENT,
+        **_all_missing("Session _determined _require_singleton", _NO_CLIENT),
     },
     otherwise=_NO_CLIENT,
 )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from detcloud.compatibility.names import ROOT
+from detcloud.shared.python_path import put_first_on_path
 
 FOLDER = str(Path(__file__).parent / "on_path")
 SETTING = "determined_compatibility"
@@ -26,9 +26,7 @@ def offer_determined(config: Mapping[str, Any]) -> str | None:
     is_hiding = _find_other_package()
     if FOLDER not in sys.path:
         sys.path.insert(0, FOLDER)
-    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    if FOLDER not in paths:
-        os.environ["PYTHONPATH"] = os.pathsep.join([FOLDER, *paths])
+    put_first_on_path(FOLDER)
     if not is_hiding:
         return None
     return (

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from types import FrameType
@@ -25,8 +25,11 @@ from detcloud.core.profiler import ProfilerContext
 from detcloud.core.searcher import SearcherContext
 from detcloud.core.tensorboard import EventWriter
 from detcloud.core.train import EarlyExitReason, TensorboardMode, TrainContext
+from detcloud.core.unread_settings import unread_settings_teller
+from detcloud.shared.clean_exit import ensure_clean_exit
 from detcloud.shared.errors import DetcloudError, InvalidHP
 from detcloud.shared.event_parts import TENSORBOARD_FOLDER
+from detcloud.shared.training_settings import LoopOfTrial
 from detcloud.shared.trial_directory import (
     Directives,
     Preemption,
@@ -46,6 +49,10 @@ WORKER_KINDS = {
     "trial_metadata": "trial_metadata",
     "early_exit": "early_exit",
 }
+
+
+# By the first of them an adapter, if there is one, has said whose loop trains.
+KINDS_OF_LOOPS = ("metrics", "progress", "completed", "checkpoint")
 
 
 class AlertLevel(Enum):
@@ -70,6 +77,7 @@ class Context:
     info: TrialSpec
     on_cluster: bool
     read_directives: Callable[[], Directives]
+    loop: LoopOfTrial = field(default_factory=LoopOfTrial)
 
     @property
     def is_chief(self) -> bool:
@@ -229,7 +237,8 @@ def _context_on_cluster(
         spec = replace(spec, threads=max(1, spec.threads // distributed.local_size))
     store = None if spec.storage is None else build_store(spec.storage)
 
-    tell_of_unused_progress = _progress_notice()
+    tell_of_unused_progress, loop = _progress_notice(), LoopOfTrial()
+    tell_of_unread_settings = unread_settings_teller(loop, spec.config)
 
     def report(kind: str, **fields: object) -> None:
         if distributed is not None and distributed.rank:
@@ -238,6 +247,8 @@ def _context_on_cluster(
             if kind not in WORKER_KINDS:
                 return
             kind = WORKER_KINDS[kind]
+        elif kind in KINDS_OF_LOOPS:
+            tell_of_unread_settings()
         directory.report.append(kind, **fields)
         _print_report(kind, **fields)
 
@@ -245,9 +256,10 @@ def _context_on_cluster(
     events = _event_writer(spec, stored_at or directory.path / "out")
     distributed = distributed or DistributedContext(spec.rank, spec.size)
     preempt = PreemptContext(directory.directives.read, distributed, mode)
-    return _make_context(
+    made = _make_context(
         spec, directory.directives.read, report, store, events, preempt, distributed, True
     )
+    return replace(made, loop=loop)
 
 
 def _progress_notice() -> Callable[[], None]:
@@ -312,6 +324,8 @@ def _make_context(
     distributed: DistributedContext,
     on_cluster: bool,
 ) -> Context:
+    ensure_clean_exit()
+    search = spec.config.get("searcher") or {}
     is_worker = distributed.can_exchange and distributed.rank > 0
 
     def report_unless_failed(kind: str, **fields: object) -> None:
@@ -340,7 +354,8 @@ def _make_context(
             preempt,
             on_cluster=on_cluster,
             distributed=distributed,
-            is_timed=bool((spec.config.get("searcher") or {}).get("time_metric")),
+            is_timed=bool(search.get("time_metric")),
+            takes_values=search.get("name", "" if on_cluster else "custom") == "custom",
             await_checkpoint=checkpoint.wait,
         ),
         distributed=distributed,

@@ -15,6 +15,7 @@ from detcloud.core.background_save import may_store_behind
 from detcloud.core.context import Context
 from detcloud.core.searcher import Outcome, SearcherOperation
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.training_settings import TrainingLoop
 
 
 class FrameworkLoop:
@@ -24,8 +25,12 @@ class FrameworkLoop:
     and after the last one; then `has_ended` is true.
     """
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, *, saves_by_policy: bool = True) -> None:
+        """`saves_by_policy`: the adapter saves where `report_validation` says so."""
         self._context = context
+        context.loop.kind = TrainingLoop.FRAMEWORK
+        if not saves_by_policy:
+            context.loop.ignored.add(("checkpoint_policy",))
         self._operations: Iterator[SearcherOperation] | None = None
         self._percent = -1
         self._best: float | None = None

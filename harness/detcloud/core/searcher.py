@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,7 +12,15 @@ from typing import Any
 from detcloud.core.distributed_context import DistributedContext
 from detcloud.core.preempt import PreemptContext
 from detcloud.shared.errors import DetcloudError
-from detcloud.shared.trial_directory import BATCHES, ENDLESS, EPOCHS, Directives, Reporter
+from detcloud.shared.search_values import VALUE_BYTES_MAX
+from detcloud.shared.trial_directory import (
+    BATCHES,
+    ENDLESS,
+    EPOCHS,
+    Directives,
+    Reporter,
+    to_json_value,
+)
 
 POLL_SECONDS = 0.02
 
@@ -40,7 +49,10 @@ class SearcherOperation:
         length_units: int | None = None,
         await_checkpoint: Callable[[], None] = lambda: None,
         unit: str = BATCHES,
+        *,
+        takes_values: bool = False,
     ) -> None:
+        self._takes_values = takes_values
         self._await_checkpoint = await_checkpoint
         self.length = length
         self.unit = unit
@@ -71,20 +83,22 @@ class SearcherOperation:
             return
         self._report("progress", value=max(0.0, min(1.0, completed / self.length)))
 
-    def complete(self, metric: float) -> None:
+    def complete(self, metric: Any) -> None:
         """Give the searcher its metric at `length`, once, after the report of the metrics.
 
         An endless operation needs no metric: the call ends the training. It waits for a checkpoint
         that is stored in the background, so that no search decides on what cannot be restored.
 
-        Raises DetcloudError for a second call and for a metric that is no number.
+        A custom search takes any value that JSON can hold, for instance all metrics by name.
+        Raises DetcloudError for a second call, for a metric that is no number in any other search,
+        and for a value of more than 8 KiB.
         """
         if self.completed:
             raise DetcloudError(f"the operation of length {self.length} was completed twice")
-        number = self._number(metric)
+        fields = self._metric_fields(metric)
         self._await_checkpoint()
         if not self.is_endless:
-            self._report("completed", length=self.length, metric=number)
+            self._report("completed", length=self.length, **fields)
         self.completed = True
 
     # Determined's name, for scripts written for it.
@@ -94,18 +108,36 @@ class SearcherOperation:
         """Report why there is no metric at `length`, which ends a search that needs it."""
         self._report("completed", length=self.length, metric=None, message=message)
 
-    def _number(self, metric: Any) -> float:
-        try:
-            value = metric.item() if hasattr(metric, "item") else metric
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                return float(value)
-        except (ValueError, RuntimeError, OverflowError):
-            # Several elements, or an integer beyond what a float holds.
-            pass
-        raise DetcloudError(
-            f"the searcher's metric at {self.length} {self.unit} is {metric!r:.80}: it must be one "
-            "number"
-        )
+    def _metric_fields(self, metric: Any) -> dict[str, Any]:
+        """The fields of a report that say what the searcher gets: a number, or a value."""
+        number = _one_number(metric)
+        if number is not None:
+            return {"metric": number}
+        if not self._takes_values or metric is None:
+            raise DetcloudError(
+                f"the searcher's metric at {self.length} {self.unit} is {metric!r:.80}: it must be "
+                "one number; a custom search alone takes other values"
+            )
+        value = to_json_value(metric, "metric")
+        size = len(json.dumps(value))
+        if size > VALUE_BYTES_MAX:
+            raise DetcloudError(
+                f"the value for the search at {self.length} {self.unit} has {size} bytes as JSON; "
+                f"expected at most {VALUE_BYTES_MAX}: report_validation_metrics takes more"
+            )
+        return {"metric": None, "value": value}
+
+
+def _one_number(metric: Any) -> float | None:
+    """The number that a metric is, None where it is something else."""
+    try:
+        value = metric.item() if hasattr(metric, "item") else metric
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+    except (ValueError, RuntimeError, OverflowError):
+        # Several elements, or an integer beyond what a float holds.
+        pass
+    return None
 
 
 def _length_of_code(max_length: int | None) -> int:
@@ -136,9 +168,13 @@ class SearcherContext:
         on_cluster: bool,
         distributed: DistributedContext | None = None,
         is_timed: bool = False,
+        takes_values: bool = False,
         await_checkpoint: Callable[[], None] = lambda: None,
     ) -> None:
-        """`is_timed`: the search stops the trial by its time metric."""
+        """`is_timed`: the search stops the trial by its time metric. `takes_values`: it takes any
+        value in the place of its metric.
+        """
+        self._takes_values = takes_values
         self._await_checkpoint = await_checkpoint
         self._read = read
         self._is_timed = is_timed
@@ -175,7 +211,14 @@ class SearcherContext:
                 return
             assert step is not None
             length, units, unit = step
-            operation = SearcherOperation(length, self._report, units, self._await_checkpoint, unit)
+            operation = SearcherOperation(
+                length,
+                self._report,
+                units,
+                self._await_checkpoint,
+                unit,
+                takes_values=self._takes_values,
+            )
             self._current = operation
             yield operation
             if is_chief:

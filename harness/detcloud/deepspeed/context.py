@@ -18,6 +18,7 @@ from deepspeed.runtime.config_utils import dict_raise_error_on_duplicate_keys
 from detcloud import core, pytorch
 from detcloud.pytorch.generators import seed_all
 from detcloud.shared.errors import DetcloudError
+from detcloud.shared.training_settings import TrainingLoop
 
 
 @dataclass
@@ -71,6 +72,7 @@ class DeepSpeedTrialContext(pytorch.PyTorchTrialContext):
                     "own configuration says so"
                 )
         super().__init__(core_context)
+        core_context.loop.kind = TrainingLoop.DEEPSPEED
         self.mpu = make_data_parallel_mpu(core_context.distributed)
         self.use_pipeline_parallel = self.accumulates_itself = self.is_warm_start = False
         self._has_own_mpu = False

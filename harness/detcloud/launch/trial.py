@@ -13,6 +13,7 @@ import traceback
 from detcloud.compatibility.path import offer_determined
 from detcloud.launch.fast_exit import exit_process, install_fast_exit
 from detcloud.launch.launchers import find_launcher
+from detcloud.shared.clean_exit import offer_clean_exit
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.trial_directory import (
     ENDLESS,
@@ -39,6 +40,7 @@ def main() -> int:
     try:
         if directory.spec.epoch > 1:
             print(_run_header(directory.spec), flush=True)
+        offer_clean_exit()
         if notice := offer_determined(directory.spec.config):
             print(f"[detcloud] {notice}", flush=True)
         code = find_launcher(directory.spec.entrypoint).run(directory.spec.entrypoint)

@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Any
 
 from detcloud.launch.gang_failure import announce_wrapper, has_failed, has_refused, mark_failure
+from detcloud.shared.clean_exit import offer_clean_exit
 from detcloud.shared.parent_death import adopt_orphans, end_with_parent
 from detcloud.shared.process_exits import exit_text
 from detcloud.shared.processes import list_descendants
@@ -114,6 +115,7 @@ def main(argv: Sequence[str]) -> int:
 def _run(rank: int, command: Sequence[str], *, redirects: bool) -> int:
     end_with_parent(os.getppid())
     adopt_orphans()
+    offer_clean_exit()
     with announce_wrapper(rank):
         return _run_worker(rank, command, redirects=redirects)
 

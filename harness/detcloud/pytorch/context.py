@@ -32,6 +32,7 @@ from detcloud.pytorch.optimization import ClipGrads, Optimization, StepMode
 from detcloud.pytorch.reducers import MetricReducer, Reducers
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.parameter_names import accept_names
+from detcloud.shared.training_settings import TrainingLoop
 
 Model = TypeVar("Model", bound=torch.nn.Module)
 Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
@@ -88,6 +89,7 @@ class PyTorchTrialContext:
         self, core_context: core.Context, aggregation_frequency: int | None = None
     ) -> None:
         self.core = core_context
+        core_context.loop.kind = TrainingLoop.TRAINER
         self.distributed = core_context.distributed
         local = self.distributed.local_rank
         self.device = torch.device(f"cuda:{local}" if torch.cuda.is_available() else "cpu")

@@ -48,7 +48,8 @@ def _call_hook(
         case "validation_completed":
             length = event["length"]
             state.trial_progress[trial] = max(state.trial_progress.get(trial, 0.0), float(length))
-            return method.on_validation_completed(state, trial, event["metric"], length)
+            metric = _with_numbers(event["metric"])
+            return method.on_validation_completed(state, trial, metric, length)
         case "trial_exited_early":
             reason = ExitedReason.from_cluster(event["reason"])
             if reason is ExitedReason.INVALID_HP:
@@ -62,3 +63,12 @@ def _call_hook(
         case _:
             # An event of a newer cluster.
             return []
+
+
+def _with_numbers(value: Any) -> Any:
+    """A value in the place of a metric, with NaN and the infinities as numbers."""
+    if isinstance(value, dict):
+        return {name: _with_numbers(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_with_numbers(item) for item in value]
+    return float(value) if value in ("NaN", "Infinity", "-Infinity") else value

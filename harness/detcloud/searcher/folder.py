@@ -86,7 +86,7 @@ class StateFolder:
         fresh = self.path / "saving"
         shutil.rmtree(fresh, ignore_errors=True)
         (fresh / "method").mkdir(parents=True)
-        method.save_method_state(fresh / "method")
+        _save_method(method, fresh / "method", state, record.experiment_id)
         _write_json(fresh / "runner.json", {**asdict(record), "searcher_state": state.to_dict()})
         for root, _, names in os.walk(fresh):
             for name in (*names, "."):
@@ -97,20 +97,26 @@ class StateFolder:
             if old < number - 1:
                 shutil.rmtree(self.path / f"saved-{old}", ignore_errors=True)
 
-    def load_state(self, state: SearcherState, method: SearchMethod) -> RunnerRecord | None:
-        """Load the newest state into `state` and `method`; its record, None if there is none."""
-        number = max(self._state_numbers(), default=0)
-        if not number:
+    def read_record(self) -> RunnerRecord | None:
+        """The record of the newest state; None if there is none."""
+        folder = self._newest_state()
+        if folder is None:
             return None
-        folder = self.path / f"saved-{number}"
         fields = _read_json(folder / "runner.json")
         if fields.get("version") != VERSION:
             raise DetcloudError(
                 f"{folder} is of version {fields.get('version')}; this runner reads {VERSION}"
             )
-        state.from_dict(fields.pop("searcher_state"))
-        method.load_method_state(folder / "method")
+        del fields["searcher_state"]
         return RunnerRecord(**fields)
+
+    def load_state(self, state: SearcherState, method: SearchMethod) -> RunnerRecord | None:
+        """Load the newest state into `state` and `method`; its record, None if there is none."""
+        record, folder = self.read_record(), self._newest_state()
+        if folder is not None:
+            state.from_dict(_read_json(folder / "runner.json")["searcher_state"])
+            _load_method(method, folder / "method")
+        return record
 
     def discard_newest_state(self) -> bool:
         """Go back to the state before the newest one; whether there is one."""
@@ -122,9 +128,32 @@ class StateFolder:
         (self.path / f"saved-{numbers[-1]}").rename(discarded)
         return True
 
+    def _newest_state(self) -> Path | None:
+        number = max(self._state_numbers(), default=0)
+        return self.path / f"saved-{number}" if number else None
+
     def _state_numbers(self) -> list[int]:
         matches = (_STATE_FOLDER.fullmatch(entry.name) for entry in self.path.iterdir())
         return [int(match[1]) for match in matches if match]
+
+
+def _save_method(
+    method: SearchMethod, folder: Path, state: SearcherState, experiment_id: int
+) -> None:
+    """Save the method in an empty folder. A `save` of its own, as Determined had it, is called, and
+    else what that calls: the state of the search is in the record.
+    """
+    if type(method).save is SearchMethod.save:
+        method.save_method_state(folder)
+    else:
+        method.save(state, folder, experiment_id=experiment_id)
+
+
+def _load_method(method: SearchMethod, folder: Path) -> None:
+    if type(method).load is SearchMethod.load:
+        method.load_method_state(folder)
+    else:
+        method.load(folder)
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from detcloud.searcher.operations import Operation
 from detcloud.shared.errors import DetcloudError
 
 STATE_FILE = "method.pickle"
+SEARCHER_STATE_FILE = "state"
 
 
 class ExitedReason(Enum):
@@ -90,11 +92,12 @@ class SearchMethod(ABC):
 
     @abstractmethod
     def on_validation_completed(
-        self, searcher_state: SearcherState, request_id: UUID, metric: float, train_length: int
+        self, searcher_state: SearcherState, request_id: UUID, metric: Any, train_length: int
     ) -> list[Operation]:
         """Called when a trial validated at the length of a ValidateAfter.
 
-        A metric that was no finite number comes as the worst one there is.
+        A metric that was no finite number comes as the worst one there is. What a script gave to
+        `report_completed` in the place of a number, such as a dict, comes as it was.
         """
 
     @abstractmethod
@@ -110,6 +113,20 @@ class SearchMethod(ABC):
     @abstractmethod
     def progress(self, searcher_state: SearcherState) -> float:
         """The share of the search that is done, in [0, 1]."""
+
+    def save(self, searcher_state: SearcherState, path: Path, *, experiment_id: int) -> None:
+        """Write both states into the folder `path`: the search's as `state`, then the method's."""
+        fields = {**searcher_state.to_dict(), "experimentId": experiment_id}
+        (path / SEARCHER_STATE_FILE).write_text(json.dumps(fields), encoding="utf-8")
+        self.save_method_state(path)
+
+    def load(self, path: Path) -> tuple[SearcherState, int]:
+        """Restore what `save` wrote; the state of the search, and the experiment's id."""
+        searcher_state = SearcherState()
+        file = path / SEARCHER_STATE_FILE
+        searcher_state.from_dict(json.loads(file.read_text(encoding="utf-8")))
+        self.load_method_state(path)
+        return searcher_state, searcher_state.experiment_id or 0
 
     def save_method_state(self, path: Path) -> None:
         """Write the method's state, by default its pickled attributes, into the folder `path`."""

@@ -131,3 +131,20 @@ def _to_plain_scalar(value: Any) -> Any:
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(f"{type(value).__name__} cannot be represented in JSON")
+
+
+def read_operation(fields: Fields) -> Operation:
+    """The operation whose `fields` these are."""
+    kind, trial = fields["type"], fields.get("request_id")
+    match kind:
+        case "create":
+            return Create(UUID(trial), fields["hparams"])
+        case "validate_after":
+            return ValidateAfter(UUID(trial), fields["length"])
+        case "close":
+            return Close(UUID(trial))
+        case "set_searcher_progress":
+            return Progress(fields["progress"])
+        case "shutdown":
+            return Shutdown(fields["cancel"], fields["failure"])
+    raise DetcloudError(f"{kind!r} is the operation of another version of detcloud")

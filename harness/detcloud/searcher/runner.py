@@ -21,7 +21,7 @@ from detcloud.client.config_text import read_config_text
 from detcloud.searcher.dispatch import handle_event
 from detcloud.searcher.folder import RunnerRecord, StateFolder
 from detcloud.searcher.method import SearcherState, SearchMethod
-from detcloud.searcher.operations import Progress
+from detcloud.searcher.operations import Operation, Progress, read_operation
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import ApiError, Unreachable, backoff_seconds
 from detcloud.shared.parameter_names import accept_names
@@ -63,6 +63,7 @@ class SearchRunner:
         self._sleep = sleep
         self._client: Client | None = None
         self._progress = 0.0
+        self._unsaved_record: RunnerRecord | None = None
 
     def run_experiment(self, record: RunnerRecord) -> int:
         """Run the search from `record` to the end of the experiment; its id.
@@ -80,9 +81,32 @@ class SearchRunner:
                 continue
             operations = list(self._handle_events(page["events"]))
             acknowledged = page["events"][-1]["id"]
-            record = replace(record, acknowledged=acknowledged, operations=operations)
-            self._folder.save_state(record, self.state, self.search_method)
+            fields = [operation.fields() for operation in operations]
+            record = replace(record, acknowledged=acknowledged, operations=fields)
+            self._save_record(record, operations)
             record = self._post_operations(record)
+
+    def save_state(self, experiment_id: int, operations: list[Operation]) -> None:
+        """Save the state of the search, with operations that are about to be sent.
+
+        A runner of your own may do more before or after it.
+        """
+        if self._unsaved_record is not None:
+            self._folder.save_state(self._unsaved_record, self.state, self.search_method)
+            self._unsaved_record = None
+
+    def load_state(self, experiment_id: int) -> tuple[int, list[Operation]]:
+        """Load the state that was saved last; the experiment's id and the operations that the
+        cluster may not have yet, which the runner sends.
+        """
+        record = self._folder.load_state(self.state, self.search_method)
+        return experiment_id, [read_operation(it) for it in record.operations] if record else []
+
+    def _save_record(self, record: RunnerRecord, operations: list[Operation]) -> None:
+        """Save by `save_state`, and by itself where that of a subclass does not call ours."""
+        self._unsaved_record = record
+        self.save_state(record.experiment_id, operations)
+        SearchRunner.save_state(self, record.experiment_id, operations)
 
     def _repeat_unaccepted_posts(self, record: RunnerRecord) -> RunnerRecord:
         """Post the operations that were not accepted before an earlier process ended.
@@ -141,18 +165,19 @@ class SearchRunner:
             self._sleep(max(0.0, PAUSE_SECONDS - (time.monotonic() - began)))
         return page
 
-    def _handle_events(self, events: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    def _handle_events(self, events: Sequence[Mapping[str, Any]]) -> Iterator[Operation]:
         for event in events:
             log.info("%s", _event_text(event))
             for operation in handle_event(self.search_method, self.state, event):
                 log.info("-> %s", operation)
-                yield operation.fields()
+                yield operation
         if not self.state.trials_created:
             # Methods work their progress out of their trials.
             return
-        progress = Progress(self.search_method.progress(self.state)).fields()
-        if progress["progress"] != self._progress:
-            self._progress = progress["progress"]
+        progress = Progress(self.search_method.progress(self.state))
+        share = progress.fields()["progress"]
+        if share != self._progress:
+            self._progress = share
             yield progress
 
     def _finish_search(self, record: RunnerRecord, state: str) -> int:
@@ -205,7 +230,8 @@ class LocalSearchRunner(SearchRunner):
         client: Client | None = None,
     ) -> None:
         connect = Client if client is None else lambda: client
-        super().__init__(search_method, StateFolder(Path(searcher_dir or Path.cwd())), connect)
+        self.searcher_dir = Path(searcher_dir or Path.cwd())
+        super().__init__(search_method, StateFolder(self.searcher_dir), connect)
 
     @accept_names(context_dir="model_dir")
     def run(
@@ -226,7 +252,7 @@ class LocalSearchRunner(SearchRunner):
             DetcloudError: as `run_experiment`, and whatever is wrong with the configuration.
         """
         with self._folder.lock():
-            record = self._folder.load_state(self.state, self.search_method)
+            record = self._load_record()
             if record is None:
                 record = self._start_search(
                     self._create_experiment(exp_config, model_dir or Path.cwd(), includes)
@@ -239,7 +265,7 @@ class LocalSearchRunner(SearchRunner):
         Nobody may have run it yet. Raises as `run`.
         """
         with self._folder.lock():
-            record = self._folder.load_state(self.state, self.search_method)
+            record = self._load_record()
             if record is None:
                 self._client = self._connect()
                 record = self._start_search(experiment_id)
@@ -278,6 +304,19 @@ class LocalSearchRunner(SearchRunner):
             raise
         return int(created["id"])
 
+    def _load_record(self) -> RunnerRecord | None:
+        """The record of a search that was begun, with its state loaded by `load_state`."""
+        record = self._folder.read_record()
+        if record is not None:
+            self.load_state(record.experiment_id)
+        return record
+
+    def _get_state_path(self, experiment_id: int) -> Path:
+        """A folder for what a runner of your own keeps; Determined's had its state there."""
+        path = self.searcher_dir / f"exp_{experiment_id}"
+        path.mkdir(exist_ok=True)
+        return path
+
     def _start_search(self, experiment_id: int) -> RunnerRecord:
         self.state.experiment_id = experiment_id
         record = RunnerRecord(experiment_id, self._cluster_id())
@@ -286,7 +325,7 @@ class LocalSearchRunner(SearchRunner):
                 f"experiment {experiment_id} is already driven by a search method; resume "
                 "with the folder of that search"
             )
-        self._folder.save_state(record, self.state, self.search_method)
+        self._save_record(record, [])
         log.info("experiment %d begins; its search is kept in %s", experiment_id, self._folder.path)
         return record
 

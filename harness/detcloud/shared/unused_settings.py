@@ -94,7 +94,9 @@ def unused_setting_notices(config: Mapping[str, Any]) -> Iterator[str]:
     storage = config.get("checkpoint_storage")
     storage_type = storage.get("type") if isinstance(storage, Mapping) else None
     for setting in UNUSED_SETTINGS:
-        if setting.storage in ("", storage_type) and _asks_for_something(config, setting):
+        if setting.storage not in ("", storage_type):
+            continue
+        if asks_for_something(config, setting.path, setting.neutral, setting.switch):
             yield f"{'.'.join(setting.path)} is not used: {setting.reason}"
     environment = config.get("environment")
     for name in ("image", "environment_variables"):
@@ -113,13 +115,17 @@ def _is_of_its_own(by_device: Mapping[str, Any], kind: str) -> bool:
     return is_wish and all(by_device.get(other) != value for other in OTHER_KINDS)
 
 
-def _asks_for_something(config: Mapping[str, Any], setting: UnusedSetting) -> bool:
+def asks_for_something(
+    config: Mapping[str, Any], path: tuple[str, ...], neutral: tuple[object, ...], switch: str = ""
+) -> bool:
+    """Whether a configuration has another value at the path than the neutral ones; with `switch`
+    only where that setting of the same section is on.
+    """
     value: Any = config
-    for name in setting.path:
+    for name in path:
         if not isinstance(value, Mapping) or name not in value:
             return False
-        is_last = name == setting.path[-1]
-        if is_last and setting.switch and not value.get(setting.switch):
+        if name == path[-1] and switch and not value.get(switch):
             return False
         value = value[name]
-    return value not in setting.neutral if setting.neutral else bool(value)
+    return value not in neutral if neutral else bool(value)

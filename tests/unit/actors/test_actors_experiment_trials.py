@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from control_plane.actors.experiment.refusals import REFUSALS_TOLD
 from control_plane.actors.experiment.search import CREATE_MAX
 from control_plane.actors.experiment.trial_summaries import (
     SUMMARIES_PER_PART,
@@ -272,6 +273,20 @@ def test_an_invalid_trial_is_replaced_beyond_max_trials() -> None:
     actor.deliver(TrialEnded(1, ENDED, ExitReason.INVALID_HP))
     assert [created.number for created in actor.all_messages(TrialCreated)] == [0, 1, 2]
     assert actor.state.trials_open == 2
+
+
+def test_a_search_all_of_whose_trials_are_invalid_says_so() -> None:
+    actor = experiment(random_plan(2))
+    for number in range(REFUSALS_TOLD - 1):
+        actor.deliver(TrialEnded(number, ENDED, ExitReason.INVALID_HP))
+    assert actor.state.message == ""
+    actor.deliver(TrialEnded(REFUSALS_TOLD - 1, ENDED, ExitReason.INVALID_HP))
+    assert actor.state.message.startswith("20 trials that have ended, all of them, refused")
+    assert actor.state.trials == 2 + REFUSALS_TOLD
+    actor.deliver(TrialEnded(REFUSALS_TOLD, ENDED, ExitReason.INVALID_HP))
+    assert actor.state.message.startswith("21 trials")
+    actor.deliver(TrialEnded(REFUSALS_TOLD + 1, ENDED, ""))
+    assert actor.state.message == ""
 
 
 def test_concurrent_trials_are_replaced_as_they_end() -> None:

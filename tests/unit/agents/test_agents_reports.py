@@ -1,5 +1,6 @@
 """Report lines: what each means to a trial, and that a hostile one means nothing."""
 
+import json
 import math
 from dataclasses import replace
 from typing import Any
@@ -108,6 +109,20 @@ def test_a_validation_without_the_searchers_metric_says_nothing_to_it() -> None:
 def test_a_completed_length_is_passed_on() -> None:
     assert read(COMPLETED) == LengthReached(2, 100, 0.5)
     assert read(COMPLETED | {"metric": 1}) == LengthReached(2, 100, 1.0)
+
+
+def test_a_value_in_the_place_of_a_metric_is_passed_on_with_the_metric_in_it() -> None:
+    told = COMPLETED | {"metric": None}
+    both = {"loss": 0.25, "per_class": [1, "NaN"]}
+    text = '{"loss":0.25,"per_class":[1,"NaN"]}'
+    assert read(told | {"value": both}) == LengthReached(2, 100, 0.25, value=text)
+    for value in ({"accuracy": 1}, {"loss": "NaN"}, {"loss": "low"}, [0.25], "loss"):
+        message = read(told | {"value": value})
+        assert isinstance(message, LengthReached)
+        assert (message.metric, json.loads(message.value)) == (None, value)
+    # 8190 letters and two quotes are 8 KiB.
+    assert read(told | {"value": "x" * 8190}) is not None
+    assert read(told | {"value": "x" * 8191}) is None
 
 
 def test_a_length_without_the_searchers_metric_comes_with_its_reason() -> None:

@@ -17,7 +17,9 @@ from detcloud.shared.trial_directory import ENDLESS, Directives, Preemption
 class Cluster:
     """Directives that a test replaces, and the reports made of it."""
 
-    def __init__(self, *, is_timed: bool = False, **directives: Any) -> None:
+    def __init__(
+        self, *, is_timed: bool = False, takes_values: bool = False, **directives: Any
+    ) -> None:
         self.directives = Directives(**directives)
         self.reports: list[tuple[str, dict[str, object]]] = []
         self.preempt = PreemptContext(lambda: self.directives)
@@ -27,6 +29,7 @@ class Cluster:
             self.preempt,
             on_cluster=True,
             is_timed=is_timed,
+            takes_values=takes_values,
         )
 
     def _report(self, kind: str, **fields: object) -> None:
@@ -139,7 +142,7 @@ def test_an_operation_is_completed_once_and_with_a_number() -> None:
     cluster = Cluster(length=10, closed=True)
     operation = next(cluster.searcher.operations())
     with pytest.raises(DetcloudError, match=r"is \[1\]: it must be one number"):
-        operation.complete([1])  # type: ignore[arg-type]
+        operation.complete([1])
     operation.complete(1)
     with pytest.raises(DetcloudError, match="completed twice"):
         operation.complete(1)
@@ -237,3 +240,41 @@ def test_operations_without_any_length_are_refused(length: int | None) -> None:
     cluster = Cluster(length=ENDLESS, closed=True)
     with pytest.raises(DetcloudError, match=r"give searcher\.max_length in the configuration"):
         next(cluster.searcher.operations(length))
+
+
+@pytest.mark.parametrize(
+    ("value", "reported"),
+    [
+        ({"loss": torch.tensor(0.5), "nan": float("nan")}, {"loss": 0.5, "nan": "NaN"}),
+        ([1, 2], [1, 2]),
+        ("good", "good"),
+        (numpy.array([1.0, 2.0]), [1.0, 2.0]),
+    ],
+)
+def test_a_custom_search_gets_any_value(value: Any, reported: Any) -> None:
+    cluster = Cluster(length=10, closed=True, takes_values=True)
+    next(cluster.searcher.operations()).complete(value)
+    assert cluster.reports == [("completed", {"length": 10, "metric": None, "value": reported})]
+
+
+def test_a_custom_search_gets_numbers_as_any_other() -> None:
+    for metric in (0.5, torch.tensor([0.5])):
+        cluster = Cluster(length=10, closed=True, takes_values=True)
+        next(cluster.searcher.operations()).complete(metric)
+        assert cluster.reports == [("completed", {"length": 10, "metric": 0.5})]
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (None, "it must be one number"),
+        ("x" * 8191, "has 8193 bytes as JSON; expected at most 8192"),
+        ({1: 2}, "keys must be strings"),
+        (object(), "metric is a object"),
+    ],
+)
+def test_a_value_that_no_search_can_get_is_refused(value: Any, problem: str) -> None:
+    cluster = Cluster(length=10, closed=True, takes_values=True)
+    with pytest.raises(DetcloudError, match=problem):
+        next(cluster.searcher.operations()).complete(value)
+    assert cluster.reports == []

@@ -113,6 +113,10 @@ class SearchHarness:
         self.steps = Steps()
         self.before: Callable[[str, str], None] = lambda method, path: None
         self.lengths_by_trial: dict[str, list[int]] = {}
+        # What a trial gives its searcher.
+        self.answer: Callable[[int, float], dict[str, Any]] = lambda length, x: {
+            "metric": x / length
+        }
         self.requests = 0
         self.lost: frozenset[int] = frozenset()
         self.doubled: frozenset[int] = frozenset()
@@ -184,7 +188,7 @@ class SearchHarness:
                 self._exit(allocation, "completed" if directives["closed"] else "idle")
 
     def _validate(self, allocation: str, length: int, x: float) -> None:
-        done = {"kind": "completed", "length": length, "metric": x / length}
+        done = {"kind": "completed", "length": length, **self.answer(length, x)}
         self.agent.report(allocation, metrics(length, "validation", loss=x / length), done)
 
     def _exit(self, allocation: str, reason: str) -> None:

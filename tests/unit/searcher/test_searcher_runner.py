@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 
 from detcloud import DetcloudError, searcher
+from detcloud.searcher.operations import read_operation
 from detcloud.shared.http import ApiError, Unreachable
 from tests.unit.api.agent_side import CONFIG
 from tests.unit.searcher.search_harness import CUSTOM, Generations, SearchHarness, expected_lengths
@@ -295,3 +296,152 @@ def test_progress_is_asked_for_once_there_is_a_trial(harness: SearchHarness) -> 
     assert runner.run(config, context_dir=code) == 1
     assert harness.get("/experiments/1")["state"] == "COMPLETED"
     assert harness.get("/experiments/1")["progress"] == 1
+
+
+class ProcessEnded(Exception):
+    """The end of a process in a hook of its runner."""
+
+
+class OwnRunner(searcher.LocalSearchRunner):
+    """A runner with hooks, which ends once at a save: before ours or after it."""
+
+    ends_at: str = ""
+    calls: list[str]
+
+    def save_state(self, experiment_id: int, operations: list[searcher.Operation]) -> None:
+        self.calls.append(f"save {experiment_id}: {len(operations)}")
+        is_to_end = len(self.calls) > 2
+        if is_to_end and self.ends_at == "before":
+            raise ProcessEnded
+        super().save_state(experiment_id, operations)
+        (self._get_state_path(experiment_id) / "own").write_text(str(len(operations)))
+        if is_to_end and self.ends_at == "after":
+            raise ProcessEnded
+
+    def load_state(self, experiment_id: int) -> tuple[int, list[searcher.Operation]]:
+        found = super().load_state(experiment_id)
+        self.calls.append(f"load {found[0]}: {[repr(it)[:6] for it in found[1]]}")
+        return found
+
+
+def own_runner(harness: SearchHarness, runner_class: type[OwnRunner], ends_at: str = "") -> Any:
+    made = runner_class(Generations(first=1, children=0), harness.root / "search", harness.client())
+    harness.before = harness._train_when_looking
+    made._sleep = lambda seconds: None
+    made.calls, made.ends_at = [], ends_at
+    return made
+
+
+@pytest.mark.parametrize("ends_at", ["before", "after"])
+def test_a_runner_may_do_more_at_each_save_and_load(harness: SearchHarness, ends_at: str) -> None:
+    first = own_runner(harness, OwnRunner, ends_at)
+    with pytest.raises(ProcessEnded):
+        first.run(*harness.files())
+    # The experiment's begin, a Create and a ValidateAfter, then the trial's creation.
+    assert first.calls[:2] == ["save 1: 0", "save 1: 2"]
+    second = own_runner(harness, OwnRunner)
+    assert second.run(*harness.files()) == 1
+    # A state that was not saved is the one before, whose operations were sent.
+    assert second.calls[0].startswith("load 1: ")
+    assert ("Create" in second.calls[0]) == (ends_at == "before")
+    assert harness.lengths() == expected_lengths(first=1, children=0)
+    assert (harness.root / "search" / "exp_1" / "own").exists()
+
+
+class RunnerElsewhere(OwnRunner):
+    """A runner whose state is kept elsewhere alone, as far as it knows."""
+
+    def save_state(self, experiment_id: int, operations: list[searcher.Operation]) -> None:
+        self.calls.append("elsewhere")
+
+
+def test_a_runner_that_saves_elsewhere_goes_on_from_our_folder_all_the_same(
+    harness: SearchHarness,
+) -> None:
+    runner = own_runner(harness, RunnerElsewhere)
+    assert runner.run(*harness.files()) == 1
+    assert list((harness.root / "search").glob("saved-*"))
+    assert harness.lengths() == expected_lengths(first=1, children=0)
+
+
+def test_a_method_saves_and_loads_both_states_as_determineds_did(tmp_path: Path) -> None:
+    method, state = Generations(), searcher.SearcherState(trials_created={ID})
+    method.x[ID] = 2.5
+    method.save(state, tmp_path, experiment_id=7)
+    other = Generations()
+    loaded, experiment_id = other.load(tmp_path)
+    assert (other.x, loaded.trials_created, experiment_id) == ({ID: 2.5}, {ID}, 7)
+
+
+def test_a_save_of_a_methods_own_is_called(harness: SearchHarness) -> None:
+    class Saving(Generations):
+        def save(self, searcher_state: Any, path: Path, *, experiment_id: int) -> None:
+            (path / "all").write_text(json.dumps([experiment_id, self.x_by_text()]))
+
+        def load(self, path: Path) -> Any:
+            _, read = json.loads((path / "all").read_text())
+            self.x = {UUID(k): v for k, v in read.items()}
+            return searcher.SearcherState(), 1
+
+        def x_by_text(self) -> dict[str, float]:
+            return {str(k): v for k, v in self.x.items()}
+
+    class Ending(Saving):
+        def on_trial_closed(self, searcher_state: Any, request_id: UUID) -> Any:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        harness.run(Ending(first=1, children=0))
+    harness.run(Saving(first=1, children=0))
+    assert harness.lengths() == expected_lengths(first=1, children=0)
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        searcher.Create(ID, {"x": [1, "a"]}),
+        searcher.ValidateAfter(ID, 3),
+        searcher.Close(ID),
+        searcher.Progress(0.5),
+        searcher.Shutdown(cancel=True),
+    ],
+)
+def test_an_operation_reads_back_from_its_fields(operation: searcher.Operation) -> None:
+    read = read_operation(operation.fields())
+    assert type(read) is type(operation)
+    assert read.fields() == operation.fields()
+
+
+class Deciding(Generations):
+    """A method whose trials tell it more than one number."""
+
+    told: Any = None
+
+    def on_validation_completed(
+        self,
+        searcher_state: searcher.SearcherState,
+        request_id: UUID,
+        metric: Any,
+        train_length: int,
+    ) -> list[searcher.Operation]:
+        self.told = metric
+        return [searcher.Close(request_id)]
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        ({"loss": 0.5, "per class": [1, "NaN"]}, "{'loss': 0.5, 'per class': [1, nan]}"),
+        ([0.5, {"deep": None}], "[0.5, {'deep': None}]"),
+        ("good", "'good'"),
+    ],
+)
+def test_what_a_trial_tells_in_the_place_of_a_metric_comes_as_it_was(
+    harness: SearchHarness, value: Any, told: str
+) -> None:
+    harness.answer = lambda length, x: {"metric": None, "value": value}
+    method = Deciding(first=1, children=0)
+    harness.run(method)
+    assert repr(method.told) == told
+    history = json.dumps(harness.get("/experiments/1/history"))
+    assert "reached 2 batches with" in history

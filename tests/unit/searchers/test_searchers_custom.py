@@ -102,6 +102,13 @@ def test_lengths_are_trained_to_one_after_the_other_and_each_validation_is_told(
     ]
 
 
+def test_a_value_in_the_place_of_a_metric_is_told_with_its_validation() -> None:
+    search = begin_custom_search(create_operation(1), validate_after_operation(1, 2))
+    search.send_event(TrialLengthReached(0, 2, 0.5, '{"loss": 0.5}'))
+    [event] = search.events()
+    assert (event.kind, event.reported) == (EventKind.VALIDATION_COMPLETED, '{"loss": 0.5}')
+
+
 def test_a_length_that_is_reached_twice_is_told_once() -> None:
     search = begin_custom_search(create_operation(1), validate_after_operation(1, 2))
     search.send_event(TrialLengthReached(0, 2, 0.5))

@@ -35,6 +35,7 @@ def test_every_kind_reads_back() -> None:
         QueuedEvent(EventKind.TRIAL_CREATED, TRIAL),
         QueuedEvent(EventKind.TRIAL_PROGRESS, TRIAL, value=2.5),
         metric_event(1 << 53),
+        metric_event(3)._replace(reported='{"loss":0.5}'),
         *(QueuedEvent(EventKind.TRIAL_EXITED_EARLY, TRIAL, reason=reason) for reason in ExitReason),
         QueuedEvent(EventKind.TRIAL_CLOSED, TRIAL),
     ]
@@ -61,3 +62,14 @@ def test_what_is_not_written_yet_ends_the_reading() -> None:
     blobs = MemoryBlobStore()
     write_event(blobs, 1, metric_event(1))
     assert [number for number, _ in read_events(blobs, 1, 40)] == [1]
+
+
+def test_a_value_is_read_with_its_own_event_alone() -> None:
+    blobs = MemoryBlobStore()
+    write_event(blobs, 1, metric_event(1)._replace(reported='"a"'))
+    write_event(blobs, 1 + AROUND, metric_event(2)._replace(reported='"b"'))
+    [(_, found)] = read_events(blobs, 1 + AROUND, 1 + AROUND)
+    assert (found.kind, found.reported) == (EventKind.VALIDATION_COMPLETED, '"b"')
+    # The reader had the old numbers, and finds the newer value.
+    blobs.write(f"values/{1 % AROUND}", b"12345678" + b'"c"')
+    assert list(read_events(blobs, 1 + AROUND, 1 + AROUND)) == []
