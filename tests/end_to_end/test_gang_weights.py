@@ -60,12 +60,12 @@ class World:
 
     @property
     def script(self) -> str:
-        """What the script is written with; the api of a PyTorchTrial."""
+        """The name of the `api` without its form."""
         return self.api.partition("-")[0]
 
     @property
     def is_script(self) -> bool:
-        """Whether it is no PyTorchTrial."""
+        """Whether the trial is a script, and no PyTorchTrial."""
         return self.script in noisy_scripts.SCRIPTS
 
     def write(self, folder: Path) -> tuple[Path, Path]:
