@@ -60,7 +60,7 @@ def _check_records_per_epoch(config: ExperimentConfig, scope: Scope) -> Iterator
         users = ["searcher.unit"]
     if users and not config.scale.records_per_epoch and config.entrypoint is None:
         message = f"is required, since {users[0]} counts epochs"
-        hint = "how many records one epoch has; no cluster asks the code for it"
+        hint = "how many records one epoch has; only trials with an entrypoint count their own"
         yield Finding(("records_per_epoch",), message, hint)
 
 

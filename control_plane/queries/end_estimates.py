@@ -1,7 +1,8 @@
 """Estimates of when the allocations of a pool end, and of when waiting jobs start then.
 
 A trial is expected to give its slots back when it reaches the length that it trains to now, at the
-speed of its allocation since that was placed. There is no estimate before its first report.
+speed of its allocation since that was placed. There is no estimate before its first report, nor,
+where it alone knows how many steps an epoch has, before it has reported a share of its length.
 """
 
 from collections.abc import Mapping
@@ -66,11 +67,24 @@ def expected_ends(services: Services, held: list[str], now_ms: int) -> Mapping[s
 
 
 def _end_ms(services: Services, state: TrialState, now_ms: int) -> int | None:
-    allocation, length = state.allocation, state.target_steps
-    if allocation is None or not allocation.placed_ms or length is None:
+    allocation = state.allocation
+    if allocation is None or not allocation.placed_ms:
         return None
     steps = max(state.steps, metrics.steps_trained(services, state.trial_id, state.epoch))
+    length = _steps_to_train(state, steps)
+    if length is None:
+        return None
     return estimate_end_ms(allocation.from_steps, steps, length, allocation.placed_ms, now_ms)
+
+
+def _steps_to_train(state: TrialState, steps: int) -> int | None:
+    """The length that the trial trains to, in steps. If it alone knows how many an epoch has, those
+    to come are taken to have as many as those in its `steps` so far; None before it has any.
+    """
+    epochs, done = state.target_epochs, state.epochs_done
+    if epochs is None:
+        return state.target_steps
+    return round(steps * epochs / done) if done else None
 
 
 def estimate_end_ms(

@@ -4,7 +4,7 @@ minute, and when all is over.
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from control_plane.actors import addresses
@@ -13,11 +13,12 @@ from control_plane.actors.records import Status
 from control_plane.actors.trial.checkpoints import CHECKPOINT_PARTS
 from control_plane.actors.trial.state import TrialState
 from control_plane.simulation.experiment import SimulationResult, simulate_experiment
+from control_plane.simulation.machines import ValidationSchedule
 from control_plane.simulation.submission import validation_schedule
 from control_plane.state.table import TableError
 from lambdas.simulation.agent import SimulatedAgent
 from lambdas.simulation.checkpoints import CheckpointStore
-from lambdas.simulation.searches import DETERMINISTIC_FAMILIES, Search
+from lambdas.simulation.searches import DETERMINISTIC_FAMILIES, EPOCH_BATCHES, Search
 from lambdas.simulation.state_checker import InvariantBroken, StateChecker
 from lambdas.simulation.users import SubmittedExperiment
 
@@ -143,10 +144,19 @@ def _check_search_result(search: Search, state: ExperimentState, trials: list[Tr
 
 
 def simulate_without_faults(search: Search) -> SimulationResult:
-    """Simulate the same search where nothing fails and nothing but training takes time."""
+    """Simulate the same search where nothing fails and nothing but training takes time; in batches,
+    if only its trials know how many an epoch has.
+    """
+    settings = search.message.settings
+    if settings.lengths.counts_epochs:
+        settings = replace(settings, lengths=search.learning_curves.lengths)
+    schedule = validation_schedule(search.config)
+    epochs = search.config.trial_epochs("min_validation_period")
     return simulate_experiment(
-        search.message,
+        replace(search.message, settings=settings),
         SLOTS_AMPLE,
         search.learning_curves,
-        validation_schedule=validation_schedule(search.config),
+        validation_schedule=(
+            ValidationSchedule(lambda trial: epochs * EPOCH_BATCHES) if epochs else schedule
+        ),
     )

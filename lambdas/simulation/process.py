@@ -225,10 +225,10 @@ class TrialProcess:
         if length is not None and length > done:
             if self._gang.must_stop:
                 self._save_checkpoint(lambda: self._exit("preempted"))
-            elif self.steps >= length:
+            elif self.steps >= (end := self._end_batch()):
                 self._complete_length(length)
             else:
-                self._train(length)
+                self._train(end)
         elif closed:
             self._end()
         elif self._gang.must_stop:
@@ -238,6 +238,11 @@ class TrialProcess:
         else:
             self.phase = ProcessPhase.WAITING_FOR_WORK
 
+    def _end_batch(self) -> int:
+        """Return the batch at which the length of the directives ends."""
+        assert self.training is not None
+        return self.training.length_batches(self.directives)
+
     def _end(self) -> None:
         """End the process, which has nothing left to train."""
         if self.training is not None and self.spec["restarts"] < self.training.bad_ends_until:
@@ -245,11 +250,11 @@ class TrialProcess:
         else:
             self._exit("completed")
 
-    def _train(self, length: int) -> None:
+    def _train(self, end: int) -> None:
         assert self.training is not None
         self.phase = ProcessPhase.TRAINING
         self._since_ms = self.environment.clock.now_ms
-        self._train_on_to(self.training.next_stop(self.steps, length))
+        self._train_on_to(self.training.next_stop(self.steps, end))
 
     def _train_on_to(self, stop: int) -> None:
         assert self.training is not None
@@ -282,7 +287,10 @@ class TrialProcess:
         if failing:
             self._exit("errored", code=1, message=f"the code fails at batch {stop}")
             return
-        if length is None or stop < length:
+        end = None if length is None else self._end_batch()
+        if end is not None and self.directives.get("length_unit") == "epochs":
+            self.report({"kind": "progress", "value": min(1.0, stop / end)})
+        if end is None or stop < end:
             if training.validation_period and stop % training.validation_period == 0:
                 self._validate()
             if training.checkpoint_period and stop % training.checkpoint_period == 0:

@@ -25,6 +25,10 @@ HOUR_MS = 3_600_000
 NODES_MAX = 4
 # The share of trials whose code fails after its training, too.
 BAD_ENDS = 0.3
+# The share of searches in epochs of which only the trials know that they have so many batches.
+IN_EPOCHS = 0.2
+EPOCH_BATCHES = 10
+BATCH_SIZE = 64
 BATCHES = {"type": "int", "minval": 1, "maxval": 5, "count": 3}
 SEARCHES: dict[str, dict[str, Any]] = {
     "single": {"max_length": {"batches": 60}},
@@ -65,6 +69,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
         "max_concurrent_trials": 2,
     },
 }
+LENGTHS = frozenset({"max_length", "budget", "length_per_round"})
 # Families whose outcome does not depend on which trial was faster.
 DETERMINISTIC_FAMILIES = frozenset({"single", "random", "grid"})
 
@@ -103,7 +108,8 @@ def sample_search(random: Random, seed: int, capacity: PoolCapacity) -> Search:
     if capacity.machines > 1 and random.random() < 0.25:
         nodes = random.randint(2, min(NODES_MAX, capacity.machines))
     slots = nodes * capacity.slots if nodes > 1 else random.randint(1, capacity.slots)
-    config = _config(family, periods, slots, nodes > 1)
+    in_epochs = hash_fraction(seed, "epochs") < IN_EPOCHS
+    config = _config(family, periods, slots, nodes > 1, in_epochs)
     batch_seconds = 10 ** random.uniform(0.3, 1.7)
     search = _search(family, config, seed, failures_max, batch_seconds)
     deadline_ms = random.choice((None, None, random.randint(1, 12) * HOUR_MS))
@@ -135,13 +141,18 @@ def _search(
         settings=replace(message.settings, max_restarts=failures_max),
         retention=Retention(1, 1, 1),
     )
+    lengths, unit_batches = time_lengths(config), 1
+    if lengths.counts_epochs:
+        # As the trials find it in their data.
+        lengths = replace(lengths, records_per_epoch=EPOCH_BATCHES * BATCH_SIZE)
+        unit_batches = EPOCH_BATCHES
     learning_curves = SyntheticCurves(
         space=plan.space,
-        lengths=time_lengths(config),
+        lengths=lengths,
         full_length=plan.method.max_length,
         smaller_is_better=True,
         seed=seed,
-        unit_seconds=batch_seconds,
+        unit_seconds=batch_seconds * unit_batches,
     )
     return Search(family, config, message, learning_curves, failures_max, batch_seconds)
 
@@ -160,8 +171,8 @@ class Searches:
         return Training(
             learning_curve=search.learning_curves.sampled_curve(spec["hparams"], seed),
             metric=METRIC,
-            validation_period=spec["min_validation_batches"],
-            checkpoint_period=spec["min_checkpoint_batches"],
+            validation_period=_period(spec, "min_validation"),
+            checkpoint_period=_period(spec, "min_checkpoint"),
             checkpoint_bytes=round(
                 BYTES_PER_SECOND * 10 ** (2 * hash_fraction(seed, "size") - 0.7)
             ),
@@ -169,6 +180,7 @@ class Searches:
             bad_ends_until=_failures(search, seed) if ends_badly(seed) else 0,
             time_metric=search.config.time_metric,
             inherited_batches=self._inherited_batches(spec),
+            epoch_batches=EPOCH_BATCHES,
         )
 
     def _inherited_batches(self, spec: Mapping[str, Any]) -> int:
@@ -188,27 +200,46 @@ def ends_badly(trial_seed: int) -> bool:
     return hash_fraction(trial_seed, "end") < BAD_ENDS
 
 
+def _period(spec: Mapping[str, Any], name: str) -> int:
+    """Return a period of the specification in batches."""
+    batches: int = spec[f"{name}_batches"]
+    epochs: int = spec.get(f"{name}_epochs", 0)
+    return batches or epochs * EPOCH_BATCHES
+
+
 def _failures(search: Search, trial_seed: int) -> int:
     return int(hash_fraction(trial_seed, "failures") * (search.failures_max + 1))
 
 
 @lru_cache(maxsize=256)
 def _config(
-    family: str, periods: tuple[int, int], slots: int, on_several_nodes: bool
+    family: str,
+    periods: tuple[int, int],
+    slots: int,
+    on_several_nodes: bool,
+    in_epochs: bool = False,
 ) -> ExperimentConfig:
     validation, checkpoint = periods
-    hparams: dict[str, Any] = {"global_batch_size": 64, "n": BATCHES}
+    options = {
+        name: _length(value["batches"], in_epochs) if name in LENGTHS else value
+        for name, value in SEARCHES[family].items()
+    }
+    hparams: dict[str, Any] = {"global_batch_size": BATCH_SIZE, "n": BATCHES}
     if family == "single":
-        hparams = {"global_batch_size": 64}
+        hparams = {"global_batch_size": BATCH_SIZE}
     tree = {
         "name": family,
         # A trial's class runs on one machine, a command may run on several.
         "entrypoint": "python train.py" if on_several_nodes else "model_def:Trial",
         "hyperparameters": hparams,
-        "searcher": {"name": family, "metric": METRIC, **SEARCHES[family]},
+        "searcher": {"name": family, "metric": METRIC, **options},
         "resources": {"slots_per_trial": slots},
-        "min_validation_period": {"batches": validation},
+        "min_validation_period": _length(validation, in_epochs),
         "min_checkpoint_period": {"batches": checkpoint},
         "reproducibility": {"experiment_seed": 1},
     }
     return check_config(json.dumps(tree))
+
+
+def _length(batches: int, in_epochs: bool) -> dict[str, int]:
+    return {"epochs": batches // EPOCH_BATCHES} if in_epochs else {"batches": batches}

@@ -5,9 +5,12 @@ A training follows from the trial's specification, so that a run without faults 
 to the same results.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, Protocol
+
+from control_plane.searchers.method import ENDLESS
 
 BYTES_PER_SECOND = 100_000_000
 
@@ -26,7 +29,8 @@ class Training:
     """The training of one process. `failing_batches`: the batches after which the code fails, once
     each, in the order of restarts. `bad_ends_until`: so many restarts a trial has to have for a run
     to end well that has nothing left to train. `inherited_batches` were trained by other trials.
-    `time_metric` is reported besides the metric where it is not "".
+    `time_metric` is reported besides the metric where it is not "". An epoch of its data has
+    `epoch_batches`.
     """
 
     learning_curve: LearningCurve
@@ -39,6 +43,7 @@ class Training:
     time_metric: str = ""
     time_per_batch: float = 1.0
     inherited_batches: int = 0
+    epoch_batches: int = 1
 
     @property
     def upload_ms(self) -> int:
@@ -51,6 +56,12 @@ class Training:
         if self.time_metric:
             metrics[self.time_metric] = steps * self.time_per_batch
         return metrics
+
+    def length_batches(self, directives: Mapping[str, Any]) -> int:
+        """Return the batches in the length of directives, which may count epochs."""
+        length: int = directives["length"]
+        is_epochs = directives.get("length_unit") == "epochs" and length != ENDLESS
+        return length * self.epoch_batches if is_epochs else length
 
     def next_stop(self, steps: int, length: int) -> int:
         """Return the batch at which the process does something else than to train, at most

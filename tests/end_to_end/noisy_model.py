@@ -14,12 +14,16 @@ LENGTH = 60
 HELD_AT = 25
 # A checkpoint after batches 10, 20 and so on: what is killed at 25 begins again at 20.
 PERIOD, WORKLOAD = 10, 5
+# The batches of an epoch of the trials that count in them.
+EPOCH = 10
+# What a configuration counts in, and a trial whose data are a stream.
+FORMS = ("batches", "steps", "epochs", "stream")
 TRIAL = """
 import time
 from pathlib import Path
 
 import torch
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from detcloud import pytorch
 
@@ -37,7 +41,9 @@ class NoisyTrial(pytorch.PyTorchTrial):
 
     def build_training_data_loader(self):
         return pytorch.DataLoader(
-            _points(96), batch_size=self.context.get_per_slot_batch_size(), shuffle=True
+            _points(self.context.get_hparam("points")),
+            batch_size=self.context.get_per_slot_batch_size(),
+            shuffle=True,
         )
 
     def build_validation_data_loader(self):
@@ -70,23 +76,47 @@ class NoisyTrial(pytorch.PyTorchTrial):
         return preempt.is_requested() if agreement is None else agreement.request is not None
 
 
+class StreamTrial(NoisyTrial):
+    def __init__(self, context):
+        super().__init__(context)
+        context.experimental.disable_dataset_reproducibility_checks()
+
+    def build_training_data_loader(self):
+        size = self.context.get_per_slot_batch_size()
+        return DataLoader(Stream(self.context, size), batch_size=size)
+
+
+class Stream(IterableDataset):
+    def __init__(self, context, size):
+        self.ranks, self.first, self.size = context.distributed, context.get_initial_batch(), size
+
+    def __iter__(self):
+        points, rank, batch = _points(96), self.ranks.rank, self.first
+        while True:
+            drawn = torch.Generator().manual_seed(batch)
+            numbers = torch.randint(96, (self.ranks.size, self.size), generator=drawn)
+            yield from (points[number] for number in numbers[rank].tolist())
+            batch += 1
+
+
 def _points(count):
     x = torch.linspace(-1, 1, 4 * count).reshape(count, 4)
     return TensorDataset(x, (x * x).sum(1, keepdim=True))
 """
 
 
-def write_noisy_model(folder: Path, slots: int, in_steps: bool = False) -> tuple[Path, Path]:
-    """Write CONFIG and MODEL_DIR of a trial on so many slots, whose configuration counts `in_steps`
-    of a workload each or in batches; `folder/hold` is the file.
+def write_noisy_model(folder: Path, slots: int, form: str = "batches") -> tuple[Path, Path]:
+    """Write CONFIG and MODEL_DIR of a trial on so many slots, of one of the FORMS; `folder/hold` is
+    the file.
     """
+    unit, batches = ("epochs", EPOCH) if form == "epochs" else ("batches", 1)
     lengths: dict[str, Any] = {
-        "searcher": {"name": "single", "metric": "loss", "max_length": {"batches": LENGTH}},
-        "min_checkpoint_period": {"batches": PERIOD},
-        "min_validation_period": {"batches": PERIOD},
+        "searcher": {"name": "single", "metric": "loss", "max_length": {unit: LENGTH // batches}},
+        "min_checkpoint_period": {unit: PERIOD // batches},
+        "min_validation_period": {unit: PERIOD // batches},
         "scheduling_unit": WORKLOAD,
     }
-    if in_steps:
+    if form == "steps":
         lengths = {
             "searcher": {"name": "single", "metric": "loss", "max_steps": LENGTH // WORKLOAD},
             "min_checkpoint_period": PERIOD // WORKLOAD,
@@ -98,12 +128,14 @@ def write_noisy_model(folder: Path, slots: int, in_steps: bool = False) -> tuple
     (model / "model_def.py").write_text(TRIAL)
     config: dict[str, Any] = {
         "name": "noisy",
-        "entrypoint": "model_def:NoisyTrial",
+        "entrypoint": f"model_def:{'StreamTrial' if form == 'stream' else 'NoisyTrial'}",
         "resources": {"slots_per_trial": slots},
         "hyperparameters": {
             "global_batch_size": 8,
             "held_at": HELD_AT,
             "hold": str(folder / "hold"),
+            # Epochs of 10 batches, or of 12, which end within workloads.
+            "points": 8 * EPOCH if form == "epochs" else 96,
         },
         **lengths,
         # As larger states are stored.

@@ -10,13 +10,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.end_to_end.noisy_model import HELD_AT, LENGTH, PERIOD
+from tests.end_to_end.noisy_model import EPOCH, HELD_AT, LENGTH, PERIOD
 
 NOISE = f"""
 import time
 from pathlib import Path
 
-LENGTH, PERIOD, BATCH = {LENGTH}, {PERIOD}, 8
+LENGTH, PERIOD, EPOCH, BATCH = {LENGTH}, {PERIOD}, {EPOCH}, 8
 
 
 def greet(context):
@@ -49,10 +49,9 @@ def report_weights(context, arrays):
 
 
 def records():
-    # Ten batches.
     import torch
 
-    values = torch.rand(10 * BATCH, 6, generator=torch.Generator().manual_seed(5))
+    values = torch.rand(EPOCH * BATCH, 6, generator=torch.Generator().manual_seed(5))
     return values, values.sum(1, keepdim=True)
 
 
@@ -67,7 +66,7 @@ import torch
 from torch import distributed
 from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
-from noise import BATCH, LENGTH, PERIOD, greet, hold, network, records, report_weights
+from noise import BATCH, EPOCH, LENGTH, PERIOD, greet, hold, network, records, report_weights
 from detcloud import core
 
 with core.init() as context:
@@ -102,7 +101,8 @@ with core.init() as context:
             torch.save(torch.get_rng_state(), folder / f"generator-{ranks.rank}.pth")
 
     for operation in context.searcher.operations():
-        while steps < operation.length and not context.preempt.should_preempt():
+        length = operation.length * (EPOCH if operation.unit == "epochs" else 1)
+        while steps < length and not context.preempt.should_preempt():
             hold(context, steps)
             at = torch.randint(len(values), (size,))
             optimizer.zero_grad()
@@ -111,10 +111,10 @@ with core.init() as context:
             optimizer.step()
             steps += 1
             context.train.report_training_metrics(steps, {"loss": loss.item()})
-            if steps % PERIOD == 0 and steps < operation.length:
+            if steps % PERIOD == 0 and steps < length:
                 save()
         save()
-        if steps < operation.length:
+        if steps < length:
             break
         context.train.report_validation_metrics(steps, {"loss": loss.item()})
         operation.complete(loss.item())
@@ -126,7 +126,7 @@ KERAS = """
 import keras
 import torch
 from torch import distributed
-from noise import BATCH, LENGTH, greet, hold, records, report_weights
+from noise import BATCH, EPOCH, LENGTH, greet, hold, records, report_weights
 from detcloud import core
 from detcloud.keras import DeterminedCallback
 
@@ -149,7 +149,7 @@ class Hold(keras.callbacks.Callback):
         self.epoch = epoch
 
     def on_train_batch_begin(self, batch, logs=None):
-        hold(self.context, 10 * self.epoch + batch)
+        hold(self.context, EPOCH * self.epoch + batch)
 
 
 with core.init() as context:
@@ -167,7 +167,7 @@ with core.init() as context:
     callback = DeterminedCallback(context, info.latest_checkpoint, info.trial_id)
     model.fit(
         values[ranks.rank :: ranks.size], sums[ranks.rank :: ranks.size],
-        batch_size=BATCH // ranks.size, epochs=LENGTH // 10, validation_data=(values, sums),
+        batch_size=BATCH // ranks.size, epochs=LENGTH // EPOCH, validation_data=(values, sums),
         callbacks=[Hold(context), callback], verbose=0,
     )
     if not context.preempt.was_seen:
@@ -178,7 +178,7 @@ TRANSFORMERS = """
 import torch
 from torch import nn
 from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
-from noise import BATCH, LENGTH, PERIOD, greet, hold, network, records, report_weights
+from noise import BATCH, EPOCH, LENGTH, PERIOD, greet, hold, network, records, report_weights
 from detcloud import core
 from detcloud.transformers import DetCallback
 
@@ -209,8 +209,10 @@ pairs = [{"values": value, "labels": label} for value, label in zip(*records())]
 with core.init() as context:
     greet(context)
     set_seed(3)
+    in_epochs = "epochs" in context.info.config["searcher"]["max_length"]
+    length = {"num_train_epochs": LENGTH // EPOCH} if in_epochs else {"max_steps": LENGTH}
     args = TrainingArguments(
-        "out", max_steps=LENGTH, learning_rate=0.01, use_cpu=True, disable_tqdm=True,
+        "out", **length, learning_rate=0.01, use_cpu=True, disable_tqdm=True,
         per_device_train_batch_size=BATCH // context.distributed.size, report_to="none",
         eval_strategy="steps", eval_steps=PERIOD, save_strategy="steps", save_steps=PERIOD,
         save_total_limit=1,
@@ -227,7 +229,7 @@ LIGHTNING = """
 import lightning.pytorch as pl
 import torch
 from torch.utils.data import DataLoader, TensorDataset
-from noise import BATCH, LENGTH, greet, hold, network, records, report_weights
+from noise import BATCH, EPOCH, LENGTH, greet, hold, network, records, report_weights
 from detcloud import core
 from detcloud.lightning import DetLogger, TrialCallback
 
@@ -258,7 +260,7 @@ with core.init() as context:
     callback, module = TrialCallback(context), Network(context)
     torch.manual_seed(100 + ranks.rank)
     trainer = pl.Trainer(
-        max_epochs=LENGTH // 10, accelerator="cpu", callbacks=[callback],
+        max_epochs=LENGTH // EPOCH, accelerator="cpu", callbacks=[callback],
         logger=DetLogger(context), enable_checkpointing=False, enable_progress_bar=False,
         enable_model_summary=False, devices=ranks.local_size, num_nodes=ranks.cross_size,
         strategy="ddp" if ranks.size > 1 else "auto",
@@ -271,6 +273,8 @@ with core.init() as context:
 """
 
 DEEPSPEED = """
+import os
+
 import deepspeed
 import torch
 from torch.utils.data import TensorDataset
@@ -279,8 +283,17 @@ import detcloud.deepspeed
 from detcloud import pytorch
 
 
+def join(ranks):
+    places = {"RANK": ranks.rank, "WORLD_SIZE": ranks.size, "LOCAL_RANK": ranks.local_rank}
+    for name, value in {**places, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 0}.items():
+        os.environ.setdefault(name, str(value))
+    deepspeed.init_distributed("gloo", auto_mpi_discovery=False)
+
+
 class SumTrial(detcloud.deepspeed.DeepSpeedTrial):
     def __init__(self, context):
+        if "DET_MANUAL_INIT_DISTRIBUTED" in os.environ:
+            join(context.distributed)
         self.context, model = context, network()
         config = {
             "train_micro_batch_size_per_gpu": self.micro_batch_size(),
@@ -345,11 +358,18 @@ PAUSE_BATCHES = {"core": HELD_AT + 1, "transformers": HELD_AT + 1}
 
 
 def write_noisy_script(folder: Path, api: str, slots: int) -> tuple[Path, Path]:
-    """Write CONFIG and MODEL_DIR of a script on so many slots; `folder/hold` is the file."""
+    """Write CONFIG and MODEL_DIR of a script on so many slots; `folder/hold` is the file.
+
+    `API-epochs` counts in epochs, of which the script alone knows the batches; `deepspeed-manual`
+    joins the group of its processes itself.
+    """
+    script, _, form = api.partition("-")
+    unit, batches = ("epochs", EPOCH) if form == "epochs" else ("batches", 1)
+    period = {unit: PERIOD // batches}
     model = folder / "model"
     model.mkdir(parents=True)
     (model / "noise.py").write_text(NOISE)
-    (model / "train.py").write_text(SCRIPTS[api])
+    (model / "train.py").write_text(SCRIPTS[script])
     config: dict[str, Any] = {
         "name": f"noisy {api}",
         "entrypoint": "python3 -m detcloud.launch.torch_distributed train.py",
@@ -357,18 +377,22 @@ def write_noisy_script(folder: Path, api: str, slots: int) -> tuple[Path, Path]:
         "hyperparameters": {"global_batch_size": 8, "hold": str(folder / "hold")},
         "searcher": {
             "name": "single",
-            "metric": METRICS.get(api, "loss"),
-            "max_length": {"batches": LENGTH},
+            "metric": METRICS.get(script, "loss"),
+            "max_length": {unit: LENGTH // batches},
         },
         "environment": {
-            "environment_variables": ["KERAS_BACKEND=torch", "DS_ACCELERATOR=cpu"],
+            "environment_variables": [
+                "KERAS_BACKEND=torch",
+                "DS_ACCELERATOR=cpu",
+                *["DET_MANUAL_INIT_DISTRIBUTED=1"] * (form == "manual"),
+            ],
         },
-        "min_checkpoint_period": {"batches": PERIOD},
-        "min_validation_period": {"batches": PERIOD},
+        "min_checkpoint_period": period,
+        "min_validation_period": period,
         "scheduling_unit": PERIOD,
         "optimizations": {"asynchronous_checkpoints": True},
         # Lightning's are stored where the policy asks for it, and no period does.
-        "checkpoint_policy": "all" if api == "lightning" else "none",
+        "checkpoint_policy": "all" if script == "lightning" else "none",
         "reproducibility": {"experiment_seed": 11},
         "max_restarts": 1,
     }

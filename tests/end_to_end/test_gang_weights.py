@@ -21,10 +21,10 @@ from typing import Any
 import pytest
 
 from tests.conftest import require_installed
+from tests.end_to_end import noisy_model, noisy_scripts
 from tests.end_to_end.agents import Agents, agents_of
 from tests.end_to_end.laptop import Laptop
-from tests.end_to_end.noisy_model import HELD_AT, LENGTH, write_noisy_model
-from tests.end_to_end.noisy_scripts import PAUSE_BATCHES, SCRIPTS, write_noisy_script
+from tests.end_to_end.noisy_model import HELD_AT, LENGTH
 from tests.patience import wait_until
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
@@ -37,7 +37,7 @@ TRIAL_SECONDS_MAX = 600.0
 @dataclass(frozen=True)
 class World:
     """A trial of `processes` on `nodes` agents, and two agents more of the same size; `api` is what
-    it is written with: a script, or a PyTorchTrial whose configuration counts batches or steps.
+    it is written with: a script, with `-FORM` one of its forms, or a form of a PyTorchTrial.
     """
 
     nodes: int
@@ -56,13 +56,23 @@ class World:
     @property
     def pause_batch(self) -> int:
         """The batch that the trial ends with when it is paused while it is held."""
-        return PAUSE_BATCHES.get(self.api, 30)
+        return noisy_scripts.PAUSE_BATCHES.get(self.script, 30)
+
+    @property
+    def script(self) -> str:
+        """The name of the `api` without its form."""
+        return self.api.partition("-")[0]
+
+    @property
+    def is_script(self) -> bool:
+        """Whether the trial is a script, and no PyTorchTrial."""
+        return self.script in noisy_scripts.SCRIPTS
 
     def write(self, folder: Path) -> tuple[Path, Path]:
         """Write CONFIG and MODEL_DIR of the trial."""
-        if self.api in SCRIPTS:
-            return write_noisy_script(folder, self.api, self.processes)
-        return write_noisy_model(folder, self.processes, in_steps=self.api == "steps")
+        if self.is_script:
+            return noisy_scripts.write_noisy_script(folder, self.api, self.processes)
+        return noisy_model.write_noisy_model(folder, self.processes, self.api)
 
 
 class Disturbance:
@@ -145,9 +155,12 @@ class Disturbance:
         return [place["agent_id"] for place in self._trial()["allocation"]["places"]]
 
 
-KINDS = ("worker", "pause", "agent", "machine", "notice")
+# GANG_KINDS names the disturbances of a run that is to have fewer.
+KINDS = os.environ.get("GANG_KINDS", "worker pause agent machine notice").split()
 SIZES = ((1, 1), (1, 2), (1, 4), (2, 2), (2, 4))
-WORLDS = [World(*size, api) for api in ("batches", "steps", *SCRIPTS) for size in SIZES]
+APIS = (*noisy_model.FORMS, *noisy_scripts.SCRIPTS, "deepspeed-manual")
+WORLDS = [World(*size, api) for api in APIS for size in SIZES]
+WORLDS += [World(*size, f"{api}-epochs") for api in noisy_scripts.SCRIPTS for size in SIZES[::3]]
 
 
 @pytest.mark.parametrize("world", WORLDS, ids=lambda it: f"{it.api}-{it.processes}-on-{it.nodes}")
@@ -155,8 +168,8 @@ def test_a_disturbed_trial_ends_with_the_weights_of_one_that_is_not(
     laptop: Laptop, tmp_path: Path, world: World
 ) -> None:
     require_installed("torch")
-    if world.api in SCRIPTS and world.api != "core":
-        require_installed(world.api)
+    if world.is_script and world.script != "core":
+        require_installed(world.script)
     laptop.run("up", "--slots", 1)
     config = world.write(tmp_path)
     with agents_of(laptop) as agents:
@@ -189,7 +202,7 @@ def weights(laptop: Laptop, experiment: int, world: World) -> dict[str, Any]:
 
     with laptop.cluster() as cluster, tempfile.TemporaryDirectory() as folder:
         [trial] = cluster.experiment(experiment).trials()
-        if world.api in SCRIPTS:
+        if world.is_script:
             [end] = trial.metrics("end")
             return {"all": torch.tensor(end["metrics"]["weights"], dtype=torch.float64)}
         cluster.checkpoint(str(trial.data["latest_checkpoint"])).download(

@@ -12,6 +12,7 @@ from random import Random
 
 import pytest
 
+from lambdas.simulation import searches
 from lambdas.simulation.__main__ import main
 from lambdas.simulation.fault_rates import (
     FAULT_NAMES,
@@ -116,3 +117,30 @@ def test_outcomes_are_kept_and_gone_on_from(
 def test_a_fault_that_is_none_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seed=1", "--faults=floods"]) == 2
     assert "there is no fault 'floods'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("seed", [1, 4])
+def test_a_search_in_epochs_comes_to_what_the_same_one_in_batches_does(
+    seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = []
+    for share in (0.0, 1.0):
+        monkeypatch.setattr(searches, "IN_EPOCHS", share)
+        home = tmp_path / str(share)
+        home.mkdir()
+        world = SimulatedCluster(seed, NO_FAULTS, SMALL.size, home)
+        world.run()
+        assert all(it.counts_epochs == share for it in world.checker.actor_states("trial"))
+        ends = [
+            (it.number, it.status, it.steps, it.best_metric)
+            for it in world.checker.actor_states("trial")
+        ]
+        assert ends
+        found.append(sorted(ends))
+    assert found[0] == found[1]
+
+
+def test_everything_holds_in_epochs_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searches, "IN_EPOCHS", 1.0)
+    for seed in range(FIRST, FIRST + 6):
+        assert run_seed(seed, SMALL).violation == "", f"seed {seed}"

@@ -7,7 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from control_plane.actors import addresses
-from control_plane.actors.experiment.custom_search import check_search_open, custom_state
+from control_plane.actors.experiment.custom_search import (
+    check_batch_sizes,
+    check_search_open,
+    custom_state,
+)
 from control_plane.actors.experiment.job import current_trial_settings
 from control_plane.actors.experiment.state import (
     ExperimentState,
@@ -93,6 +97,7 @@ def apply_post(
     """Apply a post of the user's search method; the reply has the numbers of posts and events."""
     if not is_repeated(custom_state(state), posted):
         check_search_open(state)
+        check_batch_sizes(posted, definition_of(context).settings.lengths)
         try:
             state = _apply_external_input(state, posted, context)
         except PostRefused as error:

@@ -201,3 +201,10 @@ class TrialState:
     def target_epochs(self) -> int | None:
         """The length in epochs, where it alone knows how many batches they have; else None."""
         return self.length if self.counts_epochs else None
+
+    @property
+    def epochs_done(self) -> float:
+        """The epochs that it has reported to be done, of those it was told to train, where it
+        `counts_epochs`.
+        """
+        return max(float(self.reached), self.share * (self.length_units or 0))

@@ -127,7 +127,7 @@ def _apply_progress(
     if message.share < min(state.share + PROGRESS_STEP, 1.0) or message.share <= state.share:
         return state
     state = evolve(state, share=message.share)
-    units = _epochs_done(state) if state.counts_epochs else None
+    units = state.epochs_done if state.counts_epochs else None
     reported = TrialProgressReported(state.number, message.share, units)
     context.send(addresses.experiment(state.experiment_id), reported)
     return state
@@ -168,10 +168,5 @@ def _send_length_reached(
 
 def _in_units(state: TrialState, batches: int) -> float:
     if state.counts_epochs:
-        return _epochs_done(state)
+        return state.epochs_done
     return state.settings.lengths.units(batches, state.hparams)
-
-
-def _epochs_done(state: TrialState) -> float:
-    """The epochs that the trial has reported to be done, of those it was told to train."""
-    return max(float(state.reached), state.share * (state.length_units or 0))

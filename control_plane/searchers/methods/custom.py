@@ -146,8 +146,7 @@ def post_status(state: CustomState) -> dict[str, int]:
 class CustomSearch(SearchMethod[CustomState]):
     """Queues events for the user's method and carries out the operations it posts."""
 
-    def __init__(self, plan: CustomPlan, blobs: BlobStore) -> None:
-        self._plan = plan
+    def __init__(self, blobs: BlobStore) -> None:
         self._blobs = blobs
 
     def first_step(self) -> MethodStep[CustomState]:
@@ -195,7 +194,7 @@ class CustomSearch(SearchMethod[CustomState]):
         if not isinstance(external_input, PostedOperations) or is_repeated(state, external_input):
             return MethodStep(state)
         _check_order(state, external_input)
-        draft = _PostDraft(self._plan, state, self._blobs)
+        draft = _PostDraft(state, self._blobs)
         for index, operation in enumerate(external_input.operations):
             draft.add_operation(f"operations[{index}]", operation)
         acknowledged = max(state.acknowledged, external_input.acknowledged)
@@ -238,8 +237,7 @@ class CustomSearch(SearchMethod[CustomState]):
 class _PostDraft:
     """The changes that the operations of a post add up to, before any of them is written."""
 
-    def __init__(self, plan: CustomPlan, state: CustomState, blobs: BlobStore) -> None:
-        self._plan = plan
+    def __init__(self, state: CustomState, blobs: BlobStore) -> None:
         self._blobs = blobs
         self._state = state
         self._before: dict[str, CustomTrial | None] = {}
@@ -301,8 +299,6 @@ class _PostDraft:
                     "with different hyperparameters; use a new one for each trial"
                 )
             return
-        if self._plan.unit in ("records", "epochs"):
-            _check_batch_size(place, request, self._plan.unit)
         state = self._state
         if state.trials == TRIALS_MAX:
             raise PostRefused(f"{place}: there are {TRIALS_MAX} trials, and no more are allowed")
@@ -392,15 +388,6 @@ def _check_order(state: CustomState, posted: PostedOperations) -> None:
         )
 
 
-def _check_batch_size(place: str, request: CreateRequest, unit: Unit) -> None:
-    size = request.hparams.get("global_batch_size")
-    if type(size) is not int or size < 1:
-        raise PostRefused(
-            f"{place}.hparams: global_batch_size must be an integer of at least 1, to count "
-            f"{unit} in batches"
-        )
-
-
 def _digest(posted: PostedOperations) -> str:
     text = json.dumps(asdict(posted), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -425,7 +412,7 @@ SPEC = SearcherSpec[CustomOptions, CustomPlan](
     plan_type=CustomPlan,
     state_type=CustomState,
     make_plan=lambda options, rules: CustomPlan(options.length_unit, rules),
-    make_method=lambda plan, space, blobs: CustomSearch(plan, blobs),
+    make_method=lambda plan, space, blobs: CustomSearch(blobs),
     trial_count=lambda options, plan, space: None,
     preview=None,
 )

@@ -32,7 +32,7 @@ _MISSING_PARTS = {
 
 
 class Unit(Enum):
-    """The unit that `searcher.max_length` counts in."""
+    """The unit that the searcher's lengths count in."""
 
     EPOCHS = "EPOCHS"
     RECORDS = "RECORDS"
@@ -92,10 +92,13 @@ class SearcherContext:
         """Do nothing: the exit of the code is the acknowledgement."""
 
     def get_configured_units(self) -> Unit | None:
-        """The unit of `searcher.max_length`; None where that is a plain number or missing."""
-        length = (self._config.get("searcher") or {}).get("max_length")
-        unit = next(iter(length), "").upper() if isinstance(length, Mapping) else ""
-        return Unit(unit) if unit in Unit.__members__ else None
+        """The unit of the searcher's lengths; None where they are plain numbers or missing."""
+        options = self._config.get("searcher") or {}
+        length = options.get("max_length") or options.get("length_per_round")
+        unit = options.get("unit") or (
+            next(iter(length), "") if isinstance(length, Mapping) else ""
+        )
+        return Unit.__members__.get(unit.upper())
 
 
 class ContextInfo:

@@ -39,15 +39,23 @@ class PlainLoader:
         return PlainLoader(self.loader, count)
 
     def batches_from(self, _first: int, _seed: int) -> Iterator[Any]:
-        """Batches without end; the trial itself leaves out those that it has trained."""
+        """Batches without end; the trial itself leaves out those that it has trained.
+
+        The first iterator is made at once: one of torch's draws a random number, which a trial that
+        goes on within an epoch has drawn before.
+        """
+        return self._batches(iter(self.loader))
+
+    def _batches(self, epoch: Iterator[Any]) -> Iterator[Any]:
         while True:
             number = -1
-            for number, batch in enumerate(self.loader):  # noqa: B007
+            for number, batch in enumerate(epoch):  # noqa: B007
                 yield batch
             if number < 0:
                 raise DetcloudError(
                     "the training data loader has no batch: training cannot begin an epoch"
                 )
+            epoch = iter(self.loader)
 
 
 Loader = DataLoader | PlainLoader

@@ -1,9 +1,11 @@
 """An experiment that a search method outside drives: what a post does to it and to its trials."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from control_plane.actors.lengths import Lengths
 from control_plane.actors.messages.experiment import (
     CancelRequested,
     KillRequested,
@@ -37,9 +39,10 @@ from tests.unit.searchers.custom_search import (
 PLAN = SearchPlan(CustomPlan("batches", LENGTH_ERA), Group({}), 7)
 
 
-def custom_experiment(*, paused: bool = False) -> ActorHarness:
+def custom_experiment(*, paused: bool = False, **settings: Any) -> ActorHarness:
     actor = ActorHarness("experiment#1")
-    actor.deliver(experiment_submitted(PLAN, searcher="custom", paused=paused))
+    message = experiment_submitted(PLAN, searcher="custom", paused=paused)
+    actor.deliver(replace(message, settings=replace(message.settings, **settings)))
     return actor
 
 
@@ -113,6 +116,24 @@ def test_a_refused_post_changes_nothing_and_the_experiment_goes_on() -> None:
     assert refused.value.code == "invalid"
     assert (actor.state, actor.parts) == (before, parts)
     assert post_operations(actor, create_operation(5))["post"] == 1
+
+
+@pytest.mark.parametrize("size", [None, "64", 0, 8.0, True])
+def test_epochs_cannot_be_counted_in_batches_without_a_batch_size(size: object) -> None:
+    hparams = {"x": 1} if size is None else {"global_batch_size": size}
+    actor = custom_experiment(lengths=Lengths("epochs", records_per_epoch=640))
+    with pytest.raises(CommandRefused) as refused:
+        post_operations(actor, create_operation(1, hparams))
+    assert refused.value.code == "invalid"
+    assert str(refused.value) == (
+        "operations[0].hparams: global_batch_size must be an integer of at least 1, to count "
+        "epochs in batches"
+    )
+    assert post_operations(actor, create_operation(1, {"global_batch_size": 64}))
+    # Only the trials know how many batches these have.
+    assert post_operations(
+        custom_experiment(lengths=Lengths("epochs")), create_operation(1, hparams)
+    )
 
 
 @pytest.mark.parametrize(

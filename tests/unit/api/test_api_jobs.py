@@ -120,6 +120,21 @@ def test_a_start_is_expected_when_the_trial_before_is_done_at_its_pace(cluster: 
     assert queue(cluster)[1]["expected_start_ms"] == placed_ms + 20_000
 
 
+def test_a_trial_that_counts_its_epochs_is_expected_to_end_by_the_share_it_has_done(
+    cluster: Cluster,
+) -> None:
+    agent, placed_ms = Agent(cluster, slots=1), NOW_MS
+    for _ in range(2):
+        submit(cluster, config=SINGLE.replace("batches: 10", "epochs: 5"))
+    agent.take_work()
+    cluster.clock.ms = placed_ms + 8_000
+    agent.report("1.1", metrics(14, loss=0.5))
+    assert queue(cluster)[1]["expected_start_ms"] is None
+    agent.report("1.1", {"kind": "progress", "value": 0.4})
+    # 14 steps are 0.4 * 5 = 2 epochs, so 5 are 35 steps: 14 took 8 s, and the 21 left take 12 s.
+    assert queue(cluster)[1]["expected_start_ms"] == placed_ms + 20_000
+
+
 def test_a_job_that_ended_is_not_listed_and_not_found(cluster: Cluster) -> None:
     job = submit(cluster)
     assert order(cluster) == [(1, None)]

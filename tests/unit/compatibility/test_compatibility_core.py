@@ -65,13 +65,23 @@ def test_an_operation_in_epochs_that_nobody_converted_is_the_scripts_own(
 
 
 @pytest.mark.parametrize(
-    ("max_length", "unit"),
-    [({"records": 300}, core.Unit.RECORDS), ({"batches": 3}, core.Unit.BATCHES), (3, None)],
+    ("options", "unit"),
+    [
+        ({"max_length": {"records": 300}}, core.Unit.RECORDS),
+        ({"max_length": {"batches": 3}}, core.Unit.BATCHES),
+        ({"max_length": 3}, None),
+        ({"name": "pbt", "length_per_round": {"epochs": 2}}, core.Unit.EPOCHS),
+        ({"name": "custom", "unit": "epochs"}, core.Unit.EPOCHS),
+        ({"name": "custom", "unit": None}, None),
+    ],
 )
-def test_the_configured_unit_is_that_of_max_length(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_length: object, unit: core.Unit | None
+def test_the_configured_unit_is_that_of_the_searchers_lengths(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, Any],
+    unit: core.Unit | None,
 ) -> None:
-    trial_of(tmp_path, monkeypatch, config=config_of(max_length))
+    trial_of(tmp_path, monkeypatch, config={"searcher": options})
     with core.init() as context:
         searcher: Any = context.searcher
         assert searcher.get_configured_units() is unit

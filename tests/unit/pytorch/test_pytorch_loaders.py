@@ -106,6 +106,17 @@ def test_an_epoch_is_as_long_as_the_chiefs(context: pytorch.PyTorchTrialContext)
         share_loaders(ours, 3, context.distributed, checked=True)
 
 
+def test_training_begins_with_the_generators_as_they_are_behind_torchs_own_iterator() -> None:
+    # It draws a seed for its workers, which is none of the numbers that a resumed trial repeats.
+    batches = PlainLoader(TorchDataLoader(Stream(), batch_size=6)).batches_from(0, 0)
+    drawn = torch.get_rng_state()
+    next(batches), next(batches)
+    assert drawn.equal(torch.get_rng_state())
+    # The next epoch is a new iterator, in a trial that was not interrupted too.
+    next(batches)
+    assert not drawn.equal(torch.get_rng_state())
+
+
 @pytest.fixture
 def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.delenv("DETCLOUD_TRIAL_DIR", raising=False)

@@ -287,18 +287,6 @@ def test_an_event_that_was_not_told_cannot_be_acknowledged() -> None:
     assert str(error) == expected
 
 
-@pytest.mark.parametrize("size", [None, "64", 0, 8.0, True])
-def test_epochs_cannot_be_counted_without_a_batch_size(size: object) -> None:
-    search = CustomSearchDriver("epochs")
-    hparams = {"x": 1} if size is None else {"global_batch_size": size}
-    error = refusal(search, create_operation(1, hparams))
-    assert str(error) == (
-        "operations[0].hparams: global_batch_size must be an integer of at least 1, to count "
-        "epochs in batches"
-    )
-    assert search.post(create_operation(1, {"global_batch_size": 64}))
-
-
 def test_so_many_trials_and_no_more() -> None:
     search = CustomSearchDriver()
     search.state = replace(search.state, method=replace(search.method, trials=TRIALS_MAX))
