@@ -217,7 +217,7 @@ def mark_partially_deleted(
     context.reply = (
         record is not None
         and record.state in (CheckpointState.COMPLETED, CheckpointState.PARTIALLY_DELETED)
-        # What is left was counted by who knew these.
+        # The sender counted what is left without any other patterns.
         and record.deleted_patterns == message.earlier
         and _release(state, message.uuid, whole=False, context=context)
     )
