@@ -21,7 +21,7 @@ from control_plane.checkpoint_gc.checkpoint_inventory import (
 from control_plane.checkpoint_gc.erasure import remove_tensorboard_files
 from control_plane.checkpoint_gc.rate_limit import DeletionRateLimiter, run_steps
 from control_plane.checkpoint_gc.stores import CollectionFailed, stores_of
-from control_plane.errors import Code, RequestError
+from control_plane.errors import Code, RequestError, invalid
 from control_plane.queries import checkpoint as checkpoints
 from control_plane.queries import experiment as experiments
 from control_plane.queries.checkpoint_files import checkpoint_folder, choose_files
@@ -31,6 +31,7 @@ from control_plane.services import Services
 from control_plane.state.table import Key, Write
 from control_plane.usecases.experiment_deletion import check_may_delete
 from control_plane.usecases.idempotency import ExtraWrites
+from detcloud.shared.file_patterns import PATTERNS_LENGTH_MAX, PATTERNS_MAX
 
 # A gateway gives up a request after 30 seconds.
 REQUEST_SECONDS_MAX = 20.0
@@ -83,6 +84,7 @@ def delete_checkpoint_files(
     chosen = choose_files(folder, patterns)
     if len(chosen) == len(folder.files):
         return delete_checkpoint(services, uuid, caller, extra_writes)
+    _check_patterns((*record.deleted_patterns, *patterns))
     trial_id = record.checkpoint.trial_id
 
     def check_reply(reply: object) -> tuple[Write, ...]:
@@ -137,6 +139,18 @@ def delete_tensorboard_files(
     if writes:
         services.table.commit(writes)
     return experiment_id
+
+
+def _check_patterns(patterns: tuple[str, ...]) -> None:
+    """Check that a checkpoint's record may hold so many patterns; RequestError invalid."""
+    length = sum(map(len, patterns))
+    if len(patterns) <= PATTERNS_MAX and length <= PATTERNS_LENGTH_MAX:
+        return
+    text = (
+        f"{len(patterns)} patterns of {length} characters with those by which files were deleted "
+        f"before, the limits are {PATTERNS_MAX} and {PATTERNS_LENGTH_MAX}"
+    )
+    raise invalid("glob", text, "choose folders, such as 'optimizer/**', or delete all of it")
 
 
 def _replacement(services: Services, trial_id: int, uuid: str) -> str:

@@ -40,6 +40,7 @@ from control_plane.searchers.space import Const, Group
 from control_plane.state.faults import TableDecorator
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Delete, Key, Put, StateTable, Write
+from detcloud.shared.file_patterns import PATTERNS_LENGTH_MAX, PATTERNS_MAX
 from tests.engine_timing import UNHURRIED
 from tests.unit.actors.sample_messages import (
     experiment_submitted,
@@ -74,6 +75,8 @@ PLACES = tuple(Place(agent_name(n), tuple(range(SLOTS_MAX))) for n in range(AGEN
 AGENTS = tuple(place.agent for place in PLACES)
 CLOSED = Availability(False, True, tuple(range(SLOTS_MAX)))
 CHECKPOINTS = tuple(f"{n:08x}-0000-4000-8000-000000000001" for n in range(to_trial.COLLECTED_MAX))
+PATTERNS = (text(PATTERNS_LENGTH_MAX // PATTERNS_MAX),) * PATTERNS_MAX
+UUID_LAST = CHECKPOINTS[-1]
 HPARAMS: Mapping[str, object] = {"x": text(HPARAMS_BYTES)}
 REASON = text(TEXT_MAX)
 
@@ -217,6 +220,15 @@ TRIAL_MESSAGES: Mapping[type, Largest] = {
     ),
     to_trial.CheckpointFilesDeleted: Largest(
         TRIAL, lambda: to_trial.CheckpointFilesDeleted(CHECKPOINTS)
+    ),
+    to_trial.PartialDeletionRequested: Largest(
+        TRIAL,
+        lambda: to_trial.PartialDeletionRequested(
+            CHECKPOINTS[0], PATTERNS, (), 1, 1, CHECKPOINTS[1]
+        ),
+    ),
+    to_trial.PartialDeletionEnded: Largest(
+        TRIAL, lambda: to_trial.PartialDeletionEnded(CHECKPOINTS[0], PATTERNS)
     ),
     to_trial.TrialDeleted: Largest(TRIAL, to_trial.TrialDeleted),
     to_trial.WorkAssigned: Largest(TRIAL, lambda: to_trial.WorkAssigned(200, False)),
@@ -371,6 +383,7 @@ COMMANDS = frozenset(
     {
         to_trial.TrialKillRequested,
         to_trial.CheckpointDeletionRequested,
+        to_trial.PartialDeletionRequested,
         to_experiment.ExperimentSubmitted,
         to_experiment.ActivateRequested,
         to_experiment.PauseRequested,

@@ -12,6 +12,8 @@ from fnmatch import fnmatchcase
 
 PATTERNS_MAX = 50
 PATTERN_LENGTH_MAX = 1000
+# Of those by which files of one checkpoint are deleted, all together: lists answer them.
+PATTERNS_LENGTH_MAX = 4000
 
 _ANY_FOLDERS = "**"
 

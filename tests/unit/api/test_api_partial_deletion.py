@@ -91,6 +91,16 @@ def test_patterns_that_choose_nothing_or_too_much_are_refused(
     assert cluster.get(PATH).json["state"] == "COMPLETED"
 
 
+def test_the_patterns_of_a_checkpoint_are_limited_altogether(
+    cluster: Cluster, agent: Agent
+) -> None:
+    delete_files(cluster, PATH, "optimizer/a.pt", *(f"{n:0999}" for n in range(3)))
+    answer = delete_files(cluster, PATH, "optimizer/b.pt", "x" * 990)
+    assert answer.status == 422
+    assert "the limits are 50 and 4000" in answer.body.decode()
+    assert delete_files(cluster, PATH, "optimizer/b.pt").status == 200
+
+
 def test_what_is_needed_is_refused_with_the_reason(cluster: Cluster, agent: Agent) -> None:
     checkpoint(cluster, agent, 1, "00000013-0000-4000-8000-000000000000", 6, NAMES)
     latest = "/checkpoints/00000013"
