@@ -31,7 +31,7 @@ from control_plane.services import Services
 from control_plane.state.table import Key, Write
 from control_plane.usecases.experiment_deletion import check_may_delete
 from control_plane.usecases.idempotency import ExtraWrites
-from detcloud.shared.file_patterns import PATTERNS_LENGTH_MAX, PATTERNS_MAX
+from detcloud.shared.file_patterns import PATTERNS_MAX
 
 # A gateway gives up a request after 30 seconds.
 REQUEST_SECONDS_MAX = 20.0
@@ -143,14 +143,12 @@ def delete_tensorboard_files(
 
 def _check_patterns(patterns: tuple[str, ...]) -> None:
     """Check that a checkpoint's record may hold so many patterns; RequestError invalid."""
-    length = sum(map(len, patterns))
-    if len(patterns) <= PATTERNS_MAX and length <= PATTERNS_LENGTH_MAX:
-        return
-    text = (
-        f"{len(patterns)} patterns of {length} characters with those by which files were deleted "
-        f"before, the limits are {PATTERNS_MAX} and {PATTERNS_LENGTH_MAX}"
-    )
-    raise invalid("glob", text, "choose folders, such as 'optimizer/**', or delete all of it")
+    if len(patterns) > PATTERNS_MAX:
+        text = (
+            f"with those by which files were deleted before there are {len(patterns)} patterns; "
+            f"the limit is {PATTERNS_MAX}"
+        )
+        raise invalid("glob", text, "choose folders, such as 'optimizer/**', or delete all of it")
 
 
 def _replacement(services: Services, trial_id: int, uuid: str) -> str:

@@ -15,6 +15,8 @@ class ForwardingHandler(BaseHTTPRequestHandler):
 
     store: str
     protocol_version = "HTTP/1.1"
+    # Headers and content in one segment: a second one would wait for the receiver to confirm it.
+    wbufsize = 1 << 16
 
     def log_message(self, *_: object) -> None:
         """Write nothing."""

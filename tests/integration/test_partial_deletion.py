@@ -8,6 +8,8 @@ from control_plane.access.principals import Role
 from detcloud.cli.main import main
 from detcloud.client import Client
 from detcloud.compatibility.handles import Checkpoint
+from detcloud.shared.file_patterns import PATTERN_LENGTH_MAX, PATTERNS_MAX
+from detcloud.shared.http import ApiError
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.app_server import serve_app
 from tests.unit.api.cluster import TOKENS, build_cluster
@@ -45,6 +47,12 @@ def test_a_part_goes_and_the_rest_is_downloaded_and_verified(
         code, text = run("checkpoint", "rm", UUID[:8], "--glob", "*.bin", "--yes")
         assert code == 3
         assert "none of the 4 files of checkpoint" in text
+        longest = ["\U0001f600" * PATTERN_LENGTH_MAX] * PATTERNS_MAX
+        with (
+            Client(url, TOKENS[Role.USER]) as client,
+            pytest.raises(ApiError, match="none of the 4 files of checkpoint"),
+        ):
+            client.checkpoint(UUID).delete(longest)
         code, text = run("checkpoint", "rm", UUID[:8], "--glob", "optimizer/**", "--yes")
         assert (code, text) == (0, f"checkpoint {UUID} is PARTIALLY_DELETED\n")
         collect(cluster)

@@ -40,7 +40,7 @@ from control_plane.searchers.space import Const, Group
 from control_plane.state.faults import TableDecorator
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Delete, Key, Put, StateTable, Write
-from detcloud.shared.file_patterns import PATTERNS_LENGTH_MAX, PATTERNS_MAX
+from detcloud.shared.file_patterns import PATTERN_LENGTH_MAX, PATTERNS_MAX
 from tests.engine_timing import UNHURRIED
 from tests.unit.actors.sample_messages import (
     experiment_submitted,
@@ -75,7 +75,7 @@ PLACES = tuple(Place(agent_name(n), tuple(range(SLOTS_MAX))) for n in range(AGEN
 AGENTS = tuple(place.agent for place in PLACES)
 CLOSED = Availability(False, True, tuple(range(SLOTS_MAX)))
 CHECKPOINTS = tuple(f"{n:08x}-0000-4000-8000-000000000001" for n in range(to_trial.COLLECTED_MAX))
-PATTERNS = (text(PATTERNS_LENGTH_MAX // PATTERNS_MAX),) * PATTERNS_MAX
+PATTERNS = (text(PATTERN_LENGTH_MAX),) * PATTERNS_MAX
 UUID_LAST = CHECKPOINTS[-1]
 HPARAMS: Mapping[str, object] = {"x": text(HPARAMS_BYTES)}
 REASON = text(TEXT_MAX)

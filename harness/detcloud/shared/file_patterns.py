@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-PATTERNS_MAX = 50
-PATTERN_LENGTH_MAX = 1000
-# Of those by which files of one checkpoint are deleted, all together: lists answer them.
-PATTERNS_LENGTH_MAX = 4000
+# Of one request, whose URL has them, and of one checkpoint, with which lists answer them.
+PATTERNS_MAX = 20
+PATTERN_LENGTH_MAX = 200
 
 _ANY_FOLDERS = "**"
 
