@@ -27,13 +27,21 @@ class Pin:
         is_kept = bool(self.versions or self.users)
         return is_kept or bool(set(self.by) - {except_experiment})
 
+    def versions_text(self) -> str:
+        """The beginning of a sentence about the model versions that hold the checkpoint."""
+        names = ", ".join(self.versions)
+        if len(self.versions) == 1:
+            return f"model version {names} holds"
+        return f"model versions {names} hold"
+
     def holders_text(self) -> str:
         """The sentence of a refusal that names the holders; "" where there are none."""
         reasons = []
         if self.by:
-            reasons.append(f"experiment {', '.join(map(str, self.by))} started from it")
+            noun = "experiment" if len(self.by) == 1 else "experiments"
+            reasons.append(f"{noun} {', '.join(map(str, self.by))} started from it")
         if self.versions:
-            reasons.append(f"model version {', '.join(self.versions)} holds it")
+            reasons.append(f"{self.versions_text()} it")
         if self.users:
             reasons.append(f"{', '.join(self.users)} pinned it")
         return ", and ".join(reasons)

@@ -47,8 +47,7 @@ def check_unpinned(services: Services, experiment_id: int) -> None:
         trial = services.agents.read_trial(int(source.body)) if source else None
         if trial is not None and trial.experiment_id == experiment_id:
             if pin.versions:
-                names = ", ".join(pin.versions)
-                text = f"model version {names} holds its checkpoint {row.key.sort}"
+                text = f"{pin.versions_text()} its checkpoint {row.key.sort}"
                 raise RequestError(Code.CONFLICT, f"{text}; `detcloud model delete` releases it")
             if pin.users:
                 text = f"{', '.join(pin.users)} pinned its checkpoint {row.key.sort}"
