@@ -119,7 +119,7 @@ def test_versions_come_and_go(detcloud: Detcloud) -> None:
     assert (version["notes"], version["comment"], version["name"]) == ("see #7", "good", "")
     assert detcloud("m", "set-version", "digits", "1").code == 1
     refused = detcloud("checkpoint", "delete", UUID, "--yes").err
-    assert "model version digits/1, digits/2 holds it" in refused
+    assert "model versions digits/1, digits/2 hold it" in refused
     assert detcloud("m", "delete-version", "digits", "1", "-y").out == (
         "version 1 of digits was deleted\n"
     )
