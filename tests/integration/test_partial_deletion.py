@@ -55,6 +55,7 @@ def test_a_part_goes_and_the_rest_is_downloaded_and_verified(
             client.checkpoint(UUID).delete(longest)
         code, text = run("checkpoint", "rm", UUID[:8], "--glob", "optimizer/**", "--yes")
         assert (code, text) == (0, f"checkpoint {UUID} is PARTIALLY_DELETED\n")
+        assert "Deleted files  optimizer/**" in run("checkpoint", "describe", UUID)[1]
         collect(cluster)
         for mode in ("master", "direct"):
             folder = tmp_path / mode

@@ -29,8 +29,8 @@ from detcloud.cli.framework.options import (
 from detcloud.cli.framework.session import add_experiment_argument, connect
 from detcloud.cli.rendering.columns import (
     CHECKPOINT_COLUMNS,
-    CHECKPOINT_DAMAGE,
     CHECKPOINT_DETAILS,
+    CHECKPOINT_LOSSES,
     holders_text,
 )
 from detcloud.cli.rendering.output import add_output_options, print_items, print_record
@@ -131,8 +131,8 @@ def add_describe_arguments(parser: ArgumentParser) -> None:
 
 def describe_checkpoint(arguments: Namespace) -> int:
     checkpoint = load_checkpoint(arguments)
-    damage = [CHECKPOINT_DAMAGE] * bool(checkpoint.data.get("damage"))
-    print_record((*CHECKPOINT_DETAILS, *damage), checkpoint.data, arguments)
+    losses = [it for it in CHECKPOINT_LOSSES if it.value(checkpoint.data)]
+    print_record((*CHECKPOINT_DETAILS, *losses), checkpoint.data, arguments)
     return 0
 
 

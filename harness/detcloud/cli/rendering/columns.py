@@ -223,4 +223,8 @@ CHECKPOINT_DETAILS = (
     field_column("Uploaded by", "uploaded_by"),
     field_column("Metadata", "metadata"),
 )
-CHECKPOINT_DAMAGE = field_column("Damage", "damage")
+# Of a checkpoint that has them.
+CHECKPOINT_LOSSES = (
+    field_column("Damage", "damage"),
+    Column("Deleted files", lambda item: ", ".join(item.get("deleted_patterns") or ())),
+)
