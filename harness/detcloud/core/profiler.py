@@ -57,7 +57,7 @@ class ProfilerContext:
         self._thread.start()
 
     def stop_measuring(self) -> None:
-        """Stop measuring; samples that are too few for a report are left out."""
+        """Stop measuring, and report the mean of the samples since the last report."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._stopping.set()
@@ -75,6 +75,9 @@ class ProfilerContext:
                 if len(samples) == samples_per_report:
                     self._report_mean(samples)
                     samples = []
+            # All that there is of a short trial.
+            if samples:
+                self._report_mean(samples)
         except Exception as error:
             print(f"[detcloud] measuring the machine has stopped: {error!r}", file=sys.stderr)
 

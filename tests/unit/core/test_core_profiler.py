@@ -110,6 +110,28 @@ def test_it_reports_between_on_and_off(machine: Machine) -> None:
     assert len(reports) == count
 
 
+def test_a_short_trial_is_reported_when_it_ends(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports: list[object] = []
+    samples: list[object] = []
+    sample = Sampler.sample
+
+    def count_sample(sampler: Sampler, now: float) -> dict[str, dict[str, float]]:
+        samples.append(now)
+        return sample(sampler, now)
+
+    monkeypatch.setattr(Sampler, "sample", count_sample)
+    profiler = ProfilerContext(
+        lambda kind, **fields: reports.append(fields["group"]), is_active=True, proc=machine.folder
+    )
+    profiler.on(sampling_interval=0.1, samples_per_report=10_000)
+    wait_until(lambda: bool(samples))
+    assert reports == []
+    profiler.off()
+    assert "memory" in reports
+
+
 @pytest.mark.parametrize("wrong", [{"sampling_interval": 0}, {"samples_per_report": 0}])
 def test_what_it_cannot_do_is_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(DetcloudError, match=next(iter(wrong))):
