@@ -14,7 +14,8 @@ from tests.end_to_end.browser import Browser, open_window, start_chromium
 from tests.end_to_end.laptop import DIGITS, Laptop
 
 # The name of each picture, the address, the heading, and what is there once the view has loaded.
-# Experiment 1 is a random search, 2 a halving, 3 trains; command 5 runs, and 6 has ended.
+# Experiment 1 is a random search, 2 a halving, 3 trains; command 5 runs, and 6 has ended. 8 trains,
+# and its machine is measured.
 PICTURES = (
     ("experiments", "experiments", "Experiments", "newest first"),
     ("experiment", "experiments/1?group=training&metric=loss&smooth=0.6", "", "trial 8"),
@@ -48,6 +49,7 @@ PHONE_PICTURES = (
 SIZE = {"width": 1200, "height": 750}
 PHONE_SIZE = {"width": 390, "height": 800}
 FOLLOW_SECONDS_MAX = 900.0
+PROFILE_MS = 45_000.0
 COUNT = "for n in $(seq 100000); do echo letter $n; sleep 1; done"
 
 
@@ -84,6 +86,9 @@ def fill_cluster(laptop: Laptop) -> None:
     laptop.run(*no_slots, "--", "bash", "-c", "echo no such file; exit 3")
     laptop.run("wait", 6, code=1)
     laptop.run("notebook", "start", "--detach", "--no-browser")
+    long = ("profiling.enabled=true", "searcher.max_length.epochs=3000")
+    options = [word for setting in long for word in ("--config", setting)]
+    laptop.run("create", DIGITS / "const.yaml", DIGITS, *options)
     with laptop.cluster() as cluster:
         cluster.set_template("gpu-defaults", "max_restarts: 1\n")
         cluster.create_token("bob", role="user", description="for the notebooks of bob")
@@ -110,6 +115,11 @@ def take_pictures(laptop: Laptop, folder: Path) -> None:
             save_picture(browser, folder, "sign-in")
             browser.sign_in()
             take_each(browser, folder, PICTURES)
+            [trial] = laptop.json("trial", "list", 8)
+            profiler = f"trials/{trial['id']}/profiler"
+            # A chart of what is measured each ten seconds needs some of them.
+            browser.window.wait_for_timeout(PROFILE_MS)
+            take_each(browser, folder, (("profiler", profiler, "", "Processors in use"),))
         phone: Any = {"viewport": PHONE_SIZE, "color_scheme": "dark"}
         with open_window(chromium, laptop, **phone) as browser:
             browser.sign_in()
