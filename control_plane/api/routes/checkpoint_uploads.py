@@ -1,8 +1,6 @@
 """Routes of uploads: a user's files become a checkpoint of a trial."""
 
 import hashlib
-import tempfile
-from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import urlencode
 
@@ -13,7 +11,7 @@ from pydantic import Field
 
 from control_plane.access.principals import USER_ROLES
 from control_plane.api.dependencies import PageParameters, ServicesParameter
-from control_plane.api.received_files import receive_file
+from control_plane.api.received_files import received_body
 from control_plane.api.request_body import RequestBody
 from control_plane.api.route_guards import API_PATH, Caller, guarded_router, require_role
 from control_plane.api.routes.trials import TrialId
@@ -277,10 +275,8 @@ async def store_part_content(
 ) -> Response:
     """Store a part for which the store signs no upload, if nothing is wrong with it."""
     upload: Upload = await to_thread.run_sync(find_upload, services, trial_id, uuid, caller)
-    with tempfile.TemporaryDirectory(prefix="detcloud-put-") as folder:
-        source = Path(folder) / "content"
-        await receive_file(request, source)
-        if await to_thread.run_sync(_md5_of, source) != part.md5:
+    async with received_body(request, _new_md5) as (source, received):
+        if received != part.md5:
             raise invalid("", "the body's MD5 differs from the one declared; send it again")
         named = (part.number, part.md5)
         await to_thread.run_sync(store_part, services, upload, part.file, named, source)
@@ -315,9 +311,7 @@ async def store_content(
 ) -> Response:
     """Store a file for which the store signs no upload, if nothing is wrong with it."""
     upload: Upload = await to_thread.run_sync(find_upload, services, trial_id, uuid, caller)
-    with tempfile.TemporaryDirectory(prefix="detcloud-put-") as folder:
-        source = Path(folder) / "content"
-        received, _ = await receive_file(request, source)
+    async with received_body(request) as (source, received):
         if received != sha256:
             raise invalid("", "the body's SHA-256 differs from the one declared; send it again")
         await to_thread.run_sync(store_upload_file, services, upload, path, source)
@@ -356,11 +350,6 @@ def _part_request(
         return PartUpload(number=number, method="PUT", url=signed.url, headers=headers)
     query = urlencode({"path": file.path, "size": file.size, "number": number, "md5": md5})
     return PartUpload(number=number, method="PUT", url=f"{own}?{query}", headers={})
-
-
-def _md5_of(path: Path) -> str:
-    with path.open("rb") as content:
-        return hashlib.file_digest(content, _new_md5).hexdigest()
 
 
 def _new_md5() -> Any:

@@ -1,7 +1,5 @@
 """Routes of model code: offered by its digest, uploaded once through a signed request."""
 
-import tempfile
-from pathlib import Path
 from typing import Annotated
 
 from anyio import to_thread
@@ -12,7 +10,7 @@ from pydantic import Field
 
 from control_plane.access.principals import USER_ROLES, Role
 from control_plane.api.dependencies import ServicesParameter
-from control_plane.api.received_files import receive_file
+from control_plane.api.received_files import received_body
 from control_plane.api.request_body import RequestBody
 from control_plane.api.responses import download_or_redirect
 from control_plane.api.route_guards import Caller, guarded_router, require_role
@@ -95,9 +93,7 @@ async def put_model_code(
     """Store a small archive for a caller who cannot send it where an offer says, such as the page:
     it may not ask a bucket. Sending it twice is no error.
     """
-    with tempfile.TemporaryDirectory(prefix="detcloud-code-") as folder:
-        path = Path(folder) / "code"
-        digest, _ = await receive_file(request, path)
+    async with received_body(request) as (path, digest):
         if digest != sha256:
             raise invalid("", "the body's SHA-256 differs from the one in the path; send it again")
         await to_thread.run_sync(
