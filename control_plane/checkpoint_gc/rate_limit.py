@@ -141,36 +141,36 @@ def remove_checkpoint_folder(
 
     Raises OSError.
     """
-    busy_answers = 0
-    while True:
-        try:
-            for removed in files.remove_folder(parts, prune=prune):
-                busy_answers = 0 if removed else busy_answers
-                yield CollectionStep(removed)
-            return
-        except StoreBusy:
-            busy_answers += 1
-            if busy_answers > BUSY_ANSWERS_MAX:
-                raise
-        yield STORE_BUSY
+    return _resume_when_busy(lambda: files.remove_folder(parts, prune=prune))
 
 
 def remove_chosen_files(
     files: CheckpointFiles, parts: tuple[str, ...], patterns: tuple[str, ...]
 ) -> Steps:
-    """Remove the files of a checkpoint that the patterns choose, but not its manifest, and go on
-    once a store that is busy answers again. Raises OSError.
+    """Remove the files of a checkpoint that the patterns choose, but not its manifest, resuming
+    when the store was busy. Raises OSError.
+    """
+
+    def remove() -> Iterator[int]:
+        for name, _ in files.list_files(parts):
+            if name != MANIFEST and matches_any(name, patterns):
+                yield files.remove_file(parts, name)
+        # An error where the store itself is not there, in which nothing was found.
+        files.sync_folder(parts)
+
+    return _resume_when_busy(remove)
+
+
+def _resume_when_busy(remove: Callable[[], Iterator[int]]) -> Steps:
+    """Make the steps of a removal, which yields how many files each removed, and begin it again
+    when the store was busy. Raises StoreBusy after BUSY_ANSWERS_MAX such answers in a row.
     """
     busy_answers = 0
     while True:
         try:
-            for name, _ in files.list_files(parts):
-                if name != MANIFEST and matches_any(name, patterns):
-                    removed = files.remove_file(parts, name)
-                    busy_answers = 0 if removed else busy_answers
-                    yield CollectionStep(removed)
-            # An error where the store itself is not there, in which nothing was found.
-            files.sync_folder(parts)
+            for removed in remove():
+                busy_answers = 0 if removed else busy_answers
+                yield CollectionStep(removed)
             return
         except StoreBusy:
             busy_answers += 1

@@ -9,6 +9,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from control_plane.actors.trial.checkpoints import CheckpointRecord
 from control_plane.agents.spec import parse_stored_config
@@ -50,7 +51,7 @@ class CheckpointFolder:
     manifest: tuple[StoredFile, ...]
     deleted_patterns: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def files(self) -> tuple[StoredFile, ...]:
         """The files that are left, by path."""
         return tuple(it for it in self.manifest if not matches_any(it.path, self.deleted_patterns))

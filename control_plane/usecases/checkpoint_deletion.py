@@ -8,7 +8,6 @@ from control_plane.actors.messages.trial import (
     CheckpointDeletionRequested,
     PartialDeletionRequested,
 )
-from control_plane.actors.pins import PINS, decode_pin
 from control_plane.actors.trial.checkpoints import (
     CHECKPOINT_PARTS,
     CheckpointRecord,
@@ -28,7 +27,7 @@ from control_plane.queries.checkpoint_files import checkpoint_folder, choose_fil
 from control_plane.queries.cluster_configuration import deletion_limit
 from control_plane.queries.collection import find_need
 from control_plane.services import Services
-from control_plane.state.table import Key, Write
+from control_plane.state.table import Write
 from control_plane.usecases.experiment_deletion import check_may_delete
 from control_plane.usecases.idempotency import ExtraWrites
 from detcloud.shared.file_patterns import PATTERNS_MAX
@@ -51,7 +50,7 @@ def delete_checkpoint(
 
     def check_reply(reply: object) -> tuple[Write, ...]:
         if not (isinstance(reply, tuple) and uuid in reply):
-            _check_deleted(services, trial_id, uuid)
+            _check_deleted(services, record)
         return extra_writes(trial_id)
 
     message = CheckpointDeletionRequested((uuid,), instead=_replacement(services, trial_id, uuid))
@@ -89,8 +88,7 @@ def delete_checkpoint_files(
 
     def check_reply(reply: object) -> tuple[Write, ...]:
         if reply is not True:
-            why = find_need(services, record) or "it was changed meanwhile; ask again"
-            raise RequestError(Code.CONFLICT, f"checkpoint {uuid} cannot be deleted: {why}")
+            raise _refusal(services, record)
         return extra_writes(trial_id)
 
     message = PartialDeletionRequested(
@@ -158,12 +156,18 @@ def _replacement(services: Services, trial_id: int, uuid: str) -> str:
     return newest.uuid if newest else ""
 
 
-def _check_deleted(services: Services, trial_id: int, uuid: str) -> None:
+def _check_deleted(services: Services, record: CheckpointRecord) -> None:
     """Raise RequestError conflict, with the reason, unless the checkpoint is deleted already."""
-    record = services.engine.read_part(addresses.trial(trial_id), CHECKPOINT_PARTS + uuid)
-    if isinstance(record, CheckpointRecord) and record.state is CheckpointState.DELETED:
-        return
-    row = services.table.get(Key(PINS, uuid))
-    holders = decode_pin(row.body).holders_text() if row else ""
-    why = holders or "its trial has not ended and needs it"
-    raise RequestError(Code.CONFLICT, f"checkpoint {uuid} cannot be deleted: {why}")
+    reference = record.checkpoint
+    now = services.engine.read_part(
+        addresses.trial(reference.trial_id), CHECKPOINT_PARTS + reference.uuid
+    )
+    if not isinstance(now, CheckpointRecord) or now.state is not CheckpointState.DELETED:
+        raise _refusal(services, record)
+
+
+def _refusal(services: Services, record: CheckpointRecord) -> RequestError:
+    """The conflict that says why nothing of a checkpoint can be deleted."""
+    why = find_need(services, record) or "it was changed meanwhile; ask again"
+    text = f"checkpoint {record.checkpoint.uuid} cannot be deleted: {why}"
+    return RequestError(Code.CONFLICT, text)

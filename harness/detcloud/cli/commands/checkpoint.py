@@ -142,6 +142,18 @@ def list_files(arguments: Namespace) -> int:
     return 0
 
 
+def _add_patterns_option(parser: ArgumentParser, option: str, dest: str, text: str) -> None:
+    """Add an option that takes patterns of files, one at a time."""
+    parser.add_argument(
+        option,
+        dest=dest,
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help=f"{text}; may be repeated",
+    )
+
+
 def add_download_options(parser: ArgumentParser) -> None:
     """Add the options of every command that fetches one checkpoint."""
     add_output_dir_option(parser, "checkpoints/UUID")
@@ -150,23 +162,13 @@ def add_download_options(parser: ArgumentParser) -> None:
 
 def add_download_arguments(parser: ArgumentParser) -> None:
     add_uuid_argument(parser)
-    parser.add_argument(
+    _add_patterns_option(
+        parser,
         "--glob",
-        dest="patterns",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="only files whose path matches, such as '*.pth', or '**/*.pth' for those in folders "
-        "too; may be repeated",
+        "patterns",
+        "only files whose path matches, such as '*.pth', or '**/*.pth' for those in folders too",
     )
-    parser.add_argument(
-        "--exclude",
-        dest="excluded",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="exclude files whose path matches; may be repeated",
-    )
+    _add_patterns_option(parser, "--exclude", "excluded", "exclude files whose path matches")
     add_download_options(parser)
     parser.add_argument(
         "--mode",
@@ -338,14 +340,12 @@ def add_delete_arguments(parser: ArgumentParser) -> None:
         action="store_true",
         help="only show how many files would be deleted, and how long it takes",
     )
-    parser.add_argument(
+    _add_patterns_option(
+        parser,
         "--glob",
-        dest="patterns",
-        action="append",
-        default=[],
-        metavar="PATTERN",
-        help="delete only files whose path matches, such as 'optimizer/**'; what is left can be "
-        "downloaded, and no trial can start from it; may be repeated",
+        "patterns",
+        "delete only files whose path matches, such as 'optimizer/**'; what is left can be "
+        "downloaded, and no trial can start from it",
     )
 
 
