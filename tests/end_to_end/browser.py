@@ -103,6 +103,15 @@ class Browser:
             if one["impact"] in ("serious", "critical")
         ]
 
+    def check_view(self, width: int) -> None:
+        """Check that no script failed or came from what others wrote, and that nothing keeps
+        anybody from the view.
+        """
+        assert self.serious_findings() == []
+        self.wait_for_width(width)
+        assert self.window.evaluate("window.canary") is None
+        assert self.faults == []
+
     def _note_message(self, message: Any) -> None:
         # An answer that is no success is a message of its own; tests look at what is made of it.
         if message.type == "error" and "Failed to load resource" not in message.text:

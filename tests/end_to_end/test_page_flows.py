@@ -71,10 +71,7 @@ def write_long_names(folder: Path) -> tuple[Path, Path]:
 def nothing_is_wrong(browser: Browser) -> Iterator[None]:
     """No script failed, and nothing keeps anybody from the view."""
     yield
-    assert browser.serious_findings() == []
-    browser.wait_for_width(SIZE["width"])
-    assert browser.window.evaluate("window.canary") is None
-    assert browser.faults == []
+    browser.check_view(SIZE["width"])
 
 
 def test_the_palette_finds_by_name_and_the_tab_says_what_is_shown(browser: Browser) -> None:

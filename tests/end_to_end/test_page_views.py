@@ -77,10 +77,7 @@ def write_halving(folder: Path) -> tuple[Path, Path]:
 def nothing_is_wrong(browser: Browser) -> Iterator[None]:
     """Nothing that others wrote became a script, and nothing keeps anybody from the view."""
     yield
-    assert browser.serious_findings() == []
-    assert browser.window.evaluate("window.canary") is None
-    browser.wait_for_width(1280)
-    assert browser.faults == []
+    browser.check_view(1280)
 
 
 def test_rungs_show_each_trial_as_a_link_and_all_of_them_as_a_table(
