@@ -1,4 +1,5 @@
-"""A large file to an S3 server on this machine and back, beside boto3's transfer manager."""
+"""A large file to an S3 server on this machine and back, beside boto3's transfer manager and
+s5cmd."""
 
 import hashlib
 import json
@@ -7,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -15,30 +17,31 @@ from typing import Any
 from bench.figures import Row, Scale, at_least, at_most, number, progress
 from bench.store_transfer import COPY, KEY, SOURCE
 
-KINDS = ("detcloud", "boto3")
+PEERS = {"boto3": "boto3's transfer manager", "s5cmd": "s5cmd"}
 SHARE_MIN_PERCENT, MEMORY_MAX_MB = 90, 64
 _MB = 1 << 20
 
 
 def stores(scale: Scale) -> Iterator[Row]:
-    """Rates and memory of both, in turns, each in a process of its own."""
+    """Rates and memory of each, in turns, each in a process of its own."""
     # The emulator loads when this figure is asked for, not with the bench.
     from tests.emulators.seaweedfs import seaweedfs
 
     size = scale.stored_bytes
-    found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in KINDS}
+    kinds = ["detcloud", *(peer for peer in PEERS if find_spec(peer))]
+    found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds}
     with TemporaryDirectory(prefix="detcloud-bench-") as place:
         folder = Path(place)
         (folder / "server").mkdir()
         digest = _write_source(folder / SOURCE, size)
         with (
             seaweedfs(folder / "server") as server,
-            progress(f"{scale.store_runs} transfers of {size // _MB} MB by each of two"),
+            progress(f"{scale.store_runs} transfers of {size // _MB} MB by each of {len(kinds)}"),
         ):
             # The first of each warms the disk.
             for run in range(scale.store_runs + 1):
-                # Who is first has the other's last writes to wait for.
-                for kind in KINDS if run % 2 else reversed(KINDS):
+                # Who is first has another's last writes to wait for.
+                for kind in kinds if run % 2 else reversed(kinds):
                     bucket = server.place()
                     taken = _transfer(kind, folder, json.dumps(asdict(bucket)))
                     assert _digest(folder / COPY) == digest, f"{kind} fetched something else"
@@ -50,20 +53,30 @@ def stores(scale: Scale) -> Iterator[Row]:
 
 def _rows(found: dict[str, list[dict[str, Any]]], size: int) -> Iterator[Row]:
     for way, what in enumerate(("to", "from")):
-        ours, theirs = (
-            size / _MB / median(it["seconds"][way] for it in found[kind]) for kind in KINDS
-        )
-        beside = f"{number(ours)} MB/s, boto3's transfer manager {number(theirs)} MB/s"
+        rates = {
+            kind: size / _MB / median(run["seconds"][way] for run in runs)
+            for kind, runs in found.items()
+        }
+        ours = rates.pop("detcloud")
         yield at_least(
-            f"{size // _MB} MB {what} S3: of boto3's rate",
-            100 * ours / theirs,
+            f"{size // _MB} MB {what} S3: of the fastest peer's rate",
+            100 * ours / max(rates.values()),
             SHARE_MIN_PERCENT,
             "%",
-            beside=beside,
+            beside=f"{number(ours)} MB/s, {_beside(rates, 'MB/s')}",
         )
-    ours, theirs = (max(it["memory"] for it in found[kind]) / _MB for kind in KINDS)
-    beside = f"boto3's transfer manager {number(theirs)} MB"
+    memory = {kind: max(run["memory"] for run in runs) / _MB for kind, runs in found.items()}
+    ours = memory.pop("detcloud")
+    beside = _beside(memory, "MB")
     yield at_most("memory that both ways take", ours, MEMORY_MAX_MB, "MB", beside=beside)
+
+
+def _beside(figures: dict[str, float], unit: str) -> str:
+    """Figures of the peers, and which of them are missing."""
+    missing = [f"{name} is not installed" for peer, name in PEERS.items() if peer not in figures]
+    return ", ".join(
+        [*(f"{PEERS[peer]} {number(it)} {unit}" for peer, it in figures.items()), *missing]
+    )
 
 
 def _transfer(kind: str, folder: Path, place: str) -> dict[str, Any]:
