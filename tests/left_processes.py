@@ -16,8 +16,8 @@ from tests.patience import wait_until
 # tests leave the product's variables out of the environments that they make.
 MARK = "PYTEST_SESSION_MARK"
 TEST_VARIABLE = b"PYTEST_CURRENT_TEST="
-# What ends when the input from this process does; it guards against the end of this process.
-GUARDS = ("multiprocessing.resource_tracker", "home_guard.py")
+# Helpers that serve this process, or wait for its end, until their input from it ends.
+HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "home_guard.py")
 
 
 @contextlib.contextmanager
@@ -60,7 +60,7 @@ def list_marked(marks: tuple[bytes, ...]) -> list[Process]:
             process = read_process(int(entry.name)) if any(it in words for it in marks) else None
             if process is not None:
                 found[process.pid] = process
-    return [it for it in found.values() if not any(guard in it.command for guard in GUARDS)]
+    return [it for it in found.values() if not any(helper in it.command for helper in HELPERS)]
 
 
 def starting_test(process: Process) -> str:
