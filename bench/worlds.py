@@ -16,7 +16,7 @@ from lambdas.simulation.runs import FAST_FOLDER, Outcome, Plan, run_seeds, sum_o
 from lambdas.simulation.searches import parallel_random_search
 from lambdas.simulation.simulated_cluster import RULES, ClusterSize, SimulatedCluster
 from tests.simulation.api_outage import MINUTE_MS, OutageCluster
-from tests.simulation.compute_engine_world import ComputeEngineCluster
+from tests.simulation.compute_engine_cluster import ComputeEngineCluster
 
 RATIO_MIN = 10_000
 GROWTH_MAX = 2.0

@@ -15,10 +15,12 @@ The settings are a file of Pulumi's, `Pulumi.TEAM.yaml`; paths in it begin at it
 """
 
 import argparse
+import contextlib
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -201,13 +203,33 @@ def _destroy(program: StackProgram, options: argparse.Namespace) -> Answer:
 
 
 def _export(program: StackProgram, options: argparse.Namespace) -> Answer:
-    config = _stack_config(program, options, options.output, _given_config(program, options))
-    run = program.run_export or program.run
-    export(run, program.terraform, options.team, config, options.output)
-    _write_admin_digest(options)
+    with _complete_folder(options.output) as folder:
+        config = _stack_config(program, options, folder, _given_config(program, options))
+        run = program.run_export or program.run
+        export(run, program.terraform, options.team, config, folder)
+        _write_admin_digest(options)
     keys = [f"{PROJECT}:{name}" for name in program.archives.kinds]
     archives = [Path(config[key]).name for key in keys if key in config]
     return _answer(config, {}) | {"files": [FILE, *archives]}
+
+
+@contextlib.contextmanager
+def _complete_folder(folder: Path) -> Iterator[Path]:
+    """Yield a folder whose files move into `folder` at the end, the one that refers to the others
+    last; after a failure, `folder` is as before.
+    """
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".partial-") as partial:
+            yield Path(partial)
+            for file in sorted(Path(partial).iterdir(), key=lambda it: it.name == FILE):
+                file.replace(folder / file.name)
+    except BaseException:
+        if is_new:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+        raise
 
 
 def _answer(config: Mapping[str, str], outputs: Mapping[str, object]) -> Answer:

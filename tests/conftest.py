@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, NoReturn
 import pytest
 from hypothesis import settings
 
+from tests.left_processes import no_process_left
+
 if TYPE_CHECKING:
     from tests.emulators.azurite import Azurite
     from tests.emulators.fake_gcs import FakeGcs
@@ -79,6 +81,16 @@ def _missing_package(error: BaseException | None) -> str | None:
             return None if (ROOT / package).exists() or package == "detcloud" else error.name
         error = getattr(error, "cause", None) or error.__cause__
     return None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_process_left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No process outlives the tests of this process: the first fixture to begin, the last to end.
+
+    The failure counts as the last test's, and names those that started the processes.
+    """
+    with no_process_left(tmp_path_factory.getbasetemp()):
+        yield
 
 
 @pytest.fixture(scope="session")

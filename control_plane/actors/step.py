@@ -110,11 +110,11 @@ class StepContext:
         return self._reader.row(partition, sort)
 
     def send(self, to: str, message: object) -> None:
-        """Mail a message to another actor, or to this one."""
+        """Send a message to another actor, or to this one."""
         self.sends.append(Send(to, message))
 
     def set_timer(self, due_ms: int, message: object) -> None:
-        """Mail a message to this actor at `due_ms`, epoch ms."""
+        """Send a message to this actor at `due_ms`, epoch ms."""
         self.timers.append(SetTimer(due_ms, message))
 
     def write_part(self, name: str, value: object | None) -> None:

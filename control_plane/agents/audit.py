@@ -26,11 +26,16 @@ from control_plane.actors.messages.pool import (
 )
 from control_plane.actors.pool.agent_slots import AgentSlots, AllocationPart
 from control_plane.actors.pool.job_queue import Group
-from control_plane.actors.pool.state import agents_of, job_queue_of, parse_allocation
+from control_plane.actors.pool.state import (
+    CONTENT_FAMILIES,
+    agents_of,
+    job_queue_of,
+    parse_allocation,
+)
 from control_plane.actors.trial.state import TrialState
 from control_plane.agents.leases import Lease, read_leases
 from control_plane.engine.engine import Engine
-from control_plane.engine.read_only import read_only_context
+from control_plane.engine.read_only import ActorParts, read_only_context
 from control_plane.scheduling.model import AllocationRequest
 
 # Allocations freed by one message: each may change eight parts of the pool.
@@ -181,7 +186,9 @@ def _holds_allocation(trial: TrialState | None, epoch: int) -> bool:
 
 
 def _load_pool_records(engine: Engine, pool: str) -> PoolRecords:
-    context = read_only_context(engine, addresses.pool(pool))
+    address = addresses.pool(pool)
+    parts = ActorParts(engine, address, CONTENT_FAMILIES)
+    context = read_only_context(engine, address, parts)
     waiting = job_queue_of(context)
     return PoolRecords(
         tuple(waiting.all_requests()),

@@ -39,7 +39,7 @@ from control_plane.engine.mailbox import (
     MAIL_END,
     RECOVERY_DELAY_MS,
     TIMERS,
-    Mail,
+    MailboxRow,
     attempt_delay_ms,
     attempt_write,
     postponement,
@@ -170,7 +170,7 @@ class _Redrive:
         """Whether time is left, and the table seems to answer."""
         return self._in_a_row < CONSECUTIVE_FAILURES_MAX and self._left_ms() > 0
 
-    def run_page(self, late: Mapping[str, list[Mail]]) -> bool:
+    def run_page(self, late: Mapping[str, list[MailboxRow]]) -> bool:
         """Advance the actors of a page, each at most once in a pass; returns whether any was."""
         fresh = {address: mail for address, mail in late.items() if address not in self._seen}
         self._seen.update(fresh)
@@ -185,7 +185,7 @@ class _Redrive:
         while self._unfinished and self.has_time():
             self._run_actor(self._unfinished.popleft(), [])
 
-    def _run_actor(self, address: str, mail: list[Mail]) -> None:
+    def _run_actor(self, address: str, mail: list[MailboxRow]) -> None:
         now_ms = self._engine.clock()
         turn_ms = min(self._turn_ms, self._left_ms())
         until = self._engine.seconds() + turn_ms / 1000
@@ -219,7 +219,7 @@ class _DuePage:
     deleted since they `expired`, or wait on.
     """
 
-    late: dict[str, list[Mail]]
+    late: dict[str, list[MailboxRow]]
     full_shards: list[int]
     expired: int
     put_off: int
@@ -262,7 +262,7 @@ def _shards_with_due_rows(engine: Engine, shards: Iterable[int]) -> tuple[int, .
     return engine.table.due_shards(asked, engine.clock()) if len(asked) > 1 else asked
 
 
-def _find_future(engine: Engine, shard: int) -> dict[str, list[Mail]]:
+def _find_future(engine: Engine, shard: int) -> dict[str, list[MailboxRow]]:
     """Find mail and parts, by actor, that a clock which was ahead has written. Timers that it has
     set wait from now on.
     """
@@ -277,9 +277,9 @@ def _find_future(engine: Engine, shard: int) -> dict[str, list[Mail]]:
     return _overdue_mail(row for row in future if not _is_timer(row))
 
 
-def _overdue_mail(rows: Iterable[Row]) -> dict[str, list[Mail]]:
+def _overdue_mail(rows: Iterable[Row]) -> dict[str, list[MailboxRow]]:
     """The mail of rows by actor, that due first ahead."""
-    late: dict[str, list[Mail]] = {}
+    late: dict[str, list[MailboxRow]] = {}
     for row in sorted(rows, key=lambda row: row.due_ms or 0):
         found = late.setdefault(row.key.partition, [])
         if not row.key.sort.startswith(PARTS):
@@ -310,7 +310,7 @@ def _is_timer(row: Row) -> bool:
     return row.key.sort.startswith(TIMERS)
 
 
-def _most_attempts(item: tuple[str, list[Mail]]) -> int:
+def _most_attempts(item: tuple[str, list[MailboxRow]]) -> int:
     """The most attempts that any of an actor's late mail has had."""
     return max((mail.attempts for mail in item[1]), default=0)
 
@@ -318,7 +318,7 @@ def _most_attempts(item: tuple[str, list[Mail]]) -> int:
 def _redrive_actor(
     engine: Engine,
     address: str,
-    late: list[Mail],
+    late: list[MailboxRow],
     now_ms: int,
     budget_ms: int,
     holds_timers: HoldsTimers,
@@ -332,7 +332,7 @@ def _redrive_actor(
         _postpone(engine, behind, now_ms + attempt_delay_ms(suspect.attempts + 1))
         ordered = [suspect]
     until = engine.seconds() + budget_ms / 1000
-    attempted: list[Mail] = []
+    attempted: list[MailboxRow] = []
     try:
         dead = sum(_count_attempt(engine, mail, now_ms, attempted) for mail in ordered)
         # The time of its own begins now: what is counted as an attempt is one.
@@ -345,7 +345,7 @@ def _redrive_actor(
     return dead
 
 
-def _find_suspect(engine: Engine, late: Mail, now_ms: int) -> Mail:
+def _find_suspect(engine: Engine, late: MailboxRow, now_ms: int) -> MailboxRow:
     """Find the row that a fold of the actor begins with, for the first of its late ones: the first
     of the mailbox, which may be due later. Mail that has just come is no suspect for a timer, which
     would wait for ever where there always is some.
@@ -358,7 +358,7 @@ def _find_suspect(engine: Engine, late: Mail, now_ms: int) -> Mail:
     return late if is_new and timer_due_ms(late.key) is not None else first
 
 
-def _postpone(engine: Engine, rows: Sequence[Mail], due_ms: int) -> None:
+def _postpone(engine: Engine, rows: Sequence[MailboxRow], due_ms: int) -> None:
     """Postpone rows of mail that would keep other rows out of the page.
 
     Another process may change them first, which is ignored.
@@ -369,7 +369,9 @@ def _postpone(engine: Engine, rows: Sequence[Mail], due_ms: int) -> None:
             engine.table.commit(writes)
 
 
-def _count_attempt(engine: Engine, mail: Mail, now_ms: int, attempted: list[Mail]) -> bool:
+def _count_attempt(
+    engine: Engine, mail: MailboxRow, now_ms: int, attempted: list[MailboxRow]
+) -> bool:
     """Count an attempt in the row and add it to `attempted`, or make it a dead letter if it has had
     too many; True for a dead letter.
     """
@@ -386,7 +388,7 @@ def _count_attempt(engine: Engine, mail: Mail, now_ms: int, attempted: list[Mail
     return False
 
 
-def _withdraw_attempts(engine: Engine, attempted: list[Mail], now_ms: int) -> None:
+def _withdraw_attempts(engine: Engine, attempted: list[MailboxRow], now_ms: int) -> None:
     """Uncount attempts that failed because of the table, which says nothing about the mail."""
     for mail in attempted:
         with suppress(Conflict, Unavailable):

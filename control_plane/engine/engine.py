@@ -43,7 +43,7 @@ from control_plane.engine.mailbox import (
     MAIL,
     MAIL_END,
     RECOVERY_DELAY_MS,
-    Mail,
+    MailboxRow,
     dead_letter_write,
     mail_key,
     mail_write,
@@ -245,7 +245,7 @@ class Engine:
         raise CommandRefused("unavailable", f"{address} is too busy; try again")
 
     def post_message(self, address: str, message: object, *, sender: str) -> None:
-        """Mail a message to an actor and advance it. `sender` names the part of the cluster that
+        """Send a message to an actor and advance it. `sender` names the part of the cluster that
         sends it, which is no actor.
         """
         now_ms = self.clock()
@@ -257,7 +257,7 @@ class Engine:
         )
         self.advance_until_idle((address,))
 
-    def dead_letter_mail(self, mail: Mail) -> tuple[str, ...]:
+    def dead_letter_mail(self, mail: MailboxRow) -> tuple[str, ...]:
         """Make a dead letter of the first message of a row, which no attempt could fold: its actor
         applies its fallback, and the message is kept in a row of its own. The row's other messages
         are mail as before. Returns the actors to advance.

@@ -19,7 +19,7 @@ from control_plane.engine.actor_types import (
     parse_json,
 )
 from control_plane.engine.head import HEAD, PARTS, Header, Spill, encode_head
-from control_plane.engine.mailbox import Mail
+from control_plane.engine.mailbox import MailboxRow
 from control_plane.evolve import evolve
 from control_plane.state.table import OPERATIONS_MAX, Check, Delete, Expect, Key, Put, Write
 
@@ -71,8 +71,8 @@ class Fold:
     row_guards: dict[Key, ObservedRow] = field(default_factory=dict)
     rows_read: dict[Key, ObservedRow] = field(default_factory=dict)
     timers: list[SetTimer] = field(default_factory=list)
-    consumed: list[Mail] = field(default_factory=list)
-    delivered: list[Mail] = field(default_factory=list)
+    consumed: list[MailboxRow] = field(default_factory=list)
+    delivered: list[MailboxRow] = field(default_factory=list)
     reasons: list[tuple[int, str]] = field(default_factory=list)
     reply: object = None
     steps: int = 0
@@ -89,7 +89,7 @@ class Fold:
         """The messages of mail that are folded."""
         return sum(len(mail.messages) for mail in self.consumed)
 
-    def consume(self, mail: Mail) -> None:
+    def consume(self, mail: MailboxRow) -> None:
         """Add mail whose messages are folded."""
         self.consumed.append(mail)
         self.consumed_bytes += len(mail.body)

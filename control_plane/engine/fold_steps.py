@@ -8,7 +8,7 @@ from control_plane.actors.messages.stored_names import UndecodableMessage
 from control_plane.actors.step import StepContext
 from control_plane.engine.actor_types import ActorType
 from control_plane.engine.fold import Step, step_of
-from control_plane.engine.mailbox import ISOLATE_FROM_ATTEMPTS, Mail
+from control_plane.engine.mailbox import ISOLATE_FROM_ATTEMPTS, MailboxRow
 from control_plane.engine.reader import FoldReader, TornRead
 from control_plane.state.table import TableError
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 def fold_mail(
     reader: FoldReader,
-    rows: Iterable[Mail],
+    rows: Iterable[MailboxRow],
     now_ms: int,
     skipped: set[str],
     messages_max: int = sys.maxsize,
@@ -51,7 +51,7 @@ def fold_mail(
             return
 
 
-def _fold_row(reader: FoldReader, mail: Mail, now_ms: int) -> tuple[int, bool]:
+def _fold_row(reader: FoldReader, mail: MailboxRow, now_ms: int) -> tuple[int, bool]:
     """Fold the first messages of a row: all, or as many as fit into the commit or come before one
     that cannot be folded. Returns how many, and whether there is such a one.
     """

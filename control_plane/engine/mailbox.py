@@ -50,8 +50,9 @@ NamedFields = tuple[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class Mail:
-    """A row of a mailbox, or a timer. `messages` are stored names and fields, not decoded yet.
+class MailboxRow:
+    """A row of a mailbox, or a timer: the messages of one commit to one receiver, which the code
+    calls mail. `messages` are stored names and fields, not decoded yet.
 
     `previous` is a row's sort key, FIRST, or UNKNOWN when the sender does not remember it. `rest`
     are the row's later messages, which stay in it when these are folded. `body` is what the journal
@@ -69,8 +70,8 @@ class Mail:
     stored: bytes
     rest: tuple[NamedFields, ...] = ()
 
-    def first_messages(self, count: int) -> "Mail":
-        """The mail with its first `count` messages alone; the others are its rest."""
+    def first_messages(self, count: int) -> "MailboxRow":
+        """The row with its first `count` messages alone; the others are its rest."""
         if count >= len(self.messages):
             return self
         taken, rest = self.messages[:count], self.messages[count:]
@@ -115,12 +116,12 @@ def timer_due_ms(key: Key) -> int | None:
     return int(key.sort.removeprefix(TIMERS).partition("#")[0])
 
 
-def timer_continuation(timer: Mail, due_ms: int, now_ms: int) -> Put:
+def timer_continuation(timer: MailboxRow, due_ms: int, now_ms: int) -> Put:
     """The write that lets a timer wait on, which is due later than the index has it."""
     return postponement(timer, _index_due_ms(due_ms, now_ms))
 
 
-def restarted_timer(timer: Mail, due_ms: int, now_ms: int) -> tuple[Write, ...]:
+def restarted_timer(timer: MailboxRow, due_ms: int, now_ms: int) -> tuple[Write, ...]:
     """The writes that let a timer which was set in the future wait from now on, for as long as it
     was set for.
     """
@@ -148,20 +149,22 @@ def mail_write(
 
 def delivered_mail(
     receiver: str, sender: str, clock: int, messages: Sequence[EncodedMessage]
-) -> Mail:
+) -> MailboxRow:
     """The mail of messages that their sender's commit folds into the receiver: no row holds it."""
     body = _encode_header(sender, FIRST, clock, 0) + _join_messages(messages)
     fields: tuple[NamedFields, ...] = tuple((name, body) for name, body in messages)
-    return Mail(mail_key(receiver, clock, sender), 0, sender, FIRST, clock, 0, fields, body, body)
+    return MailboxRow(
+        mail_key(receiver, clock, sender), 0, sender, FIRST, clock, 0, fields, body, body
+    )
 
 
-def read_mail(row: Row) -> Mail:
+def read_mail(row: Row) -> MailboxRow:
     """Decode a row into mail. A row that cannot be decoded is mail with one message that nothing
     can fold, UNREADABLE, so that it becomes a dead letter like any other.
     """
     try:
         fields = parse_json(row.body)
-        return Mail(
+        return MailboxRow(
             key=row.key,
             revision=row.revision,
             sender=fields["from"],
@@ -177,9 +180,10 @@ def read_mail(row: Row) -> Mail:
         return _unreadable_mail(row)
 
 
-def _unreadable_mail(row: Row) -> Mail:
-    """Mail of a row whose messages cannot be decoded. What is known of its sender is in its header,
-    or else in its key; without a header no attempt can be counted, so it has had all of them.
+def _unreadable_mail(row: Row) -> MailboxRow:
+    """The mail of a row whose messages cannot be decoded. What is known of its sender is in its
+    header, or else in its key; without a header no attempt can be counted, so it has had all of
+    them.
     """
     header = _HEADER.match(row.body)
     if header:
@@ -190,10 +194,12 @@ def _unreadable_mail(row: Row) -> Mail:
         previous, clock, attempts = UNKNOWN, 0, ATTEMPTS_MAX
     body = _encode_header(sender, previous, clock, attempts) + _encode_messages([(UNREADABLE, {})])
     messages: tuple[NamedFields, ...] = ((UNREADABLE, {}),)
-    return Mail(row.key, row.revision, sender, previous, clock, attempts, messages, body, row.body)
+    return MailboxRow(
+        row.key, row.revision, sender, previous, clock, attempts, messages, body, row.body
+    )
 
 
-def dead_letter_write(mail: Mail) -> Put:
+def dead_letter_write(mail: MailboxRow) -> Put:
     """The write that keeps mail, which nothing could fold, as a dead letter. Each message of a row
     has its own.
     """
@@ -204,7 +210,7 @@ def dead_letter_write(mail: Mail) -> Put:
     )
 
 
-def attempt_write(mail: Mail, now_ms: int, count: int = 1) -> tuple[Mail, Put]:
+def attempt_write(mail: MailboxRow, now_ms: int, count: int = 1) -> tuple[MailboxRow, Put]:
     """The mail with one more attempt, due again after 2^attempts seconds, and the write of it. A
     `count` of -1 withdraws the last attempt.
     """
@@ -221,7 +227,7 @@ def attempt_delay_ms(attempts: int) -> int:
     return (1 << attempts) * 1000
 
 
-def postponement(mail: Mail, due_ms: int) -> Put:
+def postponement(mail: MailboxRow, due_ms: int) -> Put:
     """The write that lets a row be due at another time, with no attempt counted."""
     return Put(mail.key, mail.revision + 1, mail.stored, mail.revision, due_ms)
 

@@ -21,7 +21,7 @@ from control_plane.engine.mailbox import (
     MAIL_END,
     TIMERS,
     UNKNOWN,
-    Mail,
+    MailboxRow,
     read_mail,
 )
 from control_plane.state.table import Key, Row, StateTable
@@ -39,7 +39,7 @@ class LoadedActor:
     """An actor, its mail in order, and those of its parts that were read."""
 
     snapshot: ActorSnapshot
-    mail: tuple[Mail, ...]
+    mail: tuple[MailboxRow, ...]
     parts: dict[str, object | None] = field(default_factory=dict)
 
 
@@ -169,7 +169,9 @@ class FoldReader:
         return fold.rows_read[key]
 
 
-def _ensure_complete(table: StateTable, address: str, mail: tuple[Mail, ...]) -> tuple[Mail, ...]:
+def _ensure_complete(
+    table: StateTable, address: str, mail: tuple[MailboxRow, ...]
+) -> tuple[MailboxRow, ...]:
     """The mail, read again where needed, without gaps: of each sender, none sent before is missing.
     Raises TornRead if it has a gap.
     """
@@ -180,7 +182,9 @@ def _ensure_complete(table: StateTable, address: str, mail: tuple[Mail, ...]) ->
     return mail
 
 
-def _read_again(table: StateTable, address: str, mail: tuple[Mail, ...]) -> tuple[Mail, ...]:
+def _read_again(
+    table: StateTable, address: str, mail: tuple[MailboxRow, ...]
+) -> tuple[MailboxRow, ...]:
     """Read the mailbox a second time: all that was committed before a row of the first read is seen
     now.
 
@@ -193,7 +197,7 @@ def _read_again(table: StateTable, address: str, mail: tuple[Mail, ...]) -> tupl
     return tuple(row for row in again if row.previous != UNKNOWN or row.key.sort in seen)
 
 
-def _has_missed_mail(table: StateTable, mail: tuple[Mail, ...]) -> bool:
+def _has_missed_mail(table: StateTable, mail: tuple[MailboxRow, ...]) -> bool:
     """Whether an earlier row of a sender is in the table but not in the mail that was read."""
     known = {row.key.sort for row in mail} | {FIRST, UNKNOWN}
     return any(

@@ -9,6 +9,7 @@ from control_plane.actors import addresses
 from control_plane.actors.messages.pool import PoolSettings
 from control_plane.actors.pool.actor import PoolState, settings_of
 from control_plane.actors.pool.scheduling import PoolContents, read_contents, view_at
+from control_plane.actors.pool.state import CONTENT_FAMILIES
 from control_plane.bounded_cache import BoundedCache
 from control_plane.engine.head import HEAD
 from control_plane.engine.read_only import ActorParts, read_only_context
@@ -24,9 +25,6 @@ _CONSISTENT_READS_MAX = 5
 _READS_MAX = 20
 # Jobs and agents of the pools that are kept: some 100 MB in the worst case.
 _KEPT_MAX = 50_000
-
-# The parts that are read for contents, all of them.
-_FAMILIES = ("groups", "agents")
 
 T = TypeVar("T")
 
@@ -56,7 +54,10 @@ def read_pool(services: Services, pool: str, use: Callable[[PoolSnapshot], T]) -
         before = services.table.get(Key(address, HEAD))
         try:
             parts = ActorParts(
-                services.engine, address, _FAMILIES, services.pool_contents.find_parts(address)
+                services.engine,
+                address,
+                CONTENT_FAMILIES,
+                services.pool_contents.find_parts(address),
             )
             snapshot, contents = _read_snapshot(services, parts, before)
             result = use(snapshot)

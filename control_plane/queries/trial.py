@@ -74,6 +74,7 @@ class Trial(Answer):
     steps_completed: int
     target_steps: int | None
     target_epochs: int | None
+    epochs_completed: float | None
     metric: float | None
     best_metric: float | None
     restarts: int
@@ -179,6 +180,7 @@ def _fields(services: Services, state: TrialState, warm_start: str | None) -> di
         "steps_completed": _steps_completed(services, state),
         "target_steps": state.target_steps,
         "target_epochs": state.target_epochs,
+        "epochs_completed": state.epochs_done if state.counts_epochs else None,
         "metric": state.metric,
         "best_metric": state.best_metric,
         "restarts": state.restarts,

@@ -142,6 +142,7 @@ def check_submission(
         project=config.project or UNCATEGORIZED,
         kind=kind,
         lists_figures=True,
+        grows_id_blocks=True,
     )
     _check_size(config, message)
     warnings = (

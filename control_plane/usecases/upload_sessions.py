@@ -7,9 +7,10 @@ import hashlib
 from pydantic_core import from_json, to_json
 
 from control_plane.actors import addresses
-from control_plane.agents.sessions import INTENTS
-from control_plane.checkpoint_gc.removal import UPLOADS_EPOCH
 from control_plane.state.table import Conflict, Delete, Expect, Expected, Key, Put, StateTable
+
+# How the sort keys of these rows begin, in the partition of the trial.
+UPLOAD_SESSIONS = "S#"
 
 
 class UploadSessions:
@@ -18,8 +19,7 @@ class UploadSessions:
     def __init__(self, table: StateTable, trial_id: int, uuid: str, path: str) -> None:
         self._table = table
         digest = hashlib.sha256(path.encode()).hexdigest()[:32]
-        sort = f"{INTENTS}{UPLOADS_EPOCH:08d}#session#{uuid}#{digest}"
-        self._key = Key(addresses.trial(trial_id), sort)
+        self._key = Key(addresses.trial(trial_id), f"{UPLOAD_SESSIONS}{uuid}#{digest}")
 
     def find(self) -> str | None:
         """The session that is kept."""

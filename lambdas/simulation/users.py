@@ -110,7 +110,9 @@ class Users:
         )
         name = f"{search.family}-{number}"
         job = replace(search.message.job, submitted_ms=now_ms, deadline_ms=settings.deadline_ms)
-        message = replace(search.message, settings=settings, name=name, job=job)
+        message = replace(
+            search.message, settings=settings, name=name, job=job, grows_id_blocks=True
+        )
         self.searches.by_name[name] = search
         key = Key("idempotency#user", f"I#submit-{number}")
 

@@ -17,8 +17,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from http.client import HTTPConnection
-from http.server import BaseHTTPRequestHandler
 from random import Random
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,12 +24,11 @@ from urllib.parse import urlsplit
 import urllib3
 
 from tests.emulators.firestore_faults import FirestoreFaults
+from tests.emulators.forwarding import RelayingHandler
 from tests.emulators.http_server import serve_requests
 from tests.patience import ANSWER_SECONDS_MAX, PATIENCE
 
 CREATED = "google.cloud.firestore.document.v1.created"
-# Then a connection closes on which nobody asks anything.
-IDLE_SECONDS_MAX = 2.0
 CALL_SECONDS_MAX = 120 * PATIENCE
 # In the place of ten seconds and more.
 RETRY_SECONDS = 0.2
@@ -202,43 +199,30 @@ def firestore_front(
         yield address
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(RelayingHandler):
     """One connection, and the one behind it."""
 
-    behind: str
     publish: Callable[[str, str, str], None]
     is_wanted: Callable[[str], bool]
     faults: FirestoreFaults
     note: Note
-    timeout = IDLE_SECONDS_MAX
-    protocol_version = "HTTP/1.1"
-    wbufsize = 1 << 16
-    disable_nagle_algorithm = True
-
-    def setup(self) -> None:
-        super().setup()
-        self._onward = HTTPConnection(self.behind, timeout=ANSWER_SECONDS_MAX)
-
-    def finish(self) -> None:
-        self._onward.close()
-        super().finish()
 
     def do_POST(self) -> None:
         """Pass a request on, and publish what it made."""
-        body = self.rfile.read(int(self.headers["Content-Length"]))
+        body = self.read_body()
         if self.path == TOKEN_PATH:
             token = {"access_token": ACCESS_TOKEN, "expires_in": 3600, "token_type": "Bearer"}
-            self._send(200, json.dumps(token).encode(), "application/json")
+            self.answer(200, json.dumps(token).encode())
             return
         method = self.path.partition("?")[0].rpartition(":")[2]
         self.note(method, body)
         number = self.faults.count(method)
         if refused := self.faults.refusal(method, number):
-            self._send(*refused, "application/json")
+            self.answer(*refused)
             return
         is_commit = method == "commit"
         created = self._new_documents(json.loads(body)["writes"]) if is_commit else ()
-        status, content, kind = self._ask("POST", self.path, body, dict(self.headers))
+        status, content, kind = self.ask("POST", self.path, body, dict(self.headers))
         if status == 200:
             for name in created:
                 parts = name.split("/", 5)
@@ -246,10 +230,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.faults.is_lost(method, number):
             self.close_connection = True
             return
-        self._send(status, content, kind)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing is logged."""
+        self.answer(status, content, kind)
 
     def _new_documents(self, writes: Sequence[Mapping[str, Any]]) -> list[str]:
         """The names of the documents that these writes make, if they are committed, and of which
@@ -266,21 +247,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _exists(self, name: str) -> bool:
         owner = {"Authorization": "Bearer owner"}
-        return self._ask("GET", f"/v1/{name}", None, owner)[0] == 200
-
-    def _ask(
-        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
-    ) -> tuple[int, bytes, str]:
-        self._onward.request(method, path, body, dict(headers))
-        answer = self._onward.getresponse()
-        return answer.status, answer.read(), answer.headers["Content-Type"] or ""
-
-    def _send(self, status: int, content: bytes, kind: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
+        return self.ask("GET", f"/v1/{name}", None, owner)[0] == 200
 
 
 def _path(name: str) -> str:

@@ -16,8 +16,9 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from tests.emulators.forwarding import ForwardingHandler
 from tests.emulators.http_server import serve_requests
-from tests.emulators.store_front import StoreFront, asked_action
+from tests.emulators.storage_requests import asked_action
 
 RULES_MAX, CONDITION_CHARACTERS_MAX = 10, 2048
 # Of the predefined roles, what has to do with objects.
@@ -132,7 +133,7 @@ def narrowed_storage(tokens: NarrowedTokens, store: str) -> Iterator[str]:
         yield f"http://{address}"
 
 
-class _Handler(StoreFront):
+class _Handler(ForwardingHandler):
     tokens: NarrowedTokens
 
     def handle_request(self, body: bytes | None) -> None:

@@ -77,15 +77,6 @@ class _Handler(ForwardingHandler):
         else:
             self._receive(upload, session)
 
-    def do_GET(self) -> None:
-        self.forward(None)
-
-    def do_DELETE(self) -> None:
-        self.forward(None)
-
-    def do_PATCH(self) -> None:
-        self.forward(self.read_body())
-
     def _receive(self, upload: str, session: Session) -> None:
         expected = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(expected)

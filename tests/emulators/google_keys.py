@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from cryptography import x509
@@ -16,7 +15,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
-from tests.emulators.http_server import serve_requests
+from tests.emulators.http_server import AnsweringHandler, serve_requests
 
 ISSUER = "https://accounts.google.com"
 MAX_AGE_SECONDS = 3600
@@ -60,19 +59,12 @@ def encode_part(content: bytes) -> str:
 def certificate_server(keys: GoogleKeys) -> Iterator[str]:
     """Serve the keys' certificates as Google does; the URL."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(AnsweringHandler):
         def do_GET(self) -> None:
             keys.requests += 1
             body = json.dumps(keys.certificates).encode()
-            self.send_response(keys.status)
-            self.send_header("Content-Length", str(len(body)))
             cache_control = f"public, max-age={keys.max_age_seconds}, must-revalidate"
-            self.send_header("Cache-Control", cache_control)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            """Write nothing."""
+            self.answer(keys.status, body, {"Cache-Control": cache_control})
 
     with serve_requests(Handler) as address:
         yield f"http://{address}/oauth2/v1/certs"

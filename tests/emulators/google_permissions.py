@@ -13,8 +13,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from tests.emulators.firestore_indexes import check_index
+from tests.emulators.forwarding import ForwardingHandler
 from tests.emulators.http_server import serve_requests
-from tests.emulators.store_front import StoreFront, asked_action
+from tests.emulators.storage_requests import asked_action
 
 Body = Mapping[str, Any]
 
@@ -151,7 +152,7 @@ def recorded_storage(
     with none, and for those who come with the URLs that it signs. Other tokens are of instances.
     """
 
-    class Handler(StoreFront):
+    class Handler(ForwardingHandler):
         def handle_request(self, body: bytes | None) -> None:
             action, bucket, name = asked_action(self.command, self.path, body)
             query = parse_qs(urlsplit(self.path).query)

@@ -1,11 +1,42 @@
 """HTTP servers of emulators, in threads of the tests' own process."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 TENDING_SECONDS = 0.1
+JSON = {"Content-Type": "application/json"}
+# What an answer to the next connection says of its own.
+_OF_CONNECTIONS = ("content-length", "transfer-encoding", "connection")
+
+
+class AnsweringHandler(BaseHTTPRequestHandler):
+    """A handler of one connection, with answers of one write each: in two, the second would wait
+    for the confirmation of the first. It writes no log.
+    """
+
+    protocol_version = "HTTP/1.1"
+    wbufsize = 1 << 16
+    disable_nagle_algorithm = True
+
+    def log_message(self, *_: object) -> None:
+        """Write nothing."""
+
+    def read_body(self) -> bytes:
+        """The whole body of the request."""
+        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+
+    def answer(self, status: int, body: bytes, headers: Mapping[str, str] = JSON) -> None:
+        """Answer the request, with JSON if nothing else is said."""
+        self.send_response(status)
+        for name, value in headers.items():
+            if name.lower() not in _OF_CONNECTIONS:
+                self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
 
 @contextmanager

@@ -9,10 +9,9 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from tests.emulators.http_server import serve_requests
+from tests.emulators.http_server import AnsweringHandler, serve_requests
 
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 CONFIG = "application/vnd.docker.container.image.v1+json"
@@ -85,26 +84,17 @@ class Registry:
 def serving_registry(registry: Registry) -> Iterator[Registry]:
     """The registry on a port of its own until the block ends."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Handler(AnsweringHandler):
         def do_GET(self) -> None:
             status, kind, content = registry.answer(self.path, self.headers["Authorization"])
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(content)))
+            headers = {"Content-Type": kind}
             if status == 401:
-                self.send_header("WWW-Authenticate", 'Basic realm="tests"')
+                headers["WWW-Authenticate"] = 'Basic realm="tests"'
             if kind == MANIFEST:
-                self.send_header("Docker-Content-Digest", registry.digest)
-            self.end_headers()
-            if self.command == "GET":
-                self.wfile.write(content)
+                headers["Docker-Content-Digest"] = registry.digest
+            self.answer(status, content, headers)
 
         do_HEAD = do_GET
-
-        def log_message(self, *_: object) -> None:
-            pass
 
     with serve_requests(Handler) as registry.address:
         yield registry

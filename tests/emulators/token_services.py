@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler
 
-from tests.emulators.http_server import serve_requests
+from tests.emulators.http_server import AnsweringHandler, serve_requests
 
 _ROLE_ANSWER = """<AssumeRoleWithWebIdentityResponse
 xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><AssumeRoleWithWebIdentityResult><Credentials>
@@ -121,18 +120,11 @@ def token_services() -> Iterator[TokenServices]:
     """Serve both token services at one address."""
     services = TokenServices()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(AnsweringHandler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             headers = {name.lower(): value for name, value in self.headers.items()}
-            status, content = services.answer(self.path, headers, body)
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(content.encode())))
-            self.end_headers()
-            self.wfile.write(content.encode())
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            status, content = services.answer(self.path, headers, self.read_body())
+            self.answer(status, content.encode(), {})
 
     with serve_requests(Handler) as address:
         services.url = f"http://{address}"

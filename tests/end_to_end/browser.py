@@ -17,6 +17,10 @@ from tests.patience import PATIENCE, wait_until
 BUILT = ROOT / "control_plane" / "page" / "built"
 AXE = ROOT / "web" / "node_modules" / "axe-core" / "axe.min.js"
 ANSWER_MS_MAX = 20_000 * PATIENCE
+SIZE = {"width": 1280, "height": 900}
+# A text that would be a script where text is no text.
+CANARY = "<img src=x onerror=\"window.canary='hit'\"><script>window.canary='hit'</script>"
+PRIORITY_POOL = "resource_pools: [{pool_name: default, scheduler: {type: priority}}]\n"
 
 
 class Browser:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.browser import Browser, open_window, start_chromium
+from tests.end_to_end.browser import SIZE, Browser, open_window, start_chromium
 from tests.end_to_end.laptop import Laptop
 
 CLIPBOARD = ["clipboard-read", "clipboard-write"]
@@ -29,7 +29,15 @@ def chromium() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def browser(chromium: Any, laptop: Laptop) -> Iterator[Browser]:
     """A window that is signed in, for a module whose `laptop` is one for all of its tests."""
-    size = {"width": 1280, "height": 900}
-    with open_window(chromium, laptop, viewport=size, permissions=CLIPBOARD) as opened:
+    with open_window(chromium, laptop, viewport=SIZE, permissions=CLIPBOARD) as opened:
         opened.sign_in()
         yield opened
+
+
+@pytest.fixture
+def checked_view(browser: Browser) -> Iterator[None]:
+    """At the end of a test no script failed, nothing that others wrote became one, and nothing
+    keeps anybody from the view.
+    """
+    yield
+    browser.check_view(SIZE["width"])

@@ -70,6 +70,15 @@ class Laptop:
         """Return what `detcloud WORDS --json` prints."""
         return json.loads(self.run(*words, "--json", code=code).stdout)
 
+    def await_completion(self, experiment: int) -> None:
+        """Wait until an experiment has ended, which must be well."""
+        assert self.run("wait", experiment).stdout.split()[-1] == "COMPLETED"
+
+    def replay(self, experiment: int) -> None:
+        """Compute the states of an experiment and its trials again, which must be the recorded."""
+        replayed = self.run("replay", experiment).stdout
+        assert replayed.endswith("all match the recorded state\n"), replayed
+
     def spawn(self, *words: object) -> subprocess.Popen[str]:
         """`detcloud WORDS` in the background, its output in a pipe."""
         _GUARD.add_home(self.home)
@@ -137,6 +146,24 @@ class Laptop:
                 os.kill(process.pid, signal.SIGKILL)
         wait_until(lambda: not any(map(is_alive, left)), what=f"the end of {left}")
         return left
+
+
+@contextlib.contextmanager
+def start_cluster(folder: Path, slots: int, pools: str = "", **variables: str) -> Iterator[Laptop]:
+    """A cluster whose home is in `folder`, for the tests of a module; nothing of it is left.
+
+    `pools` is the text of the cluster's configuration; `variables` are the environment's.
+    """
+    one = Laptop(folder / "home", **variables)
+    words: list[object] = ["up", "--slots", slots]
+    if pools:
+        (folder / "pools.yaml").write_text(pools)
+        words += ["--config", folder / "pools.yaml"]
+    try:
+        one.run(*words)
+        yield one
+    finally:
+        assert one.end() == [], "something outlived `detcloud down`"
 
 
 class HomeGuard:

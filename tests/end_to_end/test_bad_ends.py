@@ -13,7 +13,7 @@ from tests.conftest import require_installed
 from tests.end_to_end.laptop import Laptop
 from tests.end_to_end.noisy_model import LENGTH, write_noisy_model
 from tests.end_to_end.noisy_scripts import SCRIPTS, write_noisy_script
-from tests.end_to_end.test_gang_weights import World, weights
+from tests.end_to_end.test_gang_weights import GangSetup, weights
 from tests.end_to_end.tiny_model import BATCHES, write_model
 
 pytestmark = pytest.mark.end_to_end
@@ -66,7 +66,7 @@ def test_a_run_that_only_ends_again_leaves_the_weights_as_they_were(
     require_installed("torch")
     if api in SCRIPTS and api != "core":
         require_installed(api)
-    world = World(1, 1, api)
+    setup = GangSetup(1, 1, api)
     is_script = api in SCRIPTS
     if is_script:
         config, model = write_noisy_script(tmp_path, api, 1)
@@ -88,5 +88,5 @@ def test_a_run_that_only_ends_again_leaves_the_weights_as_they_were(
     assert (trial["state"], trial["restarts"], trial["steps_completed"]) == (
         ("COMPLETED", 1, LENGTH)
     ), log
-    found, expected = weights(laptop, 2, world), weights(laptop, 1, world)
+    found, expected = weights(laptop, 2, setup), weights(laptop, 1, setup)
     assert all(found[name].equal(value) for name, value in expected.items()), log

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.laptop import Laptop
-from tests.end_to_end.tiny_model import write_model
+from tests.end_to_end.laptop import Laptop, start_cluster
+from tests.end_to_end.tiny_model import population_search, write_model
 from tests.patience import PROCESS_SECONDS_MAX
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.nightly]
@@ -53,15 +53,7 @@ ASHA = {
     "max_length": {"epochs": 8},
 }
 # Three rounds of two epochs for three trials, of which one, trunc(0.34 * 3), is replaced.
-PBT = {
-    "name": "pbt",
-    "metric": "loss",
-    "population_size": 3,
-    "num_rounds": 3,
-    "length_per_round": {"epochs": 2},
-    "replace_function": {"truncate_fraction": 0.34},
-    "explore_function": {"resample_probability": 0.2, "perturb_factor": 0.2},
-}
+PBT = population_search(3, {"epochs": 2})
 CUSTOM = {"name": "custom", "metric": "loss", "unit": "epochs"}
 # Three trials train one epoch, and the best of them three more.
 METHOD = """\
@@ -109,10 +101,8 @@ print("experiment", runner.run(sys.argv[1], sys.argv[2]), flush=True)
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
     """One cluster for all of these searches."""
-    one = Laptop(tmp_path_factory.mktemp("epochs") / "home")
-    one.run("up", "--slots", 2)
-    yield one
-    assert one.end() == [], "something outlived `detcloud down`"
+    with start_cluster(tmp_path_factory.mktemp("epochs"), 2) as one:
+        yield one
 
 
 def create(laptop: Laptop, folder: Path, searcher: dict[str, Any], **fields: Any) -> int:
@@ -198,7 +188,6 @@ def _write_epochs(folder: Path, searcher: dict[str, Any], **fields: Any) -> tupl
 
 
 def _wait(laptop: Laptop, number: int) -> None:
-    assert laptop.run("wait", number).stdout.split()[-1] == "COMPLETED"
+    laptop.await_completion(number)
     assert laptop.json("describe", number)["progress"] == 1
-    replayed = laptop.run("replay", number).stdout
-    assert replayed.endswith("all match the recorded state\n")
+    laptop.replay(number)

@@ -66,12 +66,14 @@ def test_epochs_need_no_number_of_records(laptop: Laptop, tmp_path: Path) -> Non
     [trial] = _trials(laptop, 1)
     assert 30 <= trial["steps_completed"] < 3 * EPOCH_BATCHES
     assert (trial["target_steps"], trial["target_epochs"]) == (None, 3)
+    assert 1 <= trial["epochs_completed"] < 3
     assert " 3 epochs " in laptop.run("trial", "list", 1).stdout
     assert 1 / 3 <= laptop.json("describe", 1)["progress"] < 1
     laptop.run("activate", 1)
-    assert laptop.run("wait", 1).stdout.split()[-1] == "COMPLETED"
+    laptop.await_completion(1)
     [trial] = _trials(laptop, 1)
     assert (trial["steps_completed"], trial["restarts"]) == (3 * EPOCH_BATCHES, 0)
+    assert trial["epochs_completed"] == 3
     log = laptop.run("trial", "logs", 1).stdout
     for epoch in (1, 2, 3):
         assert f"validation at batch {epoch * EPOCH_BATCHES}:" in log
@@ -81,15 +83,14 @@ def test_epochs_need_no_number_of_records(laptop: Laptop, tmp_path: Path) -> Non
     config, model = write_model(tmp_path, searcher=ASHA, entrypoint=["python", "train.py"])
     (model / "train.py").write_text(EPOCHS)
     laptop.run("create", config, model)
-    assert laptop.run("wait", 2).stdout.split()[-1] == "COMPLETED"
+    laptop.await_completion(2)
     trials = _trials(laptop, 2)
     assert Counter(trial["state"] for trial in trials) == {"COMPLETED": 4}
     assert {trial["steps_completed"] for trial in trials} == {3 * 7, 9 * 7}
     best = min(trials, key=lambda trial: float(trial["hparams"]["x"]))
     assert best["steps_completed"] == 9 * 7
     for experiment in (1, 2):
-        replayed = laptop.run("replay", experiment).stdout
-        assert replayed.endswith("all match the recorded state\n")
+        laptop.replay(experiment)
 
 
 def _trials(laptop: Laptop, experiment: int) -> list[dict[str, Any]]:

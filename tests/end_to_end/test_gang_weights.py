@@ -35,7 +35,7 @@ TRIAL_SECONDS_MAX = 600.0
 
 
 @dataclass(frozen=True)
-class World:
+class GangSetup:
     """A trial of `processes` on `nodes` agents, and two agents more of the same size; `api` is what
     it is written with: a script, with `-FORM` one of its forms, or a form of a PyTorchTrial.
     """
@@ -78,15 +78,15 @@ class World:
 class Disturbance:
     """One experiment that is held in the middle, as its disturbance finds it."""
 
-    def __init__(self, agents: Agents, world: World, experiment: int, hold: Path) -> None:
-        self.agents, self.world, self.experiment, self.hold = agents, world, experiment, hold
+    def __init__(self, agents: Agents, setup: GangSetup, experiment: int, hold: Path) -> None:
+        self.agents, self.setup, self.experiment, self.hold = agents, setup, experiment, hold
         self.laptop = agents.laptop
         self.places = self._places()
 
     def pause(self) -> None:
         self.laptop.run("pause", self.experiment)
         wait_until(lambda: self._trial()["allocation"] is None)
-        assert self._trial()["steps_completed"] == self.world.pause_batch
+        assert self._trial()["steps_completed"] == self.setup.pause_batch
         self.laptop.run("activate", self.experiment)
 
     def notice(self) -> None:
@@ -99,14 +99,14 @@ class Disturbance:
     def worker(self) -> None:
         """The last rank is killed in the middle of a batch."""
         workers = self.agents.workers()
-        assert sorted(workers) == list(range(self.world.processes))
-        os.kill(workers[self.world.processes - 1].pid, signal.SIGKILL)
+        assert sorted(workers) == list(range(self.setup.processes))
+        os.kill(workers[self.setup.processes - 1].pid, signal.SIGKILL)
 
     def agent(self) -> None:
         """An agent is killed alone and comes back: its trial has gone on, and nobody notices."""
         name = self.places[-1]
         self.agents.kill(name)
-        self.agents.start(name, self.world.slots)
+        self.agents.start(name, self.setup.slots)
         self.hold.unlink()
 
     def machine(self) -> None:
@@ -127,7 +127,7 @@ class Disturbance:
         assert notices == {"saved": kind == "notice", "finished": 0, "kept": 0, "cut": 0}, log
         # On a notice it stops at the next batch, after the one it holds.
         begins = {
-            "pause": self.world.pause_batch,
+            "pause": self.setup.pause_batch,
             "notice": HELD_AT + 1,
             "worker": 20,
             "machine": 20,
@@ -139,9 +139,9 @@ class Disturbance:
                 [found] = cluster.experiment(self.experiment).trials()
                 kept = [int(one.data["steps_completed"]) for one in found.checkpoints()]
             assert begins[kind] in kept, log
-        for rank in range(self.world.processes):
+        for rank in range(self.setup.processes):
             shown = self.laptop.run("trial", "logs", trial["id"], "--rank", rank).stdout
-            expected = f"rank {rank} of {self.world.processes} on node {rank // self.world.slots}"
+            expected = f"rank {rank} of {self.setup.processes} on node {rank // self.setup.slots}"
             assert shown.count(f"{expected}\n") == (2 if kind in begins else 1), shown
             assert " on node " not in shown.replace(expected, ""), shown
 
@@ -159,42 +159,44 @@ class Disturbance:
 KINDS = os.environ.get("GANG_KINDS", "worker pause agent machine notice").split()
 SIZES = ((1, 1), (1, 2), (1, 4), (2, 2), (2, 4))
 APIS = (*noisy_model.FORMS, *noisy_scripts.SCRIPTS, "deepspeed-manual")
-WORLDS = [World(*size, api) for api in APIS for size in SIZES]
-WORLDS += [World(*size, f"{api}-epochs") for api in noisy_scripts.SCRIPTS for size in SIZES[::3]]
+SETUPS = [GangSetup(*size, api) for api in APIS for size in SIZES]
+SETUPS += [
+    GangSetup(*size, f"{api}-epochs") for api in noisy_scripts.SCRIPTS for size in SIZES[::3]
+]
 
 
-@pytest.mark.parametrize("world", WORLDS, ids=lambda it: f"{it.api}-{it.processes}-on-{it.nodes}")
+@pytest.mark.parametrize("setup", SETUPS, ids=lambda it: f"{it.api}-{it.processes}-on-{it.nodes}")
 def test_a_disturbed_trial_ends_with_the_weights_of_one_that_is_not(
-    laptop: Laptop, tmp_path: Path, world: World
+    laptop: Laptop, tmp_path: Path, setup: GangSetup
 ) -> None:
     require_installed("torch")
-    if world.is_script and world.script != "core":
-        require_installed(world.script)
+    if setup.is_script and setup.script != "core":
+        require_installed(setup.script)
     laptop.run("up", "--slots", 1)
-    config = world.write(tmp_path)
+    config = setup.write(tmp_path)
     with agents_of(laptop) as agents:
-        names = {f"agent-{number}" for number in range(world.nodes + 2)}
+        names = {f"agent-{number}" for number in range(setup.nodes + 2)}
         for name in sorted(names):
-            agents.start(name, world.slots)
+            agents.start(name, setup.slots)
         wait_until(lambda: agents.alive() >= {"local", *names})
         laptop.run("agent", "disable", "local")
         laptop.run("create", *config)
         laptop.run("wait", 1, seconds=TRIAL_SECONDS_MAX)
-        expected = weights(laptop, 1, world)
+        expected = weights(laptop, 1, setup)
         for experiment, kind in enumerate(KINDS, 2):
             hold = tmp_path / "hold"
             hold.touch()
             laptop.run("create", *config)
             _wait_for_hold(laptop, experiment)
-            disturbance = Disturbance(agents, world, experiment, hold)
+            disturbance = Disturbance(agents, setup, experiment, hold)
             act: Callable[[], None] = getattr(disturbance, kind)
             act()
             laptop.run("wait", experiment, seconds=TRIAL_SECONDS_MAX)
             disturbance.check(kind)
-            _compare(expected, weights(laptop, experiment, world), world)
+            _compare(expected, weights(laptop, experiment, setup), setup)
 
 
-def weights(laptop: Laptop, experiment: int, world: World) -> dict[str, Any]:
+def weights(laptop: Laptop, experiment: int, setup: GangSetup) -> dict[str, Any]:
     """The weights that a script has reported at its end, or by name, and the optimizer's state too,
     those in the last checkpoint of a PyTorchTrial.
     """
@@ -202,7 +204,7 @@ def weights(laptop: Laptop, experiment: int, world: World) -> dict[str, Any]:
 
     with laptop.cluster() as cluster, tempfile.TemporaryDirectory() as folder:
         [trial] = cluster.experiment(experiment).trials()
-        if world.is_script:
+        if setup.is_script:
             [end] = trial.metrics("end")
             return {"all": torch.tensor(end["metrics"]["weights"], dtype=torch.float64)}
         cluster.checkpoint(str(trial.data["latest_checkpoint"])).download(
@@ -224,11 +226,11 @@ def _wait_for_hold(laptop: Laptop, experiment: int) -> None:
     wait_until(holds, 60.0, "the trial's hold")
 
 
-def _compare(expected: dict[str, Any], found: dict[str, Any], world: World) -> None:
+def _compare(expected: dict[str, Any], found: dict[str, Any], setup: GangSetup) -> None:
     import torch
 
     assert expected.keys() == found.keys()
     # Bit for bit; with more processes, the order in which torch adds up may be another. It rounds
     # at 2^-24, weights are about 1, and 40 batches follow the restart: 40 * 2^-24 is 2.4e-6.
-    relative, absolute = (0.0, 0.0) if world.is_exact else (0.0, 1e-5)
+    relative, absolute = (0.0, 0.0) if setup.is_exact else (0.0, 1e-5)
     torch.testing.assert_close(found, expected, rtol=relative, atol=absolute)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.browser import Browser, open_window
-from tests.end_to_end.laptop import Laptop
+from tests.end_to_end.browser import CANARY, SIZE, Browser, open_window
+from tests.end_to_end.laptop import Laptop, start_cluster
 from tests.end_to_end.tiny_model import write_model
 from tests.patience import wait_until
 
@@ -22,7 +22,6 @@ resource_pools:
     scheduler: {type: priority, preemption: true}
   - pool_name: other
 """
-CANARY = "<img src=x onerror=\"window.canary='hit'\"><script>window.canary='hit'</script>"
 LONG = {"name": "single", "metric": "loss", "max_length": {"batches": 100_000}}
 LOUD_TRAIN = f"print({CANARY!r}, flush=True)\n"
 
@@ -107,15 +106,9 @@ def pixels_of_first_curve(browser: Browser) -> int:
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
     """A cluster with one slot and a search that has begun."""
     folder = tmp_path_factory.mktemp("page")
-    one = Laptop(folder / "home")
-    pools = folder / "pools.yaml"
-    pools.write_text(POOLS)
-    try:
-        one.run("up", "--slots", 1, "--config", pools)
+    with start_cluster(folder, 1, POOLS) as one:
         one.run("create", *write_loud_model(folder / "loud"))
         yield one
-    finally:
-        assert one.end() == []
 
 
 @pytest.fixture(scope="module")
@@ -253,7 +246,7 @@ def test_a_checkpoint_is_registered_described_and_kept(laptop: Laptop, browser: 
     _see_files(browser, version)
     window.set_viewport_size({"width": 390, "height": 800})
     browser.wait_for_width(390)
-    window.set_viewport_size({"width": 1280, "height": 900})
+    window.set_viewport_size(SIZE)
     assert window.evaluate("window.canary") is None
     assert browser.faults == []
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.browser import Browser, open_window
-from tests.end_to_end.laptop import Laptop
+from tests.end_to_end.browser import SIZE, Browser, open_window
+from tests.end_to_end.laptop import Laptop, start_cluster
 from tests.end_to_end.tiny_model import write_model
 from tests.patience import wait_until
 
@@ -32,7 +32,6 @@ SEARCHER = {
     "max_concurrent_trials": 2,
 }
 BATCH_SECONDS = 0.2
-SIZE = {"width": 1280, "height": 900}
 # Each window asks for a handful of things, each of them every 2 s at most.
 REQUESTS_PER_SECOND_MAX = 8.0
 
@@ -41,13 +40,9 @@ REQUESTS_PER_SECOND_MAX = 8.0
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
     """A cluster with two slots and a search that takes minutes."""
     folder = tmp_path_factory.mktemp("afternoon")
-    one = Laptop(folder / "home", LOGNAME="ada")
-    try:
-        one.run("up", "--slots", 2)
+    with start_cluster(folder, 2, LOGNAME="ada") as one:
         one.run("create", *write_model(folder, BATCH_SECONDS, name="afternoon", searcher=SEARCHER))
         yield one
-    finally:
-        assert one.end() == []
 
 
 def wait_in(browser: Browser, look: Callable[[], Any]) -> None:

@@ -10,19 +10,12 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.browser import Browser, open_window
-from tests.end_to_end.laptop import Laptop
+from tests.end_to_end.browser import CANARY, PRIORITY_POOL, SIZE, Browser, open_window
+from tests.end_to_end.laptop import Laptop, start_cluster
 from tests.patience import wait_until
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.usefixtures("checked_view")]
 
-POOLS = """
-resource_pools:
-  - pool_name: default
-    scheduler: {type: priority}
-"""
-CANARY = "<img src=x onerror=\"window.canary='hit'\">"
-SIZE = {"width": 1280, "height": 900}
 LIST = "Commands and notebooks"
 LOUD = "<b>loud</b>"
 
@@ -30,21 +23,8 @@ LOUD = "<b>loud</b>"
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
     """A cluster with one slot, on which nothing was run yet."""
-    folder = tmp_path_factory.mktemp("commands")
-    one = Laptop(folder / "home", LOGNAME="ada")
-    (folder / "pools.yaml").write_text(POOLS)
-    try:
-        one.run("up", "--slots", 1, "--config", folder / "pools.yaml")
+    with start_cluster(tmp_path_factory.mktemp("commands"), 1, PRIORITY_POOL, LOGNAME="ada") as one:
         yield one
-    finally:
-        assert one.end() == []
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_wrong(browser: Browser) -> Iterator[None]:
-    """No script failed, and nothing keeps anybody from the view."""
-    yield
-    browser.check_view(SIZE["width"])
 
 
 def run_command(laptop: Laptop, script: str, *options: str) -> int:

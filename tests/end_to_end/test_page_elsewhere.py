@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.end_to_end.browser import Browser, open_window, start_chromium
-from tests.end_to_end.laptop import Laptop
+from tests.end_to_end.laptop import Laptop, start_cluster
 from tests.end_to_end.tiny_model import write_model
 
 pytestmark = pytest.mark.end_to_end
@@ -56,12 +56,8 @@ def serve_folder(folder: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
-    one = Laptop(tmp_path_factory.mktemp("elsewhere") / "home")
-    try:
-        one.run("up", "--slots", 1)
+    with start_cluster(tmp_path_factory.mktemp("elsewhere"), 1) as one:
         yield one
-    finally:
-        assert one.end() == []
 
 
 @pytest.fixture(scope="module")

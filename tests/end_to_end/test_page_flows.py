@@ -10,31 +10,21 @@ from typing import Any
 
 import pytest
 
-from tests.end_to_end.browser import Browser, open_window
-from tests.end_to_end.laptop import Laptop
+from tests.end_to_end.browser import CANARY, PRIORITY_POOL, SIZE, Browser, open_window
+from tests.end_to_end.laptop import Laptop, start_cluster
 from tests.end_to_end.tiny_model import write_model
 from tests.patience import wait_until
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.usefixtures("checked_view")]
 
 SINGLE = {"name": "single", "metric": "loss", "max_length": {"batches": 5}}
-POOLS = """
-resource_pools:
-  - pool_name: default
-    scheduler: {type: priority}
-"""
-CANARY = "<img src=x onerror=\"window.canary='hit'\">"
-SIZE = {"width": 1280, "height": 900}
 
 
 @pytest.fixture(scope="module")
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
     """A cluster with two experiments that have ended, and one whose names are long."""
     folder = tmp_path_factory.mktemp("flows")
-    one = Laptop(folder / "home", LOGNAME="ada")
-    (folder / "pools.yaml").write_text(POOLS)
-    try:
-        one.run("up", "--slots", 1, "--config", folder / "pools.yaml")
+    with start_cluster(folder, 1, PRIORITY_POOL, LOGNAME="ada") as one:
         for name, x in (("first sweep", 0.5), ("second sweep", 0.25)):
             place = folder / name
             place.mkdir()
@@ -45,8 +35,6 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
         for experiment in (1, 2, 3):
             one.run("wait", experiment)
         yield one
-    finally:
-        assert one.end() == []
 
 
 def write_long_names(folder: Path) -> tuple[Path, Path]:
@@ -65,13 +53,6 @@ def write_long_names(folder: Path) -> tuple[Path, Path]:
         hyperparameters=hyperparameters,
         searcher=searcher,
     )
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_wrong(browser: Browser) -> Iterator[None]:
-    """No script failed, and nothing keeps anybody from the view."""
-    yield
-    browser.check_view(SIZE["width"])
 
 
 def test_the_palette_finds_by_name_and_the_tab_says_what_is_shown(browser: Browser) -> None:

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from detcloud.client import Client
-from tests.end_to_end.browser import Browser
-from tests.end_to_end.laptop import Laptop
+from tests.end_to_end.browser import CANARY, SIZE, Browser
+from tests.end_to_end.laptop import Laptop, start_cluster
 from tests.end_to_end.tiny_model import write_model
 from tests.patience import wait_until
 
 pytestmark = pytest.mark.end_to_end
 
-CANARY = "<img src=x onerror=\"window.canary='hit'\"><script>window.canary='hit'</script>"
 # A name with a "/" in it: a folder, and a file there.
 LOUD_FILE = f"{CANARY}.py"
 LOUD_TEXT = f"{CANARY}\n\n    # third\n"
@@ -41,17 +40,13 @@ def write_loud_model(folder: Path) -> tuple[Path, Path]:
 def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
     """A cluster with a search that has ended."""
     folder = tmp_path_factory.mktemp("lists")
-    one = Laptop(folder / "home", LOGNAME="ada")
-    try:
-        one.run("up", "--slots", 1)
+    with start_cluster(folder, 1, LOGNAME="ada") as one:
         one.run("create", *write_loud_model(folder), "--follow")
         for name, project in (("beta", LOUD_PROJECT), ("alpha", LOUD_PROJECT), ("gamma", "Digits")):
             (folder / name).mkdir()
             fields: dict[str, Any] = {"name": name, "workspace": "Vision", "project": project}
             one.run("create", *write_model(folder / name, **fields), "--paused")
         yield one
-    finally:
-        assert one.end() == []
 
 
 def test_code_is_found_by_the_keyboard_read_copied_and_linked_to(browser: Browser) -> None:
@@ -103,7 +98,7 @@ def test_long_code_is_shown_in_parts_and_what_is_no_text_is_not(browser: Browser
     assert browser.serious_findings() == []
     window.set_viewport_size({"width": 390, "height": 800})
     browser.wait_for_width(390)
-    window.set_viewport_size({"width": 1280, "height": 900})
+    window.set_viewport_size(SIZE)
     assert browser.faults == []
 
 

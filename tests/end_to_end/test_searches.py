@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import require
 from tests.end_to_end.laptop import Laptop
-from tests.end_to_end.tiny_model import write_model
+from tests.end_to_end.tiny_model import population_search, write_model
 from tests.patience import wait_until
 
 pytestmark = pytest.mark.end_to_end
@@ -48,16 +48,8 @@ TIMED = {
     "max_time": 4,
     "time_metric": "seconds",
 }
-# Three rounds of five batches for four trials, one of which is replaced.
-PBT = {
-    "name": "pbt",
-    "metric": "loss",
-    "population_size": 4,
-    "num_rounds": 3,
-    "length_per_round": {"batches": 5},
-    "replace_function": {"truncate_fraction": 0.25},
-    "explore_function": {"resample_probability": 0.2, "perturb_factor": 0.2},
-}
+# Three rounds of five batches for four trials, of which one, trunc(0.34 * 4), is replaced.
+PBT = population_search(4, {"batches": 5})
 # Trains for eight steps, whatever the configuration says.
 OPEN_ENDED = """\
 import time
@@ -105,9 +97,9 @@ def test_a_halving_paused_within_a_rung_goes_on_where_it_was(
     wait_until(lambda: not laptop.running())
     assert laptop.json("describe", 1)["state"] == "PAUSED"
     laptop.run("activate", 1)
-    assert laptop.run("wait", 1).stdout.split()[-1] == "COMPLETED"
+    laptop.await_completion(1)
     _check(_trials(laptop))
-    assert laptop.run("replay", 1).stdout.endswith("all match the recorded state\n")
+    laptop.replay(1)
 
 
 def test_a_promotion_survives_the_server(laptop: Laptop, tmp_path: Path) -> None:
@@ -117,7 +109,7 @@ def test_a_promotion_survives_the_server(laptop: Laptop, tmp_path: Path) -> None
     server = laptop.record()["pid"]
     laptop.shell(["kill", f"-{signal.SIGKILL.value}", str(server)])
     laptop.run("up")
-    assert laptop.run("wait", 1).stdout.split()[-1] == "COMPLETED"
+    laptop.await_completion(1)
     _check(_trials(laptop))
 
 
@@ -125,7 +117,7 @@ def test_a_trial_that_waits_to_be_promoted_has_no_process(laptop: Laptop, tmp_pa
     # On two slots three trials are open at first: one of them waits while others train.
     config, model = write_model(tmp_path, searcher=ASHA)
     laptop.run("create", config, model)
-    assert laptop.run("wait", 1).stdout.split()[-1] == "COMPLETED"
+    laptop.await_completion(1)
     trials = _trials(laptop)
     _check(trials)
     promoted = next(trial for trial in trials if trial["steps_completed"] == 9)
@@ -147,7 +139,7 @@ def test_code_that_decides_how_long_it_trains_is_paused_and_goes_on(
     wait_until(lambda: not laptop.running())
     assert laptop.json("list")[0]["progress"] < 1
     laptop.run("activate", 1)
-    assert laptop.run("wait", 1).stdout.split()[-1] == "COMPLETED"
+    laptop.await_completion(1)
     log = laptop.run("trial", "logs", 1).stdout
     starts = [int(line.split()[-1]) for line in log.splitlines() if "starts at" in line]
     assert starts[0] == 0 < starts[-1]
@@ -168,7 +160,7 @@ def test_a_population_replaces_its_worst_by_copies_of_its_best(
     server = laptop.record()["pid"]
     laptop.shell(["kill", f"-{signal.SIGKILL.value}", str(server)])
     laptop.run("up")
-    assert laptop.run("wait", 1).stdout.split()[-1] == "COMPLETED"
+    laptop.await_completion(1)
     trials = _trials(laptop)
     assert Counter(trial["state"] for trial in trials) == {"COMPLETED": 6}
     # Four at first, and one copy after each round but the last; they end after 1 to 3 rounds.
@@ -181,7 +173,7 @@ def test_a_population_replaces_its_worst_by_copies_of_its_best(
         # Its weights were there, and its count began anew; it may train on without a stop.
         log = laptop.run("trial", "logs", copy["id"]).stdout
         assert log.index("starts at 0") < log.index("stops at")
-    assert laptop.run("replay", 1).stdout.endswith("all match the recorded state\n")
+    laptop.replay(1)
     # The checkpoints that copies began with go with the experiment, and not before.
     laptop.run("experiment", "delete", 1, "--yes")
     with laptop.cluster() as cluster:
@@ -201,14 +193,14 @@ def test_trials_measured_by_time_train_until_they_are_stopped(
     laptop.run("pause", 1)
     wait_until(lambda: not laptop.running())
     laptop.run("activate", 1)
-    assert laptop.run("wait", 1).stdout.split()[-1] == "COMPLETED"
+    laptop.await_completion(1)
     trials = _trials(laptop)
     assert Counter(trial["state"] for trial in trials) == {"COMPLETED": 6}
     assert {trial["target_steps"] for trial in trials} == {None}
     # Stopped at 1, 2 or 4 of its seconds, each of which is 4 batches, and a little later.
     assert all(trial["steps_completed"] >= 4 for trial in trials)
     assert max(trial["steps_completed"] for trial in trials) >= 16
-    assert laptop.run("replay", 1).stdout.endswith("all match the recorded state\n")
+    laptop.replay(1)
 
 
 def test_a_missing_time_metric_ends_the_search_and_is_named(laptop: Laptop, tmp_path: Path) -> None:
@@ -235,7 +227,7 @@ def test_suggestions_survive_a_pause_and_the_server(laptop: Laptop, tmp_path: Pa
     server = laptop.record()["pid"]
     laptop.shell(["kill", f"-{signal.SIGKILL.value}", str(server)])
     laptop.run("up")
-    assert laptop.run("wait", 1).stdout.split()[-1] == "COMPLETED"
+    laptop.await_completion(1)
     trials = _trials(laptop)
     assert [trial["state"] for trial in trials] == ["COMPLETED"] * 8
     assert laptop.json("describe", 1)["message"] == ""
@@ -245,7 +237,7 @@ def test_suggestions_survive_a_pause_and_the_server(laptop: Laptop, tmp_path: Pa
     # others were suggested, whatever was asked for when the server died.
     assert 5 <= len(came) <= 6
     assert came == list(range(len(came)))
-    assert laptop.run("replay", 1).stdout.endswith("all match the recorded state\n")
+    laptop.replay(1)
 
 
 def _trials(laptop: Laptop) -> list[dict[str, Any]]:

@@ -39,6 +39,21 @@ with core.init() as context:
 BATCHES = 10
 
 
+def population_search(size: int, length: dict[str, int]) -> dict[str, Any]:
+    """The configuration of three rounds of population-based training, between which one trial of
+    a few is replaced.
+    """
+    return {
+        "name": "pbt",
+        "metric": "loss",
+        "population_size": size,
+        "num_rounds": 3,
+        "length_per_round": length,
+        "replace_function": {"truncate_fraction": 0.34},
+        "explore_function": {"resample_probability": 0.2, "perturb_factor": 0.2},
+    }
+
+
 def write_model(
     folder: Path, pause_seconds: float = 0.0, fails_at: int = 0, **fields: Any
 ) -> tuple[Path, Path]:

@@ -12,7 +12,7 @@ from control_plane.fleet.rows import read_instances
 from control_plane.state.faults import FlakyTable
 from provisioner.clouds.fake.provider import FakeRules
 from provisioner.model import ProvisionerSettings
-from tests.simulation.fleet import ON_DEMAND, POOL, SPOT, SPOT_B, FleetWorld, Work
+from tests.simulation.fleet import ON_DEMAND, POOL, SPOT, SPOT_B, SimulatedFleet, Work
 
 CALM = FakeRules(
     visible_ms=(0, 40_000),
@@ -70,7 +70,7 @@ def test_a_fleet_keeps_its_promises(
     seed: int,
     quota: bool,
 ) -> None:
-    world = FleetWorld(
+    simulation = SimulatedFleet(
         fleet,
         rules,
         (SPOT, SPOT_B, ON_DEMAND),
@@ -78,26 +78,26 @@ def test_a_fleet_keeps_its_promises(
         faults=lambda table: FlakyTable(table, seed, 0.1, 0.02),
     )
     if quota:
-        world.cloud.quota[Market.SPOT] = 4
+        simulation.cloud.quota[Market.SPOT] = 4
     for jobs, seconds, exhausted in phases:
-        world.cloud.capacity = {exhausted: 0} if exhausted else {}
-        world.pool.work += [Work(slots, left_s * 1000) for slots, left_s in jobs]
-        world.run(seconds)
-    _calm_down(world)
+        simulation.cloud.capacity = {exhausted: 0} if exhausted else {}
+        simulation.pool.work += [Work(slots, left_s * 1000) for slots, left_s in jobs]
+        simulation.run(seconds)
+    _calm_down(simulation)
     # The longest back-off is 30 minutes, a machine that never boots is believed in for 15.
-    world.run_until(lambda: not world.pool.work, 7_200)
-    world.run_until(lambda: _is_at_rest(world, fleet.min_instances), 7_200)
+    simulation.run_until(lambda: not simulation.pool.work, 7_200)
+    simulation.run_until(lambda: _is_at_rest(simulation, fleet.min_instances), 7_200)
 
 
-def _calm_down(world: FleetWorld) -> None:
-    world.cloud.rules = CALM
-    world.cloud.capacity, world.cloud.quota = {}, {}
-    world.boot(world.table, lambda settings: world.watched)
+def _calm_down(simulation: SimulatedFleet) -> None:
+    simulation.cloud.rules = CALM
+    simulation.cloud.capacity, simulation.cloud.quota = {}, {}
+    simulation.boot(simulation.table, lambda settings: simulation.watched)
 
 
-def _is_at_rest(world: FleetWorld, least: int) -> bool:
+def _is_at_rest(simulation: SimulatedFleet, least: int) -> bool:
     """Whether only the minimum of instances is left, each of them connected."""
-    rows = read_instances(world.table, POOL)
+    rows = read_instances(simulation.table, POOL)
     running = [row for row in rows if row.state is InstanceState.RUNNING]
-    living = {machine.id for machine in world.cloud.live_machines()}
+    living = {machine.id for machine in simulation.cloud.live_machines()}
     return len(rows) == len(running) == least and living == {row.id for row in rows}

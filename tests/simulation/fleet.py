@@ -172,7 +172,7 @@ class CrashingCloud:
         return answer
 
 
-class FleetWorld:
+class SimulatedFleet:
     """The cloud, the pool and the processes that reconcile it; `faults` decorates the table."""
 
     def __init__(

@@ -1,5 +1,5 @@
 """Mutants of the whole system: each disables one condition, fence, intent or check, and names the
-faults under which a world must notice.
+faults under which a simulated cluster must notice.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ SMALL = ClusterSize(experiments=2, pools=1, machines_max=2, hours=1.0)
 
 @dataclass(frozen=True)
 class Mutant:
-    """`takes_away` something; under `rates` a world breaks, in words that match `seen`.
+    """`takes_away` something; under `rates` a simulated cluster breaks, in words that match `seen`.
 
     `first_seed`: where to begin to look, so that seeds that hold cost no time.
     """

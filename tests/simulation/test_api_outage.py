@@ -16,55 +16,55 @@ from tests.simulation.api_outage import MINUTE_MS, OutageCluster
 def test_an_outage_of_the_api_alone_costs_nothing(
     tmp_path: Path, machines: int, minutes: int, offset_ms: int
 ) -> None:
-    world = OutageCluster(machines, minutes * MINUTE_MS, tmp_path, offset_ms)
-    world.run_outage()
-    assert world.busy == machines
-    assert (world.restart_count, world.ended) == (0, [])
+    cluster = OutageCluster(machines, minutes * MINUTE_MS, tmp_path, offset_ms)
+    cluster.run_outage()
+    assert cluster.busy == machines
+    assert (cluster.restart_count, cluster.ended) == (0, [])
     # No other machine was needed.
-    assert len(world.cloud.machines) == machines
+    assert len(cluster.cloud.machines) == machines
 
 
 def test_a_machine_that_ends_in_an_outage_is_lost_in_it(tmp_path: Path) -> None:
     """The cloud says that it is gone: that needs no API."""
-    world = OutageCluster(4, 30 * MINUTE_MS, tmp_path)
+    cluster = OutageCluster(4, 30 * MINUTE_MS, tmp_path)
     lost: list[str] = []
 
     def lose_one() -> None:
-        agent = world.machines.present_agents()[0]
+        agent = cluster.machines.present_agents()[0]
         lost.append(agent.name)
-        world.machines.lose_machine(agent)
+        cluster.machines.lose_machine(agent)
 
     seen: list[bool] = []
 
     def look() -> None:
-        seen.append(world.checker.actor_state(f"agent#{lost[0]}").lost)
+        seen.append(cluster.checker.actor_state(f"agent#{lost[0]}").lost)
 
-    world.clock.call_at(world.began_ms + MINUTE_MS, lose_one)
-    world.clock.call_at(world.began_ms + 10 * MINUTE_MS, look)
-    world.run_outage()
+    cluster.clock.call_at(cluster.began_ms + MINUTE_MS, lose_one)
+    cluster.clock.call_at(cluster.began_ms + 10 * MINUTE_MS, look)
+    cluster.run_outage()
     assert seen == [True]
-    assert world.restart_count == 1
+    assert cluster.restart_count == 1
 
 
 def test_an_agent_that_does_not_come_back_is_lost_a_lease_after_the_outage(tmp_path: Path) -> None:
-    world = OutageCluster(4, 20 * MINUTE_MS, tmp_path)
-    back_ms = world.began_ms + world.outage_ms
+    cluster = OutageCluster(4, 20 * MINUTE_MS, tmp_path)
+    back_ms = cluster.began_ms + cluster.outage_ms
     cut_off: list[str] = []
 
     def cut_one_off() -> None:
-        agent = world.machines.present_agents()[0]
+        agent = cluster.machines.present_agents()[0]
         agent.is_cut_off = True
         cut_off.append(agent.name)
 
     def is_lost() -> bool:
-        return bool(world.checker.actor_state(f"agent#{cut_off[0]}").lost)
+        return bool(cluster.checker.actor_state(f"agent#{cut_off[0]}").lost)
 
     seen: list[bool] = []
-    world.clock.call_at(world.began_ms + MINUTE_MS, cut_one_off)
+    cluster.clock.call_at(cluster.began_ms + MINUTE_MS, cut_one_off)
     # The API is back: a tick within a minute sees it, and the one after that marks the agent.
     for after_ms in (-1, LEASE_MS - 1, 3 * MINUTE_MS):
-        world.clock.call_at(back_ms + after_ms, lambda: seen.append(is_lost()))
+        cluster.clock.call_at(back_ms + after_ms, lambda: seen.append(is_lost()))
 
-    world.run_outage()
+    cluster.run_outage()
     assert seen == [False, False, True]
-    assert world.restart_count == 1
+    assert cluster.restart_count == 1

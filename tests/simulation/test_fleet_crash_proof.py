@@ -2,7 +2,7 @@
 
 A pool goes from nothing to three instances and back. That is run once undisturbed, and its commits
 and its calls to the cloud are counted. Then the process dies at a sample of them, before or after
-it happened, and a fresh one goes on. `FleetWorld` looks at the invariants after every step.
+it happened, and a fresh one goes on. `SimulatedFleet` looks at the invariants after every step.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from control_plane.state.table import StateTable
 from provisioner.clouds.fake.provider import FakeRules
 from provisioner.model import ProvisionerSettings
 from tests.simulation.crash_points import STRIDE_SHORT, WHENS, crash_points
-from tests.simulation.fleet import FleetWorld, Work
+from tests.simulation.fleet import SimulatedFleet, Work
 
 SETTINGS = ProvisionerSettings("fake", max_instances=3, idle_ms_max=60_000)
 RULES = FakeRules(
@@ -27,11 +27,11 @@ RULES = FakeRules(
 SEEDS = range(2)
 
 
-def _end_state(world: FleetWorld) -> None:
+def _end_state(simulation: SimulatedFleet) -> None:
     """Work for three instances comes, is done, and nothing is left."""
-    world.pool.work = [Work(2, 120_000) for _ in range(6)]
-    world.run_until(lambda: not world.pool.work, 1_800)
-    world.run_until(world.is_empty, 900)
+    simulation.pool.work = [Work(2, 120_000) for _ in range(6)]
+    simulation.run_until(lambda: not simulation.pool.work, 1_800)
+    simulation.run_until(simulation.is_empty, 900)
 
 
 def _run_without_crash(seed: int) -> tuple[int, int]:
@@ -41,9 +41,9 @@ def _run_without_crash(seed: int) -> tuple[int, int]:
         tables.append(CrashingTable(table))
         return tables[0]
 
-    world = FleetWorld(SETTINGS, RULES, seed=seed, faults=counting_table)
-    _end_state(world)
-    return tables[0].commits, world.watched.calls
+    simulation = SimulatedFleet(SETTINGS, RULES, seed=seed, faults=counting_table)
+    _end_state(simulation)
+    return tables[0].commits, simulation.watched.calls
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -58,9 +58,9 @@ def test_a_crash_at_any_commit_leaks_nothing(
             def crashing(table: StateTable, n: int = n, when: CrashMoment = when) -> StateTable:
                 return CrashingTable(table, n, when)
 
-            world = FleetWorld(SETTINGS, RULES, seed=seed, faults=crashing)
-            _end_state(world)
-            assert world.crashes == 1, f"seed {seed}, crash {when} commit {n}"
+            simulation = SimulatedFleet(SETTINGS, RULES, seed=seed, faults=crashing)
+            _end_state(simulation)
+            assert simulation.crashes == 1, f"seed {seed}, crash {when} commit {n}"
     coverage_line(f"fleet, seed {seed}: {commits} commits, {2 * len(points)} crashes")
 
 
@@ -72,8 +72,8 @@ def test_a_crash_at_any_call_to_the_cloud_leaks_nothing(
     points = crash_points(calls, stride=STRIDE_SHORT)
     for n in points:
         for when in WHENS:
-            world = FleetWorld(SETTINGS, RULES, seed=seed)
-            world.watched.crash_at, world.watched.when = n, when
-            _end_state(world)
-            assert world.crashes == 1, f"seed {seed}, crash {when} call {n}"
+            simulation = SimulatedFleet(SETTINGS, RULES, seed=seed)
+            simulation.watched.crash_at, simulation.watched.when = n, when
+            _end_state(simulation)
+            assert simulation.crashes == 1, f"seed {seed}, crash {when} call {n}"
     coverage_line(f"fleet, seed {seed}: {calls} calls to the cloud, {2 * len(points)} crashes")

@@ -32,7 +32,7 @@ def lasting() -> Iterator[Account]:
         yield found
 
 
-class World:
+class SimulatedFleet:
     """The account, the pool, and the provisioner, in steps of five seconds."""
 
     def __init__(self, ec2: Account, *sold: Offering, **settings: Any) -> None:
@@ -72,31 +72,31 @@ class World:
 
 
 def test_a_pool_goes_from_nothing_to_its_work_and_back(lasting: Account) -> None:
-    world = World(lasting, ON_DEMAND, idle_ms_max=60_000)
-    world.pool.waiting = 2
-    world.run(5)
-    assert list(world.states().values()) == [InstanceState.STARTING] * 2
+    simulation = SimulatedFleet(lasting, ON_DEMAND, idle_ms_max=60_000)
+    simulation.pool.waiting = 2
+    simulation.run(5)
+    assert list(simulation.states().values()) == [InstanceState.STARTING] * 2
     # They are not listed yet for 10 s and up after 20: nobody asks for others.
-    world.run(30)
-    assert list(world.states().values()) == [InstanceState.RUNNING] * 2
-    assert len(world.region.machines) == 2
-    world.pool.busy.clear()
-    world.run_until(lambda: not world.states(), 180)
-    assert not world.living()
-    past, _ = read_past_instances(world.table, POOL)
+    simulation.run(30)
+    assert list(simulation.states().values()) == [InstanceState.RUNNING] * 2
+    assert len(simulation.region.machines) == 2
+    simulation.pool.busy.clear()
+    simulation.run_until(lambda: not simulation.states(), 180)
+    assert not simulation.living()
+    past, _ = read_past_instances(simulation.table, POOL)
     # The list price of a g5.12xlarge, since the configuration says none, with 200 GiB of its disk
     # for 0.08 $ a month of 730 hours and a public address for 0.005 $.
     assert {row.offering.price_per_hour for row in past} == {round(5.672 + 16 / 730 + 0.005, 6)}
 
 
 def test_a_zone_without_capacity_is_left_for_the_next(lasting: Account) -> None:
-    world = World(lasting, SPOT_A, SPOT_B)
-    world.region.capacity = {(G5, A, "spot"): 0}
-    world.pool.waiting = 1
-    world.run(5)
-    (machine,) = world.region.machines.values()
+    simulation = SimulatedFleet(lasting, SPOT_A, SPOT_B)
+    simulation.region.capacity = {(G5, A, "spot"): 0}
+    simulation.pool.waiting = 1
+    simulation.run(5)
+    (machine,) = simulation.region.machines.values()
     assert (machine.zone, machine.is_spot) == (B, True)
-    fleet = read_fleet(world.table, POOL)
+    fleet = read_fleet(simulation.table, POOL)
     assert fleet is not None
     health = fleet.health["spot-a"]
     assert health.kind is ErrorKind.CAPACITY
@@ -104,40 +104,44 @@ def test_a_zone_without_capacity_is_left_for_the_next(lasting: Account) -> None:
 
 
 def test_spot_gives_way_to_on_demand_when_the_quota_is_used_up(lasting: Account) -> None:
-    world = World(lasting, SPOT_A, ON_DEMAND)
-    world.region.quota = {"spot": 0}
-    world.pool.waiting = 1
-    world.run(5)
-    assert [machine.is_spot for machine in world.region.machines.values()] == [False]
+    simulation = SimulatedFleet(lasting, SPOT_A, ON_DEMAND)
+    simulation.region.quota = {"spot": 0}
+    simulation.pool.waiting = 1
+    simulation.run(5)
+    assert [machine.is_spot for machine in simulation.region.machines.values()] == [False]
 
 
 def test_a_machine_that_never_boots_is_replaced(lasting: Account) -> None:
-    world = World(lasting, ON_DEMAND, starting_ms_max=60_000)
-    world.region.sleepers = 1
-    world.pool.waiting = 1
-    world.run(5)
-    (sleeper,) = world.living()
-    world.ec2.machine(sleeper).console = "\x1b[0mubuntu login: E: no space left, token=hunter2\r\n"
+    simulation = SimulatedFleet(lasting, ON_DEMAND, starting_ms_max=60_000)
+    simulation.region.sleepers = 1
+    simulation.pool.waiting = 1
+    simulation.run(5)
+    (sleeper,) = simulation.living()
+    simulation.ec2.machine(
+        sleeper
+    ).console = "\x1b[0mubuntu login: E: no space left, token=hunter2\r\n"
     # Believed in for a minute; then it ends, and its replacement boots.
-    world.run_until(lambda: sleeper not in world.living(), 70)
-    fleet = read_fleet(world.table, POOL)
+    simulation.run_until(lambda: sleeper not in simulation.living(), 70)
+    fleet = read_fleet(simulation.table, POOL)
     assert fleet is not None
     assert fleet.health["on-demand"].kind is ErrorKind.BOOT
-    world.run_until(lambda: bool(world.pool.busy) and sleeper not in world.states(), 300)
-    past, _ = read_past_instances(world.table, POOL)
+    simulation.run_until(
+        lambda: bool(simulation.pool.busy) and sleeper not in simulation.states(), 300
+    )
+    past, _ = read_past_instances(simulation.table, POOL)
     assert [row.boot_log for row in past] == ["ubuntu login: E: no space left, token=********"]
-    assert world.ec2.call_count("GetConsoleOutput") == 1
+    assert simulation.ec2.call_count("GetConsoleOutput") == 1
 
 
 def test_an_instance_that_ec2_could_not_start_says_why(lasting: Account) -> None:
-    world = World(lasting, ON_DEMAND)
-    world.pool.waiting = 1
-    world.run(5)
-    (name,) = world.living()
+    simulation = SimulatedFleet(lasting, ON_DEMAND)
+    simulation.pool.waiting = 1
+    simulation.run(5)
+    (name,) = simulation.living()
     code = "Client.InternalError"
-    world.ec2.machine(name).end(world.ec2.now_ms, code, f"{code}: Client error on launch")
-    world.run(25)
-    fleet = read_fleet(world.table, POOL)
+    simulation.ec2.machine(name).end(simulation.ec2.now_ms, code, f"{code}: Client error on launch")
+    simulation.run(25)
+    fleet = read_fleet(simulation.table, POOL)
     assert fleet is not None
     health = fleet.health["on-demand"]
     assert (health.kind, health.message) == (
@@ -148,56 +152,56 @@ def test_an_instance_that_ec2_could_not_start_says_why(lasting: Account) -> None
 
 
 def test_a_replacement_starts_at_the_notice(lasting: Account) -> None:
-    world = World(lasting, SPOT_A, SPOT_B)
-    world.pool.waiting = 1
-    world.run_until(lambda: bool(world.pool.busy), 60)
-    (first,) = world.living()
-    world.region.interrupt(first)
-    world.run(10)
+    simulation = SimulatedFleet(lasting, SPOT_A, SPOT_B)
+    simulation.pool.waiting = 1
+    simulation.run_until(lambda: bool(simulation.pool.busy), 60)
+    (first,) = simulation.living()
+    simulation.region.interrupt(first)
+    simulation.run(10)
     # The machine has its two minutes, and another one is on its way, from another zone.
-    assert first in world.living()
-    (second,) = set(world.living()) - {first}
-    assert world.ec2.machine(second).zone == B
-    assert first in world.pool.draining
-    world.run(180)
-    assert world.living() == [second]
-    assert list(world.states()) == [second]
+    assert first in simulation.living()
+    (second,) = set(simulation.living()) - {first}
+    assert simulation.ec2.machine(second).zone == B
+    assert first in simulation.pool.draining
+    simulation.run(180)
+    assert simulation.living() == [second]
+    assert list(simulation.states()) == [second]
 
 
 def test_a_lost_answer_launches_once(lasting: Account) -> None:
-    world = World(lasting, ON_DEMAND)
-    world.region.lose("CreateFleet")
-    world.pool.waiting = 1
-    world.run(5)
-    assert (len(world.living()), world.states()) == (1, {})
-    assert len(read_intents(world.table, POOL)) == 1
-    world.run(5)
-    assert list(world.states()) == world.living()
-    assert not read_intents(world.table, POOL)
-    assert len(world.region.machines) == 1
+    simulation = SimulatedFleet(lasting, ON_DEMAND)
+    simulation.region.lose("CreateFleet")
+    simulation.pool.waiting = 1
+    simulation.run(5)
+    assert (len(simulation.living()), simulation.states()) == (1, {})
+    assert len(read_intents(simulation.table, POOL)) == 1
+    simulation.run(5)
+    assert list(simulation.states()) == simulation.living()
+    assert not read_intents(simulation.table, POOL)
+    assert len(simulation.region.machines) == 1
 
 
 def test_a_pass_that_is_throttled_does_nothing_and_says_so(lasting: Account) -> None:
-    world = World(lasting, ON_DEMAND)
-    world.region.fail("DescribeInstances", "RequestLimitExceeded", "Request limit exceeded.")
-    world.pool.waiting = 1
-    world.run(5)
-    fleet = read_fleet(world.table, POOL)
+    simulation = SimulatedFleet(lasting, ON_DEMAND)
+    simulation.region.fail("DescribeInstances", "RequestLimitExceeded", "Request limit exceeded.")
+    simulation.pool.waiting = 1
+    simulation.run(5)
+    fleet = read_fleet(simulation.table, POOL)
     assert fleet is not None
     assert fleet.trouble == "throttled: RequestLimitExceeded: Request limit exceeded."
-    world.run(5)
-    assert len(world.living()) == 1
+    simulation.run(5)
+    assert len(simulation.living()) == 1
 
 
 def test_what_nobody_claims_is_swept_and_nothing_else(lasting: Account) -> None:
-    world = World(lasting, ON_DEMAND)
-    world.pool.waiting = 1
-    world.run(30)
-    (ours,) = world.living()
-    (leaked,) = world.cloud.launch(request("nobody-s"))
-    stranger = world.cloud.launch(request("strange", cluster_tag="another"))
-    world.ec2.machine(stranger[0].id).tags["detcloud-cluster"] = "another"
-    assert world.orphan_cleaner.terminate_orphans() == []
-    world.run(90)
-    assert world.orphan_cleaner.terminate_orphans() == [leaked.id]
-    assert sorted(world.living()) == sorted([ours, stranger[0].id])
+    simulation = SimulatedFleet(lasting, ON_DEMAND)
+    simulation.pool.waiting = 1
+    simulation.run(30)
+    (ours,) = simulation.living()
+    (leaked,) = simulation.cloud.launch(request("nobody-s"))
+    stranger = simulation.cloud.launch(request("strange", cluster_tag="another"))
+    simulation.ec2.machine(stranger[0].id).tags["detcloud-cluster"] = "another"
+    assert simulation.orphan_cleaner.terminate_orphans() == []
+    simulation.run(90)
+    assert simulation.orphan_cleaner.terminate_orphans() == [leaked.id]
+    assert sorted(simulation.living()) == sorted([ours, stranger[0].id])

@@ -32,7 +32,7 @@ def lasting() -> Iterator[Account]:
         yield found
 
 
-class World:
+class SimulatedFleet:
     """The project, the pool, and the provisioner, in steps of five seconds. A bulk insert takes 12
     seconds: until then nobody knows what comes of it.
     """
@@ -79,28 +79,28 @@ class World:
 
 
 def test_a_pool_goes_from_nothing_to_its_work_and_back(lasting: Account) -> None:
-    world = World(lasting, ON_DEMAND, idle_ms_max=60_000)
-    world.pool.waiting = 2
-    world.run(5)
+    simulation = SimulatedFleet(lasting, ON_DEMAND, idle_ms_max=60_000)
+    simulation.pool.waiting = 2
+    simulation.run(5)
     # Asked for, and nothing is known of it: the next pass looks again, and nobody is troubled.
-    assert (len(world.living()), world.states()) == (2, {})
-    fleet = read_fleet(world.table, POOL)
+    assert (len(simulation.living()), simulation.states()) == (2, {})
+    fleet = read_fleet(simulation.table, POOL)
     assert fleet is not None
     assert fleet.trouble == ""
-    world.gce.now_ms += STEP_MS
-    told = world.reconciler.reconcile(POOL)
+    simulation.gce.now_ms += STEP_MS
+    told = simulation.reconciler.reconcile(POOL)
     assert told.retry_after_ms == PASS_MS
     assert "makes 2 of a2-highgpu-4g" in told.reasons[-1]
     # The operation is over after 12 s, so at the third look after 15, and they are up after 20.
-    world.run(10)
-    assert list(world.states().values()) == [InstanceState.STARTING] * 2
-    world.run(10)
-    assert list(world.states().values()) == [InstanceState.RUNNING] * 2
-    assert len(world.project.machines) == 2
-    world.pool.busy.clear()
-    world.run_until(lambda: not world.states(), 240)
-    assert not world.living()
-    past, _ = read_past_instances(world.table, POOL)
+    simulation.run(10)
+    assert list(simulation.states().values()) == [InstanceState.STARTING] * 2
+    simulation.run(10)
+    assert list(simulation.states().values()) == [InstanceState.RUNNING] * 2
+    assert len(simulation.project.machines) == 2
+    simulation.pool.busy.clear()
+    simulation.run_until(lambda: not simulation.states(), 240)
+    assert not simulation.living()
+    past, _ = read_past_instances(simulation.table, POOL)
     # The list price of an a2-highgpu-4g, since the configuration says none, with 200 GiB of
     # pd-standard for 0.04 $ a month of 730 hours, without a public address.
     assert {row.offering.price_per_hour for row in past} == {round(14.69354 + 8 / 730, 6)}
@@ -108,14 +108,14 @@ def test_a_pool_goes_from_nothing_to_its_work_and_back(lasting: Account) -> None
 
 
 def test_a_zone_without_capacity_is_left_for_the_next(lasting: Account) -> None:
-    world = World(lasting, SPOT_A, SPOT_B)
-    world.project.capacity = {(A2, A, "spot"): 0}
-    world.pool.waiting = 1
+    simulation = SimulatedFleet(lasting, SPOT_A, SPOT_B)
+    simulation.project.capacity = {(A2, A, "spot"): 0}
+    simulation.pool.waiting = 1
     # 12 s until the operation says so, and as long for the other.
-    world.run_until(lambda: bool(world.states()), 40)
-    (machine,) = world.project.machines.values()
+    simulation.run_until(lambda: bool(simulation.states()), 40)
+    (machine,) = simulation.project.machines.values()
     assert (machine.zone, machine.is_spot) == (B, True)
-    fleet = read_fleet(world.table, POOL)
+    fleet = read_fleet(simulation.table, POOL)
     assert fleet is not None
     health = fleet.health["spot-a"]
     assert health.kind is ErrorKind.CAPACITY
@@ -123,102 +123,106 @@ def test_a_zone_without_capacity_is_left_for_the_next(lasting: Account) -> None:
 
 
 def test_spot_gives_way_to_on_demand_when_the_quota_is_used_up(lasting: Account) -> None:
-    world = World(lasting, SPOT_A, ON_DEMAND)
-    world.project.quota = {"spot": 0}
-    world.pool.waiting = 1
-    world.run_until(lambda: bool(world.states()), 40)
-    assert [machine.is_spot for machine in world.project.machines.values()] == [False]
-    fleet = read_fleet(world.table, POOL)
+    simulation = SimulatedFleet(lasting, SPOT_A, ON_DEMAND)
+    simulation.project.quota = {"spot": 0}
+    simulation.pool.waiting = 1
+    simulation.run_until(lambda: bool(simulation.states()), 40)
+    assert [machine.is_spot for machine in simulation.project.machines.values()] == [False]
+    fleet = read_fleet(simulation.table, POOL)
     assert fleet is not None
     assert fleet.health["spot-a"].kind is ErrorKind.QUOTA
     assert "PREEMPTIBLE_NVIDIA_A100_GPUS in us-central1" in fleet.health["spot-a"].message
 
 
 def test_a_machine_that_never_boots_is_replaced(lasting: Account) -> None:
-    world = World(lasting, ON_DEMAND, starting_ms_max=60_000)
-    world.project.sleepers = 1
-    world.pool.waiting = 1
-    world.run_until(lambda: bool(world.states()), 30)
-    (sleeper,) = world.living()
-    world.gce.machine(sleeper).console = "\x1b[0mubuntu login: no space left, token=hunter2\r\n"
-    world.run_until(lambda: sleeper not in world.living(), 90)
-    fleet = read_fleet(world.table, POOL)
+    simulation = SimulatedFleet(lasting, ON_DEMAND, starting_ms_max=60_000)
+    simulation.project.sleepers = 1
+    simulation.pool.waiting = 1
+    simulation.run_until(lambda: bool(simulation.states()), 30)
+    (sleeper,) = simulation.living()
+    simulation.gce.machine(
+        sleeper
+    ).console = "\x1b[0mubuntu login: no space left, token=hunter2\r\n"
+    simulation.run_until(lambda: sleeper not in simulation.living(), 90)
+    fleet = read_fleet(simulation.table, POOL)
     assert fleet is not None
     assert fleet.health["on-demand"].kind is ErrorKind.BOOT
-    world.run_until(lambda: bool(world.pool.busy) and sleeper not in world.states(), 300)
-    past, _ = read_past_instances(world.table, POOL)
+    simulation.run_until(
+        lambda: bool(simulation.pool.busy) and sleeper not in simulation.states(), 300
+    )
+    past, _ = read_past_instances(simulation.table, POOL)
     assert [row.boot_log for row in past] == ["ubuntu login: no space left, token=********"]
-    assert world.gce.call_count("getSerialPortOutput") == 1
+    assert simulation.gce.call_count("getSerialPortOutput") == 1
 
 
 def test_a_replacement_starts_when_a_machine_is_taken_back(lasting: Account) -> None:
-    world = World(lasting, SPOT_A, SPOT_B)
-    world.pool.waiting = 1
-    world.run_until(lambda: bool(world.pool.busy), 60)
-    (first,) = world.living()
-    world.project.preempt(first)
-    world.run(5)
+    simulation = SimulatedFleet(lasting, SPOT_A, SPOT_B)
+    simulation.pool.waiting = 1
+    simulation.run_until(lambda: bool(simulation.pool.busy), 60)
+    (first,) = simulation.living()
+    simulation.project.preempt(first)
+    simulation.run(5)
     # The machine has half a minute, and another one is on its way, from another zone.
-    assert first in world.pool.draining
-    world.run(5)
-    (second,) = set(world.living()) - {first}
-    assert world.gce.machine(second).zone == B
-    world.run(120)
-    assert world.living() == [second]
-    assert list(world.states()) == [second]
-    past, _ = read_past_instances(world.table, POOL)
+    assert first in simulation.pool.draining
+    simulation.run(5)
+    (second,) = set(simulation.living()) - {first}
+    assert simulation.gce.machine(second).zone == B
+    simulation.run(120)
+    assert simulation.living() == [second]
+    assert list(simulation.states()) == [second]
+    past, _ = read_past_instances(simulation.table, POOL)
     assert [(row.id, row.boot_log) for row in past] == [(first, "")]
     assert "the spot instance was preempted" in past[0].reason
 
 
 def test_a_machine_that_shut_itself_down_leaves_no_disk_behind(lasting: Account) -> None:
-    world = World(lasting, ON_DEMAND)
-    world.pool.waiting = 1
-    world.run_until(lambda: bool(world.pool.busy), 60)
-    (first,) = world.living()
-    world.project.shut_down(first)
-    world.run(60)
-    assert world.gce.machine(first).deleted
-    assert first not in world.states()
+    simulation = SimulatedFleet(lasting, ON_DEMAND)
+    simulation.pool.waiting = 1
+    simulation.run_until(lambda: bool(simulation.pool.busy), 60)
+    (first,) = simulation.living()
+    simulation.project.shut_down(first)
+    simulation.run(60)
+    assert simulation.gce.machine(first).deleted
+    assert first not in simulation.states()
 
 
 def test_a_lost_answer_launches_once(lasting: Account) -> None:
-    world = World(lasting, ON_DEMAND)
-    world.project.lose("bulkInsert")
-    world.pool.waiting = 1
-    world.run(5)
-    assert (len(world.living()), world.states()) == (1, {})
-    assert len(read_intents(world.table, POOL)) == 1
-    world.run(15)
-    assert list(world.states()) == world.living()
-    assert not read_intents(world.table, POOL)
-    assert len(world.project.machines) == 1
+    simulation = SimulatedFleet(lasting, ON_DEMAND)
+    simulation.project.lose("bulkInsert")
+    simulation.pool.waiting = 1
+    simulation.run(5)
+    assert (len(simulation.living()), simulation.states()) == (1, {})
+    assert len(read_intents(simulation.table, POOL)) == 1
+    simulation.run(15)
+    assert list(simulation.states()) == simulation.living()
+    assert not read_intents(simulation.table, POOL)
+    assert len(simulation.project.machines) == 1
 
 
 def test_a_pass_that_is_throttled_does_nothing_and_says_so(lasting: Account) -> None:
-    world = World(lasting, ON_DEMAND)
-    world.project.fail("listInstances", 403, "rateLimitExceeded", "Rate Limit Exceeded")
-    world.pool.waiting = 1
-    world.run(5)
-    fleet = read_fleet(world.table, POOL)
+    simulation = SimulatedFleet(lasting, ON_DEMAND)
+    simulation.project.fail("listInstances", 403, "rateLimitExceeded", "Rate Limit Exceeded")
+    simulation.pool.waiting = 1
+    simulation.run(5)
+    fleet = read_fleet(simulation.table, POOL)
     assert fleet is not None
     assert fleet.trouble == "throttled: rateLimitExceeded: Rate Limit Exceeded"
-    world.run(5)
-    assert len(world.living()) == 1
+    simulation.run(5)
+    assert len(simulation.living()) == 1
 
 
 def test_what_nobody_claims_is_swept_and_nothing_else(lasting: Account) -> None:
-    world = World(lasting, ON_DEMAND)
-    world.pool.waiting = 1
-    world.run(30)
-    (ours,) = world.living()
-    (leaked,) = lasting.launch(world.cloud, request("nobody-s"))
-    (stranger,) = lasting.launch(world.cloud, request("strange"))
-    labels: Any = world.gce.machine(stranger.id).labels
+    simulation = SimulatedFleet(lasting, ON_DEMAND)
+    simulation.pool.waiting = 1
+    simulation.run(30)
+    (ours,) = simulation.living()
+    (leaked,) = lasting.launch(simulation.cloud, request("nobody-s"))
+    (stranger,) = lasting.launch(simulation.cloud, request("strange"))
+    labels: Any = simulation.gce.machine(stranger.id).labels
     labels["detcloud-cluster"] = "another"
-    assert world.orphan_cleaner.terminate_orphans() == []
-    world.run(90)
-    assert world.orphan_cleaner.terminate_orphans() == [leaked.id]
-    assert sorted(world.living()) == sorted([ours, stranger.id, leaked.id])
-    world.run(15)
-    assert sorted(world.living()) == sorted([ours, stranger.id])
+    assert simulation.orphan_cleaner.terminate_orphans() == []
+    simulation.run(90)
+    assert simulation.orphan_cleaner.terminate_orphans() == [leaked.id]
+    assert sorted(simulation.living()) == sorted([ours, stranger.id, leaked.id])
+    simulation.run(15)
+    assert sorted(simulation.living()) == sorted([ours, stranger.id])

@@ -1,4 +1,4 @@
-"""The test of the worlds: without any one condition, fence, intent or look, some seed breaks soon.
+"""The test of the simulation: without any one condition, fence, intent or look some seed breaks.
 
 What is not among these is guarded twice, or is raced too seldom for a few seeds; the races of
 test_commit_conditions show it one by one: messages consumed, new ids of mail, commands that
@@ -35,7 +35,7 @@ def test_some_seed_notices(mutant: Mutant, monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 @pytest.mark.parametrize("control", CONTROLS, ids=lambda control: control.name)
-def test_with_everything_in_place_the_same_worlds_hold(
+def test_with_everything_in_place_the_same_clusters_hold(
     control: Mutant, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     control.takes_away(monkeypatch)
@@ -44,7 +44,7 @@ def test_with_everything_in_place_the_same_worlds_hold(
 
 
 def ran(mutant: Mutant, seed: int, folder: Path) -> str | None:
-    """Run a world; returns the broken invariant, None for none."""
+    """Run a simulated cluster; returns the broken invariant, None for none."""
     home = folder / str(seed)
     home.mkdir()
     try:

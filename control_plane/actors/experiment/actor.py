@@ -160,6 +160,7 @@ def _submit(message: ExperimentSubmitted, context: StepContext) -> ExperimentSta
         pool_moves=None if message.pools is None else PoolMoves(),
         kind=message.kind,
         lists_figures=message.lists_figures,
+        grows_id_blocks=message.grows_id_blocks,
     )
     definition = Definition(
         plan=message.plan,

@@ -21,7 +21,7 @@ from control_plane.actors.experiment.state import (
 from control_plane.actors.experiment.status import change_status
 from control_plane.actors.experiment.suggestions import awaited_suggestion, update_suggestion_row
 from control_plane.actors.experiment.trial_summaries import add_summary, open_summary, summary_of
-from control_plane.actors.identifiers import take_ids
+from control_plane.actors.identifiers import BLOCK_MAX, block_size, take_ids
 from control_plane.actors.messages.experiment import SearchContinued
 from control_plane.actors.messages.trial import TrialCreated, WorkAssigned
 from control_plane.actors.records import Status
@@ -206,7 +206,8 @@ def _create_trials(
     state: ExperimentState, creates: list[CreateTrial], context: StepContext
 ) -> ExperimentState:
     settings = current_trial_settings(state, context)
-    ids, trial_ids = take_ids("trial", state.ids, len(creates), context)
+    size = block_size(state.trials) if state.grows_id_blocks else BLOCK_MAX
+    ids, trial_ids = take_ids("trial", state.ids, len(creates), context, size)
     for operation, trial_id in zip(creates, trial_ids, strict=True):
         add_summary(operation.trial, trial_id, context)
         created = TrialCreated(

@@ -79,6 +79,7 @@ class ExperimentState:
     report the share of their length that is done. `notices` counts interruption notices by their
     outcome. `pool_moves` are the moves of its job between its preferred pools, None if it has only
     one pool. `lists_figures`: its listing row has the figures of listing.py.
+    `grows_id_blocks`: it reserves trial ids in blocks that grow with the number of its trials.
     """
 
     experiment_id: int
@@ -112,6 +113,7 @@ class ExperimentState:
     kind: JobKind = JobKind.EXPERIMENT
     counts_epochs: bool = False
     lists_figures: bool = False
+    grows_id_blocks: bool = False
 
     @property
     def title(self) -> str:

@@ -32,8 +32,9 @@ class ExperimentSubmitted:
     """The experiment was submitted, which creates the actor. `config` is the stored configuration,
     `code_sha256` names the model code, `warm_start` the checkpoint that its trials start from,
     `job` its settings for schedulers, `pools` those that it may move between, None for one alone;
-    `kind` says what it is to its users. `lists_figures`: its row of the list has figures, which no
-    experiment has that an older release created.
+    `kind` says what it is to its users. `lists_figures`: its row of the list has figures, and
+    `grows_id_blocks`: it reserves few trial ids at first; neither is so of experiments that an
+    older release created.
     """
 
     experiment_id: int
@@ -60,6 +61,7 @@ class ExperimentSubmitted:
     project: str = UNCATEGORIZED
     kind: JobKind = JobKind.EXPERIMENT
     lists_figures: bool = False
+    grows_id_blocks: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,9 @@ from control_plane.actors.step import StepContext
 from control_plane.evolve import evolve
 from control_plane.scheduling.reservations import Reservation
 
+# The families of parts that hold a pool's jobs with their requests, and its agents.
+CONTENT_FAMILIES = ("groups", "agents")
+
 
 @dataclass(frozen=True, slots=True)
 class KeptAllocation:

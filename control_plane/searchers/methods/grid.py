@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from control_plane.field_types import CountOrZero, Measured, Steps
 from control_plane.searchers.era_rules import SearchRules
 from control_plane.searchers.full_trainings import (
+    ConcurrentTrainingOptions,
+    StepTrainingOptions,
     completed_share,
     initial_trial_count,
     length_count,
+    vacant_trial_count,
 )
 from control_plane.searchers.method import (
     Create,
@@ -20,27 +22,16 @@ from control_plane.searchers.method import (
     TrialClosed,
     TrialExitedEarly,
 )
-from control_plane.searchers.options import SearcherOptions
 from control_plane.searchers.space import grid_size
 from control_plane.searchers.spec import PreviewPart, SearcherSpec
 
 
-class StepGrid(SearcherOptions):
+class StepGrid(StepTrainingOptions):
     """One trial for every point of the grid."""
 
-    max_steps: Steps
-    """The number of steps that a trial trains."""
 
-
-class LengthGrid(SearcherOptions):
+class LengthGrid(ConcurrentTrainingOptions):
     """One trial for every point of the grid, a number of them at a time."""
-
-    max_length: Measured | None = None
-    """How long a trial trains: {batches: n}, {records: n} or {epochs: n}. Without it, a trial of a
-    command trains as long as its code does; a trial class needs it.
-    """
-    max_concurrent_trials: CountOrZero = 16
-    """The number of trials at a time; 0 means no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +77,7 @@ class GridSearch(SearchMethod[GridState]):
     def resume(self, state: GridState, tally: Tally) -> MethodStep[GridState]:
         """Fill up to the limit of open trials; trials opened again may go beyond it."""
         plan = self._plan
-        limit = initial_trial_count(plan.rules, self._points, plan.max_concurrent_trials)
-        room = limit - (tally.requested - tally.closed)
+        room = vacant_trial_count(plan.rules, self._points, plan.max_concurrent_trials, tally)
         return self._take_points(state, max(0, min(room, self._points - state.taken)))
 
     def progress(self, state: GridState, tally: Tally) -> float:

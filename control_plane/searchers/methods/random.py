@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from control_plane.field_types import CountOrZero, Measured, Steps
 from control_plane.searchers.era_rules import SearchRules
 from control_plane.searchers.full_trainings import (
+    ConcurrentTrainingOptions,
+    StepTrainingOptions,
     completed_share,
     initial_trial_count,
     length_count,
+    vacant_trial_count,
 )
 from control_plane.searchers.method import (
     Create,
@@ -24,22 +26,12 @@ from control_plane.searchers.options import TrialCountOptions
 from control_plane.searchers.spec import PreviewPart, SearcherSpec
 
 
-class StepRandom(TrialCountOptions):
+class StepRandom(StepTrainingOptions, TrialCountOptions):
     """Trials sampled from the space."""
 
-    max_steps: Steps
-    """The number of steps that a trial trains."""
 
-
-class LengthRandom(TrialCountOptions):
+class LengthRandom(ConcurrentTrainingOptions, TrialCountOptions):
     """Trials sampled from the space, a number of them at a time."""
-
-    max_length: Measured | None = None
-    """How long a trial trains: {batches: n}, {records: n} or {epochs: n}. Without it, a trial of a
-    command trains as long as its code does; a trial class needs it.
-    """
-    max_concurrent_trials: CountOrZero = 16
-    """The number of trials at a time; 0 means no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +87,8 @@ class RandomSearch(SearchMethod[RandomState]):
         plan = self._plan
         replaced = tally.requested - state.counted
         missed = max(0, tally.invalid - replaced) if plan.rules.replaces_invalid_hparams else 0
-        limit = initial_trial_count(plan.rules, plan.max_trials, plan.max_concurrent_trials)
-        room = limit - (tally.requested - tally.closed) - missed
-        more = max(0, min(room, plan.max_trials - state.counted))
+        room = vacant_trial_count(plan.rules, plan.max_trials, plan.max_concurrent_trials, tally)
+        more = max(0, min(room - missed, plan.max_trials - state.counted))
         return self._create_trials(RandomState(state.counted + more), missed + more)
 
     def progress(self, state: RandomState, tally: Tally) -> float:

@@ -3,28 +3,22 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from control_plane.field_types import Measured, Steps
 from control_plane.searchers.era_rules import SearchRules
-from control_plane.searchers.full_trainings import length_count
+from control_plane.searchers.full_trainings import (
+    StepTrainingOptions,
+    TrainingOptions,
+    length_count,
+)
 from control_plane.searchers.methods.random import RandomPlan, RandomSearch, RandomState
-from control_plane.searchers.options import SearcherOptions
 from control_plane.searchers.spec import PreviewPart, SearcherSpec
 
 
-class StepSingle(SearcherOptions):
+class StepSingle(StepTrainingOptions):
     """One trial."""
 
-    max_steps: Steps
-    """The number of steps that a trial trains."""
 
-
-class LengthSingle(SearcherOptions):
+class LengthSingle(TrainingOptions):
     """One trial."""
-
-    max_length: Measured | None = None
-    """How long a trial trains: {batches: n}, {records: n} or {epochs: n}. Without it, a trial of a
-    command trains as long as its code does; a trial class needs it.
-    """
 
 
 @dataclass(frozen=True, slots=True)

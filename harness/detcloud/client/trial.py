@@ -38,6 +38,9 @@ class Trial(Resource):
     target_epochs = Field[int | None](
         "Epochs it was asked to train so far, where it alone knows how many batches they have."
     )
+    epochs_completed = Field[float | None](
+        "Epochs that it has reported to be done, where it alone knows how many batches they have."
+    )
     metric = Field[float | None]("The searcher's metric at its latest validation.")
     best_metric = Field[float | None]("The best validation's.")
     restarts = Field[int]("How often it failed; the failure beyond max_restarts ends it.")

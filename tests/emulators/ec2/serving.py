@@ -7,7 +7,6 @@ between is this package's own.
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -20,7 +19,7 @@ from moto.core.utils import get_service_model
 from tests.emulators.ec2 import describing, launching, metadata
 from tests.emulators.ec2.machine import Ec2Error
 from tests.emulators.ec2.region import Fault, Params, Region, Result
-from tests.emulators.http_server import serve_requests
+from tests.emulators.http_server import AnsweringHandler, serve_requests
 from tests.patience import ANSWER_SECONDS_MAX
 
 ACTIONS: Mapping[str, Callable[[Region, Params], Result]] = {
@@ -110,16 +109,13 @@ def _fault_error(fault: Fault) -> Exception:
     return fault.error or ConnectionLost()
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """One connection. An answer is one write: in two, the second would wait for the first's ACK."""
+class _Handler(AnsweringHandler):
+    """One connection."""
 
     account: Ec2Server
-    protocol_version = "HTTP/1.1"
-    wbufsize = 1 << 16
-    disable_nagle_algorithm = True
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        body = self.read_body().decode()
         values = dict(parse_qsl(body, keep_blank_values=True))
         action = values["Action"]
         operation = _MODEL.operation_model(action)
@@ -142,16 +138,14 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         text = found["body"]
-        self._send(status, text if isinstance(text, bytes) else text.encode(), "text/xml")
+        content = text if isinstance(text, bytes) else text.encode()
+        self.answer(status, content, {"Content-Type": "text/xml"})
 
     def do_GET(self) -> None:
         self._metadata()
 
     def do_PUT(self) -> None:
         self._metadata()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing is logged."""
 
     def _metadata(self) -> None:
         name, _, path = self.path.lstrip("/").partition("/")
@@ -162,11 +156,4 @@ class _Handler(BaseHTTPRequestHandler):
             machine = region.machines.get(name)
             if machine is not None and machine.state(region.clock()) != "terminated":
                 found = metadata.answer(region, machine, self.command, path, headers)
-        self._send(*found)
-
-    def _send(self, status: int, body: bytes, kind: str) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        self.answer(found.status, found.body, {"Content-Type": found.kind})

@@ -5,14 +5,13 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tests.emulators.gce import describing, inserting
 from tests.emulators.gce.machine import GceError
 from tests.emulators.gce.project import Fault, Project, Result
-from tests.emulators.http_server import serve_requests
+from tests.emulators.http_server import AnsweringHandler, serve_requests
 
 _PATH = re.compile(r"/compute/v1/projects/(?P<project>[^/]+)/(?P<rest>.+)")
 _PLACE = r"(?P<place>(?:zones|regions)/[^/]+)"
@@ -118,13 +117,10 @@ def _fault_error(fault: Fault) -> Exception:
     return fault.error or ConnectionLost()
 
 
-class _Handler(BaseHTTPRequestHandler):
-    """One connection. An answer is one write: in two, the second would wait for the first's ACK."""
+class _Handler(AnsweringHandler):
+    """One connection."""
 
     account: GceServer
-    protocol_version = "HTTP/1.1"
-    wbufsize = 1 << 16
-    disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
         self._answer()
@@ -135,12 +131,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_DELETE(self) -> None:
         self._answer()
 
-    def log_message(self, format: str, *args: Any) -> None:
-        """Nothing is logged."""
-
     def _answer(self) -> None:
         url = urlsplit(self.path)
-        content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        content = self.read_body()
         query, project = dict(parse_qsl(url.query)), self.account.project
         try:
             if not project.lets_in(self.headers.get("Authorization", "")):
@@ -160,9 +153,5 @@ class _Handler(BaseHTTPRequestHandler):
         except ConnectionLost:
             self.close_connection = True
             return
-        body = json.dumps(found).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json; charset=UTF-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        kind = {"Content-Type": "application/json; charset=UTF-8"}
+        self.answer(status, json.dumps(found).encode(), kind)

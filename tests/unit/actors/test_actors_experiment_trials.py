@@ -301,7 +301,20 @@ def test_the_step_era_creates_every_trial_at_once() -> None:
     assert experiment(random_plan(4, concurrent=2, rules=STEP_ERA)).state.trials == 4
 
 
-def test_two_experiments_never_share_a_trials_id() -> None:
+def test_ids_follow_each_other_while_experiments_are_small() -> None:
+    rows: dict[tuple[str, str], ObservedRow] = {}
+    one, two = ActorHarness("experiment#1", rows), ActorHarness("experiment#2", rows)
+    for number, actor in enumerate((one, two), 1):
+        submitted = experiment_submitted(random_plan(30, concurrent=16), experiment_id=number)
+        actor.deliver(replace(submitted, grows_id_blocks=True))
+    one.deliver(TrialEnded(0, ENDED, ""))
+    two.deliver(TrialEnded(0, ENDED, ""))
+    # 16 each at first; of 16 an eighth is reserved for the one that follows, and another.
+    assert [it.trial_id for it in one.all_messages(TrialCreated)] == [*range(1, 17), 33]
+    assert [it.trial_id for it in two.all_messages(TrialCreated)] == [*range(17, 33), 35]
+
+
+def test_two_experiments_of_an_older_release_never_share_a_trials_id() -> None:
     # Blocks of 64: the first experiment takes 1..64 and uses 3, the second begins at 65.
     rows: dict[tuple[str, str], ObservedRow] = {}
     one, two = ActorHarness("experiment#1", rows), ActorHarness("experiment#2", rows)

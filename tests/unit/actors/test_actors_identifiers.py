@@ -1,4 +1,4 @@
-from control_plane.actors.identifiers import BLOCK, IdBlock, take_ids
+from control_plane.actors.identifiers import BLOCK_MAX, IdBlock, block_size, take_ids
 from control_plane.actors.step import ObservedRow, StepContext
 
 
@@ -22,7 +22,7 @@ def context_with(revision: int, body: bytes) -> StepContext:
 
 def test_the_first_block_begins_at_one() -> None:
     context = context_with(0, b"")
-    assert take_ids("trial", IdBlock(), 3, context) == (IdBlock(4, 1 + BLOCK), [1, 2, 3])
+    assert take_ids("trial", IdBlock(), 3, context) == (IdBlock(4, 1 + BLOCK_MAX), [1, 2, 3])
     assert [row.body for row in context.rows] == [b"65"]
 
 
@@ -59,3 +59,16 @@ def test_no_ids_cost_nothing() -> None:
     context = context_with(1, b"65")
     assert take_ids("trial", IdBlock(7, 9), 0, context) == (IdBlock(7, 9), [])
     assert context.rows == []
+
+
+def test_a_small_block_is_reserved_as_it_is_asked_for() -> None:
+    context = context_with(2, b"17")
+    # 1 is wanted of a block of 2, which is 17 and 18; of 5 with a size of 2 none stays over.
+    assert take_ids("trial", IdBlock(), 1, context, size=2) == (IdBlock(18, 19), [17])
+    assert take_ids("trial", IdBlock(), 5, context, size=2) == (IdBlock(22, 22), [*range(17, 22)])
+    assert [row.body for row in context.rows][-1] == b"22"
+
+
+def test_a_block_is_an_eighth_of_what_was_taken() -> None:
+    taken = (0, 1, 15, 16, 24, 511, 512, 10_000)
+    assert [block_size(it) for it in taken] == [1, 1, 1, 2, 3, 63, 64, 64]

@@ -122,13 +122,13 @@ def test_a_store_of_google_gets_a_token_and_one_of_another_cloud_gets_nothing(
     entries = {it["allocation"]: it["spec"]["storage"] for it in agent.sync().json["desired"]}
     stores = {name: (it["type"], it.get("credentials")) for name, it in entries.items()}
     given, none = ("gcs", "given"), ("s3", None)
-    # A trial of each experiment: the second one's are numbered from 65 on.
-    assert stores == {"1.1": given, "65.1": none}
+    # A trial of each experiment: the first one's are 1 and 2.
+    assert stores == {"1.1": given, "3.1": none}
     assert ask(agent, "1.1").json == {
         "access_token": f"token of trial-1.1 in {BUCKET}",
         "expires_ms": NOW_MS + 3_600_000,
     }
-    assert ask(agent, "65.1").code == "not_found"
+    assert ask(agent, "3.1").code == "not_found"
 
 
 def test_nobody_gets_the_keys_of_another_machines_run(cluster: Cluster, issuer: FakeIssuer) -> None:

@@ -24,7 +24,7 @@ from control_plane.engine.head import HEAD, Header, Spill, decode_head
 from control_plane.engine.mailbox import (
     FIRST,
     RECOVERY_DELAY_MS,
-    Mail,
+    MailboxRow,
     mail_key,
     mail_write,
     read_mail,
@@ -64,7 +64,7 @@ def snapshot_before(revision: int = 4, header: Header | None = None) -> ActorSna
     return ActorSnapshot(POOL, revision, header or Header(), PoolState("a") if revision else None)
 
 
-def a_mail(clock: int) -> Mail:
+def a_mail(clock: int) -> MailboxRow:
     key = mail_key(POOL, clock, "trial#1")
     encoded = [encode_message_for(POOL, SlotsRequested(1, 1, 1, "1"))]
     put = mail_write(key, "trial#1", FIRST, clock, encoded, NOW_MS)

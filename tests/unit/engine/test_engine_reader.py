@@ -78,7 +78,9 @@ def test_a_sender_that_forgot_makes_the_reader_read_twice(
     asked: list[str] = []
     again = reader._read_again
 
-    def record_read(table: StateTable, address: str, mail: tuple[mailbox.Mail, ...]) -> object:
+    def record_read(
+        table: StateTable, address: str, mail: tuple[mailbox.MailboxRow, ...]
+    ) -> object:
         asked.append(address)
         return again(table, address, mail)
 

@@ -17,6 +17,7 @@ from pulumi import automation
 from infra import deploy
 from infra.aws import bundle, program
 from infra.aws.bundle import Target
+from infra.engine import DeployFailed
 from infra.findings import Finding, Level
 from infra.sources import REPOSITORY
 from infra.stack_program import (
@@ -176,6 +177,31 @@ def test_archives_are_built_where_none_are_named(
     _, found = run("export", f"--output={tmp_path / 'out'}")
     assert found["files"] == [FILE, "functions-arm64.zip", "suggest-arm64.zip"]
     assert (tmp_path / "out" / "functions-arm64.zip").read_bytes() == b"built"
+
+
+@pytest.mark.parametrize("is_exported", [False, True])
+def test_an_export_that_fails_leaves_the_folder_as_it_was(
+    is_exported: bool, run: Run, settings: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output = tmp_path / "out"
+    if is_exported:
+        assert run("export", f"--output={output}")[0] == 0
+    before = {file.name: file.read_bytes() for file in output.glob("*")}
+    archives = "  detcloud:archive: functions.zip\n  detcloud:suggestArchive: suggest.zip\n"
+    settings.write_text(SETTINGS.replace(archives, ""))
+
+    def build_archive(target: Target, folder: Path, kind: str) -> Path:
+        if kind == "suggest":
+            raise DeployFailed("no room")
+        archive = folder / f"{kind}-{target.name}.zip"
+        archive.write_bytes(b"built")
+        return archive
+
+    monkeypatch.setattr(bundle, "build_archive", build_archive)
+    assert run("export", f"--output={output}") == (1, {"error": "no room"})
+    assert {file.name: file.read_bytes() for file in output.glob("*")} == before
+    assert output.exists() == is_exported
+    assert settings.read_text() == SETTINGS.replace(archives, "")
 
 
 AWS = "resource_pools: [{pool_name: default, provider: {type: aws}}, {pool_name: desk}"

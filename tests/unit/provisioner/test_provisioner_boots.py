@@ -11,7 +11,7 @@ from provisioner.boot_logs import FETCHES_MAX, BootLogs
 from provisioner.clouds.fake.provider import FakeCloud, FakeRules
 from provisioner.clouds.provider import CloudInstance, NotAllowed
 from provisioner.model import EndReason, InstanceStatus, ObservedInstance, ProvisionerSettings
-from tests.simulation.fleet import POOL, FleetWorld, Work
+from tests.simulation.fleet import POOL, SimulatedFleet, Work
 from tests.unit.provisioner.fleet_table import (
     BUSY,
     MINUTE_MS,
@@ -84,17 +84,17 @@ def test_one_that_reports_its_failed_boot_ends_at_once() -> None:
 
 
 def test_of_a_batch_that_fails_the_first_logs_are_kept() -> None:
-    world = FleetWorld(SETTINGS, FakeRules(never_boots_share=1.0))
-    world.pool.work = [Work(4, 10_000) for _ in range(3)]
-    world.step()
-    names = sorted(world.cloud.machines)
-    world.cloud.boot_logs = {name: f"{name}: kernel panic" for name in names}
+    simulation = SimulatedFleet(SETTINGS, FakeRules(never_boots_share=1.0))
+    simulation.pool.work = [Work(4, 10_000) for _ in range(3)]
+    simulation.step()
+    names = sorted(simulation.cloud.machines)
+    simulation.cloud.boot_logs = {name: f"{name}: kernel panic" for name in names}
     # Seen each five seconds until the minute is over, and asked once for what it wrote.
-    world.run(65)
-    assert world.cloud.boot_log_calls == names[:FETCHES_MAX]
-    world.run(30)
-    assert world.cloud.boot_log_calls == names[:FETCHES_MAX]
-    past, _ = read_past_instances(world.table, POOL)
+    simulation.run(65)
+    assert simulation.cloud.boot_log_calls == names[:FETCHES_MAX]
+    simulation.run(30)
+    assert simulation.cloud.boot_log_calls == names[:FETCHES_MAX]
+    past, _ = read_past_instances(simulation.table, POOL)
     assert sorted(row.boot_log for row in past) == [
         "",
         *(f"{it}: kernel panic" for it in names[:2]),

@@ -6,7 +6,7 @@ from control_plane.fleet.records import ErrorKind, FleetRow, OfferingHealth
 from control_plane.state.faults import Crash
 from provisioner.clouds.fake.provider import FakeRules
 from provisioner.model import ProvisionerSettings
-from tests.simulation.fleet import POOL, FleetWorld, Work
+from tests.simulation.fleet import POOL, SimulatedFleet, Work
 from tests.unit.provisioner.fleet_table import (
     IDLE,
     MINUTE_MS,
@@ -42,17 +42,17 @@ def test_an_interruption_is_of_now() -> None:
 
 def test_a_pass_that_breaks_off_leaves_no_time_without_passes_that_ends_tomorrow() -> None:
     settings = ProvisionerSettings("fake", max_instances=1, idle_ms_max=MINUTE_MS)
-    world = FleetWorld(settings, FakeRules())
-    world.pool.work = [Work(4, 10_000_000)]
-    world.run(30)
-    world.watched.crash_at = world.watched.calls + 1
-    world.now_ms += 24 * 60 * MINUTE_MS
+    simulation = SimulatedFleet(settings, FakeRules())
+    simulation.pool.work = [Work(4, 10_000_000)]
+    simulation.run(30)
+    simulation.watched.crash_at = simulation.watched.calls + 1
+    simulation.now_ms += 24 * 60 * MINUTE_MS
     with pytest.raises(Crash):
-        world.reconciler.reconcile(POOL)
-    world.now_ms -= 24 * 60 * MINUTE_MS
-    world.pool.work.clear()
+        simulation.reconciler.reconcile(POOL)
+    simulation.now_ms -= 24 * 60 * MINUTE_MS
+    simulation.pool.work.clear()
     # It is idle for a minute, then drained, ended and gone.
-    world.run_until(world.is_empty, 120)
+    simulation.run_until(simulation.is_empty, 120)
 
 
 def test_an_offering_that_is_given_up_is_tried_again_within_an_hour() -> None:

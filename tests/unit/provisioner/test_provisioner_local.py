@@ -77,6 +77,13 @@ class Machine:
     def status(self, name: str) -> InstanceStatus:
         return self.find_instance(name).status
 
+    def agents(self) -> list[int]:
+        """The agents that still run, a fresh one too, whose command cannot be read yet."""
+        records = [json.loads(path.read_text()) for path in self.folder.glob("*/instance.json")]
+        started = {it["pid"]: it["started_ticks"] for it in records if it.get("pid")}
+        running = [process for pid in started if (process := read_process(pid)) is not None]
+        return [it.pid for it in running if it.started_ticks == started[it.pid]]
+
     def processes(self) -> list[int]:
         found = []
         for entry in PROC.iterdir():
@@ -94,7 +101,7 @@ class Machine:
 def machine(tmp_path: Path) -> Iterator[Machine]:
     one = Machine(tmp_path / "instances")
     yield one
-    for pid in one.processes():
+    for pid in {*one.agents(), *one.processes()}:
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)

@@ -8,7 +8,15 @@ from provisioner.clouds.fake.provider import FakeRules
 from provisioner.markets import MarketConditions, choose_market
 from provisioner.model import MINUTE_MS, DeadlineProgress, Demand, JobDemand, ProvisionerSettings
 from provisioner.pools import PoolSnapshot
-from tests.simulation.fleet import BEGAN_MS, ON_DEMAND, POOL, SPOT, FleetWorld, ScriptedPool, Work
+from tests.simulation.fleet import (
+    BEGAN_MS,
+    ON_DEMAND,
+    POOL,
+    SPOT,
+    ScriptedPool,
+    SimulatedFleet,
+    Work,
+)
 
 HOUR = 60
 # A changeover takes 10 min, so a spot machine is taken with 20 min of slack or more.
@@ -62,28 +70,28 @@ class DuePool(ScriptedPool):
 
 def test_work_waits_for_spot_machines_until_its_deadline_is_near() -> None:
     settings = ProvisionerSettings("fake", max_instances=2)
-    world = FleetWorld(settings, FakeRules(), (SPOT, ON_DEMAND))
-    world.pool.__class__ = DuePool
-    world.pool.work = [Work(4, 10_000_000)]
-    world.cloud.capacity = {SPOT.name: 0}
-    world.run(90 * 60)
+    simulation = SimulatedFleet(settings, FakeRules(), (SPOT, ON_DEMAND))
+    simulation.pool.__class__ = DuePool
+    simulation.pool.work = [Work(4, 10_000_000)]
+    simulation.cloud.capacity = {SPOT.name: 0}
+    simulation.run(90 * 60)
     # 150 min are left for the 60 min of work: nothing is bought.
-    assert read_instances(world.table, POOL) == []
+    assert read_instances(simulation.table, POOL) == []
     # What is reserved: 10 min for this change, 20 min and a quarter of that (one loss in 4 h of
     # computing), so at 240 - 60 - 10 - 25 = 145 min, or a minute before, on demand it is.
-    world.run_until(lambda: bool(read_instances(world.table, POOL)), 60 * 60)
-    (row,) = read_instances(world.table, POOL)
+    simulation.run_until(lambda: bool(read_instances(simulation.table, POOL)), 60 * 60)
+    (row,) = read_instances(simulation.table, POOL)
     assert row.offering == ON_DEMAND
     assert 143 <= (row.launched_ms - BEGAN_MS) / MINUTE_MS <= 145
 
 
 def test_work_that_must_gets_on_demand_machines_where_others_do_not_fall_back() -> None:
     settings = ProvisionerSettings("fake", max_instances=2, on_demand_fallback=False)
-    world = FleetWorld(settings, FakeRules(), (SPOT, ON_DEMAND))
-    world.pool.work = [Work(4, 10_000_000)]
-    world.cloud.capacity = {SPOT.name: 0}
-    world.run(170 * 60)
-    assert read_instances(world.table, POOL) == []
-    world.pool.__class__ = DuePool
-    world.run(10)
-    assert [row.offering for row in read_instances(world.table, POOL)] == [ON_DEMAND]
+    simulation = SimulatedFleet(settings, FakeRules(), (SPOT, ON_DEMAND))
+    simulation.pool.work = [Work(4, 10_000_000)]
+    simulation.cloud.capacity = {SPOT.name: 0}
+    simulation.run(170 * 60)
+    assert read_instances(simulation.table, POOL) == []
+    simulation.pool.__class__ = DuePool
+    simulation.run(10)
+    assert [row.offering for row in read_instances(simulation.table, POOL)] == [ON_DEMAND]

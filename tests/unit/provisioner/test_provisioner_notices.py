@@ -10,24 +10,30 @@ from provisioner.clouds.fake.provider import FakeRules
 from provisioner.clouds.provider import CloudInstance
 from provisioner.model import InstanceStatus, ProvisionerSettings
 from provisioner.reconcile import PASS_MS, Reconciler, instances_with_notices
-from tests.simulation.fleet import CLUSTER, POOL, SPOT, FleetWorld, Work
+from tests.simulation.fleet import CLUSTER, POOL, SPOT, SimulatedFleet, Work
 
 
 def instance(name: str, notice_ms: int | None = None) -> CloudInstance:
     return CloudInstance(name, InstanceStatus.RUNNING, 1_000, {}, notice_ms)
 
 
-def spot_world() -> FleetWorld:
-    world = FleetWorld(ProvisionerSettings("fake", max_instances=3), FakeRules(), (SPOT,))
-    world.pool.work = [Work(4, 10_000_000)]
-    return world
+def spot_fleet() -> SimulatedFleet:
+    simulation = SimulatedFleet(ProvisionerSettings("fake", max_instances=3), FakeRules(), (SPOT,))
+    simulation.pool.work = [Work(4, 10_000_000)]
+    return simulation
 
 
-def reconcile(world: FleetWorld, notices: Callable[[], Iterable[InstanceNotice]]) -> None:
+def reconcile(simulation: SimulatedFleet, notices: Callable[[], Iterable[InstanceNotice]]) -> None:
     """Run one pass that knows of notices."""
-    clock, random = lambda: world.now_ms, Random(1)
+    clock, random = lambda: simulation.now_ms, Random(1)
     Reconciler(
-        world.table, world.pool, lambda it: world.watched, CLUSTER, clock, random, notices
+        simulation.table,
+        simulation.pool,
+        lambda it: simulation.watched,
+        CLUSTER,
+        clock,
+        random,
+        notices,
     ).reconcile(POOL)
 
 
@@ -43,23 +49,23 @@ def test_an_announced_end_and_advice_show_where_the_cloud_says_nothing() -> None
 
 
 def test_nothing_new_starts_where_an_end_was_announced() -> None:
-    world = spot_world()
-    world.run(20)
-    (row,) = read_instances(world.table, POOL)
-    world.now_ms += PASS_MS
-    reconcile(world, lambda: [InstanceNotice(row.id, world.now_ms + 120_000)])
-    assert world.pool.draining == {row.id}
-    assert world.pool.ends_ms == {row.id: world.now_ms + 120_000}
+    simulation = spot_fleet()
+    simulation.run(20)
+    (row,) = read_instances(simulation.table, POOL)
+    simulation.now_ms += PASS_MS
+    reconcile(simulation, lambda: [InstanceNotice(row.id, simulation.now_ms + 120_000)])
+    assert simulation.pool.draining == {row.id}
+    assert simulation.pool.ends_ms == {row.id: simulation.now_ms + 120_000}
 
 
 def test_an_agent_that_leaves_anyway_hears_of_an_end() -> None:
-    world = spot_world()
-    world.run(20)
-    (row,) = read_instances(world.table, POOL)
-    world.pool.draining.add(row.id)
-    world.now_ms += PASS_MS
-    reconcile(world, lambda: [InstanceNotice(row.id, world.now_ms + 120_000)])
-    assert world.pool.ends_ms == {row.id: world.now_ms + 120_000}
+    simulation = spot_fleet()
+    simulation.run(20)
+    (row,) = read_instances(simulation.table, POOL)
+    simulation.pool.draining.add(row.id)
+    simulation.now_ms += PASS_MS
+    reconcile(simulation, lambda: [InstanceNotice(row.id, simulation.now_ms + 120_000)])
+    assert simulation.pool.ends_ms == {row.id: simulation.now_ms + 120_000}
 
 
 def test_the_end_of_a_reservation_is_that_of_what_is_in_it() -> None:
@@ -78,7 +84,7 @@ def test_nobody_is_asked_about_a_cloud_without_instances() -> None:
     def fail_if_read() -> list[InstanceNotice]:
         raise AssertionError("there is nothing to ask about")
 
-    world = spot_world()
-    reconcile(world, fail_if_read)
+    simulation = spot_fleet()
+    reconcile(simulation, fail_if_read)
     # The pass launched one, so that it did list the cloud.
-    assert len(read_instances(world.table, POOL)) == 1
+    assert len(read_instances(simulation.table, POOL)) == 1

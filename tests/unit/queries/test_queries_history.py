@@ -150,8 +150,8 @@ def test_who_has_no_history_here_is_said(cluster: Cluster, agent: Agent) -> None
     assert cluster.get(f"{LIST}?actor=pool%23default").status == 422
     assert cluster.get(f"{LIST}?actor=trial%23x").status == 422
     assert cluster.get(f"{LIST}?actor=trial%23999").status == 404
-    # Ids come in blocks of 64: trial 65 is of experiment 2.
-    other = cluster.get(f"{LIST}?actor=trial%2365")
+    # Two trials each: trial 3 is of experiment 2.
+    other = cluster.get(f"{LIST}?actor=trial%233")
     assert other.status == 404
     assert "not one of experiment 1" in other.json["error"]["message"]
 

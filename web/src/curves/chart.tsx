@@ -11,7 +11,7 @@ import { curvesCsv, fileName, saveFile, savePicture } from "./save_chart";
 import { useThemeChanges } from "../shell/theme";
 import { curveColour, curveDashes } from "./palette";
 import type { Point } from "./smoothing";
-import { X_TITLES, type XUnit } from "./x_axis";
+import { timeRange, X_TITLES, type XUnit } from "./x_axis";
 
 export interface Curve {
   label: string;
@@ -58,6 +58,7 @@ export function Chart({ label, curves, isLog, yLabel, xUnit = "batches", height 
       const shown = options({ label, curves, isLog, yLabel, xUnit, height }, element, heard);
       curves.forEach((curve, n) => { shown.series[n + 1]!.show = !latest.current.hidden.has(curve.label); });
       plot.current = new uPlot(shown, latest.current.data as uPlot.AlignedData, element);
+      showPoint(plot.current, xUnit);
       observer.observe(element);
     });
     return () => {
@@ -68,7 +69,7 @@ export function Chart({ label, curves, isLog, yLabel, xUnit = "batches", height 
     };
   }, [names, isLog, yLabel, xUnit, theme]);
   useEffect(() => {
-    if (plot.current) showData(plot.current, data);
+    if (plot.current) showData(plot.current, data, xUnit);
   }, [data]);
   useEffect(() => {
     const drawn = plot.current;
@@ -93,7 +94,7 @@ export function Chart({ label, curves, isLog, yLabel, xUnit = "batches", height 
     <figure class="chart">
       <div ref={place} role="img" aria-label={`${label}: ${curves.length} curves of ${yLabel}`} />
       <div class="tools">
-        {isZoomed && <button onClick={() => plot.current && showData(plot.current, data, false)}>Show all of it</button>}
+        {isZoomed && <button onClick={() => plot.current && showData(plot.current, data, xUnit, false)}>Show all of it</button>}
         <button aria-label={`PNG of ${yLabel}`} onClick={() => plot.current && savePicture(plot.current.ctx.canvas, `${yLabel}, ${label}`, pictured)}>PNG</button>
         <button aria-label={`CSV of ${yLabel}`} onClick={() => saveFile(fileName(`${yLabel}, ${label}`, "csv"), csv())}>CSV</button>
       </div>
@@ -148,10 +149,17 @@ function boundOf(points: readonly Point[], which: "minimum" | "maximum" | "lates
 }
 
 /** Show other data, at the part of it that was zoomed to unless that is not to be kept. */
-function showData(plot: uPlot, data: Columns, keepsZoom = true): void {
+function showData(plot: uPlot, data: Columns, xUnit: XUnit, keepsZoom = true): void {
   const isZoomed = keepsZoom && isPart(plot);
   plot.setData(data as uPlot.AlignedData, !isZoomed);
   if (isZoomed) plot.redraw();
+  else showPoint(plot, xUnit);
+}
+
+/** Show the minutes around a single point in time; uPlot's own choice is three years from it. */
+function showPoint(plot: uPlot, xUnit: XUnit): void {
+  const range = timeRange(plot.data[0], xUnit);
+  if (range) plot.setScale("x", range);
 }
 
 /** Whether it shows a part of its steps. */

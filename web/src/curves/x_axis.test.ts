@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { offeredUnits, placePoints, readUnit } from "./x_axis";
+import { offeredUnits, placePoints, readUnit, timeRange } from "./x_axis";
 
 const RAW = [[10, 0.5, 2_000], [20, 0.25, null], [30, "NaN", 5_000]];
 
@@ -23,4 +23,12 @@ test("a unit is offered where the configuration has what it takes", () => {
   expect(offeredUnits({ records_per_epoch: 5, hyperparameters: { global_batch_size: 2 } })).toHaveLength(5);
   expect(readUnit("epochs", ["batches", "time"])).toBe("batches");
   expect(readUnit("time", ["batches", "time"])).toBe("time");
+});
+
+test("one point in time is shown with the minutes beside it", () => {
+  // A minute before and a minute after.
+  expect(timeRange([1_800_000_000], "time")).toEqual({ min: 1_799_999_940, max: 1_800_000_060 });
+  expect(timeRange([1_800_000_000, 1_800_000_001], "time")).toBeNull();
+  expect(timeRange([7], "batches")).toBeNull();
+  expect(timeRange([], "time")).toBeNull();
 });

@@ -52,6 +52,16 @@ export function batchSize(hparams: Record<string, unknown>): number {
   return typeof size === "number" && size > 0 ? size : 1;
 }
 
+// On either side of the only point of a chart over the time of day.
+const POINT_SECONDS = 60;
+
+/** The seconds of its axis that a chart shows around a single point in time; null for other charts. */
+export function timeRange(places: ArrayLike<number>, unit: XUnit): { min: number; max: number } | null {
+  const first = places[0];
+  if (unit !== "time" || first === undefined || first !== places[places.length - 1]) return null;
+  return { min: first - POINT_SECONDS, max: first + POINT_SECONDS };
+}
+
 /** The points of an answer over a unit: times in seconds; without those that have no place there. */
 export function placePoints(raw: readonly (readonly unknown[])[], unit: XUnit, scale: XScale): Point[] {
   const first = raw.find(([, , time]) => typeof time === "number")?.[2] as number | undefined;

@@ -37,6 +37,17 @@ function useQueryDraft(name: string, eager = false) {
   return useDraft(useRoute().query.get(name) ?? "", (text) => setQuery({ [name]: text }), eager);
 }
 
+/** The fields that lists of experiments, commands and notebooks have: the words of users. */
+export function WordFields() {
+  return (
+    <>
+      <SearchField name="name" title="Name contains" eager />
+      <SearchField name="label" title="Label" />
+      <SearchField name="user" title="User" />
+    </>
+  );
+}
+
 export function ArchivedField() {
   const { query } = useRoute();
   return (

@@ -77,10 +77,11 @@ interface Steps {
   steps_completed: number;
   target_steps: number | null;
   target_epochs: number | null;
+  epochs_completed: number | null;
 }
 
 /** The batches that a trial has trained, and its target: batches, or epochs that only the trial can convert. */
-export function stepsText({ steps_completed: done, target_steps: batches, target_epochs: epochs }: Steps): string {
-  if (epochs !== null) return `${done} (target: ${countText(epochs, "epoch")})`;
+export function stepsText({ steps_completed: done, target_steps: batches, target_epochs: epochs, epochs_completed: epochsDone }: Steps): string {
+  if (epochs !== null) return `${done} (${Math.round(10 * (epochsDone ?? 0)) / 10} of ${countText(epochs, "epoch")})`;
   return batches === null ? String(done) : `${done} of ${batches}`;
 }

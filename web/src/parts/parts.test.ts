@@ -19,9 +19,9 @@ test.each([[59_400, "59 s"], [61_000, "1 min 1 s"], [3_660_000, "1 h 1 min"], [1
   "%s ms are %s", (value, text) => expect(durationText(value)).toBe(text));
 
 test("steps are said with the target, in batches or in epochs", () => {
-  expect(stepsText({ steps_completed: 45, target_steps: null, target_epochs: null })).toBe("45");
-  expect(stepsText({ steps_completed: 45, target_steps: 69, target_epochs: null })).toBe("45 of 69");
-  expect(stepsText({ steps_completed: 45, target_steps: null, target_epochs: 3 })).toBe("45 (target: 3 epochs)");
+  expect(stepsText({ steps_completed: 45, target_steps: null, target_epochs: null, epochs_completed: null })).toBe("45");
+  expect(stepsText({ steps_completed: 45, target_steps: 69, target_epochs: null, epochs_completed: null })).toBe("45 of 69");
+  expect(stepsText({ steps_completed: 45, target_steps: null, target_epochs: 3, epochs_completed: 1.2857 })).toBe("45 (1.3 of 3 epochs)");
 });
 
 test("numbers are sorted as numbers, texts by their numbers, and what is missing comes last", () => {

@@ -248,9 +248,16 @@ def _progress_text(trial: Item) -> str:
     if target is None:
         # Its code decides how far it trains, or it alone knows how many steps that is.
         epochs = trial.get("target_epochs")
-        goal = "" if epochs is None else f" of {count_text(epochs, 'epoch')}"
-        return f"{count_text(done, 'step')}{goal}"
-    return f"{progress_bar(done / target if target else 0.0, BAR_CELLS)} {done}/{target}"
+        if epochs is None:
+            return count_text(done, "step")
+        epochs_done = trial.get("epochs_completed") or 0.0
+        goal = f"{round(epochs_done, 1):g}/{count_text(epochs, 'epoch')}"
+        return f"{_bar(epochs_done, epochs)} {goal}"
+    return f"{_bar(done, target)} {done}/{target}"
+
+
+def _bar(done: float, target: int) -> str:
+    return progress_bar(done / target if target else 0.0, BAR_CELLS)
 
 
 def _activity_rank(trial: Item) -> tuple[int, int]:

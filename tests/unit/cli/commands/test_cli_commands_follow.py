@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import detcloud as package
 from detcloud.cli.commands.follow import Snapshot, change_lines, render_frame, summary_lines
 from tests.patience import PROCESS_SECONDS_MAX
@@ -56,8 +58,24 @@ def test_only_changes_are_told() -> None:
 def test_a_trial_whose_code_decides_its_length_shows_its_steps() -> None:
     snapshot = Snapshot(EXPERIMENT, [trial(1, target_steps=None)])
     assert " 50 steps " in render_frame(snapshot, 100, 10, colour=False)
-    epochs = Snapshot(EXPERIMENT, [trial(1, target_steps=None, target_epochs=3)])
-    assert " 50 steps of 3 epochs " in render_frame(epochs, 100, 10, colour=False)
+
+
+@pytest.mark.parametrize(
+    ("target", "done", "text"),
+    [
+        (3, 0.0, "[----------] 0/3 epochs"),
+        (4, 1.0, "[##--------] 1/4 epochs"),
+        (4, 1.26, "[###-------] 1.3/4 epochs"),
+        (1, 1.0, "[##########] 1/1 epoch"),
+    ],
+)
+def test_a_trial_that_counts_epochs_shows_the_share_of_them(
+    target: int, done: float, text: str
+) -> None:
+    fields = {"target_steps": None, "target_epochs": target, "epochs_completed": done}
+    assert f" {text} " in render_frame(
+        Snapshot(EXPERIMENT, [trial(1, **fields)]), 100, 10, colour=False
+    )
 
 
 def test_a_frame_fits_the_screen_with_the_liveliest_first() -> None:

@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { collect, get, type Schemas } from "../../api/client";
 import { motionOf } from "../../live/owner";
 import { useLive } from "../../live/use_live";
-import { ArchivedField, ClearButton, SearchField } from "../../parts/filter_fields";
+import { ArchivedField, ClearButton, WordFields } from "../../parts/filter_fields";
 import { durationText, shortText } from "../../parts/format";
 import { Heading } from "../../parts/heading";
 import { Badge, Empty, Moment, Shown } from "../../parts/status";
@@ -83,9 +83,7 @@ function CommandFilters() {
   const { query } = useRoute();
   return (
     <form class="tools" role="search" onSubmit={(event) => event.preventDefault()}>
-      <SearchField name="name" title="Name contains" eager />
-      <SearchField name="label" title="Label" />
-      <SearchField name="user" title="User" />
+      <WordFields />
       <label>Kind{" "}
         <select value={query.get("kind") ?? ""} onChange={(event) => setQuery({ kind: event.currentTarget.value })}>
           <option value="">both</option>

@@ -1,6 +1,6 @@
 /** What the list is narrowed to; it stays in the address. */
 
-import { ArchivedField, ClearButton, SearchField } from "../../parts/filter_fields";
+import { ArchivedField, ClearButton, SearchField, WordFields } from "../../parts/filter_fields";
 import { setQuery, useRoute } from "../../shell/router";
 import { GroupField } from "../projects/group_field";
 
@@ -27,9 +27,7 @@ export function Filters() {
   const { query } = useRoute();
   return (
     <form class="tools" role="search" onSubmit={(event) => event.preventDefault()}>
-      <SearchField name="name" title="Name contains" eager />
-      <SearchField name="label" title="Label" />
-      <SearchField name="user" title="User" />
+      <WordFields />
       <GroupField kind="workspace" title="Workspace" value={query.get("workspace") ?? ""} onChange={(workspace) => setQuery({ workspace })} />
       <GroupField kind="project" title="Project" value={query.get("project") ?? ""} workspace={query.get("workspace") ?? ""}
         onChange={(project) => setQuery({ project })} />

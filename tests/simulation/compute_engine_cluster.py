@@ -1,6 +1,6 @@
-"""A world whose machines are Compute Engine's: the provider of Google Cloud launches, lists and
-ends them at the simulated one, in the world's virtual time. One that is taken away hears of it from
-its metadata, 30 s before its end, and the provisioner from the list and the operations.
+"""A simulated cluster whose machines are Compute Engine's: the provider of Google Cloud launches,
+lists and ends them at the simulated one, in its virtual time. One that is taken away hears of it
+from its metadata, 30 s before its end, and the provisioner from the list and the operations.
 """
 
 import json
@@ -52,7 +52,7 @@ class ProjectApi(GoogleApi):
 
 
 class ComputeEngine(SimulatedCloud):
-    """The cloud of a world, whose `machines` are those of the project."""
+    """The cloud of a simulated cluster, whose `machines` are those of the project."""
 
     def __init__(self, clock: Callable[[], int], random: Random) -> None:
         super().__init__(clock, random, (), rules=NO_FAULT_RULES)
@@ -137,7 +137,7 @@ class ComputeEngine(SimulatedCloud):
 
 
 class ComputeEngineCluster(SimulatedCluster):
-    """A world on Google Cloud."""
+    """A simulated cluster on Google Cloud."""
 
     notices_ms = (NOTICE_SECONDS * 1000,)
 
@@ -145,7 +145,7 @@ class ComputeEngineCluster(SimulatedCluster):
         return ComputeEngine(self.now_ms, Random(f"{seed}/cloud"))
 
     def _sample_pool(self, number: int) -> PoolSettings:
-        """Sample settings as other worlds do, with machines of Compute Engine."""
+        """Sample settings as other clusters do, with machines of Compute Engine."""
         sampled = super()._sample_pool(number)
         if not sampled.provider:
             return sampled

@@ -1,6 +1,6 @@
 """Whole clusters under faults: every invariant holds for every seed. See docs/simulate.md.
 
-WORLD_SEEDS and WORLD_FIRST say how many seeds, and from which on.
+SIMULATION_SEEDS and SIMULATION_FIRST_SEED say how many seeds, and from which on.
 """
 
 import os
@@ -31,8 +31,8 @@ from lambdas.simulation.runs import (
 )
 from lambdas.simulation.simulated_cluster import ClusterSize, SimulatedCluster
 
-SEEDS = int(os.environ.get("WORLD_SEEDS", "16"))
-FIRST = int(os.environ.get("WORLD_FIRST", "1"))
+SEEDS = int(os.environ.get("SIMULATION_SEEDS", "16"))
+FIRST = int(os.environ.get("SIMULATION_FIRST_SEED", "1"))
 CORES = len(os.sched_getaffinity(0))
 SMALL = Plan(size=ClusterSize(experiments=1, pools=1, machines_max=2, hours=0.5))
 CALM = Plan((), SMALL.size)
@@ -44,7 +44,7 @@ def test_everything_holds_for_every_seed(coverage_line: Callable[[str], None]) -
     seconds = time.perf_counter() - began
     found = sum_outcomes(outcomes)
     coverage_line(
-        f"{SEEDS} worlds of {found['virtual_seconds']:,.0f} virtual s in {seconds:.0f} s on"
+        f"{SEEDS} clusters of {found['virtual_seconds']:,.0f} virtual s in {seconds:.0f} s on"
         f" {CORES} cores, {found['virtual_over_real']:,.0f} times real time on each:"
         f" {found['trials']} trials, {found['losses']} losses, {found['preemptions']} preemptions,"
         f" {found['restarts']} restarts, {found['machines']} instances, {found['leaked']} leaked"
@@ -59,11 +59,11 @@ def test_a_seed_replays_to_the_last_commit() -> None:
     assert (one.digest, one.commits, one.faults) == (other.digest, other.commits, other.faults)
 
 
-def test_other_seeds_are_other_worlds() -> None:
+def test_other_seeds_are_other_clusters() -> None:
     assert run_seed(1, CALM).digest != run_seed(2, CALM).digest
 
 
-def test_a_calm_world_has_no_faults_and_loses_nothing() -> None:
+def test_a_calm_cluster_has_no_faults_and_loses_nothing() -> None:
     outcome = run_seed(3, CALM)
     assert (outcome.violation, outcome.faults, outcome.losses) == ("", {}, 0)
     assert set(outcome.experiments) <= {"COMPLETED", "CANCELED"}
@@ -71,9 +71,9 @@ def test_a_calm_world_has_no_faults_and_loses_nothing() -> None:
 
 def test_marks_of_damage_are_taken_back_while_trials_run(tmp_path: Path) -> None:
     rates = replace(NO_FAULTS, damaged_checkpoints=0.5, losses_hourly=1.0)
-    world = SimulatedCluster(1, rates, ClusterSize(experiments=2, pools=1), tmp_path)
-    world.run()
-    assert world.users.verifications > 0
+    cluster = SimulatedCluster(1, rates, ClusterSize(experiments=2, pools=1), tmp_path)
+    cluster.run()
+    assert cluster.users.verifications > 0
 
 
 def test_faults_that_are_not_allowed_leave_the_chances_of_others_as_they_are() -> None:
@@ -128,12 +128,12 @@ def test_a_search_in_epochs_comes_to_what_the_same_one_in_batches_does(
         monkeypatch.setattr(searches, "IN_EPOCHS", share)
         home = tmp_path / str(share)
         home.mkdir()
-        world = SimulatedCluster(seed, NO_FAULTS, SMALL.size, home)
-        world.run()
-        assert all(it.counts_epochs == share for it in world.checker.actor_states("trial"))
+        cluster = SimulatedCluster(seed, NO_FAULTS, SMALL.size, home)
+        cluster.run()
+        assert all(it.counts_epochs == share for it in cluster.checker.actor_states("trial"))
         ends = [
             (it.number, it.status, it.steps, it.best_metric)
-            for it in world.checker.actor_states("trial")
+            for it in cluster.checker.actor_states("trial")
         ]
         assert ends
         found.append(sorted(ends))

@@ -1,48 +1,10 @@
-"""Fronts of a Cloud Storage: what comes is looked at and then passed on to the store behind."""
+"""Requests to Cloud Storage: what each asks for."""
 
 import json
 import re
-import urllib.error
-import urllib.request
-from urllib.parse import parse_qs, quote, unquote, urlsplit
-
-from tests.emulators.forwarding import ForwardingHandler
-from tests.patience import ANSWER_SECONDS_MAX
+from urllib.parse import parse_qs, unquote, urlsplit
 
 _OBJECTS = re.compile(r"(?:/upload|/download)?/storage/v1/b/([^/]+)/o(?:/(.+))?")
-
-
-class StoreFront(ForwardingHandler):
-    """One connection of a front of the store at `store`, which passes on all that comes."""
-
-    def do_GET(self) -> None:
-        self.handle_request(None)
-
-    def do_DELETE(self) -> None:
-        self.handle_request(None)
-
-    def do_POST(self) -> None:
-        self.handle_request(self.read_body())
-
-    def do_PUT(self) -> None:
-        self.handle_request(self.read_body())
-
-    def do_PATCH(self) -> None:
-        self.handle_request(self.read_body())
-
-    def handle_request(self, body: bytes | None) -> None:
-        """Answer a request with its content, None for a method that has none."""
-        self.forward(body)
-
-    def is_there(self, bucket: str, name: str) -> bool:
-        """Whether the store has an object."""
-        place = f"{self.store}/storage/v1/b/{bucket}/o/{quote(name, safe='')}"
-        try:
-            urllib.request.urlopen(place, timeout=ANSWER_SECONDS_MAX).close()
-        except urllib.error.HTTPError as error:
-            error.close()
-            return False
-        return True
 
 
 def asked_action(method: str, target: str, body: bytes | None) -> tuple[str, str, str]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bench.worlds import WARNED
 from lambdas.simulation.simulated_cluster import ClusterSize
-from tests.simulation.compute_engine_world import ComputeEngine, ComputeEngineCluster
+from tests.simulation.compute_engine_cluster import ComputeEngine, ComputeEngineCluster
 
 SEED = 5
 
@@ -14,14 +14,14 @@ SEED = 5
 def test_each_notice_of_half_a_minute_ends_in_a_checkpoint_that_the_cluster_knows(
     tmp_path: Path,
 ) -> None:
-    world = ComputeEngineCluster(SEED, WARNED, ClusterSize(), tmp_path)
-    world.run()
-    due = world.process_environment.due_checkpoints
+    cluster = ComputeEngineCluster(SEED, WARNED, ClusterSize(), tmp_path)
+    cluster.run()
+    due = cluster.process_environment.due_checkpoints
     assert len(due) >= 5
-    assert world.invariants.count_known_checkpoints(due) == len(due)
+    assert cluster.invariants.count_known_checkpoints(due) == len(due)
     # The provider launched the machines, and the project took some away and was asked to end some.
-    assert isinstance(world.cloud, ComputeEngine)
-    project = world.cloud.project
+    assert isinstance(cluster.cloud, ComputeEngine)
+    project = cluster.cloud.project
     assert {"bulkInsert", "getOperation", "deleteInstance"} <= set(project.calls)
     ends = [it for it in project.operations if it.kind == "compute.instances.preempted"]
     assert len(ends) >= 10

@@ -1,0 +1,79 @@
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from detcloud.shared.processes import read_process
+from tests.left_processes import no_process_left
+from tests.patience import PROCESS_SECONDS_MAX, wait_until
+
+SLEEPER = [sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"]
+# It prints the id of a process that it leaves to the init process.
+LEAVER = [sys.executable, "-I", "-S", "-c", (
+    "import os, signal, sys\n"
+    "pid = os.fork()\n"
+    "if not pid:\n"
+    "    os.setsid()\n"
+    "    os.close(1)\n"
+    "    os.execv(sys.argv[1], sys.argv[1:])\n"
+    "print(pid)"
+), *SLEEPER]  # fmt: skip
+
+
+def test_processes_that_end_are_no_fault(tmp_path: Path) -> None:
+    with no_process_left(tmp_path):
+        subprocess.run([sys.executable, "-I", "-S", "-c", ""], check=True)
+
+
+def test_a_child_that_is_left_is_named_and_ended(tmp_path: Path) -> None:
+    began: list[subprocess.Popen[bytes]] = []
+
+    def leave_child() -> int:
+        began.append(subprocess.Popen(SLEEPER, env={}, start_new_session=True))
+        return began[0].pid
+
+    pid, message = guard(tmp_path, leave_child)
+    assert began[0].wait(PROCESS_SECONDS_MAX) == -signal.SIGKILL
+    assert f"{pid}: {' '.join(SLEEPER)}" in message
+
+
+@pytest.mark.parametrize("by_folder", [False, True])
+def test_what_has_lost_its_parent_is_found_by_its_environment(
+    tmp_path: Path, by_folder: bool
+) -> None:
+    def leave_grandchild() -> int:
+        environment = {"HOME": str(tmp_path / "home")} if by_folder else None
+        return int(subprocess.check_output(LEAVER, env=environment, timeout=PROCESS_SECONDS_MAX))
+
+    pid, message = guard(tmp_path, leave_grandchild)
+    wait_until(lambda: read_process(pid) is None)
+    assert f"{pid}: {' '.join(SLEEPER)}" in message
+    assert by_folder or "test_what_has_lost_its_parent" in message
+
+
+def test_what_ran_before_is_let_alone(tmp_path: Path) -> None:
+    with subprocess.Popen(SLEEPER) as earlier:
+        with no_process_left(tmp_path):
+            pass
+        assert earlier.poll() is None
+        earlier.kill()
+
+
+def guard(folder: Path, leave_process: Callable[[], int]) -> tuple[int, str]:
+    """The id of a process that is left within a guard, and what the guard says of it."""
+    pid = 0
+    try:
+        with no_process_left(folder, seconds=0.0):
+            pid = leave_process()
+            wait_until(lambda: is_sleeper(pid))
+    except AssertionError as error:
+        return pid, str(error)
+    pytest.fail("the guard found nothing")
+
+
+def is_sleeper(pid: int) -> bool:
+    process = read_process(pid)
+    return process is not None and process.command == " ".join(SLEEPER)
