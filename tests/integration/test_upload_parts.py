@@ -20,8 +20,10 @@ from detcloud.client.checkpoint_upload import _Sender
 from detcloud.shared import http, upload_parts
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import Transport, Unreachable
+from tests.conformance.checkpoint_files import hdfs_storage
 from tests.emulators.azurite import Azurite
 from tests.emulators.fake_gcs import FakeGcs
+from tests.emulators.webhdfs import OWNER, webhdfs
 from tests.patience import ANSWER_SECONDS_MAX
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.app_server import serve_app
@@ -63,8 +65,16 @@ def part_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "RETRY_FIRST_SECONDS", 0.0)
 
 
-@pytest.fixture(params=["directory", "gcs", "azure"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+@pytest.fixture(params=["directory", "gcs", "azure", "hdfs"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, str]]:
+    if request.param == "hdfs":
+        with webhdfs() as hdfs:
+            yield hdfs_storage(hdfs.url, OWNER)
+        return
+    yield other_storage(request, tmp_path)
+
+
+def other_storage(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
     if request.param == "gcs":
         gcs: FakeGcs = request.getfixturevalue("resumable_gcs")
         return {"type": "gcs", "bucket": gcs.new_bucket()}
