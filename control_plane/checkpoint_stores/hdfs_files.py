@@ -96,3 +96,6 @@ class HdfsFiles:
         if not self._folder.can_join:
             return None
         return HdfsPartsUpload(self._folder, file.path, file.size)
+
+    def end_session(self, session: str) -> None:
+        pass

@@ -31,7 +31,7 @@ class Refusal(Exception):
 
 @dataclass
 class FileSystem:
-    """The files by their paths, None for a folder; each with its number and the size of its blocks."""
+    """The files by their paths, None for a folder; each with its number and its blocks' size."""
 
     contents: dict[str, bytes | None] = field(default_factory=lambda: {"/": None})
     numbers: dict[str, int] = field(default_factory=lambda: {"/": 1})

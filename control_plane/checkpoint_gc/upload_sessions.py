@@ -3,13 +3,25 @@ trial; they go with it.
 """
 
 import hashlib
+from collections.abc import Iterator
 
 from pydantic_core import from_json, to_json
 
 from control_plane.actors import addresses
 from control_plane.agents.sessions import INTENTS
-from control_plane.checkpoint_gc.removal import UPLOADS_EPOCH
+from control_plane.checkpoint_gc.checkpoint_inventory import read_rows
 from control_plane.state.table import Conflict, Delete, Expect, Expected, Key, Put, StateTable
+
+# The folder of what users uploaded stands for no run.
+UPLOADS_EPOCH = 0
+_ROWS = f"{INTENTS}{UPLOADS_EPOCH:08d}#session#"
+
+
+def trial_sessions(table: StateTable, trial_id: int) -> Iterator[tuple[Key, str, str]]:
+    """Yield the row's key, the upload's UUID and the session of each session of a trial."""
+    for row in read_rows(table, addresses.trial(trial_id), _ROWS, f"{_ROWS}~"):
+        uuid = row.key.sort.removeprefix(_ROWS).partition("#")[0]
+        yield row.key, uuid, str(from_json(row.body)["session"])
 
 
 class UploadSessions:
@@ -18,8 +30,7 @@ class UploadSessions:
     def __init__(self, table: StateTable, trial_id: int, uuid: str, path: str) -> None:
         self._table = table
         digest = hashlib.sha256(path.encode()).hexdigest()[:32]
-        sort = f"{INTENTS}{UPLOADS_EPOCH:08d}#session#{uuid}#{digest}"
-        self._key = Key(addresses.trial(trial_id), sort)
+        self._key = Key(addresses.trial(trial_id), f"{_ROWS}{uuid}#{digest}")
 
     def find(self) -> str | None:
         """The session that is kept."""
