@@ -12,6 +12,7 @@ from control_plane.agents.reports import Report
 from control_plane.agents.service import SyncRequest
 from control_plane.agents.sessions import LogChunk
 from control_plane.errors import invalid
+from control_plane.text_forms import text_form
 from detcloud.shared.json_depth import JSON_DEPTH_MAX, is_too_deep
 
 log = logging.getLogger(__name__)
@@ -27,14 +28,24 @@ SLOTS_MAX = 1024
 SLOTS_BYTES_MAX = 256 * 1024
 MARKS_MAX = 1024
 
-# A host name, an IPv4 or an IPv6 address.
-ADDRESS = r"^[A-Za-z0-9]([A-Za-z0-9.:-]{0,251}[A-Za-z0-9])?$|^::1$"
-AGENT_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+ADDRESS = text_form(
+    r"^[A-Za-z0-9]([A-Za-z0-9.:-]{0,251}[A-Za-z0-9])?$|^::1$",
+    "a host name, an IPv4 or an IPv6 address",
+)
+AGENT_NAME = text_form(
+    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
+    "at most 63 letters, digits and ._-, of which the first is a letter or a digit",
+)
 
 _COUNT_MAX = 2**53
 
-AllocationName = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,11}\.[1-9][0-9]{0,7}$")]
-Writer = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,32}$")]
+AllocationName = Annotated[
+    str,
+    Field(pattern=text_form(r"^[1-9][0-9]{0,11}\.[1-9][0-9]{0,7}$", "an allocation, like 12.3")),
+]
+Writer = Annotated[
+    str, Field(pattern=text_form(r"^[A-Za-z0-9_-]{1,32}$", "1 to 32 letters, digits, - and _"))
+]
 Offset = Annotated[int, Field(ge=0, le=_COUNT_MAX)]
 LogMark = Annotated[list[Offset], Field(min_length=2, max_length=2)]
 ShortText = Annotated[str, Field(max_length=200)]

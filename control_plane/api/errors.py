@@ -15,6 +15,7 @@ from starlette.routing import Match, Route
 from control_plane.errors import Code, Detail, RequestError
 from control_plane.queries.answer import Answer
 from control_plane.state.table import Unavailable
+from control_plane.text_forms import form_words
 from detcloud.shared.bucket_errors import BucketError
 
 log = logging.getLogger(__name__)
@@ -169,6 +170,8 @@ def _fault_detail(fault: Mapping[str, Any]) -> Detail:
         return Detail("", f"the body is not JSON at character {rest[0]}: {fault['ctx']['error']}")
     path = ".".join(str(part) for part in rest)
     message = str(fault["msg"])
+    if fault["type"] == "string_pattern_mismatch":
+        message = f"must be {form_words(fault['ctx']['pattern'])}"
     for theirs, ours in _PHRASES:
         message = message.replace(theirs, ours)
     return Detail(path or ("" if place == "body" else str(place)), message)

@@ -16,6 +16,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from control_plane.agents.identity import InvalidProof, Proof
+from control_plane.text_forms import PRINTABLE_TEXT, text_form
 from detcloud.shared.aws_identity import (
     CLUSTER_HEADER,
     CONTENT_TYPE,
@@ -36,7 +37,7 @@ _ROLE = re.compile(r"arn:(aws[a-z-]*):iam::(\d{12}):role/(?:[\w+=,.@-]+/)*([\w+=
 
 Send = Callable[[urllib.request.Request], bytes]
 # The characters that a header may have: none that ends it.
-HeaderText = Annotated[str, Field(pattern=r"^[\x20-\x7e]+$", max_length=4096)]
+HeaderText = Annotated[str, Field(pattern=PRINTABLE_TEXT, max_length=4096)]
 
 
 class AwsProof(BaseModel):
@@ -45,7 +46,9 @@ class AwsProof(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
     authorization: HeaderText
-    date: Annotated[str, Field(pattern=r"^[0-9]{8}T[0-9]{6}Z$")]
+    date: Annotated[
+        str, Field(pattern=text_form(r"^[0-9]{8}T[0-9]{6}Z$", "a time like 20260131T235959Z"))
+    ]
     security_token: HeaderText
 
 

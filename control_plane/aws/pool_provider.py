@@ -20,6 +20,7 @@ from control_plane.config.providers import (
 from control_plane.config.section import Section, refuse, refuse_at
 from control_plane.field_types import CountOrZero, Text
 from control_plane.findings import Loc, nearest_name_hint, value_text
+from control_plane.text_forms import text_form
 
 _PRICE: Final = re.compile(r"\d+(\.\d*)?\Z|\.\d+\Z")
 # The instance reads its tags from its metadata, which allows these characters in keys.
@@ -68,10 +69,19 @@ class Tag(Section):
     """The value of the tag."""
 
 
-FileSystemId = Annotated[str, Field(pattern=r"^fs-[0-9a-f]{8,17}$")]
+FileSystemId = Annotated[
+    str,
+    Field(
+        pattern=text_form(
+            r"^fs-[0-9a-f]{8,17}$", "the id of a file system, like fs-0123456789abcdef0"
+        )
+    ),
+]
 VolumeIops = Annotated[int, Field(ge=3000, le=80_000)]
 VolumeThroughput = Annotated[int, Field(ge=125, le=2000)]
-MountName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]{0,8}$")]
+MountName = Annotated[
+    str, Field(pattern=text_form(r"^[A-Za-z0-9]{0,8}$", "at most 8 letters and digits"))
+]
 
 
 class FileSystem(Section):

@@ -30,8 +30,8 @@ from control_plane.checkpoint_gc.rate_limit import (
     Steps,
     remove_checkpoint_folder,
 )
-from control_plane.checkpoint_gc.removal import UPLOADS_EPOCH
 from control_plane.checkpoint_gc.stores import CollectionFailed, Stores
+from control_plane.checkpoint_gc.upload_sessions import UPLOADS_EPOCH
 from control_plane.engine.head import HEAD, PARTS
 from control_plane.engine.journal import JOURNAL
 from control_plane.objects.store import ObjectKey, ObjectStore

@@ -37,6 +37,7 @@ from control_plane.checkpoint_gc.rate_limit import (
     remove_chosen_files,
 )
 from control_plane.checkpoint_gc.stores import CollectionFailed, Stores
+from control_plane.checkpoint_gc.upload_sessions import trial_sessions
 from control_plane.checkpoint_stores.checkpoint_files import CheckpointFiles
 from control_plane.engine.actor_types import parse_json
 from control_plane.engine.engine import Engine
@@ -45,8 +46,6 @@ from detcloud.shared.bucket_errors import StoreBusy
 
 log = logging.getLogger(__name__)
 
-# The folder of what users uploaded stands for no run.
-UPLOADS_EPOCH = 0
 EPOCH = re.compile(r"0|[1-9][0-9]{0,11}")
 # A user who began an upload so long ago has given it up, or starts it again.
 UPLOAD_MS_MAX = 24 * 3600 * 1000
@@ -85,7 +84,10 @@ def remove_incomplete_uploads(
     those that users began a day ago or, to `delete`, ever. Raises CollectionFailed.
     """
     for trial_id in trial_ids(stores.engine, experiment):
-        for epoch, uuid in _incomplete_uploads(stores, trial_id, delete):
+        incomplete = _incomplete_uploads(stores, trial_id, delete)
+        given_up = None if delete else {uuid for _, uuid in incomplete}
+        yield from _end_sessions(stores, experiment.experiment_id, trial_id, given_up)
+        for epoch, uuid in incomplete:
             files = stores.checkpoint_files(experiment.experiment_id)
             parts = (str(experiment.experiment_id), str(trial_id), str(epoch), uuid)
             try:
@@ -95,6 +97,26 @@ def remove_incomplete_uploads(
                 return
             except OSError as error:
                 raise CollectionFailed(_failure_text(files, parts, error)) from None
+        yield NO_FILES
+
+
+def _end_sessions(
+    stores: Stores, experiment_id: int, trial_id: int, given_up: set[str] | None
+) -> Steps:
+    """End the sessions of uploads that were given up, None for all of a trial, so that nothing of
+    them appears later. Raises CollectionFailed.
+    """
+    for key, uuid, session in trial_sessions(stores.engine.table, trial_id):
+        if given_up is not None and uuid not in given_up:
+            continue
+        files = stores.checkpoint_files(experiment_id)
+        try:
+            files.end_session(session)
+        except OSError as error:
+            raise CollectionFailed(
+                f"an upload to trial {trial_id} cannot be ended: {error}"
+            ) from None
+        stores.engine.table.commit((Delete(key, Expect.ANYTHING),))
         yield NO_FILES
 
 

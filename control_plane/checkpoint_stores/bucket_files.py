@@ -57,6 +57,9 @@ SignUpload = Callable[[str, int, FileDigests], tuple[str, dict[str, str]]]
 OpenParts = Callable[[LargeFile, SessionMemory], PartsUpload]
 """Opens the upload in parts of a file, whose path is its key."""
 
+EndSession = Callable[[str], None]
+"""Ends the session of an upload in parts."""
+
 
 class SigningBucket(CheckpointBucket, Protocol):
     """A bucket that some credentials sign URLs for, and others do not."""
@@ -88,7 +91,7 @@ def open_gcs_files(fields: StorageFields) -> "SigningFiles":
     def open_parts(it: LargeFile, memory: SessionMemory) -> PartsUpload:
         return GcsPartsUpload(bucket, it.path, it.size, it.md5, memory)
 
-    return SigningFiles(bucket, sign_upload, open_parts)
+    return SigningFiles(bucket, sign_upload, open_parts, bucket.end_session)
 
 
 def open_azure_files(fields: StorageFields) -> "SigningFiles":
@@ -114,13 +117,15 @@ class BucketFiles:
         bucket: CheckpointBucket,
         sign_upload: SignUpload | None = None,
         open_parts: OpenParts | None = None,
+        end_session: EndSession | None = None,
     ) -> None:
         """Without `sign_upload` the server stores what users upload, and without `open_parts` no
-        file is uploaded in parts.
+        file is uploaded in parts. `end_session` is that of stores whose uploads have sessions.
         """
         self._bucket = bucket
         self._sign_upload = sign_upload
         self._open_parts = open_parts
+        self._end_session = end_session
 
     def remove_folder(self, parts: tuple[str, ...], *, prune: bool = False) -> Iterator[int]:
         check_parts(parts)
@@ -183,6 +188,10 @@ class BucketFiles:
     def upload_in_parts(self, file: LargeFile, memory: SessionMemory) -> PartsUpload | None:
         return None if self._open_parts is None else self._open_parts(file, memory)
 
+    def end_session(self, session: str) -> None:
+        if self._end_session is not None:
+            self._end_session(session)
+
 
 class SigningFiles(BucketFiles):
     """The CheckpointFiles of a bucket that signs URLs where its credentials can."""
@@ -192,9 +201,11 @@ class SigningFiles(BucketFiles):
         bucket: SigningBucket,
         sign_upload: SignUpload | None = None,
         open_parts: OpenParts | None = None,
+        end_session: EndSession | None = None,
     ) -> None:
         self._can_sign = bucket.can_sign
-        super().__init__(bucket, sign_upload if self._can_sign else None, open_parts)
+        signed = sign_upload if self._can_sign else None
+        super().__init__(bucket, signed, open_parts, end_session)
 
     def signed_url(self, path: str, seconds: int) -> str | None:
         return super().signed_url(path, seconds) if self._can_sign else None

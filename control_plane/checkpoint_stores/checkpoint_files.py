@@ -129,3 +129,8 @@ class CheckpointFiles(Protocol):
         """Begin or go on with the upload of a large file in parts, which may use `memory` to know
         its own again; None where a file is uploaded whole, however large.
         """
+
+    def end_session(self, session: str) -> None:
+        """End an upload in parts that a SessionMemory kept and nobody goes on with; one that has
+        ended is no error.
+        """

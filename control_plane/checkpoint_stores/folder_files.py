@@ -102,6 +102,9 @@ class FolderFiles:
     def upload_in_parts(self, file: LargeFile, memory: SessionMemory) -> PartsUpload | None:
         return FolderPartsUpload(self._root, file.path, file.size)
 
+    def end_session(self, session: str) -> None:
+        pass
+
 
 def _folder_names(root: Path, parts: tuple[str, ...]) -> list[str]:
     """The names of the folders in ROOT/part/part/..., sorted; none where it does not exist."""

@@ -17,6 +17,7 @@ from control_plane.checkpoint_stores.store_type import StorageFields
 from detcloud.shared.bucket_errors import NoSuchKey
 from detcloud.shared.upload_parts import SessionMemory
 from detcloud.shared.webhdfs import HdfsFolder, hdfs_place
+from detcloud.shared.webhdfs_parts import HdfsPartsUpload
 
 _EPOCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
@@ -92,4 +93,9 @@ class HdfsFiles:
         return None
 
     def upload_in_parts(self, file: LargeFile, memory: SessionMemory) -> PartsUpload | None:
-        return None
+        if not self._folder.can_join:
+            return None
+        return HdfsPartsUpload(self._folder, file.path, file.size)
+
+    def end_session(self, session: str) -> None:
+        pass

@@ -33,9 +33,13 @@ from control_plane.config.storage import CheckpointStorage, Storage
 from control_plane.config.yaml_document import Document, SourcePlace, line_of, parse_document
 from control_plane.field_types import Count, CountOrZero
 from control_plane.findings import Finding, nearest_name_hint, path_text, value_text
+from control_plane.text_forms import text_form
 
 POOL_DEFAULT: Final = "default"
-POOL_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+POOL_NAME: Final = text_form(
+    r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$",
+    "at most 63 letters, digits and ._-, of which the first is a letter or a digit",
+)
 POOLS_MAX: Final = 200
 ENDPOINTS_MAX: Final = 100
 

@@ -37,6 +37,7 @@ from control_plane.findings import (
     nearest_name_hint,
     value_text,
 )
+from control_plane.text_forms import form_words
 
 _SECRET_FIELD: Final = re.compile(
     r"(?:^|[_.\- ])(?:password|passwd|passphrase|secrets?|credentials?|token|identitytoken"
@@ -353,6 +354,8 @@ def _to_finding(cls: type[Section], details: Any) -> Finding:
         return Finding(loc, "is required", next(hints, ""))
     message = _MESSAGES.get(kind, details["msg"].replace("Input should", "must"))
     message = message.format_map(context) if kind in _MESSAGES else message
+    if kind == "string_pattern_mismatch":
+        message = f"must be {form_words(context['pattern'])}"
     if kind in _VALUELESS:
         return Finding(loc, message)
     value = details["input"]

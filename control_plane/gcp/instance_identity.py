@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from control_plane.agents.identity import InvalidProof, Proof
 from control_plane.gcp.google_certificates import GoogleCertificates
+from control_plane.text_forms import text_form
 from detcloud.shared.gcp_identity import token_audience
 from detcloud.shared.identity_purposes import proven_cluster
 
@@ -27,7 +28,14 @@ class GoogleProof(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
-    identity_token: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){2}$")]
+    identity_token: Annotated[
+        str,
+        Field(
+            pattern=text_form(
+                r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){2}$", "a token of three parts with dots between"
+            )
+        ),
+    ]
 
 
 class GoogleIdentityVerifier:

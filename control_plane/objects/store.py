@@ -7,11 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, Self
 
+from control_plane.text_forms import text_form
+
 KEY_BYTES_MAX = 1024
 PART_BYTES_MAX = 255
 
 MODEL_CODE_NAMESPACE = "model-code"
-SHA256_PATTERN = r"^[0-9a-f]{64}$"
+SHA256_PATTERN = text_form(r"^[0-9a-f]{64}$", "a SHA-256: 64 hexadecimal digits in lower case")
 
 _NAMESPACE = re.compile(r"[a-z][a-z0-9-]{0,62}")
 # Characters that another layer may take for a separator, an escape or a parameter.

@@ -24,7 +24,7 @@ from control_plane.actors.trial.checkpoints import (
 )
 from control_plane.agents.reports import METADATA_BYTES_MAX
 from control_plane.agents.sessions import INTENTS
-from control_plane.checkpoint_gc.removal import UPLOADS_EPOCH
+from control_plane.checkpoint_gc.upload_sessions import UPLOADS_EPOCH, UploadSessions
 from control_plane.checkpoint_stores.checkpoint_files import (
     CheckpointFiles,
     FileDigests,
@@ -49,7 +49,6 @@ from control_plane.queries.checkpoint_files import (
 from control_plane.services import Services
 from control_plane.state.table import Check, Conflict, Expect, Key, Put
 from control_plane.usecases.experiment_deletion import check_is_owner
-from control_plane.usecases.upload_sessions import UploadSessions
 from detcloud.shared.archive_limits import ArchiveInvalid
 from detcloud.shared.archive_names import check_name
 from detcloud.shared.checkpoint_limits import MANIFEST, MANIFEST_BYTES_MAX

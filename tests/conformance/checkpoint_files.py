@@ -190,6 +190,33 @@ class CheckpointFilesContract:
         list(files.remove_folder(folder, prune=True))
         assert list(files.list_files(folder)) == []
 
+    def test_what_was_given_up_is_gone_when_somebody_comes_back(
+        self, files: CheckpointFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # The least that S3 takes: 6 MiB are parts of 5 and 1.
+        monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", 5 << 20)
+        content = b"0123456789abcdef" * (6 << 16)
+        folder, memory = ("5", "6", "0", UUID), Memory()
+        file = large_file(f"{'/'.join(folder)}/large", content)
+        opened = files.upload_in_parts(file, memory)
+        if opened is None:
+            pytest.skip("files are sent whole there")
+        opened.stored_parts()
+        send_part(opened, 1, content, tmp_path)
+        for _ in range(2):
+            # As the collector does it, and again after a crash.
+            if memory.session is not None:
+                files.end_session(memory.session)
+            list(files.remove_folder(folder, prune=True))
+        if memory.session is not None:
+            # Whoever has its URL yet can store nothing by it.
+            with pytest.raises(HTTPError):
+                send_part(opened, 2, content, tmp_path)
+        later = files.upload_in_parts(file, Memory())
+        assert later is not None
+        assert later.stored_parts() == []
+        assert list(files.list_files(folder)) == []
+
     def test_what_users_upload_is_stored_once_and_listed(
         self, files: CheckpointFiles, tmp_path: Path
     ) -> None:

@@ -71,7 +71,7 @@ def kills_in_bucket(folder: Path, s3: SeaweedFs, **more: Any) -> CheckpointKills
 
 
 def kills_in_hdfs(folder: Path, storage: dict[str, str]) -> CheckpointKills:
-    client = HdfsFolder.from_storage(storage)._client
+    client = HdfsFolder.from_storage(storage).paths.client
 
     def all_files(path: str = storage["hdfs_path"]) -> list[str]:
         try:

@@ -227,6 +227,35 @@ def test_an_upload_in_parts_is_conditional_too(
     assert b"".join(bucket.read(KEY)) == CONTENT
 
 
+def test_an_upload_that_fails_is_ended(
+    resumable_gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gcs_module, "PART_BYTES", 256 * 1024)
+    bucket = GcsBucket(resumable_gcs.new_bucket())
+    asked: list[tuple[str, str, int]] = []
+    request = bucket._session.request
+
+    def note(method: str, url: str, **options: Any) -> Any:
+        answer = request(method, url, **options)
+        asked.append((method, url, answer.status_code))
+        return answer
+
+    monkeypatch.setattr(bucket._session, "request", note)
+
+    def break_off() -> Iterator[bytes]:
+        yield bytes(3 * 256 * 1024)
+        raise ConnectionError("the disk is gone")
+
+    with pytest.raises(ConnectionError, match="the disk is gone"):
+        bucket.write(KEY, break_off())
+    # As Google answers who closes an upload that is open.
+    [(method, session, status)] = asked
+    assert (method, status) == ("DELETE", 499)
+    assert "upload_id=" in session
+    assert bucket.session_bytes(session) is None
+    assert bucket.object_size(KEY) is None
+
+
 def test_a_persons_credentials_sign_nothing(gcs: FakeGcs, bucket: GcsBucket) -> None:
     assert SigningFiles(bucket).signed_url(KEY, 60) is None
     service = SigningService()

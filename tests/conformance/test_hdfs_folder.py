@@ -58,7 +58,7 @@ def test_a_standby_is_passed_over_and_what_is_active_is_remembered(
     assert folder.send(KEY, source)
     hdfs.active = 0
     assert folder.object_size(KEY) == len(CONTENT)
-    assert folder._client._active == hdfs.namenodes[0]
+    assert folder.paths.client._active == hdfs.namenodes[0]
     assert pauses == []
 
 
@@ -109,13 +109,14 @@ def test_of_two_writers_the_second_leaves_nothing(
     hdfs: WebHdfs, folder: HdfsFolder, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Another one is done after this one has looked.
-    create = folder._client.create
+    write = folder.paths.write
 
-    def create_late(path: str, file: Path) -> None:
-        create(path, file)
+    def write_late(*named: Any) -> str:
+        staged = write(*named)
         hdfs.files.write(f"/of/a team/{KEY}", b"other", OWNER, overwrite=False)
+        return staged
 
-    monkeypatch.setattr(folder._client, "create", create_late)
+    monkeypatch.setattr(folder.paths, "write", write_late)
     assert not folder.send(KEY, source)
     assert stored_files(hdfs) == {f"/of/a team/{KEY}": b"other"}
 
@@ -213,6 +214,7 @@ def outcome(url: str, user: str, method: str, path: str, query: str, body: bytes
     return [[it.get("FileStatus", it)[name] for name in shown] for it in found]
 
 
+MIB = "blocksize=1048576"
 REQUESTS = [
     ("PUT", "/a/b", "MKDIRS", None),
     ("PUT", "/a/b", "MKDIRS", None),
@@ -241,6 +243,26 @@ REQUESTS = [
     ("DELETE", "/a/b", "DELETE&recursive=true", None),
     ("DELETE", "/a/f", "DELETE&recursive=false", None),
     ("DELETE", "/a", "DELETE&recursive=false", None),
+    *(("PUT", f"/c/{it}", f"CREATE&overwrite=false&{MIB}", it.encode()) for it in "1234"),
+    ("PUT", "/c/small", "CREATE&overwrite=false&blocksize=512", b"x"),
+    ("PUT", "/c/larger", "CREATE&overwrite=false&blocksize=2097152", b"x"),
+    ("PUT", "/c/empty", f"CREATE&overwrite=false&{MIB}", b""),
+    ("PUT", "/c/d/far", f"CREATE&overwrite=false&{MIB}", b"x"),
+    ("POST", "/c/1", "CONCAT&sources=/c/2,/c/none", None),
+    ("POST", "/c/none", "CONCAT&sources=/c/2", None),
+    ("POST", "/c/1", "CONCAT&sources=/c/1", None),
+    ("POST", "/c/1", "CONCAT&sources=/c/2,/c/2", None),
+    ("POST", "/c/1", "CONCAT&sources=/c/empty", None),
+    ("POST", "/c/1", "CONCAT&sources=/c/d/far", None),
+    ("POST", "/c/1", "CONCAT&sources=/c/larger", None),
+    ("GET", "/c", "LISTSTATUS", None),
+    # In the order that is named, and again, as after a lost answer.
+    ("POST", "/c/1", "CONCAT&sources=/c/3,/c/2", None),
+    ("GET", "/c/1", "OPEN", None),
+    ("POST", "/c/1", "CONCAT&sources=/c/3,/c/2", None),
+    ("POST", "/c/1", "CONCAT&sources=/c/4", None),
+    ("GET", "/c/1", "OPEN", None),
+    ("GET", "/c", "LISTSTATUS", None),
 ]
 
 

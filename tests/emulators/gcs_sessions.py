@@ -23,7 +23,7 @@ from tests.emulators.forwarding import ForwardingHandler
 
 # What of a request that broke off is kept is a multiple of this.
 KEPT_BYTES = 256 * 1024
-_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 
 @dataclass
@@ -77,6 +77,16 @@ class _Handler(ForwardingHandler):
         else:
             self._receive(upload, session)
 
+    def do_DELETE(self) -> None:
+        upload = parse_qs(urlsplit(self.path).query).get("upload_id", [""])[0]
+        if not upload:
+            self.forward(None)
+        elif self.sessions.pop(upload, None) is None:
+            self.answer(404, b"{}")
+        else:
+            # As Google tells that the client closed it.
+            self.answer(499, b"")
+
     def _receive(self, upload: str, session: Session) -> None:
         expected = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(expected)
@@ -86,7 +96,7 @@ class _Handler(ForwardingHandler):
             assert said.startswith("bytes */"), f"a range that the stand-in does not know: {said}"
             self._answer_incomplete(session)
             return
-        start, _, total = map(int, match.groups())
+        start, total = int(match[1]), match[3]
         if start > len(session.content):
             self.answer(400, b'{"error": {"message": "it begins behind what is there"}}')
             return
@@ -94,7 +104,8 @@ class _Handler(ForwardingHandler):
             body = body[: len(body) // KEPT_BYTES * KEPT_BYTES]
         # What is there already counts, whatever comes in its place.
         session.content += body[len(session.content) - start :]
-        if len(session.content) < total:
+        # Who sends what has no known end says so with its last piece.
+        if total == "*" or len(session.content) < int(total):
             self._answer_incomplete(session)
         else:
             del self.sessions[upload]

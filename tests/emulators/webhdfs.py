@@ -6,14 +6,18 @@ It answers as Hadoop 2.7 does, which a nightly test compares it with, and can be
 import json
 import threading
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 OWNER = "owner"
+# What Hadoop's settings are where nobody changed them.
+BLOCK_BYTES = 128 << 20
+BLOCK_BYTES_MIN = 1 << 20
 _ROOT = "/webhdfs/v1"
 
 
@@ -27,10 +31,13 @@ class Refusal(Exception):
 
 @dataclass
 class FileSystem:
-    """The files by their paths, None for a folder; each with its number."""
+    """The files by their paths, None for a folder; each with its number and its blocks' size."""
 
     contents: dict[str, bytes | None] = field(default_factory=lambda: {"/": None})
     numbers: dict[str, int] = field(default_factory=lambda: {"/": 1})
+    block_bytes: dict[int, int] = field(default_factory=dict)
+    encrypted: bool = False
+    """Whether all of it is an encryption zone."""
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def make_folder(self, path: str) -> None:
@@ -41,13 +48,50 @@ class FileSystem:
                 self.make_folder(_parent(path))
             self._add(path, None)
 
-    def write(self, path: str, content: bytes, user: str, *, overwrite: bool) -> None:
+    def write(
+        self,
+        path: str,
+        content: bytes,
+        user: str,
+        *,
+        overwrite: bool,
+        block_bytes: int = BLOCK_BYTES,
+    ) -> None:
+        if block_bytes < BLOCK_BYTES_MIN:
+            raise Refusal(403, "IOException", f"Specified block size {block_bytes} is too small")
         if user != OWNER:
             raise Refusal(403, "AccessControlException", f"Permission denied: user={user}")
         if path in self.contents and not overwrite:
             raise Refusal(403, "FileAlreadyExistsException", f"{path} already exists\n\tat a.b.C")
         self.make_folder(_parent(path))
         self._add(path, content)
+        self.block_bytes[self.numbers[path]] = block_bytes
+
+    def concat(self, path: str, sources: list[str]) -> None:
+        if self.encrypted:
+            raise Refusal(400, "HadoopIllegalArgumentException", "concat can not be called there")
+        target = self._file(path)
+        joined = target
+        for source in sources:
+            content = self._file(source)
+            if _parent(source) != _parent(path):
+                text = f"Source file {source} is not in the same directory with the target"
+                raise Refusal(400, "HadoopIllegalArgumentException", text)
+            larger = self.block_bytes[self.numbers[source]] > self.block_bytes[self.numbers[path]]
+            if source == path or not content or larger:
+                raise Refusal(400, "HadoopIllegalArgumentException", f"concat: {source} is invalid")
+            joined += content
+        if len(set(sources)) < len(sources):
+            raise Refusal(400, "HadoopIllegalArgumentException", "two of the files are the same")
+        self.contents[path] = joined
+        for source in sources:
+            del self.contents[source]
+
+    def _file(self, path: str) -> bytes:
+        content = self.contents.get(path)
+        if content is None:
+            raise Refusal(404, "FileNotFoundException", f"File does not exist: {path}")
+        return content
 
     def rename(self, path: str, destination: str) -> bool:
         if self.contents.get(destination, b"") is None:
@@ -75,7 +119,8 @@ class FileSystem:
             raise Refusal(404, "FileNotFoundException", f"File does not exist: {path}")
         content = self.contents[path]
         kind, length = ("DIRECTORY", 0) if content is None else ("FILE", len(content))
-        return {"pathSuffix": name, "type": kind, "length": length, "fileId": self.numbers[path]}
+        status = {"pathSuffix": name, "type": kind, "length": length, "fileId": self.numbers[path]}
+        return {**status, "encBit": True} if self.encrypted else status
 
     def entries(self, path: str) -> list[dict[str, Any]]:
         own = self.status(path)
@@ -106,6 +151,11 @@ class WebHdfs:
     """Operations whose next answer is lost once it is done."""
     cut_answers: int = 0
     """So many contents end after their first half."""
+    late_writes: int = 0
+    """So many files are written after the connection of their sender has ended without an answer,
+    before the next file is renamed.
+    """
+    waiting_writes: list[Callable[[], None]] = field(default_factory=list)
     busy_answers: int = 0
     """So many requests at the active namenode are refused, for it has too many."""
     garbled_files: int = 0
@@ -154,7 +204,7 @@ class _Node(BaseHTTPRequestHandler):
             said = {"exception": refusal.kind, "javaClassName": "x", "message": str(refusal)}
             self.send(refusal.status, json.dumps({"RemoteException": said}).encode())
 
-    do_GET = do_PUT = do_DELETE = handle_request
+    do_GET = do_PUT = do_POST = do_DELETE = handle_request
 
     @abstractmethod
     def answer(self, path: str, operation: str, query: dict[str, str]) -> None:
@@ -181,11 +231,16 @@ class _NameNode(_Node):
             hdfs.busy_answers -= 1
             raise Refusal(503, "RetriableException", "Server too busy")
         hdfs.asked.append((operation, path))
+        if operation == "RENAME":
+            while hdfs.waiting_writes:
+                hdfs.waiting_writes.pop()()
         answered = self._result(path, operation, query)
         if operation in hdfs.lost_answers:
             hdfs.lost_answers.remove(operation)
             return
-        if answered is None:
+        if operation == "CONCAT":
+            self.send(200)
+        elif answered is None:
             excluded = query.get("excludedatanodes", "").split(",")
             urls = [it for it in hdfs.datanodes if urlsplit(it).netloc not in excluded]
             if not urls:
@@ -210,6 +265,8 @@ class _NameNode(_Node):
                 return {"FileStatus": files.status(path)}
             case "LISTSTATUS":
                 return {"FileStatuses": {"FileStatus": files.entries(path)}}
+            case "CONCAT":
+                files.concat(path, query["sources"].split(","))
             case "OPEN":
                 length, start = files.status(path)["length"], int(query.get("offset", 0))
                 if length and start >= length:
@@ -231,7 +288,13 @@ class _DataNode(_Node):
                 content = content[:-1] + b"?"
             overwrite = query.get("overwrite") == "true"
             user = query.get("user.name", "stranger")
-            hdfs.files.write(path, content, user, overwrite=overwrite)
+            block_bytes = int(query.get("blocksize", BLOCK_BYTES))
+            write = partial(hdfs.files.write, overwrite=overwrite, block_bytes=block_bytes)
+            if hdfs.late_writes:
+                hdfs.late_writes -= 1
+                hdfs.waiting_writes.append(partial(write, path, content, user))
+                return
+            write(path, content, user)
             self.send(201)
             return
         whole = hdfs.files.contents[path] or b""

@@ -10,18 +10,25 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
 from control_plane.access.principals import Role
-from control_plane.usecases.upload_sessions import UploadSessions
+from control_plane.checkpoint_gc.removal import remove_incomplete_uploads
+from control_plane.checkpoint_gc.stores import stores_of
+from control_plane.checkpoint_gc.upload_sessions import UploadSessions, trial_sessions
+from control_plane.queries.experiment import get_experiment
 from detcloud.client import Client
 from detcloud.client.checkpoint_upload import _Sender
 from detcloud.shared import http, upload_parts
 from detcloud.shared.errors import DetcloudError
 from detcloud.shared.http import Transport, Unreachable
+from tests.conformance.checkpoint_files import hdfs_storage
 from tests.emulators.azurite import Azurite
 from tests.emulators.fake_gcs import FakeGcs
+from tests.emulators.webhdfs import OWNER, webhdfs
 from tests.patience import ANSWER_SECONDS_MAX
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.app_server import serve_app
@@ -63,8 +70,16 @@ def part_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "RETRY_FIRST_SECONDS", 0.0)
 
 
-@pytest.fixture(params=["directory", "gcs", "azure"])
-def storage(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+@pytest.fixture(params=["directory", "gcs", "azure", "hdfs"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, str]]:
+    if request.param == "hdfs":
+        with webhdfs() as hdfs:
+            yield hdfs_storage(hdfs.url, OWNER)
+        return
+    yield other_storage(request, tmp_path)
+
+
+def other_storage(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
     if request.param == "gcs":
         gcs: FakeGcs = request.getfixturevalue("resumable_gcs")
         return {"type": "gcs", "bucket": gcs.new_bucket()}
@@ -227,6 +242,36 @@ def test_parts_through_the_api_are_those_that_were_named(cluster: Cluster) -> No
     assert ask(2).json["stored"] == [1]
     joined = call(cluster.app, "POST", f"{place}/parts/join", token=TOKENS[Role.USER], content=file)
     assert (joined.status, "part 2 of" in joined.json["error"]["message"]) == (503, True)
+
+
+def test_an_upload_that_was_given_up_is_ended_with_its_experiment(
+    cluster: Cluster, client: Client, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = list[Any]()
+
+    def die_in_third(self: _Sender, request: Any, reader: Any, size: int, **options: bool) -> None:
+        requests.append(request)
+        if len(requests) == 3:
+            raise KeyboardInterrupt
+        upload(self, request, reader, size, **options)
+
+    upload = _Sender._upload
+    monkeypatch.setattr(_Sender, "_upload", die_in_third)
+    monkeypatch.setattr("detcloud.client.checkpoint_upload.FILES_AT_ONCE", 1)
+    with pytest.raises(KeyboardInterrupt):
+        client.trial(1).upload_checkpoint(folder)
+    killed = call(cluster.app, "POST", f"{V1}/experiments/1/kill", token=TOKENS[Role.USER])
+    assert killed.status < 300, killed.body
+    table = cluster.services.table
+    begun = [session for _, _, session in trial_sessions(table, 1)]
+    state, _ = get_experiment(cluster.services, 1)
+    list(remove_incomplete_uploads(stores_of(cluster.services), state, delete=True))
+    assert list(trial_sessions(table, 1)) == []
+    if begun:
+        assert requests[2]["url"] == begun[0]
+        late = Request(begun[0], CONTENT[:MIB], requests[2]["headers"], method="PUT")
+        with pytest.raises(HTTPError, match="404"):
+            urlopen(late)
 
 
 def test_of_two_sessions_the_one_that_was_kept_first_counts(cluster: Cluster) -> None:

@@ -21,6 +21,7 @@ from control_plane.objects.store import SHA256_PATTERN
 from control_plane.queries.answer import Answer
 from control_plane.queries.checkpoint import Checkpoint
 from control_plane.queries.pages import Page, page_from_rows
+from control_plane.text_forms import text_form
 from control_plane.usecases.checkpoint_uploads import (
     FILE_BYTES_MAX,
     Upload,
@@ -40,8 +41,10 @@ router = guarded_router("checkpoint-uploads")
 
 _LIST = "checkpoint-upload-files"
 _PATH = "/checkpoint-uploads"
-_UUID_PATTERN = r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$"
-MD5_PATTERN = r"^[0-9a-f]{32}$"
+_UUID_PATTERN = text_form(
+    r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", "a UUID of 36 characters in lower case"
+)
+MD5_PATTERN = text_form(r"^[0-9a-f]{32}$", "an MD5: 32 hexadecimal digits in lower case")
 FILES_MAX = 100
 
 UploadUuid = Annotated[str, PathParameter(pattern=_UUID_PATTERN)]

@@ -29,14 +29,19 @@ from control_plane.fleet.rows import launched_provider_type
 from control_plane.objects.store import SHA256_PATTERN
 from control_plane.queries.answer import Answer
 from control_plane.services import Services
+from control_plane.text_forms import PRINTABLE_TEXT, text_form
 from detcloud.shared.boot_log import BOOT_LOG_CHARACTERS_MAX, clean_boot_log
 from detcloud.shared.identity_purposes import AGENT_CODE, BOOT_REPORT
 
 router = guarded_router("instances")
 
-InstanceId = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,62}$")]
+INSTANCE_ID = text_form(
+    r"^[A-Za-z0-9][A-Za-z0-9-]{0,62}$",
+    "the id of an instance: at most 63 letters, digits and -, of which the first is no -",
+)
+InstanceId = Annotated[str, Path(pattern=INSTANCE_ID)]
 # What a proof may have, whatever its cloud: texts of printable ASCII, as signatures and tokens are.
-ProofText = Annotated[str, Field(pattern=r"^[\x20-\x7e]+$", max_length=4096)]
+ProofText = Annotated[str, Field(pattern=PRINTABLE_TEXT, max_length=4096)]
 FIELDS_MAX = 16
 
 
@@ -63,7 +68,7 @@ class CloudProof(RequestBody):
 class IdentityProof(CloudProof):
     """The proof that an instance made a join token."""
 
-    token_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    token_sha256: Annotated[str, Field(pattern=SHA256_PATTERN)]
 
 
 class BootReport(CloudProof):
@@ -171,5 +176,5 @@ def _check_signer(services: Services, instance_id: str, pool: str, proof: Proof)
 
 def _body_error(error: ValidationError) -> RequestValidationError:
     """The error of a body that has these faults: the cloud's fields are on its top level."""
-    faults = error.errors(include_url=False, include_context=False, include_input=False)
+    faults = error.errors(include_url=False, include_input=False)
     return RequestValidationError([{**fault, "loc": ("body", *fault["loc"])} for fault in faults])

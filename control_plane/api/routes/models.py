@@ -30,6 +30,7 @@ from control_plane.queries.models import (
 from control_plane.queries.pages import Page
 from control_plane.services import Services
 from control_plane.state.table import Write
+from control_plane.text_forms import text_form
 from control_plane.usecases.idempotency import ExtraWrites
 from control_plane.usecases.model_versions import delete_version, register_version, update_version
 from control_plane.usecases.models import (
@@ -45,12 +46,19 @@ router = guarded_router("models")
 
 # Letters, digits and signs that a shell, a path and a list of names leave alone, and spaces between
 # them. No name begins with a dot: a client would take `..` in a path for the folder above.
-NAME_PATTERN = r"^[A-Za-z0-9_]([A-Za-z0-9 _.+:@()-]*[A-Za-z0-9_.+:@()-])?$"
+NAME_PATTERN = text_form(
+    r"^[A-Za-z0-9_]([A-Za-z0-9 _.+:@()-]*[A-Za-z0-9_.+:@()-])?$",
+    "letters and digits of ASCII, spaces and _.+:@()-, of which the first is a letter, a digit or "
+    "_ and the last no space",
+)
 
 ModelName = Annotated[str, Path(pattern=NAME_PATTERN, max_length=128)]
 VersionNumber = Annotated[int, Path(ge=1, le=10**9 - 1)]
 SearchText = Annotated[str | None, Query(max_length=200)]
-Workspace = Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^,\x00-\x1f\x7f]+$")]
+WORKSPACE_PATTERN = text_form(
+    r"^[^,\x00-\x1f\x7f]+$", "a name without commas and control characters"
+)
+Workspace = Annotated[str, Field(min_length=1, max_length=128, pattern=WORKSPACE_PATTERN)]
 ShortText = Annotated[str, Field(max_length=4_000)]
 Notes = Annotated[str, Field(max_length=16_000)]
 Labels = Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=100)]

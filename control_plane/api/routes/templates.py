@@ -15,6 +15,7 @@ from control_plane.errors import Code, RequestError
 from control_plane.queries.answer import Answer
 from control_plane.queries.pages import Page, PageRequest
 from control_plane.queries.row_pages import read_row_page
+from control_plane.text_forms import text_form
 from control_plane.usecases.config_errors import config_error
 from control_plane.usecases.idempotency import ExtraWrites
 from control_plane.usecases.templates import (
@@ -34,7 +35,15 @@ PAGE_MAX = 50
 router = guarded_router("templates")
 
 # No name begins with a dot: a client would take `..` in a path for the folder above.
-TemplateName = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$")]
+TemplateName = Annotated[
+    str,
+    Path(
+        pattern=text_form(
+            r"^[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}$",
+            "at most 64 letters, digits and ._-, of which the first is no dot",
+        )
+    ),
+]
 
 
 class TemplateBody(RequestBody):

@@ -18,6 +18,7 @@ from control_plane.queries.pages import Page
 from control_plane.queries.row_pages import read_row_page
 from control_plane.services import Services
 from control_plane.state.table import Row
+from control_plane.text_forms import text_form
 from control_plane.usecases.user_tokens import (
     RECORDS,
     MintedToken,
@@ -33,7 +34,10 @@ from control_plane.usecases.user_tokens import (
     revoke_token,
 )
 
-USER_NAME = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$"
+USER_NAME = text_form(
+    r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$",
+    "at most 64 letters, digits and ._@-, of which the first is a letter or a digit",
+)
 
 router = guarded_router("tokens")
 

@@ -44,7 +44,9 @@ class SharedFs(CheckpointStorage):
 
 
 def _storage_fields(options: SharedFs) -> dict[str, str]:
-    path = posixpath.join(options.host_path, options.storage_path or "")
+    path = options.host_path
+    if options.storage_path:
+        path = posixpath.join(path, options.storage_path)
     return {"type": "shared_fs", "path": path}
 
 

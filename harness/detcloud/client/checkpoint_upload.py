@@ -246,7 +246,7 @@ class _Sender:
             except (ApiError, Unreachable) as error:
                 failures += 1
                 # A session that has ended is begun again by the next request for a part.
-                is_over = isinstance(error, ApiError) and error.status in (404, 410)
+                is_over = isinstance(error, ApiError) and error.status in (404, 410, 499)
                 is_final = isinstance(error, ApiError) and not (error.is_transient or is_over)
                 if is_final or failures >= ATTEMPTS_MAX:
                     raise

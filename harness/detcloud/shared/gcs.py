@@ -13,8 +13,8 @@ import base64
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property, lru_cache, partial
 from itertools import chain
@@ -106,8 +106,7 @@ class GcsBucket:
                 if second is None:
                     blob.upload_from_string(first, **options)
                 else:
-                    with blob.open("wb", chunk_size=PART_BYTES, **options) as upload:
-                        upload.writelines(chain((first, second), parts))
+                    self._write_parts(blob, chain((first, second), parts), options)
             except (Forbidden, NotFound, PreconditionFailed, InvalidResponse) as error:
                 # An upload in parts is refused by the answer itself.
                 is_answer = isinstance(error, InvalidResponse)
@@ -122,6 +121,21 @@ class GcsBucket:
                     raise
                 return stored is not None and (stored.metadata or {}).get(_TOKEN) == token
         return True
+
+    def _write_parts(self, blob: Any, parts: Iterator[bytes], options: Mapping[str, Any]) -> None:
+        """Write an object in parts; after an error, end the upload that it began."""
+        upload = blob.open("wb", chunk_size=PART_BYTES, **options)
+        try:
+            upload.writelines(parts)
+            upload.close()
+        except BaseException:
+            # Its own `terminate` asks another URL. What is not closed would send a last part.
+            begun, upload._upload_and_transport = upload._upload_and_transport, None
+            upload.terminate()
+            if begun is not None and begun[0].resumable_url:
+                with suppress(OSError):
+                    self.end_session(begun[0].resumable_url)
+            raise
 
     def read(self, key: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
         """The bytes from `start` to before the later `end`, in blocks, or to the object's end.
@@ -217,18 +231,28 @@ class GcsBucket:
 
     def session_bytes(self, session: str) -> int | None:
         """How many bytes of an upload in parts are there; None of one that has come to its end."""
-        headers = {"Content-Range": "bytes */*"}
+        answer = self._ask_session("PUT", session, {"Content-Range": "bytes */*"})
+        if answer.status_code != _INCOMPLETE:
+            return None
+        return int(answer.headers.get("Range", "bytes=0--1").partition("-")[2]) + 1
+
+    def end_session(self, session: str) -> None:
+        """End an upload in parts, which nobody can go on with then; Google would keep it for a
+        week. One that has come to its end is no error.
+        """
+        self._ask_session("DELETE", session, {"Content-Length": "0"})
+
+    def _ask_session(self, method: str, session: str, headers: Mapping[str, str]) -> Any:
+        """The first answer of an upload in parts that asks for no repeat."""
         failures = 0
         while True:
             with self._translate_errors(""):
-                answer = self._session.put(
-                    session, headers=headers, timeout=SECONDS_MAX, allow_redirects=False
+                answer = self._session.request(
+                    method, session, headers=headers, timeout=SECONDS_MAX, allow_redirects=False
                 )
-            if answer.status_code == _INCOMPLETE:
-                return int(answer.headers.get("Range", "bytes=0--1").partition("-")[2]) + 1
-            failures += 1
             if answer.status_code not in _REPEATED:
-                return None
+                return answer
+            failures += 1
             if failures >= ATTEMPTS_MAX:
                 raise self._bucket_error("", answer.status_code, answer.text[:200])
             time.sleep(backoff_seconds(failures))
@@ -243,7 +267,9 @@ class GcsBucket:
         return int(found.size), base64.b64decode(found.md5_hash or "").hex()
 
     def abort_uploads(self, prefix: str) -> None:
-        """Do nothing: an upload that was cut short is known to its maker alone, and never ends."""
+        """Do nothing: an upload that was cut short is known to its maker alone, who ends it. That
+        of a process that died becomes no object, and Google drops it a week after its beginning.
+        """
 
     def signed_get_url(self, key: str, seconds: int) -> str:
         """A URL by which anybody may read the object, as a download, for that long."""

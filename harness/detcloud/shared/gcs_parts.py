@@ -61,10 +61,17 @@ class GcsPartsUpload:
         size, md5 = found
         if size != self.sizes.size or (self._md5 and md5 and md5 != self._md5):
             self._bucket.delete(self._key)
-            self._memory.forget()
+            self._forget()
             raise BucketError(f"{self._key} differs from what was sent: upload it again")
-        self._memory.forget()
+        self._forget()
         return True
+
+    def _forget(self) -> None:
+        """Forget the session; one that is open still, since the object came otherwise, is ended."""
+        session = self._memory.find()
+        if session is not None and self._bucket.session_bytes(session) is not None:
+            self._bucket.end_session(session)
+        self._memory.forget()
 
     @cached_property
     def _session(self) -> tuple[str, int]:
@@ -75,4 +82,6 @@ class GcsPartsUpload:
             return session, stored
         begun = self._bucket.begin_session(self._key, self.sizes.size, self._md5)
         kept = self._memory.keep(begun, instead_of=session)
+        if kept != begun:
+            self._bucket.end_session(begun)
         return kept, self._bucket.session_bytes(kept) or 0

@@ -1,33 +1,30 @@
 """A folder of HDFS, with the methods of `detcloud.shared.s3.Bucket` that stores need.
 
-A file is written under a name that nobody asks for, in the folder of its key, read back and
-compared, and then renamed, which HDFS does at once or, where the name is taken, not at all.
+What is on its way lies beside its place under names that nobody asks for.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, suppress
-from functools import partial
-from http.client import HTTPException
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from detcloud.shared.bucket_errors import BucketError, NoSuchKey
+from detcloud.shared.bucket_errors import BucketError
 from detcloud.shared.bucket_place import without_login
-from detcloud.shared.http import backoff_seconds
-from detcloud.shared.transfers import fetch_parts
-from detcloud.shared.webhdfs_client import ATTEMPTS_MAX, HdfsError, WebHdfsClient
+from detcloud.shared.file_parts import FilePart, SourceFile, open_source
+from detcloud.shared.transfers import PARTS_AT_ONCE, call_at_once, fetch_parts
+from detcloud.shared.upload_parts import PartSizes
+from detcloud.shared.webhdfs_client import STAGED, HdfsError, WebHdfsClient
+from detcloud.shared.webhdfs_parts import HdfsParts, JoinRefused
+from detcloud.shared.webhdfs_paths import HdfsPaths
 
-# Files on their way; the dot of a key's part that begins so is escaped.
-STAGED = ".put-"
 # Nothing of a part is in memory, and each takes two connections.
 PART_BYTES = 64 << 20
-_BLOCK_BYTES = 1 << 20
 _PLAIN = re.compile(r"[A-Za-z0-9._-]+")
 _ESCAPED = re.compile(rb"~([0-9A-F]{2})")
 
@@ -43,7 +40,7 @@ class HdfsFolder:
         namenodes = [without_login(part.strip()) for part in url.split(";") if part.strip()]
         if not namenodes:
             raise BucketError(f"hdfs_url is {url!r:.200}: a URL like http://host:port was expected")
-        self._client = WebHdfsClient(namenodes, user)
+        self.paths = HdfsPaths(WebHdfsClient(namenodes, user))
         self._root = "/" + root.strip("/")
         self.place = hdfs_place(url, root)
 
@@ -54,37 +51,39 @@ class HdfsFolder:
         return cls(url, root, str(storage["user"]) if storage.get("user") else None)
 
     def send(self, key: str, source: Path) -> bool:
-        """Write a file's content under a key, whole or not at all; False where there is one."""
+        """Write a file's content under a key, whole or not at all; False where there is one. Large
+        files go in parts, several at once.
+        """
         path = self._path(key)
-        if self._status(path) is not None:
+        if self.paths.status(path) is not None:
             return False
-        staged = f"{path.rpartition('/')[0]}/{STAGED}{secrets.token_hex(16)}"
-        try:
-            self._client.create(staged, source)
-            self._compare(staged, source)
-            return self._rename(staged, path)
-        except BaseException:
-            with suppress(OSError):
-                self._client.ask("DELETE", staged, "DELETE", recursive="false")
-            raise
+        with open_source(source) as file:
+            sizes = PartSizes(file.size)
+            if sizes.count > 1 and self.can_join:
+                try:
+                    return self._send_parts(path, file, sizes)
+                except JoinRefused:
+                    # Then there is no other way than one request, for this file and later ones.
+                    self.can_join = False
+            return self._send_whole(path, FilePart(file, 0, file.size))
 
     def fetch(self, key: str, destination: Path) -> None:
         """Copy a file, several parts at a time. Raises NoSuchKey."""
         path = self._path(key)
-        size = self._file_size(path)
-        fetch_parts(destination, size, PART_BYTES, partial(self._blocks, path))
+        size = self.paths.file_size(path)
+        fetch_parts(destination, size, PART_BYTES, partial(self.paths.blocks, path))
 
     def open(self, key: str) -> tuple[int, Iterator[bytes]]:
         """Open a file: its size in bytes, and its bytes in blocks. Raises NoSuchKey."""
         path = self._path(key)
-        size = self._file_size(path)
-        blocks = self._blocks(path, 0, size)
+        size = self.paths.file_size(path)
+        blocks = self.paths.blocks(path, 0, size)
         first = next(blocks, b"")
         return size, chain((first,), blocks)
 
     def object_size(self, key: str) -> int | None:
         """The file's size in bytes; None where there is none."""
-        status = self._status(self._path(key))
+        status = self.paths.status(self._path(key))
         return int(status["length"]) if status and status["type"] == "FILE" else None
 
     def list_objects(self, prefix: str) -> Iterator[tuple[str, int]]:
@@ -106,95 +105,67 @@ class HdfsFolder:
         """Remove a file and the folders above it that are left empty; one that is gone already is
         no error.
         """
-        self._client.ask("DELETE", self._path(key), "DELETE", recursive="false")
+        self.paths.remove(self._path(key))
         self.remove_empty_folders(key.rpartition("/")[0])
 
     def remove_folder(self, folder: str) -> None:
         """Remove a folder with all it holds; one that is gone already is no error."""
-        self._client.ask("DELETE", self._path(folder), "DELETE", recursive="true")
+        self.paths.remove(self._path(folder), recursive=True)
 
     def remove_empty_folders(self, folder: str) -> None:
         """Remove a folder and the folders above it if they are empty."""
         while folder:
             try:
-                self._client.ask("DELETE", self._path(folder), "DELETE", recursive="false")
+                self.paths.remove(self._path(folder))
             except HdfsError as error:
                 if error.kind != "PathIsNotEmptyDirectoryException":
                     raise
                 return
             folder = folder.rpartition("/")[0]
 
-    def _rename(self, staged: str, path: str) -> bool:
-        status = self._status(staged)
-        if status is None:
-            raise BucketError(f"{path} was removed while it was written")
-        answer = self._client.ask("PUT", staged, "RENAME", destination=path)
-        if answer.get("boolean") is True:
-            return True
-        # A repeat of a request whose answer was lost finds its own file in its way.
-        there = self._status(path)
-        if there is None:
-            raise BucketError(f"the folder of {path} was removed while it was written")
-        if there["fileId"] == status["fileId"]:
-            return True
-        self._client.ask("DELETE", staged, "DELETE", recursive="false")
+    def parts_of(self, key: str, sizes: PartSizes) -> HdfsParts:
+        """The parts of a file that is to be under a key, which outlive who stored them."""
+        path = self._path(key)
+        digest = hashlib.sha256(path.encode()).hexdigest()[:32]
+        return HdfsParts(self.paths, f"{_folder_of(path)}/{STAGED}{digest}", path, sizes)
+
+    @cached_property
+    def can_join(self) -> bool:
+        """Whether HDFS joins files there: not where it encrypts or codes them, nor where the
+        folder's name has a comma, which separates names in the request.
+        """
+        folder = self._root
+        while (status := self.paths.status(folder or "/")) is None and folder:
+            folder = folder.rpartition("/")[0]
+        special = status is not None and (status.get("encBit") or status.get("ecBit"))
+        return not special and "," not in self._root
+
+    def _send_whole(self, path: str, content: FilePart) -> bool:
+        staged = self.paths.write(_folder_of(path), content)
+        try:
+            if self.paths.rename(staged, path):
+                return True
+        except BaseException:
+            self.paths.discard(staged)
+            raise
+        self.paths.remove(staged)
         return False
 
-    def _compare(self, path: str, source: Path) -> None:
-        """Raise BucketError unless the file at the path is the source."""
-        size = source.stat().st_size
-        is_same = self._file_size(path) == size
-        with source.open("rb") as file:
-            for block in self._blocks(path, 0, size if is_same else 0):
-                is_same = is_same and file.read(len(block)) == block
-        if not is_same:
-            raise BucketError(f"{path} differs from what was sent: HDFS stored something else")
-
-    def _blocks(self, path: str, start: int, end: int) -> Iterator[bytes]:
-        """The bytes of a part of a file; where an answer breaks off, the rest is requested."""
-        failures = 0
-        while start < end:
-            problem = "it ends too early"
-            with closing(self._client.open(path, start, end - start)) as answer:
-                try:
-                    while start < end and (block := answer.read(min(_BLOCK_BYTES, end - start))):
-                        start += len(block)
-                        yield block
-                except (ConnectionError, TimeoutError, HTTPException) as error:
-                    problem = f"{error}"
-            if start < end:
-                failures += 1
-                if failures >= ATTEMPTS_MAX:
-                    raise BucketError(f"{path} cannot be read: {problem}")
-                time.sleep(backoff_seconds(failures))
+    def _send_parts(self, path: str, source: SourceFile, sizes: PartSizes) -> bool:
+        folder = f"{_folder_of(path)}/{STAGED}{secrets.token_hex(16)}"
+        parts = HdfsParts(self.paths, folder, path, sizes)
+        numbered = zip(sizes.numbers, source.parts(sizes.part_bytes), strict=True)
+        try:
+            call_at_once(lambda it: parts.store(*it), numbered, PARTS_AT_ONCE)
+            return parts.join()
+        except BaseException:
+            self.paths.discard(folder, recursive=True)
+            raise
 
     def _entries(self, folder: str) -> list[tuple[str, Mapping[str, Any]]]:
         """The names and types of a folder's entries, without unfinished uploads."""
-        try:
-            answer = self._client.ask("GET", self._path(folder), "LISTSTATUS")
-        except HdfsError as error:
-            if error.kind != "FileNotFoundException":
-                raise
-            return []
-        found = [(it["pathSuffix"], it) for it in answer["FileStatuses"]["FileStatus"]]
-        # That of a file is the file itself, without a name.
-        return [(_to_name(it), what) for it, what in found if it and not it.startswith(STAGED)]
-
-    def _status(self, path: str) -> Mapping[str, Any] | None:
-        try:
-            answer = self._client.ask("GET", path, "GETFILESTATUS")
-        except HdfsError as error:
-            if error.kind != "FileNotFoundException":
-                raise
-            return None
-        status: Mapping[str, Any] = answer["FileStatus"]
-        return status
-
-    def _file_size(self, path: str) -> int:
-        status = self._status(path)
-        if status is None or status["type"] != "FILE":
-            raise NoSuchKey(f"there is nothing under {path} in HDFS")
-        return int(status["length"])
+        found = self.paths.entries(self._path(folder))
+        return [(_to_name(name), what) for name, what in found if not name.startswith(STAGED)]
 
     def _path(self, key: str) -> str:
         parts = key.split("/") if key else []
@@ -207,6 +178,10 @@ def hdfs_place(url: str, root: str) -> str:
     """The folder in words for users, without a login."""
     namenodes = ";".join(without_login(part.strip()) for part in url.split(";") if part.strip())
     return f"hdfs:/{'/' + root.strip('/')} at {namenodes}"
+
+
+def _folder_of(path: str) -> str:
+    return path.rpartition("/")[0]
 
 
 def _from_part(part: str) -> str:

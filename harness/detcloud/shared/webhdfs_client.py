@@ -8,18 +8,21 @@ with pauses that grow. Datanodes that do not answer are excluded from what a nam
 from __future__ import annotations
 
 import json
+import secrets
 import ssl
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from detcloud.shared.bucket_errors import BUSY_STATUSES, BucketError, StoreBusy
+from detcloud.shared.file_parts import FilePart
 from detcloud.shared.http import backoff_seconds
 
+# Files on their way; the dot of a key's part that begins so is escaped.
+STAGED = ".put-"
 ATTEMPTS_MAX = 6
 CONNECT_SECONDS_MAX = 10
 READ_SECONDS_MAX = 60
@@ -71,23 +74,38 @@ class WebHdfsClient:
             raise BucketError(f"{operation} of {path!r:.200}: unexpected answer {status}")
         return parsed
 
-    def create(self, path: str, source: Path) -> None:
-        """Write a file, replacing an existing one; a reader may see a part of it."""
+    def create(self, folder: str, part: FilePart, block_bytes: int | None = None) -> str:
+        """Write a new file with a random name, in blocks of that size or of HDFS's; its path.
+
+        Every attempt has a name of its own: a datanode whose answer did not come may still write.
+        What failed attempts left is removed as far as it is there.
+        """
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(len(part))}
+        options = {} if block_bytes is None else {"blocksize": str(block_bytes)}
         excluded: list[str] = []
         failures = 0
-        with source.open("rb") as file:
-            size = str(source.stat().st_size)
-            headers = {"Content-Type": "application/octet-stream", "Content-Length": size}
-            while True:
-                url = self._datanode_url("PUT", path, "CREATE", excluded, overwrite="true")
-                try:
-                    file.seek(0)
-                    with closing(_send("PUT", url, headers, file)) as answer:
-                        _check_datanode(answer, path)
-                    return
-                except (*_LOST, _NodeAway) as error:
-                    failures += 1
-                    self._exclude(url, error, failures, excluded)
+        while True:
+            path = f"{folder}/{STAGED}{secrets.token_hex(16)}"
+            url = self._datanode_url("PUT", path, "CREATE", excluded, overwrite="false", **options)
+            try:
+                part.seek(0)
+                with closing(_send("PUT", url, headers, part)) as answer:
+                    _check_datanode(answer, path)
+                return path
+            except (*_LOST, _NodeAway) as error:
+                with suppress(OSError):
+                    self.ask("DELETE", path, "DELETE", recursive="false")
+                failures += 1
+                self._exclude(url, error, failures, excluded)
+
+    def concat(self, target: str, sources: Sequence[str]) -> None:
+        """Append files to another one of the same folder, in that order and all at once; they are
+        gone then.
+        """
+        parameters = {"sources": ",".join(sources)}
+        status, _, _ = self._ask_namenodes("POST", target, "CONCAT", parameters)
+        if status >= 300:
+            raise BucketError(f"CONCAT of {target!r:.200}: unexpected answer {status}")
 
     def open(self, path: str, start: int, length: int) -> HTTPResponse:
         """The answer of a datanode whose content is that part of a file."""
@@ -105,8 +123,10 @@ class WebHdfsClient:
                 self._exclude(url, error, failures, excluded)
 
     def _exclude(self, url: str, error: Exception, failures: int, excluded: list[str]) -> None:
-        """Exclude a datanode that failed from further attempts, or raise a final error of HDFS."""
-        if isinstance(error, HdfsError):
+        """Exclude a datanode that failed from further attempts, or raise a final error: HDFS's, or
+        one of the file that is sent.
+        """
+        if isinstance(error, BucketError):
             raise error
         node = urlsplit(url).netloc
         if failures >= ATTEMPTS_MAX:

@@ -88,6 +88,9 @@ class MemoryFiles:
     def upload_in_parts(self, file: LargeFile, memory: SessionMemory) -> PartsUpload | None:
         return None
 
+    def end_session(self, session: str) -> None:
+        pass
+
 
 def _open_files(fields: StorageFields) -> MemoryFiles:
     return MemoryFiles(fields["shelf"])

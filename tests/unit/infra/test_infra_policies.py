@@ -6,7 +6,7 @@ import pytest
 
 from control_plane.agents.storage_credentials import StorageAccess
 from control_plane.aws.storage_credentials import session_policy
-from control_plane.checkpoint_gc.removal import UPLOADS_EPOCH
+from control_plane.checkpoint_gc.upload_sessions import UPLOADS_EPOCH
 from control_plane.fleet.records import IntentRow, Market, Offering
 from infra.aws import policies
 from infra.aws.names import FUNCTIONS, Names

@@ -3,14 +3,25 @@ trial; they go with it.
 """
 
 import hashlib
+from collections.abc import Iterator
 
 from pydantic_core import from_json, to_json
 
 from control_plane.actors import addresses
+from control_plane.checkpoint_gc.checkpoint_inventory import read_rows
 from control_plane.state.table import Conflict, Delete, Expect, Expected, Key, Put, StateTable
 
+# The folder of what users uploaded stands for no run.
+UPLOADS_EPOCH = 0
 # How the sort keys of these rows begin, in the partition of the trial.
 UPLOAD_SESSIONS = "S#"
+
+
+def trial_sessions(table: StateTable, trial_id: int) -> Iterator[tuple[Key, str, str]]:
+    """Yield the row's key, the upload's UUID and the session of each session of a trial."""
+    for row in read_rows(table, addresses.trial(trial_id), UPLOAD_SESSIONS, f"{UPLOAD_SESSIONS}~"):
+        uuid = row.key.sort.removeprefix(UPLOAD_SESSIONS).partition("#")[0]
+        yield row.key, uuid, str(from_json(row.body)["session"])
 
 
 class UploadSessions:

@@ -1,0 +1,287 @@
+"""Large files in HDFS, which go in parts that are joined there: what is stored where a datanode is
+late, an answer is lost, two are at it, or a writer dies.
+"""
+
+import hashlib
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from detcloud.shared import upload_parts, webhdfs_parts
+from detcloud.shared.bucket_errors import BucketError
+from detcloud.shared.webhdfs import HdfsFolder
+from detcloud.shared.webhdfs_client import WebHdfsClient
+from detcloud.shared.webhdfs_parts import HdfsPartsUpload
+from detcloud.shared.webhdfs_paths import HdfsPaths
+from tests.conformance.checkpoint_files import hdfs_storage, send_part
+from tests.emulators.hadoop import Hadoop
+from tests.emulators.webhdfs import OWNER, WebHdfs, webhdfs
+from tests.patience import wait_until
+
+MIB = 1 << 20
+KEY = "3/4/1/uuid/weights"
+# Parts of 1 MiB, the smallest block of HDFS, and the fifth of 8 bytes; each is another one.
+CONTENT = b"".join(bytes([it]) * MIB for it in range(4)) + b"the last"
+COUNT = 5
+
+
+@pytest.fixture
+def hdfs() -> Iterator[WebHdfs]:
+    with webhdfs() as started:
+        yield started
+
+
+@pytest.fixture
+def folder(hdfs: WebHdfs) -> HdfsFolder:
+    return HdfsFolder(hdfs.url, "/of/a team", OWNER)
+
+
+@pytest.fixture(autouse=True)
+def part_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", MIB)
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    return slept
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    (tmp_path / "source").write_bytes(CONTENT)
+    return tmp_path / "source"
+
+
+def stored_files(hdfs: WebHdfs) -> dict[str, bytes]:
+    return {path: it for path, it in hdfs.files.contents.items() if it is not None}
+
+
+def request_count(hdfs: WebHdfs, operation: str) -> int:
+    return [it for it, _ in hdfs.asked].count(operation)
+
+
+def check_stored(hdfs: WebHdfs) -> None:
+    """Check that the file is there, and nothing else."""
+    assert stored_files(hdfs) == {f"/of/a team/{KEY}": CONTENT}
+
+
+def upload_of(folder: HdfsFolder) -> HdfsPartsUpload:
+    return HdfsPartsUpload(folder, KEY, len(CONTENT))
+
+
+def send_parts(opened: HdfsPartsUpload, numbers: Any, tmp_path: Path) -> None:
+    for number in numbers:
+        send_part(opened, number, CONTENT, tmp_path)
+
+
+def test_a_large_file_is_sent_in_parts_and_joined_by_few_requests(
+    hdfs: WebHdfs, folder: HdfsFolder, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Room for two names: 2 and 3, then 4 and 5.
+    monkeypatch.setattr(webhdfs_parts, "NAMES_BYTES_MAX", 200)
+    assert folder.send(KEY, source)
+    assert (request_count(hdfs, "CREATE"), request_count(hdfs, "CONCAT")) == (COUNT, 2)
+    check_stored(hdfs)
+    assert not folder.send(KEY, source)
+    assert request_count(hdfs, "CREATE") == COUNT
+
+
+def test_a_datanode_that_breaks_off_costs_a_part(
+    hdfs: WebHdfs, folder: HdfsFolder, source: Path, pauses: list[float]
+) -> None:
+    # The first of two datanodes, to which all parts go before it is excluded.
+    hdfs.broken_datanodes = 1
+    assert folder.send(KEY, source)
+    check_stored(hdfs)
+    assert request_count(hdfs, "CREATE") == 2 * COUNT
+
+
+@pytest.mark.parametrize("content", [CONTENT, b"small"])
+def test_a_datanode_that_writes_after_its_sender_gave_up_changes_nothing(
+    hdfs: WebHdfs, folder: HdfsFolder, source: Path, content: bytes, pauses: list[float]
+) -> None:
+    source.write_bytes(content)
+    hdfs.late_writes = 1
+    assert folder.send(KEY, source)
+    assert hdfs.waiting_writes == []
+    assert dict(folder.list_objects("3/")) == {KEY: len(content)}
+    assert stored_files(hdfs)[f"/of/a team/{KEY}"] == content
+
+
+def test_a_lost_answer_of_a_join_does_not_join_twice(
+    hdfs: WebHdfs,
+    folder: HdfsFolder,
+    source: Path,
+    pauses: list[float],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(webhdfs_parts, "NAMES_BYTES_MAX", 200)
+    hdfs.lost_answers = ["CONCAT", "RENAME", "CONCAT"]
+    assert folder.send(KEY, source)
+    check_stored(hdfs)
+
+
+def test_a_part_that_hdfs_stored_otherwise_fails_the_whole_file(
+    hdfs: WebHdfs, folder: HdfsFolder, source: Path
+) -> None:
+    hdfs.garbled_files = 1
+    with pytest.raises(BucketError, match="differs from what was sent"):
+        folder.send(KEY, source)
+    assert stored_files(hdfs) == {}
+
+
+def test_a_join_that_was_cut_short_goes_on_where_it_was(
+    hdfs: WebHdfs, folder: HdfsFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(webhdfs_parts, "NAMES_BYTES_MAX", 1)
+    send_parts(upload_of(folder), range(1, COUNT + 1), tmp_path)
+    concat, calls = WebHdfsClient.concat, list[int]()
+
+    def die_in_third(self: WebHdfsClient, *named: Any) -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        concat(self, *named)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(WebHdfsClient, "concat", die_in_third)
+        with pytest.raises(KeyboardInterrupt):
+            upload_of(folder).join()
+    later = upload_of(folder)
+    assert later.stored_parts() == [1, 2, 3, 4, 5]
+    # What is joined already is not stored again, though it has no file of its own any more.
+    send_parts(later, [1, 2], tmp_path)
+    assert later.join()
+    check_stored(hdfs)
+    # The first one is named joined, then one of the other four a request.
+    assert request_count(hdfs, "CONCAT") == COUNT - 1
+
+
+def test_two_that_join_at_once_publish_one_file(
+    hdfs: WebHdfs,
+    folder: HdfsFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pauses: list[float],
+) -> None:
+    send_parts(upload_of(folder), range(1, COUNT + 1), tmp_path)
+    concat, outcomes = WebHdfsClient.concat, list[bool]()
+
+    def join_meanwhile(self: WebHdfsClient, *named: Any) -> None:
+        if not outcomes:
+            outcomes.append(False)
+            outcomes[0] = upload_of(folder).join()
+        concat(self, *named)
+
+    monkeypatch.setattr(WebHdfsClient, "concat", join_meanwhile)
+    assert not upload_of(folder).join()
+    assert outcomes == [True]
+    check_stored(hdfs)
+
+
+def test_who_comes_too_late_to_join_finds_the_file(
+    hdfs: WebHdfs, folder: HdfsFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one joins after this one has looked for the file and before it lists the parts."""
+    send_parts(upload_of(folder), range(1, COUNT + 1), tmp_path)
+    entries, outcomes = HdfsPaths.entries, list[bool]()
+
+    def list_late(self: HdfsPaths, place: str) -> Any:
+        if not outcomes:
+            outcomes.append(False)
+            outcomes[0] = upload_of(folder).join()
+        return entries(self, place)
+
+    monkeypatch.setattr(HdfsPaths, "entries", list_late)
+    assert not upload_of(folder).join()
+    assert outcomes == [True]
+    check_stored(hdfs)
+
+
+def test_a_part_that_is_another_one_by_now_replaces_it(
+    hdfs: WebHdfs, folder: HdfsFolder, tmp_path: Path
+) -> None:
+    opened = upload_of(folder)
+    (tmp_path / "wrong").write_bytes(b"x" * MIB)
+    opened.store_part(2, hashlib.md5(b"x" * MIB).hexdigest(), str(tmp_path / "wrong"))
+    assert opened.stored_parts() == [2]
+    # One of the wrong size is none.
+    (tmp_path / "wrong").write_bytes(b"short")
+    opened.store_part(3, hashlib.md5(b"short").hexdigest(), str(tmp_path / "wrong"))
+    assert opened.stored_parts() == [2]
+    send_parts(opened, range(1, COUNT + 1), tmp_path)
+    assert opened.join()
+    check_stored(hdfs)
+
+
+def test_what_nobody_joined_is_not_listed_and_goes_with_its_folder(
+    hdfs: WebHdfs, folder: HdfsFolder, tmp_path: Path
+) -> None:
+    send_parts(upload_of(folder), [1, 3], tmp_path)
+    assert list(folder.list_objects("3/")) == []
+    assert folder.list_folders("3/4/1/uuid") == []
+    folder.remove_folder("3/4/1/uuid")
+    assert stored_files(hdfs) == {}
+    assert upload_of(folder).stored_parts() == []
+
+
+@pytest.mark.parametrize("root", ["/of/a team", "/one,other"])
+def test_where_hdfs_joins_no_files_they_go_whole(hdfs: WebHdfs, source: Path, root: str) -> None:
+    hdfs.files.encrypted = root != "/one,other"
+    folder = HdfsFolder(hdfs.url, root, OWNER)
+    assert not folder.can_join
+    assert folder.send(KEY, source)
+    assert (request_count(hdfs, "CREATE"), request_count(hdfs, "CONCAT")) == (1, 0)
+    assert stored_files(hdfs) == {f"{root}/{KEY}": CONTENT}
+
+
+def test_where_hdfs_refuses_to_join_the_file_goes_whole(
+    hdfs: WebHdfs, folder: HdfsFolder, source: Path
+) -> None:
+    assert folder.can_join
+    hdfs.files.encrypted = True
+    assert folder.send(KEY, source)
+    check_stored(hdfs)
+    assert not folder.can_join
+    folder = HdfsFolder(hdfs.url, "/of/a team", OWNER)
+    assert not folder.send(KEY, source)
+
+
+@pytest.mark.nightly
+def test_hadoop_goes_on_with_what_a_writer_left_that_died(
+    real_hdfs: Hadoop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection ends in the middle of a part, whose file stays open for its datanode."""
+    monkeypatch.setattr(webhdfs_parts, "NAMES_BYTES_MAX", 1)
+    folder = HdfsFolder.from_storage(hdfs_storage(real_hdfs.url, real_hdfs.user))
+    send_parts(upload_of(folder), [1, 2], tmp_path)
+    parts = upload_of(folder)._parts
+    staged = f"{parts._folder}/.put-dead"
+    client = folder.paths.client
+    options = {"blocksize": str(MIB), "overwrite": "false"}
+    place = urlsplit(client._datanode_url("PUT", staged, "CREATE", [], **options))
+    with socket.create_connection((str(place.hostname), int(place.port or 0))) as half:
+        head = f"PUT {place.path}?{place.query} HTTP/1.1\r\nHost: {place.netloc}\r\n"
+        half.sendall(f"{head}Content-Length: {MIB}\r\n\r\n".encode() + CONTENT[: MIB // 2])
+        wait_until(lambda: folder.paths.status(staged) is not None)
+    later = upload_of(folder)
+    assert later.stored_parts() == [1, 2]
+    send_parts(later, [3, 4, 5], tmp_path)
+    assert later.join()
+    folder.fetch(KEY, tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == CONTENT
+    # The dead writer's file went with the parts.
+    names = [name for name, _ in folder.paths.entries(parts._folder.rpartition("/")[0])]
+    assert names == ["weights"]
+    # And a file that is stored by one process in parts.
+    (tmp_path / "source").write_bytes(CONTENT)
+    assert folder.send("3/4/1/uuid/other", tmp_path / "source")
+    folder.fetch("3/4/1/uuid/other", tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == CONTENT

@@ -1,0 +1,64 @@
+"""The store that the cluster configuration names, for experiments that name none: the whole way of
+a checkpoint through it, from the trial or the user to its end, on every kind of store.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from control_plane.access.principals import Role
+from detcloud.client import Client
+from detcloud.shared import upload_parts
+from detcloud.storage import build_store
+from tests.conformance.conftest import model_hdfs
+from tests.conformance.every_store import STORES, new_storage
+from tests.integration.trial_checkpoints import Trials, collect
+from tests.unit.api.agent_side import CONFIG
+from tests.unit.api.app_server import serve_app
+from tests.unit.api.cluster import TOKENS, build_cluster
+from tests.unit.api.exchange import call
+from tests.unit.usecases.test_usecases_resource_pools import apply
+
+__all__ = ["model_hdfs"]
+
+# What configurations call the folder of a trial's specification.
+FOLDER_OPTIONS = {"directory": "container_path", "shared_fs": "host_path"}
+
+
+@pytest.mark.parametrize("kind", STORES)
+def test_the_clusters_store_has_the_checkpoints_of_who_names_none(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upload_parts, "SIGNED_PART_BYTES", 5 << 20)
+    storage = new_storage(kind, request, tmp_path)
+    options = dict(storage)
+    if kind in FOLDER_OPTIONS:
+        options[FOLDER_OPTIONS[kind]] = options.pop("path")
+    cluster = build_cluster(tmp_path)
+    applied = apply(cluster, json.dumps({"checkpoint_storage": options}))
+    assert applied.status == 200, applied.body
+    trials = Trials(cluster, CONFIG)
+    assert trials.specs["1.1"]["storage"] == storage
+    trained = tmp_path / "trained"
+    trained.mkdir()
+    # Two parts, of 5 MiB and of 1.
+    (trained / "weights").write_bytes(b"0123456789abcdef" * (6 << 16))
+    stored = trials.store(1, 5, trained)
+    with serve_app(cluster.app) as url:
+        client = Client(url, TOKENS[Role.USER])
+        uploaded = client.trial(1).upload_checkpoint(trained, {"note": "n"}, steps_completed=5)
+        for uuid in (stored, uploaded.uuid):
+            checkpoint = client.checkpoint(uuid)
+            assert {it["state"] for it in checkpoint.verify()} == {"OK"}
+            fetched = checkpoint.download(tmp_path / f"fetched-{uuid}")
+            assert (fetched / "weights").read_bytes() == (trained / "weights").read_bytes()
+        client.http.close()
+    store = build_store(storage)
+    assert {key.split("/")[3] for key in store.list("1/1")} == {stored, uploaded.uuid}
+    trials.kill(cluster)
+    deleted = call(cluster.app, "DELETE", "/api/v1/experiments/1", token=TOKENS[Role.USER])
+    assert deleted.status in (200, 202), deleted.body
+    collect(cluster)
+    assert cluster.get("/experiments/1").status == 404
+    assert store.list("1") == {}
