@@ -20,7 +20,8 @@ from detcloud.shared.azure_place import AzurePlace
 from detcloud.shared.webhdfs import HdfsFolder
 from detcloud.shared.webhdfs_client import HdfsError
 from tests.conformance.checkpoint_files import hdfs_storage
-from tests.conformance.checkpoint_kills import CheckpointKills, KillCounts
+from tests.conformance.checkpoint_kills import CheckpointKills
+from tests.conformance.kill_phases import COLLECTOR_PHASES, PHASES, KillCounts
 from tests.emulators.azurite import Azurite
 from tests.emulators.fake_gcs import FakeGcs
 from tests.emulators.firestore import PROJECT, Firestore, IndexedClient
@@ -33,14 +34,18 @@ from tests.patience import ANSWER_SECONDS_MAX
 KILLS_IN_SHORT = 30
 KILLS = int(os.environ.get("CHECKPOINT_KILLS", "1000"))
 SEED = int(os.environ.get("CHECKPOINT_KILLS_SEED", "1"))
-# Of many checkpoints, each collector deletes some.
-OF_COLLECTORS = {"commits_max": 8, "collect_seconds": 0.01}
+# Each of the eight phases is drawn in 10 % of the kills or more, and a kill may come a phase late.
+SHARE_MIN = 0.05
+# Of the kills of collectors, for either of the two phases.
+SHARE_OF_COLLECTORS_MIN = 0.2
+OpenKills = Callable[[Path, pytest.FixtureRequest], CheckpointKills]
 
 
 def kills_in(
     folder: Path, storage: dict[str, str], environment: dict[str, str] | None = None, **more: Any
 ) -> CheckpointKills:
-    return CheckpointKills(folder, storage, Random(SEED), environment or {}, **more)
+    more = {"environment": environment or {}, "random": Random(SEED), **more}
+    return CheckpointKills(folder, storage, **more)
 
 
 def kills_in_folder(folder: Path, storage_type: str, **more: Any) -> CheckpointKills:
@@ -53,7 +58,16 @@ def kills_in_folder(folder: Path, storage_type: str, **more: Any) -> CheckpointK
     return kills_in(folder, storage, find_hidden=unfinished_writes, **more)
 
 
-def kills_in_bucket(folder: Path, s3: SeaweedFs, **more: Any) -> CheckpointKills:
+def kills_in_directory(folder: Path, request: pytest.FixtureRequest) -> CheckpointKills:
+    return kills_in_folder(folder, "directory")
+
+
+def kills_in_shared_fs(folder: Path, request: pytest.FixtureRequest) -> CheckpointKills:
+    return kills_in_folder(folder, "shared_fs")
+
+
+def kills_in_s3(folder: Path, request: pytest.FixtureRequest) -> CheckpointKills:
+    s3: SeaweedFs = request.getfixturevalue("s3")
     place = s3.place()
     storage = {
         "type": "s3",
@@ -67,7 +81,41 @@ def kills_in_bucket(folder: Path, s3: SeaweedFs, **more: Any) -> CheckpointKills
         uploads = s3.client.list_multipart_uploads(Bucket=place.name).get("Uploads", [])
         return [upload["Key"] for upload in uploads]
 
-    return kills_in(folder, storage, find_hidden=unfinished_uploads, **more)
+    return kills_in(folder, storage, find_hidden=unfinished_uploads)
+
+
+def kills_in_gcs(folder: Path, request: pytest.FixtureRequest) -> CheckpointKills:
+    gcs: FakeGcs = request.getfixturevalue("gcs")
+    storage = {"type": "gcs", "bucket": gcs.new_bucket()}
+    return kills_in(folder, storage, {"STORAGE_EMULATOR_HOST": gcs.url})
+
+
+def kills_in_azure(folder: Path, request: pytest.FixtureRequest) -> CheckpointKills:
+    azure: Azurite = request.getfixturevalue("azure")
+    storage = azure.storage()
+    container = AzureContainer(AzurePlace.from_storage(storage))
+    return kills_in(folder, storage, find_hidden=partial(container.unfinished_keys, ""))
+
+
+def kills_in_model_hdfs(folder: Path, request: pytest.FixtureRequest) -> CheckpointKills:
+    hdfs: WebHdfs = request.getfixturevalue("model_hdfs")
+    return kills_in_hdfs(folder, hdfs_storage(hdfs.url, OWNER))
+
+
+def kills_in_hadoop(folder: Path, request: pytest.FixtureRequest) -> CheckpointKills:
+    hadoop: Hadoop = request.getfixturevalue("real_hdfs")
+    return kills_in_hdfs(folder, hdfs_storage(hadoop.url, hadoop.user))
+
+
+STORES: dict[str, OpenKills] = {
+    "directory": kills_in_directory,
+    "shared_fs": kills_in_shared_fs,
+    "s3": kills_in_s3,
+    "gcs": kills_in_gcs,
+    "azure": kills_in_azure,
+    "hdfs": kills_in_model_hdfs,
+    "hadoop": kills_in_hadoop,
+}
 
 
 def kills_in_hdfs(folder: Path, storage: dict[str, str]) -> CheckpointKills:
@@ -89,25 +137,22 @@ def kills_in_hdfs(folder: Path, storage: dict[str, str]) -> CheckpointKills:
     return kills_in(folder, storage, find_hidden=all_files)
 
 
-def run_kills(proof: CheckpointKills, kills: int = KILLS) -> KillCounts:
-    """Kill so often; the counts, which are printed too."""
+def run_kills(
+    proof: CheckpointKills, kills: int = KILLS, share_min: float = SHARE_MIN
+) -> KillCounts:
+    """Kill so often, in all phases; the counts, which are printed too."""
     try:
-        return proof.run(kills)
+        proof.run(kills)
     finally:
         print(f"\nseed {SEED}: {proof.counts}", flush=True)
-
-
-def run_collections(proof: CheckpointKills) -> KillCounts:
-    """Kill so many collectors; the counts, which are printed too."""
-    try:
-        return proof.run_collections(KILLS)
-    finally:
-        print(f"\nseed {SEED}: {proof.counts}", flush=True)
+    proof.counts.check_spread(PHASES, share_min)
+    return proof.counts
 
 
 def test_kills_lose_no_checkpoint_in_a_directory(tmp_path: Path) -> None:
-    counts = run_kills(kills_in_folder(tmp_path, "directory"), KILLS_IN_SHORT)
-    assert min(counts.of_trials, counts.of_collectors, counts.checkpoints) > 0
+    proof = kills_in_folder(tmp_path, "directory")
+    # One kill of each phase, then, and four are drawn.
+    assert run_kills(proof, KILLS_IN_SHORT, 1 / KILLS_IN_SHORT / 2).checkpoints
 
 
 def open_dynamodb(account: Ministack, name: str) -> StateTable:
@@ -120,7 +165,7 @@ def test_kills_lose_no_record_in_dynamodb(tmp_path: Path, aws: Ministack) -> Non
     aws.client("dynamodb").create_table(**table_definition(name))
     open_table: Callable[[], StateTable] = partial(open_dynamodb, aws, name)
     counts = run_kills(kills_in_folder(tmp_path, "directory", open_table=open_table))
-    assert min(counts.incomplete, counts.of_servers, counts.checkpoints) > 0
+    assert min(counts.incomplete, counts.checkpoints) > 0
 
 
 # A process takes some seconds to come up there: fewer kills take as long as those of others.
@@ -135,51 +180,26 @@ def test_kills_lose_no_record_in_firestore(tmp_path: Path, firestore: Firestore)
     place = (firestore.url, firestore.new_database())
     open_table: Callable[[], StateTable] = partial(open_firestore, *place)
     counts = run_kills(kills_in_folder(tmp_path, "directory", open_table=open_table), KILLS // 5)
-    assert min(counts.incomplete, counts.of_servers, counts.checkpoints) > 0
+    assert min(counts.incomplete, counts.checkpoints) > 0
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("storage_type", ["directory", "shared_fs"])
-def test_many_kills_lose_no_checkpoint_in_a_folder(tmp_path: Path, storage_type: str) -> None:
-    assert run_kills(kills_in_folder(tmp_path, storage_type)).incomplete
+@pytest.mark.parametrize("store", STORES)
+def test_many_kills_lose_no_checkpoint(
+    tmp_path: Path, request: pytest.FixtureRequest, store: str
+) -> None:
+    assert run_kills(STORES[store](tmp_path, request)).incomplete
 
 
 @pytest.mark.nightly
-def test_kills_lose_no_checkpoint_in_s3(tmp_path: Path, s3: SeaweedFs) -> None:
-    assert run_kills(kills_in_bucket(tmp_path, s3)).incomplete
-
-
-@pytest.mark.nightly
-def test_kills_lose_no_checkpoint_in_gcs(tmp_path: Path, gcs: FakeGcs) -> None:
-    storage = {"type": "gcs", "bucket": gcs.new_bucket()}
-    assert run_kills(kills_in(tmp_path, storage, {"STORAGE_EMULATOR_HOST": gcs.url})).incomplete
-
-
-@pytest.mark.nightly
-def test_kills_lose_no_checkpoint_in_azure(tmp_path: Path, azure: Azurite) -> None:
-    storage = azure.storage()
-    container = AzureContainer(AzurePlace.from_storage(storage))
-    unfinished = partial(container.unfinished_keys, "")
-    assert run_kills(kills_in(tmp_path, storage, find_hidden=unfinished)).incomplete
-
-
-@pytest.mark.nightly
-def test_kills_lose_no_checkpoint_in_hdfs(tmp_path: Path, model_hdfs: WebHdfs) -> None:
-    assert run_kills(kills_in_hdfs(tmp_path, hdfs_storage(model_hdfs.url, OWNER))).incomplete
-
-
-@pytest.mark.nightly
-def test_kills_lose_no_checkpoint_in_hadoop(tmp_path: Path, real_hdfs: Hadoop) -> None:
-    storage = hdfs_storage(real_hdfs.url, real_hdfs.user)
-    assert run_kills(kills_in_hdfs(tmp_path, storage)).incomplete
-
-
-@pytest.mark.nightly
-def test_kills_of_collectors_lose_no_checkpoint_in_a_directory(tmp_path: Path) -> None:
-    proof = kills_in_folder(tmp_path, "directory", **OF_COLLECTORS)
-    assert run_collections(proof).checkpoints
-
-
-@pytest.mark.nightly
-def test_kills_of_collectors_lose_no_checkpoint_in_s3(tmp_path: Path, s3: SeaweedFs) -> None:
-    assert run_collections(kills_in_bucket(tmp_path, s3, **OF_COLLECTORS)).checkpoints
+@pytest.mark.parametrize("store", STORES)
+def test_many_kills_of_collectors_lose_no_checkpoint(
+    tmp_path: Path, request: pytest.FixtureRequest, store: str
+) -> None:
+    proof = STORES[store](tmp_path, request)
+    try:
+        proof.run_collections(KILLS)
+    finally:
+        print(f"\nseed {SEED}: {proof.counts}", flush=True)
+    assert proof.counts.checkpoints
+    proof.counts.check_spread(COLLECTOR_PHASES, SHARE_OF_COLLECTORS_MIN)
