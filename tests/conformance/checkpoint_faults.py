@@ -8,28 +8,56 @@ one if that was stored; and at the end nothing may be lost or left behind.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from detcloud.shared.trial_directory import TEMPORARY_FOLDER_VARIABLE
 from tests.conformance.checkpoint_cluster import CheckpointCluster, count_commits, report_lines
 from tests.conformance.kill_phases import Enter
 from tests.conformance.kill_victims import LARGE_EVERY, run_victim, train
+from tests.emulators.faulty_front import Fault, FaultyFront
 from tests.emulators.server import missing
+from tests.patience import PROCESS_SECONDS_MAX, wait_until
 
 # The next checkpoint is the one with a large file, which comes after three others.
 STEPS_BEFORE = LARGE_EVERY - 1
 # The writes of a checkpoint to a bucket: its metadata, up to five small files, the begin, two or
 # three parts and the end of the large one, the manifest.
 WRITES_MAX = 11
+# The second part of the large file, which comes first.
+PART_WRITE = 3
 # What a client waits for an answer, and how often it asks, so that a test need not wait for hours.
 SILENCE_SECONDS_MAX, SILENT_ATTEMPTS_MAX = 0.5, 2
 DISK_BYTES = 24 << 20
+NOTICE_SECONDS = 60
+ROOT = Path(__file__).parents[2]
+# A trial that is told, within an upload, that its machine ends. At a kilobyte a second the upload
+# would take hours.
+LEAVER = """
+import time
+from detcloud import core
+from detcloud.core.background_save import BackgroundSave
+from tests.conformance.kill_victims import LARGE_EVERY, checkpoint_content
+
+BackgroundSave.bytes_per_second = property(lambda saves: 1000.0)
+with core.init() as context:
+    steps = {"steps_completed": LARGE_EVERY}
+    with context.checkpoint.store_path(steps, asynchronous=True) as (folder, _):
+        for name, content in checkpoint_content(LARGE_EVERY):
+            (folder / name).write_bytes(content)
+    while not context.preempt.should_preempt():
+        time.sleep(0.01)
+    context.plan_last_save()
+"""
 
 
 @dataclass
@@ -62,6 +90,45 @@ class CheckpointFaults(CheckpointCluster):
         assert self._run_trial(storage, way, LARGE_EVERY + 1) == ("", left)
         assert self.check_to_the_end(experiment_id) == LARGE_EVERY + 1
         return error
+
+    def leave_at_notice(
+        self, front: FaultyFront, storage: Mapping[str, str], environment: Mapping[str, str]
+    ) -> dict[str, Any]:
+        """Run an experiment whose second run gets a notice while a part of its upload is on its
+        way, in vain; the line with which that one left. Errors as for `run`.
+        """
+        way = {**self.environment, **environment}
+        experiment_id = self.create()
+        assert self._run_trial(storage, way, STEPS_BEFORE) == ("", STEPS_BEFORE)
+        entry = self.next_allocation()
+        place = self.make_place(entry, storage)
+        front.break_at(Fault.SILENCE, PART_WRITE)
+        variables = {**os.environ, **way, "DETCLOUD_TRIAL_DIR": str(place)}
+        command = [sys.executable, "-c", LEAVER]
+        with subprocess.Popen(command, env=variables, cwd=ROOT, stdout=subprocess.PIPE) as trial:
+            try:
+                wait_until(lambda: front.met or trial.poll() is not None)
+                self._give_notice(place, entry)
+                told, _ = trial.communicate(timeout=PROCESS_SECONDS_MAX)
+            finally:
+                trial.kill()
+                front.mend()
+        assert trial.returncode == 0, told
+        lines = report_lines(place)
+        self.report_exit(entry["allocation"], self.exit_request(entry["allocation"], lines))
+        assert self._run_trial(storage, way, LARGE_EVERY) == ("", 1)
+        assert self.check_to_the_end(experiment_id) == LARGE_EVERY
+        return lines[-1]
+
+    def _give_notice(self, place: Path, entry: Mapping[str, Any]) -> None:
+        deadline_ms = int((time.time() + NOTICE_SECONDS) * 1000)
+        preempt = {"deadline_ms": deadline_ms, "reason": "the market"}
+        revision = entry["directives"]["revision"] + 1
+        fresh = place / "in" / "directives.new"
+        fresh.write_text(
+            json.dumps({**entry["directives"], "revision": revision, "preempt": preempt})
+        )
+        fresh.rename(place / "in" / "directives.json")
 
     def _run_trial(
         self, storage: Mapping[str, str] | None, environment: Mapping[str, str], steps_max: int

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from tests.conformance.checkpoint_faults import (
+    PART_WRITE,
     WRITES_MAX,
     CheckpointFaults,
     SmallDisk,
@@ -95,8 +96,20 @@ def drawn_rooms(count: int) -> list[int]:
 def test_a_fault_of_the_way_to_s3_leaves_no_half_checkpoint(
     tmp_path: Path, request: pytest.FixtureRequest, fault: Fault
 ) -> None:
-    # A part of the large file: behind the metadata, the begin of the upload and another part.
-    check_front_faults(tmp_path, request, "s3", fault, [3])
+    check_front_faults(tmp_path, request, "s3", fault, [PART_WRITE])
+
+
+@pytest.mark.parametrize(
+    "name", ["s3", *(pytest.param(it, marks=pytest.mark.nightly) for it in ("gcs", "azure"))]
+)
+def test_a_trial_leaves_an_upload_that_takes_longer_than_its_notice(
+    tmp_path: Path, request: pytest.FixtureRequest, name: str
+) -> None:
+    store = open_store(name, tmp_path / "store", request)
+    with faulty_front(store.url) as front:
+        faults = CheckpointFaults(tmp_path, **store.parts)
+        left = faults.leave_at_notice(front, *store.behind(front.url))
+    assert (left["kind"], left["notice_outcome"]) == ("exit", "kept")
 
 
 def test_a_full_disk_of_a_store_leaves_no_half_checkpoint(tmp_path: Path, disk: SmallDisk) -> None:
