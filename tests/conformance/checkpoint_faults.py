@@ -81,13 +81,14 @@ class CheckpointFaults(CheckpointCluster):
         assert self._run_trial(storage, way, STEPS_BEFORE) == ("", STEPS_BEFORE)
         break_store()
         try:
-            error, commits = self._run_trial(storage, way, LARGE_EVERY + 1)
+            error, commits = self._run_trial(storage, way, LARGE_EVERY + 1, _train_impatiently)
         finally:
             mend_store()
         assert error, "the fault was met by nobody"
         # The first of the two may have been stored whole before the other met the fault.
         left = LARGE_EVERY + 1 - STEPS_BEFORE - commits
-        assert self._run_trial(storage, way, LARGE_EVERY + 1) == ("", left)
+        after = self._run_trial(storage, way, LARGE_EVERY + 1)
+        assert after == ("", left), f"{after} after {error}"
         assert self.check_to_the_end(experiment_id) == LARGE_EVERY + 1
         return error
 
@@ -131,12 +132,16 @@ class CheckpointFaults(CheckpointCluster):
         fresh.rename(place / "in" / "directives.json")
 
     def _run_trial(
-        self, storage: Mapping[str, str] | None, environment: Mapping[str, str], steps_max: int
+        self,
+        storage: Mapping[str, str] | None,
+        environment: Mapping[str, str],
+        steps_max: int,
+        work: Callable[..., None] = train,
     ) -> tuple[str, int]:
         """Let a run store checkpoints up to so many steps; its error, and how many it stored."""
         entry = self.next_allocation()
         place = self.make_place(entry, storage)
-        end = run_victim(place / "phases", None, _train_impatiently, place, environment, steps_max)
+        end = run_victim(place / "phases", None, work, place, environment, steps_max)
         lines = report_lines(place)
         self.report_exit(entry["allocation"], self.exit_request(entry["allocation"], lines))
         return end.error, count_commits(lines)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import shutil
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -111,6 +112,7 @@ class CheckpointKills(CheckpointCluster):
         lines = report_lines(place)
         begun = sum(line["kind"] == "checkpoint_intent" for line in lines)
         self.counts.incomplete += begun - count_commits(lines)
+        shutil.rmtree(place)
         self._record(entry["allocation"], lines)
 
     def _record(self, allocation: str, lines: list[dict[str, Any]]) -> None:

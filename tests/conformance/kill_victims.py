@@ -23,6 +23,7 @@ from control_plane.objects.signing import HmacUrlSigner
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import StateTable
 from detcloud import core
+from detcloud.shared.trial_directory import TEMPORARY_FOLDER_VARIABLE
 from tests.conformance.kill_phases import (
     GC_ROWS,
     KILL,
@@ -107,7 +108,9 @@ def train(
     """Go on from the trial's latest checkpoint, and store one after the other, up to one of so many
     steps or without an end.
     """
-    os.environ.update({**environment, "DETCLOUD_TRIAL_DIR": str(place)})
+    # As with an agent, temporary folders lie where they go with the trial's own.
+    own = {"DETCLOUD_TRIAL_DIR": str(place), TEMPORARY_FOLDER_VARIABLE: str(place)}
+    os.environ.update({**own, **environment})
     os.chdir(place / "code")
     enter(RESTORE)
     with core.init() as context:

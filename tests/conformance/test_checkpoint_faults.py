@@ -2,13 +2,16 @@
 
 import os
 import re
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from detcloud.agent.storage_credentials import CredentialServer, StorageToken
 from tests.conformance.checkpoint_faults import (
     PART_WRITE,
     WRITES_MAX,
@@ -43,10 +46,30 @@ def check_front_faults(
 ) -> None:
     """Meet the fault at each of the writes of a checkpoint, counted from its first one."""
     store = open_store(name, folder / "store", request)
-    with faulty_front(store.url) as front:
+    with faulty_front(store.url) as front, tokens_of_agent(folder, name) as tokens:
         faults = CheckpointFaults(folder, **store.parts)
+        storage, environment = store.behind(front.url)
         for write in writes:
-            check_front_fault(faults, front, fault, write, *store.behind(front.url))
+            check_front_fault(faults, front, fault, write, storage, {**environment, **tokens})
+
+
+@contextmanager
+def tokens_of_agent(folder: Path, name: str) -> Iterator[dict[str, str]]:
+    """The variables by which a trial finds tokens for Google's clients, who begin without any and
+    ask for others where one is refused; other clients have keys.
+    """
+    if name != "gcs":
+        yield {}
+        return
+
+    def issue_token(allocation: str) -> StorageToken:
+        return StorageToken("token", int(time.time() * 1000) + 3_600_000)
+
+    server = CredentialServer(folder, issue_token, print)
+    try:
+        yield server.variables("1.1", google=True)
+    finally:
+        server.close()
 
 
 def check_front_fault(
