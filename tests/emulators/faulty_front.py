@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from http.client import HTTPConnection
@@ -84,20 +84,12 @@ def faulty_front(store: str) -> Iterator[FaultyFront]:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection, and the one behind it."""
+    """One connection of a client."""
 
     front: FaultyFront
     protocol_version = "HTTP/1.1"
     wbufsize = 1 << 16
     disable_nagle_algorithm = True
-
-    def setup(self) -> None:
-        super().setup()
-        self._onward = HTTPConnection(urlsplit(self.front.store).netloc, timeout=ANSWER_SECONDS_MAX)
-
-    def finish(self) -> None:
-        self._onward.close()
-        super().finish()
 
     def handle_expect_100(self) -> bool:
         """Say at once that a body may come, for which clients wait."""
@@ -132,9 +124,12 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(*_refusal(fault, dict(self.headers)))
             return
         headers = {name: value for name, value in self.headers.items() if name != "Expect"}
-        self._onward.request(self.command, self.path, body, headers)
-        answer = self._onward.getresponse()
-        content = answer.read()
+        # A new one each time: a store closes those that were idle.
+        behind = HTTPConnection(urlsplit(self.front.store).netloc, timeout=ANSWER_SECONDS_MAX)
+        with closing(behind):
+            behind.request(self.command, self.path, body, headers)
+            answer = behind.getresponse()
+            content = answer.read()
         told = {name: self._to_front(value) for name, value in answer.getheaders()}
         self._answer(answer.status, content, told)
 
