@@ -6,10 +6,9 @@ import contextlib
 import os
 from importlib import import_module
 from pathlib import Path
-from random import Random
 from tempfile import TemporaryDirectory
 
-from tests.conformance.checkpoint_kills import CheckpointKills
+from tests.conformance.checkpoint_cluster import CheckpointCluster
 
 # What the other stores need.
 STORE_MODULES = (
@@ -29,7 +28,7 @@ def _rehearse() -> None:
         nowhere = left.enter_context(Path(os.devnull).open("w"))
         left.enter_context(contextlib.redirect_stdout(nowhere))
         storage = {"type": "directory", "path": f"{folder}/store"}
-        CheckpointKills(Path(folder), storage, Random(0)).rehearse()
+        CheckpointCluster(Path(folder), storage).rehearse()
     os.environ.clear()
     os.environ.update(before)
     with contextlib.suppress(ImportError):

@@ -18,9 +18,11 @@ import pytest
 from detcloud.agent.assignment.environment import without_user_variables
 from detcloud.agent.storage_credentials import CredentialServer, StorageKeys
 from detcloud.shared.bucket_place import BucketPlace
+from detcloud.shared.s3 import SENT_PART_BYTES, Bucket
 from detcloud.storage import StorageError, build_store
+from detcloud.storage.bucket_store import BucketStore
 from tests.conftest import require
-from tests.emulators.seaweedfs import SeaweedFs
+from tests.emulators.seaweedfs import ACCESS_KEY, SECRET_KEY, SeaweedFs
 
 WRONG = "http://127.0.0.1:9"
 
@@ -151,6 +153,45 @@ def test_keys_that_the_agent_hands_out_are_the_checkpoints_alone(
     exceptions = require("botocore.exceptions")
     with pytest.raises(exceptions.NoCredentialsError):
         require("boto3").Session().client("s3").list_buckets()
+
+
+def test_an_upload_goes_on_with_the_next_keys_when_its_own_end(
+    checkpoints: BucketPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (
+        (str(checkpoints.access_key), str(checkpoints.secret_key)),
+        (ACCESS_KEY, SECRET_KEY),
+    )
+    sent: list[str] = []
+
+    def note_key(request: Any, **_: Any) -> None:
+        header = request.headers["Authorization"]
+        sent.append(header if isinstance(header, str) else header.decode())
+
+    def fetch(allocation: str) -> StorageKeys:
+        # Clients ask again for keys that end so soon, with each request.
+        soon = int(time.time() * 1000) + 300_000
+        return StorageKeys(*(second if len(sent) >= 2 else first), "", soon)
+
+    (tmp_path / "agent").mkdir()
+    server = CredentialServer(tmp_path / "agent", fetch, print)
+    try:
+        for name, value in server.variables("4.1").items():
+            monkeypatch.setenv(name, value)
+        given = replace(checkpoints, access_key=None, secret_key=None)
+        store = build_store({**storage(given), "credentials": "given"})
+        assert isinstance(store, BucketStore)
+        assert isinstance(store._bucket, Bucket)
+        store._bucket._client.meta.events.register("before-send.s3", note_key)
+        # The begin, three parts, the end.
+        content = os.urandom(2 * SENT_PART_BYTES + 1)
+        (tmp_path / "weights").write_bytes(content)
+        store.put("1/1/1/u/weights", tmp_path / "weights")
+        store.get("1/1/1/u/weights", tmp_path / "copy")
+    finally:
+        server.close()
+    assert (tmp_path / "copy").read_bytes() == content
+    assert [any(key in one for one in sent[:5]) for key, _ in (first, second)] == [True, True]
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from detcloud.shared.trial_directory import (
     TrialSpec,
 )
 from detcloud.storage import CheckpointStore, StorageError, checked_key
+from detcloud.storage.store import translate_errors
 
 METADATA = "metadata.json"
 # Leaves room for the rest of the report line that carries them.
@@ -203,9 +204,12 @@ class CheckpointWriter:
         )
 
     def _discard(self, stored: list[str]) -> None:
-        """Delete what was stored of a checkpoint that is not to be."""
-        for key in stored:
-            with suppress(StorageError):
+        """Delete what was stored of a checkpoint that is not to be, up to the first that cannot be
+        deleted: a store that does not answer would be asked for minutes for each. The collector
+        deletes what is left.
+        """
+        with suppress(StorageError):
+            for key in stored:
                 self._store.delete(key)
 
     def _reference(self, common: dict[str, Any], digest: str) -> CheckpointReference:
@@ -325,7 +329,8 @@ def write_document(folder: str, name: str, content: Mapping[str, Any]) -> Path:
     manifest that nobody would read.
     """
     path = Path(folder) / name
-    path.write_text(json.dumps(content, indent=1, sort_keys=True), encoding="utf-8")
+    with translate_errors(f"writing {path}"):
+        path.write_text(json.dumps(content, indent=1, sort_keys=True), encoding="utf-8")
     if name == MANIFEST and (size := path.stat().st_size) > MANIFEST_BYTES_MAX:
         raise StorageError(
             f"{MANIFEST} has {size} bytes, the limit is {MANIFEST_BYTES_MAX}: store fewer files or "

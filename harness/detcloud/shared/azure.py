@@ -22,6 +22,8 @@ from typing import Any
 from detcloud.shared.azure_place import AzurePlace, is_azures_own
 from detcloud.shared.bucket_errors import (
     BUSY_STATUSES,
+    EXPIRED,
+    NO_ANSWER,
     BucketError,
     NoSuchBucket,
     NoSuchKey,
@@ -49,7 +51,8 @@ _NO_PACKAGE = (
     "{place} cannot be used without {package}; install it with pip install 'detcloud[azure]'"
 )
 _REMEDIES = {
-    "AuthenticationFailed": "check the credential",
+    # Of a key that is wrong, and of a signature that has expired.
+    "AuthenticationFailed": f"check the credential; {EXPIRED}",
     "AuthorizationFailure": "the credential does not allow that in this container",
     "AuthorizationPermissionMismatch": "the credential does not allow that in this container",
     "AuthorizationFailed": "the credential does not allow that in this container",
@@ -246,7 +249,12 @@ class AzureContainer:
 
     @contextmanager
     def _translate_errors(self, key: str) -> Iterator[None]:
-        from azure.core.exceptions import AzureError, HttpResponseError
+        from azure.core.exceptions import (
+            AzureError,
+            HttpResponseError,
+            ServiceRequestError,
+            ServiceResponseError,
+        )
 
         try:
             yield
@@ -262,7 +270,9 @@ class AzureContainer:
             kind = StoreBusy if error.status_code in BUSY_STATUSES else BucketError
             raise kind(f"{key!r:.200} in {self.place}: {said}{remedy}") from error
         except AzureError as error:
-            raise BucketError(f"{key!r:.200} in {self.place}: {error}") from error
+            is_answer = not isinstance(error, ServiceRequestError | ServiceResponseError)
+            remedy = "" if is_answer else f"; {NO_ANSWER}"
+            raise BucketError(f"{key!r:.200} in {self.place}: {error}{remedy}") from error
 
 
 @lru_cache(maxsize=64)

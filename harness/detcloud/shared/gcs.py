@@ -24,6 +24,8 @@ from urllib.parse import quote
 
 from detcloud.shared.bucket_errors import (
     BUSY_STATUSES,
+    EXPIRED,
+    NO_ANSWER,
     AccessDenied,
     BucketError,
     NoSuchBucket,
@@ -422,7 +424,7 @@ class GcsBucket:
     @contextmanager
     def _translate_errors(self, key: str) -> Iterator[None]:
         from google.api_core.exceptions import GoogleAPICallError, RetryError
-        from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
+        from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
         from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
         from requests import RequestException
 
@@ -437,10 +439,17 @@ class GcsBucket:
             # What the last of its repeats was answered.
             last = error.cause
             text = str(getattr(last, "message", last))
+            if isinstance(last, RequestException | ConnectionError):
+                raise BucketError(f"{key!r:.200} in {self.place}: {text}; {NO_ANSWER}") from error
             raise self._bucket_error(key, getattr(last, "code", None), text) from error
         except InvalidResponse as error:
             raise self._bucket_error(key, error.response.status_code, str(error)) from error
-        except (DataCorruption, GoogleAuthError, RequestException) as error:
+        except RequestException as error:
+            raise BucketError(f"{key!r:.200} in {self.place}: {error}; {NO_ANSWER}") from error
+        except GoogleAuthError as error:
+            remedy = NO_ANSWER if isinstance(error, TransportError) else EXPIRED
+            raise BucketError(f"{key!r:.200} in {self.place}: {error}; {remedy}") from error
+        except DataCorruption as error:
             raise BucketError(f"{key!r:.200} in {self.place}: {error}") from error
 
     def _bucket_error(self, key: str, status: int | None, text: str) -> OSError:
@@ -449,6 +458,8 @@ class GcsBucket:
         message = f"{key!r:.200} in {self.place}: {status} {text}"
         if status == 403:
             return AccessDenied(f"{message}; the credentials do not allow that in this bucket")
+        if status == 401:
+            return BucketError(f"{message}; {EXPIRED}")
         return StoreBusy(message) if status in BUSY_STATUSES else BucketError(message)
 
 

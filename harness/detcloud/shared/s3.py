@@ -23,6 +23,9 @@ from typing import Any
 from detcloud.shared.body_checksums import BodyChecksums
 from detcloud.shared.bucket_errors import (
     BUSY_STATUSES,
+    EXPIRED,
+    NO_ANSWER,
+    NO_ROOM,
     BucketError,
     NoSuchBucket,
     NoSuchKey,
@@ -62,11 +65,15 @@ _UNSUPPORTED = ("NotImplemented", "MethodNotAllowed")
 _REMEDIES = {
     "403": "the credentials do not allow that in this bucket",
     "AccessDenied": "the credentials do not allow that in this bucket",
-    "ExpiredToken": "the credentials have expired",
+    "ExpiredToken": EXPIRED,
+    "TokenRefreshRequired": EXPIRED,
     "InvalidAccessKeyId": "check the access key",
     "SignatureDoesNotMatch": "check the secret key",
     "NoCredentialsError": "set access_key and secret_key, or set AWS_ACCESS_KEY_ID and"
     " AWS_SECRET_ACCESS_KEY in the environment",
+    # Of MinIO and Ceph; Amazon's buckets are never full.
+    "XMinioStorageFull": NO_ROOM,
+    "QuotaExceeded": NO_ROOM,
 }
 # The same where a trial's own environment does not count.
 _CHECKPOINT_REMEDIES = {
@@ -392,7 +399,8 @@ class Bucket:
             return NoSuchBucket(f"there is no bucket {self.place.name}")
         if code == "NoSuchKey":
             return NoSuchKey(f"there is nothing under {self._key_prefix}{key} in {self.place.name}")
-        remedy = f"; {_REMEDIES[code]}" if code in _REMEDIES else ""
+        told = NO_ANSWER if isinstance(error, _no_answer_errors()) else _REMEDIES.get(code)
+        remedy = f"; {told}" if told else ""
         kind = BucketError
         if _is_conflict(error):
             kind = WriteConflict
@@ -480,6 +488,13 @@ def _transfer_errors() -> Any:
     from botocore.exceptions import HTTPClientError, IncompleteReadError
 
     return (HTTPClientError, IncompleteReadError)
+
+
+def _no_answer_errors() -> Any:
+    from botocore.exceptions import ConnectionError as BrokenConnection
+    from botocore.exceptions import HTTPClientError
+
+    return (BrokenConnection, HTTPClientError)
 
 
 def _error_code(error: Any) -> str:

@@ -7,11 +7,11 @@ If a file needs such large parts that they would exceed 64 MB, fewer are transfe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from threading import Event, Semaphore
+from threading import Event, Semaphore, Thread
 from typing import TypeVar
 
 from detcloud.shared.bucket_errors import BucketError
@@ -67,22 +67,30 @@ def call_at_once(
 
     An item is taken when there is room for it, whichever call made room. After an error no item is
     taken, and when the calls that run have ended the first error in the items' order is raised.
+
+    The threads of the calls are daemons, unlike those of an executor, so that a process may end
+    within a call: a trial whose machine ends does not wait for the parts of an upload that it left.
     """
     room, has_failed = Semaphore(at_once), Event()
 
-    def finish(call: Future[Result]) -> None:
-        if call.exception() is not None:
+    def run(call: Future[Result], item: Item) -> None:
+        try:
+            call.set_result(function(item))
+        except BaseException as error:
+            call.set_exception(error)
             has_failed.set()
         room.release()
 
     calls: list[Future[Result]] = []
-    with ThreadPoolExecutor(at_once) as pool:
+    try:
         for item in items:
             room.acquire()
             if has_failed.is_set():
                 break
-            calls.append(pool.submit(function, item))
-            calls[-1].add_done_callback(finish)
+            calls.append(Future())
+            Thread(target=run, args=(calls[-1], item), daemon=True).start()
+    finally:
+        wait(calls)
     return [call.result() for call in calls]
 
 

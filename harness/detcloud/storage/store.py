@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Protocol
 from detcloud.shared.archive_limits import ArchiveInvalid
 from detcloud.shared.archive_names import check_name
 from detcloud.shared.errors import DetcloudError
+
+# A disk without room, and a quota or a limit on files that is reached.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class StorageError(DetcloudError):
@@ -76,4 +80,5 @@ def translate_errors(action: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageError(f"{action} failed: {error}") from error
+        remedy = "; make room there" if error.errno in _NO_ROOM else ""
+        raise StorageError(f"{action} failed: {error}{remedy}") from error

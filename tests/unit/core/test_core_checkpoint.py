@@ -11,6 +11,7 @@ import pytest
 from detcloud import DetcloudError
 from detcloud.core import CheckpointContext, CheckpointDamaged, CheckpointReference
 from detcloud.shared.trial_directory import TrialSpec
+from detcloud.storage import StorageError
 from detcloud.storage.types import directory
 from detcloud.storage.types.directory import DirectoryStore
 from tests.unit.core.full_disk import files_of_at_most
@@ -273,6 +274,27 @@ def test_a_device_without_space_is_named_whichever_file_it_refuses(
         trial.store(weights="abc")
     assert trial.reports[-1]["kind"] == "checkpoint_intent"
     assert [path for path in trial.root.rglob("*") if path.is_file()] == []
+
+
+def test_a_store_that_deletes_nothing_is_asked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = Trial(tmp_path)
+    (tmp_path / "mine").mkdir()
+    for name in ("a", "b", "c"):
+        (tmp_path / "mine" / name).write_text(name)
+    asked: list[str] = []
+
+    def refuse(store: Any, key: str) -> None:
+        asked.append(key)
+        raise StorageError("no answer")
+
+    monkeypatch.setattr(directory.DirectoryStore, "delete", refuse)
+    (tmp_path / "mine" / "d").write_text("x" * 2000)
+    with pytest.raises(DetcloudError, match="was not stored"), files_of_at_most(1000):
+        trial.checkpoint.upload(tmp_path / "mine", {"steps_completed": 9})
+    # Of four files that were stored, the metadata among them, the first.
+    assert [key.rpartition("/")[2] for key in asked] == ["metadata.json"]
 
 
 def test_a_folder_that_exists_keeps_what_it_has(

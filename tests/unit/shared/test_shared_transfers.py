@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,7 @@ from detcloud.shared.transfers import (
     part_bytes_of,
     parts_at_once,
 )
+from tests.patience import PROCESS_SECONDS_MAX
 
 MB = 1 << 20
 
@@ -155,3 +158,28 @@ def test_what_became_shorter_is_an_error(tmp_path: Path) -> None:
 
 def test_what_is_in_memory_is_bounded() -> None:
     assert transfers.PART_BYTES * transfers.PARTS_AT_ONCE <= transfers.MEMORY_BYTES_MAX
+
+
+LEAVER = """
+import threading
+from detcloud.shared.transfers import call_at_once
+
+may_end, has_begun = threading.Event(), threading.Event()
+
+
+def wait_for_ever(_):
+    has_begun.set()
+    may_end.wait()
+
+
+def send():
+    call_at_once(wait_for_ever, range(3), 2)
+
+
+threading.Thread(target=send, daemon=True).start()
+has_begun.wait()
+"""
+
+
+def test_a_process_ends_while_parts_are_on_their_way() -> None:
+    subprocess.run([sys.executable, "-c", LEAVER], check=True, timeout=PROCESS_SECONDS_MAX)
