@@ -42,7 +42,8 @@ class NarrowedTokens:
 
     `seconds` is how long those are said to be good. Who creates an object in the place of another
     one may have to be allowed to delete it, before any condition counts. `used` is what tokens were
-    good for: actions and buckets.
+    good for: actions, buckets and names, or prefixes of lists; `accounts` are those whose tokens
+    were made.
     """
 
     account: str
@@ -54,7 +55,8 @@ class NarrowedTokens:
     seconds: int = 3600
     asks_delete_to_replace: bool = False
     issued: list[str] = field(default_factory=list)
-    used: set[tuple[str, str]] = field(default_factory=set)
+    used: set[tuple[str, str, str]] = field(default_factory=set)
+    accounts: set[str] = field(default_factory=set)
 
     def generate(self, path: str, authorization: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Make a token of the whole account. Raises RequestRefused."""
@@ -67,6 +69,7 @@ class NarrowedTokens:
         if not 0 < lifetime <= 3600 or not body["scope"]:
             raise RequestRefused(400, "INVALID_ARGUMENT")
         token = f"ya29.whole.{secrets.token_hex(12)}"
+        self.accounts.add(account)
         self.whole[token], self.lifetimes[token] = account, lifetime
         ends = datetime.fromtimestamp(time.time() + lifetime, UTC)
         return {"accessToken": token, "expireTime": ends.strftime("%Y-%m-%dT%H:%M:%SZ")}
@@ -175,5 +178,5 @@ class _Handler(StoreFront):
             error = {"code": 403, "message": f"no storage.objects.{action} access to {name}"}
             self.answer(403, json.dumps({"error": error}).encode())
             return
-        self.tokens.used.add((action, bucket))
+        self.tokens.used.add((action, bucket, name))
         self.forward(body)
