@@ -4,7 +4,7 @@ import base64
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -75,6 +75,16 @@ def fill_script(template: str, values: Mapping[str, str]) -> bytes:
 def boot_part(file: str) -> str:
     """Return a file of images/boot as a part of a script."""
     return (_BOOT / file).read_text(encoding="utf-8").rstrip("\n")
+
+
+def mount_commands(file_systems: Sequence[tuple[str, ...]]) -> str:
+    """Return the commands that mount file systems, each given by the arguments of the scripts'
+    mount_file_system; "" for none.
+    """
+    if not file_systems:
+        return ""
+    calls = [shlex.join(("mount_file_system", *fields)) for fields in file_systems]
+    return "\n".join((boot_part("file_systems.sh"), *calls))
 
 
 def isolated_command(script: str) -> str:

@@ -18,7 +18,12 @@ from control_plane.actors.pool.job_queue import Group, JobQueue
 from control_plane.actors.pool.state import PoolState, agents_of, job_queue_of, settings_of
 from control_plane.actors.step import ObservedRow, StepContext
 from control_plane.agents.draining import drain_agent
-from control_plane.agents.leases import LOSS_DETECTION_SORT, holds_for_outage, mark_ended_agent
+from control_plane.agents.leases import (
+    LOSS_DETECTION_SORT,
+    holds_for_outage,
+    is_live_lease,
+    mark_ended_agent,
+)
 from control_plane.engine.engine import Engine
 from control_plane.fleet.rows import read_rows
 from control_plane.scheduling.reservations import OverdueSize, overdue_sizes
@@ -63,6 +68,9 @@ class EnginePools:
             ),
             agents=agents,
             leases={name: row.revision for name, row in rows.items()},
+            joining=frozenset(
+                name for name, row in rows.items() if name not in agents and is_live_lease(row)
+            ),
             api_down=holds_for_outage(loss_detection),
         )
 

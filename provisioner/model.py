@@ -155,7 +155,8 @@ class ObservedInstance:
     `agent` None: its agent is not connected; `notice_ms`: when it is taken away, as announced;
     `rebalance`: the cloud advises to leave it; `end`: why it ends or has ended; `boot_report`: what
     it says itself of a boot that failed; `has_enrolled`: its agent was connected at some time,
-    which no pass may have seen.
+    which no pass may have seen; `is_joining`: its agent has a live session, of which the pool has
+    not processed the message yet.
     """
 
     status: InstanceStatus | None
@@ -165,6 +166,7 @@ class ObservedInstance:
     end: EndReason | None = None
     boot_report: str = ""
     has_enrolled: bool = False
+    is_joining: bool = False
 
     @property
     def boot_error(self) -> str:

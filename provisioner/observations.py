@@ -63,6 +63,7 @@ def _row_with_marks(draft: DraftPlan, row: InstanceRow, observed: ObservedInstan
     has_enrolled = agent is not None or observed.has_enrolled
     connected_ms = _mark_once(row.connected_ms, now_ms, has_enrolled)
     is_late = connected_ms is not None or age_ms >= draft.snapshot.settings.starting_ms_max
+    is_silent = agent is None and not observed.is_joining and is_late and not api_down
     if has_enrolled and state is InstanceState.STARTING:
         state = InstanceState.RUNNING
     return replace(
@@ -72,7 +73,7 @@ def _row_with_marks(draft: DraftPlan, row: InstanceRow, observed: ObservedInstan
         connected_ms=connected_ms,
         notice_ms=row.notice_ms if row.notice_ms is not None else observed.notice_ms,
         idle_ms=_mark_while(row.idle_ms, now_ms, agent is not None and agent.idle),
-        silent_ms=_mark_while(row.silent_ms, now_ms, agent is None and is_late and not api_down),
+        silent_ms=_mark_while(row.silent_ms, now_ms, is_silent),
         missed_ms=_mark_while(row.missed_ms, now_ms, missing),
     )
 

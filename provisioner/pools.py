@@ -18,14 +18,16 @@ class PoolSnapshot:
     """A pool's state at one moment. `settings` None: it has no provider, or does not exist.
 
     `leases`: the revision of each agent's lease, read before `agents`: while a lease keeps its
-    revision, an agent that is not in `agents` has not connected. `api_down`: agents cannot reach
-    the cluster, or have a while to come back.
+    revision, an agent that is not in `agents` has not connected. `joining`: agents with a live
+    lease that are not in `agents` yet, since the pool has not processed the message of their
+    session. `api_down`: agents cannot reach the cluster, or have a while to come back.
     """
 
     settings: ProvisionerSettings | None = None
     demand: Demand = field(default_factory=Demand)
     agents: Mapping[str, ConnectedAgent] = field(default_factory=dict)
     leases: Mapping[str, int] = field(default_factory=dict)
+    joining: frozenset[str] = frozenset()
     api_down: bool = False
 
 

@@ -259,7 +259,10 @@ class _ReconcilePass:
         for name in ledger.instances:
             listed, agent = self._listed.get(name), snapshot.agents.get(name)
             has_enrolled = agent is not None or name in snapshot.leases
-            observed[name] = ObservedInstance(None, agent, has_enrolled=has_enrolled)
+            is_joining = agent is None and name in snapshot.joining
+            observed[name] = ObservedInstance(
+                None, agent, has_enrolled=has_enrolled, is_joining=is_joining
+            )
             if listed is not None:
                 observed[name] = replace(
                     observed[name],

@@ -137,7 +137,7 @@ def _room_to_make(draft: DraftPlan, request: OverdueRequest | None) -> tuple[int
     there = Counter(it.slots for it, count in draft.snapshot.pending for _ in range(count))
     removable = Counter(row.offering.slots for row in _connected_capacity_rows(draft))
     there += removable
-    there.update(row.offering.slots for row in _capacity_rows(draft) if _is_starting(row))
+    there.update(row.offering.slots for row in _starting_capacity_rows(draft))
     return capacity_to_free(request, there, removable, _instance_bounds(draft))
 
 
@@ -179,14 +179,11 @@ def _count_unneeded_idle(draft: DraftPlan, need: "_Need") -> Counter[int]:
     snapshot = draft.snapshot
     busy = Counter(row.offering.slots for row in _busy_capacity_rows(draft))
     idle = Counter(row.offering.slots for row in _idle_capacity_rows(draft))
-    starting = Counter(row.offering.slots for row in _capacity_rows(draft) if _is_starting(row))
+    starting = Counter(row.offering.slots for row in _starting_capacity_rows(draft))
     for offering, count in snapshot.pending:
         starting[offering.slots] += count
     # The room of one that is silent or drains is that of its replacement.
-    there = sum(
-        _is_starting(row) or draft.observation(row).agent is not None
-        for row in _capacity_rows(draft)
-    )
+    there = len(_starting_capacity_rows(draft)) + len(_connected_capacity_rows(draft))
     pending = sum(count for _, count in snapshot.pending)
     most = snapshot.settings.max_instances
     bounds = InstanceBounds(most, max(0, most - there - pending))
@@ -293,6 +290,19 @@ def _connected_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
     return [row for row in _capacity_rows(draft) if draft.observation(row).agent is not None]
 
 
+def _starting_capacity_rows(draft: DraftPlan) -> list[InstanceRow]:
+    """The instances whose agents will be there: they have not enrolled yet, or their pool has not
+    processed the message that they have.
+    """
+    return [
+        row
+        for row in _capacity_rows(draft)
+        if row.silent_ms is None
+        and not draft.observation(row).agent
+        and (row.connected_ms is None or draft.observation(row).is_joining)
+    ]
+
+
 def _is_busy(draft: DraftPlan, row: InstanceRow) -> bool:
     agent = draft.observation(row).agent
     return agent is not None and not agent.idle
@@ -327,7 +337,7 @@ def _assess_need(draft: DraftPlan) -> _Need:
     demand = markets.assign_markets(waiting, snapshot.offerings, able, snapshot.now_ms)
     pending = [it for it, count in snapshot.pending for _ in range(count)]
     capacity = [
-        *(_free_capacity(row) for row in _capacity_rows(draft) if _is_starting(row)),
+        *(_free_capacity(row) for row in _starting_capacity_rows(draft)),
         *(sizing.FreeCapacity(it.slots, it.slots, it.market, zone=it.zone) for it in pending),
         *(replace(_free_capacity(row), is_connected=True) for row in _idle_capacity_rows(draft)),
         *(
@@ -402,10 +412,6 @@ def _counts_against_max(row: InstanceRow) -> bool:
 def _is_leaving(row: InstanceRow) -> bool:
     """Whether an instance that counts against the maximum drains, or is silent and may be lost."""
     return row.state is InstanceState.DRAINING or row.silent_ms is not None
-
-
-def _is_starting(row: InstanceRow) -> bool:
-    return row.connected_ms is None and row.silent_ms is None
 
 
 def _demand_with_replacements(draft: DraftPlan) -> Demand:

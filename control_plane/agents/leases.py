@@ -169,6 +169,11 @@ def holds_for_outage(row: Row | None) -> bool:
     return row is not None and _LOSS_DETECTION().validate_json(row.body).outage != ""
 
 
+def is_live_lease(row: Row) -> bool:
+    """Return whether the agent of a lease, as stored, has not been marked as lost."""
+    return not _LEASE().validate_json(row.body).lost
+
+
 def read_leases(table: StateTable, pool: str) -> dict[str, Lease]:
     """Read the lease of each agent that ever enrolled in the pool and is not forgotten."""
     rows = _read_partition(table, leases_partition(pool))

@@ -18,10 +18,13 @@ class StorageCredentials:
 
 @dataclass(frozen=True, slots=True)
 class StorageToken:
-    """A token that requests carry, valid until `expires_ms` (epoch)."""
+    """A token that requests carry, valid until `expires_ms` (epoch). `account`: the service account
+    whose token it is.
+    """
 
     access_token: str = field(repr=False)
     expires_ms: int
+    account: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,12 @@ with the keys of checkpoints.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
-from control_plane.agents.storage_credentials import StorageCredentials
+from control_plane.agents.storage_credentials import StorageCredentials, StorageToken
+
+DataForm = Literal["given", "google"]
+"""What the code of trials gets: keys of AWS, or tokens of a service account of Google."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +27,15 @@ class TrialGrants(Protocol):
     answer.
     """
 
+    @property
+    def data_form(self) -> DataForm:
+        """The form of what `issue_data_keys` issues, as specs name it."""
+
     def gives_data_keys(self, pool: str) -> bool:
         """Whether the code of a pool's trials gets keys."""
 
-    def issue_data_keys(self, name: str, pool: str) -> StorageCredentials:
-        """Issue keys for the code of a pool's trial, for a session called `name`."""
+    def issue_data_keys(self, name: str, pool: str) -> StorageCredentials | StorageToken:
+        """Issue keys or a token for the code of a pool's trial, for a session called `name`."""
 
     def gives_login(self, image: str) -> bool:
         """Whether the image is in a registry that is logged in to."""
@@ -42,6 +49,6 @@ def grant_fields(grants: TrialGrants, spec: dict[str, Any], pool: str) -> dict[s
     images = (spec.get("image") or {}).values()
     may_log_in = any(image is not None and grants.gives_login(image) for image in images)
     return {
-        **({"data_credentials": "given"} if grants.gives_data_keys(pool) else {}),
+        **({"data_credentials": grants.data_form} if grants.gives_data_keys(pool) else {}),
         **({"registry_credentials": "given"} if may_log_in else {}),
     }

@@ -16,6 +16,7 @@ from control_plane.config.providers import (
     ReferenceSections,
     VolumeGib,
     Zones,
+    refuse_same_folders,
 )
 from control_plane.config.section import Section, refuse, refuse_at
 from control_plane.field_types import CountOrZero, Text
@@ -227,12 +228,7 @@ class AwsProvider(Provider):
 
     @model_validator(mode="after")
     def _check_folders(self) -> AwsProvider:
-        """Refuse file systems in the same folder."""
-        folders = [it.folder for it in self.file_systems]
-        for place, folder in enumerate(folders):
-            if folder in folders[:place]:
-                loc = ("file_systems", place, "folder")
-                refuse_at(loc, f"is that of another one, {folder}", "choose another", folder)
+        refuse_same_folders([it.folder for it in self.file_systems])
         return self
 
     @model_validator(mode="after")

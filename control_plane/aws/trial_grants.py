@@ -9,7 +9,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from control_plane.agents.storage_credentials import SECONDS_MAX, StorageCredentials
-from control_plane.agents.trial_grants import RegistryLogin
+from control_plane.agents.trial_grants import DataForm, RegistryLogin
 from control_plane.aws.role_sessions import assume_role, error_reason
 from detcloud.shared.registries import EcrRepository, ecr_repository
 
@@ -31,6 +31,8 @@ class StsTrialGrants:
     `repositories`, names of repositories with their registries, of which `*` at the end of one
     stands for the rest.
     """
+
+    data_form: DataForm = "given"
 
     def __init__(
         self,

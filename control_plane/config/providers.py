@@ -7,7 +7,7 @@ A cloud's own section is in its folder, as `control_plane/CLOUD/pool_provider.py
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
@@ -33,6 +33,16 @@ def _check_folder(path: str) -> str:
 
 Folder = Annotated[str, AfterValidator(_check_folder)]
 Folders = Annotated[tuple[Folder, ...], Field(strict=False)]
+
+
+def refuse_same_folders(folders: Sequence[str]) -> None:
+    """Refuse file systems of a provider that are mounted in the same folder."""
+    for place, folder in enumerate(folders):
+        if folder in folders[:place]:
+            loc = ("file_systems", place, "folder")
+            refuse_at(loc, f"is that of another one, {folder}", "choose another", folder)
+
+
 ReferenceSections = tuple[tuple[str, str, type[Section]], ...]
 """Sections within a provider's for the reference: title, path in words, and model of each."""
 

@@ -6,16 +6,18 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final, Literal, NoReturn
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from control_plane.config.durations import PositiveDuration
 from control_plane.config.providers import (
+    Folder,
     Folders,
     OfferingConfig,
     Provider,
     ReferenceSections,
     VolumeGib,
     Zones,
+    refuse_same_folders,
 )
 from control_plane.config.section import CarriedMap, Section, refuse, refuse_at
 from control_plane.field_types import CountOrZero, Text
@@ -46,6 +48,7 @@ _FIELDS_FOR_PROPERTIES: Final[Mapping[str, str]] = {
     "serviceAccounts": "service_account",
     "name": "name_prefix",
 }
+NFS_VERSION_DEFAULT: Final = "3"
 _STARTUP_SCRIPT: Final = "startup-script"
 
 
@@ -64,6 +67,9 @@ def _check_label_value(value: str) -> str:
     return value
 
 
+NfsServer = Annotated[str, Field(pattern=r"^[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$")]
+# YAML takes either for a number.
+NfsVersion = Annotated[Literal["3", "4.1"], BeforeValidator(str)]
 LabelKey = Annotated[str, AfterValidator(_check_label_key)]
 LabelValue = Annotated[str, AfterValidator(_check_label_value)]
 
@@ -99,6 +105,24 @@ class NetworkConfig(Section):
     """
 
 
+class NfsShare(Section):
+    """A share of a server of NFS, such as an instance of Filestore, that Compute Engine instances
+    mount as they boot.
+    """
+
+    server: NfsServer
+    """The address or the name of the server, which the instances' network reaches."""
+    share: Folder
+    """The path that the server exports."""
+    folder: Folder
+    """The folder where the share is mounted. Trials may mount this folder, or folders in it."""
+    version: NfsVersion = NFS_VERSION_DEFAULT
+    """The version of NFS; Filestore's zonal, regional and enterprise tiers also have 4.1."""
+
+
+NfsShares = Annotated[tuple[NfsShare, ...], Field(strict=False, max_length=8)]
+
+
 class AccountConfig(Section):
     """The service account that Compute Engine instances have."""
 
@@ -114,6 +138,7 @@ class GcpProvider(Provider):
     reference_sections: ClassVar[ReferenceSections] = (
         ("Machines", "`provider.instance_type` of gcp.", MachineConfig),
         ("Networks", "`provider.network_interface` of gcp.", NetworkConfig),
+        ("NFS shares", "An entry of `provider.file_systems` of gcp.", NfsShare),
         ("Service accounts", "`provider.service_account` of gcp.", AccountConfig),
     )
 
@@ -156,6 +181,8 @@ class GcpProvider(Provider):
     """Folders of the instances. Trials may mount them, or what is in them, and use devices in them;
     none if empty.
     """
+    file_systems: NfsShares = ()
+    """Shares of NFS that instances mount as they boot; see NFS shares."""
     extended_preemption_notice: bool = False
     """Whether spot instances get notice 120 s before their shutdown begins, where their machine
     type allows that; otherwise it begins at once.
@@ -231,6 +258,11 @@ class GcpProvider(Provider):
         return self.model_copy(update={"region": region})
 
     @model_validator(mode="after")
+    def _check_folders(self) -> GcpProvider:
+        refuse_same_folders([it.folder for it in self.file_systems])
+        return self
+
+    @model_validator(mode="after")
     def _check_types(self) -> GcpProvider:
         """Give every offering the slots of its type; refuse an unknown type without slots, and
         slots that are not the GPUs of a known one.
@@ -253,7 +285,7 @@ class GcpProvider(Provider):
     @property
     def mounts_allowed(self) -> tuple[str, ...]:
         """The folders from which trials may mount paths."""
-        return self.allowed_mounts
+        return (*self.allowed_mounts, *(it.folder for it in self.file_systems))
 
     @property
     def _slots(self) -> int | None:

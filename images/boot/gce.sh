@@ -13,7 +13,7 @@ code_place='@CODE_PLACE@'
 code_sha256='@CODE_SHA256@'
 code_audience='@CODE_AUDIENCE@'
 mounts='@ALLOWED_MOUNTS@'
-mount_points=
+mount_points='@FILE_SYSTEM_FOLDERS@'
 cpu_slots='@CPU_SLOTS@'
 preemption_seconds='@PREEMPTION_SECONDS@'
 cloud_logging='@CLOUD_LOGGING@'
@@ -85,6 +85,7 @@ echo "$code_sha256  $code/agent.tar.gz" | sha256sum --check --quiet
 tar -xzf "$code/agent.tar.gz" -C "$code"
 
 @INSTALL@
+@FILE_SYSTEMS@
 @DOCKER@
 cloud_options="--identity gcp --notices gce"
 cloud_environment="DETCLOUD_PREEMPTION_SECONDS=$preemption_seconds"

@@ -12,7 +12,7 @@ from typing import Any, Final
 from infra.aws import company_settings as company
 from infra.aws import trial_settings
 from infra.aws.names import Names
-from infra.aws.trial_settings import DataBucket
+from infra.data_buckets import DataBucket
 from infra.remote_accounts import Launcher, RemoteAccount
 from infra.remote_settings import find_remote_problems, open_remote_accounts, parse_other_clouds
 from infra.stack_program import SettingsInvalid

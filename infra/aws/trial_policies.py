@@ -6,7 +6,7 @@ from control_plane.aws.trial_grants import PULL_ACTIONS
 from detcloud.shared.registries import ecr_repository
 from infra.aws.names import Names, bucket_arn
 from infra.aws.policies import VERSION, Document, Statement, add_statements, make_statement
-from infra.aws.trial_settings import DataBucket
+from infra.data_buckets import DataBucket
 
 
 def data_access(buckets: tuple[DataBucket, ...]) -> Document:

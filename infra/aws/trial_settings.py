@@ -5,41 +5,22 @@ their code, and private registries with their images.
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from detcloud.shared.registries import ecr_repository
 from infra.aws.names import Names
+from infra.data_buckets import DataBucket, find_own_buckets, parse_data_buckets
 
 BUCKETS_MAX: Final = 20
 REPOSITORIES_MAX: Final = 50
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
-_PREFIX: Final = re.compile(r"[A-Za-z0-9!_.()'/-]{1,512}")
 _ROLE: Final = re.compile(r"arn:aws:iam::[0-9]{12}:role/[\w+=,.@/-]{1,512}")
 _REPOSITORY: Final = re.compile(r"[a-z0-9][a-z0-9._/-]{0,255}\*?|\*")
-ACCESS: Final = ("read", "read-write")
-
-
-@dataclass(frozen=True)
-class DataBucket:
-    """A bucket, or a folder in it, that the code of trials may read or also write. A folder ends
-    with a slash.
-    """
-
-    bucket: str
-    folder: str
-    writes: bool
 
 
 def find_inconsistencies(values: Mapping[str, Any], names: Names) -> list[str]:
     """Return the problems of settings that are right by themselves and wrong together."""
-    own = (names.objects, names.checkpoints)
-    found = [
-        f"detcloud:dataBuckets names {it.bucket}: expected buckets that are not the cluster's own, "
-        "where trials would reach each other's checkpoints"
-        for it in values.get("data_buckets", ())
-        if it.bucket in own
-    ]
+    found = find_own_buckets(values.get("data_buckets", ()), (names.objects, names.checkpoints))
     for pool, role in values.get("task_roles", {}).items():
         if role.startswith(f"arn:aws:iam::{names.account}:role{names.iam_path}{names.role('')}"):
             found.append(
@@ -49,22 +30,8 @@ def find_inconsistencies(values: Mapping[str, Any], names: Names) -> list[str]:
     return found
 
 
-def _parse_data_buckets(text: str) -> tuple[DataBucket, ...]:
-    expected = (
-        f'a map of at most {BUCKETS_MAX} like {{"BUCKET": "read", "BUCKET/FOLDER": "read-write"}}'
-    )
-    given = _decode_json(text)
-    if not isinstance(given, dict) or len(given) > BUCKETS_MAX:
-        raise ValueError(expected)
-    found = []
-    for place, access in given.items():
-        bucket, _, folder = place.partition("/")
-        folder = f"{folder.strip('/')}/" if folder.strip("/") else ""
-        is_place = _BUCKET.fullmatch(bucket) and (not folder or _PREFIX.fullmatch(folder))
-        if not is_place or access not in ACCESS:
-            raise ValueError(expected)
-        found.append(DataBucket(bucket, folder, writes=access == "read-write"))
-    return tuple(found)
+def _parse_buckets(text: str) -> tuple[DataBucket, ...]:
+    return parse_data_buckets(_decode_json(text), _BUCKET, BUCKETS_MAX)
 
 
 def _parse_task_roles(text: str) -> dict[str, str]:
@@ -100,7 +67,7 @@ def _decode_json(text: str) -> Any:
 
 
 PARSERS: Final[dict[str, Callable[[str], object]]] = {
-    "dataBuckets": _parse_data_buckets,
+    "dataBuckets": _parse_buckets,
     "taskRoles": _parse_task_roles,
     "imageRepositories": _parse_repositories,
 }

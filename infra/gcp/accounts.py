@@ -2,6 +2,7 @@
 roles that they are given.
 """
 
+import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pulumi
 from pulumi_gcp import artifactregistry, cloudrunv2, compute, projects, serviceaccount, storage
 
-from infra.gcp.names import OTHER_ACCOUNTS
+from infra.gcp.names import OTHER_ACCOUNTS, TRIAL_ACCOUNTS
 from infra.gcp.policies import HOST_ROLE, ROLES, Grant
 from infra.gcp.scope import Scope
 from infra.gcp.settings import subnetwork_project
@@ -18,6 +19,8 @@ from lambdas.gcp.function_names import FUNCTIONS
 TITLES = {
     "instance": "instances of the cluster",
     "storage": "what trials may do with checkpoints, narrowed for each",
+    "data": "what the code of trials may do with data, narrowed for each",
+    "pull": "pulls of images of trials",
     "events": "what calls the cluster's functions",
     "build": "the build of the functions' image",
 }
@@ -40,7 +43,10 @@ class Accounts:
 
 def make_accounts(scope: Scope, grants: list[Grant]) -> Accounts:
     """Make the accounts, and those roles that are given to any."""
-    accounts = {name: _make_account(scope, name) for name in (*FUNCTIONS, *OTHER_ACCOUNTS)}
+    places = {grant.place.name for grant in grants if grant.place.kind == "account"}
+    trials = [name for name in TRIAL_ACCOUNTS if name in places]
+    names = (*FUNCTIONS, *OTHER_ACCOUNTS, *trials)
+    accounts = {name: _make_account(scope, name) for name in names}
     used = {grant.role for grant in grants}
     return Accounts(accounts, {role: _make_role(scope, role) for role in ROLES if role in used})
 
@@ -94,7 +100,10 @@ def give_roles(
 
 def _give_role(scope: Scope, accounts: Accounts, grant: Grant, places: Places) -> pulumi.Resource:
     place = grant.place
-    name = "-".join(filter(None, (grant.account, grant.role, place.name)))
+    name = "-".join(filter(None, (grant.account, grant.role, place.name.replace("/", "-"))))
+    if grant.account == "data":
+        # One for each place of data, which its condition has.
+        name += f"-{hashlib.sha256(grant.condition.encode()).hexdigest()[:8]}"
     title = f"{grant.account} {grant.role}"
     condition = {"title": title, "expression": grant.condition}
     common: dict[str, Any] = {
@@ -127,6 +136,11 @@ def _give_role(scope: Scope, accounts: Accounts, grant: Grant, places: Places) -
             service = places.services[place.name].name
             made = cloudrunv2.ServiceIamMember(
                 name, project=project, location=region, name=service, **common
+            )
+        case "image_repository":
+            location, _, repository = place.name.partition("/")
+            made = artifactregistry.RepositoryIamMember(
+                name, project=project, location=location, repository=repository, **common
             )
         case _:
             repository = places.repository.repository_id

@@ -10,6 +10,8 @@ STARTED_BY_TICK: Final = ("checkpoint_gc", "suggest")
 # Service accounts besides those of the functions: of instances, of trials' storage, of what calls
 # the functions, and of the build of their image.
 OTHER_ACCOUNTS: Final = ("instance", "storage", "events", "build")
+# Those that trials use besides their storage, where settings name data or private images.
+TRIAL_ACCOUNTS: Final = ("data", "pull")
 # An account's id has at most 30 characters, of which 30 - len("dc-" + 20 + "-") = 6 tell which it
 # is.
 _ACCOUNT_ENDINGS: Final = {
@@ -22,6 +24,8 @@ _ACCOUNT_ENDINGS: Final = {
     "storage": "store",
     "events": "events",
     "build": "build",
+    "data": "data",
+    "pull": "pull",
     # Of a cluster whose functions run in another cloud: the account that launches here.
     "launcher": "launch",
 }

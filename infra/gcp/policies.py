@@ -51,6 +51,14 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = {
         "compute.zoneOperations.get",
         "compute.zoneOperations.list",
     ),
+    "read_data": ("storage.objects.get", "storage.objects.list"),
+    "write_data": (
+        "storage.objects.create",
+        "storage.objects.delete",
+        "storage.objects.get",
+        "storage.objects.list",
+    ),
+    "pull_images": ("artifactregistry.repositories.downloadArtifacts",),
     "receive_events": ("eventarc.events.receiveEvent",),
     "write_logs": ("logging.logEntries.create",),
     "push_images": (
@@ -63,6 +71,8 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = {
         "artifactregistry.tags.update",
     ),
 }
+# Of these, what only those stacks have whose settings let trials use more than their checkpoints.
+TRIAL_ROLES: Final = ("read_data", "write_data", "pull_images")
 PROJECT: Final = "project"
 REPOSITORY: Final = "repository"
 # What is below these in the bucket of objects is the agent's code, and sources of images.
@@ -74,7 +84,8 @@ SOURCES: Final = "function-sources/"
 @dataclass(frozen=True)
 class Place:
     """A place that a role is given at: `kind` is project, repository, or what `name` is one of:
-    bucket, account, service, or subnetwork, by its region.
+    bucket, account, service, subnetwork, by its region, or image_repository, by its location and
+    name.
     """
 
     kind: str

@@ -10,6 +10,7 @@ from control_plane.gcp.pool_provider import GcpProvider
 from control_plane.gcp.zones import region_of
 from infra.gcp.names import Names
 from infra.gcp.settings import Settings
+from infra.gcp.trial_access import find_unknown_pools
 from infra.pool_types import OTHER_TYPE_REMEDY, find_other_types
 
 
@@ -50,7 +51,9 @@ def find_pool_problems(settings: Settings, cluster: ClusterConfig) -> list[str]:
             ),
         )
     ]
-    return [f"{settings.cluster_config}: {it}" for it in (*found, *elsewhere)]
+    pools = [pool.pool_name for pool in cluster.resource_pools]
+    strangers = find_unknown_pools(settings.task_accounts, pools, settings.cluster_config)
+    return [*(f"{settings.cluster_config}: {it}" for it in (*found, *elsewhere)), *strangers]
 
 
 def pool_region(own_region: str, provider: GcpProvider) -> str:

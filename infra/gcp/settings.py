@@ -21,7 +21,17 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
+from infra.data_buckets import expected_buckets
 from infra.gcp.names import Names
+from infra.gcp.trial_access import (
+    BUCKETS_MAX,
+    REPOSITORIES_MAX,
+    DataBuckets,
+    Repositories,
+    TaskAccounts,
+    TrialAccess,
+    find_access_problems,
+)
 from infra.remote_accounts import Launcher, RemoteAccount
 from infra.remote_settings import find_remote_problems, open_remote_accounts, parse_other_clouds
 from infra.stack_program import SettingsInvalid
@@ -182,6 +192,26 @@ class Settings(BaseModel):
     )
     """What the cluster has for pools in other clouds, by their names."""
 
+    data_buckets: DataBuckets = Field(default=(), description=expected_buckets(BUCKETS_MAX))
+    """Buckets, or folders in them, that the code of trials may read or also write."""
+    task_accounts: TaskAccounts = Field(
+        default={}, description='a map like {"POOL": "NAME@PROJECT.iam.gserviceaccount.com"}'
+    )
+    """By pool, the service account of its trials' code, in place of `data_buckets`."""
+    image_repositories: Repositories = Field(
+        default=(),
+        description=(
+            f"a list of at most {REPOSITORIES_MAX} like LOCATION-docker.pkg.dev/PROJECT/REPOSITORY"
+        ),
+    )
+    """Private repositories of Artifact Registry with images of trials."""
+
+    @property
+    def trial_access(self) -> TrialAccess:
+        """The access of trials to what is not the cluster's own."""
+        pools = tuple(self.task_accounts.items())
+        return TrialAccess(self.data_buckets, pools, self.image_repositories)
+
     @property
     def names(self) -> Names:
         return Names(self.team, self.project, self.project_number, self.region)
@@ -261,6 +291,7 @@ def _describe(error: ErrorDetails, texts: Mapping[str, str]) -> str:
 def _find_inconsistencies(settings: Settings) -> list[str]:
     """Return the problems of settings that are right by themselves and wrong together."""
     found = find_remote_problems(settings.other_clouds, launcher_of(settings.names))
+    found += find_access_problems(settings.names, settings.data_buckets, settings.task_accounts)
     if settings.network is not None and settings.regions:
         found.append("detcloud:regions is for the stack's own network: remove it or network")
     if settings.network is not None and settings.private_subnets:

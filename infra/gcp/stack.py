@@ -42,9 +42,10 @@ class TeamStack(pulumi.ComponentResource):
         repository = make_repository(scope)
         logs = _has_logging_pools(cluster_config)
         grants = list_grants(names, settings.subnetwork_regions, logs_instances=logs)
+        grants += settings.trial_access.list_grants(names)
         accounts = make_accounts(scope, grants)
         places = Places(buckets, subnetworks, repository=repository)
-        before = ("project", "account", "bucket", "subnetwork", "repository")
+        before = ("project", "account", "bucket", "subnetwork", "repository", "image_repository")
         give_roles(scope, accounts, grants, before, places)
         images = _make_images(scope, accounts, buckets["objects"], builder)
         common = {
@@ -110,10 +111,13 @@ def _function_settings(
     """Return the additional environment variables of single functions."""
     names, described = scope.names, describe_remote_accounts(scope.settings.remote_accounts)
     others = {VARIABLE: described} if described else {}
+    access = scope.settings.trial_access.describe(names)
+    granted = {"DETCLOUD_TRIAL_GRANTS": access} if access else {}
     return {
         "api": {
             "DETCLOUD_INSTANCE_ACCOUNT": accounts.email("instance"),
             "DETCLOUD_STORAGE_ACCOUNT": accounts.email("storage"),
+            **granted,
             **others,
         },
         "tick": {

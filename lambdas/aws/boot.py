@@ -1,8 +1,7 @@
 """The boot script of EC2's instances, as a launch gives it to them."""
 
 import gzip
-import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from control_plane.fleet.records import IntentRow
 from lambdas.boot_script import (
@@ -11,6 +10,7 @@ from lambdas.boot_script import (
     common_values,
     fill_script,
     isolated_command,
+    mount_commands,
     provider_section,
 )
 
@@ -49,7 +49,7 @@ def user_data(
         check_plain([*values.items(), *(("allowed_mounts", it) for it in mounts), *words])
         values["ALLOWED_MOUNTS"] = " ".join(mounts)
         values["FILE_SYSTEM_FOLDERS"] = " ".join(folders)
-        values["FILE_SYSTEMS"] = _mount_commands(file_systems)
+        values["FILE_SYSTEMS"] = mount_commands(file_systems)
         values["ROLE_SIGNATURE"] = boot_part("role_signature.py")
         fetcher, place = OWN_BUCKET if code_place else OTHER_BUCKET
         values |= {"FETCH_CODE": boot_part(fetcher), "FETCH_FROM": place}
@@ -64,11 +64,3 @@ def _mount_fields(file_system: Mapping[str, str]) -> tuple[str, str, str, str]:
     """Return the arguments of the script's mount_file_system."""
     kind, mount_name = file_system.get("type", "efs"), file_system.get("mount_name", "")
     return kind, file_system["id"], file_system["folder"], mount_name
-
-
-def _mount_commands(file_systems: Sequence[tuple[str, ...]]) -> str:
-    """Return the commands that mount file systems, "" for none."""
-    if not file_systems:
-        return ""
-    calls = [shlex.join(("mount_file_system", *fields)) for fields in file_systems]
-    return "\n".join((boot_part("file_systems.sh"), *calls))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from control_plane.gcp.instance_identity import GoogleIdentityVerifier
     from control_plane.gcp.object_store import GcsObjectStore
     from control_plane.gcp.storage_credentials import DownscopedTokenIssuer
+    from control_plane.gcp.trial_grants import AccountGrants
     from control_plane.objects.signing import HmacUrlSigner
     from lambdas.other_clouds import HostParts
     from provisioner.clouds.gcp.provider import GceClouds
@@ -99,6 +100,17 @@ class GcpAdapters(DeployedAdapters):
         from control_plane.gcp.storage_credentials import DownscopedTokenIssuer
 
         return DownscopedTokenIssuer(read_setting("STORAGE_ACCOUNT"))
+
+    @cached_property
+    def trial_grants(self) -> AccountGrants | None:
+        """The giver of access by the accounts that were deployed; None where there are none."""
+        accounts = json.loads(os.environ.get("DETCLOUD_TRIAL_GRANTS") or "{}")
+        if not accounts:
+            return None
+        from control_plane.gcp.account_tokens import AccountTokens
+        from control_plane.gcp.trial_grants import AccountGrants
+
+        return AccountGrants(AccountTokens(), **accounts)
 
     def own_cloud(self, settings: ProvisionerSettings) -> CloudProvider:
         """Return the Compute Engine of a pool. Raises CloudError."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from control_plane.agents.agent_code import agent_code
 from control_plane.fleet.records import IntentRow
+from control_plane.gcp.pool_provider import NFS_VERSION_DEFAULT
 from detcloud.shared.gcp_identity import token_audience
 from detcloud.shared.identity_purposes import AGENT_CODE, proven_cluster
 from lambdas.boot_script import (
@@ -14,6 +15,7 @@ from lambdas.boot_script import (
     common_values,
     fill_script,
     isolated_command,
+    mount_commands,
     provider_section,
 )
 from provisioner.clouds.gcp.launch_request import (
@@ -40,13 +42,24 @@ def startup_script(url: str, cluster: str, code_place: str) -> Callable[[IntentR
             "PREEMPTION_SECONDS": str(preemption_seconds(section)),
             "CLOUD_LOGGING": "1" if section.get("use_cloud_logging") is True else "",
         }
-        mounts = section.get("allowed_mounts") or ()
-        check_plain([*values.items(), *(("allowed_mounts", it) for it in mounts)])
+        file_systems = [_mount_fields(it) for it in section.get("file_systems") or ()]
+        folders = [folder for _, _, folder, _ in file_systems]
+        mounts = [*(section.get("allowed_mounts") or ()), *folders]
+        words = [("file_systems", word) for fields in file_systems for word in fields]
+        check_plain([*values.items(), *(("allowed_mounts", it) for it in mounts), *words])
         values["ALLOWED_MOUNTS"] = " ".join(mounts)
+        values["FILE_SYSTEM_FOLDERS"] = " ".join(folders)
+        values["FILE_SYSTEMS"] = mount_commands(file_systems)
         values["STARTUP_SCRIPT"] = isolated_command(section.get("startup_script") or "")
         return fill_script("gce.sh", values)
 
     return render_script
+
+
+def _mount_fields(share: Mapping[str, str]) -> tuple[str, str, str, str]:
+    """Return the arguments of the script's mount_file_system."""
+    source = f"{share['server']}:{share['share']}"
+    return "nfs", source, share["folder"], share.get("version", NFS_VERSION_DEFAULT)
 
 
 def preemption_seconds(section: Mapping[str, Any]) -> int:

@@ -20,8 +20,10 @@ from urllib.parse import quote
 
 from control_plane.gcp.state_table import FirestoreTable
 from detcloud.client import Client
-from infra.gcp.names import Names
+from infra.gcp.names import TRIAL_ACCOUNTS, Names
 from infra.gcp.program import make_stack
+from infra.gcp.settings import parse_settings
+from infra.gcp.trial_access import TrialAccess
 from lambdas.gcp.function_names import FUNCTIONS
 from tests.emulators.eventarc import ACCESS_TOKEN, CALL_SECONDS_MAX, Eventarc
 from tests.emulators.expected_errors import describe_error
@@ -53,7 +55,7 @@ class GcpDeployment:
     its stack that no emulator has.
     `storage` is the store as trials have it, which lets nobody do more than a token of `tokens`
     says; `project` is its Compute Engine, and `machines` the processes of its instances.
-    `permissions` are those that its accounts needed.
+    `permissions` are those that its accounts needed, and `access` is what its settings give trials.
     """
 
     team: str
@@ -69,6 +71,7 @@ class GcpDeployment:
     machines: GceMachines
     folder: Path
     permissions: PermissionRecord
+    access: TrialAccess
     failures: list[str] = field(default_factory=list)
     tick_seconds: float = TICK_SECONDS
 
@@ -178,7 +181,8 @@ def deployment(
     maker = GcpEmulatorMaker(gcs)
     outputs = materialise_gcp(lambda: make_stack(lambda build: None), team, config, maker)
     variables = maker.environments[f"detcloud-{team}-api"]
-    record = _open_record(Names(team, PROJECT, PROJECT_NUMBER, REGION))
+    names = Names(team, PROJECT, PROJECT_NUMBER, REGION)
+    record = _open_record(names)
     project = Project(
         lambda: time.time_ns() // 1_000_000,
         name=PROJECT,
@@ -187,7 +191,8 @@ def deployment(
         operation_ms=300,
         on_call=partial(record.note_call, "tick"),
     )
-    tokens = NarrowedTokens(variables["DETCLOUD_STORAGE_ACCOUNT"], {ACCESS_TOKEN})
+    others = tuple(map(names.email, TRIAL_ACCOUNTS))
+    tokens = NarrowedTokens(variables["DETCLOUD_STORAGE_ACCOUNT"], {ACCESS_TOKEN}, others)
     keys = GoogleKeys()
     with ExitStack() as stack:
         narrowed = stack.enter_context(narrowed_storage(tokens, gcs.url))
@@ -222,7 +227,12 @@ def deployment(
             machines=machines,
             folder=folder,
             permissions=record,
+            access=parse_settings(team, _own_settings(config)).trial_access,
         )
+
+
+def _own_settings(config: Mapping[str, str]) -> dict[str, str]:
+    return {name.removeprefix("detcloud:"): text for name, text in config.items()}
 
 
 def _open_record(names: Names) -> PermissionRecord:

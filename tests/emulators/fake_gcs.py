@@ -26,9 +26,9 @@ class FakeGcs:
 
     url: str
 
-    def new_bucket(self) -> str:
-        """The name of a new, empty bucket."""
-        name = f"bucket-{secrets.token_hex(8)}"
+    def new_bucket(self, name: str = "") -> str:
+        """The name of a new, empty bucket, by chance unless it is given."""
+        name = name or f"bucket-{secrets.token_hex(8)}"
         request = urllib.request.Request(
             f"{self.url}/storage/v1/b?project=tests",
             json.dumps({"name": name}).encode(),

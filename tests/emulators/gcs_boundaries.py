@@ -9,7 +9,7 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,7 +25,9 @@ RULES_MAX, CONDITION_CHARACTERS_MAX = 10, 2048
 ROLES = {
     "inRole:roles/storage.objectCreator": {"create"},
     "inRole:roles/storage.objectViewer": {"get", "list"},
+    "inRole:roles/storage.objectUser": {"create", "delete", "get", "list"},
 }
+_ACCOUNTS = "/v1/projects/-/serviceAccounts/"
 _TEXT = r"(\"(?:[^\"\\]|\\.)*\")"
 _NAME = re.compile(rf"resource\.name\.startsWith\({_TEXT}\)")
 _LISTED = re.compile(
@@ -36,33 +38,40 @@ _LISTED = re.compile(
 
 @dataclass
 class NarrowedTokens:
-    """Google's account of storage, who may make tokens of it, and the tokens that were made.
+    """Google's account of storage, who may make tokens of it and of `others`, accounts too, and the
+    tokens that were made.
 
     `seconds` is how long those are said to be good. Who creates an object in the place of another
     one may have to be allowed to delete it, before any condition counts. `used` is what tokens were
-    good for: actions and buckets.
+    good for: actions, buckets and names, or prefixes of lists; `accounts` are those whose tokens
+    were made.
     """
 
     account: str
     caller_tokens: Container[str]
+    others: Collection[str] = ()
     whole: dict[str, str] = field(default_factory=dict)
+    lifetimes: dict[str, int] = field(default_factory=dict)
     boundaries: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     seconds: int = 3600
     asks_delete_to_replace: bool = False
     issued: list[str] = field(default_factory=list)
-    used: set[tuple[str, str]] = field(default_factory=set)
+    used: set[tuple[str, str, str]] = field(default_factory=set)
+    accounts: set[str] = field(default_factory=set)
 
     def generate(self, path: str, authorization: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Make a token of the whole account. Raises RequestRefused."""
         if authorization.removeprefix("Bearer ") not in self.caller_tokens:
             raise RequestRefused(403, "IAM_PERMISSION_DENIED")
-        if path != f"/v1/projects/-/serviceAccounts/{self.account}:generateAccessToken":
+        account = path.removeprefix(_ACCOUNTS).removesuffix(":generateAccessToken")
+        if not path.startswith(_ACCOUNTS) or account not in (self.account, *self.others):
             raise RequestRefused(404, "NOT_FOUND")
         lifetime = int(str(body["lifetime"]).removesuffix("s"))
         if not 0 < lifetime <= 3600 or not body["scope"]:
             raise RequestRefused(400, "INVALID_ARGUMENT")
         token = f"ya29.whole.{secrets.token_hex(12)}"
-        self.whole[token] = self.account
+        self.accounts.add(account)
+        self.whole[token], self.lifetimes[token] = account, lifetime
         ends = datetime.fromtimestamp(time.time() + lifetime, UTC)
         return {"accessToken": token, "expireTime": ends.strftime("%Y-%m-%dT%H:%M:%SZ")}
 
@@ -74,7 +83,7 @@ class NarrowedTokens:
         boundary = json.loads(unquote(options) if options.startswith("%") else options)
         rules = boundary["accessBoundary"]["accessBoundaryRules"]
         for rule in rules:
-            expression = rule["availabilityCondition"]["expression"]
+            expression = rule.get("availabilityCondition", {}).get("expression", "")
             if len(rules) > RULES_MAX or len(expression) > CONDITION_CHARACTERS_MAX:
                 raise RequestRefused(400, "invalid_request")
         token = f"ya29.narrow.{secrets.token_hex(12)}"
@@ -109,7 +118,8 @@ def _rule_allows(rule: Mapping[str, Any], action: str, bucket: str, name: str) -
     place = f"projects/_/buckets/{bucket}"
     resource = place if action == "list" else f"{place}/objects/{name}"
     listed = name if action == "list" else ""
-    return _evaluate(rule["availabilityCondition"]["expression"], resource, listed)
+    condition = rule.get("availabilityCondition")
+    return condition is None or _evaluate(condition["expression"], resource, listed)
 
 
 def _evaluate(expression: str, resource: str, listed: str) -> bool:
@@ -169,5 +179,5 @@ class _Handler(ForwardingHandler):
             error = {"code": 403, "message": f"no storage.objects.{action} access to {name}"}
             self.answer(403, json.dumps({"error": error}).encode())
             return
-        self.tokens.used.add((action, bucket))
+        self.tokens.used.add((action, bucket, name))
         self.forward(body)

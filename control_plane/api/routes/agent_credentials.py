@@ -11,7 +11,7 @@ from control_plane.access.principals import Role
 from control_plane.agents.running_trial import RunningTrial, read_running_trial
 from control_plane.agents.spec import parse_stored_config
 from control_plane.agents.storage_access import allowed_access
-from control_plane.agents.storage_credentials import StorageToken
+from control_plane.agents.storage_credentials import StorageCredentials, StorageToken
 from control_plane.agents.trial_grants import TrialGrants
 from control_plane.api.agent_requests import AllocationName
 from control_plane.api.dependencies import ServicesParameter
@@ -48,10 +48,13 @@ class CredentialsAnswer(Answer):
 
 
 class TokenAnswer(Answer):
-    """A token that a trial's requests carry, and until when (epoch ms) it is good."""
+    """A token that a trial's requests carry, until when (epoch ms) it is good, and the service
+    account whose token it is.
+    """
 
     access_token: str
     expires_ms: int
+    account: str = ""
 
 
 class LoginAnswer(Answer):
@@ -74,15 +77,14 @@ def storage_credentials(
     access = allowed_access(running, body.allocation, services.checkpoints, issuer)
     with _cloud_may_not_answer():
         issued = issuer.issue_credentials(f"trial-{body.allocation}", access)
-    answer = TokenAnswer if isinstance(issued, StorageToken) else CredentialsAnswer
-    return answer(**asdict(issued))
+    return _to_answer(issued)
 
 
 @router.post("/agents/{agent_id}/data-credentials")
 @require_role(Role.AGENT)
 def data_credentials(
     agent_id: AgentId, body: CredentialsBody, caller: Caller, services: ServicesParameter
-) -> CredentialsAnswer:
+) -> CredentialsAnswer | TokenAnswer:
     check_own(agent_id, caller)
     grants, running = _grants(services), _running_trial(services, agent_id, body)
     if not grants.gives_data_keys(running.pool):
@@ -91,7 +93,7 @@ def data_credentials(
         )
     with _cloud_may_not_answer():
         keys = grants.issue_data_keys(f"trial-{body.allocation}", running.pool)
-    return CredentialsAnswer(**asdict(keys))
+    return _to_answer(keys)
 
 
 @router.post("/agents/{agent_id}/registry-credentials")
@@ -110,6 +112,11 @@ def registry_credentials(
     with _cloud_may_not_answer():
         login = grants.issue_login(f"pull-{body.allocation}", body.image)
     return LoginAnswer(**asdict(login))
+
+
+def _to_answer(issued: StorageCredentials | StorageToken) -> CredentialsAnswer | TokenAnswer:
+    answer = TokenAnswer if isinstance(issued, StorageToken) else CredentialsAnswer
+    return answer(**asdict(issued))
 
 
 @contextmanager

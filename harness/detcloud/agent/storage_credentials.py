@@ -14,10 +14,18 @@ import secrets
 import threading
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from detcloud.agent.google_metadata import (
+    FLAVOR,
+    MetadataRequest,
+    answer_metadata,
+    metadata_variables,
+    parse_metadata_path,
+)
 from detcloud.shared import storage_variables
 from detcloud.shared.files import read_json_object, write_atomically
 from detcloud.shared.http import ApiError
@@ -59,10 +67,13 @@ class StorageKeys:
 
 @dataclass(frozen=True)
 class StorageToken:
-    """The token that the cluster issued for an allocation, valid until `expires_ms` (epoch)."""
+    """The token that the cluster issued for an allocation, valid until `expires_ms` (epoch).
+    `account`: the service account whose token it is, "" where the cluster does not say.
+    """
 
     access_token: str = field(repr=False)
     expires_ms: int
+    account: str = ""
 
     def to_answer(self) -> dict[str, str | int]:
         """The answer in the form in which Google tells tokens."""
@@ -83,7 +94,8 @@ def fetch_keys(client: Transport, agent: str, holder: str) -> StorageKeys | Stor
     path = f"/api/v1/agents/{agent}/{kind or 'storage'}-credentials"
     answer = client.request("POST", path, {"allocation": allocation}, retry=False)
     if "access_token" in answer:
-        return StorageToken(answer["access_token"], answer["expires_ms"])
+        account = answer.get("account", "")
+        return StorageToken(answer["access_token"], answer["expires_ms"], account)
     return StorageKeys(**{name: answer[name] for name in StorageKeys.__dataclass_fields__})
 
 
@@ -119,14 +131,20 @@ class CredentialServer:
         self._server.server_close()
 
     def variables(
-        self, allocation: str, *, storage: bool = True, data: bool = False, google: bool = False
+        self,
+        allocation: str,
+        *,
+        storage: bool = True,
+        data: bool = False,
+        google: bool = False,
+        google_data: bool = False,
     ) -> dict[str, str]:
         """The environment variables by which the trial's store of checkpoints finds this server,
-        and those by which AWS's clients do in code that has no keys of its own.
+        and those by which clouds' clients do in code that has no keys of its own.
 
-        `storage` and `data`: whether the cluster issues keys for checkpoints, and for the code.
-        Code for which it issues none gets those of the checkpoints, unless these are Google's:
-        its clients know no server of tokens but the machine's own.
+        `storage` and `data`: whether the cluster issues keys for checkpoints, and for the code;
+        `google` and `google_data`: whether these are Google's tokens. Code for which it issues none
+        gets those of the checkpoints, unless these are Google's.
         """
         found = {}
         if storage:
@@ -134,6 +152,10 @@ class CredentialServer:
                 storage_variables.CREDENTIALS_URI: self._uri(allocation),
                 storage_variables.CREDENTIALS_TOKEN: self.token(allocation),
             }
+        if google_data:
+            holder = data_holder(allocation)
+            address = f"{HOST}:{self._server.server_port}"
+            return {**found, **metadata_variables(address, holder, self.token(holder))}
         if google and not data:
             return {**found, "NO_GCE_CHECK": "true"}
         holder = data_holder(allocation) if data else allocation
@@ -170,6 +192,13 @@ class CredentialServer:
             live = {k: v for k, v in self._cached_keys.items() if v.expires_ms / 1000 > now}
             self._cached_keys = {**live, holder: keys}
         return keys
+
+    def valid_token(self, holder: str) -> StorageToken:
+        """A token that is valid for a while; raises OSError or ApiError without any."""
+        found = self.valid_keys(holder)
+        if not isinstance(found, StorageToken):
+            raise OSError("the cluster issues keys of another cloud")
+        return found
 
 
 class _Server(ThreadingHTTPServer):
@@ -213,29 +242,50 @@ def _is_transient_refusal(error: OSError | ApiError) -> bool:
 
 
 def _handler(server: CredentialServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        timeout = REQUEST_SECONDS_MAX
+    return type("Handler", (_Handler,), {"keys": server})
 
-        def do_GET(self) -> None:
-            holder = self.path.removeprefix("/")
-            token = self.headers.get("Authorization", "")
-            if not hmac.compare_digest(token.encode(), server.token(holder).encode()):
-                self._answer(403, {"message": "the token does not belong to this allocation"})
-                return
-            try:
-                self._answer(200, server.valid_keys(holder).to_answer())
-            except (OSError, ApiError) as error:
-                self._answer(503 if _is_transient_refusal(error) else 403, {"message": str(error)})
 
-        def log_message(self, *_: object) -> None:
-            """Write no log: nobody reads it, and it would name addresses."""
+class _Handler(BaseHTTPRequestHandler):
+    """Answers requests from what `keys` fetches."""
 
-        def _answer(self, status: int, content: Mapping[str, str | int]) -> None:
-            body = json.dumps(content).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    keys: CredentialServer
+    timeout = REQUEST_SECONDS_MAX
 
-    return Handler
+    def do_GET(self) -> None:
+        asked = parse_metadata_path(self.path)
+        holder = asked.holder if asked else self.path.removeprefix("/")
+        token = asked.token if asked else self.headers.get("Authorization", "")
+        try:
+            if not hmac.compare_digest(token.encode(), self.keys.token(holder).encode()):
+                self._refuse(403, "the token does not belong to this allocation", asked)
+            elif asked is None:
+                self._answer(200, self.keys.valid_keys(holder).to_answer())
+            else:
+                has_flavor = self.headers.get("Metadata-Flavor") == FLAVOR["Metadata-Flavor"]
+                fetch = partial(self.keys.valid_token, holder)
+                self._send(*answer_metadata(asked, has_flavor, fetch))
+        except (OSError, ApiError) as error:
+            self._refuse(503 if _is_transient_refusal(error) else 403, str(error), asked)
+
+    def log_message(self, *_: object) -> None:
+        """Write no log: nobody reads it, and it would name addresses."""
+
+    def _refuse(self, status: int, text: str, asked: MetadataRequest | None) -> None:
+        """Answer a refusal in the form of the service that was asked."""
+        if asked is None:
+            self._answer(status, {"message": text})
+        else:
+            self._send(status, "text/plain", f"{text}\n")
+
+    def _answer(self, status: int, content: Mapping[str, str | int]) -> None:
+        self._send(status, "application/json", json.dumps(content))
+
+    def _send(self, status: int, kind: str, content: str) -> None:
+        body = content.encode()
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in FLAVOR.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)

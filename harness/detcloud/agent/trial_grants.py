@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from detcloud.agent.storage_credentials import CredentialServer, StorageKeys, StorageToken
 
 GIVEN = "given"
+# Of `data_credentials`: tokens of a service account of Google, and not keys of AWS.
+GOOGLE = "google"
 
 
 class TrialGrants:
@@ -53,10 +55,12 @@ class TrialGrants:
         """The variables by which a trial finds its keys and the region."""
         store = spec.get("storage") or {}
         storage, google = store.get("credentials") == GIVEN, store.get("type") == "gcs"
-        data = spec.get("data_credentials") == GIVEN
+        data, google_data = (spec.get("data_credentials") == it for it in (GIVEN, GOOGLE))
         found = {}
-        if storage or data:
-            found = self._server.variables(allocation, storage=storage, data=data, google=google)
+        if storage or data or google_data:
+            found = self._server.variables(
+                allocation, storage=storage, data=data, google=google, google_data=google_data
+            )
         if self._region:
             found |= dict.fromkeys(REGION_VARIABLES, self._region)
             if storage:

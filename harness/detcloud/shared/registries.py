@@ -12,6 +12,7 @@ STEP_ERA_IMAGES = {
 }
 """What configurations of the step era have where they name no image."""
 _ECR_HOST = re.compile(r"([0-9]{12})\.dkr\.ecr\.([a-z0-9-]+)\.amazonaws\.com")
+_ARTIFACT_HOST = re.compile(r"[a-z0-9-]+-docker\.pkg\.dev")
 _DOCKER_HUBS = (DOCKER_HUB, "index.docker.io", "registry-1.docker.io")
 
 
@@ -39,6 +40,16 @@ def ecr_repository(image: str) -> EcrRepository | None:
     found = _ECR_HOST.fullmatch(host)
     name = rest.partition("@")[0].partition(":")[0]
     return EcrRepository(found[1], found[2], name) if found and name else None
+
+
+def artifact_repository(image: str) -> str | None:
+    """The repository of Google's Artifact Registry that has an image, HOST/PROJECT/REPOSITORY;
+    None for an image elsewhere.
+    """
+    host, *rest = image.split("/")
+    if not _ARTIFACT_HOST.fullmatch(host) or len(rest) < 3 or not all(rest):
+        return None
+    return "/".join((host, *rest[:2]))
 
 
 def registry_of_image(name: str) -> str:

@@ -13,6 +13,8 @@ from tests.end_to_end.laptop import Laptop
 if TYPE_CHECKING:
     from tests.emulators.deployment_gcp import GcpDeployment
 
+# What the code of trials may read, and where it may write; gs://BUCKET/FOLDER of the second.
+PHOTOS, SCRATCH = "our-photos", "our-scratch/vision"
 TYPE, FULL_ZONE, OTHER_ZONE = "g2-standard-4", "us-central1-a", "us-central1-b"
 POOLS = pools_text(
     "gcp",

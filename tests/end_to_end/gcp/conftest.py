@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from tests.conftest import require, require_installed
 from tests.emulators.fake_gcs import FakeGcs
 from tests.emulators.firestore import Firestore
 from tests.end_to_end.cluster_steps import wait_until
-from tests.end_to_end.gcp.cluster import POOLS
+from tests.end_to_end.gcp.cluster import PHOTOS, POOLS, SCRATCH
 from tests.end_to_end.gcp.permissions import refused_uses
 from tests.end_to_end.laptop import Laptop
 
@@ -41,7 +42,10 @@ def deployment(
     folder = tmp_path_factory.mktemp("gcp")
     is_night = any(item.get_closest_marker("nightly") for item in request.session.items)
     functions = (*FUNCTIONS, "suggest") if is_night else FUNCTIONS
-    made_of = (firestore, gcs_server, folder, "vision", POOLS, functions)
+    data = {"detcloud:dataBuckets": json.dumps({PHOTOS: "read", SCRATCH: "read-write"})}
+    for place in (PHOTOS, SCRATCH):
+        gcs_server.new_bucket(place.partition("/")[0])
+    made_of = (firestore, gcs_server, folder, "vision", POOLS, functions, data)
     with deployment(*made_of) as made, running(made):
         wait_until(lambda: bool(made.table.query("pools", " ", "~").rows), 60, "the configuration")
         yield made

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from infra.gcp.names import TRIAL_ACCOUNTS
 from infra.gcp.policies import Grant, list_grants
 from tests.emulators.google_permissions import Use
 
@@ -54,18 +55,24 @@ def idle_permissions(deployment: GcpDeployment) -> set[tuple[str, str, str]]:
 
 def _grants(deployment: GcpDeployment) -> list[Grant]:
     names = deployment.names
-    return list_grants(names, (names.region,), logs_instances=False)
+    own = list_grants(names, (names.region,), logs_instances=False)
+    return own + deployment.access.list_grants(names)
 
 
 def _all_uses(deployment: GcpDeployment) -> set[Use]:
     """Return what was noted, and what trials' tokens were made by and used for."""
     record, tokens = deployment.permissions, deployment.tokens
-    found = {
-        Use("storage", f"storage.objects.{action}", "bucket", record.buckets[bucket])
-        for action, bucket in tokens.used.copy()
-    }
-    if tokens.issued:
-        found.add(Use("api", "iam.serviceAccounts.getAccessToken", "account", "storage"))
+    found = set()
+    for action, bucket, name in tokens.used.copy():
+        permission, place = f"storage.objects.{action}", f"projects/_/buckets/{bucket}"
+        if bucket in record.buckets:
+            found.add(Use("storage", permission, "bucket", record.buckets[bucket]))
+        else:
+            resource = place if action == "list" else f"{place}/objects/{name}"
+            found.add(Use("data", permission, "project", "", resource))
+    for account in ("storage", *TRIAL_ACCOUNTS):
+        if any(it.startswith(f"{deployment.names.account_id(account)}@") for it in tokens.accounts):
+            found.add(Use("api", "iam.serviceAccounts.getAccessToken", "account", account))
     return found | record.uses.copy()
 
 
@@ -83,12 +90,20 @@ def _allows(grant: Grant, use: Use) -> bool:
         grant.account == use.account
         and use.permission in grant.permissions
         and (grant.place.kind, grant.place.name) == (use.kind, use.place)
-        and all(_holds(term, use.resource) for term in _terms(grant.condition))
+        and all(
+            any(_holds(it, use.resource) for it in _alternatives(term))
+            for term in _terms(grant.condition)
+        )
     )
 
 
 def _terms(condition: str) -> Iterable[str]:
     return condition.split(" && ") if condition else ()
+
+
+def _alternatives(term: str) -> Iterable[str]:
+    """Split a term into those of which one is enough, unless brackets hold it together."""
+    return [term] if term.startswith("(") else term.split(" || ")
 
 
 def _holds(term: str, resource: str) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from control_plane.agents.leases import LEASE_MS
+from control_plane.fleet.rows import read_past_instances
 from control_plane.gcp.row_documents import document_path
 from control_plane.state.table import Expect, Key, Put
 from lambdas.clock import now_ms
@@ -79,7 +80,7 @@ def test_a_zone_that_turns_out_to_be_full_is_told_by_the_operation_and_another_i
 def test_a_database_that_refuses_and_loses_answers_delays_everybody_and_nothing_runs_twice(
     deployment: GcpDeployment, person: Laptop, tmp_path: Path
 ) -> None:
-    before, faults = len(deployment.project.machines), deployment.events.faults
+    before, faults = set(deployment.project.machines), deployment.events.faults
     faults.refused_of, faults.lost_of = 5, 9
     experiment = create(deployment, person, SHORT, tmp_path)
     described = wait_for(deployment, person, experiment)
@@ -88,7 +89,8 @@ def test_a_database_that_refuses_and_loses_answers_delays_everybody_and_nothing_
     for method in ("runQuery", "commit"):
         assert faults.refused[method], method
     assert faults.lost["commit"]
-    assert len(deployment.project.machines) == before + 1
+    launched = set(deployment.project.machines) - before
+    assert len(launched) == 1, describe_launches(deployment)
     assert (described["restarts"], described["losses"]) == (0, 0)
     assert validation_steps(deployment, described["id"]) == [44]
 
@@ -145,3 +147,14 @@ def test_an_actor_that_cannot_be_read_is_called_again_and_holds_up_nobody(
     # Eventarc gives an event up after a day, the emulator of it sooner.
     path = document_path(message)
     wait_until(lambda: path in trigger.lost, 120, "an event that is given up")
+
+
+def describe_launches(deployment: GcpDeployment) -> str:
+    """Return what ticks decided of instances, and what became of these."""
+    decided = [
+        str(line["message"])
+        for line in deployment.log_lines("tick")
+        if str(line["message"]).startswith("pool ")
+    ]
+    past, _ = read_past_instances(deployment.table, POOL)
+    return "\n".join([*decided, *map(str, past)])

@@ -8,6 +8,7 @@ and no emulator does, IAM and the signatures of URLs, is not tested here.
 from __future__ import annotations
 
 import time
+import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from control_plane.agents.agent_code import agent_code
 from control_plane.state.table import Key
 from tests.conftest import require_installed
 from tests.end_to_end.cluster_steps import (
+    DONE_SECONDS_MAX,
     KEEP_ALL,
     check_replacement,
     check_ticks,
@@ -27,10 +29,19 @@ from tests.end_to_end.cluster_steps import (
     wait_for_search,
     wait_until,
 )
-from tests.end_to_end.gcp.cluster import FULL_ZONE, OTHER_ZONE, TYPE, create, variable
+from tests.end_to_end.gcp.cluster import (
+    FULL_ZONE,
+    OTHER_ZONE,
+    PHOTOS,
+    SCRATCH,
+    TYPE,
+    create,
+    variable,
+)
 from tests.end_to_end.gcp.permissions import idle_permissions, refused_uses
 from tests.end_to_end.laptop import Laptop
 from tests.end_to_end.tiny_model import write_model
+from tests.patience import ANSWER_SECONDS_MAX, PATIENCE
 
 if TYPE_CHECKING:
     from tests.emulators.deployment_gcp import GcpDeployment
@@ -51,7 +62,34 @@ NEEDED_ELSEWHERE = {
     ("tick", "compute.instances.getSerialPortOutput", ""),
     ("tick", "compute.regionOperations.get", ""),
     ("tick", "storage.objects.get", "objects"),
+    # Code that uses data: the test of it below.
+    ("api", "iam.serviceAccounts.getAccessToken", "data"),
+    *(("data", f"storage.objects.{it}", "") for it in ("create", "delete", "get", "list")),
 }
+# A program of a user, whose client has no other credentials than the machine's would be. Google's
+# client of an emulator takes none by itself.
+USE_DATA = """
+import google.auth
+from google.api_core.exceptions import Forbidden
+from google.cloud.storage import Client
+
+credentials, project = google.auth.default()
+store = Client(project=project, credentials=credentials)
+photos, scratch = store.bucket("our-photos"), store.bucket("our-scratch")
+for number in (1, 2):
+    scratch.blob("vision/seen").upload_from_string(f"{number} of " + project)
+print("read", photos.blob("cats/1.jpg").download_as_text(), "in", project)
+for name, act in {
+    "written": lambda: photos.blob("cats/2.jpg").upload_from_string("mine"),
+    "left": lambda: scratch.blob("visions/other").download_as_text(),
+    "another's": lambda: store.bucket("CHECKPOINTS").blob("1/1/1/x").download_as_text(),
+}.items():
+    try:
+        act()
+        print("not refused:", name)
+    except Forbidden:
+        print("refused:", name)
+"""
 
 
 def test_a_trial_goes_on_elsewhere_when_its_machine_is_taken_and_leaves_an_empty_pool(
@@ -127,3 +165,24 @@ def test_a_model_is_asked_for_the_points_of_a_search(
     assert not deployment.table.get(Key("suggestions", str(experiment)))
     # The tick started the function, which asked the model.
     assert any(line.get("passes") for line in deployment.log_lines("suggest"))
+
+
+@pytest.mark.nightly
+def test_a_users_program_reads_and_writes_the_data_that_the_deployment_names_without_keys(
+    deployment: GcpDeployment, person: Laptop, tmp_path: Path
+) -> None:
+    deployment.gcs.upload(PHOTOS, "cats/1.jpg", b"a cat")
+    deployment.gcs.upload(SCRATCH.partition("/")[0], "visions/other", b"another's")
+    program = USE_DATA.replace("CHECKPOINTS", deployment.outputs["checkpoints"])
+    place = f"environment.environment_variables=[{variable(deployment)}]"
+    words = ("command", "run", "--config", place, "--", "python3", "-c", program)
+    done = person.run(*words, seconds=DONE_SECONDS_MAX * PATIENCE)
+    assert done.stdout.splitlines()[-4:] == [
+        f"read a cat in {deployment.names.project}",
+        "refused: written",
+        "refused: left",
+        "refused: another's",
+    ]
+    url = f"{deployment.gcs.url}/storage/v1/b/our-scratch/o/vision%2Fseen?alt=media"
+    with urllib.request.urlopen(url, timeout=ANSWER_SECONDS_MAX) as answer:
+        assert answer.read() == f"2 of {deployment.names.project}".encode()

@@ -127,6 +127,7 @@ def test_a_store_of_google_gets_a_token_and_one_of_another_cloud_gets_nothing(
     assert ask(agent, "1.1").json == {
         "access_token": f"token of trial-1.1 in {BUCKET}",
         "expires_ms": NOW_MS + 3_600_000,
+        "account": "",
     }
     assert ask(agent, "3.1").code == "not_found"
 
@@ -183,5 +184,6 @@ def test_a_cluster_that_gives_out_nothing_says_so(tmp_path: Path) -> None:
 
 def test_keys_do_not_show_themselves() -> None:
     keys = StorageCredentials("KEY", "hush", "session", NOW_MS)
-    assert repr(StorageToken("hush", NOW_MS)) == f"StorageToken(expires_ms={NOW_MS})"
+    text = f"StorageToken(expires_ms={NOW_MS}, account='a@p')"
+    assert repr(StorageToken("hush", NOW_MS, "a@p")) == text
     assert repr(keys) == f"StorageCredentials(key_id='KEY', expires_ms={NOW_MS})"

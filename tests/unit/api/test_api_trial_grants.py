@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from control_plane.access.principals import Role
-from control_plane.agents.storage_credentials import StorageCredentials
-from control_plane.agents.trial_grants import RegistryLogin
+from control_plane.agents.storage_credentials import StorageCredentials, StorageToken
+from control_plane.agents.trial_grants import DataForm, RegistryLogin
 from tests.unit.api.agent_side import CONFIG, Agent
 from tests.unit.api.cluster import NOW_MS, TOKENS, V1, Cluster, build_cluster
 from tests.unit.api.exchange import Answer, call
@@ -18,8 +18,11 @@ WITH_IMAGE = CONFIG + f"environment: {{image: '{IMAGE}'}}\n"
 
 @dataclass
 class FakeGrants:
-    """Gives keys in the pool `default` and logins for one image, and records who asked."""
+    """Gives keys, or tokens if `data_form` is Google's, in the pool `default` and logins for one
+    image, and records who asked.
+    """
 
+    data_form: DataForm = "given"
     pools: tuple[str, ...] = ("default",)
     fails: bool = False
     asked: list[tuple[str, str]] = field(default_factory=list)
@@ -27,10 +30,12 @@ class FakeGrants:
     def gives_data_keys(self, pool: str) -> bool:
         return pool in self.pools
 
-    def issue_data_keys(self, name: str, pool: str) -> StorageCredentials:
+    def issue_data_keys(self, name: str, pool: str) -> StorageCredentials | StorageToken:
         if self.fails:
             raise TimeoutError("the token service did not answer")
         self.asked.append((name, pool))
+        if self.data_form == "google":
+            return StorageToken("hush", NOW_MS + 3_600_000, "data@acme")
         return StorageCredentials("KEY", "hush", "session", NOW_MS + 3_600_000)
 
     def gives_login(self, image: str) -> bool:
@@ -82,6 +87,21 @@ def test_the_code_of_a_run_gets_the_keys_of_its_pool(cluster: Cluster, grants: F
     assert grants.asked == [("trial-1.1", "default")]
     grants.pools = ()
     assert ask(agent, "data", allocation="1.1").code == "not_found"
+
+
+def test_the_code_of_a_run_gets_a_token_where_the_cloud_has_tokens(
+    cluster: Cluster, grants: FakeGrants
+) -> None:
+    grants.data_form = "google"
+    cluster.create(CONFIG)
+    agent = Agent(cluster)
+    assert agent.sync().json["desired"][0]["spec"]["data_credentials"] == "google"
+    agent.take_work()
+    assert ask(agent, "data", allocation="1.1").json == {
+        "access_token": "hush",
+        "expires_ms": NOW_MS + 3_600_000,
+        "account": "data@acme",
+    }
 
 
 def test_each_pull_gets_a_login_of_its_own(cluster: Cluster, grants: FakeGrants) -> None:

@@ -15,7 +15,7 @@ from control_plane.aws.trial_grants import StsTrialGrants, pull_policy
 from detcloud.shared.registries import EcrRepository, ecr_repository
 from infra.aws import trial_policies
 from infra.aws.names import Names
-from infra.aws.trial_settings import DataBucket
+from infra.data_buckets import DataBucket
 from tests.emulators.ministack import ACCOUNT, REGION, Ministack
 from tests.emulators.policy_reader import allows
 

@@ -4,6 +4,7 @@ import pytest
 
 from control_plane.config.pools import check_cluster
 from control_plane.config.problems import ConfigInvalid
+from control_plane.gcp.pool_provider import GcpProvider
 from provisioner.clouds.gcp.launch_request import parse_section
 from provisioner.settings import parse_provider_settings
 
@@ -54,6 +55,20 @@ def _gcp(fields: str) -> str:
         (", label_key: detcloud-pool", "begin with a letter and not with detcloud-"),
         (", label_value: A", "label_value: must be at most 63 lowercase letters"),
         (", name_prefix: 9to5", "name_prefix: must be 1 to 30 lowercase letters"),
+        (", file_systems: [{server: 'a b', share: /a, folder: /b}]", "file_systems[0].server: "),
+        (
+            ", file_systems: [{server: a, share: vol1, folder: /b}]",
+            "[0].share: must be a path like",
+        ),
+        (
+            ", file_systems: [{server: a, share: /a, folder: /b, version: 4}]",
+            "file_systems[0].version: ",
+        ),
+        (
+            ", file_systems: [{server: a, share: /a, folder: /b},"
+            " {server: b, share: /a, folder: /b}]",
+            "file_systems[1].folder: is that of another one, /b",
+        ),
         (", network_tags: [ok, Not]", "network_tags[1]: must be 1 to 63 lowercase letters, digits"),
         (
             ", base_config: {machineType: n1-standard-4}",
@@ -158,3 +173,12 @@ resource_pools:
     assert (found.network_tags, found.extended_preemption_notice) == (("ssh",), True)
     assert found.service_account.email.startswith("a@")
     assert found.service_account.scopes == ("x",)
+
+
+def test_trials_may_mount_the_shares_that_instances_mount() -> None:
+    fields = ", allowed_mounts: [/mnt/more], file_systems: [{server: 10.0.0.2, share: /vol1, "
+    fields += "folder: /mnt/data, version: 4.1}]"
+    provider = check_cluster(_gcp(fields)).resource_pools[0].provider
+    assert isinstance(provider, GcpProvider)
+    assert provider.mounts_allowed == ("/mnt/more", "/mnt/data")
+    assert provider.file_systems[0].version == "4.1"

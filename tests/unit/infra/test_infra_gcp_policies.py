@@ -2,8 +2,8 @@
 
 import pytest
 
-from infra.gcp.names import OTHER_ACCOUNTS, Names
-from infra.gcp.policies import ROLES, Grant, key_members, list_grants
+from infra.gcp.names import OTHER_ACCOUNTS, TRIAL_ACCOUNTS, Names
+from infra.gcp.policies import ROLES, TRIAL_ROLES, Grant, key_members, list_grants
 from lambdas.gcp.function_names import FUNCTIONS
 
 NAMES = Names("vision", "acme-ml", "123456789012", "us-central1")
@@ -151,13 +151,13 @@ def test_the_build_may_read_sources_and_push_images() -> None:
 def test_every_account_and_role_is_used() -> None:
     found = grants(logs_instances=True)
     assert {it.account for it in found} == {*FUNCTIONS, *OTHER_ACCOUNTS}
-    assert {it.role for it in found} == set(ROLES)
+    assert {it.role for it in found} == set(ROLES) - set(TRIAL_ROLES)
 
 
 @pytest.mark.parametrize("team", ["a" * 20, "a-1"])
 def test_names_are_no_longer_than_google_takes(team: str) -> None:
     names = Names(team, "p" * 30, "1" * 12, "northamerica-northeast1")
-    for account in (*FUNCTIONS, *OTHER_ACCOUNTS):
+    for account in (*FUNCTIONS, *OTHER_ACCOUNTS, *TRIAL_ACCOUNTS):
         assert 6 <= len(names.account_id(account)) <= 30
     assert max(len(names.objects), len(names.checkpoints)) <= 63
     assert len(names.database) <= 63

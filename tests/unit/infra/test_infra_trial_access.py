@@ -8,7 +8,7 @@ import pytest
 from infra.aws import trial_policies
 from infra.aws.names import Names
 from infra.aws.settings import parse_settings
-from infra.aws.trial_settings import DataBucket
+from infra.data_buckets import DataBucket
 from infra.stack_program import SettingsInvalid
 from tests.emulators.policy_reader import allows
 from tests.unit.infra.graphs import VISION, Graph, graph

@@ -247,7 +247,9 @@ def mount_file_systems(
         (programs / name).chmod(0o755)
     text = script(replace(REQUEST, section=json.dumps({"file_systems": FILE_SYSTEMS})))
     [(functions, calls)] = re.findall(
-        r"^(mount_file_system\(\) \{.*?^\})\n((?:mount_file_system [^\n]*\n)+)", text, re.M | re.S
+        r"^(install_nfs_client\(\) \{.*?^\}\n\n.*?^\})\n((?:mount_file_system [^\n]*\n)+)",
+        text,
+        re.M | re.S,
     )
     before = f"set -Eeuo pipefail; root={tmp_path}; region=eu-west-1\n"
     done = subprocess.run(

@@ -83,6 +83,70 @@ def test_a_startup_script_may_be_anything_and_mounts_plain_paths_alone() -> None
         script({"allowed_mounts": ["/a'; reboot; '"]})
 
 
+SHARES = [
+    {"server": "10.0.0.2", "share": "/vol1", "folder": "/mnt/data"},
+    {"server": "nfs.lab.example", "share": "/homes", "folder": "/mnt/homes", "version": "4.1"},
+]
+
+
+def test_its_trials_may_mount_the_shares_of_their_pool() -> None:
+    text = script({"allowed_mounts": ["/mnt/more"], "file_systems": SHARES})
+    assert "mounts='/mnt/more /mnt/data /mnt/homes'\n" in text
+    # They are there before trials are, also after the machine was started again.
+    assert "mount_points='/mnt/data /mnt/homes'\n" in text
+    mounts, starts = "\nmount_file_system nfs 10.0.0.2:/vol1", "enable --now detcloud-agent.service"
+    assert text.index(mounts) < text.index(starts)
+    assert subprocess.run(["bash", "-n"], input=text.encode(), check=False).returncode == 0
+    assert "mount_file_system" not in script()
+    with pytest.raises(
+        ConfigurationError, match=r"file_systems .* cannot be used in a boot script"
+    ):
+        script({"file_systems": [{**SHARES[0], "server": "a'; reboot; '"}]})
+
+
+@pytest.mark.parametrize(
+    ("has_client", "failing"), [(True, ""), (False, ""), (True, "mount"), (False, "apt-get")]
+)
+def test_shares_are_mounted_as_it_boots_or_the_boot_fails(
+    tmp_path: Path, has_client: bool, failing: str
+) -> None:
+    programs, log = tmp_path / "bin", tmp_path / "log"
+    programs.mkdir()
+    (tmp_path / "etc").mkdir()
+    for name in ("apt-get", "mount", *(["mount.nfs4"] if has_client else [])):
+        code = int(name == failing)
+        installs = f"echo > {programs}/mount.nfs4; chmod +x {programs}/mount.nfs4"
+        (programs / name).write_text(
+            f'#!/bin/sh\necho "{name} $*" >> {log}\n'
+            f'case "$*" in *install*) {installs};; esac\nexit {code}\n'
+        )
+        (programs / name).chmod(0o755)
+    part = re.search(
+        r"^install_nfs_client\(\) \{.*?^\}\n\n.*?^\}\n((?:mount_file_system [^\n]*\n)+)",
+        script({"file_systems": SHARES}),
+        re.M | re.S,
+    )
+    assert part
+    done = subprocess.run(
+        ["bash", "-c", f"set -Eeuo pipefail; root={tmp_path}\n{part[0]}"],
+        # Without the folder that a real mount.nfs4 is in.
+        env={"PATH": f"{programs}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode == 0) is (not failing), done.stderr
+    calls = [it.split()[0] for it in log.read_text().splitlines()]
+    if failing == "mount":
+        assert "10.0.0.2:/vol1 cannot be mounted: it, or a way to it, is missing" in done.stdout
+    if not failing:
+        assert calls == [*([] if has_client else ["apt-get"] * 2), "mount", "mount"]
+        table = [it.split() for it in (tmp_path / "etc/fstab").read_text().splitlines()]
+        assert [(*row[:3], row[3].split(",")[0]) for row in table] == [
+            ("10.0.0.2:/vol1", "/mnt/data", "nfs", "vers=3"),
+            ("nfs.lab.example:/homes", "/mnt/homes", "nfs", "vers=4.1"),
+        ]
+
+
 @dataclass
 class Cloud:
     """A bucket that takes the machine's tokens alone, or a signature of the API's, and an API that

@@ -1,7 +1,9 @@
 """The provisioner's view of real pools, and its effects on them."""
 
+import itertools
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,13 +18,16 @@ from control_plane.actors.messages.pool import (
     SlotsRequested,
 )
 from control_plane.agents.leases import read_leases
-from control_plane.engine.engine import Engine
+from control_plane.engine.engine import Engine, EngineTiming
 from control_plane.engine.head import HEAD
+from control_plane.fleet.records import Market, Offering
 from control_plane.scheduling.reservations import OverdueSize
 from control_plane.state.sqlite import SqliteTable
 from control_plane.state.table import Expect, Key, Put
+from provisioner.clouds.fake.provider import FakeCloud
 from provisioner.engine_pools import EnginePools
 from provisioner.model import ConnectedAgent, Demand, JobDemand, ProvisionerSettings
+from provisioner.reconcile import PASS_MS, Reconciler
 from provisioner.settings import SettingsInvalid
 from tests.engine_timing import UNHURRIED
 
@@ -56,6 +61,13 @@ class Cluster:
         devices = tuple((slot, "cpu", "", "") for slot in range(slots))
         message = AgentEnrolled(name, "blue", devices)
         self.engine.execute_command(addresses.agent(name), message)
+
+    def enrol_without_pool(self, name: str) -> None:
+        """Enrol an agent in a request that has no time left to advance the pool."""
+        busy = EngineTiming(monotonic_seconds=map(float, itertools.count(step=10)).__next__)
+        message = AgentEnrolled(name, "blue", ((0, "cpu", "", ""),))
+        engine = Engine(self.engine.table, lambda: NOW_MS, busy)
+        engine.execute_command(addresses.agent(name), message)
 
     @property
     def demand(self) -> Demand:
@@ -126,6 +138,38 @@ def test_agents_are_idle_busy_or_closed() -> None:
         "b": ConnectedAgent(True, False),
     }
     assert snapshot.leases.keys() == {"a", "b"}
+
+
+def test_an_agent_is_joining_until_the_pool_has_processed_the_message_of_its_session() -> None:
+    cluster = Cluster(provider=LOCAL)
+    cluster.enrol_without_pool("a")
+    snapshot = cluster.pools.pool_snapshot("blue")
+    assert (list(snapshot.agents), list(snapshot.joining)) == ([], ["a"])
+    cluster.engine.advance_until_idle((addresses.pool("blue"),))
+    snapshot = cluster.pools.pool_snapshot("blue")
+    assert (list(snapshot.agents), list(snapshot.joining)) == (["a"], [])
+    cluster.pools.end_agent("blue", "a")
+    snapshot = cluster.pools.pool_snapshot("blue")
+    assert (list(snapshot.agents), list(snapshot.joining)) == ([], [])
+
+
+def test_what_an_agent_that_is_joining_will_run_is_launched_no_second_instance() -> None:
+    cluster = Cluster(provider=json.dumps({"type": "local", "max_instances": 2, "slots": 1}))
+    offering = Offering("small", "small", "a", Market.ON_DEMAND, 1)
+    now_ms = NOW_MS
+    cloud = FakeCloud(lambda: now_ms, Random(1), (offering,))
+    reconciler = Reconciler(
+        cluster.engine.table, cluster.pools, lambda settings: cloud, "c", lambda: now_ms, Random(2)
+    )
+    cluster.ask(1, 1, 1)
+    reconciler.reconcile("blue")
+    (machine,) = cloud.machines
+    cluster.enrol_without_pool(machine)
+    now_ms += PASS_MS
+    reconciler.reconcile("blue")
+    assert list(cloud.machines) == [machine]
+    cluster.engine.advance_until_idle((addresses.pool("blue"),))
+    assert cluster.pools.pool_snapshot("blue").agents[machine].work == (1,)
 
 
 def test_what_runs_without_slots_is_work() -> None:

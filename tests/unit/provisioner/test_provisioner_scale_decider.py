@@ -375,6 +375,23 @@ class TestOutageOfTheApi:
         assert state_changes(plan) == {"a": "ENDED"}
 
 
+def test_an_agent_that_its_pool_has_not_been_told_of_yet_is_capacity() -> None:
+    # It enrolled between the pool's last mail and this pass: 4 slots are wanted, and it brings 4.
+    row = starting_instance("a", minutes=3)
+    joining = replace(running_with(None), has_enrolled=True, is_joining=True)
+    plan = scale_plan([(row, joining)], job_demand(4))
+    assert plan.launches == ()
+    [marked] = plan.changed_rows
+    assert (marked.state, marked.connected_ms, marked.silent_ms) == ("RUNNING", NOW_MS, None)
+    # Nor does the next pass count it as silent, and it comes back so after a loss.
+    assert scale_plan([(marked, joining)], job_demand(4)).launches == ()
+    silent = replace(marked, silent_ms=NOW_MS - MINUTE_MS)
+    assert scale_plan([(silent, joining)], job_demand(4)).launches == ()
+    # One whose session has ended is replaced.
+    lost = replace(joining, is_joining=False)
+    assert launch_counts(scale_plan([(marked, lost)], job_demand(4))) == {SMALL.name: 1}
+
+
 def test_an_agent_that_no_pass_saw_connected_may_be_away_as_long_as_any_other() -> None:
     # It enrolled, worked and lost its connection between two passes.
     row = starting_instance("a", minutes=60)

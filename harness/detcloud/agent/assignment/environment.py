@@ -21,6 +21,9 @@ INHERITED = ("LANG", "LANGUAGE", "LD_LIBRARY_PATH", "SSL_CERT_DIR", "SSL_CERT_FI
 # 32 to this folder for theirs: the workers of a data loader would hang.
 TMPDIR_BYTES_MAX = 70
 REGION_VARIABLES = ("AWS_DEFAULT_REGION", "AWS_REGION")
+# Google's clients take credentials from the first, and a metadata service from what begins so.
+GOOGLE_KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
+METADATA_PREFIX = "GCE_METADATA_"
 DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 PACKAGES = str(Path(__file__).resolve().parents[3])
 # The folder of a container in which this package alone is mounted.
@@ -100,15 +103,18 @@ def trial_environment(
 def without_user_variables(
     offered: Mapping[str, str], variables: object, *, cuda: bool
 ) -> dict[str, str]:
-    """The cluster's variables for AWS clients, without those that the user's variables replace.
+    """The cluster's variables for clouds' clients, without those that the user's variables replace.
 
     The user's own region and keys take precedence. If the user sets keys, the code gets none of
     the cluster's, so that it cannot fall back on them.
     """
-    own = {name for name in variables_by_name(variables, cuda=cuda) if name.startswith("AWS_")}
+    names = variables_by_name(variables, cuda=cuda)
+    own = {name for name in names if name.startswith("AWS_")}
     excluded = set(REGION_VARIABLES if own.intersection(REGION_VARIABLES) else ())
     if own.difference(REGION_VARIABLES):
         excluded |= {name for name in offered if name.startswith("AWS_CONTAINER_")}
+    if any(it == GOOGLE_KEY_FILE or it.startswith(METADATA_PREFIX) for it in names):
+        excluded |= {name for name in offered if name.startswith(METADATA_PREFIX)}
     return {name: value for name, value in offered.items() if name not in excluded}
 
 

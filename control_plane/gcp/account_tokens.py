@@ -1,0 +1,110 @@
+"""Access tokens of Google's service accounts: whole ones, and ones that a Credential Access
+Boundary narrows.
+
+https://cloud.google.com/iam/docs/downscoping-short-lived-credentials
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import urllib3
+
+from control_plane.agents.storage_credentials import SECONDS_MAX, StorageToken
+
+IAM_ENDPOINT = "https://iamcredentials.googleapis.com"
+TOKEN_ENDPOINT = "https://sts.googleapis.com"
+SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+ANSWER_SECONDS_MAX = 10.0
+
+_GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"
+_ACCESS_TOKEN = "urn:ietf:params:oauth:token-type:access_token"
+
+
+class AccountTokens:
+    """Issues tokens of service accounts, which are named by their e-mail addresses.
+
+    `find_credentials` returns google-auth credentials that may create tokens of these accounts:
+    those of the environment unless it is given.
+    """
+
+    def __init__(
+        self,
+        find_credentials: Callable[[], Any] | None = None,
+        *,
+        iam_endpoint: str | None = None,
+        token_endpoint: str | None = None,
+    ) -> None:
+        environment = os.environ
+        self._find_credentials = find_credentials or _environment_credentials
+        iam = iam_endpoint or environment.get("DETCLOUD_IAM_ENDPOINT") or IAM_ENDPOINT
+        tokens = token_endpoint or environment.get("DETCLOUD_STS_ENDPOINT") or TOKEN_ENDPOINT
+        self._accounts_url = f"{iam}/v1/projects/-/serviceAccounts"
+        self._token_url = f"{tokens}/v1/token"
+
+    def issue_token(
+        self,
+        account: str,
+        name: str,
+        *,
+        seconds: int = SECONDS_MAX,
+        boundary: Mapping[str, Any] | None = None,
+    ) -> StorageToken:
+        """Issue a token of an account for what is called `name`, which the boundary narrows, if
+        there is one. Raises OSError if Google does not issue it.
+        """
+        # Functions that issue none do not wait for these imports (docs/benchmarks.md: cold starts).
+        from google.auth.exceptions import GoogleAuthError
+        from google.auth.impersonated_credentials import Credentials
+        from google.oauth2.sts import Client
+
+        try:
+            whole = Credentials(
+                self._own_credentials,
+                account,
+                [SCOPE],
+                lifetime=seconds,
+                iam_endpoint_override=f"{self._accounts_url}/{account}:generateAccessToken",
+            )
+            whole.refresh(self._request)
+            token = str(whole.token)
+            if boundary is not None:
+                answer = Client(self._token_url).exchange_token(
+                    self._request,
+                    _GRANT,
+                    token,
+                    _ACCESS_TOKEN,
+                    requested_token_type=_ACCESS_TOKEN,
+                    additional_options=boundary,
+                )
+                token = str(answer["access_token"])
+                # It ends with the token that it was made of, where the answer does not say.
+                seconds = min(seconds, int(answer.get("expires_in") or seconds))
+        except (GoogleAuthError, KeyError, ValueError) as error:
+            raise OSError(f"cannot issue a token for {name}: {_reason(error)}") from error
+        return StorageToken(token, (int(time.time()) + seconds) * 1000, account)
+
+    @cached_property
+    def _own_credentials(self) -> Any:
+        return self._find_credentials()
+
+    @cached_property
+    def _request(self) -> Any:
+        from google.auth.transport.urllib3 import Request
+
+        return Request(urllib3.PoolManager(retries=False, timeout=ANSWER_SECONDS_MAX))
+
+
+def _environment_credentials() -> Any:
+    from google.auth import default
+
+    credentials, _ = default(scopes=(SCOPE,))
+    return credentials
+
+
+def _reason(error: Exception) -> str:
+    """The beginning of Google's answer, on one line."""
+    text = " ".join(str(part) for part in error.args) or type(error).__name__
+    return " ".join(text.split())[:300]

@@ -1,0 +1,131 @@
+"""The access of trials to what is not the cluster's own: buckets with data, service accounts for
+their code, and private repositories with their images; and the grants for that.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any, Final
+
+from pydantic import BeforeValidator, Field, StringConstraints
+
+from detcloud.shared.registries import artifact_repository
+from infra.data_buckets import DataBucket, find_own_buckets, parse_data_buckets
+from infra.gcp.names import Names
+from infra.gcp.policies import PROJECT, Grant, Place
+
+# A Credential Access Boundary has ten rules at most, one for each.
+BUCKETS_MAX: Final = 10
+REPOSITORIES_MAX: Final = 50
+_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9._-]{1,61}[a-z0-9]")
+_ACCOUNT: Final = (
+    r"^(?:[a-z][a-z0-9-]{4,28}[a-z0-9]@[a-z][a-z0-9-]{4,28}[a-z0-9]\.iam"
+    r"|[0-9]{5,15}-compute@developer)\.gserviceaccount\.com$"
+)
+_REPOSITORY: Final = re.compile(r"([a-z0-9-]+)-docker\.pkg\.dev/([a-z0-9-]+)/([a-z][a-z0-9-]*)")
+
+
+def _check_buckets(given: object) -> tuple[DataBucket, ...]:
+    return parse_data_buckets(given, _BUCKET, BUCKETS_MAX)
+
+
+def _check_repositories(given: object) -> tuple[str, ...]:
+    names = given if isinstance(given, list) else []
+    if not names or len(names) > REPOSITORIES_MAX:
+        raise ValueError("a list")
+    if not all(isinstance(it, str) and _REPOSITORY.fullmatch(it) for it in names):
+        raise ValueError("repositories")
+    # As images in it name it.
+    return tuple(dict.fromkeys(it for it in names if artifact_repository(f"{it}/image") == it))
+
+
+DataBuckets = Annotated[tuple[DataBucket, ...], BeforeValidator(_check_buckets)]
+Repositories = Annotated[tuple[str, ...], BeforeValidator(_check_repositories)]
+TaskAccounts = Annotated[
+    dict[str, Annotated[str, StringConstraints(pattern=_ACCOUNT)]], Field(max_length=50)
+]
+
+
+@dataclass(frozen=True)
+class TrialAccess:
+    """The access that the settings give trials: to `buckets` by tokens of the stack's account
+    `data`, or instead what the accounts of `pool_accounts`, by pool, may do; and to images of
+    `repositories`.
+    """
+
+    buckets: tuple[DataBucket, ...] = ()
+    pool_accounts: tuple[tuple[str, str], ...] = ()
+    repositories: tuple[str, ...] = ()
+
+    def list_grants(self, names: Names) -> list[Grant]:
+        """Return the grants of the accounts `data` and `pull`, and those of the API to use them.
+        Buckets and repositories of other projects are for their owners to open.
+        """
+        found = [_data_grant(it) for it in self.buckets]
+        found += [
+            Grant("pull", "pull_images", Place("image_repository", f"{location}/{repository}"))
+            for location, project, repository in map(split_repository, self.repositories)
+            if project == names.project
+        ]
+        used = [*(["data"] if self.buckets else []), *(["pull"] if self.repositories else [])]
+        return [*found, *(Grant("api", "issue_tokens", Place("account", it)) for it in used)]
+
+    def describe(self, names: Names) -> str:
+        """Return what the API is told of it, as JSON, "" if there is nothing."""
+        places = [
+            (it["bucket"], it["folder"].rstrip("/"), it["writes"])
+            for it in map(asdict, self.buckets)
+        ]
+        data = {"data_account": names.email("data"), "data_places": places} if places else {}
+        pools = {"pool_accounts": dict(self.pool_accounts)} if self.pool_accounts else {}
+        pulls: dict[str, Any] = {}
+        if self.repositories:
+            pulls = {"pull_account": names.email("pull"), "repositories": self.repositories}
+        described = {**data, **pools, **pulls}
+        return json.dumps(described, separators=(",", ":")) if described else ""
+
+
+def find_access_problems(
+    names: Names, buckets: tuple[DataBucket, ...], pool_accounts: Mapping[str, str]
+) -> list[str]:
+    """Return the problems of settings that are right by themselves and wrong together."""
+    found = find_own_buckets(buckets, (names.objects, names.checkpoints))
+    own = f"dc-{names.team}-"
+    return found + [
+        f"detcloud:taskAccounts gives the trials of {pool} {account}: expected an account that is "
+        "not the cluster's own"
+        for pool, account in pool_accounts.items()
+        if account.startswith(own) and account.endswith(f"@{names.project}.iam.gserviceaccount.com")
+    ]
+
+
+def find_unknown_pools(
+    pool_accounts: Mapping[str, str], pools: Iterable[str], file: str
+) -> list[str]:
+    """Return the problem of each pool that has an account and is not in the file of the pools."""
+    known = list(pools)
+    return [
+        f"detcloud:taskAccounts gives an account to the trials of {name}: expected a pool of "
+        f"{file}, which has {', '.join(known)}"
+        for name in pool_accounts
+        if name not in known
+    ]
+
+
+def split_repository(name: str) -> tuple[str, str, str]:
+    """Split the name of a repository into its location, its project and its own name."""
+    found = _REPOSITORY.fullmatch(name)
+    assert found, name
+    return found[1], found[2], found[3]
+
+
+def _data_grant(place: DataBucket) -> Grant:
+    """Return what the account may do in a bucket: less is in each token, which is narrowed to
+    folders also where a bucket is listed.
+    """
+    bucket = f"projects/_/buckets/{place.bucket}"
+    objects = f"{bucket}/objects/{place.folder}"
+    condition = f'resource.name == "{bucket}" || resource.name.startsWith("{objects}")'
+    role = "write_data" if place.writes else "read_data"
+    return Grant("data", role, Place(PROJECT, ""), condition)
