@@ -49,12 +49,10 @@ class EventFunction:
 def event_function(folder: Path) -> Iterator[EventFunction]:
     """Serve a function of events in the framework's own environment; its files are in `folder`."""
     url, file = _free_url(), folder / "events.jsonl"
-    command = [_find_program(), *_arguments("events.py", "note_event", url)]
+    options = ["--signature-type", "cloudevent", *_arguments("events.py", "note_event", url)]
     # Nothing of ours is there, so that nothing of ours helps it.
     environment = {"EVENTS": str(file), "PYTHONPATH": ""}
-    with serving(
-        [*command, "--signature-type", "cloudevent"], url, folder / "events.log", environment
-    ):
+    with serving([_find_program(), *options], url, folder / "events.log", environment):
         yield EventFunction(url, file)
 
 

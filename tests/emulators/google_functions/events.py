@@ -11,7 +11,7 @@ from typing import Any
 import functions_framework
 
 
-@functions_framework.cloud_event
+@functions_framework.cloud_event  # type: ignore[untyped-decorator]
 def note_event(event: Any) -> None:
     """Note an event's attributes, and its data in base64."""
     data = None if event.data is None else base64.b64encode(event.data).decode()

@@ -8,7 +8,7 @@ from lambdas.gcp.function import Function
 from lambdas.gcp.tick import app
 
 
-@functions_framework.aio.http
+@functions_framework.aio.http  # type: ignore[untyped-decorator]
 async def tick(request: object) -> Function:
     """Answer a request by the tick."""
     return app
