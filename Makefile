@@ -15,6 +15,7 @@ SETUP := $(VENV)/.stamp-setup
 BENCH := $(VENV)/.stamp-bench
 EMULATORS := $(VENV)-ministack/.stamp
 AZURITE := $(VENV)-azurite/.stamp
+FUNCTIONS := $(VENV)-functions/.stamp
 HADOOP := $(VENV)-hadoop/.stamp
 PAGE := $(VENV)/.stamp-page
 PAGE_SOURCES := $(shell find web control_plane/api -name node_modules -prune -o -type f -not -name '*.pyc' -print)
@@ -61,8 +62,8 @@ $(CORE): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[$(CORE_EXTRAS)]'
 	@touch $@
 
-# Three environments and the page, which `make --jobs 2 setup` fills beside each other.
-$(SETUP): $(PACKAGES) $(EMULATORS) $(AZURITE) $(PAGE)
+# Four environments and the page, which `make --jobs 2 setup` fills beside each other.
+$(SETUP): $(PACKAGES) $(EMULATORS) $(FUNCTIONS) $(AZURITE) $(PAGE)
 	@touch $@
 
 $(PACKAGES): pyproject.toml constraints.txt | $(BIN)/python
@@ -73,6 +74,12 @@ $(PACKAGES): pyproject.toml constraints.txt | $(BIN)/python
 $(EMULATORS): emulators.txt
 	@PYTHON="$(PYTHON)" sh .ci/make-venv $(VENV)-ministack
 	$(VENV)-ministack/bin/python -m pip install --quiet --no-compile -r emulators.txt
+	@touch $@
+
+# Google's functions-framework, apart from ours: it changes how every Python beside it starts.
+$(FUNCTIONS): functions-framework.txt
+	@PYTHON="$(PYTHON)" sh .ci/make-venv $(VENV)-functions
+	$(VENV)-functions/bin/python -m pip install --quiet --no-compile -r functions-framework.txt
 	@touch $@
 
 # Azure's storage on this machine, where there is Node; elsewhere its tests say what they lack.
@@ -176,4 +183,4 @@ clean:
 	find . -name __pycache__ -type d -not -path './$(VENV)/*' -prune -exec rm -rf {} +
 
 distclean: clean
-	rm -rf $(VENV) $(VENV)-ministack $(VENV)-azurite $(VENV)-hadoop
+	rm -rf $(VENV) $(VENV)-ministack $(VENV)-azurite $(VENV)-functions $(VENV)-hadoop

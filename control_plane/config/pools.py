@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import (
@@ -43,6 +43,10 @@ POOL_NAME: Final = text_form(
 POOLS_MAX: Final = 200
 ENDPOINTS_MAX: Final = 100
 
+Completion = Callable[[Tree], Tree]
+"""Adds to the fields of a cluster configuration, before they are checked."""
+
+_EXAMPLE: Final = "resource_pools: [{pool_name: default}]"
 _POOL_NAME: Final = re.compile(POOL_NAME)
 _FORMER_NAMES: Final = {"max_cpu_containers_per_agent": "max_aux_containers_per_agent"}
 
@@ -320,14 +324,47 @@ class ClusterConfig(Section):
         return self.model_dump_json(context=REVEAL, exclude_none=True).encode()
 
 
-def check_cluster(text: str) -> ClusterConfig:
-    """Check a cluster configuration file.
+def check_cluster(text: str, complete: Completion = lambda tree: tree) -> ClusterConfig:
+    """Check a cluster configuration file, with what `complete` adds to it.
 
     Raises:
         ConfigInvalid: with every problem, sorted by line.
     """
-    tree, document = _read_map(text, "resource_pools: [{pool_name: default}]")
-    return _validate_document(ClusterConfig, tree, document, [])
+    tree, document = _read_map(text, _EXAMPLE)
+    return _validate_document(ClusterConfig, complete(tree), document, [])
+
+
+def complete_cluster(text: str, complete: Completion) -> str:
+    """Return a cluster configuration file with what `complete` adds to it; the same text where that
+    is nothing. Raises ConfigInvalid.
+    """
+    tree, _ = _read_map(text, _EXAMPLE)
+    completed = complete(tree)
+    return text if completed == tree else json.dumps(completed)
+
+
+def keep_deployed_fields(tree: Tree, present: ClusterConfig) -> Tree:
+    """Return a cluster configuration in which pools that are there have the fields that a
+    deployment filled in, where it has none.
+    """
+    pools = tree.get("resource_pools")
+    if not isinstance(pools, Sequence):
+        return tree
+    kept = [
+        _keep_pool_fields(pool, present.find_pool(str(pool.get("pool_name"))))
+        if isinstance(pool, Mapping)
+        else pool
+        for pool in pools
+    ]
+    return {**tree, "resource_pools": kept}
+
+
+def _keep_pool_fields(tree: Tree, present: ResourcePool | None) -> Tree:
+    provider, former = tree.get("provider"), present.provider if present else None
+    if former is None or not isinstance(provider, Mapping) or provider.get("type") != former.type:
+        return tree
+    deployed = former.model_dump(mode="json", include=set(former.deployed_fields))
+    return {**tree, "provider": {**deployed, **provider}}
 
 
 def check_pool(
@@ -342,6 +379,7 @@ def check_pool(
     tree, document = known, Document(known, SourcePlace(1))
     if text is not None:
         tree, document = _read_map(text, "description: mine")
+        tree = _keep_pool_fields(tree, present)
     findings, tree = list[Finding](), {"pool_name": name, **tree}
     for override in overrides:
         tree, _, finding = apply_override(tree, override)

@@ -75,6 +75,8 @@ class Provider(Section):
 
     unknown_field_hints: ClassVar[Mapping[str, str]] = master_fields.PROVIDER
     reference_sections: ClassVar[ReferenceSections] = ()
+    deployed_fields: ClassVar[tuple[str, ...]] = ()
+    """Fields that a deployment fills in: a configuration without them keeps the pool's."""
     type: str
     min_instances: CountOrZero = 0
     """The number of instances that the pool keeps even without work."""

@@ -113,6 +113,7 @@ TYPES: Final[Mapping[str, str]] = {
     "VolumeGib": "integer >= 100",
     "TagValue": "string",
     "CarriedMap": "map",
+    "DescribedTypes": "map",
     "Optimizations": "map",
     "Profiling": "map",
     "Reproducibility": "map",

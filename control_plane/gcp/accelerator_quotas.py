@@ -12,7 +12,12 @@ from typing import Final
 
 from control_plane.fleet.records import Market
 from control_plane.gcp.cpu_quotas import cpu_metric
-from control_plane.gcp.machine_types import accelerator_of, parse_instance_type
+from control_plane.gcp.machine_types import (
+    NONE_DESCRIBED,
+    MachineTypes,
+    accelerator_of,
+    parse_instance_type,
+)
 
 ALL_REGIONS: Final = "GPUS_ALL_REGIONS"
 PREEMPTIBLE: Final = "PREEMPTIBLE_"
@@ -35,10 +40,12 @@ _SPOT_ONLY_METRICS: Final = {
 }
 
 
-def quota_metric(instance_type: str, market: Market) -> str:
+def quota_metric(
+    instance_type: str, market: Market, described: MachineTypes = NONE_DESCRIBED
+) -> str:
     """The quota that counts the GPUs of an instance type in a market; "" where it has none."""
     instance = parse_instance_type(instance_type)
-    accelerator = accelerator_of(instance) if instance else ""
+    accelerator = accelerator_of(instance, described) if instance else ""
     if not accelerator:
         return ""
     metric = _METRICS.get(accelerator)
@@ -48,9 +55,15 @@ def quota_metric(instance_type: str, market: Market) -> str:
     return f"{PREEMPTIBLE}{metric}" if market is Market.SPOT else metric
 
 
-def quota_advice(instance_type: str, market: Market, project: str, region: str) -> str:
+def quota_advice(
+    instance_type: str,
+    market: Market,
+    project: str,
+    region: str,
+    described: MachineTypes = NONE_DESCRIBED,
+) -> str:
     """Which quota to raise for an instance type, and where."""
-    metric = quota_metric(instance_type, market)
+    metric = quota_metric(instance_type, market, described)
     names = f"{metric} in {region} and {ALL_REGIONS}"
     if not metric:
         names = f"{cpu_metric(instance_type, market)} in {region}"

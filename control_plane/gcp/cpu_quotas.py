@@ -9,6 +9,7 @@ one, and count against that of instances on demand where a project has none and 
 from typing import Final
 
 from control_plane.fleet.records import Market
+from control_plane.gcp.machine_types import machine_series
 
 ALL_REGIONS_CPUS: Final = "CPUS_ALL_REGIONS"
 SPOT_CPUS: Final = "PREEMPTIBLE_CPUS"
@@ -22,7 +23,7 @@ def cpu_metric(machine_type: str, market: Market) -> str:
     """The quota that counts the vCPUs of a machine type in a market."""
     if market is Market.SPOT:
         return SPOT_CPUS
-    family = machine_type.partition("-")[0]
+    family = machine_series(machine_type)
     if family in _SHARING:
         return _SHARED
     return f"{family.upper()}_CPUS" if family in _OWN else FAMILY_CPUS

@@ -1,8 +1,10 @@
 """The catalogue of Compute Engine's machine types: their GPUs, vCPUs and memory.
 
-The configuration counts slots by it before anything is launched, when nobody can be asked. An
-instance type is written as the machine type, with the accelerators that are attached to it where
-the machine type has none of its own: `a2-highgpu-4g`, `n1-standard-8+nvidia-tesla-t4:2`.
+The configuration counts slots by it before anything is launched, when nobody can be asked. What
+Compute Engine said of the types of a pool when it was deployed, `described`, takes precedence, and
+has types that are not here. An instance type is written as the machine type, with the accelerators
+that are attached to it where the machine type has none of its own: `a2-highgpu-4g`,
+`n1-standard-8+nvidia-tesla-t4:2`.
 
 Source: Compute Engine's documentation, "Accelerator-optimized machine family", "N1 machine series"
 and "GPU machine types", as of 2025-10.
@@ -23,6 +25,12 @@ class MachineType(NamedTuple):
     accelerator: str = ""
 
 
+MachineTypes = Mapping[str, MachineType]
+"""Machine types by their names."""
+
+NONE_DESCRIBED: Final[MachineTypes] = MappingProxyType({})
+
+
 class InstanceType(NamedTuple):
     """A machine type, and what is attached to it: `number` of `accelerator`, "" for nothing."""
 
@@ -41,7 +49,7 @@ class InstanceType(NamedTuple):
     @property
     def family(self) -> str:
         """The machine series."""
-        return self.machine_type.partition("-")[0]
+        return machine_series(self.machine_type)
 
 
 def _types(
@@ -53,7 +61,7 @@ def _types(
     }
 
 
-GPU_TYPES: Final[Mapping[str, MachineType]] = MappingProxyType(
+GPU_TYPES: Final[MachineTypes] = MappingProxyType(
     {
         **_types(
             "a2",
@@ -107,7 +115,7 @@ GPU_TYPES: Final[Mapping[str, MachineType]] = MappingProxyType(
     }
 )
 _N1_MEMORY_GB: Final = {"standard": 3.75, "highmem": 6.5, "highcpu": 0.9}
-N1_TYPES: Final[Mapping[str, MachineType]] = MappingProxyType(
+N1_TYPES: Final[MachineTypes] = MappingProxyType(
     {
         f"n1-{kind}-{vcpus}": MachineType(0, vcpus, vcpus * memory_gb)
         for kind, memory_gb in _N1_MEMORY_GB.items()
@@ -129,15 +137,19 @@ _CPU_FAMILY_NAMES: Final = (
     "c2 c2d c3 c3d c4 c4a c4d e2 h3 h4d m1 m2 m3 m4 n1 n2 n2d n4 t2a t2d x4 z3"
 )
 CPU_FAMILIES: Final = frozenset(_CPU_FAMILY_NAMES.split())
-# The kind of boot disk of those that do not take, or need not, a balanced persistent disk.
+# The kinds of boot disks that series take. New ones take Hyperdisk alone.
 _DISKS: Final = (
-    ("pd-standard", ("a2-", "n1-")),
+    ("hyperdisk-balanced", ("a3-ultragpu-",)),
+    ("pd-standard", ("a2-", "custom-", "n1-")),
     (
-        "hyperdisk-balanced",
-        ("a3-ultragpu-", "a4-", "c4-", "c4a-", "c4d-", "g4-", "h4d-", "m4-", "n4-", "x4-"),
+        "pd-balanced",
+        (
+            *("a3-", "c2-", "c2d-", "c3-", "c3d-", "e2-", "f1-", "g1-", "g2-", "h3-", "m1-", "m2-"),
+            *("m3-", "n2-", "n2d-", "t2a-", "t2d-", "z3-"),
+        ),
     ),
 )
-DISK_DEFAULT: Final = "pd-balanced"
+DISK_DEFAULT: Final = "hyperdisk-balanced"
 
 N1_DEFAULT: Final = "n1-standard-32"
 N1_ACCELERATOR: Final = "nvidia-tesla-t4"
@@ -147,6 +159,46 @@ _INSTANCE_TYPE: Final = re.compile(
     r"(?P<machine>[a-z][a-z0-9]*(?:-[a-z0-9]+)+)"
     r"(?:\+(?P<accelerator>[a-z0-9-]+):(?P<count>\d{1,2}))?"
 )
+# Of N1 they may be written without the series.
+_CUSTOM_TYPE: Final = re.compile(
+    r"(?:[a-z][a-z0-9]*-)?custom-(?:(?:micro|small|medium)-|(?P<vcpus>\d{1,3})-)"
+    r"(?P<memory_mb>\d{3,8})(?:-ext)?"
+)
+# Their vCPUs are shared: each of e2-micro is a quarter of one.
+_SHARED_TYPES: Final = frozenset({"e2-micro", "e2-small", "e2-medium", "f1-micro", "g1-small"})
+_SHARED_VCPUS: Final = 2
+
+
+def machine_series(machine_type: str) -> str:
+    """Return the series of a machine type; that of custom-8-32768 is N1."""
+    series = machine_type.partition("-")[0]
+    return "n1" if series == "custom" else series
+
+
+def find_machine_type(name: str, described: MachineTypes = NONE_DESCRIBED) -> MachineType | None:
+    """Return a machine type: as it was described, or as the catalogue has it, or as the name of a
+    custom type says. None for an unknown one.
+    """
+    found = described.get(name) or GPU_TYPES.get(name) or N1_TYPES.get(name)
+    if found is not None or machine_series(name) not in CPU_FAMILIES:
+        return found
+    custom = _CUSTOM_TYPE.fullmatch(name)
+    if custom is None:
+        return None
+    vcpus = int(custom["vcpus"] or _SHARED_VCPUS)
+    return MachineType(0, vcpus, int(custom["memory_mb"]) / 1024)
+
+
+def custom_sibling(name: str) -> str:
+    """Return a type that is sold where the custom type of this name is, "" for no custom type."""
+    return f"{machine_series(name)}-standard-2" if _CUSTOM_TYPE.fullmatch(name) else ""
+
+
+def is_sold_by_parts(name: str) -> bool:
+    """Whether a machine type costs what its vCPUs and memory do. A custom type has prices of its
+    own.
+    """
+    return name not in _SHARED_TYPES and _CUSTOM_TYPE.fullmatch(name) is None
 
 
 def parse_instance_type(text: str) -> InstanceType | None:
@@ -160,13 +212,17 @@ def parse_instance_type(text: str) -> InstanceType | None:
 
 
 def describe_instance_type(
-    machine_type: str, accelerator: str | None, count: int | None
+    machine_type: str,
+    accelerator: str | None,
+    count: int | None,
+    described: MachineTypes = NONE_DESCRIBED,
 ) -> InstanceType:
     """The instance type of a machine type with accelerators that are named beside it: four T4 on
     N1, and nothing on others, where none are.
     """
-    is_n1 = machine_type.startswith("n1-")
-    own = GPU_TYPES.get(machine_type)
+    is_n1 = machine_series(machine_type) == "n1"
+    known = find_machine_type(machine_type, described)
+    own = known if known and known.gpus else None
     if count is None:
         count = own.gpus if own else N1_ACCELERATORS if is_n1 or accelerator else 0
     if accelerator is None:
@@ -177,13 +233,15 @@ def describe_instance_type(
     return InstanceType(machine_type, accelerator, count)
 
 
-def attachment_problem(instance: InstanceType) -> str:
+def attachment_problem(instance: InstanceType, described: MachineTypes = NONE_DESCRIBED) -> str:
     """The problem with the accelerators that are attached, "" for none."""
     if not instance.accelerator:
         return ""
     if instance.family != "n1":
-        own = GPU_TYPES.get(instance.machine_type)
-        has = f"has {own.gpus} of {own.accelerator}" if own else "takes no accelerators"
+        own = find_machine_type(instance.machine_type, described)
+        has = "takes no accelerators"
+        if own is not None and own.gpus:
+            has = f"has {own.gpus} of {own.accelerator}"
         return f"{instance.machine_type} {has}; only n1 machine types take others"
     counts = ATTACHABLE.get(instance.accelerator)
     if counts is None:
@@ -194,30 +252,35 @@ def attachment_problem(instance: InstanceType) -> str:
     return ""
 
 
-def gpus_of(instance: InstanceType) -> int | None:
+def gpus_of(instance: InstanceType, described: MachineTypes = NONE_DESCRIBED) -> int | None:
     """The GPUs of an instance, None for an unknown type."""
     if instance.number:
         return instance.number
-    known = GPU_TYPES.get(instance.machine_type)
+    known = find_machine_type(instance.machine_type, described)
     if known is not None:
         return known.gpus
     return 0 if instance.family in CPU_FAMILIES else None
 
 
-def accelerator_of(instance: InstanceType) -> str:
+def accelerator_of(instance: InstanceType, described: MachineTypes = NONE_DESCRIBED) -> str:
     """The kind of an instance's GPUs, "" where it has none or is not known."""
-    known = GPU_TYPES.get(instance.machine_type)
+    known = find_machine_type(instance.machine_type, described)
     return instance.accelerator or (known.accelerator if known else "")
 
 
-def slots_of(text: str, configured: int | None, cpu_slots_allowed: bool) -> int | None:
+def slots_of(
+    text: str,
+    configured: int | None,
+    cpu_slots_allowed: bool,
+    described: MachineTypes = NONE_DESCRIBED,
+) -> int | None:
     """The slots of one instance, None for an unknown type. `configured`, the user's own number,
     takes precedence. An instance without GPUs has one slot if `cpu_slots_allowed`.
     """
     instance = parse_instance_type(text)
     slots = configured
     if slots is None and instance is not None:
-        slots = gpus_of(instance)
+        slots = gpus_of(instance, described)
     return 1 if slots == 0 and cpu_slots_allowed else slots
 
 

@@ -20,13 +20,15 @@ from control_plane.config.providers import (
     refuse_same_folders,
 )
 from control_plane.config.section import CarriedMap, Section, refuse, refuse_at
-from control_plane.field_types import CountOrZero, Text
+from control_plane.field_types import Count, CountOrZero, Text
 from control_plane.findings import Loc, nearest_name_hint, value_text
 from control_plane.gcp.machine_types import (
     GPU_TYPES,
     N1_DEFAULT,
     N1_TYPES,
     InstanceType,
+    MachineType,
+    MachineTypes,
     attachment_problem,
     describe_instance_type,
     gpus_of,
@@ -86,10 +88,30 @@ class MachineConfig(Section):
     preemptible: bool = False
     """Whether instances are bought on the spot market."""
 
-    @property
-    def instance_type(self) -> InstanceType:
+    def instance_type(self, described: MachineTypes) -> InstanceType:
         """The machine type with its accelerators."""
-        return describe_instance_type(self.machine_type, self.gpu_type, self.gpu_num)
+        return describe_instance_type(self.machine_type, self.gpu_type, self.gpu_num, described)
+
+
+class MachineTypeConfig(Section):
+    """A machine type, as Compute Engine describes it."""
+
+    vcpus: Count
+    """The number of vCPUs."""
+    memory_gb: Annotated[float, Field(gt=0)]
+    """The memory in GiB."""
+    gpus: CountOrZero = 0
+    """The number of GPUs that it has, without attached ones."""
+    accelerator: str = ""
+    """Their kind, such as nvidia-b200."""
+
+    @property
+    def machine_type(self) -> MachineType:
+        """The type as the catalogue has it."""
+        return MachineType(self.gpus, self.vcpus, self.memory_gb, self.accelerator)
+
+
+DescribedTypes = dict[Text, MachineTypeConfig]
 
 
 class NetworkConfig(Section):
@@ -137,10 +159,13 @@ class GcpProvider(Provider):
 
     reference_sections: ClassVar[ReferenceSections] = (
         ("Machines", "`provider.instance_type` of gcp.", MachineConfig),
+        ("Machine types", "`provider.machine_types` of gcp.", MachineTypeConfig),
         ("Networks", "`provider.network_interface` of gcp.", NetworkConfig),
         ("NFS shares", "An entry of `provider.file_systems` of gcp.", NfsShare),
         ("Service accounts", "`provider.service_account` of gcp.", AccountConfig),
     )
+
+    deployed_fields: ClassVar[tuple[str, ...]] = ("machine_types",)
 
     type: Literal["gcp"]
     project: str = ""
@@ -155,6 +180,10 @@ class GcpProvider(Provider):
     """Slots of that machine type; required if it is not a known one."""
     cpu_slots_allowed: bool = False
     """Whether a type without GPUs counts as one slot."""
+    machine_types: DescribedTypes = Field(default_factory=dict)
+    """Machine types by name, where the cluster knows them not or otherwise; see Machine types.
+    `detcloud deploy gcp` adds what Compute Engine says of all that the pool names.
+    """
     base_config: CarriedMap = Field(default_factory=dict)
     """Properties of an instance as the cloud's API takes them: more disks, labels, metadata,
     network interfaces. Other fields of this section take precedence.
@@ -239,6 +268,15 @@ class GcpProvider(Provider):
         _check_metadata(config.get("metadata", {}))
         return config
 
+    @field_validator("machine_types")
+    @classmethod
+    def _check_described(cls, types: DescribedTypes) -> DescribedTypes:
+        for name in types:
+            instance = parse_instance_type(name)
+            if instance is None or instance.number:
+                refuse_at((name,), "must be a machine type without accelerators", "", name)
+        return types
+
     @model_validator(mode="after")
     def _check_places(self) -> GcpProvider:
         """Refuse zones of other regions than the pool's, which has that of its zone: instances are
@@ -268,13 +306,13 @@ class GcpProvider(Provider):
         slots that are not the GPUs of a known one.
         """
         if not self.offerings:
-            name = str(self.instance_type.instance_type)
+            name = self.default_type
             loc: Loc = ("instance_type", "machine_type")
             if self._slots is None:
-                _refuse_type(loc, name, "set its instance_slots")
-            _check_attachment(("instance_type", "gpu_type"), name)
+                self._refuse_type(loc, name, "set its instance_slots")
+            self._check_attachment(("instance_type", "gpu_type"), name)
             if self.instance_slots is not None:
-                _check_slots(("instance_slots",), name, self.instance_slots)
+                self._check_slots(("instance_slots",), name, self.instance_slots)
         offerings = (self._with_slots(place, one) for place, one in enumerate(self.offerings))
         return self.model_copy(update={"offerings": tuple(offerings)})
 
@@ -288,9 +326,20 @@ class GcpProvider(Provider):
         return (*self.allowed_mounts, *(it.folder for it in self.file_systems))
 
     @property
+    def described_types(self) -> MachineTypes:
+        """The machine types that are described."""
+        return {name: it.machine_type for name, it in self.machine_types.items()}
+
+    @property
+    def default_type(self) -> str:
+        """The instance type if there are no offerings."""
+        return str(self.instance_type.instance_type(self.described_types))
+
+    @property
     def _slots(self) -> int | None:
-        name = str(self.instance_type.instance_type)
-        return slots_of(name, self.instance_slots, self.cpu_slots_allowed)
+        return slots_of(
+            self.default_type, self.instance_slots, self.cpu_slots_allowed, self.described_types
+        )
 
     def _with_slots(self, place: int, offering: OfferingConfig) -> OfferingConfig:
         loc: Loc = ("offerings", place, "instance_type")
@@ -298,14 +347,34 @@ class GcpProvider(Provider):
         if parse_instance_type(name) is None:
             text = "must be a machine type, with accelerators as in n1-standard-8+nvidia-tesla-t4:2"
             refuse_at(loc, f"{text}, not {value_text(name)}", "", name)
-        _check_attachment(loc, name)
+        self._check_attachment(loc, name)
         if "slots" in offering.model_fields_set:
-            _check_slots(("offerings", place, "slots"), name, offering.slots)
+            self._check_slots(("offerings", place, "slots"), name, offering.slots)
             return offering
-        slots = slots_of(name, None, self.cpu_slots_allowed)
+        slots = slots_of(name, None, self.cpu_slots_allowed, self.described_types)
         if slots is None:
-            _refuse_type(loc, name, "set its slots")
+            self._refuse_type(loc, name, "set its slots")
         return offering.model_copy(update={"slots": slots})
+
+    def _check_attachment(self, loc: Loc, name: str) -> None:
+        instance = parse_instance_type(name)
+        problem = attachment_problem(instance, self.described_types) if instance else ""
+        if problem:
+            refuse_at(loc, f"cannot be: {problem}", "", name)
+
+    def _check_slots(self, loc: Loc, name: str, slots: int) -> None:
+        """Refuse a number of slots that an instance's agent would not offer: each GPU is one."""
+        instance = parse_instance_type(name)
+        gpus = gpus_of(instance, self.described_types) if instance else None
+        if gpus and gpus != slots:
+            text = f"must be {gpus}, the GPUs of {name}, not {slots}: its agent offers each of them"
+            refuse_at(loc, text, "leave it out", slots)
+
+    def _refuse_type(self, loc: Loc, name: str, remedy: str) -> NoReturn:
+        remedy = f"{remedy}, or describe it in machine_types, as `detcloud deploy gcp` does"
+        hint = nearest_name_hint(name, {*GPU_TYPES, *N1_TYPES, *self.machine_types})
+        hint = f"{hint} If not, {remedy}" if hint.startswith("did") else remedy
+        refuse_at(loc, f"is not a known machine type: {value_text(name)}", hint, name)
 
 
 def _check_metadata(metadata: object) -> None:
@@ -317,25 +386,3 @@ def _check_metadata(metadata: object) -> None:
         refuse_at(("metadata",), "must be a map with `items`, each with a `key` and a `value`")
     if any(it["key"] == _STARTUP_SCRIPT for it in items):
         refuse_at(("metadata",), "must not have a startup-script", "use startup_script")
-
-
-def _check_attachment(loc: Loc, name: str) -> None:
-    instance = parse_instance_type(name)
-    problem = attachment_problem(instance) if instance else ""
-    if problem:
-        refuse_at(loc, f"cannot be: {problem}", "", name)
-
-
-def _check_slots(loc: Loc, name: str, slots: int) -> None:
-    """Refuse a number of slots that an instance's agent would not offer: each GPU is one."""
-    instance = parse_instance_type(name)
-    gpus = gpus_of(instance) if instance else None
-    if gpus and gpus != slots:
-        text = f"must be {gpus}, the GPUs of {name}, not {slots}: its agent offers each of them"
-        refuse_at(loc, text, "leave it out", slots)
-
-
-def _refuse_type(loc: Loc, name: str, remedy: str) -> NoReturn:
-    hint = nearest_name_hint(name, {*GPU_TYPES, *N1_TYPES})
-    hint = f"{hint} If not, {remedy}" if hint.startswith("did") else remedy
-    refuse_at(loc, f"is not a known machine type: {value_text(name)}", hint, name)

@@ -10,8 +10,16 @@ from control_plane.config.pools import ClusterConfig
 from control_plane.fleet.records import Market
 from control_plane.gcp.zones import region_of
 from infra.findings import Finding, Level, Unknown, fine_finding, read_fact
-from infra.gcp.account_facts import Policy, PoolFacts, Project, ProjectFacts, TypeFacts
+from infra.gcp.account_facts import (
+    AcceleratorFacts,
+    Policy,
+    PoolFacts,
+    Project,
+    ProjectFacts,
+    TypeFacts,
+)
 from infra.gcp.deployer import HOST_PERMISSIONS, USE_SUBNETWORK
+from infra.gcp.described_types import describe_missing
 from infra.gcp.policies import HOST_ROLE
 from infra.gcp.policy_checks import check_policy
 from infra.gcp.purchases import Purchase, list_purchases
@@ -19,6 +27,7 @@ from infra.gcp.quota_checks import check_quotas
 from infra.gcp.settings import Settings
 
 MARKETS: Final = {Market.SPOT: "spot", Market.ON_DEMAND: "on demand"}
+ARM: Final = "ARM64"
 
 
 def check_facts(settings: Settings, cluster: ClusterConfig, facts: ProjectFacts) -> list[Finding]:
@@ -144,13 +153,39 @@ def _type_findings(purchase: Purchase, facts: PoolFacts) -> Iterator[Finding]:
         return
     kind = facts.types.get((purchase.region, purchase.machine_type))
     if kind is None:
-        text = f"{purchase.region} does not offer this type"
-        yield Finding(Level.ERROR, subject, text, "use another type, or another region")
+        elsewhere = {
+            zone
+            for (_, name), it in facts.types.items()
+            if name == purchase.machine_type
+            for zone in it.zones
+        }
+        names = facts.names.get(purchase.region, frozenset())
+        text, remedy = describe_missing(purchase.machine_type, purchase.region, elsewhere, names)
+        yield Finding(Level.ERROR, subject, text, remedy)
         return
     offered = kind.zones
     if purchase.accelerator and not isinstance(facts.accelerators, Unknown):
-        offered &= facts.accelerators.get(purchase.accelerator, frozenset())
-    yield _zones(subject, purchase, kind, offered)
+        accelerator = facts.accelerators.get(purchase.accelerator, AcceleratorFacts(frozenset(), 0))
+        offered &= accelerator.zones
+        if offered and purchase.attached > accelerator.number_max:
+            text = f"an instance takes {accelerator.number_max} of {purchase.accelerator} at most"
+            yield Finding(Level.ERROR, subject, text, f"attach {accelerator.number_max} or fewer")
+            return
+    yield _size(purchase, kind) or _zones(subject, purchase, kind, offered)
+
+
+def _size(purchase: Purchase, kind: TypeFacts) -> Finding | None:
+    """Return what is wrong with what the cluster knows of a type, None if nothing is."""
+    subject = f"pool {purchase.pool}, {purchase.machine_type} {MARKETS[purchase.market]}"
+    own = purchase.gpus - purchase.attached
+    if own and own != kind.gpus:
+        text = f"it has {kind.gpus} GPUs, and the cluster counts {own}"
+        remedy = "correct it in provider.machine_types, or leave it out there"
+        return Finding(Level.ERROR, subject, text, remedy)
+    if kind.architecture == ARM and not purchase.has_own_image:
+        text = f"its processors are {ARM}, and the default machine image is for X86_64"
+        return Finding(Level.ERROR, subject, text, "name one in provider.boot_disk_source_image")
+    return None
 
 
 def _zones(subject: str, purchase: Purchase, kind: TypeFacts, offered: frozenset[str]) -> Finding:

@@ -16,11 +16,25 @@ class Project:
 
 @dataclass(frozen=True)
 class TypeFacts:
-    """A machine type as Compute Engine describes it, and the zones that offer it."""
+    """A machine type as Compute Engine describes it, and the zones of a region that offer it.
+    `gpus` and `accelerator` are those that it has itself; `architecture` is X86_64 or ARM64, or ""
+    where nobody says.
+    """
 
     vcpus: int
     memory_mb: int
     zones: frozenset[str]
+    gpus: int = 0
+    accelerator: str = ""
+    architecture: str = ""
+
+
+@dataclass(frozen=True)
+class AcceleratorFacts:
+    """The zones that offer an accelerator, and how many an instance there takes."""
+
+    zones: frozenset[str]
+    number_max: int
 
 
 @dataclass(frozen=True)
@@ -41,14 +55,15 @@ class PoolFacts:
 
     Attributes:
         quotas: by region, and "" for those of all regions together, limits by their metric.
-        types: of the machine types of the pools, those that a region of theirs has, by (region,
-            type).
-        accelerators: zones that offer an accelerator, by its name.
+        types: the machine types of the pools, by (region, type), of all regions that have them.
+        accelerators: the accelerators of the pools, by their names.
+        names: of each region that lacks a type of a pool, the names of the types that it has.
     """
 
     quotas: Mapping[str, Mapping[str, float] | Unknown]
     types: Mapping[tuple[str, str], TypeFacts] | Unknown
-    accelerators: Mapping[str, frozenset[str]] | Unknown
+    accelerators: Mapping[str, AcceleratorFacts] | Unknown
+    names: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,20 +2,18 @@
 asked costs or changes anything.
 """
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final, TypeVar
-from urllib.parse import quote
 
 from control_plane.config.pools import ClusterConfig
-from control_plane.gcp.zones import region_of
 from infra.findings import Unknown
 from infra.gcp.account_facts import Policy, PoolFacts, Project, ProjectFacts, TypeFacts
 from infra.gcp.deployer import HOST_PERMISSIONS, permissions_needed
-from infra.gcp.google_api import NOT_FOUND, GoogleApi, GoogleError, read_pages
+from infra.gcp.google_api import NOT_FOUND, UNAUTHORIZED, GoogleApi, GoogleError
 from infra.gcp.instance_ends import COMPUTE
-from infra.gcp.purchases import list_purchases
+from infra.gcp.machine_catalog import MachineCatalog
+from infra.gcp.purchases import Purchase, list_purchases
 from infra.gcp.settings import Settings
 
 T = TypeVar("T")
@@ -59,13 +57,14 @@ TESTED_MAX: Final = 100
 LISTED_MAX: Final = 20
 BUDGET_SERVICE: Final = "billingbudgets"
 MANAGER: Final = "https://cloudresourcemanager.googleapis.com/v1/projects"
-_UNAUTHORIZED: Final = 401
 
 
-def read_project(settings: Settings, cluster: ClusterConfig, api: GoogleApi) -> ProjectFacts:
+def read_project(
+    settings: Settings, cluster: ClusterConfig, api: GoogleApi, catalog: MachineCatalog
+) -> ProjectFacts:
     """Read all facts that the settings and the pools depend on."""
     project = settings.project
-    pools = read_pools(project, settings.region, cluster, api)
+    pools = read_pools(project, settings.region, cluster, api, catalog)
     wanted = (*SERVICES, *((BUDGET_SERVICE,) if settings.monthly_budget else ()))
     return ProjectFacts(
         **{it.name: getattr(pools, it.name) for it in fields(pools)},
@@ -78,22 +77,42 @@ def read_project(settings: Settings, cluster: ClusterConfig, api: GoogleApi) -> 
     )
 
 
-def read_pools(project: str, region: str, cluster: ClusterConfig, api: GoogleApi) -> PoolFacts:
+def read_pools(
+    project: str, region: str, cluster: ClusterConfig, api: GoogleApi, catalog: MachineCatalog
+) -> PoolFacts:
     """Read the facts that the pools depend on; `region` is the default of pools without one."""
     purchases = list_purchases(region, cluster, gives_addresses=False)
     regions = sorted({it.region for it in purchases} | {region})
-    types = sorted({it.machine_type for it in purchases})
-    accelerators = sorted({it.accelerator for it in purchases} - {""})
+    names = {it.machine_type for it in purchases}
+    accelerators = {it.accelerator for it in purchases} - {""}
+    types = _ask("compute.machineTypes.list", lambda: catalog.read_types(names))
     return PoolFacts(
         quotas={
             "": _ask("compute.projects.get", lambda: _quotas(api, f"projects/{project}")),
             **{region: _region_quotas(api, project, region) for region in regions},
         },
-        types=_ask("compute.machineTypes.list", lambda: _types(api, project, types)),
+        types=types,
         accelerators=_ask(
-            "compute.acceleratorTypes.list", lambda: _accelerators(api, project, accelerators)
+            "compute.acceleratorTypes.list", lambda: catalog.read_accelerators(accelerators)
         ),
+        names=_names_instead(purchases, types, catalog),
     )
+
+
+def _names_instead(
+    purchases: Iterable[Purchase],
+    types: Mapping[tuple[str, str], TypeFacts] | Unknown,
+    catalog: MachineCatalog,
+) -> Mapping[str, frozenset[str]]:
+    """Return the names of the types that regions have which lack a pool's."""
+    if isinstance(types, Unknown):
+        return {}
+    lacking = {it.region for it in purchases if (it.region, it.machine_type) not in types}
+    try:
+        return {region: catalog.list_names(region) for region in sorted(lacking)}
+    except GoogleError:
+        # A type that is missing is told without them.
+        return {}
 
 
 def read_billing(project: str, api: GoogleApi) -> bool | Unknown:
@@ -109,7 +128,7 @@ def _ask(needs: str, read: Callable[[], T]) -> T | Unknown:
     try:
         return read()
     except GoogleError as error:
-        return Unknown(needs, str(error), error.status == _UNAUTHORIZED)
+        return Unknown(needs, str(error), error.status == UNAUTHORIZED)
 
 
 def read_state(project: str, api: GoogleApi) -> Project | Unknown:
@@ -168,53 +187,6 @@ def _region_quotas(api: GoogleApi, project: str, region: str) -> Mapping[str, fl
 def _quotas(api: GoogleApi, place: str) -> Mapping[str, float]:
     found = api.call("GET", f"{COMPUTE}/{place}").get("quotas", ())
     return {str(it["metric"]): float(it["limit"]) for it in found}
-
-
-def _types(api: GoogleApi, project: str, names: list[str]) -> dict[tuple[str, str], TypeFacts]:
-    # Imported here, since these take a second or two, and only the check needs them.
-    from google.cloud.compute_v1.types import MachineTypeAggregatedList
-
-    found: dict[tuple[str, str], TypeFacts] = {}
-    for page in _catalog_pages(api, project, "machineTypes", names):
-        for scope, listed in _parse_catalog(MachineTypeAggregatedList, page).items.items():
-            zone = scope.removeprefix("zones/")
-            for it in listed.machine_types:
-                key = (region_of(zone), it.name)
-                before = found[key].zones if key in found else frozenset()
-                found[key] = TypeFacts(it.guest_cpus, it.memory_mb, before | {zone})
-    return found
-
-
-def _accelerators(api: GoogleApi, project: str, names: list[str]) -> dict[str, frozenset[str]]:
-    from google.cloud.compute_v1.types import AcceleratorTypeAggregatedList
-
-    found: dict[str, set[str]] = {}
-    for page in _catalog_pages(api, project, "acceleratorTypes", names):
-        for scope, listed in _parse_catalog(AcceleratorTypeAggregatedList, page).items.items():
-            for it in listed.accelerator_types:
-                found.setdefault(it.name, set()).add(scope.removeprefix("zones/"))
-    return {name: frozenset(zones) for name, zones in found.items()}
-
-
-def _catalog_pages(
-    api: GoogleApi, project: str, kind: str, names: list[str]
-) -> Iterable[Mapping[str, Any]]:
-    """Yield the pages of what Compute Engine has of a kind, by zone, with one of these names."""
-    if not names:
-        return
-    wanted = quote(" OR ".join(f"(name = {it})" for it in names), safe="")
-    url = f"{COMPUTE}/projects/{project}/aggregated/{kind}?filter={wanted}&maxResults=500"
-    yield from read_pages(api, url)
-
-
-def _parse_catalog(kind: Any, page: Mapping[str, Any]) -> Any:
-    """Parse a page as a message of google-cloud-compute, whose fields have Google's own types."""
-    from google.protobuf.json_format import ParseError
-
-    try:
-        return kind.from_json(json.dumps(page), ignore_unknown_fields=True)
-    except ParseError as error:
-        raise GoogleError(0, f"an answer that is no {kind.__name__}: {error}") from None
 
 
 def read_policy(project: str, constraint: str, api: GoogleApi) -> Policy | Unknown:

@@ -9,6 +9,7 @@ import urllib3
 SCOPE: Final = "https://www.googleapis.com/auth/cloud-platform"
 # Somebody waits, and where there is no way to Google each call would wait for minutes.
 SECONDS_MAX: Final = 20.0
+UNAUTHORIZED: Final = 401
 NOT_FOUND: Final = 404
 
 JsonObject = Mapping[str, Any]
@@ -51,27 +52,46 @@ class RestApi:
         except urllib3.exceptions.HTTPError as error:
             raise GoogleError(0, f"no answer: {type(error).__name__}") from None
         if answer.status >= 400:
-            raise GoogleError(answer.status, _message(answer.data) or f"status {answer.status}")
+            text = describe_refusal(answer.data) or f"status {answer.status}"
+            raise GoogleError(answer.status, text)
         found: JsonObject = json.loads(answer.data or b"{}")
         return found
 
     def _authorize(self, method: str, url: str, headers: dict[str, str]) -> None:
         """Add the token to the headers, and the project that the call counts against."""
-        from google.auth import default
         from google.auth.exceptions import GoogleAuthError
         from google.auth.transport.urllib3 import Request
 
+        self._credentials = find_credentials(self._project, self._credentials)
         try:
-            if self._credentials is None:
-                self._credentials, _ = default(scopes=(SCOPE,))
-            # Those of people have no project of their own.
-            is_account = getattr(self._credentials, "service_account_email", None)
-            if self._project and not is_account and not self._credentials.quota_project_id:
-                self._credentials = self._credentials.with_quota_project(self._project)
             self._credentials.before_request(Request(self._pool), method, url, headers)
         except GoogleAuthError as error:
-            text = str(error.args[0] if error.args else error)
-            raise GoogleError(401, f"no credentials: {text}") from None
+            raise no_credentials(error) from None
+
+
+def find_credentials(project: str, credentials: Any = None) -> Any:
+    """Return the credentials, those of the environment for None, whose calls count against
+    `project` where they are a person's and name no other. Raises GoogleError.
+    """
+    from google.auth import default
+    from google.auth.exceptions import GoogleAuthError
+
+    try:
+        if credentials is None:
+            credentials, _ = default(scopes=(SCOPE,))
+        # Those of people have no project of their own.
+        is_account = getattr(credentials, "service_account_email", None)
+        if project and not is_account and not credentials.quota_project_id:
+            credentials = credentials.with_quota_project(project)
+    except GoogleAuthError as error:
+        raise no_credentials(error) from None
+    return credentials
+
+
+def no_credentials(error: Exception) -> GoogleError:
+    """The GoogleError of credentials that are not there, or not accepted."""
+    text = str(error.args[0] if error.args else error)
+    return GoogleError(UNAUTHORIZED, f"no credentials: {text}")
 
 
 def read_or_none(api: GoogleApi, url: str) -> JsonObject | None:
@@ -96,7 +116,7 @@ def read_pages(api: GoogleApi, url: str) -> Iterator[JsonObject]:
             return
 
 
-def _message(content: bytes) -> str:
+def describe_refusal(content: bytes) -> str:
     """Return what an answer says went wrong, "" where it says nothing."""
     try:
         error = json.loads(content)["error"]

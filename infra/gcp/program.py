@@ -1,6 +1,8 @@
 """The program of a team's stack: its settings and its cluster configuration in, the stack out."""
 
+import json
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -8,18 +10,26 @@ import pulumi
 import pulumi_gcp as gcp
 from pulumi.runtime import config
 
+from control_plane.config.eras import Tree
 from control_plane.config.images import DEFAULT_IMAGES
-from control_plane.config.pools import check_cluster
+from control_plane.config.pools import check_cluster, complete_cluster
 from control_plane.config.providers import Provider
 from control_plane.gcp.pool_provider import GcpProvider
-from infra.cluster_config_file import read_cluster_config
+from infra.cluster_config_file import parse_cluster_config, read_cluster_config
 from infra.findings import Finding
 from infra.gcp import bundle, deployer, draining
 from infra.gcp.account_checks import check_facts
 from infra.gcp.account_reader import read_project
 from infra.gcp.deliveries import extend_deliveries
-from infra.gcp.google_api import GoogleError, RestApi
+from infra.gcp.described_types import (
+    NamedType,
+    add_described_types,
+    find_named_types,
+    read_described_types,
+)
+from infra.gcp.google_api import UNAUTHORIZED, GoogleError, RestApi
 from infra.gcp.image import ImageBuilder, build_image
+from infra.gcp.machine_catalog import GoogleCatalog
 from infra.gcp.pool_checks import find_pool_problems
 from infra.gcp.pruning import prune_revisions
 from infra.gcp.rollback import move_functions
@@ -99,7 +109,7 @@ def read_stack_config(team: str, stack_config: Mapping[str, object]) -> tuple[Se
         SettingsInvalid: they are wrong, or what they name is not there or wrong.
     """
     settings = _read_settings(team, stack_config)
-    text = read_cluster_config(Path(settings.cluster_config))
+    text = _read_cluster(settings)
     if settings.image:
         return settings, text
     archives = {
@@ -130,14 +140,44 @@ def check_stack_config(team: str, stack_config: Mapping[str, object]) -> ConfigR
 def check_account(team: str, stack_config: Mapping[str, object]) -> list[Finding]:
     """Check whether a team's stack can run in its project. Raises SettingsInvalid."""
     settings = _read_settings(team, stack_config)
-    cluster = check_cluster(read_cluster_config(Path(settings.cluster_config)))
+    cluster = check_cluster(_read_cluster(settings))
     if problems := find_pool_problems(settings, cluster):
         raise SettingsInvalid(problems)
-    facts = read_project(settings, cluster, RestApi(settings.project))
+    api, catalog = RestApi(settings.project), GoogleCatalog(settings.project)
+    facts = read_project(settings, cluster, api, catalog)
     return [
         *check_facts(settings, cluster, facts),
         *check_remote_accounts(settings.remote_accounts, cluster),
     ]
+
+
+def complete_stack_config(team: str, stack_config: dict[str, str]) -> list[str]:
+    """Describe the machine types of the pools, unless the settings do, as Compute Engine does.
+    Raises SettingsInvalid for types that nobody knows and the pools' regions have not.
+    """
+    settings, setting = _read_settings(team, stack_config), f"{PROJECT}:machineTypes"
+    path = Path(settings.cluster_config)
+    named: list[NamedType] = []
+
+    def find_names(tree: Tree) -> Tree:
+        named.extend(find_named_types(tree, settings.region))
+        return tree
+
+    parse_cluster_config(path, lambda text: complete_cluster(text, find_names))
+    if setting in stack_config or not named:
+        return []
+    try:
+        described, problems = read_described_types(named, GoogleCatalog(settings.project))
+    except GoogleError as error:
+        # Without credentials nothing can be deployed, which the check says.
+        text = f"Compute Engine does not describe the pools' machine types: {error}"
+        return [] if error.status == UNAUTHORIZED else [text]
+    if problems:
+        raise SettingsInvalid([f"{path}: {it}" for it in problems])
+    stack_config[setting] = json.dumps(
+        {name: described[name].model_dump() for name in sorted(described)}
+    )
+    return []
 
 
 def deployer_policy(team: str, stack_config: Mapping[str, object], of_key: bool) -> str:
@@ -198,6 +238,12 @@ def _read_settings(team: str, stack_config: Mapping[str, object]) -> Settings:
     return parse_settings(team, texts)
 
 
+def _read_cluster(settings: Settings) -> str:
+    """Return the cluster configuration, with what the settings say of its machine types."""
+    complete = partial(add_described_types, described=settings.machine_types)
+    return read_cluster_config(Path(settings.cluster_config), complete)
+
+
 def _lacks_image(provider: Provider) -> bool:
     return isinstance(provider, GcpProvider) and not provider.boot_disk_source_image
 
@@ -231,6 +277,7 @@ PROGRAM: Final = StackProgram(
     archives=ARCHIVES,
     terraform=PROVIDER,
     run_export=run_export,
+    complete_config=complete_stack_config,
     finish=finish,
     trust_commands=REMOTE_COMMANDS.trust_commands,
     find_remote_leftovers=REMOTE_COMMANDS.find_remote_leftovers,

@@ -24,6 +24,8 @@ class Purchase(NamedTuple):
     accelerator: str
     """The name of the accelerators of an instance, "" where it has none."""
     gpus: int
+    attached: int
+    """How many of them are attached to the machine type, 0 where they are its own."""
     market: Market
     instances_max: int
     metric: str
@@ -31,6 +33,8 @@ class Purchase(NamedTuple):
     disk_type: str
     disk_gb: int
     """The size of the boot disk."""
+    has_own_image: bool
+    """Whether the pool names a machine image."""
     has_address: bool
     """Whether an instance has a public address."""
 
@@ -45,10 +49,11 @@ def list_purchases(
     for pool, provider in gcp_pools(cluster):
         region = pool_region(own_region, provider)
         machine, network = provider.instance_type, provider.network_interface
+        described = provider.described_types
         is_own = bool(network.network or network.subnetwork)
         default = Market.SPOT if machine.preemptible else Market.ON_DEMAND
         offered = [(it.instance_type, Market(it.market), it.zone) for it in provider.offerings] or [
-            (str(machine.instance_type), default, "")
+            (provider.default_type, default, "")
         ]
         for name, market, zone in offered:
             instance = parse_instance_type(name)
@@ -59,13 +64,15 @@ def list_purchases(
                     region=region,
                     zone=zone or provider.zone,
                     machine_type=machine_type,
-                    accelerator=accelerator_of(instance) if instance else "",
-                    gpus=(gpus_of(instance) or 0) if instance else 0,
+                    accelerator=accelerator_of(instance, described) if instance else "",
+                    gpus=(gpus_of(instance, described) or 0) if instance else 0,
+                    attached=instance.number if instance else 0,
                     market=market,
                     instances_max=provider.max_instances,
-                    metric=quota_metric(name, market),
+                    metric=quota_metric(name, market, described),
                     disk_type=provider.boot_disk_type or boot_disk_type(machine_type),
                     disk_gb=provider.boot_disk_size,
+                    has_own_image=bool(provider.boot_disk_source_image),
                     has_address=network.external_ip or (gives_addresses and not is_own),
                 )
             )

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from control_plane.fleet.records import Market
 from control_plane.gcp.accelerator_quotas import ALL_REGIONS, PREEMPTIBLE, quota_url
 from control_plane.gcp.cpu_quotas import ALL_REGIONS_CPUS, FAMILY_CPUS, cpu_metric
-from control_plane.gcp.machine_types import GPU_TYPES, N1_TYPES
+from control_plane.gcp.machine_types import find_machine_type
 from infra.findings import Finding, Level, Unknown, fine_finding, read_fact
 from infra.gcp.account_facts import PoolFacts
 from infra.gcp.purchases import Purchase
@@ -80,7 +80,7 @@ def _vcpus(purchase: Purchase, facts: PoolFacts) -> int:
         found = facts.types.get((purchase.region, purchase.machine_type))
         if found is not None:
             return found.vcpus
-    known = GPU_TYPES.get(purchase.machine_type) or N1_TYPES.get(purchase.machine_type)
+    known = find_machine_type(purchase.machine_type)
     return known.vcpus if known else 0
 
 

@@ -10,6 +10,7 @@ from control_plane.config.pools import ClusterConfig
 from infra.findings import Finding
 from infra.gcp.google_api import GoogleApi, GoogleError, RestApi
 from infra.gcp.instance_ends import end_instances, list_parts
+from infra.gcp.machine_catalog import GoogleCatalog, MachineCatalog
 from infra.gcp.names import Names
 from infra.gcp.pool_checks import PoolPlace, find_place_problems, gcp_pools
 from infra.gcp.remote_leftovers import find_remote_leftovers
@@ -51,16 +52,21 @@ class GoogleRemoteSettings(RemoteSettings):
 
 
 class GoogleRemoteAccount:
-    """A cluster's remote account on Google Cloud. `api` makes calls as the deployer."""
+    """A cluster's remote account on Google Cloud. `api` and `catalog` call as the deployer."""
 
     def __init__(
-        self, settings: GoogleRemoteSettings, launcher: Launcher, api: GoogleApi | None = None
+        self,
+        settings: GoogleRemoteSettings,
+        launcher: Launcher,
+        api: GoogleApi | None = None,
+        catalog: MachineCatalog | None = None,
     ) -> None:
         project, number = settings.project, settings.project_number
         self._names = Names(launcher.team, project, number, settings.region)
         self._trust = Trust(self._names, launcher)
         self._regions = tuple(dict.fromkeys((settings.region, *settings.regions)))
         self._api = api or RestApi(project)
+        self._catalog = catalog or GoogleCatalog(project)
 
     def variables(self) -> Mapping[str, Any]:
         """Return what `lambdas.gcp.other_pools` opens the remote account by."""
@@ -113,7 +119,7 @@ class GoogleRemoteAccount:
         found = find_remote_findings(self._trust, self._regions, self._api, logs_instances=logs)
         if found[0].subject.startswith("credentials"):
             return found
-        return [*found, *find_pool_findings(self._trust, cluster, self._api)]
+        return [*found, *find_pool_findings(self._trust, cluster, self._api, self._catalog)]
 
     def drain(self, progress: Progress) -> DrainReport:
         """End the cluster's instances there. Raises DrainFailed."""

@@ -19,6 +19,7 @@ from infra.gcp.account_reader import (
     read_state,
 )
 from infra.gcp.google_api import GoogleApi
+from infra.gcp.machine_catalog import MachineCatalog
 from infra.gcp.policy_checks import IMAGES, SHIELDED, find_instance_problem
 from infra.gcp.purchases import list_purchases
 from infra.gcp.trust_policies import Trust
@@ -34,7 +35,9 @@ _ACCOUNTS: Final = "iam.workloadIdentityPoolAwsAccounts"
 _AWS: Final = "https://sts.amazonaws.com"
 
 
-def find_pool_findings(trust: Trust, cluster: ClusterConfig, api: GoogleApi) -> list[Finding]:
+def find_pool_findings(
+    trust: Trust, cluster: ClusterConfig, api: GoogleApi, catalog: MachineCatalog
+) -> list[Finding]:
     """Return a finding for each fact that the pools depend on, none where there are no pools."""
     names, purchases = (
         trust.names,
@@ -42,7 +45,7 @@ def find_pool_findings(trust: Trust, cluster: ClusterConfig, api: GoogleApi) -> 
     )
     if not purchases:
         return []
-    facts = read_pools(names.project, names.region, cluster, api)
+    facts = read_pools(names.project, names.region, cluster, api, catalog)
     disabled = list_disabled(names.project_number, SERVICES, api)
     found = [
         *read_fact(read_state(names.project, api), "project", lambda it: _project(trust, it)),

@@ -21,6 +21,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
+from control_plane.gcp.pool_provider import DescribedTypes
 from infra.data_buckets import expected_buckets
 from infra.gcp.names import Names
 from infra.gcp.trial_access import (
@@ -186,6 +187,13 @@ class Settings(BaseModel):
     private_subnets: StrictBool = Field(default=False, description="true or false")
     """Whether instances of the stack's own network have no public address, and go out by Cloud
     NAT.
+    """
+    machine_types: DescribedTypes = Field(
+        default={},
+        description='a map of {"vcpus": N, "memory_gb": N, "gpus": N, "accelerator": NAME}',
+    )
+    """What Compute Engine says of the machine types of the pools, by their names; it is asked where
+    this is absent.
     """
     other_clouds: Annotated[dict[str, Any], AfterValidator(_check_clouds)] = Field(
         default={}, description="a map of what there is in aws"

@@ -13,7 +13,12 @@ from control_plane.api.dependencies import IdempotencyParameter, PageParameters,
 from control_plane.api.request_body import RequestBody
 from control_plane.api.responses import answer_response
 from control_plane.api.route_guards import guarded_router, require_role
-from control_plane.config.pools import POOL_NAME, check_cluster, check_pool
+from control_plane.config.pools import (
+    POOL_NAME,
+    check_cluster,
+    check_pool,
+    keep_deployed_fields,
+)
 from control_plane.config.problems import ConfigInvalid
 from control_plane.queries import pool as pools
 from control_plane.queries.answer import Answer
@@ -184,7 +189,8 @@ def configure(
     again changes nothing.
     """
     try:
-        config = check_cluster(body.config)
+        present = cluster_config(services)
+        config = check_cluster(body.config, lambda tree: keep_deployed_fields(tree, present))
     except ConfigInvalid as error:
         raise config_error(error, "the cluster's configuration is not valid") from None
     if body.dry_run:

@@ -16,11 +16,13 @@ from typing import Any, Final, NamedTuple
 
 from control_plane.fleet.records import Market
 from control_plane.gcp.machine_types import (
-    GPU_TYPES,
-    N1_TYPES,
+    NONE_DESCRIBED,
     InstanceType,
+    MachineTypes,
     accelerator_of,
+    find_machine_type,
     gpus_of,
+    is_sold_by_parts,
     parse_instance_type,
 )
 from provisioner.clouds.gcp.google_api import GoogleApi, JsonObject
@@ -93,26 +95,34 @@ class BillingCatalog:
         self._until_ms = 0
         self._prices: Mapping[_Part, float] = {}
 
-    def instance_hour(self, instance_type: str, market: Market, region: str) -> float:
+    def instance_hour(
+        self,
+        instance_type: str,
+        market: Market,
+        region: str,
+        described: MachineTypes = NONE_DESCRIBED,
+    ) -> float:
         """Return an hour of an instance type, 0 where it is not known."""
         instance = parse_instance_type(instance_type)
-        price = self._sum_of_parts(instance, market, region) if instance else 0.0
+        price = self._sum_of_parts(instance, market, region, described) if instance else 0.0
         return price or self._table.instance_hour(instance_type, market, region)
 
     def disk_gib_month(self, disk_type: str, region: str) -> float:
         """Return the table's price."""
         return self._table.disk_gib_month(disk_type, region)
 
-    def _sum_of_parts(self, instance: InstanceType, market: Market, region: str) -> float:
+    def _sum_of_parts(
+        self, instance: InstanceType, market: Market, region: str, described: MachineTypes
+    ) -> float:
         """The price of a machine, 0 where that of a part is not known."""
-        machine = GPU_TYPES.get(instance.machine_type) or N1_TYPES.get(instance.machine_type)
-        if machine is None:
+        machine = find_machine_type(instance.machine_type, described)
+        if machine is None or not is_sold_by_parts(instance.machine_type):
             return 0.0
         prices = self._read_prices()
         series = _FAMILIES.get(instance.machine_type, instance.family)
         wanted = [("Core", series, float(machine.vcpus)), ("Ram", series, machine.memory_gb)]
-        if gpus := gpus_of(instance):
-            wanted.append(("GPU", accelerator_of(instance), gpus))
+        if gpus := gpus_of(instance, described):
+            wanted.append(("GPU", accelerator_of(instance, described), gpus))
         parts = [
             amount * prices.get(_Part(kind, name, market, region), 0.0)
             for kind, name, amount in wanted

@@ -19,6 +19,8 @@ from control_plane.fleet.records import IntentRow, Market, Offering
 from control_plane.gcp.machine_types import (
     N1_DEFAULT,
     InstanceType,
+    MachineType,
+    MachineTypes,
     attachment_problem,
     boot_disk_type,
     describe_instance_type,
@@ -58,10 +60,9 @@ class MachineSettings:
     gpu_num: int | None = None
     preemptible: bool = False
 
-    @property
-    def instance_type(self) -> InstanceType:
+    def instance_type(self, described: MachineTypes) -> InstanceType:
         """The machine type with its accelerators."""
-        return describe_instance_type(self.machine_type, self.gpu_type, self.gpu_num)
+        return describe_instance_type(self.machine_type, self.gpu_type, self.gpu_num, described)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ class GceSettings:
     instance_type: MachineSettings = MachineSettings()
     instance_slots: int | None = None
     cpu_slots_allowed: bool = False
+    machine_types: Mapping[str, MachineType] = field(default_factory=dict)
     base_config: Mapping[str, Any] = field(default_factory=dict)
     boot_disk_size: int = 200
     boot_disk_type: str = ""
@@ -117,8 +119,9 @@ class GceSettings:
 
     def default_offering(self) -> Offering:
         """The offering of pools that name none. Raises ConfigurationError."""
-        name = str(self.instance_type.instance_type)
-        slots = slots_of(name, self.instance_slots, self.cpu_slots_allowed)
+        described = self.machine_types
+        name = str(self.instance_type.instance_type(described))
+        slots = slots_of(name, self.instance_slots, self.cpu_slots_allowed, described)
         if slots is None:
             text = f"provider.instance_type.machine_type: {name!r:.80} is not a known type"
             raise ConfigurationError(f"{text}; set its instance_slots")
@@ -221,7 +224,7 @@ def instance_properties(request: IntentRow, settings: GceSettings, script: bytes
     if instance is None:
         text = f"{request.offering.instance_type!r:.80} is not a machine type"
         raise ConfigurationError(f"{text} such as a2-highgpu-1g or n1-standard-8+nvidia-tesla-t4:1")
-    if problem := attachment_problem(instance):
+    if problem := attachment_problem(instance, settings.machine_types):
         raise ConfigurationError(problem)
     base, labels = settings.base_config, instance_labels(request, settings)
     attached = {"acceleratorType": instance.accelerator, "acceleratorCount": instance.number}
@@ -321,7 +324,7 @@ def _scheduling(
             spot["preemptionNoticeDuration"] = {"seconds": str(EXTENDED_NOTICE_SECONDS)}
         return spot
     # Machines with GPUs cannot be moved while they run.
-    maintenance = "TERMINATE" if gpus_of(instance) != 0 else "MIGRATE"
+    maintenance = "TERMINATE" if gpus_of(instance, settings.machine_types) != 0 else "MIGRATE"
     return {
         "provisioningModel": "STANDARD",
         "onHostMaintenance": maintenance,

@@ -45,7 +45,9 @@ class OfferingPrices:
     def _price(self, offering: Offering, settings: GceSettings) -> float:
         """Dollars an hour, with the disk and the address; 0 where the instance's are not known."""
         region = settings.place
-        price = self._prices.instance_hour(offering.instance_type, offering.market, region)
+        price = self._prices.instance_hour(
+            offering.instance_type, offering.market, region, settings.machine_types
+        )
         if not price:
             return 0.0
         machine_type = offering.instance_type.partition("+")[0]

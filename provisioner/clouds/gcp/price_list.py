@@ -4,7 +4,12 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple, Protocol
 
 from control_plane.fleet.records import Market
-from control_plane.gcp.machine_types import N1_TYPES, parse_instance_type
+from control_plane.gcp.machine_types import (
+    N1_TYPES,
+    NONE_DESCRIBED,
+    MachineTypes,
+    parse_instance_type,
+)
 
 HOURS_PER_MONTH: Final = 730
 # An address of version 4 in use, an hour.
@@ -63,8 +68,16 @@ _DISKS: Final = {
 class PriceSource(Protocol):
     """A source of list prices, in dollars."""
 
-    def instance_hour(self, instance_type: str, market: Market, region: str) -> float:
-        """An hour of an instance type, 0 where it is not known."""
+    def instance_hour(
+        self,
+        instance_type: str,
+        market: Market,
+        region: str,
+        described: MachineTypes = NONE_DESCRIBED,
+    ) -> float:
+        """An hour of an instance type, 0 where it is not known; of machine types that are
+        `described` it is known what they have.
+        """
 
     def disk_gib_month(self, disk_type: str, region: str) -> float:
         """A GiB of a boot disk a month, 0 where it is not known."""
@@ -73,7 +86,13 @@ class PriceSource(Protocol):
 class PriceTable:
     """The dated table, whose prices are estimates elsewhere than in us-central1."""
 
-    def instance_hour(self, instance_type: str, market: Market, region: str) -> float:
+    def instance_hour(
+        self,
+        instance_type: str,
+        market: Market,
+        region: str,
+        described: MachineTypes = NONE_DESCRIBED,
+    ) -> float:
         """Return the table's price; on demand where that of spot is not known."""
         instance = parse_instance_type(instance_type)
         if instance is None:

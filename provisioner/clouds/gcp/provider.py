@@ -176,8 +176,14 @@ class GceCloud:
             if result.is_over and not result.launched:
                 raise result.error
         except QuotaExceeded as error:
-            offering, region = request.offering, settings.place
-            advice = quota_advice(offering.instance_type, offering.market, settings.project, region)
+            offering = request.offering
+            advice = quota_advice(
+                offering.instance_type,
+                offering.market,
+                settings.project,
+                settings.place,
+                settings.machine_types,
+            )
             raise QuotaExceeded(f"{error}; {advice}") from None
         except ConfigurationError as error:
             if not _is_there_already(error):

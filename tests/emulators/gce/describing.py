@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from tests.emulators.gce.catalog import describe_accelerators, describe_types
 from tests.emulators.gce.machine import GceError, Machine
 from tests.emulators.gce.project import Project, Result
 
@@ -35,6 +36,29 @@ def list_operations(project: Project, query: Query) -> Result:
     return _aggregate(
         project, "operations", found, lambda it: _scope(it.get("zone") or it["region"])
     )
+
+
+def list_machine_types(project: Project, query: Query, zone: str = "") -> Result:
+    """Return the machine types of a zone, or of all zones."""
+    zones = [zone] if zone else [it for some in project.zones.values() for it in some]
+    shown = describe_types(zones, project.url, project.not_offered)
+    page, token = _page(_matching(shown, query), query)
+    if not zone:
+        return _aggregate(project, "machineTypes", (page, token), lambda it: _scope(it["zone"]))
+    return {"items": page, **({"nextPageToken": token} if token else {})}
+
+
+def list_accelerator_types(project: Project, query: Query) -> Result:
+    zones = [it for some in project.zones.values() for it in some]
+    found = _page(_matching(describe_accelerators(zones, project.url), query), query)
+    return _aggregate(project, "acceleratorTypes", found, lambda it: _scope(it["zone"]))
+
+
+def get_region(project: Project, region: str) -> Result:
+    if region not in project.zones:
+        raise _unknown(project, f"regions/{region}")
+    zones = [f"{project.url}/zones/{zone}" for zone in project.zones[region]]
+    return {"kind": "compute#region", "name": region, "zones": zones}
 
 
 def get_operation(project: Project, place: str, name: str) -> Result:

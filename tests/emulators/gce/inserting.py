@@ -4,8 +4,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from tests.emulators.gce.catalog import find_type
 from tests.emulators.gce.machine import GceError, Machine
-from tests.emulators.gce.project import IMAGE_FAMILIES, TYPES, Operation, Project, Result
+from tests.emulators.gce.project import IMAGE_FAMILIES, Operation, Project, Result
 
 METADATA_BYTES_MAX = 262_144
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?\Z")
@@ -41,7 +42,8 @@ class Order(NamedTuple):
     def gpus(self) -> int:
         attached = self.properties.get("guestAccelerators") or ()
         more = sum(int(it["acceleratorCount"]) for it in attached)
-        return TYPES[self.machine_type].gpus + more
+        known = find_type(self.machine_type)
+        return more + (known.gpus if known else 0)
 
 
 def bulk_insert(project: Project, place: str, body: Mapping[str, Any], request_id: str) -> Result:
@@ -100,7 +102,7 @@ def _check_type(project: Project, properties: Mapping[str, Any], zones: Sequence
     if "/" in kind:
         raise GceError(503, "backendError", "Internal error. Please try again.")
     sold = [zone for zone in zones if (kind, zone) not in project.not_offered]
-    if kind not in TYPES or not sold:
+    if find_type(kind) is None or not sold:
         text = f"Machine type with name '{kind}' does not exist in zone '{zones[0]}'."
         raise _invalid("instanceProperties.machineType", text)
 
@@ -127,7 +129,8 @@ def _check_properties(order: Order) -> None:
 def _check_accelerators(order: Order) -> None:
     for attached in order.properties.get("guestAccelerators") or ():
         name, count = attached["acceleratorType"], int(attached["acceleratorCount"])
-        if not order.machine_type.startswith("n1-") or count not in _N1_COUNTS.get(name, ()):
+        takes = order.machine_type.startswith(("n1-", "custom-"))
+        if not takes or count not in _N1_COUNTS.get(name, ()):
             text = f"{count} of {name} cannot be attached to {order.machine_type}"
             raise _invalid("instanceProperties.guestAccelerators", text)
     scheduling = order.properties.get("scheduling", {})

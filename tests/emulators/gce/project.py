@@ -46,21 +46,6 @@ class Operation:
         return "DONE" if now_ms >= self.done_ms else "RUNNING"
 
 
-@dataclass(frozen=True)
-class TypeFacts:
-    """The processors and GPUs of a machine type."""
-
-    vcpus: int
-    gpus: int = 0
-
-
-TYPES: Mapping[str, TypeFacts] = {
-    **{f"a2-highgpu-{gpus}g": TypeFacts(12 * gpus, gpus) for gpus in (1, 2, 4, 8)},
-    "g2-standard-4": TypeFacts(4, 1),
-    "g2-standard-48": TypeFacts(48, 4),
-    **{f"n1-standard-{vcpus}": TypeFacts(vcpus) for vcpus in (1, 2, 4, 8, 16, 32, 64, 96)},
-    "e2-standard-4": TypeFacts(4),
-}
 IMAGE_FAMILIES = (
     "projects/ubuntu-os-accelerator-images/global/images/family/"
     "ubuntu-accelerator-2404-amd64-with-nvidia-580",

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +24,22 @@ ROUTES: Mapping[tuple[str, str], str] = {
     ("GET", rf"{_INSTANCE}"): "getInstance",
     ("DELETE", rf"{_INSTANCE}"): "deleteInstance",
     ("GET", rf"{_INSTANCE}/serialPort"): "getSerialPortOutput",
+    ("GET", r"aggregated/machineTypes"): "listMachineTypes",
+    ("GET", r"zones/(?P<zone>[^/]+)/machineTypes"): "listMachineTypesOfZone",
+    ("GET", r"aggregated/acceleratorTypes"): "listAcceleratorTypes",
+    ("GET", r"regions/(?P<region>[^/]+)"): "getRegion",
+}
+
+# What there is, whatever instances there are.
+CATALOGUE: Mapping[str, Callable[[Project, Mapping[str, str], Mapping[str, str]], Result]] = {
+    "listMachineTypes": lambda project, names, query: describing.list_machine_types(project, query),
+    "listMachineTypesOfZone": lambda project, names, query: describing.list_machine_types(
+        project, query, names["zone"]
+    ),
+    "listAcceleratorTypes": lambda project, names, query: describing.list_accelerator_types(
+        project, query
+    ),
+    "getRegion": lambda project, names, query: describing.get_region(project, names["region"]),
 }
 
 
@@ -95,6 +111,8 @@ def _carry_out(
     query: Mapping[str, str],
     body: Mapping[str, Any],
 ) -> Result:
+    if action in CATALOGUE:
+        return CATALOGUE[action](project, names, query)
     match action:
         case "bulkInsert":
             request_id = query.get("requestId", "")

@@ -4,12 +4,20 @@ import pytest
 
 from control_plane.fleet.records import Market
 from control_plane.gcp.accelerator_quotas import quota_advice, quota_metric
+from control_plane.gcp.cpu_quotas import cpu_metric
 from control_plane.gcp.machine_types import (
     GPU_TYPES,
     N1_TYPES,
     InstanceType,
+    MachineType,
+    accelerator_of,
+    attachment_problem,
     boot_disk_type,
+    custom_sibling,
     describe_instance_type,
+    find_machine_type,
+    gpus_of,
+    is_sold_by_parts,
     parse_instance_type,
     slots_of,
 )
@@ -67,7 +75,9 @@ def test_a_boot_disk_is_of_a_kind_that_the_type_takes() -> None:
         for name in ("n1-standard-8", "a2-highgpu-1g", "g2-standard-4", "a3-highgpu-8g")
     }
     assert list(kinds.values()) == ["pd-standard", "pd-standard", "pd-balanced", "pd-balanced"]
-    for name in ("a3-ultragpu-8g", "a4-highgpu-8g", "g4-standard-48", "m4-megamem-28"):
+    assert boot_disk_type("custom-8-32768") == "pd-standard"
+    # A series that is not known is newer than those that are, and takes Hyperdisk alone as they do.
+    for name in ("a3-ultragpu-8g", "a4-highgpu-8g", "g4-standard-48", "m4-megamem-28", "a9-x-1g"):
         assert boot_disk_type(name) == "hyperdisk-balanced"
 
 
@@ -93,3 +103,61 @@ def test_advice_names_the_quota_and_where_to_raise_it() -> None:
         "it counts against PREEMPTIBLE_NVIDIA_L4_GPUS in us-east1 and GPUS_ALL_REGIONS; "
         "raise it at https://console.cloud.google.com/iam-admin/quotas?project=p1"
     )
+
+
+NEW = {
+    "a9-highgpu-2g": MachineType(2, 64, 512.0, "nvidia-b900"),
+    "e2-standard-4": MachineType(0, 4, 16.0),
+}
+
+
+def test_what_was_described_is_known_and_takes_precedence() -> None:
+    new = InstanceType("a9-highgpu-2g")
+    assert (gpus_of(new), accelerator_of(new)) == (None, "")
+    assert (gpus_of(new, NEW), accelerator_of(new, NEW)) == (2, "nvidia-b900")
+    assert slots_of("a9-highgpu-2g", None, False, NEW) == 2
+    assert describe_instance_type("a9-highgpu-2g", "nvidia-b900", 2, NEW) == new
+    problem = attachment_problem(InstanceType("a9-highgpu-2g", "nvidia-tesla-t4", 1), NEW)
+    assert problem.startswith("a9-highgpu-2g has 2 of nvidia-b900")
+    larger = {"a2-highgpu-1g": MachineType(3, 12, 85.0, "nvidia-tesla-a100")}
+    assert gpus_of(InstanceType("a2-highgpu-1g"), larger) == 3
+    assert quota_metric("a9-highgpu-2g", Market.SPOT, NEW) == (
+        "GPUS-PER-GPU-FAMILY-per-project-region"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "vcpus", "memory_gb"),
+    [
+        ("n1-custom-8-32768", 8, 32.0),
+        ("custom-8-32768", 8, 32.0),
+        ("custom-2-15360-ext", 2, 15.0),
+        ("n2d-custom-16-65536", 16, 64.0),
+        # Two shared ones.
+        ("e2-custom-micro-2048", 2, 2.0),
+    ],
+)
+def test_a_custom_type_says_its_size(name: str, vcpus: int, memory_gb: float) -> None:
+    assert find_machine_type(name) == MachineType(0, vcpus, memory_gb)
+    assert not is_sold_by_parts(name)
+
+
+def test_a_custom_type_is_sold_where_its_series_is() -> None:
+    assert custom_sibling("custom-8-32768") == "n1-standard-2"
+    assert custom_sibling("n4-custom-8-32768-ext") == "n4-standard-2"
+    assert custom_sibling("n1-standard-8") == ""
+
+
+def test_what_is_no_custom_type_of_a_known_series_is_unknown() -> None:
+    for name in ("g2-custom-8-32768", "n1-custom-8", "n1-custom-0x8-32768", "custom--8-32768"):
+        assert find_machine_type(name) is None
+
+
+def test_n1_takes_accelerators_whatever_its_size_is_called() -> None:
+    for name in ("custom-8-32768", "n1-custom-8-32768"):
+        instance = parse_instance_type(f"{name}+nvidia-tesla-t4:2")
+        assert instance is not None
+        assert attachment_problem(instance) == ""
+        assert gpus_of(instance) == 2
+        assert quota_metric(str(instance), Market.SPOT) == "PREEMPTIBLE_NVIDIA_T4_GPUS"
+    assert cpu_metric("custom-8-32768", Market.ON_DEMAND) == "CPUS"

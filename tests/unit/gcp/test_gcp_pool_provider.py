@@ -20,7 +20,8 @@ def _gcp(fields: str) -> str:
             ", instance_type: {machine_type: a2-highgpu-3g}",
             'instance_type.machine_type: is not a known machine type: "a2-highgpu-3g" (did '
             "you mean "
-            "a2-highgpu-8g? If not, set its instance_slots)",
+            "a2-highgpu-8g? If not, set its instance_slots, or describe it in machine_types, as "
+            "`detcloud deploy gcp` does)",
         ),
         (
             ", offerings: [{instance_type: g2-standard-4}, {instance_type: q9-standard-4}]",
@@ -80,6 +81,11 @@ def _gcp(fields: str) -> str:
             ", base_config: {metadata: {items: [{key: startup-script, value: x}]}}",
             "base_config.metadata: must not have a startup-script (use startup_script)",
         ),
+        (
+            ", machine_types: {n1-standard-8+nvidia-tesla-t4:1: {vcpus: 8, memory_gb: 30}}",
+            "must be a machine type without accelerators",
+        ),
+        (", machine_types: {a9-x-1g: {vcpus: 8}}", "memory_gb: is required"),
         (", network_interface: {subnet: a}", "(did you mean subnetwork?)"),
         (", service_account: {mail: a}", "(did you mean email?)"),
         (", allowed_mounts: [data]", "allowed_mounts[0]: must be a path like /mnt/data"),

@@ -1,14 +1,34 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.conftest import require
+from tests.emulators.gce.project import Project
+from tests.emulators.gce.serving import GceServer, gce_server
 
 if TYPE_CHECKING:
+    from infra.gcp.machine_catalog import GoogleCatalog
     from tests.unit.infra.gcp_graphs import GcpGraph
     from tests.unit.infra.graphs import Graph
+
+
+@pytest.fixture
+def compute_engine() -> Iterator[GceServer]:
+    """Compute Engine in the project acme-ml."""
+    with gce_server(Project(lambda: 0, name="acme-ml")) as server:
+        yield server
+
+
+@pytest.fixture
+def catalog(compute_engine: GceServer) -> GoogleCatalog:
+    """The catalogue of that project, read by Google's clients."""
+    require("google.cloud.compute_v1")
+    from infra.gcp.machine_catalog import GoogleCatalog
+
+    return GoogleCatalog(compute_engine.project.name, endpoint=compute_engine.url)
 
 
 @pytest.fixture(scope="session")

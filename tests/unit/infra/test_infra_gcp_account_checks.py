@@ -1,21 +1,17 @@
-"""The check of a project: what Google answers becomes facts, and facts become findings."""
+"""The check of a project: facts become findings."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from control_plane.config.pools import check_cluster
 from infra.findings import Finding, Level, Unknown
 from infra.gcp.account_checks import check_facts
-from infra.gcp.account_facts import Policy, Project, ProjectFacts, TypeFacts
-from infra.gcp.account_reader import CONSTRAINTS, SERVICES, read_project
-from infra.gcp.deployer import permissions_needed
-from infra.gcp.google_api import GoogleError
+from infra.gcp.account_facts import AcceleratorFacts, Policy, Project, ProjectFacts, TypeFacts
+from infra.gcp.account_reader import CONSTRAINTS
 from infra.gcp.settings import Settings, parse_settings
 from tests.unit.infra.gcp_graphs import KEY
-from tests.unit.infra.google_answers import Answer, Answers
 
 POOLS = """
 resource_manager: {default_compute_resource_pool: gpus, default_aux_resource_pool: gpus}
@@ -57,10 +53,13 @@ FINE = ProjectFacts(
         "us-central1": {"PREEMPTIBLE_NVIDIA_A100_GPUS": 12, "NVIDIA_T4_GPUS": 6, **OTHER_QUOTAS},
     },
     types={
-        ("us-central1", "a2-highgpu-4g"): TypeFacts(48, 348160, ZONES),
+        ("us-central1", "a2-highgpu-4g"): TypeFacts(48, 348160, ZONES, 4, "nvidia-tesla-a100"),
         ("us-central1", "n1-standard-8"): TypeFacts(8, 30720, ZONES | {"us-central1-b"}),
     },
-    accelerators={"nvidia-tesla-a100": ZONES, "nvidia-tesla-t4": frozenset({"us-central1-b"})},
+    accelerators={
+        "nvidia-tesla-a100": AcceleratorFacts(ZONES, 16),
+        "nvidia-tesla-t4": AcceleratorFacts(frozenset({"us-central1-b"}), 4),
+    },
     policies=dict.fromkeys(CONSTRAINTS, Policy()),
 )
 
@@ -109,6 +108,17 @@ def quotas(region: Mapping[str, float], overall: float = 100) -> ProjectFacts:
     return replace(FINE, quotas={"": {"GPUS_ALL_REGIONS": overall}, "us-central1": region})
 
 
+def types(name: str, facts: TypeFacts) -> ProjectFacts:
+    assert isinstance(FINE.types, dict)
+    return replace(FINE, types={**FINE.types, ("us-central1", name): facts})
+
+
+def accelerators(name: str, facts: AcceleratorFacts) -> ProjectFacts:
+    assert isinstance(FINE.accelerators, dict)
+    return replace(FINE, accelerators={**FINE.accelerators, name: facts})
+
+
+ELSEWHERE = frozenset({"europe-west4-b", "europe-west4-a"})
 A100 = "quota PREEMPTIBLE_NVIDIA_A100_GPUS in us-central1"
 T4 = {"NVIDIA_T4_GPUS": 6.0, **OTHER_QUOTAS}
 ENOUGH = {"PREEMPTIBLE_NVIDIA_A100_GPUS": 12.0, **T4}
@@ -148,6 +158,41 @@ PROBLEMS: list[tuple[ProjectFacts, str, Level, str, str]] = [
         Level.ERROR,
         "us-central1 does not offer this type",
         "another region",
+    ),
+    (
+        replace(FINE, types={("europe-west4", "a2-highgpu-4g"): TypeFacts(48, 1, ELSEWHERE)}),
+        "pool gpus, a2-highgpu-4g spot",
+        Level.ERROR,
+        "us-central1 does not offer this type; europe-west4-a, europe-west4-b do",
+        "use another type, or another region",
+    ),
+    (
+        replace(FINE, types={}, names={"us-central1": frozenset({"a2-highgpu-8g", "e2-micro"})}),
+        "pool gpus, a2-highgpu-4g spot",
+        Level.ERROR,
+        "us-central1 does not offer this type",
+        "use another type, such as a2-highgpu-8g, or another region",
+    ),
+    (
+        types("a2-highgpu-4g", TypeFacts(48, 348160, ZONES, 8, "nvidia-tesla-a100")),
+        "pool gpus, a2-highgpu-4g spot",
+        Level.ERROR,
+        "it has 8 GPUs, and the cluster counts 4",
+        "correct it in provider.machine_types",
+    ),
+    (
+        types("n1-standard-8", TypeFacts(8, 30720, ZONES, architecture="ARM64")),
+        "pool gpus, n1-standard-8 on demand",
+        Level.ERROR,
+        "its processors are ARM64, and the default machine image is for X86_64",
+        "provider.boot_disk_source_image",
+    ),
+    (
+        accelerators("nvidia-tesla-t4", AcceleratorFacts(frozenset({"us-central1-b"}), 1)),
+        "pool gpus, n1-standard-8 on demand",
+        Level.ERROR,
+        "an instance takes 1 of nvidia-tesla-t4 at most",
+        "attach 1 or fewer",
     ),
     (
         replace(FINE, accelerators={}),
@@ -373,105 +418,3 @@ def test_without_credentials_nothing_else_is_said() -> None:
     [found] = check_facts(settings(), check_cluster(POOLS), replace(FINE, project=unknown))
     assert (found.subject, found.level) == ("credentials", Level.ERROR)
     assert "gcloud auth application-default login" in found.remedy
-
-
-def zone_page(kind: str, **items: Any) -> dict[str, Any]:
-    return {"items": {f"zones/{zone.replace('_', '-')}": {kind: it} for zone, it in items.items()}}
-
-
-def google(**more: Answer) -> Answers:
-    """A project that has all of it but the permission to make services and the API of Eventarc."""
-    wanted = permissions_needed()
-
-    def test_permissions(body: Any) -> dict[str, Any]:
-        assert len(body["permissions"]) <= 100
-        assert set(body["permissions"]) <= wanted
-        held = [it for it in body["permissions"] if it != "run.services.create"]
-        return {"permissions": held}
-
-    enabled = [
-        {"name": f"projects/1/services/{it}.googleapis.com", "state": "ENABLED"} for it in SERVICES
-    ]
-    enabled[SERVICES.index("eventarc")]["state"] = "DISABLED"
-    policies: dict[str, Any] = {
-        "compute.vmExternalIpAccess": {"spec": {"rules": [{"denyAll": True}]}},
-        "run.managed.requireInvokerIam": {"spec": {"rules": [{"enforce": True}]}},
-        "gcp.resourceLocations": {
-            "spec": {
-                "rules": [
-                    {"values": {"allowedValues": ["in:us-locations"]}},
-                    # Of what has a tag, of which nothing is known.
-                    {"values": {"deniedValues": ["us-central1"]}, "condition": {"expression": "x"}},
-                ]
-            }
-        },
-    }
-    table: dict[tuple[str, str], Answer] = {
-        ("GET", "v1/projects/acme-ml/billingInfo"): {"billingEnabled": True},
-        ("POST", "v1/projects/acme-ml:testIamPermissions"): test_permissions,
-        ("GET", "services:batchGet"): {"services": enabled},
-        ("GET", "compute/v1/projects/acme-ml"): {
-            "quotas": [{"metric": "GPUS_ALL_REGIONS", "limit": 100.0, "usage": 1.0}]
-        },
-        ("GET", "regions/us-central1"): {
-            "quotas": [{"metric": "NVIDIA_T4_GPUS", "limit": 6.0, "usage": 0.0}]
-        },
-        ("GET", "aggregated/machineTypes"): zone_page(
-            "machineTypes",
-            us_central1_a=[{"name": "a2-highgpu-4g", "guestCpus": 48, "memoryMb": 348160}],
-            us_central1_c=[{"name": "a2-highgpu-4g", "guestCpus": 48, "memoryMb": 348160}],
-        ),
-        ("GET", "aggregated/acceleratorTypes"): zone_page(
-            "acceleratorTypes", us_central1_a=[{"name": "nvidia-tesla-a100"}]
-        ),
-        **{
-            ("GET", f"policies/{name}:getEffectivePolicy"): policy
-            for name, policy in policies.items()
-        },
-        ("GET", "v1/projects/acme-ml"): {
-            "projectNumber": "123456789012",
-            "lifecycleState": "ACTIVE",
-        },
-    }
-    return Answers(table)
-
-
-def test_facts_are_read_of_what_google_answers() -> None:
-    api = google()
-    facts = read_project(settings(), check_cluster(POOLS), api)
-    assert facts.project == Project("123456789012", is_active=True)
-    assert facts.is_billed is True
-    assert facts.disabled_services == ("eventarc",)
-    assert facts.denied == ("run.services.create",)
-    assert facts.quotas == {
-        "": {"GPUS_ALL_REGIONS": 100.0},
-        "us-central1": {"NVIDIA_T4_GPUS": 6.0},
-    }
-    assert facts.types == {("us-central1", "a2-highgpu-4g"): TypeFacts(48, 348160, ZONES)}
-    assert facts.accelerators == {"nvidia-tesla-a100": frozenset({"us-central1-a"})}
-    assert facts.policies["compute.vmExternalIpAccess"] == Policy(denies_all=True)
-    assert facts.policies["run.managed.requireInvokerIam"] == Policy(is_enforced=True)
-    locations = facts.policies["gcp.resourceLocations"]
-    assert locations == Policy(allowed=frozenset({"in:us-locations"}))
-    # A constraint that nobody has set is none.
-    assert facts.policies["run.allowedIngress"] == Policy()
-    assert {method for method, _, _ in api.calls} == {"GET", "POST"}
-
-
-def test_a_budget_needs_the_interface_of_budgets() -> None:
-    budget = {"monthlyBudget": "5", "billingAccount": "01AB23-45CD67-89EF01"}
-    given = settings(alarmEmail="a@b.example", **budget)
-    facts = read_project(given, check_cluster(POOLS), google())
-    assert facts.disabled_services == ("eventarc", "billingbudgets")
-
-
-def test_what_google_refuses_is_not_known() -> None:
-    def refuse(status: int) -> Callable[[Any], Any]:
-        return lambda body: GoogleError(status, "no")
-
-    api = google()
-    api.table["GET", "regions/us-central1"] = refuse(403)
-    api.table["GET", "v1/projects/acme-ml"] = refuse(401)
-    facts = read_project(settings(), check_cluster(POOLS), api)
-    assert facts.quotas["us-central1"] == Unknown("compute.regions.get", "no")
-    assert facts.project == Unknown("resourcemanager.projects.get", "no", is_login=True)

@@ -8,6 +8,7 @@ import pytest
 from control_plane.config.pools import check_cluster
 from infra.findings import Finding, Level, Unknown
 from infra.gcp.account_reader import read_project
+from infra.gcp.machine_catalog import GoogleCatalog
 from infra.gcp.pool_checks import find_pool_problems
 from tests.unit.infra.google_answers import Answers
 from tests.unit.infra.test_infra_gcp_account_checks import FINE, POOLS, findings, settings
@@ -39,7 +40,9 @@ HOST = "projects/net-host/regions/us-central1/subnetworks/gpus"
 SHARED = '{"network": "projects/net-host/global/networks/n", "subnetworks": {"us-central1": "%s"}}'
 
 
-def test_subnetworks_of_a_host_project_are_asked_for_what_a_deployment_does_there() -> None:
+def test_subnetworks_of_a_host_project_are_asked_for_what_a_deployment_does_there(
+    catalog: GoogleCatalog,
+) -> None:
     asked: list[Any] = []
 
     def answer(body: Any) -> Any:
@@ -48,7 +51,7 @@ def test_subnetworks_of_a_host_project_are_asked_for_what_a_deployment_does_ther
 
     api = Answers({("POST", f"{HOST}/testIamPermissions"): answer})
     shared = settings(network=SHARED % HOST)
-    facts = read_project(shared, check_cluster(POOLS), api)
+    facts = read_project(shared, check_cluster(POOLS), api, catalog)
     assert asked == [
         [f"compute.subnetworks.{it}" for it in ("use", "getIamPolicy", "setIamPolicy")]
     ]
@@ -56,7 +59,7 @@ def test_subnetworks_of_a_host_project_are_asked_for_what_a_deployment_does_ther
     assert facts.denied_at == {HOST: missing}
     # The project's own are asked about with the project.
     own = settings(network=SHARED % "gpus")
-    assert read_project(own, check_cluster(POOLS), Answers({})).denied_at == {}
+    assert read_project(own, check_cluster(POOLS), Answers({}), catalog).denied_at == {}
 
 
 def test_who_may_not_use_a_host_projects_subnetwork_is_told_the_role_and_where() -> None:

@@ -7,7 +7,7 @@ import pytest
 from control_plane.config.pools import check_cluster
 from infra.findings import Level, Unknown
 from infra.gcp.account_checks import check_facts
-from infra.gcp.account_facts import ProjectFacts, TypeFacts
+from infra.gcp.account_facts import AcceleratorFacts, ProjectFacts, TypeFacts
 from tests.unit.infra.test_infra_gcp_account_checks import (
     ENOUGH,
     FINE,
@@ -94,9 +94,12 @@ def test_that_no_list_tells_which_quota_counts_a_series_is_said(
         quotas({**ENOUGH, **more, "PREEMPTIBLE_CPUS": 0}),
         types={
             **dict(FINE.types.items() if isinstance(FINE.types, dict) else ()),
-            ("us-central1", "g2-standard-4"): TypeFacts(4, 16384, ZONES),
+            ("us-central1", "g2-standard-4"): TypeFacts(4, 16384, ZONES, 1, "nvidia-l4"),
         },
-        accelerators={"nvidia-l4": ZONES, "nvidia-tesla-t4": frozenset({"us-central1-b"})},
+        accelerators={
+            "nvidia-l4": AcceleratorFacts(ZONES, 8),
+            "nvidia-tesla-t4": AcceleratorFacts(frozenset({"us-central1-b"}), 4),
+        },
     )
     [finding] = [it for it in check_facts(settings(), pools, facts) if it.level is not Level.FINE]
     assert (finding.level, finding.subject) == (Level.WARNING, f"quota {subject} in us-central1")

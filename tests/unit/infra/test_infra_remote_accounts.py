@@ -23,6 +23,7 @@ from infra.aws.settings import Settings, launcher_of, parse_settings  # noqa: E4
 from infra.findings import Level  # noqa: E402
 from infra.gcp.google_api import GoogleError  # noqa: E402
 from infra.gcp.instance_ends import end_instances  # noqa: E402
+from infra.gcp.machine_catalog import GoogleCatalog  # noqa: E402
 from infra.gcp.names import Names  # noqa: E402
 from infra.gcp.policies import list_grants  # noqa: E402
 from infra.gcp.remote_account import GoogleRemoteAccount, GoogleRemoteSettings  # noqa: E402
@@ -32,6 +33,7 @@ from infra.stack_program import DrainFailed, DrainReport, SettingsInvalid  # noq
 from lambdas.other_clouds import VARIABLE  # noqa: E402
 from provisioner.clouds.gcp.deployment import add_deployment  # noqa: E402
 from provisioner.clouds.gcp.launch_request import parse_section  # noqa: E402
+from tests.emulators.gce.serving import GceServer  # noqa: E402
 from tests.unit.infra.gcloud_stub import Gcloud, Project, bindings_of, flags_of  # noqa: E402
 from tests.unit.infra.graphs import VISION, graph  # noqa: E402
 from tests.unit.infra.test_infra_gcp_draining import Region, Seconds  # noqa: E402
@@ -64,9 +66,11 @@ def pools(provider: str = "{type: gcp}") -> ClusterConfig:
 NO_POOLS = check_cluster("resource_pools: [{pool_name: default}]")
 
 
-def remote(api: Any = None, given: object = TWO_REGIONS) -> GoogleRemoteAccount:
+def remote(
+    api: Any = None, given: object = TWO_REGIONS, catalog: GoogleCatalog | None = None
+) -> GoogleRemoteAccount:
     described = GoogleRemoteSettings.model_validate_json(json.dumps(given))
-    return GoogleRemoteAccount(described, LAUNCHER, api)
+    return GoogleRemoteAccount(described, LAUNCHER, api, catalog)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +214,9 @@ def test_a_project_with_a_cluster_of_that_name_is_left_alone(gcloud: Gcloud) -> 
     assert gcloud.commands == []
 
 
-def test_the_side_of_a_cluster_in_another_account_is_left_alone(gcloud: Gcloud) -> None:
+def test_the_side_of_a_cluster_in_another_account_is_left_alone(
+    gcloud: Gcloud, catalog: GoogleCatalog
+) -> None:
     namesake = Launcher("aws", "222222222222", "vision", "detcloud-vision-tick")
     described = GoogleRemoteSettings.model_validate(TWO_REGIONS)
     theirs = GoogleRemoteAccount(described, namesake)
@@ -219,7 +225,8 @@ def test_the_side_of_a_cluster_in_another_account_is_left_alone(gcloud: Gcloud) 
         done = gcloud.run(script)
         assert (done.returncode, gcloud.commands) == (1, [])
         assert "its cluster runs in account 222222222222, and not 111111111111" in done.stderr
-    found = remote(Project("acme-ml", "123456789012", gcloud.all_commands())).find_findings(pools())
+    project = Project("acme-ml", "123456789012", gcloud.all_commands())
+    found = remote(project, catalog=catalog).find_findings(pools())
     [trust] = [it for it in found if it.subject == "trust in acme-ml"]
     assert trust.text.startswith("it is of a cluster of the same name, in the account 222222222222")
     assert "another name for the team" in trust.remedy
@@ -346,8 +353,12 @@ class ClosedGoogle:
         raise GoogleError(self.status, "not for you")
 
 
-def test_whoever_deploys_need_not_see_the_other_cloud() -> None:
-    findings = remote(ClosedGoogle(403)).find_findings(pools())
+def test_whoever_deploys_need_not_see_the_other_cloud(
+    compute_engine: GceServer, catalog: GoogleCatalog
+) -> None:
+    for action in ("listMachineTypes", "listAcceleratorTypes"):
+        compute_engine.project.fail(action, 403, "forbidden", "not for you")
+    findings = remote(ClosedGoogle(403), catalog=catalog).find_findings(pools())
     assert {it.level for it in findings} == {Level.WARNING}
     assert all("could not be checked: not for you" in it.text for it in findings)
     assert "roles/iam.securityReviewer" in findings[0].remedy

@@ -18,11 +18,13 @@ from infra.aws.remote_pools import find_pool_findings as find_aws_findings  # no
 from infra.aws.settings import Network, Settings  # noqa: E402
 from infra.findings import Finding, Level  # noqa: E402
 from infra.gcp.google_api import GoogleError  # noqa: E402
+from infra.gcp.machine_catalog import GoogleCatalog  # noqa: E402
 from infra.gcp.names import Names  # noqa: E402
 from infra.gcp.remote_pools import find_pool_findings  # noqa: E402
 from infra.gcp.trust_policies import Trust  # noqa: E402
 from infra.gcp.trust_script import SERVICES  # noqa: E402
 from infra.remote_accounts import Launcher  # noqa: E402
+from tests.emulators.gce.serving import GceServer  # noqa: E402
 
 NAMES = Names("vision", "acme-ml", "123456789012", "us-central1")
 TRUST = Trust(NAMES, Launcher("aws", "111111111111", "vision", "detcloud-vision-tick"))
@@ -53,14 +55,10 @@ class Google:
         services = [
             {"name": f"p/services/{it}.googleapis.com", "state": "ENABLED"} for it in SERVICES
         ]
-        zone = "zones/us-central1-a"
-        machine = {"name": "g2-standard-4", "guestCpus": 4, "memoryMb": 16384}
         self.said = {
             "v1/projects/acme-ml": {"projectNumber": "123456789012", "lifecycleState": "ACTIVE"},
             "billingInfo": {"billingEnabled": True},
             "services:batchGet": {"services": services},
-            "/machineTypes": {"items": {zone: {"machineTypes": [machine]}}},
-            "/acceleratorTypes": {"items": {zone: {"acceleratorTypes": [{"name": "nvidia-l4"}]}}},
             "/regions/us-central1": {
                 "quotas": [
                     {"metric": "PREEMPTIBLE_NVIDIA_L4_GPUS", "limit": 8},
@@ -82,13 +80,13 @@ class Google:
         raise GoogleError(404 if "/policies/" in url else 403, f"nobody may see {place}")
 
 
-def google_findings(**said: Any) -> dict[str, Finding]:
-    found = find_pool_findings(TRUST, pools("gcp", "g2-standard-4"), Google(**said))
+def google_findings(catalog: GoogleCatalog, **said: Any) -> dict[str, Finding]:
+    found = find_pool_findings(TRUST, pools("gcp", "g2-standard-4"), Google(**said), catalog)
     return {it.subject: it for it in found}
 
 
-def test_types_quotas_and_policies_of_a_project_are_looked_at() -> None:
-    found = google_findings()
+def test_types_quotas_and_policies_of_a_project_are_looked_at(catalog: GoogleCatalog) -> None:
+    found = google_findings(catalog)
     assert {it.level for it in found.values()} == {Level.FINE}, found
     assert list(found) == [
         "project in acme-ml",
@@ -117,7 +115,6 @@ def rule(**values: Any) -> dict[str, Any]:
     [
         ("billingInfo", {}, "billing", "no billing account", "gcloud billing projects link"),
         ("services:batchGet", {}, "services", "not enabled: cloudbilling", "deploy trust aws"),
-        ("/machineTypes", {}, "", "us-central1 does not offer this type", "another region"),
         (
             "compute/v1/projects/acme-ml",
             {"quotas": [{"metric": "GPUS_ALL_REGIONS", "limit": 0}]},
@@ -156,20 +153,29 @@ def rule(**values: Any) -> dict[str, Any]:
     ],
 )
 def test_what_a_project_refuses_is_an_error_with_what_to_do(
-    place: str, answer: Any, subject: str, text: str, remedy: str
+    place: str, answer: Any, subject: str, text: str, remedy: str, catalog: GoogleCatalog
 ) -> None:
-    found = google_findings(**{place: answer})
+    found = google_findings(catalog, **{place: answer})
     [error] = [it for it in found.values() if it.level is Level.ERROR]
-    assert error.subject == (
-        f"{subject} in acme-ml" if subject else "pool default, g2-standard-4 spot"
-    )
+    assert error.subject == f"{subject} in acme-ml"
     assert text in error.text
     assert remedy in error.remedy
 
 
-def test_an_account_of_aws_that_is_named_may_be_trusted() -> None:
+def test_a_type_that_the_region_lacks_is_told_with_what_there_is_instead(
+    compute_engine: GceServer, catalog: GoogleCatalog
+) -> None:
+    project = compute_engine.project
+    project.not_offered = {("g2-standard-4", zone) for zone in project.zones["us-central1"]}
+    found = google_findings(catalog)["pool default, g2-standard-4 spot"]
+    assert found.level is Level.ERROR
+    assert found.text == ("us-central1 does not offer this type; europe-west4-a, europe-west4-b do")
+    assert found.remedy.startswith("use another type, such as g2-standard-48")
+
+
+def test_an_account_of_aws_that_is_named_may_be_trusted(catalog: GoogleCatalog) -> None:
     policy = "iam.workloadIdentityPoolAwsAccounts:getEffectivePolicy"
-    found = google_findings(**{policy: rule(values={"allowedValues": ["111111111111"]})})
+    found = google_findings(catalog, **{policy: rule(values={"allowedValues": ["111111111111"]})})
     assert {it.level for it in found.values()} == {Level.FINE}
 
 
@@ -247,6 +253,6 @@ def test_what_to_do_names_the_setting_of_the_remote_account() -> None:
     assert "reset-ebs-default-kms-key-id --region us-east-1" in error.remedy
 
 
-def test_a_side_without_pools_asks_nothing() -> None:
+def test_a_side_without_pools_asks_nothing(catalog: GoogleCatalog) -> None:
     assert find_aws_findings(PLACE, pools("gcp", "g2-standard-4"), Ec2(0)) == []
-    assert find_pool_findings(TRUST, pools("aws", "g5.xlarge"), Google()) == []
+    assert find_pool_findings(TRUST, pools("aws", "g5.xlarge"), Google(), catalog) == []

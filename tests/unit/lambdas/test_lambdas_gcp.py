@@ -17,7 +17,7 @@ from control_plane.actors.messages.pool import PoolConfigured
 from control_plane.engine.engine import Engine
 from control_plane.engine.mailbox import MAIL
 from control_plane.fleet.records import Market
-from control_plane.gcp.row_documents import CREATED, document_path
+from control_plane.gcp.row_documents import document_path
 from control_plane.state.memory import MemoryTable
 from control_plane.state.table import Key, Page, Unavailable
 from lambdas.clock import RESERVE_MS
@@ -36,7 +36,6 @@ from lambdas.gcp.telemetry import CloudLines, Telemetry, trace_fields
 from lambdas.receivers import NotAdvanced, advance_receiver
 from provisioner.clouds.provider import ConfigurationError
 from provisioner.model import ProvisionerSettings
-from tests.conftest import require
 from tests.emulators.eventarc import event_headers
 from tests.engine_timing import UNHURRIED
 from tests.patience import ANSWER_SECONDS_MAX, wait_until
@@ -85,13 +84,12 @@ def test_an_event_names_the_row_that_is_new() -> None:
     assert not is_event({"content-type": "application/json"})
 
 
-def test_the_readers_of_functions_framework_take_the_events_that_tests_send() -> None:
-    reader = require("cloudevents.http")
-    headers = event_headers("team", "vision", MAIL_PATH)
-    read = reader.from_http(headers, b"")
-    assert (read["type"], read["document"]) == (CREATED, MAIL_PATH)
-    assert read["subject"] == f"documents/{MAIL_PATH}"
-    assert new_row_path(headers, "advance") == MAIL_PATH
+def test_what_is_meant_as_an_event_is_no_call_of_the_scheduler() -> None:
+    structured = "application/cloudevents+json; charset=utf-8"
+    for headers in ({"ce-id": "1"}, {"content-type": structured}):
+        assert is_event(headers)
+        with pytest.raises(NotAnEvent):
+            new_row_path(headers, "tick")
 
 
 @pytest.mark.parametrize(
@@ -102,6 +100,10 @@ def test_the_readers_of_functions_framework_take_the_events_that_tests_send() ->
         {"ce-document": document_path(Key(POOL, "M"))},
         {"ce-document": f"{MAIL_PATH}/rows/x"},
         {"ce-document": ""},
+        {"ce-id": ""},
+        {"ce-source": ""},
+        {"ce-specversion": "2.0"},
+        {"content-type": "application/cloudevents-batch+json"},
         # Ids that no row has, and that Firestore would refuse each time the event came.
         {"ce-document": "triggers/advance/rows/__x__"},
         {"ce-document": "triggers/advance/rows/."},

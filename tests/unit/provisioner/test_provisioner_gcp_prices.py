@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from control_plane.fleet.records import Market, Offering
+from control_plane.gcp.machine_types import MachineType
 from provisioner.clouds.gcp.billing_catalog import READ_MS_MAX, BillingCatalog
 from provisioner.clouds.gcp.google_api import GoogleApi
 from provisioner.clouds.gcp.price_list import PriceTable
@@ -148,6 +149,20 @@ def test_a_machine_with_a_part_of_no_price_costs_what_the_table_says(gce: Accoun
     assert prices.instance_hour(A2, Market.SPOT, "asia-east1") == 4.408062
     assert prices.instance_hour("g2-standard-4", Market.SPOT, "us-east1") == 0.23
     assert prices.instance_hour("e2-standard-4", Market.SPOT, "us-east1") == 0
+
+
+def test_a_machine_that_was_described_costs_its_parts_and_a_custom_one_has_other_prices(
+    gce: Account,
+) -> None:
+    catalogue = Catalogue()
+    prices = BillingCatalog(lambda: catalogue, lambda: gce.now_ms)
+    new, place = "a2-newgpu-3g", (Market.ON_DEMAND, "us-east1")
+    described = {new: MachineType(3, 36, 255.0, "nvidia-tesla-a100")}
+    assert prices.instance_hour(new, *place) == 0
+    assert prices.instance_hour(new, *place, described) == pytest.approx(
+        36 * 0.04 + 255 * 0.005 + 3 * 3.0
+    )
+    assert prices.instance_hour("n1-custom-8-30720", *place) == 0
     assert prices.disk_gib_month("pd-ssd", "us-east1") == 0.17
 
 

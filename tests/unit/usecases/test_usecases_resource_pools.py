@@ -1,5 +1,7 @@
 """Resource pools over HTTP: made, changed, drained and removed while the cluster runs."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +11,7 @@ from control_plane.actors import addresses
 from control_plane.actors.messages.pool import PoolSettings
 from control_plane.scheduling.model import SchedulerRules
 from tests.unit.api.agent_side import CONFIG, Agent
-from tests.unit.api.cluster import TOKENS, V1, Cluster
+from tests.unit.api.cluster import TOKENS, V1, Cluster, build_cluster
 from tests.unit.api.exchange import Answer, call
 
 PRIORITY = "scheduler: {type: priority, preemption: true}"
@@ -53,6 +55,27 @@ def test_a_pool_is_made_and_changed_while_the_cluster_runs(cluster: Cluster) -> 
     # A whole configuration leaves nothing of the former one.
     assert put(cluster, "gpus", "{}").json["scheduler"]["type"] == "fair_share"
     assert names(cluster) == ["default", "gpus"]
+
+
+def test_a_pool_keeps_what_a_deployment_found_of_its_machine_types(tmp_path: Path) -> None:
+    cluster = build_cluster(tmp_path, providers=frozenset({"gcp"}))
+    new = "{type: gcp, offerings: [{instance_type: a9-highgpu-2g}]}"
+    pools = f"resource_pools: [{{pool_name: default, provider: {new}}}]"
+    described = {"vcpus": 64, "memory_gb": 512.0, "gpus": 2, "accelerator": "nvidia-b900"}
+    types = f"machine_types: {json.dumps({'a9-highgpu-2g': described})}, "
+    assert "not a known machine type" in apply(cluster, pools).body.decode()
+    assert actions(apply(cluster, pools.replace("type: gcp", f"{types} type: gcp"), "1")) == {
+        "default": "change"
+    }
+    # The same file without them changes nothing, and a pool that is set anew knows them too.
+    assert actions(apply(cluster, pools, "2", dry_run=True)) == {"default": "keep"}
+    assert put(cluster, "default", f"provider: {new}").status == 200
+    kept = cluster.get("/cluster/configuration").json["config"]["resource_pools"][0]["provider"]
+    assert kept["machine_types"] == {"a9-highgpu-2g": described}
+    # Those that a file has are its own, and a pool of another type has none.
+    own = f"provider: {{machine_types: {{}}, {new[1:]}"
+    assert "not a known machine type" in put(cluster, "default", own).body.decode()
+    assert put(cluster, "default", "provider: {type: local}").status == 422
 
 
 def test_a_pool_that_makes_no_sense_is_refused_with_its_line(cluster: Cluster) -> None:

@@ -1,0 +1,105 @@
+"""Compute Engine's catalogue, read by Google's clients from the simulator."""
+
+import pytest
+
+from infra.gcp import machine_catalog
+from infra.gcp.google_api import GoogleError
+from infra.gcp.machine_catalog import GoogleCatalog
+from tests.emulators.gce.serving import GceServer
+
+A100 = "nvidia-tesla-a100"
+
+
+def test_a_type_has_its_size_its_gpus_and_the_zones_of_each_region(
+    compute_engine: GceServer, catalog: GoogleCatalog
+) -> None:
+    compute_engine.project.not_offered = {
+        ("a2-highgpu-2g", "us-central1-a"),
+        ("a2-highgpu-2g", "europe-west4-b"),
+    }
+    types = catalog.read_types({"a2-highgpu-2g", "n1-standard-8", "a9-none"})
+    assert {name for _, name in types} == {"a2-highgpu-2g", "n1-standard-8"}
+    american, european = (types[it, "a2-highgpu-2g"] for it in ("us-central1", "europe-west4"))
+    assert american.zones == {"us-central1-b", "us-central1-c"}
+    assert european.zones == {"europe-west4-a"}
+    # 12 vCPUs and 85 GiB for each of its two GPUs.
+    assert (american.vcpus, american.memory_mb) == (24, 2 * 85 * 1024)
+    assert (american.gpus, american.accelerator, american.architecture) == (2, A100, "X86_64")
+    assert types["us-central1", "n1-standard-8"].gpus == 0
+
+
+@pytest.mark.parametrize("name", ["n1-custom-6-20480", "custom-6-20480"])
+def test_a_custom_type_is_where_its_series_is(
+    name: str, compute_engine: GceServer, catalog: GoogleCatalog
+) -> None:
+    compute_engine.project.not_offered = {("n1-standard-2", "us-central1-a")}
+    types = catalog.read_types({name})
+    assert {key[1] for key in types} == {name}
+    custom = types["us-central1", name]
+    assert (custom.vcpus, custom.memory_mb, custom.gpus) == (6, 20480, 0)
+    assert custom.zones == {"us-central1-b", "us-central1-c"}
+
+
+def test_an_accelerator_has_its_zones_and_how_many_an_instance_takes(
+    compute_engine: GceServer, catalog: GoogleCatalog
+) -> None:
+    zones = {it for some in compute_engine.project.zones.values() for it in some}
+    accelerators = catalog.read_accelerators({"nvidia-tesla-t4", "nvidia-none"})
+    assert set(accelerators) == {"nvidia-tesla-t4"}
+    assert accelerators["nvidia-tesla-t4"].zones == zones
+    assert accelerators["nvidia-tesla-t4"].number_max == 4
+
+
+def test_lists_are_read_to_their_last_page(
+    compute_engine: GceServer, catalog: GoogleCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = catalog.list_names("europe-west4")
+    assert {"a2-highgpu-1g", "e2-standard-4", "n1-standard-96"} <= names
+    calls = compute_engine.project.calls
+    once = calls.count("listMachineTypesOfZone")
+    # One page of each zone.
+    assert once == len(compute_engine.project.zones["europe-west4"])
+    monkeypatch.setattr(machine_catalog, "PAGE_SIZE", 5)
+    assert catalog.list_names("europe-west4") == names
+    assert calls.count("listMachineTypesOfZone") - once == once * -(-len(names) // 5)
+    types = catalog.read_types(names)
+    assert {name for _, name in types} == names
+
+
+def test_nothing_is_asked_about_nothing(compute_engine: GceServer, catalog: GoogleCatalog) -> None:
+    assert (catalog.read_types(()), catalog.read_accelerators(())) == ({}, {})
+    assert compute_engine.project.calls == []
+
+
+def test_what_google_refuses_is_told_in_its_words(
+    compute_engine: GceServer, catalog: GoogleCatalog
+) -> None:
+    compute_engine.project.fail("listMachineTypes", 403, "forbidden", "Required permission")
+    with pytest.raises(GoogleError, match=r"^Required permission$") as refused:
+        catalog.read_types({"e2-standard-4"})
+    assert refused.value.status == 403
+    with pytest.raises(GoogleError, match="regions/mars-1' was not found") as unknown:
+        catalog.list_names("mars-1")
+    assert unknown.value.status == 404
+
+
+def test_a_call_that_fails_for_the_moment_is_made_again(
+    compute_engine: GceServer, catalog: GoogleCatalog
+) -> None:
+    compute_engine.project.fail("listMachineTypes", 503, "backendError")
+    assert catalog.read_types({"e2-standard-4"})
+    assert compute_engine.project.calls.count("listMachineTypes") == 2
+
+
+def test_who_does_not_answer_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_catalog, "SECONDS_MAX", 0.1)
+    with pytest.raises(GoogleError, match="no answer") as silent:
+        GoogleCatalog("acme-ml", endpoint="http://127.0.0.1:9").read_types({"e2-standard-4"})
+    assert silent.value.status == 0
+
+
+def test_without_credentials_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")
+    with pytest.raises(GoogleError, match="no credentials: ") as closed:
+        GoogleCatalog("acme-ml").read_types({"e2-standard-4"})
+    assert closed.value.status == 401
